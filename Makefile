@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help quick format check-format bench profile demo flood lab field figures token test test-token test-rust test-documentation check-names test-dependencies test-c c-header install-c test-python test-go advisories test-demo test-interop test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images release-dry-run e2e soak fuzz miri sanitize concurrency models clean
+.PHONY: help quick format check-format bench profile demo flood lab field figures token test test-token test-rust test-documentation check-names test-dependencies test-c c-header install-c test-python test-go advisories test-demo test-programs test-interop test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images release-dry-run e2e soak fuzz miri sanitize concurrency models clean
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -16,7 +16,7 @@ help: ## Show this list
 
 demo: ## Download 25 MB over a lossy last mile, without and with Packrat (ARGS="--help" lists options)
 	@tools/build-demo
-	@case "$(ARGS)" in *--client*) tools/install-client-parts ;; esac
+	@case "$(ARGS)" in *--client*) tools/install-client-parts $(ARGS) ;; esac
 	@"$(DEMO_COMMAND)" demo $(ARGS)
 
 flood: ## Downloads over a full link, alone and beside 250,000 hostile datagrams (ARGS as for the demo)
@@ -177,6 +177,12 @@ soak: ## Random faults on a real cluster for 20 minutes, then a look for leaks (
 test-page: ## The overview page in a real browser (installs Debian's chromium when it is missing and this is root)
 	@command -v chromium >/dev/null || [ "$$(id -u)" -ne 0 ] || { apt-get update -q && apt-get install -q -y --no-install-recommends chromium; }
 	cargo test --locked -p packrat-admin --test browser -- --ignored
+
+test-programs: demo-parts ## Chromium and a WebRTC peer as clients, through an agent (installs both; not a part of make test)
+	@tools/install-client-parts --client chromium
+	@tools/install-client-parts --client webrtc
+	$(BUILD_FOR_TESTS) --test programs
+	cargo test --locked --workspace --test programs -- --ignored --test-threads 1
 
 demo-parts:
 	@tools/check-toolchain cargo cc python

@@ -221,9 +221,9 @@ fn processes_of(folder: &Path) -> Vec<PathBuf> {
 
 /// Programs that no one here wrote, and that know nothing of Packrat.
 #[test]
-#[ignore = "needs Caddy, aioquic and libcurl: make test-demo"]
+#[ignore = "needs Caddy, aioquic, libcurl and quic-go: make test-demo"]
 fn other_programs_through_an_agent() {
-    for client in ["curl", "curl-socks", "aioquic"] {
+    for client in ["curl", "curl-socks", "aioquic", "quic-go"] {
         let options =
             ["--client", client, "--profile", "wifi", "--arms", "packrat", "--size", "4MB"];
         let report = report(&[&options[..], &["--gateway", "standalone"]].concat());
@@ -235,6 +235,41 @@ fn other_programs_through_an_agent() {
         // A busy host is late for some.
         assert!(holes > 50.0 && in_time >= 0.5 * holes, "{client}: {arm:#}");
     }
+}
+
+#[test]
+#[ignore = "needs wireguard-go, root and /dev/net/tun: make test-demo"]
+fn a_tunnels_tcp_through_an_agent() {
+    if !rustix::process::geteuid().is_root() || !Path::new("/dev/net/tun").exists() {
+        println!("SKIPPED: a WireGuard tunnel needs root and /dev/net/tun");
+        return;
+    }
+    let options = ["--client", "wireguard", "--profile", "wifi", "--arms", "packrat"];
+    let report = report(&[&options[..], &["--size", "4MB", "--gateway", "standalone"]].concat());
+    assert_eq!(report["server"], "wireguard-go");
+    let arm = arm(&report, "packrat");
+    assert_eq!((&arm["sha256_ok"], &arm["complete"]), (&true.into(), &true.into()), "{arm:#}");
+    let assistance = &arm["assistance"];
+    assert_eq!(assistance["sessions"], 1, "{arm:#}");
+    let (holes, in_time) = (number(assistance, "holes"), number(assistance, "filled_in_time"));
+    assert!(holes > 50.0 && in_time >= 0.5 * holes, "{arm:#}");
+}
+
+/// A flow of 60 datagrams a second: a game's.
+#[test]
+#[ignore = "needs the standalone gateway: make test-demo"]
+fn answers_of_a_game_are_repaired() {
+    let options = ["--client", "echo", "--profile", "wifi", "--loss", "0.1", "--repeats", "300"];
+    let options = [&options[..], &["--arms", "end-to-end,packrat"]].concat();
+    let report = report(&[&options[..], &["--gateway", "standalone"]].concat());
+    let lost = |name| {
+        let times = &arm(&report, name)["times"];
+        assert_eq!((number(times, "attempted"), number(times, "wrong")), (300.0, 0.0), "{times:#}");
+        number(times, "answered") - number(times, "completed")
+    };
+    let unassisted = lost("end-to-end");
+    assert!(unassisted > 10.0, "{report:#}");
+    assert!(lost("packrat") * 2.0 < unassisted, "{report:#}");
 }
 
 /// Uploads: what the last mile has lost towards the gateway comes again from below QUIC, and the

@@ -15,6 +15,7 @@ const (
 	successorRetry     = 400 * time.Millisecond
 	successorQuestions = 100
 	tokenRetry         = 300 * time.Second
+	holdoutRetry       = time.Hour
 	reconnectAfter     = 200 * time.Millisecond
 )
 
@@ -124,6 +125,8 @@ func (d *discovery) onRefusal(reason byte, now time.Time) {
 	switch reason {
 	case refusedToken:
 		wait = tokenRetry
+	case refusedHoldout:
+		wait = holdoutRetry
 	case refusedFull:
 		most := min(fullRetry<<min(d.full, 5), betweenAttempts)
 		d.full++

@@ -42,6 +42,7 @@ const (
 	refusedCookie  = 4
 	refusedSession = 5
 	refusedToken   = 6
+	refusedHoldout = 7
 )
 
 // Sealed messages (section 10).

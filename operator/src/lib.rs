@@ -1,7 +1,8 @@
 //! The operator: turns annotated Services into routes of Envoy gateways at the cluster's edge.
 //!
 //! What decides is pure and tested without a cluster: [`annotations`], [`index`] (Services,
-//! EndpointSlices, Namespaces and EdgeGateways to the listeners of each gateway), [`xds`]
+//! EndpointSlices, Namespaces and EdgeGateways to the listeners of each gateway), [`gateway_api`]
+//! (Gateways and UDPRoutes to EdgeGateways and their listeners), [`xds`]
 //! (listeners to Envoy's resources, and the state of a delta stream), [`certificates`], [`policy`],
 //! [`recent`] (versions that a gateway may have), [`workload`] (the objects that make a gateway
 //! run), [`status`], [`inject`] (the gateway as a sidecar of a Pod). [`shell`] is what touches the network: watches, server-side apply, leases,
@@ -13,6 +14,7 @@
 pub mod annotations;
 pub mod certificates;
 pub mod drain;
+pub mod gateway_api;
 pub mod index;
 pub mod inject;
 pub mod keys;

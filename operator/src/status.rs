@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::annotations::{Problem, Reason};
-use crate::index::{GatewayModel, GatewayView, ServiceView};
+use crate::index::{GatewayModel, GatewayView, ServiceView, told};
 use crate::resource::{EdgeGatewayStatus, ExposureType, GatewayProxy, ListenerStatus};
 
 /// The condition on a Service that asks for assistance.
@@ -157,7 +157,7 @@ fn resolved_routes(view: &GatewayView) -> Finding {
         .problems
         .iter()
         .take(TOLD)
-        .map(|(service, problem)| format!("Service {service}: {}", problem.message))
+        .map(|(service, problem)| format!("{}: {}", told(service), problem.message))
         .collect();
     if view.problems.len() > TOLD {
         told.push(format!("and {} more", view.problems.len() - TOLD));
@@ -305,7 +305,8 @@ pub fn service_condition(view: &ServiceView) -> Option<(bool, &'static str, Stri
     }
 }
 
-fn shortened(mut message: String) -> String {
+/// A message that the API server takes.
+pub(crate) fn shortened(mut message: String) -> String {
     if message.len() > MAXIMUM_MESSAGE_BYTES {
         let mut end = MAXIMUM_MESSAGE_BYTES;
         while !message.is_char_boundary(end) {
@@ -344,6 +345,7 @@ mod tests {
             service: ObjectKey::new("shop", "web"),
             service_port: 8443,
             endpoints: vec!["[fd00::1]:443".parse().unwrap()],
+            shares: Default::default(),
             overrides: Default::default(),
             is_leaving: false,
         };

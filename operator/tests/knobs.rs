@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use packrat_api::knobs::{ClusterValues, Knob, in_cluster};
 use packrat_api::route::RouteConfig;
 use packrat_operator::annotations::{ANNOTATIONS, Annotations, CONFIG_PREFIX, Carrier};
-use packrat_operator::resource::{EdgeGateway, EdgeGatewaySpec};
+use packrat_operator::resource::{EdgeGateway, EdgeGatewaySpec, PackratPolicy, PolicySettings};
 use serde_json::{Map, Value, json};
 
 fn route() -> RouteConfig {
@@ -96,6 +96,47 @@ fn settings_and_annotations_reach_the_field_of_their_row() {
 
         assert_eq!(by_gateway, by_annotation, "{name}");
         assert_eq!(changed(&fields(&by_gateway)), [knob.field], "{}", cluster.edge_gateway);
+    }
+}
+
+/// A policy has each of these settings with the words and ranges of an EdgeGateway, and it reaches
+/// the same field.
+#[test]
+fn a_policy_has_every_setting_of_a_route() {
+    let definition =
+        serde_json::to_value(<PackratPolicy as kube::CustomResourceExt>::crd()).unwrap();
+    assert_eq!(definition["metadata"]["labels"]["gateway.networking.k8s.io/policy"], "Inherited");
+    let schema =
+        &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    for (knob, cluster) in in_cluster() {
+        let (in_spec, _) = another_value(knob, cluster.values);
+        let path = cluster.edge_gateway;
+        for part in ["defaults", "overrides"] {
+            let property = path
+                .split('.')
+                .fold(&schema["properties"][part], |schema, name| &schema["properties"][name]);
+            assert!(property["description"].is_string(), "{part}.{path}: {property}");
+            let words = &property["enum"];
+            let is_word = |words: &Vec<Value>| words.contains(&in_spec);
+            assert!(words.as_array().is_none_or(is_word), "{path}: {words}");
+        }
+        let nested = path.rsplit('.').fold(in_spec, |inner, name| json!({ name: inner }));
+        let settings: PolicySettings = serde_json::from_value(nested.clone()).unwrap();
+        let mut by_policy = route();
+        settings.overrides().unwrap().apply(&mut by_policy);
+        let spec: EdgeGatewaySpec = serde_json::from_value(nested).unwrap();
+        let mut by_gateway = route();
+        spec.apply(&mut by_gateway);
+        assert_eq!(by_policy, by_gateway, "{path}");
+    }
+    for wrong in [
+        json!({ "repair": { "budgetPercent": 1001 } }),
+        json!({ "repair": { "budgetPercent": "much" } }),
+        json!({ "sender": "bbr" }),
+        json!({ "cache": { "bytesTotal": "1M" } }),
+    ] {
+        let settings: PolicySettings = serde_json::from_value(wrong.clone()).unwrap();
+        assert!(settings.overrides().is_err(), "{wrong}");
     }
 }
 

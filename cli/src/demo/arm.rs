@@ -17,7 +17,7 @@ use super::metrics::Metrics;
 use super::options::{ArmName, ClientKind, Options};
 use super::payload::{self, Payload};
 use super::profile::Network;
-use super::program::{self, RunningAgent};
+use super::program::{self, Outcome, RunningAgent};
 use super::qlog::DeclaredLost;
 use super::report::{ArmReport, AssistanceReport};
 use super::server::{Server, ServerSetup};
@@ -82,7 +82,8 @@ impl Stage<'_> {
         let last_mile = scene.last_mile.address();
         let client = self.options.client;
         let needs_agent = name.is_assisted() && client != ClientKind::Packrat;
-        let agent = needs_agent.then(|| RunningAgent::start(client, last_mile)).transpose()?;
+        let agent =
+            needs_agent.then(|| RunningAgent::start(self.options, last_mile)).transpose()?;
         let transfer = Transfer {
             server: agent.as_ref().and_then(|agent| agent.address).unwrap_or(last_mile),
             file: FILE,
@@ -95,23 +96,23 @@ impl Stage<'_> {
         let flood = (name == ArmName::PackratFlooded).then(|| {
             RunningFlood::start(self.payload.size, self.options.seed, scene.gateway.address)
         });
+        let echo = scene.server.echo();
         let transferring = async {
             match client {
                 ClientKind::Packrat if self.options.upload => {
-                    transfer.upload(&self.files.join(FILE), progress).await
+                    transfer.upload(&self.files.join(FILE), progress).await.map(Outcome::from)
                 }
-                ClientKind::Packrat => transfer.download(progress).await,
-                ClientKind::Curl | ClientKind::CurlSocks | ClientKind::Aioquic => {
+                ClientKind::Packrat => transfer.download(progress).await.map(Outcome::from),
+                _ => {
                     let proxy = agent.as_ref().and_then(|agent| agent.proxy);
-                    let parts = &self.options.parts;
-                    program::run(client, &transfer, proxy, parts, &work, progress).await
+                    program::run(self, &transfer, proxy, &work, echo, progress).await
                 }
             }
         };
         let watched = scene.watch(transferring, move_after).await;
         // The flood stops even if the transfer failed.
         let flood_datagrams = flood.map_or(0, RunningFlood::stop);
-        let (transferred, cache_high_water) = watched?;
+        let (Outcome { report: transferred, times, verified }, cache_high_water) = watched?;
         let grown =
             scene.gateway.resident_bytes().zip(memory).map(|(after, before)| after - before);
         let finished = scene.finish(network.round_trip()).await?;
@@ -122,6 +123,10 @@ impl Stage<'_> {
         if client != ClientKind::Packrat {
             report.spurious = None;
         }
+        if let Some(verified) = verified {
+            (report.sha256_ok, report.complete) = (verified, verified);
+        }
+        report.times = times;
         if let Some(counters) = agent.map(|agent| agent.counters()) {
             (report.repairs_late, report.eack_bytes) =
                 (counters.repaired_late, counters.eack_bytes);
@@ -169,6 +174,7 @@ impl Stage<'_> {
             complete,
             bytes: downloaded.bytes,
             declared_lost: lost.map(DeclaredLost::count),
+            times: None,
             assistance: downloaded.assist.map(AssistanceReport::from),
             far: *far,
             last_mile: *last_mile,
@@ -239,7 +245,7 @@ impl Scene {
             takes_uploads: options.upload,
             work,
         };
-        let server = Server::start(options.server, setup).await?;
+        let server = Server::start(options, setup).await?;
         let far = UdpPath::start(PathConfig {
             server: server.address,
             upward: network.links().far_up,
@@ -249,7 +255,12 @@ impl Scene {
             let path = work.join(CAPTURE);
             far.capture(fs::File::create(&path).map_err(|error| DemoError::write(&path, error))?);
         }
-        let setup = GatewaySetup { parts: &options.parts, server: far.address(), work };
+        let setup = GatewaySetup {
+            parts: &options.parts,
+            server: far.address(),
+            sender: options.sender,
+            work,
+        };
         let gateway = Gateway::start(options.gateway, setup).await?;
         let last_mile = UdpPath::start(PathConfig {
             server: gateway.address,
@@ -263,9 +274,9 @@ impl Scene {
     /// beginning. Meanwhile checks the processes, and the level of the gateway's cache.
     async fn watch(
         &mut self,
-        transferring: impl Future<Output = Result<Report, DemoError>>,
+        transferring: impl Future<Output = Result<Outcome, DemoError>>,
         move_after: Option<Duration>,
-    ) -> Result<(Report, u64), DemoError> {
+    ) -> Result<(Outcome, u64), DemoError> {
         let mut transferring = std::pin::pin!(transferring);
         let mut ticks = tokio::time::interval(SAMPLE_EVERY);
         let mut high_water = 0;

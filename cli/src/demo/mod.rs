@@ -13,6 +13,7 @@ mod flood;
 mod gateway;
 mod metrics;
 mod options;
+mod page;
 mod payload;
 mod process;
 mod profile;
@@ -34,7 +35,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use arm::Stage;
 use certificate::Certificate;
 use error::DemoError;
-use options::ProfileName;
+use options::{ClientKind, ProfileName};
 use payload::Payload;
 use profile::Network;
 use report::DemoReport;
@@ -126,7 +127,7 @@ async fn demonstrate_on(
         profile,
         loss: network.loss(),
         gateway: options.gateway,
-        server: options.server,
+        server: options.server_name(),
         upload: options.upload,
         rebind_after_seconds: options.rebind_after.map(|after| after.as_secs_f64()),
         moved_to_unmoved: None,
@@ -154,6 +155,9 @@ fn stage<'a>(options: &'a Options, network: Network, work: &Path) -> Result<Stag
     fs::create_dir_all(&files).map_err(|error| DemoError::write(&files, error))?;
     let payload = Payload::new(options.seed, options.size.0);
     payload.write(&files.join(arm::FILE))?;
+    if options.client == ClientKind::Chromium {
+        page::write(&files, options.seed)?;
+    }
     let certificate = Certificate::create(work)?;
     Ok(Stage { options, network, payload, files, certificate, work: work.to_owned() })
 }

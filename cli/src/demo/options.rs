@@ -21,6 +21,18 @@ pub(crate) struct Options {
     /// where they are assisted
     #[arg(long, value_enum, default_value_t = ClientKind::Packrat)]
     pub(crate) client: ClientKind,
+    /// Pages that chromium loads, datagrams that echo sends, frames that webrtc receives
+    /// [default: 10, 1800, 600]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    repeats: Option<u32>,
+    /// Longest time that what has arrived waits in the agent while the gateway repairs a loss
+    /// before it, in milliseconds; 0: nothing waits
+    #[arg(long, value_name = "MS")]
+    pub(crate) maximum_hold: Option<u64>,
+    /// The operator's word for the server's congestion control; without it one of eight sessions is a
+    /// trial that finds out whether the server tolerates losses, and repairs nothing meanwhile
+    #[arg(long, value_enum, default_value_t = SenderKind::Any)]
+    pub(crate) sender: SenderKind,
     /// The networks, one after the other: delays and rates of the far segment and of the last mile,
     /// and how much the last mile loses
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = ProfileName::DEFAULT)]
@@ -75,6 +87,16 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// The number of times that the client does what it measures.
+    pub(crate) fn repeats(&self) -> u32 {
+        self.repeats.unwrap_or_else(|| self.client.repeats())
+    }
+
+    /// The name of the server.
+    pub(crate) fn server_name(&self) -> String {
+        self.client.own_server().map_or_else(|| self.server.to_string(), str::to_owned)
+    }
+
     /// The downloads, in the order in which they run.
     pub(crate) fn arms_to_run(&self) -> Vec<ArmName> {
         let mut arms: Vec<_> =
@@ -121,6 +143,56 @@ pub(crate) enum ClientKind {
     CurlSocks,
     /// aioquic, unmodified.
     Aioquic,
+    /// quic-go, unmodified.
+    QuicGo,
+    /// Chromium, headless: a page of 30 objects, several times, and then the file.
+    Chromium,
+    /// TCP inside a WireGuard tunnel (wireguard-go), from a web server at its other end (root).
+    Wireguard,
+    /// 60 datagrams a second, each of which its server answers at once, as a game's.
+    Echo,
+    /// A WebRTC peer (aiortc) that receives video from another one.
+    Webrtc,
+}
+
+impl ClientKind {
+    /// The name of the server that it needs instead of a web server with HTTP/3.
+    pub(crate) fn own_server(self) -> Option<&'static str> {
+        match self {
+            Self::Wireguard => Some("wireguard-go"),
+            Self::Echo => Some("echo"),
+            Self::Webrtc => Some("aiortc"),
+            Self::Packrat
+            | Self::Curl
+            | Self::CurlSocks
+            | Self::Aioquic
+            | Self::QuicGo
+            | Self::Chromium => None,
+        }
+    }
+
+    /// The number of times that it does what it measures, unless the user says otherwise.
+    fn repeats(self) -> u32 {
+        match self {
+            Self::Chromium => 10,
+            Self::Echo => 1800,
+            Self::Webrtc => 600,
+            _ => 0,
+        }
+    }
+}
+
+/// The operator's word for a server's congestion control, as in the gateway's configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SenderKind {
+    /// Not known: the gateway finds out itself.
+    Any,
+    /// CUBIC, NewReno.
+    LossBased,
+    /// BBRv2, BBRv3.
+    Bbr,
+    /// BBRv1.
+    Bbr1,
 }
 
 /// A network: three from the literature, and one without a far segment.
@@ -203,6 +275,7 @@ displayed_as_on_the_command_line!(
     ProfileName,
     LossDirection,
     QueueKind,
+    SenderKind,
     ArmName
 );
 

@@ -4,7 +4,7 @@ use packrat_emulation::path::PathReport;
 use packrat_s2n_quic::AssistanceStats;
 use serde::Serialize;
 
-use super::options::{ArmName, GatewayKind, ProfileName, ServerKind};
+use super::options::{ArmName, GatewayKind, ProfileName};
 
 /// A demo on one network.
 #[derive(Debug, Clone, Serialize)]
@@ -16,7 +16,7 @@ pub(crate) struct DemoReport {
     /// The program that ran the gateway's data plane.
     pub(crate) gateway: GatewayKind,
     /// The server.
-    pub(crate) server: ServerKind,
+    pub(crate) server: String,
     /// True if the client sends, and everything about the transfers is about that direction.
     pub(crate) upload: bool,
     /// Time after which the client of the download `packrat-moved` got another address, if it did.
@@ -75,12 +75,66 @@ pub(crate) struct ArmReport {
     pub(crate) bytes: u64,
     /// Packets that the sender declared lost; `null` without a qlog of the server.
     pub(crate) declared_lost: Option<u64>,
+    /// The client's other measurements; `null` if it has none.
+    pub(crate) times: Option<TimesReport>,
     /// Effects of assistance, seen from the client; `null` if the client did not ask for it.
     pub(crate) assistance: Option<AssistanceReport>,
     /// Counters of the far segment.
     pub(crate) far: PathReport,
     /// Counters of the last mile.
     pub(crate) last_mile: PathReport,
+}
+
+/// The times of something that a client did again and again.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct TimesReport {
+    /// The name of what was done.
+    pub(crate) what: &'static str,
+    /// Attempts of the client.
+    pub(crate) attempted: u64,
+    /// Of them, those that the server answered; `null` if that is not known.
+    pub(crate) answered: Option<u64>,
+    /// Of them, those that succeeded.
+    pub(crate) completed: u64,
+    /// Wrong outcomes.
+    pub(crate) wrong: u64,
+    /// Milliseconds, of those that succeeded.
+    pub(crate) median_ms: f64,
+    /// The time that 90 % did not exceed.
+    pub(crate) p90_ms: f64,
+    /// The time that 99 % did not exceed.
+    pub(crate) p99_ms: f64,
+    /// The time that 99.9 % did not exceed.
+    pub(crate) p999_ms: f64,
+}
+
+impl TimesReport {
+    /// The report of so many attempts, and of the times of those that succeeded, milliseconds.
+    pub(crate) fn new(
+        what: &'static str,
+        attempted: u64,
+        answered: Option<u64>,
+        wrong: u64,
+        mut times: Vec<f64>,
+    ) -> Self {
+        times.sort_by(f64::total_cmp);
+        // The nearest rank.
+        let at = |share: f64| {
+            let rank = (times.len() as f64 * share).ceil() as usize;
+            times.get(rank.saturating_sub(1)).copied().unwrap_or_default()
+        };
+        Self {
+            what,
+            attempted,
+            answered,
+            completed: times.len() as u64,
+            wrong,
+            median_ms: at(0.5),
+            p90_ms: at(0.9),
+            p99_ms: at(0.99),
+            p999_ms: at(0.999),
+        }
+    }
 }
 
 /// Assistance, seen from the client.
@@ -178,5 +232,19 @@ impl ArmReport {
     pub(crate) fn succeeded(&self) -> bool {
         let has_moved = self.name != ArmName::PackratMoved || self.paths_moved > 0;
         self.sha256_ok && has_moved && (self.complete || self.name == ArmName::EndToEnd)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_times_that_were_measured() {
+        let times =
+            TimesReport::new("echoes", 12, None, 0, (1..=10).rev().map(f64::from).collect());
+        let quantiles = (times.median_ms, times.p90_ms, times.p99_ms, times.p999_ms);
+        assert_eq!((times.completed, quantiles), (10, (5.0, 9.0, 10.0, 10.0)));
+        assert_eq!(TimesReport::new("echoes", 0, None, 0, Vec::new()).median_ms, 0.0);
     }
 }

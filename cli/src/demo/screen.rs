@@ -6,7 +6,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::options::ArmName;
-use super::report::{ArmReport, DemoReport};
+use super::report::{ArmReport, DemoReport, TimesReport};
 
 /// Width of the longest bar.
 const BAR: usize = 50;
@@ -89,6 +89,18 @@ fn table(arms: &[ArmReport], upload: bool) -> String {
         row("  of them too late", &|arm| arm.repairs_late.to_string());
         row("declared lost by the server", &|arm| known(arm.declared_lost));
         row("  of them spuriously", &|arm| known(arm.spurious));
+    }
+    if let Some(what) = arms.iter().find_map(|arm| Some(arm.times.as_ref()?.what)) {
+        let of = |arm: &ArmReport, value: &dyn Fn(&TimesReport) -> String| {
+            arm.times.as_ref().map(value).unwrap_or_default()
+        };
+        row(what, &|arm| of(arm, &|times| format!("{} of {}", times.completed, times.attempted)));
+        row("  of them answered by the server", &|arm| of(arm, &|times| known(times.answered)));
+        row("  wrong", &|arm| of(arm, &|times| times.wrong.to_string()));
+        row("  median, ms", &|arm| of(arm, &|times| format!("{:.1}", times.median_ms)));
+        row("  p90, ms", &|arm| of(arm, &|times| format!("{:.1}", times.p90_ms)));
+        row("  p99, ms", &|arm| of(arm, &|times| format!("{:.1}", times.p99_ms)));
+        row("  p99.9, ms", &|arm| of(arm, &|times| format!("{:.1}", times.p999_ms)));
     }
     row("moved to another address", &|arm| arm.paths_moved.to_string());
     if arms.iter().any(|arm| arm.flood_datagrams > 0) {

@@ -123,3 +123,42 @@ fn an_installed_library_is_found_by_its_package_file() {
     let library_path = prefix.join("lib");
     run(Command::new(&program).env("LD_LIBRARY_PATH", library_path));
 }
+
+#[test]
+fn an_installed_library_is_found_by_cmake() {
+    if Command::new("cmake").arg("--version").output().is_err() {
+        println!("SKIPPED: there is no cmake");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = folder.path().join("usr");
+    let libraries = built("libpackrat.so");
+    run(Command::new(format!("{FOLDER}/install")).arg(libraries.parent().unwrap()).arg(&prefix));
+    // Another name than that of the prefix at installation: the package may be moved.
+    let moved = folder.path().join("moved");
+    std::fs::rename(&prefix, &moved).unwrap();
+    let project = |version: &str| {
+        format!(
+            "cmake_minimum_required(VERSION 3.16)\nproject(test C)\nfind_package(packrat {version} REQUIRED)\n\
+             add_executable(shared {FOLDER}/tests/interface.c)\ntarget_link_libraries(shared packrat::packrat)\n\
+             add_executable(static {FOLDER}/tests/interface.c)\ntarget_link_libraries(static packrat::static)\n"
+        )
+    };
+    let configure = |version: &str, build: &Path| {
+        let source = folder.path().join(format!("source-{version}"));
+        std::fs::create_dir_all(&source).unwrap();
+        std::fs::write(source.join("CMakeLists.txt"), project(version)).unwrap();
+        let mut command = Command::new("cmake");
+        command.arg("-S").arg(source).arg("-B").arg(build);
+        command.arg(format!("-DCMAKE_PREFIX_PATH={}", moved.display()));
+        command
+    };
+    let build = folder.path().join("build");
+    run(&mut configure("0.1", &build));
+    run(Command::new("cmake").arg("--build").arg(&build));
+    for program in ["shared", "static"] {
+        run(&mut Command::new(build.join(program)));
+    }
+    let refused = configure("0.2", &folder.path().join("refused")).output().unwrap();
+    assert!(!refused.status.success(), "version 0.1 is not 0.2");
+}

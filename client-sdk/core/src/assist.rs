@@ -556,7 +556,7 @@ impl Assist {
             None => false,
         };
         if opened && let Some(session) = &mut self.session {
-            self.remind |= session.liveness.on_authentic();
+            self.remind |= session.liveness.on_authentic(now);
             if let Some(upward) = &mut session.upward {
                 upward.on_authentic();
             }
@@ -905,7 +905,7 @@ impl Assist {
             }
             (Timer::Echo, Some(session)) => {
                 session.scheduler.on_urgent(now);
-                match session.liveness.on_echo_overdue() {
+                match session.liveness.on_echo_overdue(now) {
                     Silence::Short => {}
                     Silence::Long => self.hold.give_up(HoldEndedReason::Silent, now),
                     Silence::Gone => {

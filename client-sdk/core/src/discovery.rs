@@ -36,6 +36,9 @@ const SUCCESSOR_QUESTIONS: u32 = 100;
 /// Distance between attempts when a gateway asks for another token than it was shown, unless one
 /// comes sooner.
 const TOKEN_RETRY: Duration = Duration::from_secs(300);
+/// Distance between attempts of a client that is left without assistance for comparison: it shall do
+/// what a client without the SDK does.
+const HOLDOUT_RETRY: Duration = Duration::from_secs(3600);
 
 /// Progress of an attempt.
 #[derive(Debug)]
@@ -246,6 +249,7 @@ impl Discovery {
         let wait = match reason {
             RefusalReason::Token if self.has_new_token => Duration::ZERO,
             RefusalReason::Token => TOKEN_RETRY,
+            RefusalReason::Holdout => HOLDOUT_RETRY,
             RefusalReason::Full => {
                 let most = (FULL_RETRY * (1 << self.full.min(5))).min(BETWEEN_ATTEMPTS);
                 self.full += 1;

@@ -6,7 +6,9 @@
 //!     ^                                | ^                                               |
 //!     |  the answer                    | +-----------------------------------------------+
 //!     +--------------------------------+     after 8 in a row: nothing is held any more
-//!                                            after 24: the gateway is gone
+//!                                            after 24: the gateway is gone, if datagrams come all
+//!                                            the same; otherwise nothing gets through, and it is
+//!                                            asked for 30 s
 //!
 //!   Believed ---- "no such session" ----> Doubted ---- nothing authentic in time ----> gone
 //!      ^                                     |
@@ -28,8 +30,16 @@ pub(crate) const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(120);
 const ECHOES_UNTIL_NO_HOLD: u32 = 8;
 /// After each so many unanswered echoes the next one is given more time.
 const ECHOES_OF_A_STEP: u32 = 4;
-/// Unanswered echoes in a row after which the gateway is gone.
+/// Unanswered echoes in a row after which the gateway is gone, if [`CONTRADICTED_UNTIL_GONE`].
 const ECHOES_UNTIL_GONE: u32 = 24;
+/// Of them, those during which a datagram came: the last mile carries what its other end sends. One
+/// or two are asked before the end of an outage, and overdue after it.
+const CONTRADICTED_UNTIL_GONE: u32 = 4;
+/// Where nothing at all gets through, the gateway is gone after this: QUIC's usual idle timeout.
+const LONGEST_OUTAGE: Duration = Duration::from_secs(30);
+/// Most that is waited longer for an echo because others were not answered: what comes after an
+/// outage is repaired so much later.
+const LONGEST_STEP: Duration = Duration::from_millis(100);
 /// Unanswered echoes that make a long burst of loss: the sender has not heard anything meanwhile
 /// either.
 const ECHOES_OF_A_BURST: u32 = 3;
@@ -57,6 +67,12 @@ pub(crate) struct Liveness {
     quiet_at: Option<Timestamp>,
     /// Echoes in a row that were not answered.
     unanswered: u32,
+    /// Of them, those during which a datagram came.
+    contradicted: u32,
+    /// True if a datagram has come since the echo was asked for.
+    has_datagram: bool,
+    /// When the gateway last said something.
+    last_authentic: Option<Timestamp>,
     /// An unauthenticated refusal says that the gateway does not know this session; believed at
     /// this time, unless the gateway speaks.
     doubted_until: Option<Timestamp>,
@@ -67,6 +83,7 @@ impl Liveness {
     /// gateway is asked.
     pub(crate) fn on_datagram(&mut self, quiet: Option<Duration>, now: Timestamp) {
         self.quiet_at = quiet.map(|quiet| now + quiet);
+        self.has_datagram = true;
     }
 
     /// True if the next eACK should ask for an echo.
@@ -78,6 +95,7 @@ impl Liveness {
     /// An eACK with this counter asked for an echo.
     pub(crate) fn on_asked(&mut self, counter: MessageCounter, now: Timestamp) {
         self.echo = Some((counter, now));
+        self.has_datagram = false;
         self.last_echo = Some(now);
     }
 
@@ -87,14 +105,16 @@ impl Liveness {
     }
 
     /// The gateway sent something authentic. True if that ends a long burst of loss.
-    pub(crate) fn on_authentic(&mut self) -> bool {
+    pub(crate) fn on_authentic(&mut self, now: Timestamp) -> bool {
         self.doubted_until = None;
+        self.last_authentic = Some(now);
+        self.contradicted = 0;
         core::mem::take(&mut self.unanswered) >= ECHOES_OF_A_BURST
     }
 
     /// A hole was filled, most likely by a repair: the gateway is at work.
     pub(crate) fn on_repair(&mut self) {
-        self.unanswered = 0;
+        (self.unanswered, self.contradicted) = (0, 0);
     }
 
     /// Someone says that the gateway does not know the session. True if the gateway is to be asked:
@@ -128,7 +148,7 @@ impl Liveness {
             + ECHO_MARGIN;
         // Silence may be a long burst of loss: what is asked ever more seldom is still answered
         // when it is over.
-        once * (1 + self.unanswered / ECHOES_OF_A_STEP)
+        once + (once * (self.unanswered / ECHOES_OF_A_STEP)).min(once.max(LONGEST_STEP))
     }
 
     /// When the echo is overdue.
@@ -147,15 +167,22 @@ impl Liveness {
     }
 
     /// The echo is overdue: another one is asked for at once.
-    pub(crate) fn on_echo_overdue(&mut self) -> Silence {
+    pub(crate) fn on_echo_overdue(&mut self, now: Timestamp) -> Silence {
         self.echo = None;
         self.last_echo = None;
         self.unanswered += 1;
+        self.contradicted += u32::from(self.has_datagram);
         match self.unanswered {
-            ECHOES_UNTIL_GONE.. => Silence::Gone,
+            ECHOES_UNTIL_GONE.. if !self.is_outage(now) => Silence::Gone,
             ECHOES_UNTIL_NO_HOLD.. => Silence::Long,
             _ => Silence::Short,
         }
+    }
+
+    /// True if the gateway's silence may be that of the last mile: nothing else gets through either.
+    fn is_outage(&self, now: Timestamp) -> bool {
+        self.contradicted < CONTRADICTED_UNTIL_GONE
+            && self.last_authentic.is_some_and(|last| now.saturating_since(last) < LONGEST_OUTAGE)
     }
 
     /// No datagram has come for a while. True if the gateway is to be asked: all may be well, or
@@ -202,11 +229,13 @@ mod tests {
     #[test]
     fn silence_ends_the_hold_first_and_the_session_later_and_is_asked_ever_more_seldom() {
         let (mut liveness, path) = (Liveness::default(), path());
+        liveness.on_authentic(at(0));
         let (mut now, mut waits) = (at(0), Vec::new());
         for counter in 1..=24 {
             assert!(liveness.wants_echo(now));
             liveness.on_asked(MessageCounter::new(counter), now);
             let overdue = liveness.echo_deadline(&path).unwrap();
+            liveness.on_datagram(None, now);
             waits.push(overdue.saturating_since(now));
             now = overdue;
             let expected = match counter {
@@ -214,13 +243,42 @@ mod tests {
                 8.. => Silence::Long,
                 _ => Silence::Short,
             };
-            assert_eq!(liveness.on_echo_overdue(), expected, "echo {counter}");
+            assert_eq!(liveness.on_echo_overdue(now), expected, "echo {counter}");
             assert_eq!(liveness.is_silent(), counter >= 8);
         }
         assert_eq!(waits[4], waits[0] * 2);
         assert!(waits.is_sorted());
-        assert!(liveness.on_authentic(), "a long burst");
-        assert!(!liveness.is_silent() && !liveness.on_authentic());
+        assert!(liveness.on_authentic(now), "a long burst");
+        assert!(!liveness.is_silent() && !liveness.on_authentic(now));
+    }
+
+    #[test]
+    fn an_outage_ends_no_session_until_quic_gives_up_and_is_asked_all_the_time() {
+        let (mut liveness, path) = (Liveness::default(), path());
+        liveness.on_authentic(at(0));
+        liveness.on_datagram(None, at(5));
+        let mut now = at(10);
+        for counter in 1.. {
+            liveness.on_asked(MessageCounter::new(counter), now);
+            let overdue = liveness.echo_deadline(&path).unwrap();
+            assert!(overdue.saturating_since(now) <= Duration::from_millis(300));
+            now = overdue;
+            if liveness.on_echo_overdue(now) == Silence::Gone {
+                break;
+            }
+        }
+        assert!(now >= at(30_000) && now <= at(30_300), "{now:?}");
+        // The first datagram after an outage comes before the answer to an echo.
+        let mut liveness = Liveness::default();
+        liveness.on_authentic(at(0));
+        for counter in 1..40 {
+            liveness.on_asked(MessageCounter::new(counter), at(100 * u64::from(counter)));
+            assert_ne!(liveness.on_echo_overdue(at(100 * u64::from(counter) + 90)), Silence::Gone);
+        }
+        liveness.on_asked(MessageCounter::new(40), at(4000));
+        liveness.on_datagram(None, at(4010));
+        assert_ne!(liveness.on_echo_overdue(at(4090)), Silence::Gone);
+        assert!(liveness.on_authentic(at(4100)));
     }
 
     #[test]
@@ -232,7 +290,7 @@ mod tests {
         assert!(liveness.wants_echo(at(10)), "the gateway is asked at once");
         assert!(!liveness.on_doubt(&path, at(100)), "an attacker cannot postpone it");
         assert_eq!(liveness.doubt_deadline(), Some(at(130)));
-        liveness.on_authentic();
+        liveness.on_authentic(at(101));
         assert_eq!(liveness.doubt_deadline(), None);
     }
 

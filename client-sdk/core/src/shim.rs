@@ -28,7 +28,7 @@ use crate::packet_number::PacketNumber;
 use crate::stats::AssistStats;
 use crate::token::Token;
 use plain::Plain;
-use recovery::Recovery;
+use recovery::{Recovered, Recovery};
 use release::Release;
 pub use release::Released;
 
@@ -145,37 +145,51 @@ impl<M: Clone> Shim<M> {
         let split = if self.places.is_some() { split(datagram) } else { None };
         let (number, base) = split.map_or((None, datagram), |(number, base)| (Some(number), base));
         let skip = datagram.len() - base.len();
-        let beside = metadata.clone();
-        let mut place = None;
-        let verdict = self.take(base, skip, metadata, now, |shim| {
-            place = number.and_then(|number| {
-                let identifier = shim.assist.identify(base)?;
-                shim.places.as_mut()?.read(number, identifier, now).map(PacketNumber::new)
-            });
-            shim.stats.numbered += u64::from(place.is_some());
-            shim.stats.far += u64::from(number.is_some() && place.is_none());
-            match place {
-                // The gateway has sent one datagram with this number: what arrives next is the same
-                // one, which is known, or forged.
-                Some(number) if shim.assist.has_arrived(number) => Order::Unproven,
-                Some(number) => Order::Number(number),
-                None if number.is_some() => Order::Unproven,
-                None if shim.plain.admits(now) => Order::Unnumbered,
-                None => Order::Unproven,
-            }
-        });
-        if let (Some(number), Some(places), Some(recovery)) =
-            (place, &self.places, &mut self.recovery)
-            && let Some(place) = places.place_of(number.get())
-        {
-            let is_known = recovery.on_datagram(place, base, &beside);
-            self.take_recovered(now);
-            // The repair of what was recovered.
-            if is_known && matches!(verdict, Verdict::Now { .. }) {
-                return Verdict::Never;
-            }
+        if self.assist.on_datagram(base, now) == Datagram::Control {
+            self.on_control(now);
+            return Verdict::Never;
         }
+        let place = number.and_then(|number| {
+            let identifier = self.assist.identify(base)?;
+            self.places.as_mut()?.read(number, identifier, now).map(PacketNumber::new)
+        });
+        self.stats.numbered += u64::from(place.is_some());
+        self.stats.far += u64::from(number.is_some() && place.is_none());
+        // The repair of what was recovered: the transport has it, or it waits.
+        if self.is_repair_of_recovered(place, base, &metadata, now) {
+            return Verdict::Never;
+        }
+        let order = match place {
+            // The gateway has sent one datagram with this number: what arrives next is the same
+            // one, which is known, or forged.
+            Some(number) if self.assist.has_arrived(number) => Order::Unproven,
+            Some(number) => Order::Number(number),
+            None if number.is_some() => Order::Unproven,
+            None if self.plain.admits(now) => Order::Unnumbered,
+            None => Order::Unproven,
+        };
+        let verdict = self.put_in_order(order, base, skip, metadata, now);
+        // Behind the one that made it known.
+        self.take_recovered(now);
         verdict
+    }
+
+    /// Tells the code of a datagram; true if the transport has it already, as it was recovered.
+    fn is_repair_of_recovered(
+        &mut self,
+        place: Option<PacketNumber>,
+        base: &[u8],
+        metadata: &M,
+        now: Timestamp,
+    ) -> bool {
+        let Some(recovery) = &mut self.recovery else { return false };
+        match place {
+            Some(number) => {
+                let place = self.places.as_ref().and_then(|places| places.place_of(number.get()));
+                place.is_some_and(|place| recovery.on_datagram(place, base, metadata, now))
+            }
+            None => recovery.on_plain(base, now),
+        }
     }
 
     /// Where the gateway numbers, a datagram without a number comes behind what has arrived before it.
@@ -196,7 +210,8 @@ impl<M: Clone> Shim<M> {
     /// Takes what the code has recovered, as if it had arrived.
     fn take_recovered(&mut self, now: Timestamp) {
         while let (Some(places), Some(recovery)) = (&self.places, &mut self.recovery)
-            && let Some((place, datagram, metadata)) = recovery.next_recovered()
+            && let Some(Recovered { place, datagram, metadata, is_passed }) =
+                recovery.next_recovered(now)
         {
             let number = PacketNumber::new(places.number_of(place));
             self.stats.recovered += 1;
@@ -206,8 +221,10 @@ impl<M: Clone> Shim<M> {
             // The gateway codes no control datagrams.
             if self.assist.on_datagram(&datagram, now) == Datagram::Base {
                 self.assist.on_packet_number(number, now);
-                // It comes out before those that waited for it.
-                self.release.keep(number, &datagram, metadata);
+                // It comes out before those that waited for it, unless its repair has passed.
+                if !is_passed {
+                    self.release.keep(number, &datagram, metadata);
+                }
                 self.release();
             }
         }
@@ -222,22 +239,23 @@ impl<M: Clone> Shim<M> {
         now: Timestamp,
         order: impl FnOnce(&[u8]) -> Order,
     ) -> Verdict<M> {
-        self.take(datagram, 0, metadata, now, |_| order(datagram))
+        if self.assist.on_datagram(datagram, now) == Datagram::Control {
+            self.on_control(now);
+            return Verdict::Never;
+        }
+        self.put_in_order(order(datagram), datagram, 0, metadata, now)
     }
 
-    fn take(
+    /// A datagram of the transport's passes, waits, or waits already.
+    fn put_in_order(
         &mut self,
+        order: Order,
         base: &[u8],
         skip: usize,
         metadata: M,
         now: Timestamp,
-        order: impl FnOnce(&mut Self) -> Order,
     ) -> Verdict<M> {
-        if self.assist.on_datagram(base, now) == Datagram::Control {
-            self.on_control(now);
-            return Verdict::Never;
-        }
-        let number = match order(self) {
+        let number = match order {
             Order::Number(number) => number,
             Order::Unnumbered => {
                 self.assist.on_authentic(now);

@@ -87,6 +87,18 @@ fn without_a_token_the_client_waits_for_one() {
 }
 
 #[test]
+fn a_client_of_the_holdout_does_not_ask_again_for_an_hour() {
+    let mut client = client(&[], 1);
+    assert_eq!(refuse(&mut client, RefusalReason::Holdout), Duration::from_secs(3600));
+    let later = client.next_timeout().unwrap();
+    let now = Timestamp::from_millis(60_000);
+    client.handle_timeout(now);
+    assert!(client.poll_transmit(now).is_none(), "it says nothing meanwhile");
+    client.on_authentic(now);
+    assert_eq!(client.next_timeout(), Some(later));
+}
+
+#[test]
 fn a_token_that_comes_during_an_attempt_is_tried_right_after_it() {
     let mut client = client(&[9], 1);
     let (at, discover) = question(&mut client);

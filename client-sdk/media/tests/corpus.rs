@@ -20,6 +20,7 @@ fn rtp_assist() {
         "sender_begins_anew_above_a_hole",
         "closed_while_packets_wait",
         "numbers_of_the_stream_itself",
+        "session_with_a_message_of_no_type",
     ];
     corpus::run("rtp_assist", &expected, packrat_fuzz_entry::rtp_assist);
 }

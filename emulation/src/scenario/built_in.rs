@@ -3,13 +3,14 @@
 type BuiltIn = (&'static str, &'static str);
 
 /// Networks of Packrat26, and variants of them.
-pub(super) const SCENARIOS: [BuiltIn; 10] = [
+pub(super) const SCENARIOS: [BuiltIn; 11] = [
     ("wifi", include_str!("../../scenarios/wifi.toml")),
     ("cellular", include_str!("../../scenarios/cellular.toml")),
     ("satellite", include_str!("../../scenarios/satellite.toml")),
     ("sat_long", include_str!("../../scenarios/sat_long.toml")),
     ("wifi_burst", include_str!("../../scenarios/wifi_burst.toml")),
     ("wifi_outages", include_str!("../../scenarios/wifi_outages.toml")),
+    ("outage", include_str!("../../scenarios/outage.toml")),
     ("competing", include_str!("../../scenarios/competing.toml")),
     ("policed", include_str!("../../scenarios/policed.toml")),
     ("half_duplex", include_str!("../../scenarios/half_duplex.toml")),

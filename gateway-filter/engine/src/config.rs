@@ -63,6 +63,9 @@ pub struct GatewayConfig {
     pub longest_packet: u16,
     /// Answer of the senders to losses.
     pub sender: SenderAnswer,
+    /// Share of the clients that are refused assistance, 0 to 1: what they get is compared with what
+    /// assisted ones get. A client is one address (IPv6: one /64).
+    pub holdout: f64,
     /// One of so many sessions is a trial: it shows an unknown sender its losses, and looks at the
     /// answers. Where senders seem to answer losses, one of four times as many; 0: none.
     pub sender_trials: u32,
@@ -91,6 +94,7 @@ impl Default for GatewayConfig {
             handshakes_per_second_without_cookie: 100,
             longest_packet: 1500,
             sender: SenderAnswer::Unknown,
+            holdout: 0.0,
             sender_trials: 8,
         }
     }

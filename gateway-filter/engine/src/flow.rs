@@ -91,6 +91,10 @@ impl Flow {
                 None => return self.gateway.offer(begin.nonce, begin.peer, now, out),
             }
         };
+        // After the limits, so that those who are compared have all met the same ones.
+        if self.gateway.holds_out(source) {
+            return refuse(begin.nonce, HandshakeOutcome::RefusedHoldout, out);
+        }
         let gateway = &self.gateway;
         let config = gateway.config();
         let grant = |client_params: &ClientParams, session, secret| GatewayParams {

@@ -1,7 +1,7 @@
 //! The gateway: limits and keys that all flows share, and the first, stateless look at a control
 //! datagram.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use zeroize::Zeroizing;
 use crate::admission::{Admission, TokenAdmission, WorkBudget};
 use crate::budget::GatewayBudget;
 use crate::config::GatewayConfig;
+use crate::holdout::HoldoutKey;
 use crate::outbox::Outbox;
 use crate::sender_memory::SenderMemory;
 use crate::sync::{RwLock, RwLockReadGuard};
@@ -28,6 +29,7 @@ pub struct Gateway {
     pub(crate) admission: Admission,
     pub(crate) senders: Arc<SenderMemory>,
     cookies: RwLock<Cookies>,
+    holdout: RwLock<HoldoutKey>,
 }
 
 /// The cookie secrets: the current one, the one before, and since when.
@@ -82,6 +84,8 @@ pub enum HandshakeOutcome {
     RefusedTokenForged,
     /// Refused, as the client was told: the token is for another route or another network.
     RefusedTokenElsewhere,
+    /// Refused, as the client was told: it is one of those that are left without assistance.
+    RefusedHoldout,
     /// A sealed datagram for no session that exists; the client was told.
     RefusedSession,
     /// Dropped: malformed.
@@ -107,6 +111,7 @@ impl HandshakeOutcome {
             Self::RefusedTokenExpired => "refused_token_expired",
             Self::RefusedTokenForged => "refused_token_forged",
             Self::RefusedTokenElsewhere => "refused_token_elsewhere",
+            Self::RefusedHoldout => "refused_holdout",
             Self::RefusedSession => "refused_session",
             Self::Malformed => "malformed",
             Self::Accepted => "accepted",
@@ -121,6 +126,7 @@ impl HandshakeOutcome {
             Self::RefusedDisabled => RefusalReason::Disabled,
             Self::RefusedCookie => RefusalReason::Cookie,
             Self::RefusedFull => RefusalReason::Full,
+            Self::RefusedHoldout => RefusalReason::Holdout,
             Self::RefusedSession => RefusalReason::Session,
             Self::RefusedTokenMissing
             | Self::RefusedTokenExpired
@@ -178,6 +184,7 @@ impl Gateway {
             budget: GatewayBudget::new(),
             senders,
             admission: Admission::new(config, work),
+            holdout: RwLock::new(HoldoutKey::new(secret)),
             static_key: RwLock::new(Zeroizing::new(static_key)),
             cookies: RwLock::new(Cookies {
                 current: CookieKey::new(secret),
@@ -217,6 +224,19 @@ impl Gateway {
     pub fn set_static_key(&self, static_key: [u8; 32]) {
         let mut current = self.static_key.write().unwrap_or_else(PoisonError::into_inner);
         *current = Zeroizing::new(static_key);
+    }
+
+    /// Chooses the clients of the holdout ([`GatewayConfig::holdout`]) with this secret; by default with
+    /// that for cookies. Gateways with the same one choose the same clients.
+    pub fn set_holdout_key(&self, secret: [u8; 32]) {
+        *self.holdout.write().unwrap_or_else(PoisonError::into_inner) = HoldoutKey::new(secret);
+    }
+
+    /// True if clients of this address are refused assistance for comparison.
+    pub(crate) fn holds_out(&self, client: IpAddr) -> bool {
+        let share = self.config().holdout;
+        let key = self.holdout.read().unwrap_or_else(PoisonError::into_inner);
+        share > 0.0 && key.chooses(client, share)
     }
 
     pub(crate) fn static_key(&self) -> RwLockReadGuard<'_, Zeroizing<[u8; 32]>> {

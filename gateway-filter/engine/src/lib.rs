@@ -43,6 +43,7 @@ mod flow;
 mod gateway;
 mod handshake;
 mod history;
+mod holdout;
 mod index;
 mod lazy_box;
 mod live;

@@ -3,16 +3,22 @@
 //! ```text
 //!                    3 networks find that it tolerates losses, and no third as many
 //!                    that it answers
-//!   Unknown ------------------------------------------------------------> Tolerates: all sessions
-//!     | every 8th session is a trial                                         |   are shown losses
-//!     | most of 3 networks find otherwise     more find that it answers      |
+//!   Unknown ------------------------------------------------------------> Tolerates: sessions are
+//!     | every 8th session is a trial                                         |  shown losses
+//!     | most of 3 networks find otherwise     more find that it answers,     |
 //!     +-------------------------------> Answers <----------------------------+
+//!                                       or too few of those that are shown losses find the same;
 //!                                       every 32nd session is a trial
 //! ```
 //!
-//! A client judges for its network only, whatever it says of its losses: one network has one vote.
-//! What others take from the votes decides whether they *begin* without a hold and repairs. A sender
-//! that then gives way is found out by its own session after a few losses.
+//! A client judges for its network only, whatever it says of its losses: one network has one vote,
+//! and what its own sessions have found weighs more there than what others say. What others take
+//! from the votes decides whether they *begin* without a hold and repairs. A sender that then gives
+//! way is found out by its own session after a few losses.
+//!
+//! Most sessions are too short for that. So a verdict must be borne out by those that it is not
+//! from: every ten minutes, one of four networks that were shown losses because of it must have
+//! found the same. Otherwise it ends, and who has voted for it has no say about tolerance for a day.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -30,6 +36,18 @@ const MEMORY: Duration = Duration::from_secs(24 * 3600);
 const QUORUM: usize = 3;
 /// Trials are rarer by this factor where the sender seems to answer losses.
 const RARER: u32 = 4;
+/// Where a network's own newest session has found that the sender may be loss-based, one session of
+/// so many believes others.
+const DOUBT: u32 = 2;
+/// Time after which a verdict is held against what it has led to.
+const PERIOD: Duration = Duration::from_secs(600);
+/// Networks that were shown losses because of it: so many are remembered, and fewer prove nothing.
+const WITNESSES: usize = 64;
+const FEWEST_WITNESSES: usize = 8;
+/// One of so many must have found the same.
+const BORNE_OUT: usize = 4;
+/// Networks whose verdict was not borne out.
+const SILENCED: usize = 64;
 
 /// A finding of a session about its sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +67,7 @@ pub(crate) enum Expectation {
     Answers,
     /// It is shown losses, to find out.
     Trial,
-    /// It tolerates losses.
+    /// It tolerates losses, others say.
     Tolerates,
 }
 
@@ -63,6 +81,9 @@ pub struct SenderMemory {
 struct Votes {
     votes: VecDeque<Vote>,
     sessions: u32,
+    verdict: Option<Verdict>,
+    /// Networks that have no say about tolerance, and since when.
+    silenced: VecDeque<(Network, Timestamp)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -72,14 +93,32 @@ struct Vote {
     at: Timestamp,
 }
 
+/// The senders tolerate losses, as far as is known.
+#[derive(Debug)]
+struct Verdict {
+    /// Those it is from.
+    founders: Vec<Network>,
+    /// Others whose sessions were shown losses because of it, since this time; true if they have
+    /// found the same.
+    witnesses: Vec<(Network, bool)>,
+    since: Timestamp,
+}
+
 impl SenderMemory {
-    /// A session begins. One of so many is a trial.
-    pub(crate) fn expect(&self, one_of: u32, now: Timestamp) -> Expectation {
+    /// A session of a client in this network begins. One of so many is a trial.
+    pub(crate) fn expect(&self, network: Network, one_of: u32, now: Timestamp) -> Expectation {
         let mut votes = self.votes.lock().unwrap_or_else(PoisonError::into_inner);
         votes.age(now);
         votes.sessions = votes.sessions.wrapping_add(1);
-        if votes.find_tolerance() {
-            return Expectation::Tolerates;
+        if votes.verdict.is_some() {
+            let believes = match votes.own(network) {
+                Some(Finding::Answers) => false,
+                Some(Finding::Fits) => votes.sessions.is_multiple_of(DOUBT),
+                Some(Finding::Tolerates) | None => true,
+            };
+            if believes {
+                return Expectation::Tolerates;
+            }
         }
         let tolerant = votes.count(Finding::Tolerates);
         let is_open = votes.votes.len() < QUORUM || tolerant * 2 >= votes.votes.len();
@@ -92,18 +131,38 @@ impl SenderMemory {
         }
     }
 
+    /// A session that believes others is shown a loss, and has found nothing yet. `Some`: as
+    /// [`Self::vote`].
+    pub(crate) fn on_shown(&self, network: Network, now: Timestamp) -> Option<bool> {
+        self.change(now, |votes| votes.testify(network, false))
+    }
+
     /// A session of a client in this network has found something. `Some`: sessions begin in another
     /// way from here on; true if the sender is now expected to tolerate losses.
     pub(crate) fn vote(&self, network: Network, finding: Finding, now: Timestamp) -> Option<bool> {
+        self.change(now, |votes| {
+            let is_silenced = votes.silenced.iter().any(|(silenced, _)| *silenced == network);
+            if finding == Finding::Tolerates && is_silenced {
+                return;
+            }
+            votes.votes.retain(|vote| vote.network != network);
+            if votes.votes.len() >= VOTES {
+                votes.votes.pop_front();
+            }
+            votes.votes.push_back(Vote { network, finding, at: now });
+            if finding == Finding::Tolerates {
+                votes.testify(network, true);
+            }
+        })
+    }
+
+    fn change(&self, now: Timestamp, change: impl FnOnce(&mut Votes)) -> Option<bool> {
         let mut votes = self.votes.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = votes.verdict.is_some();
         votes.age(now);
-        let before = votes.find_tolerance();
-        votes.votes.retain(|vote| vote.network != network);
-        if votes.votes.len() >= VOTES {
-            votes.votes.pop_front();
-        }
-        votes.votes.push_back(Vote { network, finding, at: now });
-        let after = votes.find_tolerance();
+        change(&mut votes);
+        votes.judge(now);
+        let after = votes.verdict.is_some();
         (before != after).then_some(after)
     }
 }
@@ -111,17 +170,75 @@ impl SenderMemory {
 impl Votes {
     /// Forgets what is too old.
     fn age(&mut self, now: Timestamp) {
-        self.votes.retain(|vote| now.saturating_since(vote.at) < MEMORY);
+        let is_young = |at: Timestamp| now.saturating_since(at) < MEMORY;
+        self.votes.retain(|vote| is_young(vote.at));
+        self.silenced.retain(|(_, at)| is_young(*at));
+        self.verdict.take_if(|_| !find_tolerance(&self.votes));
     }
 
     fn count(&self, finding: Finding) -> usize {
-        self.votes.iter().filter(|vote| vote.finding == finding).count()
+        count(&self.votes, finding)
     }
 
-    fn find_tolerance(&self) -> bool {
-        let tolerant = self.count(Finding::Tolerates);
-        tolerant >= QUORUM && tolerant >= 3 * self.count(Finding::Answers)
+    /// The newest finding of a network.
+    fn own(&self, network: Network) -> Option<Finding> {
+        self.votes.iter().find(|vote| vote.network == network).map(|vote| vote.finding)
     }
+
+    /// A network was shown losses because of the verdict; `has_found`: the same.
+    fn testify(&mut self, network: Network, has_found: bool) {
+        let Some(verdict) = &mut self.verdict else { return };
+        if verdict.founders.contains(&network) {
+            return;
+        }
+        let known = verdict.witnesses.iter_mut().find(|(witness, _)| *witness == network);
+        if let Some((_, found)) = known {
+            *found |= has_found;
+        } else if verdict.witnesses.len() < WITNESSES {
+            verdict.witnesses.push((network, has_found));
+        }
+    }
+
+    /// Comes to a verdict, or ends the one that there is.
+    fn judge(&mut self, now: Timestamp) {
+        self.verdict.take_if(|_| !find_tolerance(&self.votes));
+        if let Some(verdict) = &mut self.verdict {
+            let witnesses = verdict.witnesses.len();
+            if now.saturating_since(verdict.since) < PERIOD || witnesses < FEWEST_WITNESSES {
+                return;
+            }
+            let found = verdict.witnesses.iter().filter(|(_, found)| *found).count();
+            if found * BORNE_OUT >= witnesses {
+                verdict.witnesses.clear();
+                verdict.since = now;
+            } else {
+                self.verdict = None;
+                self.silence(now);
+            }
+        } else if find_tolerance(&self.votes) {
+            let tolerant = self.votes.iter().filter(|vote| vote.finding == Finding::Tolerates);
+            let founders = tolerant.map(|vote| vote.network).collect();
+            self.verdict = Some(Verdict { founders, witnesses: Vec::new(), since: now });
+        }
+    }
+
+    /// Takes their say from those that have found tolerance.
+    fn silence(&mut self, now: Timestamp) {
+        let tolerant = self.votes.iter().filter(|vote| vote.finding == Finding::Tolerates);
+        self.silenced.extend(tolerant.map(|vote| (vote.network, now)));
+        let too_many = self.silenced.len().saturating_sub(SILENCED);
+        self.silenced.drain(..too_many);
+        self.votes.retain(|vote| vote.finding != Finding::Tolerates);
+    }
+}
+
+fn count(votes: &VecDeque<Vote>, finding: Finding) -> usize {
+    votes.iter().filter(|vote| vote.finding == finding).count()
+}
+
+fn find_tolerance(votes: &VecDeque<Vote>) -> bool {
+    let tolerant = count(votes, Finding::Tolerates);
+    tolerant >= QUORUM && tolerant >= 3 * count(votes, Finding::Answers)
 }
 
 #[cfg(test)]
@@ -133,7 +250,7 @@ mod tests {
     }
 
     fn expected(memory: &SenderMemory, now: Timestamp) -> Vec<Expectation> {
-        (0..64).map(|_| memory.expect(8, now)).collect()
+        (0..64).map(|_| memory.expect(network(200), 8, now)).collect()
     }
 
     fn trials(memory: &SenderMemory) -> usize {
@@ -159,7 +276,7 @@ mod tests {
         // One of four may err, and some of their downloads are small; two of five may not.
         vote(4, Finding::Answers);
         vote(6, Finding::Fits);
-        assert_eq!(memory.expect(8, Timestamp::ZERO), Expectation::Tolerates);
+        assert_eq!(memory.expect(network(200), 8, Timestamp::ZERO), Expectation::Tolerates);
         assert_eq!(vote(5, Finding::Answers), Some(false));
         assert_eq!(trials(&memory), 8, "it is open again");
     }
@@ -174,7 +291,10 @@ mod tests {
             assert_eq!(trials(&memory), 2, "{finding:?}");
         }
         let memory = SenderMemory::default();
-        assert!((0..64).all(|_| memory.expect(0, Timestamp::ZERO) == Expectation::Answers));
+        assert!(
+            (0..64)
+                .all(|_| memory.expect(network(200), 0, Timestamp::ZERO) == Expectation::Answers)
+        );
     }
 
     #[test]
@@ -194,8 +314,136 @@ mod tests {
             memory.vote(network(number), Finding::Tolerates, Timestamp::ZERO);
         }
         assert_eq!(memory.votes.lock().unwrap().votes.len(), VOTES);
-        let expected = |after| memory.expect(8, Timestamp::ZERO + after);
+        let expected = |after| memory.expect(network(200), 8, Timestamp::ZERO + after);
         assert_eq!(expected(MEMORY / 2), Expectation::Tolerates);
         assert_ne!(expected(MEMORY), Expectation::Tolerates);
+    }
+
+    /// A minute of a route.
+    #[derive(Default)]
+    struct Minutes {
+        memory: SenderMemory,
+        minute: u64,
+        /// Sessions of honest networks that began without repairs.
+        harmed: u64,
+        sessions: u64,
+    }
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    impl Minutes {
+        /// In each minute every honest network has a session of a sender that answers losses; one
+        /// of `long` is long enough to find out. `lie`: what attackers do.
+        fn pass(
+            &mut self,
+            minutes: u64,
+            honest: u8,
+            long: u8,
+            lie: impl Fn(&SenderMemory, Timestamp),
+        ) {
+            for _ in 0..minutes {
+                self.minute += 1;
+                let now = Timestamp::ZERO + MINUTE * self.minute as u32;
+                lie(&self.memory, now);
+                for number in 0..honest {
+                    self.sessions += 1;
+                    let expected = self.memory.expect(network(number), 8, now);
+                    if expected == Expectation::Tolerates {
+                        self.harmed += 1;
+                        self.memory.on_shown(network(number), now);
+                    }
+                    if expected != Expectation::Answers && long > 0 && number % long == 0 {
+                        self.memory.vote(network(number), Finding::Fits, now);
+                    }
+                }
+            }
+        }
+    }
+
+    /// These networks say again and again that the sender tolerates losses.
+    fn forgers(numbers: core::ops::Range<u8>) -> impl Fn(&SenderMemory, Timestamp) {
+        move |memory, now| {
+            for number in numbers.clone() {
+                memory.on_shown(network(number), now);
+                memory.vote(network(number), Finding::Tolerates, now);
+            }
+        }
+    }
+
+    #[test]
+    fn a_verdict_that_others_do_not_bear_out_ends_and_does_not_come_back() {
+        for long in [0, 8] {
+            let mut route = Minutes::default();
+            route.pass(24 * 60 - 15, 40, long, forgers(100..103));
+            // Ten minutes, and the one in which they begin.
+            assert!(route.harmed <= 40 * 11, "{} of {}", route.harmed, route.sessions);
+            assert!(route.harmed >= 40 * 8, "it is tried all the same: {}", route.harmed);
+            // A day later they may try again, and have as long.
+            route.pass(60, 40, long, forgers(100..103));
+            assert!(route.harmed <= 2 * 40 * 11, "{} of {}", route.harmed, route.sessions);
+        }
+    }
+
+    #[test]
+    fn those_who_know_the_rule_need_a_quarter_of_the_networks() {
+        // They come first, find the same when it counts, and there are 8 of them beside 40.
+        let mut route = Minutes::default();
+        route.pass(120, 40, 0, forgers(100..111));
+        assert!(route.harmed <= 40 * 11, "{} of {}", route.harmed, route.sessions);
+        // A finding of another kind in between gives no one a say again.
+        let launder = |memory: &SenderMemory, now| {
+            for number in 100..111 {
+                memory.vote(network(number), Finding::Fits, now);
+                memory.vote(network(number), Finding::Tolerates, now);
+            }
+        };
+        route.pass(120, 40, 0, launder);
+        assert!(route.harmed <= 40 * 11, "{} of {}", route.harmed, route.sessions);
+    }
+
+    #[test]
+    fn a_verdict_that_others_bear_out_stays() {
+        let memory = SenderMemory::default();
+        forgers(100..103)(&memory, Timestamp::ZERO);
+        // One of four networks has downloads that are long enough to find out.
+        for minute in 1..24 * 60 {
+            let now = Timestamp::ZERO + MINUTE * minute;
+            for number in 0..40 {
+                assert_eq!(
+                    memory.expect(network(number), 8, now),
+                    Expectation::Tolerates,
+                    "{minute}"
+                );
+                memory.on_shown(network(number), now);
+                if number % 4 == 0 {
+                    memory.vote(network(number), Finding::Tolerates, now);
+                }
+            }
+        }
+        // So does one of a small route.
+        let memory = SenderMemory::default();
+        forgers(100..103)(&memory, Timestamp::ZERO);
+        for minute in 1..24 * 60 {
+            let now = Timestamp::ZERO + MINUTE * minute;
+            for number in 0..7 {
+                memory.on_shown(network(number), now);
+            }
+            assert_eq!(memory.expect(network(9), 8, now), Expectation::Tolerates, "{minute}");
+        }
+    }
+
+    #[test]
+    fn a_network_believes_its_own_sessions_more_than_others() {
+        let memory = SenderMemory::default();
+        for number in 1..=6 {
+            memory.vote(network(number), Finding::Tolerates, Timestamp::ZERO);
+        }
+        memory.vote(network(7), Finding::Answers, Timestamp::ZERO);
+        memory.vote(network(8), Finding::Fits, Timestamp::ZERO);
+        let believers = |number| {
+            let expect = |_: &i32| memory.expect(network(number), 8, Timestamp::ZERO);
+            (0..64).filter(|at| expect(at) == Expectation::Tolerates).count()
+        };
+        assert_eq!([1, 7, 8, 9].map(believers), [64, 0, 32, 64]);
     }
 }

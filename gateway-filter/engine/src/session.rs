@@ -65,7 +65,6 @@ use crate::lazy_box::LazyBox;
 use crate::live::LiveStream;
 use crate::outbox::Outbox;
 use crate::path_validation::{NetworkPath, PathUse};
-use crate::sender_memory::Expectation;
 use crate::session_event::{RepairRefusedReason, SessionEvent};
 use answer::Answers;
 pub(crate) use breaker::Breaker;
@@ -86,6 +85,8 @@ pub(crate) const LIMITS: SketchLimits =
     SketchLimits { power_sums: MAX_EXPECTED_DIFFERENCE as u8 + 1, ..SketchLimits::LARGEST };
 /// Work of a symbol, beside what its bytes cost: sealing, and sending.
 const SYMBOL_WORK: u64 = 1000;
+/// A client that has been silent for so long may come from an outage.
+const OUTAGE: Duration = Duration::from_millis(300);
 /// Bytes of a message with a symbol beside the symbol.
 const SYMBOL_OVERHEAD: usize = OVERHEAD + 10;
 /// Memory use is told to the gateway in steps of this size.
@@ -163,9 +164,12 @@ impl Session {
         let selective = live.as_deref().is_some_and(LiveStream::is_selective);
         let entries = if selective { SELECTIVE_ENTRIES } else { MAXIMUM_ENTRIES };
         let config = permit.gateway().config();
-        let shows = config.sender == SenderAnswer::Unknown
-            && live.is_none()
-            && permit.gateway().senders.expect(config.sender_trials, now) != Expectation::Answers;
+        let expects =
+            || permit.gateway().senders.expect(permit.network(), config.sender_trials, now);
+        let shown = match config.sender {
+            SenderAnswer::Unknown if live.is_none() => Answers::expecting(expects()),
+            _ => None,
+        };
         Self {
             agreed: Agreed {
                 scheme: gateway_params.scheme,
@@ -186,7 +190,7 @@ impl Session {
             last_mile: LastMile::new(),
             breaker: LazyBox::new(),
             probe: TailProbe::new(now),
-            shown: shows.then(Box::default),
+            shown: shown.map(Box::new),
             live,
             reported: Reported::default(),
             shrink_at: None,
@@ -433,6 +437,8 @@ impl Session {
         let mut plaintext = core::mem::take(&mut turn.scratch().plaintext);
         let mut ended = None;
         if let Some(counter) = self.channel.open(datagram, &mut plaintext, turn.counters) {
+            let heard = self.channel.heard();
+            let returned = heard.is_some_and(|heard| turn.now.saturating_since(heard) >= OUTAGE);
             self.channel.note_heard(turn.now);
             let admitted = self.eack_credit.admits(turn.now)
                 && self.permit.admits_work(self.eack_credit.strain(), turn.now);
@@ -449,6 +455,9 @@ impl Session {
                 // A later message, or one without meaning.
                 Err(DecodeError::MessageType(_)) => {}
                 Ok(_) | Err(_) => turn.counters.sealed_malformed += 1,
+            }
+            if returned {
+                self.on_return(turn.now);
             }
             if turn.unpaid_work > 0 {
                 self.permit.charge_work(turn.unpaid_work, turn.now);

@@ -94,7 +94,8 @@ fn memory_follows_what_passes() {
     }
     let busy = held(&both);
     assert!(busy >= 100 * 1200, "{busy} bytes of a session that keeps 100 datagrams");
-    for _ in 0..5 {
+    // What no client has spoken of is kept for the length of an outage.
+    for _ in 0..15 {
         now = now + Duration::from_secs(1);
         for flow in &mut flows {
             flow.handle_timeout(now, &mut out);

@@ -76,6 +76,8 @@ struct Outcome {
     kept: u64,
     numbered: u64,
     recovered: u64,
+    /// Sessions begin in another way from then on.
+    tipped: Option<bool>,
 }
 
 impl Outcome {
@@ -120,7 +122,17 @@ struct World {
 
 impl World {
     fn new(setting: Setting, seed: u64, client: SocketAddr, senders: Arc<SenderMemory>) -> Self {
-        let now = Timestamp::from_millis(1000);
+        Self::at(Timestamp::from_millis(1000), setting, seed, client, senders)
+    }
+
+    /// One that begins at this time.
+    fn at(
+        now: Timestamp,
+        setting: Setting,
+        seed: u64,
+        client: SocketAddr,
+        senders: Arc<SenderMemory>,
+    ) -> Self {
         let config =
             GatewayConfig { sender: setting.sender, sender_trials: 2, ..GatewayConfig::default() };
         let gateway = Gateway::remembering(config, [3; 32], [4; 32], Arc::default(), senders);
@@ -162,6 +174,11 @@ impl World {
     /// The gateway says what is in the outbox.
     fn flush(&mut self, out: &mut Outbox) {
         self.outcome.counters.add(&self.flow.take_counters());
+        for event in out.take_events() {
+            if let packrat_engine::Event::SendersJudged { tolerant, .. } = event {
+                self.outcome.tipped = Some(tolerant);
+            }
+        }
         for bytes in out.datagrams().map(<[u8]>::to_vec).collect::<Vec<_>>() {
             self.down(bytes);
         }
@@ -391,6 +408,34 @@ fn a_network_alone_does_not_decide_for_others() {
     let sessions = sessions(10, (0..9).map(|client| [192, 0, 2, client]));
     let repaired: Vec<bool> = sessions.iter().map(is_repaired).collect();
     assert_eq!(repaired, [true, false, true, false, true, false, true, false, true]);
+}
+
+#[test]
+fn what_three_networks_say_ends_unless_others_find_the_same() {
+    let senders = Arc::new(SenderMemory::default());
+    let route = Setting { sender: SenderAnswer::Unknown, loss: 20, ..LONG };
+    let session = |minute: u64, network: u8, datagrams| {
+        let (at, client) = (Timestamp::from_millis(1000 + 60_000 * minute), [192, 0, network, 1]);
+        let (setting, client) = (Setting { datagrams, ..route }, SocketAddr::from((client, 5000)));
+        World::at(at, setting, u64::from(network), client, Arc::clone(&senders)).run()
+    };
+    // Those who lie: nothing is lost to them that their server would take notice of.
+    let judged = (1..20).find(|&at| session(0, 100 + at % 3, 4000).tipped.is_some());
+    assert!(judged.is_some_and(|at| at >= 5), "every second session is a trial: {judged:?}");
+    // Others have short sessions, which lose something and never find anything out.
+    let short: Vec<_> = (0..12).map(|network| session(1, network, 150)).collect();
+    assert!(short.iter().all(|outcome| !is_repaired(&outcome.counters)));
+    assert!(short.iter().filter(|outcome| outcome.counters.losses_tolerated > 0).count() >= 8);
+    assert!(short.iter().all(|outcome| outcome.tipped.is_none()), "ten minutes are not over");
+    let ended = (12..40).find_map(|network| session(11, network, 150).tipped);
+    assert_eq!(ended, Some(false));
+    // For a day, what the three say decides nothing.
+    let later = (1..20).find_map(|at| session(30, 100 + at % 3, 4000).tipped);
+    assert_eq!(later, None);
+    assert!(
+        is_repaired(&session(31, 50, 4000).counters)
+            || is_repaired(&session(31, 51, 4000).counters)
+    );
 }
 
 #[test]

@@ -37,6 +37,7 @@ impl Lingering {
                 service: ObjectKey::new(namespace, name),
                 service_port,
                 endpoints: Vec::new(),
+                shares: Default::default(),
                 overrides: Default::default(),
                 is_leaving: true,
             };
@@ -113,6 +114,7 @@ mod tests {
                     service: ObjectKey::new("a", *service),
                     service_port: *port,
                     endpoints: vec!["192.0.2.1:443".parse().unwrap()],
+                    shares: Default::default(),
                     overrides: Default::default(),
                     is_leaving: false,
                 };

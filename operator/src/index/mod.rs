@@ -9,6 +9,7 @@ mod endpoints;
 mod lingering;
 mod model;
 mod resolve;
+mod udp_routes;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,6 +18,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
 
 use crate::annotations::ObjectKey;
+use crate::gateway_api::Objects;
 use crate::policy::Policy;
 use crate::resource::DEFAULT_CLASS;
 
@@ -26,6 +28,8 @@ pub use model::{
     node_addresses, service_addresses,
 };
 pub use resolve::{GatewayView, Listener, Resolution, ServiceView};
+pub use udp_routes::Shares;
+pub(crate) use udp_routes::told;
 
 /// Models of the cluster's objects.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -49,6 +53,8 @@ pub struct Index {
     operator: Operator,
     /// The operators of the cluster that their Services tell of.
     operators: BTreeMap<ObjectKey, Operator>,
+    /// The objects of the Gateway API.
+    gateway_api: Objects,
 }
 
 /// An operator among others of the cluster.
@@ -137,6 +143,15 @@ impl Index {
         set(&mut self.namespaces, name, model)
     }
 
+    /// Takes or replaces (`Some`) or forgets the labels of a Namespace; whether anything has changed.
+    pub fn set_namespace_labels(
+        &mut self,
+        name: String,
+        labels: Option<BTreeMap<String, String>>,
+    ) -> bool {
+        set(&mut self.gateway_api.namespaces, name, labels)
+    }
+
     /// Takes or replaces (`Some`) or forgets an EndpointSlice; whether anything has changed.
     pub fn set_slice(&mut self, key: ObjectKey, model: Option<SliceModel>) -> bool {
         set(&mut self.slices, key, model)
@@ -166,6 +181,17 @@ impl Index {
     /// changed.
     pub fn set_operator(&mut self, service: ObjectKey, operator: Option<Operator>) -> bool {
         set(&mut self.operators, service, operator)
+    }
+
+    /// Changes the objects of the Gateway API; `change` says whether anything is different, and so
+    /// does this.
+    pub fn set_gateway_api(&mut self, change: impl FnOnce(&mut Objects) -> bool) -> bool {
+        change(&mut self.gateway_api)
+    }
+
+    /// The objects of the Gateway API.
+    pub const fn gateway_api(&self) -> &Objects {
+        &self.gateway_api
     }
 
     /// True if this operator tells of what belongs to no EdgeGateway: one operator of the cluster
@@ -200,6 +226,7 @@ impl Index {
     /// Forgets Namespaces that are not in `keys`.
     pub fn retain_namespaces(&mut self, keep: impl Fn(&String) -> bool) {
         self.namespaces.retain(|key, _| keep(key));
+        self.gateway_api.namespaces.retain(|key, _| keep(key));
     }
 
     /// Forgets EndpointSlices that are not in `keys`.
@@ -213,7 +240,12 @@ impl Index {
     }
 }
 
-fn set<K: Ord, V: PartialEq>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) -> bool {
+/// Takes or replaces (`Some`) or forgets an object; true if anything has changed.
+pub(crate) fn set<K: Ord, V: PartialEq>(
+    map: &mut BTreeMap<K, V>,
+    key: K,
+    value: Option<V>,
+) -> bool {
     match value {
         Some(value) if map.get(&key) == Some(&value) => false,
         Some(value) => {

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 
 use crate::annotations::{Annotations, Carrier, ObjectKey, Problem};
+use crate::gateway_api::GROUP;
 use crate::resource::{EdgeGateway, EdgeGatewaySpec, EdgeGatewayStatus};
 
 /// The label of an EndpointSlice that names its Service.
@@ -29,6 +30,8 @@ pub struct GatewayModel {
     pub spec: EdgeGatewaySpec,
     /// The status, as it is written.
     pub status: EdgeGatewayStatus,
+    /// Identity of the Gateway of the Gateway API that owns it.
+    pub owner: Option<String>,
 }
 
 impl GatewayModel {
@@ -40,6 +43,15 @@ impl GatewayModel {
             deleting: gateway.metadata.deletion_timestamp.is_some(),
             spec: gateway.spec.clone(),
             status: gateway.status.clone().unwrap_or_default(),
+            owner: gateway
+                .owner_references()
+                .iter()
+                .find(|owner| {
+                    owner.controller == Some(true)
+                        && owner.kind == "Gateway"
+                        && owner.api_version.split('/').next() == Some(GROUP)
+                })
+                .map(|owner| owner.uid.clone()),
         }
     }
 }

@@ -7,10 +7,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use packrat_api::token::TokenPolicy;
 
 use super::endpoints::Addresses;
+use super::udp_routes::{Declared, Shares, Slices, settings_at, told};
 use super::{GatewayModel, Index, SliceModel};
 use crate::annotations::{
     Annotations, DEFAULT_GATEWAY, MULTICAST, ObjectKey, PORT, PortChoice, PortName, Problem, Reason,
 };
+use crate::gateway_api::{self, Attachments, Policies, controller_name};
 use crate::overrides::{Multicast, Overrides};
 use crate::resource::{EdgeGatewaySpec, EndpointsFrom, ExposureType};
 use crate::workload::METRICS_PORT;
@@ -31,6 +33,12 @@ pub struct Resolution {
     pub foreign: BTreeMap<ObjectKey, (String, Problem)>,
     /// EdgeGateways that were this operator's, and are of another class now.
     pub released: BTreeSet<ObjectKey>,
+    /// The objects of the Gateway API that are this operator's.
+    pub attachments: Attachments,
+    /// The PackratPolicies that are in force.
+    pub policies: Policies,
+    /// EdgeGateways whose Gateways have another controller now, which is not a Packrat operator.
+    pub abandoned: BTreeSet<ObjectKey>,
 }
 
 /// The routes of an EdgeGateway.
@@ -38,6 +46,8 @@ pub struct Resolution {
 pub struct GatewayView {
     /// Listeners by their UDP port.
     pub listeners: BTreeMap<u16, Listener>,
+    /// UDP ports that it has even without a route: those of its Gateway.
+    pub ports: BTreeSet<u16>,
     /// Problems of Services that have chosen this gateway.
     pub problems: BTreeSet<(ObjectKey, Problem)>,
     /// The reason for which the operator's installer does not let it be set up or changed.
@@ -47,12 +57,14 @@ pub struct GatewayView {
 /// A UDP port of a gateway.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listener {
-    /// The Service.
+    /// The Service. A UDPRoute is in the place of one, with `.udproute` behind its name.
     pub service: ObjectKey,
-    /// The Service's port.
+    /// The Service's port; of a UDPRoute the listener's.
     pub service_port: u16,
     /// Where datagrams go, sorted. Empty: the port is kept for the Service, but not listened on.
     pub endpoints: Vec<SocketAddr>,
+    /// Shares of these.
+    pub shares: Shares,
     /// Overrides of the Service, or else of its Namespace.
     pub overrides: Overrides,
     /// True if the route is gone: the sessions that are there are served, and no one else.
@@ -142,11 +154,24 @@ impl Index {
                 resolution.namespaces.insert(name.clone(), told);
             }
         }
-        let mut slices: BTreeMap<(&str, &str), Vec<&SliceModel>> = BTreeMap::new();
+        let mut slices = Slices::new();
         for (key, slice) in &self.slices {
             slices.entry((&key.namespace, &slice.service)).or_default().push(slice);
         }
         let addresses = Addresses::of(self);
+        resolution.attachments =
+            gateway_api::attach(&self.gateway_api, &self.operator.class, |key| {
+                self.services.get(key).filter(|service| !service.ports.is_empty())
+            });
+        resolution.policies = gateway_api::policies(
+            &self.gateway_api,
+            &resolution.attachments,
+            &controller_name(&self.operator.class),
+            tells_of_the_rest,
+        );
+        let declared = self.declared(&resolution.attachments, &resolution.policies);
+        resolution.abandoned = self.abandoned(&resolution.attachments);
+        self.attach(&mut resolution, &slices, &addresses);
         let mut claims = Vec::new();
         for key in self.services.keys() {
             let of_service = slices.get(&(key.namespace.as_str(), key.name.as_str()));
@@ -154,7 +179,7 @@ impl Index {
             if !self.is_concerned(key, tells_of_the_rest) {
                 continue;
             }
-            let (view, mut of_this) = self.claims(key, of_service, &addresses);
+            let (view, mut of_this) = self.claims(key, of_service, &addresses, &declared);
             claims.append(&mut of_this);
             if view.wanted || !view.problems.is_empty() || view.condition.is_some() {
                 resolution.services.insert(key.clone(), view);
@@ -214,6 +239,7 @@ impl Index {
         key: &'a ObjectKey,
         slices: &[&SliceModel],
         addresses: &Addresses<'_>,
+        declared: &Declared,
     ) -> (ServiceView, Vec<Claim<'a>>) {
         let nothing = Annotations::default();
         let Some(service) = self.services.get(key) else { return Default::default() };
@@ -255,23 +281,44 @@ impl Index {
         };
         chosen.retain(|(listener, ..)| {
             let refusal =
-                refuse_port(*listener, key, gateway_key, &gateway.spec, has(*listener).is_some());
+                refuse_port(*listener, key, gateway_key, &gateway.spec, has(*listener).is_some())
+                    .or_else(|| {
+                        self.refuse_undeclared(declared, gateway_key, &key.namespace, *listener)
+                    });
             let is_allowed = refusal.is_none();
             view.problems.extend(refusal);
             is_allowed
         });
-        let overrides = own.overrides.clone().or(namespace.overrides.clone());
-        let (mut overrides, lowered) = overrides.within(&gateway.spec, &gateway_key.to_string());
+        let mut own = own.overrides.clone().or(namespace.overrides.clone());
+        let mut refusal = None;
+        if let Some(multicast) = own.multicast {
+            refusal = refuse_multicast(multicast, gateway_key, &gateway.spec, chosen.len());
+            if refusal.is_some() {
+                own.multicast = None;
+            }
+        }
+        // With policies they depend on the port.
+        let settings = |port: Option<u16>| {
+            let own = match port {
+                Some(port) => settings_at(declared, gateway_key, port, &own),
+                None => own.clone(),
+            };
+            own.within(&gateway.spec, &gateway_key.to_string())
+        };
+        let ports: Vec<Option<u16>> = match chosen.as_slice() {
+            [] => vec![None],
+            chosen => chosen.iter().map(|(port, ..)| Some(*port)).collect(),
+        };
+        let mut lowered = Vec::new();
+        view.is_off = true;
+        for (settings, sentences) in ports.into_iter().map(settings) {
+            view.is_off &= !settings.assist.unwrap_or(gateway.spec.assist);
+            let new = sentences.into_iter().filter(|sentence| !lowered.contains(sentence));
+            lowered.extend(new.collect::<Vec<_>>());
+        }
         let above = |message| Problem { reason: Reason::AboveLimit, message };
         view.problems.extend(lowered.into_iter().map(above));
-        view.is_off = !overrides.assist.unwrap_or(gateway.spec.assist);
-        if let Some(multicast) = overrides.multicast
-            && let Some(refusal) =
-                refuse_multicast(multicast, gateway_key, &gateway.spec, chosen.len())
-        {
-            view.problems.push(refusal);
-            overrides.multicast = None;
-        }
+        view.problems.extend(refusal);
         let claims = chosen
             .into_iter()
             .map(|(listener, service_port, endpoints)| Claim {
@@ -279,12 +326,12 @@ impl Index {
                 service: key,
                 is_new: has(listener).is_none(),
                 is_new_stream: has(listener).and_then(|listener| listener.stream_port)
-                    != overrides.multicast.map(|multicast| multicast.upstream.port().into()),
+                    != own.multicast.map(|multicast| multicast.upstream.port().into()),
                 created: service.created,
                 listener,
                 service_port,
                 endpoints,
-                overrides: overrides.clone(),
+                overrides: settings(Some(listener)).0,
             })
             .collect();
         (view, claims)
@@ -451,10 +498,10 @@ impl Resolution {
                 )
             } else {
                 format!(
-                    "port {} of EdgeGateway {} belongs to Service {}; choose another one, for example packrat.dev/port: {}:{}",
+                    "port {} of EdgeGateway {} belongs to {}; choose another one, for example packrat.dev/port: {}:{}",
                     claim.listener,
                     claim.gateway,
-                    holder.service,
+                    told(&holder.service),
                     claim.listener.wrapping_add(1).max(1024),
                     claim.service_port
                 )
@@ -478,6 +525,7 @@ impl Resolution {
                 service: claim.service.clone(),
                 service_port: claim.service_port,
                 endpoints: claim.endpoints,
+                shares: Shares::default(),
                 // Live streams are granted when all listeners are known.
                 overrides: Overrides { multicast: None, ..claim.overrides },
                 is_leaving: false,
@@ -502,8 +550,8 @@ impl Resolution {
         });
         let message = holder.map(|holder| {
             format!(
-                "port {port} of EdgeGateway {key} belongs to Service {}; let the stream arrive at another one: {MULTICAST}",
-                holder.service
+                "port {port} of EdgeGateway {key} belongs to {}; let the stream arrive at another one: {MULTICAST}",
+                told(&holder.service)
             )
         });
         let Some(granted) = gateway.listeners.get_mut(&listener) else { return };

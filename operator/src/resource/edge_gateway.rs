@@ -159,6 +159,8 @@ pub struct Exposure {
     pub ip_families: Vec<IpFamily>,
     /// Annotations of the Service, as cloud providers want them.
     pub annotations: BTreeMap<String, String>,
+    /// Further labels of the Service. Those of the operator win.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Ways to reach the gateways.
@@ -424,7 +426,7 @@ enum AffinityName {
 /// Kinds of senders as EdgeGateways write them.
 #[derive(JsonSchema, Serialize, Deserialize)]
 #[serde(remote = "SenderKind")]
-enum SenderKindName {
+pub(super) enum SenderKindName {
     /// Not known.
     Any,
     /// CUBIC, NewReno, or any other that answers each loss.

@@ -52,7 +52,7 @@ pub struct EdgeGatewayStatus {
 pub struct ListenerStatus {
     /// UDP port of the gateway.
     pub port: i32,
-    /// The Service that is forwarded to, namespace/name.
+    /// The Service that is forwarded to, namespace/name; for a UDPRoute its name with .udproute.
     pub service: String,
     /// The Service's port.
     pub service_port: i32,
@@ -88,7 +88,7 @@ pub struct GatewayProxy {
 
 /// The schema of metav1.Condition, which k8s-openapi leaves out unless it brings the schemas of
 /// everything.
-fn conditions(_: &mut SchemaGenerator) -> Schema {
+pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
         "x-kubernetes-list-type": "map",

@@ -15,6 +15,7 @@ use tokio::sync::{Mutex, mpsc, watch};
 
 use super::authority::Identities;
 use super::events::Events;
+use super::gateway_objects::GatewayObjects;
 use super::observations::Observations;
 use super::refusal::{namespace_ends, told};
 use super::secrets::{self, STATE};
@@ -60,6 +61,7 @@ pub(super) struct Controller {
     pub(super) identities: Arc<Identities>,
     pub(super) sessions: Arc<Sessions>,
     pub(super) webhook_configuration: String,
+    pub(super) gateway_objects: GatewayObjects,
     pub(super) elected: watch::Receiver<bool>,
     pub(super) began: Instant,
 }
@@ -131,6 +133,11 @@ impl Controller {
                 // Another replica may change things: nothing that was done before counts any more.
                 done.lock().await.clear();
                 continue;
+            }
+            // Before the others: EdgeGateways come of it.
+            let writing = self.gateway_objects.write(&snapshot);
+            if tokio::time::timeout(PATIENCE, writing).await.is_err() {
+                tracing::warn!(event = "gateway_api_slow");
             }
             let all: Vec<(ObjectKey, Arc<Mutex<Done>>)> = {
                 let mut done = done.lock().await;

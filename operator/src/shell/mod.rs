@@ -7,6 +7,8 @@ mod discovery;
 mod election;
 mod error;
 mod events;
+mod gateway_api;
+mod gateway_objects;
 mod health;
 mod injector;
 mod keys;

@@ -21,11 +21,13 @@ use super::controller::Controller;
 use super::discovery::{Connections, Discovery};
 use super::election::Candidate;
 use super::error::RunError;
+use super::gateway_api::Served;
+use super::gateway_objects::GatewayObjects;
 use super::health::{self, Health};
 use super::observations::Observations;
 use super::sessions::Sessions;
 use super::snapshot::{Snapshots, Surroundings};
-use super::{injector, keys, listening, reports, tls, watches};
+use super::{gateway_api, injector, keys, listening, reports, tls, watches};
 use crate::annotations::ObjectKey;
 use crate::inject::Sidecar;
 use crate::workload::Platform;
@@ -90,10 +92,10 @@ impl<'a> Replica<'a> {
         self.start_health(tasks).await?;
         let identities = self.start_identities(tasks).await?;
         let _ = self.identities.set(Arc::clone(&identities));
-        let drifted = self.start_watches(tasks);
+        let (drifted, served) = self.start_watches(tasks);
         self.start_discovery(&identities, tasks).await?;
         self.start_webhook(&identities, tasks).await?;
-        self.start_controller(identities, drifted, tasks);
+        self.start_controller(identities, drifted, served, tasks);
         Ok(())
     }
 
@@ -129,14 +131,20 @@ impl<'a> Replica<'a> {
     }
 
     /// The watches and the index of what they see. Returns the EdgeGateways whose objects have
-    /// changed.
-    fn start_watches(&self, tasks: &mut JoinSet<()>) -> mpsc::UnboundedReceiver<ObjectKey> {
+    /// changed, and what the cluster has of the Gateway API.
+    fn start_watches(
+        &self,
+        tasks: &mut JoinSet<()>,
+    ) -> (mpsc::UnboundedReceiver<ObjectKey>, watch::Receiver<Served>) {
         let (owned, drifted) = mpsc::unbounded_channel();
         watches::start(&self.client, &self.snapshots, &self.observations, &owned, tasks);
+        let (serves, served) = watch::channel(Served::new());
+        let snapshots = Arc::clone(&self.snapshots);
+        tasks.spawn(gateway_api::run(self.client.clone(), snapshots, serves));
         let index = Arc::clone(&self.snapshots);
         tasks.spawn(async move { index.run().await });
         tasks.spawn(keys::follow(self.client.clone(), Arc::clone(&self.snapshots)));
-        drifted
+        (drifted, served)
     }
 
     /// The configuration of gateways, and the reports about those that are connected.
@@ -178,6 +186,7 @@ impl<'a> Replica<'a> {
         &self,
         identities: Arc<Identities>,
         drifted: mpsc::UnboundedReceiver<ObjectKey>,
+        served: watch::Receiver<Served>,
         tasks: &mut JoinSet<()>,
     ) {
         let sessions = Arc::new(Sessions::default());
@@ -186,7 +195,9 @@ impl<'a> Replica<'a> {
             Arc::clone(&self.observations),
             self.is_elected.clone(),
         ));
+        let class = &self.options.operator().class;
         let controller = Controller {
+            gateway_objects: GatewayObjects::new(self.client.clone(), class, served),
             client: self.client.clone(),
             operator: self.options.operator(),
             platform: Platform {

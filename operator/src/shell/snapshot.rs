@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
 
 use crate::annotations::ObjectKey;
+use crate::gateway_api::Objects;
 use crate::index::{GatewayModel, GatewayView, Index, Lingering, Operator, Resolution};
 use crate::keys::GatewayKeys;
 use crate::policy::Policy;
@@ -38,6 +39,10 @@ pub struct Snapshot {
     pub gateways: BTreeMap<ObjectKey, GatewaySnapshot>,
     /// The rest of the result.
     pub resolution: Resolution,
+    /// The objects of the Gateway API.
+    pub gateway_api: Objects,
+    /// All EdgeGateways, of other operators, too.
+    pub edge_gateways: BTreeMap<ObjectKey, GatewayModel>,
 }
 
 /// The gateways' listen address, and the paths of their Envoys' files.
@@ -170,9 +175,9 @@ impl Snapshots {
 
     /// Makes a snapshot. Returns when the next one is due even if nothing changes.
     fn refresh(&self, now: i64) -> Option<i64> {
-        let (mut resolution, models) = {
+        let (mut resolution, models, gateway_api) = {
             let index = locked(&self.index);
-            (index.resolve(), index.gateways().clone())
+            (index.resolve(), index.gateways().clone(), index.gateway_api().clone())
         };
         let drain = |key: &ObjectKey| {
             models.get(key).map_or(0, |model| i64::from(model.spec.drain.seconds))
@@ -211,7 +216,7 @@ impl Snapshots {
                 Some((key, GatewaySnapshot { model, view, resources, version }))
             })
             .collect();
-        let snapshot = Snapshot { gateways, resolution };
+        let snapshot = Snapshot { gateways, resolution, gateway_api, edge_gateways: models };
         self.newest.send_if_modified(|newest| {
             let differs = newest.as_deref() != Some(&snapshot);
             if differs {

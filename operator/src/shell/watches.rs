@@ -30,12 +30,13 @@ use crate::index::{
 use crate::resource::EdgeGateway;
 use crate::workload::GATEWAY_LABEL;
 
-/// Watches that have to see everything before there is a first snapshot.
-pub(super) const ESSENTIAL: usize = 6;
+/// Watches that have to see everything before there is a first snapshot: those of this module, and
+/// all of the Gateway API together.
+pub(super) const ESSENTIAL: usize = 7;
 
 /// Observation of a watch.
 #[derive(Debug)]
-enum Seen<'a, K> {
+pub(super) enum Seen<'a, K> {
     /// An object that is there.
     Present(&'a K),
     /// An object that is gone.
@@ -58,11 +59,11 @@ fn is_ours<K: Resource>(object: &K) -> bool {
     object.labels().get("app.kubernetes.io/managed-by").map(String::as_str) == Some(FIELD_MANAGER)
 }
 
-fn key<K: Resource>(object: &K) -> ObjectKey {
+pub(super) fn key<K: Resource>(object: &K) -> ObjectKey {
     ObjectKey::new(object.namespace().unwrap_or_default(), object.name_any())
 }
 
-async fn follow<K, Stream>(what: &str, stream: Stream, mut see: impl FnMut(Seen<'_, K>))
+pub(super) async fn follow<K, Stream>(what: &str, stream: Stream, mut see: impl FnMut(Seen<'_, K>))
 where
     K: Resource + Clone + Debug,
     Stream: futures::Stream<Item = Result<Event<K>, watcher::Error>>,
@@ -132,11 +133,13 @@ impl Indexed for Namespace {
     const KINDS: &'static str = "Namespaces";
 
     fn put(&self, index: &mut Index) -> bool {
-        index.set_namespace(self.name_any(), NamespaceModel::read(self))
+        let relabelled = index.set_namespace_labels(self.name_any(), Some(self.labels().clone()));
+        index.set_namespace(self.name_any(), NamespaceModel::read(self)) || relabelled
     }
 
     fn remove(&self, index: &mut Index) -> bool {
-        index.set_namespace(self.name_any(), None)
+        let forgotten = index.set_namespace_labels(self.name_any(), None);
+        index.set_namespace(self.name_any(), None) || forgotten
     }
 
     fn retain(index: &mut Index, all: &BTreeSet<ObjectKey>) {

@@ -147,6 +147,7 @@ mod tests {
             service: ObjectKey::new("shop", "web"),
             service_port: 443,
             endpoints: vec!["10.0.0.1:8443".parse().unwrap(), "10.0.0.2:8443".parse().unwrap()],
+            shares: Default::default(),
             overrides: Default::default(),
             is_leaving: false,
         };
@@ -193,6 +194,17 @@ mod tests {
         assert_eq!(pages(&on_the_pod_network), [everywhere]);
         let text = on_the_pod_network[&Kind::Deployment].to_string();
         assert!(!text.contains("--config-yaml"));
+    }
+
+    #[test]
+    fn a_service_has_further_labels_beside_those_of_the_operator() {
+        let objects = made(|model| {
+            let labels = [("pool", "blue"), (GATEWAY_LABEL, "another")];
+            model.spec.exposure.labels =
+                labels.map(|(name, value)| (name.into(), value.into())).into();
+        });
+        let labels = &objects[&Kind::Service]["metadata"]["labels"];
+        assert_eq!((&labels["pool"], &labels[GATEWAY_LABEL]), (&json!("blue"), &json!("edge")));
     }
 
     /// Another image of the EdgeGateway's own is pulled as that says.

@@ -1,7 +1,7 @@
 //! All objects of an EdgeGateway.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use packrat_api::token::TokenPolicy;
 use serde_json::{Value, json};
@@ -100,7 +100,13 @@ pub fn objects(
     if let Some(mut service) = service(key, spec, view) {
         let annotations = service["annotations"].take();
         let mut service = object(Kind::Service, service);
-        service.content["metadata"]["annotations"] = annotations;
+        let metadata = &mut service.content["metadata"];
+        metadata["annotations"] = annotations;
+        for (name, value) in &spec.exposure.labels {
+            if metadata["labels"][name].is_null() {
+                metadata["labels"][name] = value.as_str().into();
+            }
+        }
         if let Value::Object(content) = &mut service.content {
             content.remove("annotations");
         }
@@ -235,7 +241,8 @@ fn service(key: &ObjectKey, spec: &EdgeGatewaySpec, view: &GatewayView) -> Optio
 /// Ports that clients use, and their protocols. A port is there as long as its Service has it, also
 /// while there are no endpoints: a load balancer should not change when Pods restart.
 fn ports_of(spec: &EdgeGatewaySpec, view: &GatewayView) -> Vec<(u16, &'static str)> {
-    let mut ports = Vec::new();
+    let without_route = view.ports.iter().filter(|port| !view.listeners.contains_key(port));
+    let mut ports: Vec<_> = without_route.map(|&port| (port, "UDP")).collect();
     for (&port, listener) in &view.listeners {
         ports.push((port, "UDP"));
         let tokens = listener.tokens(spec);
@@ -243,6 +250,7 @@ fn ports_of(spec: &EdgeGatewaySpec, view: &GatewayView) -> Vec<(u16, &'static st
             ports.push((port, "TCP"));
         }
     }
+    ports.sort_by_key(|(port, _)| *port);
     ports
 }
 
@@ -293,9 +301,14 @@ fn egress(spec: &EdgeGatewaySpec, view: &GatewayView, platform: &Platform) -> Ve
     let mut servers: BTreeMap<&str, BTreeSet<u16>> = BTreeMap::new();
     let mut named: BTreeMap<u16, BTreeSet<IpAddr>> = BTreeMap::new();
     for listener in view.listeners.values() {
-        let ports = servers.entry(&listener.service.namespace).or_default();
+        let own = std::iter::once(&listener.service.namespace);
+        let namespaces = &listener.shares.namespaces;
+        let own = own.filter(|_| namespaces.is_empty());
+        for namespace in own.chain(namespaces) {
+            let ports = servers.entry(namespace).or_default();
+            ports.extend(listener.endpoints.iter().map(SocketAddr::port));
+        }
         for endpoint in &listener.endpoints {
-            ports.insert(endpoint.port());
             if spec.routes.endpoints == EndpointsFrom::Any {
                 named.entry(endpoint.port()).or_default().insert(endpoint.ip());
             }

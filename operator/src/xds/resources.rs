@@ -125,6 +125,12 @@ fn route_config(settings: &GatewaySettings<'_>, route: &Route) -> RouteConfig {
     config.gateway = settings.key.to_string();
     config.namespace = route.service.namespace.clone();
     config.static_key = Some(Hidden::new(settings.keys.static_key_text()));
+    config.weights.clone_from(&route.shares.weights);
+    config.refused_weight = route.shares.refused;
+    if !config.weights.is_empty() {
+        // A gateway that does not know weights serves the endpoints alike.
+        config.optional = ["weights", "refused_weight"].map(str::to_owned).into();
+    }
     settings.spec.apply(&mut config);
     route.overrides.apply(&mut config);
     config.new_clients = !route.is_leaving;

@@ -6,13 +6,19 @@
     reason = "a test may fail anywhere"
 )]
 
+mod gateway_api;
 mod tenants;
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::core::DynamicObject;
 use packrat_operator::annotations::{ObjectKey, Reason};
+use packrat_operator::gateway_api::objects::Read as _;
+use packrat_operator::gateway_api::{
+    Gateway, GatewayClass, Parameters, PolicyModel, ReferenceGrant, UdpRoute,
+};
 use packrat_operator::index::{
     GatewayModel, Index, NamespaceModel, Operator, PodModel, Resolution, ServiceModel, SliceModel,
     node_addresses, service_addresses,
@@ -52,6 +58,8 @@ fn take(index: &mut Index, object: &Value) {
         }
         "Namespace" => {
             let namespace: Namespace = serde_json::from_value(object.clone()).unwrap();
+            let labels = namespace.metadata.labels.clone().unwrap_or_default();
+            index.set_namespace_labels(key.name.clone(), Some(labels));
             index.set_namespace(key.name, NamespaceModel::read(&namespace));
         }
         "EndpointSlice" => {
@@ -68,8 +76,36 @@ fn take(index: &mut Index, object: &Value) {
             }
             index.set_slice(key, SliceModel::read(&slice));
         }
-        kind => panic!("{kind}"),
+        kind => take_of_gateway_api(index, kind, key, object),
     }
+}
+
+fn take_of_gateway_api(index: &mut Index, kind: &str, key: ObjectKey, object: &Value) {
+    let object: DynamicObject = serde_json::from_value(object.clone()).unwrap();
+    index.set_gateway_api(|objects| {
+        match kind {
+            "GatewayClass" => {
+                objects.classes.insert(key.name, GatewayClass::read(&object).unwrap());
+            }
+            "Gateway" => {
+                objects.gateways.insert(key, Gateway::read(&object).unwrap());
+            }
+            "UDPRoute" => {
+                objects.routes.insert(key, UdpRoute::read(&object).unwrap());
+            }
+            "ReferenceGrant" => {
+                objects.grants.insert(key, ReferenceGrant::read(&object).unwrap());
+            }
+            "PackratPolicy" => {
+                objects.policies.insert(key, PolicyModel::read(&object).unwrap());
+            }
+            "GatewayParameters" => {
+                objects.parameters.insert(key, Parameters::read(&object).unwrap());
+            }
+            kind => panic!("{kind}"),
+        }
+        true
+    });
 }
 
 fn forget(index: &mut Index, object: &Value) {

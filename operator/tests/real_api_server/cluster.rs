@@ -159,6 +159,12 @@ impl Cluster {
     pub(crate) fn api(&self, kind: &str, namespace: &str) -> Api<DynamicObject> {
         let (group, version, plural) = match kind {
             "EdgeGateway" => ("packrat.dev", "v1alpha1", "edgegateways"),
+            "GatewayParameters" => ("packrat.dev", "v1alpha1", "gatewayparameters"),
+            "PackratPolicy" => ("packrat.dev", "v1alpha1", "packratpolicies"),
+            "GatewayClass" => ("gateway.networking.k8s.io", "v1", "gatewayclasses"),
+            "Gateway" => ("gateway.networking.k8s.io", "v1", "gateways"),
+            "UDPRoute" => ("gateway.networking.k8s.io", "v1", "udproutes"),
+            "ReferenceGrant" => ("gateway.networking.k8s.io", "v1", "referencegrants"),
             "Service" => ("", "v1", "services"),
             "Pod" => ("", "v1", "pods"),
             "Node" => ("", "v1", "nodes"),

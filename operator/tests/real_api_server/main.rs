@@ -10,6 +10,7 @@
 mod classes;
 mod cluster;
 mod definition;
+mod gateway_api;
 mod objects;
 mod outage;
 mod scale;

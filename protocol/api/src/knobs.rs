@@ -96,7 +96,7 @@ const fn numbers(least: u32, most: u32) -> ClusterValues {
 }
 
 /// All settings of a route, in the order of their documents.
-pub const KNOBS: [Knob; 35] = [
+pub const KNOBS: [Knob; 38] = [
     Knob::new(
         "route",
         "1 to 253 bytes",
@@ -112,6 +112,18 @@ pub const KNOBS: [Knob; 35] = [
         "servers; each client is assigned to one of them. Required, unless there is a `stream`",
     )
     .with_default("[]"),
+    Knob::new(
+        "weights",
+        "object of numbers above 0 by `ip:port`",
+        "weights of endpoints, by which clients are shared among them; an endpoint without one has 1. In Kubernetes the weights of a UDPRoute's `backendRefs`",
+    )
+    .with_default("{}"),
+    Knob::new(
+        "refused_weight",
+        "from 0",
+        "weight of clients that are not forwarded, beside the endpoints' own: in Kubernetes that of `backendRefs` that do not exist",
+    )
+    .with_default("0"),
     Knob::new(
         "affinity",
         "`\"address\"`, `\"port\"`",
@@ -218,6 +230,12 @@ pub const KNOBS: [Knob; 35] = [
     )
     .with_default("\"any\"")
     .in_cluster("sender", "sender", ClusterValues::Senders),
+    Knob::new(
+        "holdout",
+        "0 to 0.5",
+        "share of the clients (an IPv4 address, or the /64 of an IPv6 address) that are refused assistance and forwarded plainly, so that there is something to compare with. Chosen by a hash of the address with a secret that follows from the static key: a client that comes back is treated as before, and all clients behind one NAT are treated alike",
+    )
+    .with_default("0.0"),
     Knob::new("tokens", "`\"off\"`, `\"optional\"`, `\"required\"`", "which clients need a token to be assisted")
         .with_default("\"off\"")
         .in_cluster("tokens.policy", "tokens", ClusterValues::TokenPolicies),

@@ -67,6 +67,8 @@ pub enum RefusalReason {
     Session = 5,
     /// The Init brings no token that this gateway accepts, and it asks for one.
     Token = 6,
+    /// The client is one of those that are left without assistance for comparison.
+    Holdout = 7,
 }
 
 impl RefusalReason {
@@ -80,6 +82,7 @@ impl RefusalReason {
             Self::Cookie => "cookie",
             Self::Session => "session",
             Self::Token => "token",
+            Self::Holdout => "holdout",
         }
     }
 
@@ -91,6 +94,7 @@ impl RefusalReason {
             4 => Self::Cookie,
             5 => Self::Session,
             6 => Self::Token,
+            7 => Self::Holdout,
             _ => Self::Unspecified,
         }
     }
@@ -106,6 +110,7 @@ impl core::fmt::Display for RefusalReason {
             Self::Cookie => "the proof of this client's address has expired",
             Self::Session => "it does not know this session (any more)",
             Self::Token => "it asks for an assist token, and accepts none that it was shown",
+            Self::Holdout => "it leaves this client without assistance for comparison",
         })
     }
 }

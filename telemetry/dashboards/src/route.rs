@@ -325,6 +325,27 @@ pub(crate) fn dashboard() -> Value {
                         &[(rate("packrat_handshakes_total", "result"), "{{result}}")],
                         Thresholds::None,
                     ),
+                    curves(
+                        "Transfers with and without assistance",
+                        "Mean goodput of sessions that brought their clients 256 kB or more, without pauses of more than a second, when they ended. `holdout` are clients that would have been assisted: compare `yes` with these.",
+                        Unit::BitsPerSecond,
+                        &[(
+                            format!(
+                                "8e6 * {} / {}",
+                                rate("packrat_transfer_bytes_total", "assisted"),
+                                rate("packrat_transfer_microseconds_total", "assisted")
+                            ),
+                            "{{assisted}}",
+                        )],
+                        Thresholds::None,
+                    ),
+                    curves(
+                        "Sessions behind the comparison",
+                        "Sessions of 256 kB or more that ended, by arm.",
+                        Unit::PerSecond,
+                        &[(rate("packrat_transfers_total", "assisted"), "{{assisted}}")],
+                        Thresholds::None,
+                    ),
                     quantiles(
                         "Age of sessions that ended",
                         "Within an hour; the idle timeout at the end is part of it.",

@@ -38,8 +38,20 @@ pub struct Gateway {
 impl Gateway {
     /// Starts one.
     pub fn start(at: SocketAddr, server: SocketAddr) -> Self {
+        Self::with(at, RouteConfig::new("web", [server]).unwrap())
+    }
+
+    /// Starts one with room for `sessions` of one address, all of which may begin at once.
+    pub fn for_many(at: SocketAddr, server: SocketAddr, sessions: u32) -> Self {
+        let mut config = RouteConfig::new("web", [server]).unwrap();
+        config.sessions_per_source = sessions;
+        config.handshakes_per_second_per_source = sessions;
+        Self::with(at, config)
+    }
+
+    fn with(at: SocketAddr, config: RouteConfig) -> Self {
         let dataplane = Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap();
-        let route = dataplane.configure(RouteConfig::new("web", [server]).unwrap()).unwrap();
+        let route = dataplane.configure(config).unwrap();
         let socket = bind_reuse_port(at).unwrap();
         let address = local_address(socket.as_fd()).unwrap();
         let attachment = dataplane.listen(&route, address, 0, socket).unwrap();

@@ -26,7 +26,7 @@ pub(super) async fn start(
     }
     let module = built("libpackrat_envoy.so", "packrat-envoy")?;
     let configuration = setup.work.join("envoy.json");
-    let text = format!("{:#}", bootstrap(setup.server, address, admin));
+    let text = format!("{:#}", bootstrap(setup.route(), address, admin));
     fs::write(&configuration, text).map_err(|error| DemoError::write(&configuration, error))?;
     let mut process =
         Process::start("Envoy", &program, &setup.work.join("envoy.log"), |command| {
@@ -41,7 +41,7 @@ pub(super) async fn start(
     Ok(process)
 }
 
-fn bootstrap(server: SocketAddr, address: SocketAddr, admin: SocketAddr) -> Value {
+fn bootstrap(route: Value, address: SocketAddr, admin: SocketAddr) -> Value {
     // The module must never be unloaded while it serves other listeners, because its sessions are
     // in statics.
     let module = json!({ "name": MODULE, "do_not_close": true, "metrics_namespace": "packrat" });
@@ -53,7 +53,7 @@ fn bootstrap(server: SocketAddr, address: SocketAddr, admin: SocketAddr) -> Valu
             "filter_name": "packrat",
             "filter_config": {
                 "@type": "type.googleapis.com/google.protobuf.Struct",
-                "value": { "route": ROUTE, "gateway": "demo", "endpoints": [server.to_string()] },
+                "value": route,
             },
         },
     });

@@ -6,9 +6,11 @@ mod standalone;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use serde_json::{Value, json};
+
 use super::error::DemoError;
 use super::metrics::{Metrics, http_get};
-use super::options::GatewayKind;
+use super::options::{GatewayKind, SenderKind};
 use super::process::Process;
 
 /// Name of the route in the gateway's configuration.
@@ -21,8 +23,18 @@ pub(crate) struct GatewaySetup<'a> {
     pub(crate) parts: &'a Path,
     /// The server to which it forwards: the near end of the far segment.
     pub(crate) server: SocketAddr,
+    /// The operator's word for the server's congestion control.
+    pub(crate) sender: SenderKind,
     /// The directory for its configuration and its log.
     pub(crate) work: &'a Path,
+}
+
+impl GatewaySetup<'_> {
+    /// The route, as both gateways take it.
+    fn route(&self) -> Value {
+        let (endpoints, sender) = ([self.server.to_string()], self.sender.to_string());
+        json!({ "route": ROUTE, "gateway": "demo", "endpoints": endpoints, "sender": sender })
+    }
 }
 
 /// A running gateway.

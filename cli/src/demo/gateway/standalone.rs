@@ -3,12 +3,10 @@
 use std::fs;
 use std::net::SocketAddr;
 
-use serde_json::json;
-
 use super::super::error::DemoError;
 use super::super::metrics::http_get;
 use super::super::process::Process;
-use super::{GatewaySetup, ROUTE, built};
+use super::{GatewaySetup, built};
 
 /// The path at which the gateway serves metrics.
 pub(super) const METRICS_PATH: &str = "/metrics";
@@ -20,9 +18,7 @@ pub(super) async fn start(
 ) -> Result<Process, DemoError> {
     let program = built("packrat-gateway", "packrat-gateway")?;
     let configuration = setup.work.join("gateway.json");
-    let route =
-        json!({ "route": ROUTE, "gateway": "demo", "endpoints": [setup.server.to_string()] });
-    fs::write(&configuration, route.to_string())
+    fs::write(&configuration, setup.route().to_string())
         .map_err(|error| DemoError::write(&configuration, error))?;
     let mut process =
         Process::start("packrat-gateway", &program, &setup.work.join("gateway.log"), |command| {

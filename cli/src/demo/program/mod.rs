@@ -1,10 +1,14 @@
 //! Programs that know nothing of Packrat, as clients of the demo: through an agent where they are
 //! assisted, directly where they are not.
 
+mod echo;
+
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -16,58 +20,148 @@ use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
+use super::arm::Stage;
 use super::client::Transfer;
 use super::error::DemoError;
-use super::options::ClientKind;
-use super::report::AssistanceReport;
+use super::options::{ClientKind, Options};
+use super::report::{AssistanceReport, TimesReport};
+use super::server::Signalling;
 use crate::get::Report;
 
 const CURL: &str = include_str!("curl.py");
 const AIOQUIC: &str = include_str!("aioquic.py");
+const CHROMIUM: &str = include_str!("chromium.py");
+pub(super) const WIREGUARD: &str = include_str!("wireguard.py");
+pub(super) const WEBRTC: &str = include_str!("webrtc.py");
 
 /// A line of a program: how far it is, and at the end all of it.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 struct Line {
     bytes: u64,
     #[serde(default)]
     sha256: String,
+    /// Above 0 in the last line.
     #[serde(default)]
     seconds: f64,
     #[serde(default)]
     status: u16,
     #[serde(default)]
     partial: bool,
+    /// Attempts, if not as many as it has times.
+    #[serde(default)]
+    attempted: Option<u64>,
+    #[serde(default)]
+    wrong: u64,
+    #[serde(default)]
+    times_ms: Vec<f64>,
+}
+
+/// The work of a client.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    /// Its download.
+    pub(super) report: Report,
+    /// Its other measurements.
+    pub(super) times: Option<TimesReport>,
+    /// True if all was right that came: of a client that compares itself, because it has another
+    /// server than the demo's.
+    pub(super) verified: Option<bool>,
+}
+
+impl From<Report> for Outcome {
+    fn from(report: Report) -> Self {
+        Self { report, times: None, verified: None }
+    }
+}
+
+/// The keys of a tunnel, in the directory of an arm.
+pub(super) fn keys(work: &Path) -> PathBuf {
+    work.join("wireguard.keys")
+}
+
+/// WireGuard's program in user space.
+pub(super) fn wireguard_go(parts: &Path) -> Result<PathBuf, DemoError> {
+    part(parts, "go-clients/wireguard", "wireguard-go")
+}
+
+fn part(parts: &Path, path: &str, what: &'static str) -> Result<PathBuf, DemoError> {
+    let path = parts.join(path);
+    match path.is_file() {
+        true => Ok(path),
+        false => Err(DemoError::PartMissing { what, path }),
+    }
+}
+
+/// The program, with its arguments.
+fn command(
+    stage: &Stage<'_>,
+    download: &Transfer<'_>,
+    proxy: Option<SocketAddr>,
+    work: &Path,
+) -> Result<Command, DemoError> {
+    let (options, parts) = (stage.options, &*stage.options.parts);
+    let python = |environment: &str| {
+        part(parts, &format!("{environment}/bin/python"), "the client's Python environment")
+    };
+    let script = |environment: &str, script: &str| {
+        let mut command = Command::new(python(environment)?);
+        command.args(["-c", script]);
+        Ok::<_, DemoError>(command)
+    };
+    let mut command = match options.client {
+        ClientKind::Curl | ClientKind::CurlSocks => script("clients", CURL)?,
+        ClientKind::Aioquic | ClientKind::Packrat | ClientKind::Echo => script("venv", AIOQUIC)?,
+        ClientKind::QuicGo => Command::new(part(parts, "go-clients/download", "quic-go's client")?),
+        ClientKind::Chromium => script("venv", CHROMIUM)?,
+        ClientKind::Wireguard => {
+            let mut command = script("venv", WIREGUARD)?;
+            command.arg("get").arg(wireguard_go(parts)?).arg(keys(work));
+            command
+        }
+        ClientKind::Webrtc => {
+            let signalling = Signalling::new(work);
+            let mut command = script("webrtc", WEBRTC)?;
+            command.arg("receive").arg(signalling.offer).arg(signalling.answer);
+            command.arg(download.server.to_string()).arg(options.repeats().to_string());
+            return Ok(command);
+        }
+    };
+    command.arg(download.server.to_string()).arg(download.file);
+    if options.client != ClientKind::Wireguard {
+        command.arg(download.authority);
+    }
+    command.arg(download.patience.as_secs_f64().to_string());
+    command.args(proxy.map(|proxy| format!("socks5h://{proxy}")));
+    if options.client == ClientKind::Chromium {
+        command.arg(options.repeats().to_string());
+        command.arg(&stage.files).arg(&stage.certificate.chain);
+    }
+    Ok(command)
 }
 
 /// Runs a program that downloads from `download.server`, through a SOCKS `proxy` if there is one;
 /// calls `progress` with the number of bytes that have arrived.
 pub(super) async fn run(
-    kind: ClientKind,
+    stage: &Stage<'_>,
     download: &Transfer<'_>,
     proxy: Option<SocketAddr>,
-    parts: &Path,
     work: &Path,
+    echo: Option<Arc<AtomicU64>>,
     progress: impl Fn(u64),
-) -> Result<Report, DemoError> {
-    let (script, environment) = match kind {
-        ClientKind::Curl | ClientKind::CurlSocks => (CURL, "clients"),
-        ClientKind::Aioquic | ClientKind::Packrat => (AIOQUIC, "venv"),
-    };
-    let python = parts.join(environment).join("bin/python");
-    if !python.is_file() {
-        return Err(DemoError::PartMissing {
-            what: "the client's Python environment",
-            path: python,
-        });
+) -> Result<Outcome, DemoError> {
+    let kind = stage.options.client;
+    if kind == ClientKind::Echo {
+        return echo::run(download.server, stage.options.repeats(), echo.as_deref(), progress)
+            .await;
     }
     let log = work.join("client.log");
     let errors = File::create(&log).map_err(|error| DemoError::write(&log, error))?;
-    let mut command = Command::new(&python);
-    command.args(["-c", script]).arg(download.server.to_string()).arg(download.file);
-    command.arg(download.authority).arg(download.patience.as_secs_f64().to_string());
-    command.args(proxy.map(|proxy| format!("socks5h://{proxy}")));
+    let mut command = command(stage, download, proxy, work)?;
+    let program = PathBuf::from(command.as_std().get_program());
+    // A program that is killed leaves its temporary files behind, for the demo to remove.
+    command.env("TMPDIR", work);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors).kill_on_drop(true);
-    let start = |source| DemoError::Start { name: "the client", program: python.clone(), source };
+    let start = |source| DemoError::Start { name: "the client", program: program.clone(), source };
     let mut process = command.spawn().map_err(start)?;
     let mut last = None;
     if let Some(output) = process.stdout.take() {
@@ -79,13 +173,26 @@ pub(super) async fn run(
         }
     }
     let status = process.wait().await.map_err(start)?;
-    match last.filter(|line| status.success() && !line.sha256.is_empty()) {
-        Some(line) => Ok(report(&line, download.server)),
+    match last.filter(|line| status.success() && line.seconds > 0.0) {
+        Some(line) => Ok(outcome(kind, line, download.server)),
         None => {
             let log = std::fs::read_to_string(&log).unwrap_or_default();
             Err(DemoError::Transfer(format!("{kind} ended with {status}: {}", log.trim())))
         }
     }
+}
+
+fn outcome(kind: ClientKind, mut line: Line, remote: SocketAddr) -> Outcome {
+    let what = match kind {
+        ClientKind::Webrtc => "frames shown",
+        _ => "pages loaded",
+    };
+    let times = std::mem::take(&mut line.times_ms);
+    let attempted = line.attempted.unwrap_or(times.len() as u64);
+    let times = (attempted > 0).then(|| TimesReport::new(what, attempted, None, line.wrong, times));
+    // Video that is lost is missing or wrong for a moment, which is what is measured.
+    let verified = (kind == ClientKind::Webrtc).then_some(line.bytes > 0);
+    Outcome { report: report(&line, remote), times, verified }
 }
 
 fn report(line: &Line, remote: SocketAddr) -> Report {
@@ -120,12 +227,15 @@ pub(super) struct RunningAgent {
 }
 
 impl RunningAgent {
-    pub(super) fn start(kind: ClientKind, to: SocketAddr) -> Result<Self, DemoError> {
+    pub(super) fn start(options: &Options, to: SocketAddr) -> Result<Self, DemoError> {
         let any = (Ipv4Addr::LOCALHOST, 0);
-        let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
+        let mut config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
+        if let Some(hold) = options.maximum_hold {
+            config.access.maximum_hold = Duration::from_millis(hold);
+        }
         let (name, dont_fragment) = ("demo".to_owned(), DontFragment::default());
         let (mut services, mut socks, mut address, mut proxy) = (Vec::new(), None, None, None);
-        if kind == ClientKind::CurlSocks {
+        if options.client == ClientKind::CurlSocks {
             let socket = TcpListener::bind(any).map_err(DemoError::Port)?;
             proxy = Some(socket.local_addr().map_err(DemoError::Port)?);
             socks = Some(SocksListener { name, socket, config, dont_fragment, allow: Vec::new() });

@@ -1,16 +1,24 @@
-//! The unmodified HTTP/3 servers at the far end.
+//! The unmodified HTTP/3 servers at the far end, and those that other clients need.
 
 mod aioquic;
 mod caddy;
+mod echo;
 mod sink;
+mod webrtc;
+mod wireguard;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use super::certificate::Certificate;
 use super::error::DemoError;
-use super::options::ServerKind;
+use super::options::{ClientKind, Options, ServerKind};
 use super::process::Process;
+
+pub(super) use echo::datagram as echo_datagram;
+pub(super) use webrtc::Signalling;
 
 /// The parameters of a server.
 #[derive(Debug, Clone, Copy)]
@@ -29,10 +37,21 @@ pub(crate) struct ServerSetup<'a> {
     pub(crate) work: &'a Path,
 }
 
+impl ServerSetup<'_> {
+    /// The interpreter of a Python environment that `make demo` installed, for `what`.
+    fn python(&self, environment: &str, what: &'static str) -> Result<PathBuf, DemoError> {
+        let program = self.parts.join(environment).join("bin/python");
+        match program.is_file() {
+            true => Ok(program),
+            false => Err(DemoError::PartMissing { what, path: program }),
+        }
+    }
+}
+
 /// A running server.
 #[derive(Debug)]
 pub(crate) struct Server {
-    process: Process,
+    running: Running,
     /// Caddy takes uploads for a program behind it.
     sink: Option<Process>,
     /// The UDP address at which it listens.
@@ -41,32 +60,66 @@ pub(crate) struct Server {
     pub(crate) qlogs: PathBuf,
 }
 
+#[derive(Debug)]
+enum Running {
+    Process(Process),
+    Echo(echo::Echo),
+}
+
 impl Server {
-    /// Starts a server of this kind and waits until it listens.
-    pub(crate) async fn start(kind: ServerKind, setup: ServerSetup<'_>) -> Result<Self, DemoError> {
+    /// Starts the server that these options name, or that their client needs, and waits until it
+    /// listens.
+    pub(crate) async fn start(
+        options: &Options,
+        setup: ServerSetup<'_>,
+    ) -> Result<Self, DemoError> {
         let qlogs = setup.work.join("qlog");
         std::fs::create_dir_all(&qlogs).map_err(|error| DemoError::write(&qlogs, error))?;
         let address = super::process::free_address()?;
-        let (process, sink) = match kind {
-            ServerKind::Caddy if setup.takes_uploads => {
-                let (sink, behind) = sink::start(setup).await?;
-                (caddy::start(setup, address, &qlogs, Some(behind)).await?, Some(sink))
+        let mut sink = None;
+        let (process, address) = match (options.client, options.server) {
+            (ClientKind::Echo, _) => {
+                let echo = echo::Echo::start().map_err(DemoError::Port)?;
+                let address = echo.address;
+                return Ok(Self { running: Running::Echo(echo), sink, address, qlogs });
             }
-            ServerKind::Caddy => (caddy::start(setup, address, &qlogs, None).await?, None),
-            ServerKind::Aioquic => (aioquic::start(setup, address, &qlogs).await?, None),
+            (ClientKind::Webrtc, _) => webrtc::start(setup).await?,
+            (ClientKind::Wireguard, _) => (wireguard::start(setup, address).await?, address),
+            (_, ServerKind::Caddy) => {
+                let mut behind = None;
+                if setup.takes_uploads {
+                    let (process, its_address) = sink::start(setup).await?;
+                    (sink, behind) = (Some(process), Some(its_address));
+                }
+                (caddy::start(setup, address, &qlogs, behind).await?, address)
+            }
+            (_, ServerKind::Aioquic) => (aioquic::start(setup, address, &qlogs).await?, address),
         };
-        Ok(Self { process, sink, address, qlogs })
+        Ok(Self { running: Running::Process(process), sink, address, qlogs })
     }
 
     /// Fails when the server has ended by itself.
     pub(crate) fn check(&mut self) -> Result<(), DemoError> {
         self.sink.as_mut().map_or(Ok(()), Process::check)?;
-        self.process.check()
+        match &mut self.running {
+            Running::Process(process) => process.check(),
+            Running::Echo(_) => Ok(()),
+        }
+    }
+
+    /// The number of answers of an echo.
+    pub(crate) fn echo(&self) -> Option<Arc<AtomicU64>> {
+        match &self.running {
+            Running::Process(_) => None,
+            Running::Echo(echo) => Some(Arc::clone(&echo.answers)),
+        }
     }
 
     /// Ends the server, so that its qlog is complete, and returns the folder of the qlog.
     pub(crate) async fn stop(self) -> PathBuf {
-        self.process.stop().await;
+        if let Running::Process(process) = self.running {
+            process.stop().await;
+        }
         if let Some(sink) = self.sink {
             sink.stop().await;
         }

@@ -64,10 +64,13 @@ pub(super) fn conditions(gateway: &EdgeGateway) -> Vec<Check> {
         }
     }
     for listener in without_endpoints(&status.listeners) {
-        let hint = format!(
-            "kubectl get endpointslices -n {}",
-            listener.service.replace('/', " -l kubernetes.io/service-name=")
-        );
+        let hint = match listener.service.strip_suffix(".udproute") {
+            Some(route) => format!("kubectl describe udproute -n {}", route.replace('/', " ")),
+            None => format!(
+                "kubectl get endpointslices -n {}",
+                listener.service.replace('/', " -l kubernetes.io/service-name=")
+            ),
+        };
         let what = format!("{name}: {} has endpoints", listener.service);
         checks.push(Check::of(
             "routes",

@@ -1,13 +1,67 @@
 //! Datagrams recovered by code: what has arrived at which place, and the gateway's symbols.
+//!
+//! The gateway may have repaired a datagram that symbols recover, and the transport gets it once:
+//!
+//! | first | then | passes |
+//! |---|---|---|
+//! | recovered | its repair, at its place or plain | what was recovered |
+//! | its repair, at its place | – | the repair: nothing is left to recover |
+//! | its repair, plain | recovered | the repair |
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use packrat_code::{Arrival, Decoder, DecoderLimits};
+use packrat_wire::estimate::Timestamp;
+use packrat_wire::identifier::{IdentifierScheme, Material};
 
 use crate::coded::Symbol;
 
-/// Recovered places that are remembered: a repair that was on its way comes within a round trip.
-const REMEMBERED: usize = 64;
+/// Datagrams that are remembered on either side.
+const REMEMBERED: usize = 256;
+/// A repair and the symbols that make it needless are no further apart: a server may send the same
+/// bytes again later.
+const APART: Duration = Duration::from_secs(1);
+
+/// A datagram by all of its bytes.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    content: Material,
+    at: Timestamp,
+}
+
+/// Datagrams of the last while, the newest at the end.
+#[derive(Debug, Default)]
+struct Recent(VecDeque<Known>);
+
+impl Recent {
+    fn add(&mut self, content: Material, now: Timestamp) {
+        self.0.push_back(Known { content, at: now });
+        if self.0.len() > REMEMBERED {
+            self.0.pop_front();
+        }
+    }
+
+    /// Takes one of this content out, if there is one.
+    fn take(&mut self, content: Material, now: Timestamp) -> bool {
+        while self.0.front().is_some_and(|known| now.saturating_since(known.at) > APART) {
+            self.0.pop_front();
+        }
+        let index = self.0.iter().position(|known| known.content == content);
+        index.is_some_and(|index| self.0.remove(index).is_some())
+    }
+}
+
+/// A recovered datagram.
+#[derive(Debug)]
+pub(super) struct Recovered<M> {
+    pub(super) place: u64,
+    pub(super) datagram: Vec<u8>,
+    /// Stands for its own metadata, which is lost.
+    pub(super) metadata: M,
+    /// True if the transport has it: its repair came without a place.
+    pub(super) is_passed: bool,
+}
 
 /// The decoder of one session. `M` belongs to the datagram that arrived last, and
 /// stands for that of one that did not: same path, same marks.
@@ -15,8 +69,10 @@ const REMEMBERED: usize = 64;
 pub(super) struct Recovery<M> {
     decoder: Decoder,
     last: Option<M>,
-    /// Places of what was recovered, and may still arrive; the newest are at the end.
-    recovered: VecDeque<u64>,
+    /// Recovered, and may still arrive.
+    recovered: Recent,
+    /// Arrived without a place, and may still be recovered.
+    plain: Recent,
 }
 
 impl<M: Clone> Recovery<M> {
@@ -24,18 +80,33 @@ impl<M: Clone> Recovery<M> {
         Self {
             decoder: Decoder::new(DecoderLimits::DEFAULT),
             last: None,
-            recovered: VecDeque::new(),
+            recovered: Recent::default(),
+            plain: Recent::default(),
         }
     }
 
     /// A datagram has arrived at a place. True if the transport has it, as it was recovered: once, as
     /// a server may send the same twice.
-    pub(super) fn on_datagram(&mut self, place: u64, datagram: &[u8], metadata: &M) -> bool {
+    pub(super) fn on_datagram(
+        &mut self,
+        place: u64,
+        datagram: &[u8],
+        metadata: &M,
+        now: Timestamp,
+    ) -> bool {
         self.last = Some(metadata.clone());
-        let is_known = self.decoder.on_datagram(place, datagram) == Arrival::Duplicate;
-        let recovered = self.recovered.iter().position(|recovered| *recovered == place);
-        let recovered = recovered.filter(|_| is_known);
-        recovered.is_some_and(|index| self.recovered.remove(index).is_some())
+        self.decoder.on_datagram(place, datagram) == Arrival::Duplicate
+            && self.recovered.take(content(datagram), now)
+    }
+
+    /// A datagram has arrived without a place. True if the transport has it, as it was recovered.
+    pub(super) fn on_plain(&mut self, datagram: &[u8], now: Timestamp) -> bool {
+        let content = content(datagram);
+        let is_known = self.recovered.take(content, now);
+        if !is_known {
+            self.plain.add(content, now);
+        }
+        is_known
     }
 
     /// A symbol has arrived; `expected`: the place behind the newest.
@@ -45,14 +116,82 @@ impl<M: Clone> Recovery<M> {
         }
     }
 
-    /// The next recovered datagram, its place, and what stands for its metadata.
-    pub(super) fn next_recovered(&mut self) -> Option<(u64, Vec<u8>, M)> {
+    /// The next recovered datagram.
+    pub(super) fn next_recovered(&mut self, now: Timestamp) -> Option<Recovered<M>> {
         let metadata = self.last.clone()?;
         let (place, datagram) = self.decoder.next_recovered()?;
-        self.recovered.push_back(place);
-        if self.recovered.len() > REMEMBERED {
-            self.recovered.pop_front();
+        let content = content(datagram);
+        let datagram = datagram.to_vec();
+        let is_passed = self.plain.take(content, now);
+        if !is_passed {
+            self.recovered.add(content, now);
         }
-        Some((place, datagram.to_vec(), metadata))
+        Some(Recovered { place, datagram, metadata, is_passed })
+    }
+}
+
+/// All of a datagram: part of one would not do, where its transport is not known.
+fn content(datagram: &[u8]) -> Material {
+    Material::of(IdentifierScheme::Payload, datagram)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packrat_code::{Encoder, Half, Repair, Window};
+    use packrat_wire::message::Coded;
+
+    const LOST: usize = 2;
+
+    fn datagrams() -> Vec<Vec<u8>> {
+        (0..4u8).map(|number| vec![number; 1200]).collect()
+    }
+
+    /// A decoder that misses one of four datagrams, and the symbols that recover it.
+    fn recovery(now: Timestamp) -> (Recovery<()>, [Symbol; 2]) {
+        let (mut recovery, all) = (Recovery::new(), datagrams());
+        for (place, datagram) in all.iter().enumerate().filter(|(place, _)| *place != LOST) {
+            assert!(!recovery.on_datagram(place as u64, datagram, &(), now));
+        }
+        let symbols = Half::BOTH.map(|half| {
+            let (window, mut symbol) = (Window::newest(3, 4).unwrap(), Vec::new());
+            let bytes = |place: u64| all.get(place as usize).map(|all| (&all[..], &[][..]));
+            Encoder::new().encode(window, half, 1, bytes, &mut symbol).unwrap();
+            Symbol::from(&Coded::new(&Repair { window, half, seed: 1, symbol: &symbol }))
+        });
+        (recovery, symbols)
+    }
+
+    fn recovered(recovery: &mut Recovery<()>, symbols: &[Symbol], now: Timestamp) -> Vec<bool> {
+        symbols.iter().for_each(|symbol| recovery.on_symbol(symbol, 4));
+        std::iter::from_fn(|| recovery.next_recovered(now))
+            .map(|recovered| {
+                assert_eq!((recovered.place, &recovered.datagram), (2, &datagrams()[LOST]));
+                recovered.is_passed
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_repair_of_what_was_recovered_is_known_once() {
+        let (now, repair) = (Timestamp::from_millis(1000), &datagrams()[LOST]);
+        let (mut recovery, symbols) = recovery(now);
+        assert_eq!(recovered(&mut recovery, &symbols, now), [false]);
+        assert!(recovery.on_datagram(2, repair, &(), now));
+        assert!(!recovery.on_datagram(2, repair, &(), now), "a server may send the same twice");
+    }
+
+    #[test]
+    fn a_plain_repair_is_known_whichever_comes_first() {
+        let (now, repair) = (Timestamp::from_millis(1000), &datagrams()[LOST]);
+        let (mut first, symbols) = recovery(now);
+        assert_eq!(recovered(&mut first, &symbols, now), [false]);
+        assert!(first.on_plain(repair, now) && !first.on_plain(repair, now));
+        let (mut second, symbols) = recovery(now);
+        assert!(!second.on_plain(repair, now));
+        assert_eq!(recovered(&mut second, &symbols, now), [true]);
+        let (mut later, symbols) = recovery(now);
+        assert_eq!(recovered(&mut later, &symbols, now), [false]);
+        assert!(!later.on_plain(repair, now + APART * 2), "the server sends the same again");
     }
 }

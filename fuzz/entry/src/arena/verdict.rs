@@ -61,6 +61,11 @@ impl Margins {
     /// Operations that a datagram may cause without a charge: forwarding it, looking for its
     /// session, opening it in vain.
     pub const FREE_WORK: u64 = 4_000;
+    /// Operations that each datagram of a server costs later, once: an eACK that knows of it has it
+    /// inserted into the sketch. It belongs to forwarding, and is not charged to the eACK.
+    pub const INSERTION: u64 = 129;
+    /// Datagrams for which that may still be owed.
+    pub const MOST_INSERTIONS: u64 = 256;
     /// Share of repairs that may be late or missing where budgets are shared.
     pub const MOST_REPAIRS_LOST: f64 = 0.05;
     /// Lateness from which a repair counts as lost.

@@ -66,6 +66,8 @@ pub(super) struct World {
     up: VecDeque<(Timestamp, usize, Vec<u8>)>,
     /// Datagrams of the server that have passed.
     forwarded: HashSet<(u16, u64)>,
+    /// Operations that their insertion into sketches still takes, at most.
+    insertions: u64,
     /// Datagrams that have arrived at attackers' addresses.
     pub(super) overheard: VecDeque<(SocketAddr, Vec<u8>)>,
     pub(super) margins: Margins,
@@ -93,6 +95,7 @@ impl World {
             down: VecDeque::new(),
             up: VecDeque::new(),
             forwarded: HashSet::new(),
+            insertions: 0,
             overheard: VecDeque::new(),
             margins: Margins::default(),
         }
@@ -108,7 +111,10 @@ impl World {
         let (done, charged) = (counted(), spent(&self.gateway));
         action(&mut self.gateway);
         let (done, charged) = (counted() - done, spent(&self.gateway) - charged);
-        let owed = done.saturating_sub(Margins::FREE_WORK);
+        let beyond = done.saturating_sub(Margins::FREE_WORK);
+        let inserted = beyond.min(self.insertions);
+        self.insertions -= inserted;
+        let owed = beyond - inserted;
         self.margins.work = self.margins.work.max(owed as f64 / charged.max(1) as f64);
         if owed > charged * Margins::MOST_WORK {
             let text = format!("{done} operations in one step are charged as {charged}");
@@ -142,7 +148,10 @@ impl World {
                 return Err(Violation::new(Oracle::Addresses, text));
             }
             let is_first = self.forwarded.insert((packet.connection, packet.number));
-            if !is_first {
+            if is_first {
+                let most = Margins::INSERTION * Margins::MOST_INSERTIONS;
+                self.insertions = most.min(self.insertions + Margins::INSERTION);
+            } else {
                 self.ledger.send(to, datagram.len(), &mut self.margins)?;
             }
             if let Party::Honest(number) = owner
@@ -272,6 +281,11 @@ impl World {
 
     pub(super) fn elapsed(&self) -> Duration {
         self.now.saturating_since(BEGIN)
+    }
+
+    /// True if the NAT has given the second client another port.
+    pub(super) fn has_rebound(&self) -> bool {
+        self.honest[1].place == REBOUND
     }
 
     /// The repairs of each honest client.

@@ -20,6 +20,7 @@ mod tests {
             "sessions_with_a_limit",
             "events_of_a_session",
             "log_changed_on_purpose",
+            "log_changed_before_what_is_no_text",
             "log_changed_by_a_page",
             "log_changed_by_a_name_that_leads_here",
             "overview",

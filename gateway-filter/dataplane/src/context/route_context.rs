@@ -29,6 +29,8 @@ pub(crate) struct Settings {
     static_key: Zeroizing<[u8; 32]>,
     /// The secret that source ports are derived with; a successor with the same key has the same.
     pub(crate) source_port_key: Zeroizing<[u8; 32]>,
+    /// The secret that the clients of the holdout are chosen with, of this route alone.
+    holdout_key: Zeroizing<[u8; 32]>,
 }
 
 impl std::fmt::Debug for Settings {
@@ -53,8 +55,15 @@ impl Settings {
         let source_port_key = Zeroizing::new(
             Sha256::new_with_prefix(label).chain_update(*static_key).finalize().into(),
         );
+        let holdout_key = Zeroizing::new(
+            Sha256::new_with_prefix(b"packrat holdout")
+                .chain_update(*static_key)
+                .chain_update(config.route.as_bytes())
+                .finalize()
+                .into(),
+        );
         let generation = previous.map_or(0, |previous| previous.generation + 1);
-        Ok(Self { config, generation, static_key, source_port_key })
+        Ok(Self { config, generation, static_key, source_port_key, holdout_key })
     }
 
     /// The public key that clients may pin, in hexadecimal digits.
@@ -90,6 +99,7 @@ fn engine_config(config: &RouteConfig) -> GatewayConfig {
             SenderKind::Bbr => SenderAnswer::AboveTolerance,
             SenderKind::Bbr1 => SenderAnswer::Never,
         },
+        holdout: config.holdout,
         ..GatewayConfig::default()
     }
 }
@@ -124,6 +134,7 @@ impl RouteContext {
             Arc::clone(&environment.work),
         );
         engine.set_tokens(read_token_admission(&settings.config)?);
+        engine.set_holdout_key(*settings.holdout_key);
         Ok(Self {
             environment,
             name,
@@ -153,6 +164,7 @@ impl RouteContext {
         self.engine.set_tokens(tokens);
         if next.static_key != settings.static_key {
             self.engine.set_static_key(*next.static_key);
+            self.engine.set_holdout_key(*next.holdout_key);
         }
         *settings = Arc::new(next);
         self.generation.fetch_add(1, Ordering::Release);

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use packrat_engine::{Begin, Flow, NetworkPath, Outbox, PathEvent, Received};
+use packrat_engine::{Begin, Flow, HandshakeOutcome, NetworkPath, Outbox, PathEvent, Received};
 use packrat_wire::SessionId;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::seal::session_of;
@@ -22,7 +22,7 @@ use super::mailbox::Command;
 use crate::log::Event;
 use crate::metrics::{Distribution, Metric, Stopwatch, handshake};
 use crate::route::{Moved, Route};
-use crate::session::{ClientPath, Session, guarded};
+use crate::session::{Arm, ClientPath, Session, guarded};
 use crate::socket::{Ecn, WhenFull};
 use packrat_api::token::TokenPolicy;
 
@@ -101,6 +101,9 @@ impl Control<'_> {
         let outcome = self.run(&session, |flow, outbox| flow.begin(begin, seed, now, outbox));
         if let Some(outcome) = outcome {
             self.route.metrics().add(handshake(outcome), 1);
+            if outcome == HandshakeOutcome::RefusedHoldout {
+                session.transfer.set_arm(Arm::Holdout);
+            }
         }
     }
 

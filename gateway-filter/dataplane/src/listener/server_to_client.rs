@@ -73,6 +73,7 @@ pub(crate) fn pass_on(
     let now = session.route.environment.now();
     session.touch(now);
     session.note_answer(now);
+    session.transfer.note(now);
     // The engine first: an eACK for these datagrams may arrive on another thread while they are
     // being sent.
     let mut deadline = None;

@@ -64,6 +64,7 @@ metrics! {
     HandshakesRefusedTokenExpired Counter "handshakes_total" {result="refused_token_expired"} "Handshakes refused: the token has expired.";
     HandshakesRefusedTokenForged Counter "handshakes_total" {result="refused_token_forged"} "Handshakes refused: the token is malformed, forged, or made with a key that is not in force.";
     HandshakesRefusedTokenElsewhere Counter "handshakes_total" {result="refused_token_elsewhere"} "Handshakes refused: the token is for another route or another network.";
+    HandshakesRefusedHoldout Counter "handshakes_total" {result="refused_holdout"} "Handshakes refused: the client is one of those that are left without assistance for comparison.";
     HandshakesRefusedSession Counter "handshakes_total" {result="refused_session"} "Sealed datagrams refused: no session of this name exists (any more).";
     HandshakesMalformed Counter "handshakes_total" {result="malformed"} "Control datagrams dropped because they are malformed.";
     ResetByGatewayDecodeFailed Counter "resets_total" {side="gateway", reason="decode_failed"} "Resets that the gateway asked for: not even the longest prefix could be decoded.";
@@ -73,6 +74,15 @@ metrics! {
     ResetByClientStateLost Counter "resets_total" {side="client", reason="state_lost"} "Resets that the client asked for: the gateway had lost its state.";
     ResetByClientClientOverflow Counter "resets_total" {side="client", reason="client_overflow"} "Resets that the client asked for: the client could not keep up.";
     StreamRefused Counter "stream_foreign_total" "Datagrams dropped on a route with a live stream: not from one of the hosts that may send it, or from a subscriber when there is no server to forward to.";
+    TransfersAssisted Counter "transfers_total" {assisted="yes"} "Sessions that have ended and brought their clients 256 kB or more, whose clients were assisted.";
+    TransfersPlain Counter "transfers_total" {assisted="no"} "Sessions that have ended and brought their clients 256 kB or more, whose clients did not ask to be assisted, or were refused.";
+    TransfersHoldout Counter "transfers_total" {assisted="holdout"} "Sessions that have ended and brought their clients 256 kB or more, whose clients were left without assistance for comparison.";
+    TransferBytesAssisted Counter "transfer_bytes_total" {assisted="yes"} "Payload bytes to the clients of these sessions.";
+    TransferBytesPlain Counter "transfer_bytes_total" {assisted="no"} "Payload bytes to the clients of these sessions.";
+    TransferBytesHoldout Counter "transfer_bytes_total" {assisted="holdout"} "Payload bytes to the clients of these sessions.";
+    TransferTimeAssisted Counter "transfer_microseconds_total" {assisted="yes"} "Time that these sessions took to bring them, without pauses of more than a second, in microseconds.";
+    TransferTimePlain Counter "transfer_microseconds_total" {assisted="no"} "Time that these sessions took to bring them, without pauses of more than a second, in microseconds.";
+    TransferTimeHoldout Counter "transfer_microseconds_total" {assisted="holdout"} "Time that these sessions took to bring them, without pauses of more than a second, in microseconds.";
     ForwardNanoseconds Counter "assistance_forward_nanoseconds_total" "Time that recording forwarded datagrams for repair has taken, in nanoseconds.";
     ControlNanoseconds Counter "assistance_control_nanoseconds_total" "Time that answering control datagrams (eACKs, mostly) has taken, in nanoseconds.";
 }
@@ -92,6 +102,7 @@ pub(crate) const fn handshake(outcome: HandshakeOutcome) -> Metric {
         HandshakeOutcome::RefusedTokenExpired => Metric::HandshakesRefusedTokenExpired,
         HandshakeOutcome::RefusedTokenForged => Metric::HandshakesRefusedTokenForged,
         HandshakeOutcome::RefusedTokenElsewhere => Metric::HandshakesRefusedTokenElsewhere,
+        HandshakeOutcome::RefusedHoldout => Metric::HandshakesRefusedHoldout,
         HandshakeOutcome::RefusedSession => Metric::HandshakesRefusedSession,
         HandshakeOutcome::Malformed => Metric::HandshakesMalformed,
         _ => Metric::ControlDropped,

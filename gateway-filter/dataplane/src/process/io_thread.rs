@@ -512,6 +512,7 @@ fn count_closed(session: &Session, now: Timestamp) {
     metrics.record(Distribution::SessionDuration, now.saturating_since(session.opened).as_secs());
     let bytes = session.totals.to_client_bytes.load(Ordering::Relaxed);
     metrics.record(Distribution::SessionBytes, bytes);
+    session.transfer.count(bytes, metrics);
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod far_round_trip;
 mod flow_id;
 mod occupancy;
 mod state;
+mod transfer;
 mod upstream;
 mod upstream_state;
 
@@ -20,6 +21,7 @@ pub(crate) use deadlines::Deadlines;
 pub(crate) use flow_id::FlowId;
 pub(crate) use occupancy::Occupancy;
 pub(crate) use state::{Followed, Session};
+pub(crate) use transfer::Arm;
 pub(crate) use upstream::Upstream;
 #[cfg(all(test, feature = "shuttle"))]
 pub(crate) use upstream_state::{UpstreamState, UpstreamStateCell};

@@ -12,11 +12,12 @@ use super::assistance::Assistance;
 use super::assisted::AssistedSessions;
 use super::client_path::ClientPath;
 use super::deadlines::Armed;
-use super::endpoint::{choose_endpoint, source_ports};
+use super::endpoint::{endpoint_for, source_ports};
 use super::engine_events;
 use super::far_round_trip::FarRoundTrip;
 use super::flow_id::FlowId;
 use super::occupancy::{Occupancy, Occupant};
+use super::transfer::{Arm, Transfer};
 use super::upstream::Upstream;
 use super::upstream_state::{UpstreamState, UpstreamStateCell};
 use crate::context::{RouteContext, Settings};
@@ -69,6 +70,7 @@ pub(crate) struct Session {
     /// The worker whose I/O thread reads the upstream socket.
     pub(crate) worker: usize,
     pub(crate) totals: Totals,
+    pub(crate) transfer: Transfer,
     pub(crate) opened: Timestamp,
     /// The two addresses in it change under the locks of the route's table only.
     path: RwLock<ClientPath>,
@@ -115,17 +117,16 @@ impl Session {
             .capacity
             .try_acquire(path.client.get().ip(), room)
             .map_err(|refusal| io::Error::new(io::ErrorKind::QuotaExceeded, refusal))?;
-        let endpoint =
-            choose_endpoint(&settings.config.endpoints, settings.config.affinity, path.client)
-                .ok_or_else(|| {
-                    io::Error::new(io::ErrorKind::NotFound, "the route has no endpoints")
-                })?;
+        let endpoint = endpoint_for(&settings.config, path.client).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::NotFound, "the route has no endpoint for this client")
+        })?;
         let ports = source_ports(&environment.source_ports, &settings.source_port_key, path.client);
         Ok(Self {
             route: Arc::clone(route),
             id: FlowId::new(environment.next_number()),
             worker,
             totals: Totals::default(),
+            transfer: Transfer::default(),
             opened: now,
             path: RwLock::new(path.clone()),
             heard: AtomicU64::new(0),
@@ -272,7 +273,11 @@ impl Session {
             self.index.replace(self, before, now);
         }
         // A session that a client without a cookie has asked for has ids, too.
-        self.assisted.store(assistance.is_assisted(), Ordering::Relaxed);
+        let is_assisted = assistance.is_assisted();
+        if is_assisted && !self.is_assisted() {
+            self.transfer.set_arm(Arm::Assisted);
+        }
+        self.assisted.store(is_assisted, Ordering::Relaxed);
     }
 
     /// True if the engine wants to be called before the I/O thread looks at this session anyway:
@@ -399,8 +404,7 @@ impl Session {
         if settings.config.endpoints.contains(&old.get()) {
             return false;
         }
-        let config = &settings.config;
-        let Some(new) = choose_endpoint(&config.endpoints, config.affinity, client) else {
+        let Some(new) = endpoint_for(&settings.config, client) else {
             return false;
         };
         let allowed = &self.route.environment.source_ports;

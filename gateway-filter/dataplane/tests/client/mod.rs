@@ -42,7 +42,11 @@ impl Client {
     }
 
     pub(crate) fn with(gateway: SocketAddr, config: ClientConfig) -> Self {
-        let local = if gateway.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
+        Self::from(if gateway.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" }, gateway, config)
+    }
+
+    /// A client at this address of its host.
+    pub(crate) fn from(local: &str, gateway: SocketAddr, config: ClientConfig) -> Self {
         let socket = UdpSocket::bind(local).unwrap();
         socket.connect(gateway).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();

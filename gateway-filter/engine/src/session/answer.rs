@@ -18,7 +18,7 @@ use core::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
 
-use crate::sender_memory::Finding;
+use crate::sender_memory::{Expectation, Finding};
 
 /// Losses that are judged together, each in another round trip.
 const LOSSES: usize = 5;
@@ -50,9 +50,22 @@ pub(super) struct Answers {
     count: usize,
     next: Timestamp,
     tolerates: bool,
+    /// It began because of what others have found, and no loss was shown yet.
+    believes: bool,
 }
 
 impl Answers {
+    /// Those of a session that begins like this; `None` if its sender is shown nothing.
+    pub(super) fn expecting(expectation: Expectation) -> Option<Self> {
+        let believes = expectation == Expectation::Tolerates;
+        (expectation != Expectation::Answers).then(|| Self { believes, ..Self::default() })
+    }
+
+    /// True when a loss is shown for the first time because of what others have found.
+    pub(super) fn note_shown(&mut self) -> bool {
+        core::mem::take(&mut self.believes)
+    }
+
     /// From here on other losses are shown, or none.
     pub(super) fn begin_anew(&mut self) {
         self.count = 0;

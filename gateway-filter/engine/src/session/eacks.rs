@@ -278,6 +278,11 @@ impl Session {
             return;
         }
         let Some(newest) = newest.filter(|_| newly_missing > 0) else { return };
+        if shown.note_shown() {
+            let tipped = self.permit.gateway().senders.on_shown(self.permit.network(), turn.now);
+            self.tell_judged(tipped, turn);
+        }
+        let Some(shown) = &mut self.shown else { return };
         let forwarded = self.history.next();
         let round_trip = self.last_mile.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
         let found =
@@ -301,6 +306,11 @@ impl Session {
         }
         let network = self.permit.network();
         let tipped = self.permit.gateway().senders.vote(network, finding, turn.now);
+        self.tell_judged(tipped, turn);
+    }
+
+    /// Tells that sessions begin in another way from here on, if they do.
+    fn tell_judged(&self, tipped: Option<bool>, turn: &mut Turn<'_>) {
         if let Some(tolerant) = tipped {
             turn.out.event(Event::SendersJudged { session: self.id(), tolerant });
         }
@@ -511,11 +521,22 @@ impl Session {
 
     /// Plans the next tail probe.
     pub(super) fn schedule_probe(&mut self, now: Timestamp) {
+        let open = self.is_tail_open();
+        self.probe.schedule(open, &self.last_mile.path, now);
+    }
+
+    /// The client speaks again after an outage.
+    pub(super) fn on_return(&mut self, now: Timestamp) {
+        let open = self.is_tail_open();
+        self.probe.on_return(open, &self.last_mile.path, now);
+    }
+
+    /// True if the client has not spoken of all that was forwarded, or misses something.
+    pub(super) fn is_tail_open(&self) -> bool {
         // A selective client is silent as long as it misses nothing: its silence says nothing.
         let speaks = !self.live.as_deref().is_some_and(LiveStream::is_selective);
         let unspoken = speaks && self.epoch.is_tail_open(&self.history);
-        let open = self.epoch.is_anchored() && (unspoken || !self.repairs.is_empty());
-        self.probe.schedule(open, &self.last_mile.path, now);
+        self.epoch.is_anchored() && (unspoken || !self.repairs.is_empty())
     }
 
     /// Tells the client what became of an eACK, and what is known of the path.

@@ -14,6 +14,9 @@
 //!                                                       or too many probes
 //! ```
 //!
+//! A client that speaks again after an outage has its tail probed at once: what it says then is of
+//! before the outage, and its next eACK names all that it misses.
+//!
 //! While datagrams pass, the timer follows the last one: when it is due is computed on demand, not
 //! for each datagram.
 
@@ -27,13 +30,16 @@ const MAXIMUM_PROBES: u32 = 12;
 const MINIMUM_PROBE_DELAY: Duration = Duration::from_millis(25);
 /// Later ones come this long after each other, or as long as the first one took.
 const LONGEST_PROBE_DELAY: Duration = Duration::from_millis(200);
+/// Those after that are this far apart, so that they see the end of an outage of half a second.
+const MOST_APART: Duration = Duration::from_millis(50);
 
 /// Timer of the tail probe.
 #[derive(Debug)]
 pub(crate) struct TailProbe {
     last_forward: Timestamp,
-    /// Probes of this silence.
+    /// Probes of this silence, and the milliseconds from the last datagram to the last one of them.
     probes: u32,
+    probed_after: u32,
     timer: ProbeTimer,
 }
 
@@ -47,14 +53,14 @@ enum ProbeTimer {
 
 impl TailProbe {
     pub(crate) fn new(now: Timestamp) -> Self {
-        Self { last_forward: now, probes: 0, timer: ProbeTimer::Idle }
+        Self { last_forward: now, probes: 0, probed_after: 0, timer: ProbeTimer::Idle }
     }
 
     /// A datagram was forwarded: a new silence begins, which is probed if `probes`.
     #[inline]
     pub(crate) fn on_forward(&mut self, probes: bool, now: Timestamp) {
         self.last_forward = now;
-        self.probes = 0;
+        (self.probes, self.probed_after) = (0, 0);
         if probes {
             self.timer = ProbeTimer::Following;
         }
@@ -78,16 +84,29 @@ impl TailProbe {
     /// misses something.
     pub(crate) fn schedule(&mut self, open: bool, path: &PathEstimate, now: Timestamp) {
         self.timer = if open && self.probes < MAXIMUM_PROBES {
-            let at = (self.last_forward + self.delay(path)).max(now + MINIMUM_PROBE_DELAY / 2);
-            ProbeTimer::Scheduled(at)
+            let delay = self.delay(path);
+            let apart = (delay / 2).min(MOST_APART);
+            let last_probe = Duration::from_millis(self.probed_after.into());
+            let after_last = self.last_forward + last_probe + apart;
+            let at = (self.last_forward + delay).max(after_last);
+            ProbeTimer::Scheduled(at.max(now + MINIMUM_PROBE_DELAY / 2))
         } else {
             ProbeTimer::Idle
         };
     }
 
     /// A probe was due. [`Self::schedule`] follows.
-    pub(crate) fn count(&mut self) {
+    pub(crate) fn count(&mut self, now: Timestamp) {
         self.probes += 1;
+        self.probed_after = u32::try_from(self.silence(now).as_millis()).unwrap_or(u32::MAX);
+    }
+
+    /// The client speaks again after an outage. An `open` tail is probed at once, unless it is still
+    /// under way; what was probed meanwhile may all be lost.
+    pub(crate) fn on_return(&mut self, open: bool, path: &PathEstimate, now: Timestamp) {
+        (self.probes, self.probed_after) = (0, 0);
+        let at = (self.last_forward + self.delay(path)).max(now);
+        self.timer = if open { ProbeTimer::Scheduled(at) } else { ProbeTimer::Idle };
     }
 
     fn delay(&self, path: &PathEstimate) -> Duration {
@@ -142,12 +161,31 @@ mod tests {
         let mut due = Vec::new();
         while let Some(at) = probe.next_timeout(&path) {
             due.push(at.as_micros() / 1000);
-            probe.count();
+            probe.count(at);
             probe.schedule(true, &path, at);
         }
         assert_eq!(due.len(), MAXIMUM_PROBES as usize);
         assert_eq!(due[..4], [25, 50, 100, 200], "twice as long after the last datagram each");
         // Beyond the longest delay it is only kept apart from the probe before.
         assert!(due.windows(2).all(|pair| pair[0] + 12 <= pair[1]), "{due:?}");
+        assert!(due[11] >= 500, "half a second of silence is probed: {due:?}");
+    }
+
+    #[test]
+    fn a_client_that_speaks_again_is_probed_at_once_and_from_the_beginning() {
+        let (mut probe, path) = (TailProbe::new(at(0)), path(4));
+        probe.on_forward(true, at(0));
+        for millis in 0..20 {
+            probe.count(at(100 * millis));
+        }
+        probe.schedule(true, &path, at(4990));
+        assert_eq!(probe.next_timeout(&path), None, "it has ended");
+        probe.on_return(true, &path, at(5000));
+        assert_eq!(probe.next_timeout(&path), Some(at(5000)));
+        probe.on_return(false, &path, at(5000));
+        assert_eq!(probe.next_timeout(&path), None, "nothing is missing");
+        probe.on_forward(true, at(5100));
+        probe.on_return(true, &path, at(5105));
+        assert_eq!(probe.next_timeout(&path), Some(at(5125)), "it is still under way");
     }
 }

@@ -12,9 +12,11 @@ use crate::live::LiveStream;
 use crate::sequence::Sequence;
 use crate::session_event::{GiveUpReason, SessionEvent};
 
-/// After this time without a datagram nothing of what was sent before is worth repairing.
+/// After this time without a datagram nothing of what was sent before is worth repairing, unless the
+/// client has not spoken of all of it.
 const QUIET: Duration = Duration::from_secs(1);
-/// Bytes are kept no longer than this: the longest hold of any client is over long before.
+/// Bytes are kept no longer than this: the longest hold of any client, and the outages that are
+/// bridged, are over long before.
 const MAXIMUM_AGE: Duration = Duration::from_secs(10);
 /// Interval of giving back memory that was not used.
 pub(super) const SHRINK_INTERVAL: Duration = Duration::from_secs(1);
@@ -96,7 +98,8 @@ impl Session {
     /// Gives memory back, all of the cache when the flow is quiet.
     fn shrink(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now;
-        if self.probe.silence(now) >= QUIET {
+        let silence = self.probe.silence(now);
+        if silence >= MAXIMUM_AGE || (silence >= QUIET && !self.is_tail_open()) {
             self.forget_bytes(turn);
             self.trim(QUIET_ENTRIES);
         }
@@ -138,7 +141,7 @@ impl Session {
             turn.counters.tail_probes += 1;
             turn.tell(|| SessionEvent::TailProbeSent { datagram: Sequence::new(last) });
         }
-        self.probe.count();
+        self.probe.count(turn.now);
         self.schedule_probe(turn.now);
     }
 }

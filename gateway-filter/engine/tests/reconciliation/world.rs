@@ -239,7 +239,8 @@ pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
     }
     let end = Timestamp::from_millis(5)
         + scenario.spacing * scenario.datagrams as u32
-        + Duration::from_millis(2500);
+        // What is not acknowledged is kept for the length of an outage.
+        + Duration::from_millis(12_500);
     let mut now = Timestamp::ZERO;
     let mut steps = 0u64;
     let mut up = scenario.up;

@@ -38,6 +38,7 @@ impl RouteConfig {
         self.endpoints.iter().try_for_each(check_endpoint)?;
         self.endpoints.sort_unstable();
         self.endpoints.dedup();
+        self.check_weights()?;
         self.check_numbers()?;
         self.check_keys()?;
         Ok(self)
@@ -47,6 +48,15 @@ impl RouteConfig {
         require(is_name(&self.route), "route", NAME_PROBLEM)?;
         require(is_name(&self.gateway), "gateway", NAME_PROBLEM)?;
         require(is_name(&self.namespace), "namespace", NAME_PROBLEM)
+    }
+
+    fn check_weights(&self) -> Result<(), InvalidField> {
+        let is_weight = |weight: f64| weight.is_finite() && weight >= 0.0;
+        let positive = self.weights.values().all(|weight| is_weight(*weight) && *weight > 0.0);
+        require(positive, "weights", "must be above 0; leave out an endpoint that gets no client")?;
+        let known = self.weights.keys().all(|endpoint| self.endpoints.contains(endpoint));
+        require(known, "weights", "must be those of `endpoints`")?;
+        require(is_weight(self.refused_weight), "refused_weight", "must be 0 or more")
     }
 
     fn check_numbers(&self) -> Result<(), InvalidField> {
@@ -66,6 +76,7 @@ impl RouteConfig {
             "early_copies",
             "must be between 0 and 1",
         )?;
+        require((0.0..=0.5).contains(&self.holdout), "holdout", "must be between 0 and 0.5")?;
         require(
             self.residual_loss_target > 0.0 && self.residual_loss_target < 1.0,
             "residual_loss_target",
@@ -181,6 +192,10 @@ mod tests {
             (format!(r#"{{{endpoints},"repair_budget":"NaN"}}"#), "repair_budget"),
             (format!(r#"{{{endpoints},"repair_budget":"much"}}"#), "a number"),
             (format!(r#"{{{endpoints},"early_copies":1.5}}"#), "early_copies"),
+            (format!(r#"{{{endpoints},"holdout":0.51}}"#), "holdout"),
+            (format!(r#"{{{endpoints},"weights":{{"192.0.2.1:443":0}}}}"#), "weights"),
+            (format!(r#"{{{endpoints},"weights":{{"192.0.2.2:443":1}}}}"#), "weights"),
+            (format!(r#"{{{endpoints},"refused_weight":-1}}"#), "refused_weight"),
             (format!(r#"{{{endpoints},"residual_loss_target":0}}"#), "residual_loss_target"),
             (format!(r#"{{{endpoints},"idle_timeout_seconds":0}}"#), "idle_timeout_seconds"),
             (format!(r#"{{{endpoints},"maximum_sessions":1.5}}"#), "whole number"),

@@ -127,6 +127,15 @@ pub(super) fn is_affinity(affinity: &Affinity) -> bool {
     *affinity == Affinity::Address
 }
 
+pub(super) fn is_nothing(value: &f64) -> bool {
+    *value == 0.0
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+pub(super) fn is_no_holdout(share: &f64) -> bool {
+    *share == 0.0
+}
+
 pub(super) fn is_early_copies(value: &f64) -> bool {
     *value == early_copies()
 }

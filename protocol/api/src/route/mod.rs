@@ -8,6 +8,7 @@ pub(crate) mod key;
 pub(crate) mod number;
 mod stream;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,6 +45,20 @@ pub struct RouteConfig {
     /// address.
     #[serde(default)]
     pub endpoints: Vec<SocketAddr>,
+    /// Weights of endpoints, by which clients are shared among them. One that is not named has 1.
+    #[serde(
+        default,
+        deserialize_with = "number::fractions",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub weights: BTreeMap<SocketAddr, f64>,
+    /// Weight of clients that are not forwarded, beside those of the endpoints.
+    #[serde(
+        default,
+        deserialize_with = "number::fraction",
+        skip_serializing_if = "default::is_nothing"
+    )]
+    pub refused_weight: f64,
     /// The part of a client's address that is hashed.
     #[serde(default, skip_serializing_if = "default::is_affinity")]
     pub affinity: Affinity,
@@ -123,6 +138,13 @@ pub struct RouteConfig {
     /// Congestion control of the servers.
     #[serde(default, skip_serializing_if = "default::is_any_sender")]
     pub sender: SenderKind,
+    /// Share of the clients that are refused assistance, so that there is something to compare with.
+    #[serde(
+        default,
+        deserialize_with = "number::fraction",
+        skip_serializing_if = "default::is_no_holdout"
+    )]
+    pub holdout: f64,
     /// Policy about tokens.
     #[serde(default)]
     pub tokens: TokenPolicy,
@@ -190,6 +212,8 @@ impl RouteConfig {
             gateway: default::gateway(),
             namespace: default::namespace(),
             endpoints: endpoints.into_iter().collect(),
+            weights: BTreeMap::new(),
+            refused_weight: 0.0,
             affinity: Affinity::Address,
             stream: None,
             assist: default::assist(),
@@ -207,6 +231,7 @@ impl RouteConfig {
             static_key: None,
             static_key_file: None,
             sender: SenderKind::Any,
+            holdout: 0.0,
             tokens: TokenPolicy::Off,
             token_keys: Vec::new(),
             token_keys_file: None,
@@ -256,6 +281,16 @@ mod tests {
         assert_eq!(config.endpoints.len(), 2);
         assert!(config.assist);
         assert_eq!(config.static_key, None);
+    }
+
+    /// Through Envoy a fraction arrives as a text.
+    #[test]
+    fn weights_are_numbers_by_endpoint() {
+        let text = r#"{"route":"web","endpoints":["192.0.2.1:443","[2001:db8::1]:443"],"weights":{"192.0.2.1:443":"0.5","[2001:db8::1]:443":9},"refused_weight":"0.25"}"#;
+        let config = read(text).unwrap();
+        let weights: Vec<f64> = config.weights.values().copied().collect();
+        assert_eq!((weights, config.refused_weight), (vec![0.5, 9.0], 0.25));
+        assert_eq!(read(&serde_json::to_string(&config).unwrap()), Ok(config));
     }
 
     /// A field that is left out has the same value in a route that is read and in one that is made.
@@ -309,6 +344,7 @@ mod tests {
             RouteConfig::of_stream("tv", StreamRoute::new("0.0.0.0:5".parse().unwrap())).unwrap();
         config.assist = false;
         config.early_copies = 0.0;
+        config.holdout = 0.05;
         config.handshakes_per_second_without_cookie = 0;
         let stream = config.stream.as_mut().unwrap();
         stream.sources = vec!["192.0.2.7".parse().unwrap()];
@@ -344,7 +380,15 @@ mod tests {
         config.new_clients = false;
         config.sender = SenderKind::Bbr;
         config.affinity = Affinity::Port;
-        assert_eq!(unknown(&config), ["affinity", "new_clients", "sender"]);
+        config.weights = [("192.0.2.1:443".parse().unwrap(), 2.0)].into();
+        config.refused_weight = 1.0;
+        config.holdout = 0.05;
+        let mut unknown = unknown(&config);
+        unknown.sort();
+        assert_eq!(
+            unknown,
+            ["affinity", "holdout", "new_clients", "refused_weight", "sender", "weights"]
+        );
     }
 
     /// A later operator may say what this version need not know.

@@ -2,8 +2,11 @@
 //! `google.protobuf.Struct`: its numbers are floating point, and fractions or numbers above 2^31 of
 //! a YAML file arrive as texts.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 
+use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use serde::ser::Serializer;
 
@@ -45,6 +48,17 @@ pub(crate) fn small_whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     u32::try_from(value).map_err(|_| {
         de::Error::invalid_value(de::Unexpected::Unsigned(value), &"a whole number below 2^32")
     })
+}
+
+/// Reads numbers by address, each as [`fraction`] does.
+pub(super) fn fractions<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<SocketAddr, f64>, D::Error> {
+    #[derive(Deserialize)]
+    struct Fraction(#[serde(deserialize_with = "fraction")] f64);
+
+    let read = BTreeMap::<SocketAddr, Fraction>::deserialize(deserializer)?;
+    Ok(read.into_iter().map(|(address, number)| (address, number.0)).collect())
 }
 
 /// Reads a number that may be written as `0.25` or `"0.25"`.

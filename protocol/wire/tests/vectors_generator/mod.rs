@@ -101,6 +101,10 @@ fn control() -> Value {
             "datagram": encode(&Control::Refusal { nonce: NONCE, reason: RefusalReason::Version, versions: &[VERSION] }),
         },
         {
+            "name": "refusal_of_a_holdout", "nonce": hex64(NONCE), "reason": RefusalReason::Holdout as u8, "versions": [VERSION],
+            "datagram": encode(&Control::Refusal { nonce: NONCE, reason: RefusalReason::Holdout, versions: &[VERSION] }),
+        },
+        {
             "name": "refusal_of_a_session", "nonce": hex64(session_nonce(SessionId::new(0x0a0b_0c0d), MessageCounter::new(258))),
             "reason": RefusalReason::Session as u8, "versions": [VERSION],
             "datagram": encode(&Control::Refusal {

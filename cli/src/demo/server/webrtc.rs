@@ -1,0 +1,43 @@
+//! The sender of a WebRTC video.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use super::super::error::DemoError;
+use super::super::process::Process;
+use super::super::program::WEBRTC;
+use super::ServerSetup;
+
+/// The files in which the peers exchange their descriptions.
+pub(crate) struct Signalling {
+    /// The sender's.
+    pub(crate) offer: PathBuf,
+    /// The receiver's.
+    pub(crate) answer: PathBuf,
+}
+
+impl Signalling {
+    /// The files in this directory of an arm.
+    pub(crate) fn new(work: &Path) -> Self {
+        Self { offer: work.join("offer.json"), answer: work.join("answer.json") }
+    }
+}
+
+/// Starts it. It chooses its port itself.
+pub(super) async fn start(setup: ServerSetup<'_>) -> Result<(Process, SocketAddr), DemoError> {
+    let python = setup.python("webrtc", "the Python environment with aiortc")?;
+    let ready = setup.work.join("webrtc.port");
+    let signalling = Signalling::new(setup.work);
+    let mut process =
+        Process::start("aiortc", &python, &setup.work.join("webrtc.log"), |command| {
+            command.args(["-c", WEBRTC, "send"]).arg(&signalling.offer).arg(&signalling.answer);
+            command.arg(&ready);
+        })?;
+    process.wait_until_ready(|| ready.exists()).await?;
+    let port = fs::read_to_string(&ready).map_err(|error| DemoError::read(&ready, error))?;
+    let port = port.trim().parse().map_err(|_| {
+        DemoError::Transfer(format!("aiortc's port is no number: {:?}", port.trim()))
+    })?;
+    Ok((process, SocketAddr::from((Ipv4Addr::LOCALHOST, port))))
+}

@@ -1,0 +1,81 @@
+//! The holdout: clients that are left without assistance, so that there is something to compare with.
+//!
+//! A keyed hash of the client's address chooses them, so that a client that asks again, or comes back
+//! from another port, is treated as before. What has one address, as behind a NAT, is treated alike.
+
+use std::net::IpAddr;
+
+use sha2::{Digest, Sha256};
+use zeroize::ZeroizeOnDrop;
+
+/// Chooses the clients of a holdout.
+#[derive(ZeroizeOnDrop)]
+pub(crate) struct HoldoutKey([u8; 32]);
+
+impl HoldoutKey {
+    /// `secret`: 32 bytes that clients do not know.
+    pub(crate) fn new(secret: [u8; 32]) -> Self {
+        Self(secret)
+    }
+
+    /// True for `share` (0 to 1) of the addresses. One that a share chooses, larger ones choose, too.
+    pub(crate) fn chooses(&self, client: IpAddr, share: f64) -> bool {
+        let mut hash = Sha256::new_with_prefix(b"packrat holdout");
+        hash.update(self.0);
+        match client.to_canonical() {
+            IpAddr::V4(address) => hash.update(address.octets()),
+            // One subscriber has a /64.
+            IpAddr::V6(address) => {
+                let [network @ .., _, _, _, _, _, _, _, _] = address.octets();
+                hash.update(network);
+            }
+        }
+        let [first, second, third, fourth, ..]: [u8; 32] = hash.finalize().into();
+        let place = u32::from_be_bytes([first, second, third, fourth]);
+        f64::from(place) < share * (f64::from(u32::MAX) + 1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(key: &HoldoutKey, share: f64) -> Vec<u16> {
+        let address = |number: u16| IpAddr::from([10, 1, (number >> 8) as u8, number as u8]);
+        (0..10_000).filter(|number| key.chooses(address(*number), share)).collect()
+    }
+
+    #[test]
+    fn the_share_is_met_and_a_larger_one_takes_more_of_the_same_kind() {
+        let key = HoldoutKey::new([7; 32]);
+        let (few, many) = (chosen(&key, 0.05), chosen(&key, 0.5));
+        assert!((400..600).contains(&few.len()), "{}", few.len());
+        assert!((4800..5200).contains(&many.len()), "{}", many.len());
+        assert!(few.iter().all(|number| many.contains(number)));
+        assert!(chosen(&key, 0.0).is_empty());
+        assert_eq!(chosen(&key, 1.0).len(), 10_000);
+    }
+
+    #[test]
+    fn another_secret_chooses_others() {
+        let (one, other) =
+            (chosen(&HoldoutKey::new([1; 32]), 0.5), chosen(&HoldoutKey::new([2; 32]), 0.5));
+        let both = one.iter().filter(|number| other.contains(number)).count();
+        assert!((2200..2800).contains(&both), "{both}");
+    }
+
+    #[test]
+    fn one_subscriber_is_treated_alike() {
+        let key = HoldoutKey::new([3; 32]);
+        for network in 0..100u16 {
+            let chosen = |last| {
+                let address = IpAddr::from([0x2001, 0xdb8, 0, network, 0, 0, 0, last]);
+                key.chooses(address, 0.5)
+            };
+            assert!((0..20).all(|last| chosen(last) == chosen(0)));
+            let plain = IpAddr::from([192, 0, 2, network as u8]);
+            let IpAddr::V4(v4) = plain else { panic!() };
+            assert_eq!(key.chooses(v4.to_ipv6_mapped().into(), 0.5), key.chooses(plain, 0.5));
+        }
+    }
+}

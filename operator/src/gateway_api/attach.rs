@@ -1,0 +1,495 @@
+//! Which UDPRoute a listener has, where its datagrams go, and what conditions follow.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use super::objects::{
+    BackendRef, Gateway, ListenerSpec, ParametersRef, ParentReference, RouteNamespaces, UdpRoute,
+};
+use super::status::Finding;
+use super::translate::{edge_gateway_key, edge_gateway_spec, parameters};
+use super::{Objects, controller_name, is_packrat};
+use crate::annotations::ObjectKey;
+use crate::index::ServiceModel;
+use crate::resource::EdgeGatewaySpec;
+use crate::workload::METRICS_PORT;
+
+/// The result for all objects of the Gateway API that are this operator's.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Attachments {
+    /// GatewayClasses, each with its condition `Accepted`.
+    pub classes: BTreeMap<String, Finding>,
+    /// Gateways.
+    pub gateways: BTreeMap<ObjectKey, GatewayState>,
+    /// UDPRoutes that refer to these Gateways, or did.
+    pub routes: BTreeMap<ObjectKey, RouteState>,
+    /// Identities of Gateways that are another controller's, not a Packrat operator's.
+    pub foreign: BTreeSet<String>,
+}
+
+/// The result for a Gateway.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GatewayState {
+    /// Identity of the object.
+    pub uid: String,
+    /// The EdgeGateway that it owns.
+    pub edge: ObjectKey,
+    /// The spec of that; `None` when it cannot be told.
+    pub spec: Option<Box<EdgeGatewaySpec>>,
+    /// Condition `Accepted`.
+    pub accepted: Finding,
+    /// Its listeners, in their order.
+    pub listeners: Vec<ListenerState>,
+}
+
+/// The result for a listener.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ListenerState {
+    /// Name.
+    pub name: String,
+    /// Port.
+    pub port: u16,
+    /// Condition `Accepted`.
+    pub accepted: Finding,
+    /// Condition `Conflicted`.
+    pub conflicted: Finding,
+    /// Condition `ResolvedRefs`.
+    pub resolved: Finding,
+    /// True if it takes UDPRoutes.
+    pub takes_udp_routes: bool,
+    /// Namespaces whose routes it takes.
+    pub namespaces: NamespaceRule,
+    /// The route that it has.
+    pub attached: Option<Attached>,
+}
+
+impl ListenerState {
+    /// True if gateways listen on its port when it has a route.
+    pub fn is_served(&self) -> bool {
+        self.accepted.status == Some(true)
+    }
+}
+
+/// A UDPRoute at a listener.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Attached {
+    /// The UDPRoute.
+    pub route: ObjectKey,
+    /// Its destinations.
+    pub destinations: Vec<Destination>,
+}
+
+/// A destination of a UDPRoute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Destination {
+    /// The Service and its port; `None` if it does not exist or may not be referred to: its share
+    /// of the datagrams is dropped.
+    pub service: Option<(ObjectKey, u16)>,
+    /// Its share among the others.
+    pub weight: u32,
+}
+
+/// The result for a UDPRoute: each of its parents that is this operator's.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RouteState {
+    /// In the order of the spec.
+    pub parents: Vec<ParentState>,
+}
+
+/// The result for a parent of a UDPRoute.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ParentState {
+    /// The reference as it is in the spec.
+    pub reference: ParentReference,
+    /// Condition `Accepted`.
+    pub accepted: Finding,
+    /// Condition `ResolvedRefs`.
+    pub resolved: Finding,
+}
+
+/// Namespaces whose routes a listener takes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NamespaceRule {
+    /// This one.
+    Same(String),
+    /// Every one.
+    All,
+    /// Those with certain labels.
+    Selector(LabelSelector),
+    /// None.
+    Nothing,
+}
+
+impl NamespaceRule {
+    fn of(namespaces: &RouteNamespaces, gateway: &ObjectKey) -> Self {
+        match namespaces.from.as_deref() {
+            None | Some("Same") => Self::Same(gateway.namespace.clone()),
+            Some("All") => Self::All,
+            Some("Selector") => match &namespaces.selector {
+                Some(selector) => Self::Selector(selector.clone()),
+                None => Self::Nothing,
+            },
+            Some(_) => Self::Nothing,
+        }
+    }
+
+    /// True if routes of a namespace with these labels are taken.
+    pub fn admits(&self, namespace: &str, labels: Option<&BTreeMap<String, String>>) -> bool {
+        match self {
+            Self::Same(own) => own == namespace,
+            Self::All => true,
+            Self::Selector(selector) => labels.is_some_and(|labels| selects(selector, labels)),
+            Self::Nothing => false,
+        }
+    }
+}
+
+/// True if a selector of labels selects an object.
+fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
+    let wanted = selector.match_labels.iter().flatten();
+    let mut expressions = selector.match_expressions.iter().flatten();
+    wanted.into_iter().all(|(name, value)| labels.get(name) == Some(value))
+        && expressions.all(|expression| {
+            let value = labels.get(&expression.key);
+            let is_one = value.is_some_and(|value| {
+                expression.values.iter().flatten().any(|wanted| wanted == value)
+            });
+            match expression.operator.as_str() {
+                "In" => is_one,
+                "NotIn" => !is_one,
+                "Exists" => value.is_some(),
+                "DoesNotExist" => value.is_none(),
+                _ => false,
+            }
+        })
+}
+
+/// Which routes the listeners of all Gateways of a class of operators have. `service`: Services with
+/// UDP ports.
+pub fn attach<'a>(
+    objects: &Objects,
+    class: &str,
+    service: impl Fn(&ObjectKey) -> Option<&'a ServiceModel>,
+) -> Attachments {
+    let controller = controller_name(class);
+    let mut attachments = Attachments::default();
+    for (name, found) in &objects.classes {
+        if found.spec.controller_name == controller {
+            let parameters = found.spec.parameters_ref.as_ref();
+            let accepted = class_accepted(objects, parameters);
+            attachments.classes.insert(name.clone(), accepted);
+        }
+    }
+    for (key, gateway) in &objects.gateways {
+        match objects.classes.get(&gateway.spec.gateway_class_name) {
+            Some(found) if found.spec.controller_name == controller => {
+                let reference = found.spec.parameters_ref.as_ref();
+                let state = gateway_state(objects, key, gateway, reference, class);
+                attachments.gateways.insert(key.clone(), state);
+            }
+            Some(found) if !is_packrat(&found.spec.controller_name) => {
+                attachments.foreign.insert(gateway.metadata.uid.clone());
+            }
+            _ => {}
+        }
+    }
+    // The oldest of those that want a listener has it; of two of the same second the name decides.
+    let mut routes: Vec<_> = objects.routes.iter().collect();
+    routes.sort_by_key(|(key, route)| (route.metadata.created, *key));
+    for (key, route) in routes {
+        let state = route_state(objects, key, route, &service, &mut attachments.gateways);
+        if !state.parents.is_empty() || super::status::names(&route.status, &controller) {
+            attachments.routes.insert(key.clone(), state);
+        }
+    }
+    attachments
+}
+
+fn class_accepted(objects: &Objects, reference: Option<&ParametersRef>) -> Finding {
+    match reference.map(|reference| parameters(objects, reference, None)) {
+        Some(Err(message)) => Finding::no("Accepted", "InvalidParameters", message),
+        None | Some(Ok(_)) => {
+            Finding::yes("Accepted", "Accepted", "the operator serves Gateways of this class")
+        }
+    }
+}
+
+fn gateway_state(
+    objects: &Objects,
+    key: &ObjectKey,
+    gateway: &Gateway,
+    of_class: Option<&ParametersRef>,
+    class: &str,
+) -> GatewayState {
+    let own = gateway.spec.infrastructure.parameters_ref.as_ref();
+    let settings = match (own, of_class) {
+        (Some(own), _) => parameters(objects, own, Some(&key.namespace)).map(Some),
+        (None, Some(of_class)) => parameters(objects, of_class, None).map(Some),
+        (None, None) => Ok(None),
+    };
+    let listeners: Vec<_> = gateway
+        .spec
+        .listeners
+        .iter()
+        .map(|listener| listener_state(listener, key, &gateway.spec.listeners))
+        .collect();
+    let refused: Vec<&str> = listeners
+        .iter()
+        .filter(|listener| !listener.is_served() || listener.resolved.status == Some(false))
+        .map(|listener| listener.name.as_str())
+        .collect();
+    let no = |reason, message: String| Finding::no("Accepted", reason, message);
+    let accepted = match &settings {
+        Err(message) => no("InvalidParameters", message.clone()),
+        Ok(_) if !gateway.spec.addresses.is_empty() => no(
+            "UnsupportedAddress",
+            "spec.addresses is not supported; ask the load balancer for an address with annotations of spec.infrastructure, or with GatewayParameters".to_owned(),
+        ),
+        Ok(_) if refused.len() == listeners.len() => no(
+            "ListenersNotValid",
+            "no listener can be served: their conditions say why".to_owned(),
+        ),
+        Ok(_) if !refused.is_empty() => Finding::yes(
+            "Accepted",
+            "ListenersNotValid",
+            &format!("all listeners are served but {}: their conditions say why", refused.join(", ")),
+        ),
+        Ok(_) => Finding::yes("Accepted", "Accepted", "all listeners can be served"),
+    };
+    let spec = match settings {
+        Ok(settings) if accepted.status == Some(true) => {
+            Some(Box::new(edge_gateway_spec(key, gateway, settings, class)))
+        }
+        Ok(_) | Err(_) => None,
+    };
+    GatewayState {
+        uid: gateway.metadata.uid.clone(),
+        edge: edge_gateway_key(key),
+        spec,
+        accepted,
+        listeners,
+    }
+}
+
+fn listener_state(
+    listener: &ListenerSpec,
+    gateway: &ObjectKey,
+    all: &[ListenerSpec],
+) -> ListenerState {
+    let is_udp = listener.protocol == "UDP";
+    let same =
+        |other: &&ListenerSpec| other.port == listener.port && other.protocol == listener.protocol;
+    let is_conflicted = all.iter().filter(same).count() > 1;
+    let kinds = &listener.allowed_routes.kinds;
+    let takes_udp_routes =
+        is_udp && (kinds.is_empty() || kinds.iter().any(|kind| kind.is_udp_route()));
+    let invalid: Vec<&str> = kinds
+        .iter()
+        .filter(|kind| !is_udp || !kind.is_udp_route())
+        .map(|kind| kind.kind.as_str())
+        .collect();
+    let accepted = if is_conflicted {
+        Finding::no(
+            "Accepted",
+            "HostnameConflict",
+            "another listener has the same port and protocol",
+        )
+    } else if !is_udp {
+        let message = format!("protocol {} is not supported: gateways take UDP", listener.protocol);
+        Finding::no("Accepted", "UnsupportedProtocol", message)
+    } else if listener.port == METRICS_PORT {
+        let message = format!("port {METRICS_PORT} is the gateways' own; choose another one");
+        Finding::no("Accepted", "PortUnavailable", message)
+    } else {
+        Finding::yes("Accepted", "Accepted", "the listener can be served")
+    };
+    let conflicted = if is_conflicted {
+        let message = "another listener has the same port and protocol; give it another port";
+        Finding::yes("Conflicted", "HostnameConflict", message)
+    } else {
+        Finding::no("Conflicted", "NoConflicts", "no other listener has its port")
+    };
+    let resolved = if invalid.is_empty() {
+        Finding::yes("ResolvedRefs", "ResolvedRefs", "all references are understood")
+    } else {
+        let message = format!(
+            "routes of kind {} are not supported: listeners of protocol UDP take UDPRoute",
+            invalid.join(", ")
+        );
+        Finding::no("ResolvedRefs", "InvalidRouteKinds", message)
+    };
+    ListenerState {
+        name: listener.name.clone(),
+        port: listener.port,
+        accepted,
+        conflicted,
+        resolved,
+        takes_udp_routes,
+        namespaces: NamespaceRule::of(&listener.allowed_routes.namespaces, gateway),
+        attached: None,
+    }
+}
+
+/// Attaches a route to the listeners that it may have.
+fn route_state<'a>(
+    objects: &Objects,
+    key: &ObjectKey,
+    route: &UdpRoute,
+    service: &impl Fn(&ObjectKey) -> Option<&'a ServiceModel>,
+    gateways: &mut BTreeMap<ObjectKey, GatewayState>,
+) -> RouteState {
+    let (destinations, resolved) = destinations(objects, key, route, service);
+    let mut parents = Vec::new();
+    for reference in route.spec.parent_refs.iter().filter(|reference| reference.is_gateway()) {
+        let namespace = reference.namespace.as_ref().unwrap_or(&key.namespace);
+        let gateway_key = ObjectKey::new(namespace, &reference.name);
+        let (Some(gateway), Some(state)) =
+            (objects.gateways.get(&gateway_key), gateways.get_mut(&gateway_key))
+        else {
+            continue;
+        };
+        let attached = Attached { route: key.clone(), destinations: destinations.clone() };
+        let labels = objects.namespaces.get(&key.namespace);
+        let accepted = attach_to(gateway, state, reference, &attached, labels);
+        parents.push(ParentState {
+            reference: reference.clone(),
+            accepted,
+            resolved: resolved.clone(),
+        });
+    }
+    RouteState { parents }
+}
+
+/// Gives a route the free ones of the listeners that a reference means. Returns its condition
+/// `Accepted`.
+fn attach_to(
+    gateway: &Gateway,
+    state: &mut GatewayState,
+    reference: &ParentReference,
+    attached: &Attached,
+    labels: Option<&BTreeMap<String, String>>,
+) -> Finding {
+    let no = |reason, message: String| Finding::no("Accepted", reason, message);
+    let specs = gateway.spec.listeners.iter();
+    let mut meant: Vec<&mut ListenerState> = specs
+        .zip(&mut state.listeners)
+        .filter(|(spec, _)| reference.selects(spec))
+        .map(|(_, listener)| listener)
+        .collect();
+    if meant.is_empty() {
+        return no(
+            "NoMatchingParent",
+            "the Gateway has no listener of that name and port; correct sectionName or port"
+                .to_owned(),
+        );
+    }
+    let namespace = &attached.route.namespace;
+    meant.retain(|listener| {
+        listener.takes_udp_routes && listener.namespaces.admits(namespace, labels)
+    });
+    if meant.is_empty() {
+        return no(
+            "NotAllowedByListeners",
+            format!("no listener takes UDPRoutes of namespace {namespace}: see its allowedRoutes"),
+        );
+    }
+    meant.retain(|listener| listener.is_served());
+    if meant.is_empty() {
+        let message = "the listener cannot be served: the status of the Gateway says why";
+        return no("NoMatchingParent", message.to_owned());
+    }
+    let mut holder = None;
+    let mut has_one = false;
+    for listener in meant {
+        match &listener.attached {
+            // A route may name a listener in two ways.
+            Some(other) if other.route == attached.route => has_one = true,
+            Some(other) => holder = Some(other.route.clone()),
+            None => {
+                listener.attached = Some(attached.clone());
+                has_one = true;
+            }
+        }
+    }
+    match holder {
+        Some(holder) if !has_one => no(
+            "Conflicted",
+            format!("the listener has the older UDPRoute {holder}: choose another listener"),
+        ),
+        _ => Finding::yes("Accepted", "Accepted", "the route is attached"),
+    }
+}
+
+/// The destinations of a route, and its condition `ResolvedRefs`.
+fn destinations<'a>(
+    objects: &Objects,
+    key: &ObjectKey,
+    route: &UdpRoute,
+    service: &impl Fn(&ObjectKey) -> Option<&'a ServiceModel>,
+) -> (Vec<Destination>, Finding) {
+    let mut problem = None;
+    let references = route.spec.rules.iter().flat_map(|rule| &rule.backend_refs);
+    let destinations = references
+        .map(|reference| {
+            let service = match destination(objects, key, reference, service) {
+                Ok(found) => Some(found),
+                Err(finding) => {
+                    problem.get_or_insert(finding);
+                    None
+                }
+            };
+            Destination { service, weight: reference.weight() }
+        })
+        .collect();
+    let resolved = problem.unwrap_or_else(|| {
+        Finding::yes("ResolvedRefs", "ResolvedRefs", "all backendRefs are resolved")
+    });
+    (destinations, resolved)
+}
+
+/// The Service of a reference, and its port.
+fn destination<'a>(
+    objects: &Objects,
+    route: &ObjectKey,
+    reference: &BackendRef,
+    service: &impl Fn(&ObjectKey) -> Option<&'a ServiceModel>,
+) -> Result<(ObjectKey, u16), Finding> {
+    let no = |reason, message: String| Err(Finding::no("ResolvedRefs", reason, message));
+    let kind = reference.kind.as_deref().unwrap_or("Service");
+    let group = reference.group.as_deref().unwrap_or_default();
+    if kind != "Service" || !group.is_empty() {
+        return no(
+            "InvalidKind",
+            format!("{kind} {} of group {group:?} is no Service; name a Service", reference.name),
+        );
+    }
+    let namespace = reference.namespace.as_ref().unwrap_or(&route.namespace);
+    let key = ObjectKey::new(namespace, &reference.name);
+    let is_permitted = *namespace == route.namespace
+        || objects.grants.iter().any(|(grant, content)| {
+            grant.namespace == *namespace && content.permits(&route.namespace, &reference.name)
+        });
+    if !is_permitted {
+        return no(
+            "RefNotPermitted",
+            format!(
+                "no ReferenceGrant in namespace {namespace} permits UDPRoutes of namespace {} to refer to Service {}",
+                route.namespace, reference.name
+            ),
+        );
+    }
+    let Some(port) = reference.port else {
+        return no("BackendNotFound", format!("the reference to Service {key} names no port"));
+    };
+    let Some(found) = service(&key) else {
+        return no(
+            "BackendNotFound",
+            format!("there is no Service {key} with UDP ports; create it, or correct backendRefs"),
+        );
+    };
+    if !found.ports.iter().any(|known| known.port == port) {
+        return no("BackendNotFound", format!("Service {key} has no UDP port {port}"));
+    }
+    Ok((key, port))
+}

@@ -1,0 +1,393 @@
+//! Objects of the Gateway API: the fields that the operator needs. They are read leniently, so that
+//! the same types are good for all versions of a kind.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::ResourceExt as _;
+use kube::core::DynamicObject;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::GROUP;
+use crate::resource::{GatewayParametersSpec, PackratPolicySpec};
+
+/// The part of an object's metadata that matters.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Metadata {
+    /// Identity of the object.
+    pub uid: String,
+    /// Generation of the spec.
+    pub generation: i64,
+    /// Seconds since 1970 at which it was made; the oldest of two wins.
+    pub created: i64,
+    /// Version of the whole object.
+    pub version: String,
+    /// True if it is being deleted.
+    pub deleting: bool,
+}
+
+impl Metadata {
+    fn read(object: &DynamicObject) -> Self {
+        Self {
+            uid: object.uid().unwrap_or_default(),
+            generation: object.metadata.generation.unwrap_or_default(),
+            created: object
+                .metadata
+                .creation_timestamp
+                .as_ref()
+                .map_or(0, |time| time.0.as_second()),
+            version: object.resource_version().unwrap_or_default(),
+            deleting: object.metadata.deletion_timestamp.is_some(),
+        }
+    }
+}
+
+/// A field of an object; absent is the default.
+fn part<T: DeserializeOwned + Default>(
+    object: &DynamicObject,
+    field: &str,
+) -> Result<T, serde_json::Error> {
+    object.data.get(field).map_or_else(|| Ok(T::default()), T::deserialize)
+}
+
+/// A GatewayClass.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct GatewayClass {
+    /// Its metadata.
+    pub metadata: Metadata,
+    /// Its spec.
+    pub spec: GatewayClassSpec,
+    /// Its status, as it is written.
+    pub status: Value,
+}
+
+/// The spec of a GatewayClass.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GatewayClassSpec {
+    /// The controller whose it is.
+    pub controller_name: String,
+    /// Further settings of its Gateways.
+    pub parameters_ref: Option<ParametersRef>,
+}
+
+/// A reference to parameters.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ParametersRef {
+    /// API group.
+    pub group: String,
+    /// Kind.
+    pub kind: String,
+    /// Name.
+    pub name: String,
+    /// Namespace; a Gateway's parameters are in its own.
+    pub namespace: Option<String>,
+}
+
+/// A Gateway.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Gateway {
+    /// Its metadata.
+    pub metadata: Metadata,
+    /// Its spec.
+    pub spec: GatewaySpec,
+    /// Its status, as it is written.
+    pub status: Value,
+}
+
+/// The spec of a Gateway.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GatewaySpec {
+    /// Name of its GatewayClass.
+    pub gateway_class_name: String,
+    /// Its listeners.
+    pub listeners: Vec<ListenerSpec>,
+    /// Addresses that it asks for.
+    pub addresses: Vec<Value>,
+    /// Settings of what is made for it.
+    pub infrastructure: Infrastructure,
+}
+
+/// A listener of a Gateway.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ListenerSpec {
+    /// Name.
+    pub name: String,
+    /// Port.
+    pub port: u16,
+    /// Protocol.
+    pub protocol: String,
+    /// Routes that it takes.
+    pub allowed_routes: AllowedRoutes,
+}
+
+/// Routes that a listener takes.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AllowedRoutes {
+    /// Their namespaces.
+    pub namespaces: RouteNamespaces,
+    /// Their kinds; none: all that the protocol has.
+    pub kinds: Vec<RouteKind>,
+}
+
+/// Namespaces of routes.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RouteNamespaces {
+    /// Same, All, Selector or None.
+    pub from: Option<String>,
+    /// Labels of Namespaces, for Selector.
+    pub selector: Option<LabelSelector>,
+}
+
+/// A kind of routes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RouteKind {
+    /// API group; absent: that of the Gateway API.
+    pub group: Option<String>,
+    /// Kind.
+    pub kind: String,
+}
+
+impl RouteKind {
+    /// True for the kind that the operator serves.
+    pub fn is_udp_route(&self) -> bool {
+        self.kind == "UDPRoute" && self.group.as_deref().unwrap_or(GROUP) == GROUP
+    }
+}
+
+/// Settings of what is made for a Gateway.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Infrastructure {
+    /// Labels of all objects.
+    pub labels: std::collections::BTreeMap<String, String>,
+    /// Annotations of all objects.
+    pub annotations: std::collections::BTreeMap<String, String>,
+    /// Further settings, instead of those of the GatewayClass.
+    pub parameters_ref: Option<ParametersRef>,
+}
+
+/// A UDPRoute.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct UdpRoute {
+    /// Its metadata.
+    pub metadata: Metadata,
+    /// Its spec.
+    pub spec: UdpRouteSpec,
+    /// Its status, as it is written.
+    pub status: Value,
+}
+
+/// The spec of a UDPRoute.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct UdpRouteSpec {
+    /// The Gateways that it wants to be attached to.
+    pub parent_refs: Vec<ParentReference>,
+    /// Its rules: one.
+    pub rules: Vec<Rule>,
+}
+
+/// A reference to a Gateway or to one of its listeners.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ParentReference {
+    /// API group; absent: that of the Gateway API.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Kind; absent: Gateway.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Namespace; absent: the route's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+    /// Name of a listener; absent: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub section_name: Option<String>,
+    /// Port of listeners; absent: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+}
+
+impl ParentReference {
+    /// True if it refers to a Gateway.
+    pub fn is_gateway(&self) -> bool {
+        self.kind.as_deref().unwrap_or("Gateway") == "Gateway"
+            && self.group.as_deref().unwrap_or(GROUP) == GROUP
+    }
+
+    /// True if it means a listener.
+    pub fn selects(&self, listener: &ListenerSpec) -> bool {
+        self.section_name.as_ref().is_none_or(|name| *name == listener.name)
+            && self.port.is_none_or(|port| port == listener.port)
+    }
+}
+
+/// A rule of a UDPRoute.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Rule {
+    /// Its destinations.
+    pub backend_refs: Vec<BackendRef>,
+}
+
+/// A destination of a route.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BackendRef {
+    /// API group; absent: that of Services.
+    pub group: Option<String>,
+    /// Kind; absent: Service.
+    pub kind: Option<String>,
+    /// Name.
+    pub name: String,
+    /// Namespace; absent: the route's.
+    pub namespace: Option<String>,
+    /// Port of the Service.
+    pub port: Option<u16>,
+    /// Weight; absent: 1.
+    pub weight: Option<u32>,
+}
+
+impl BackendRef {
+    /// Its share among the others.
+    pub fn weight(&self) -> u32 {
+        self.weight.unwrap_or(1)
+    }
+}
+
+/// A ReferenceGrant.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReferenceGrant {
+    /// Those that may refer.
+    pub from: Vec<GrantFrom>,
+    /// Objects of its namespace that they may refer to.
+    pub to: Vec<GrantTo>,
+}
+
+/// Objects that may refer to others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GrantFrom {
+    /// API group.
+    pub group: String,
+    /// Kind.
+    pub kind: String,
+    /// Namespace.
+    pub namespace: String,
+}
+
+/// Objects that others may refer to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GrantTo {
+    /// API group.
+    pub group: String,
+    /// Kind.
+    pub kind: String,
+    /// Name; absent: all.
+    pub name: Option<String>,
+}
+
+impl ReferenceGrant {
+    /// True if UDPRoutes of a namespace may refer to a Service of this grant's namespace.
+    pub fn permits(&self, namespace: &str, service: &str) -> bool {
+        let from = |from: &GrantFrom| {
+            from.group == GROUP && from.kind == "UDPRoute" && from.namespace == namespace
+        };
+        let to = |to: &GrantTo| {
+            to.group.is_empty()
+                && to.kind == "Service"
+                && to.name.as_ref().is_none_or(|name| name == service)
+        };
+        self.from.iter().any(from) && self.to.iter().any(to)
+    }
+}
+
+/// A GatewayParameters object.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Parameters {
+    /// Its spec.
+    pub spec: GatewayParametersSpec,
+}
+
+/// A PackratPolicy.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PolicyModel {
+    /// Its metadata.
+    pub metadata: Metadata,
+    /// Its spec.
+    pub spec: PackratPolicySpec,
+    /// Its status, as it is written.
+    pub status: Value,
+}
+
+/// An object that can be read from any version of its kind.
+pub trait Read: Sized {
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// When a field has another type than in all versions that are known.
+    fn read(object: &DynamicObject) -> Result<Self, serde_json::Error>;
+}
+
+impl Read for GatewayClass {
+    fn read(object: &DynamicObject) -> Result<Self, serde_json::Error> {
+        Ok(Self {
+            metadata: Metadata::read(object),
+            spec: part(object, "spec")?,
+            status: part(object, "status")?,
+        })
+    }
+}
+
+impl Read for Gateway {
+    fn read(object: &DynamicObject) -> Result<Self, serde_json::Error> {
+        Ok(Self {
+            metadata: Metadata::read(object),
+            spec: part(object, "spec")?,
+            status: part(object, "status")?,
+        })
+    }
+}
+
+impl Read for UdpRoute {
+    fn read(object: &DynamicObject) -> Result<Self, serde_json::Error> {
+        Ok(Self {
+            metadata: Metadata::read(object),
+            spec: part(object, "spec")?,
+            status: part(object, "status")?,
+        })
+    }
+}
+
+impl Read for ReferenceGrant {
+    fn read(object: &DynamicObject) -> Result<Self, serde_json::Error> {
+        part(object, "spec")
+    }
+}
+
+impl Read for Parameters {
+    fn read(object: &DynamicObject) -> Result<Self, serde_json::Error> {
+        Ok(Self { spec: part(object, "spec")? })
+    }
+}
+
+impl Read for PolicyModel {
+    fn read(object: &DynamicObject) -> Result<Self, serde_json::Error> {
+        Ok(Self {
+            metadata: Metadata::read(object),
+            spec: part(object, "spec")?,
+            status: part(object, "status")?,
+        })
+    }
+}

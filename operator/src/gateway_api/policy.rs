@@ -1,0 +1,207 @@
+//! Which PackratPolicies are in force where (GEP-2649): of defaults the most specific wins, of
+//! overrides the least specific.
+
+use std::collections::BTreeMap;
+
+use super::objects::{ParentReference, PolicyModel};
+use super::status::Finding;
+use super::{Attachments, GROUP, Objects};
+use crate::annotations::ObjectKey;
+use crate::overrides::Overrides;
+use crate::resource::TargetReference;
+
+/// The object that a policy is attached to, from the least to the most specific.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Target {
+    /// A Gateway.
+    Gateway(ObjectKey),
+    /// A listener of a Gateway.
+    Listener(ObjectKey, String),
+    /// A UDPRoute.
+    Route(ObjectKey),
+}
+
+impl Target {
+    fn of(reference: &TargetReference, namespace: &str) -> Option<Self> {
+        let key = ObjectKey::new(namespace, &reference.name);
+        if reference.group != GROUP {
+            return None;
+        }
+        match (reference.kind.as_str(), &reference.section_name) {
+            ("Gateway", None) => Some(Self::Gateway(key)),
+            ("Gateway", Some(listener)) => Some(Self::Listener(key, listener.clone())),
+            ("UDPRoute", None) => Some(Self::Route(key)),
+            _ => None,
+        }
+    }
+
+    /// The target as an ancestor in a status.
+    fn reference(&self) -> ParentReference {
+        let (kind, key, section_name) = match self {
+            Self::Gateway(key) => ("Gateway", key, None),
+            Self::Listener(key, listener) => ("Gateway", key, Some(listener.clone())),
+            Self::Route(key) => ("UDPRoute", key, None),
+        };
+        ParentReference {
+            group: Some(GROUP.to_owned()),
+            kind: Some(kind.to_owned()),
+            namespace: Some(key.namespace.clone()),
+            name: key.name.clone(),
+            section_name,
+            port: None,
+        }
+    }
+}
+
+/// The policies that are in force.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Policies {
+    in_force: BTreeMap<Target, Layer>,
+    /// Each policy that concerns this operator, with its targets and the condition `Accepted`
+    /// there.
+    pub ancestors: BTreeMap<ObjectKey, Vec<(ParentReference, Finding)>>,
+}
+
+/// The settings of one policy.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Layer {
+    defaults: Overrides,
+    overrides: Overrides,
+}
+
+/// The settings of a route at a listener, from all policies.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Effective {
+    /// Those that a Service's own annotations win over.
+    pub defaults: Overrides,
+    /// Those that win over these.
+    pub overrides: Overrides,
+}
+
+impl Effective {
+    /// The settings of a route with its own ones in between.
+    #[must_use]
+    pub fn around(self, own: Overrides) -> Overrides {
+        let multicast = own.multicast;
+        Overrides { multicast, ..self.overrides.or(own).or(self.defaults) }
+    }
+}
+
+impl Policies {
+    /// The settings of a listener, and of a UDPRoute there.
+    pub fn of(&self, gateway: &ObjectKey, listener: &str, route: Option<&ObjectKey>) -> Effective {
+        let mut effective = Effective::default();
+        let targets = [
+            Some(Target::Gateway(gateway.clone())),
+            Some(Target::Listener(gateway.clone(), listener.to_owned())),
+            route.cloned().map(Target::Route),
+        ];
+        // From the least specific to the most specific one.
+        for layer in targets.into_iter().flatten().filter_map(|target| self.in_force.get(&target)) {
+            effective.overrides = effective.overrides.or(layer.overrides.clone());
+            effective.defaults = layer.defaults.clone().or(effective.defaults);
+        }
+        effective
+    }
+}
+
+/// The policies that are in force at the objects of this operator. `tells_of_the_rest`: it is the
+/// one that speaks about targets that do not exist.
+pub fn policies(
+    objects: &Objects,
+    attachments: &Attachments,
+    controller: &str,
+    tells_of_the_rest: bool,
+) -> Policies {
+    let mut policies = Policies::default();
+    // The oldest of those that want a target has it.
+    let mut all: Vec<_> = objects.policies.iter().collect();
+    all.sort_by_key(|(key, policy)| (policy.metadata.created, *key));
+    let mut holders: BTreeMap<Target, &ObjectKey> = BTreeMap::new();
+    for (key, policy) in all {
+        let mut ancestors = Vec::new();
+        for reference in &policy.spec.target_refs {
+            let Some(target) = Target::of(reference, &key.namespace) else { continue };
+            let accepted = match state_of(&target, objects, attachments) {
+                State::Other => continue,
+                State::Missing if !tells_of_the_rest => continue,
+                State::Missing => Some(Finding::no(
+                    "Accepted",
+                    "TargetNotFound",
+                    format!("there is no {} {} in this namespace", reference.kind, reference.name),
+                )),
+                State::NoListener => Some(Finding::no(
+                    "Accepted",
+                    "TargetNotFound",
+                    "the Gateway has no listener of that name; correct sectionName",
+                )),
+                State::Own => None,
+            };
+            let accepted =
+                accepted.unwrap_or_else(|| match (layer(policy), holders.get(&target)) {
+                    (Err(message), _) => Finding::no("Accepted", "Invalid", message),
+                    (Ok(_), Some(holder)) if *holder != key => Finding::no(
+                        "Accepted",
+                        "Conflicted",
+                        format!("the older PackratPolicy {} has the same target", holder.name),
+                    ),
+                    (Ok(layer), _) => {
+                        holders.insert(target.clone(), key);
+                        policies.in_force.insert(target.clone(), layer);
+                        Finding::yes("Accepted", "Accepted", "the settings are in force")
+                    }
+                });
+            let ancestor = (target.reference(), accepted);
+            if !ancestors.contains(&ancestor) {
+                ancestors.push(ancestor);
+            }
+        }
+        if !ancestors.is_empty() || super::status::names(&policy.status, controller) {
+            policies.ancestors.insert(key.clone(), ancestors);
+        }
+    }
+    policies
+}
+
+/// A target, as this operator sees it.
+enum State {
+    Own,
+    Other,
+    Missing,
+    NoListener,
+}
+
+fn state_of(target: &Target, objects: &Objects, attachments: &Attachments) -> State {
+    let gateway = match target {
+        Target::Gateway(key) | Target::Listener(key, _) => key,
+        Target::Route(key) => {
+            let has_parents =
+                attachments.routes.get(key).is_some_and(|route| !route.parents.is_empty());
+            return match objects.routes.contains_key(key) {
+                true if has_parents => State::Own,
+                true => State::Other,
+                false => State::Missing,
+            };
+        }
+    };
+    match (attachments.gateways.get(gateway), target) {
+        (None, _) if objects.gateways.contains_key(gateway) => State::Other,
+        (None, _) => State::Missing,
+        (Some(state), Target::Listener(_, name))
+            if !state.listeners.iter().any(|listener| listener.name == *name) =>
+        {
+            State::NoListener
+        }
+        (Some(_), _) => State::Own,
+    }
+}
+
+fn layer(policy: &PolicyModel) -> Result<Layer, String> {
+    let part = |name: &str, part: Result<Overrides, String>| {
+        part.map_err(|error| format!("spec.{name}.{error}"))
+    };
+    Ok(Layer {
+        defaults: part("defaults", policy.spec.defaults.overrides())?,
+        overrides: part("overrides", policy.spec.overrides.overrides())?,
+    })
+}

@@ -1,0 +1,253 @@
+//! Statuses of GatewayClasses, Gateways and UDPRoutes.
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::attach::{GatewayState, RouteState};
+use super::objects::{Gateway, GatewayClass, PolicyModel, UdpRoute};
+use super::{GROUP, objects::ParentReference};
+use crate::index::GatewayModel;
+use crate::resource::EdgeGatewayStatus;
+use crate::status::shortened;
+
+/// Features of the Gateway API that the operator has, in alphabetical order.
+const FEATURES: [&str; 3] = ["Gateway", "ReferenceGrant", "UDPRoute"];
+/// Longest list of addresses.
+const MAXIMUM_ADDRESSES: usize = 16;
+
+/// Longest list of ancestors of a policy.
+const MAXIMUM_ANCESTORS: usize = 16;
+
+/// A condition without its times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Type.
+    pub type_: &'static str,
+    /// Status; `None`: unknown.
+    pub status: Option<bool>,
+    /// Reason.
+    pub reason: &'static str,
+    /// Message.
+    pub message: String,
+}
+
+impl Finding {
+    /// A condition that is true.
+    pub fn yes(type_: &'static str, reason: &'static str, message: &str) -> Self {
+        Self { type_, status: Some(true), reason, message: message.to_owned() }
+    }
+
+    /// A condition that is false.
+    pub fn no(type_: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { type_, status: Some(false), reason, message: message.into() }
+    }
+
+    fn condition(&self, previous: &Value, generation: i64, now: Timestamp) -> Value {
+        let status = match self.status {
+            Some(true) => "True",
+            Some(false) => "False",
+            None => "Unknown",
+        };
+        let before = previous
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|before| before["type"] == self.type_ && before["status"] == status);
+        let since = before
+            .and_then(|before| before["lastTransitionTime"].as_str())
+            .map_or_else(|| format!("{now:.0}"), str::to_owned);
+        json!({
+            "type": self.type_,
+            "status": status,
+            "reason": self.reason,
+            "message": shortened(self.message.clone()),
+            "observedGeneration": generation,
+            "lastTransitionTime": since,
+        })
+    }
+}
+
+/// Conditions, with the times of the previous ones where their status is the same.
+fn conditions(findings: &[Finding], previous: &Value, generation: i64, now: Timestamp) -> Value {
+    findings.iter().map(|finding| finding.condition(previous, generation, now)).collect()
+}
+
+/// True if a status of a route or of a policy has an entry of a controller.
+pub fn names(status: &Value, controller: &str) -> bool {
+    let parents = [&status["parents"], &status["ancestors"]].map(Value::as_array);
+    parents.into_iter().flatten().flatten().any(|parent| parent["controllerName"] == controller)
+}
+
+/// The status of a GatewayClass.
+pub fn class_status(class: &GatewayClass, accepted: &Finding, now: Timestamp) -> Value {
+    let previous = &class.status["conditions"];
+    let accepted = std::slice::from_ref(accepted);
+    let features: Vec<Value> = FEATURES.iter().map(|name| json!({ "name": name })).collect();
+    json!({
+        "conditions": conditions(accepted, previous, class.metadata.generation, now),
+        "supportedFeatures": features,
+    })
+}
+
+/// The status of a Gateway. `edge`: its EdgeGateway, if that exists. `failure`: why that could not
+/// be written.
+pub fn gateway_status(
+    gateway: &Gateway,
+    state: &GatewayState,
+    edge: Option<&GatewayModel>,
+    failure: Option<&str>,
+    now: Timestamp,
+) -> Value {
+    let generation = gateway.metadata.generation;
+    let programmed = programmed(state, edge, failure);
+    let nothing = EdgeGatewayStatus::default();
+    let of_edge = edge.map_or(&nothing, |edge| &edge.status);
+    let addresses: Vec<Value> = of_edge
+        .addresses
+        .iter()
+        .take(MAXIMUM_ADDRESSES)
+        .map(|address| {
+            let is_ip = address.parse::<std::net::IpAddr>().is_ok();
+            json!({ "type": if is_ip { "IPAddress" } else { "Hostname" }, "value": address })
+        })
+        .collect();
+    let listeners: Vec<Value> = state
+        .listeners
+        .iter()
+        .map(|listener| {
+            let before = gateway.status["listeners"].as_array();
+            let mut before = before.into_iter().flatten();
+            let before = before.find(|before| before["name"] == listener.name.as_str());
+            let of_listener = if listener.is_served() {
+                let reason = if programmed.status == Some(true) { "Programmed" } else { "Pending" };
+                Finding { reason, ..programmed.clone() }
+            } else {
+                Finding::no("Programmed", "Invalid", "the listener is not accepted")
+            };
+            let findings = [
+                listener.accepted.clone(),
+                listener.conflicted.clone(),
+                listener.resolved.clone(),
+                of_listener,
+            ];
+            let kind = json!({ "group": GROUP, "kind": "UDPRoute" });
+            let kinds = if listener.takes_udp_routes { json!([kind]) } else { json!([]) };
+            let previous = before.map_or(&Value::Null, |before| &before["conditions"]);
+            json!({
+                "name": listener.name,
+                "supportedKinds": kinds,
+                "attachedRoutes": usize::from(listener.attached.is_some()),
+                "conditions": conditions(&findings, previous, generation, now),
+            })
+        })
+        .collect();
+    let findings = [state.accepted.clone(), programmed];
+    json!({
+        "addresses": addresses,
+        "conditions": conditions(&findings, &gateway.status["conditions"], generation, now),
+        "listeners": listeners,
+    })
+}
+
+/// Condition `Programmed` of a Gateway.
+fn programmed(state: &GatewayState, edge: Option<&GatewayModel>, failure: Option<&str>) -> Finding {
+    let no = |reason, message: String| Finding::no("Programmed", reason, message);
+    if state.accepted.status != Some(true) {
+        return no("Invalid", "the Gateway is not accepted".to_owned());
+    }
+    if let Some(failure) = failure {
+        let hint = if failure.contains("forbidden") {
+            "; is the namespace one of the chart's gateway.namespaces?"
+        } else {
+            ""
+        };
+        let message = format!("its EdgeGateway {} cannot be written: {failure}{hint}", state.edge);
+        return no("NoResources", message);
+    }
+    let Some(edge) = edge else {
+        return no("Pending", "its EdgeGateway is being made".to_owned());
+    };
+    if edge.owner.as_deref() != Some(&state.uid) {
+        let message = format!(
+            "EdgeGateway {} is not this Gateway's; give one of the two another name",
+            state.edge
+        );
+        return no("Invalid", message);
+    }
+    let is_current = edge.status.observed_generation == Some(edge.generation);
+    let is_as_wanted = state.spec.as_deref().is_some_and(|spec| *spec == edge.spec);
+    if !is_current || !is_as_wanted {
+        return no("Pending", "the operator has not set up its newest settings yet".to_owned());
+    }
+    for type_ in ["Accepted", "Programmed"] {
+        let found = edge.status.conditions.iter().find(|condition| condition.type_ == type_);
+        match found {
+            Some(found) if found.status == "True" => {}
+            Some(found) => {
+                let reason = if type_ == "Accepted" { "NoResources" } else { "Pending" };
+                return no(reason, found.message.clone());
+            }
+            None => return no("Pending", "its EdgeGateway has no status yet".to_owned()),
+        }
+    }
+    if edge.status.addresses.is_empty() {
+        let message = "the Service in front of the gateways has no address yet";
+        return no("AddressNotAssigned", message.to_owned());
+    }
+    Finding::yes("Programmed", "Programmed", "all gateways have the newest configuration")
+}
+
+/// The parents of a UDPRoute's status: this operator's anew, those of other controllers as they
+/// are.
+pub fn route_status(
+    route: &UdpRoute,
+    state: &RouteState,
+    controller: &str,
+    now: Timestamp,
+) -> Value {
+    let written = route.status["parents"].as_array().map_or(&[][..], Vec::as_slice);
+    let (own, others): (Vec<_>, Vec<_>) =
+        written.iter().partition(|parent| parent["controllerName"] == controller);
+    let mut parents: Vec<Value> = others.into_iter().cloned().collect();
+    for parent in &state.parents {
+        let before = own.iter().find(|before| is_of(&before["parentRef"], &parent.reference));
+        let previous = before.map_or(&Value::Null, |before| &before["conditions"]);
+        let findings = [parent.accepted.clone(), parent.resolved.clone()];
+        parents.push(json!({
+            "parentRef": parent.reference,
+            "controllerName": controller,
+            "conditions": conditions(&findings, previous, route.metadata.generation, now),
+        }));
+    }
+    json!({ "parents": parents })
+}
+
+/// The ancestors of a PackratPolicy's status: this operator's anew, those of others as they are.
+pub fn policy_status(
+    policy: &PolicyModel,
+    ancestors: &[(ParentReference, Finding)],
+    controller: &str,
+    now: Timestamp,
+) -> Value {
+    let written = policy.status["ancestors"].as_array().map_or(&[][..], Vec::as_slice);
+    let (own, others): (Vec<_>, Vec<_>) =
+        written.iter().partition(|entry| entry["controllerName"] == controller);
+    let mut all: Vec<Value> = others.into_iter().cloned().collect();
+    for (reference, accepted) in ancestors {
+        let before = own.iter().find(|before| is_of(&before["ancestorRef"], reference));
+        let previous = before.map_or(&Value::Null, |before| &before["conditions"]);
+        let findings = std::slice::from_ref(accepted);
+        all.push(json!({
+            "ancestorRef": reference,
+            "controllerName": controller,
+            "conditions": conditions(findings, previous, policy.metadata.generation, now),
+        }));
+    }
+    // The schema takes no more.
+    all.truncate(MAXIMUM_ANCESTORS);
+    json!({ "ancestors": all })
+}
+
+fn is_of(written: &Value, reference: &ParentReference) -> bool {
+    serde_json::to_value(reference).is_ok_and(|reference| *written == reference)
+}

@@ -1,0 +1,123 @@
+//! `GatewayParameters`: what a Gateway of the Gateway API does not say about itself.
+
+use kube::CustomResource;
+use packrat_api::route::default;
+use packrat_api::sender::SenderKind;
+use schemars::JsonSchema;
+use schemars::transform::RecursiveTransform;
+use serde::{Deserialize, Serialize};
+
+use super::edge_gateway::{
+    Cache, Drain, EdgeGatewaySpec, Envoy, Exposure, LastMile, MulticastStreams, NamespacesFrom,
+    Repair, RouteNamespaces, SenderKindName, Sessions, Telemetry, Tokens,
+};
+use super::join_lines;
+use super::limits::{EndpointsFrom, Limits};
+use super::pod_settings::Workload;
+
+/// Settings of Gateways beside their listeners: those of an EdgeGateway without its class and its
+/// routes.
+#[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[kube(
+    group = "packrat.dev",
+    version = "v1alpha1",
+    kind = "GatewayParameters",
+    plural = "gatewayparameters",
+    category = "packrat",
+    namespaced,
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "Settings of Gateways beside their listeners: those of an EdgeGateway without its class and its routes. Named by parametersRef of a GatewayClass, or of a Gateway's infrastructure."
+)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(transform = RecursiveTransform(join_lines))]
+#[schemars(extend("x-kubernetes-validations" = [
+        { "rule": "self.exposure.type != 'HostNetwork' || !has(self.workload.autoscaling)", "message": "spec.workload.autoscaling has no use with exposure HostNetwork: one gateway fits on a node; remove it" },
+        { "rule": "self.tokens.policy == 'Off' || has(self.tokens.tls)", "message": "spec.tokens.policy Optional and Required need spec.tokens.tls.secretName: tokens are given out over TLS; name a Secret of type kubernetes.io/tls" },
+    ]))]
+pub struct GatewayParametersSpec {
+    /// False: all clients are forwarded without assistance, those that are being assisted, too.
+    /// Default: true.
+    pub assist: bool,
+    /// Exposure of the gateways to clients.
+    pub exposure: Exposure,
+    /// Kind, number, placement and resources of the gateways' Pods.
+    pub workload: Workload,
+    /// The Envoy that runs.
+    pub envoy: Envoy,
+    /// Memory for datagrams that may have to be sent again.
+    pub cache: Cache,
+    /// Limits of what repairs may cost.
+    pub repair: Repair,
+    /// Expectations of the last mile.
+    pub last_mile: LastMile,
+    /// Limits of sessions. A session is one client address and port.
+    pub sessions: Sessions,
+    /// Congestion control of the servers: Any, LossBased, BBR or BBR1. Default: Any.
+    #[serde(with = "SenderKindName")]
+    pub sender: SenderKind,
+    /// Tokens, which permit clients to be assisted.
+    pub tokens: Tokens,
+    /// Live streams with many receivers.
+    pub multicast: MulticastStreams,
+    /// Shutdown of a gateway.
+    pub drain: Drain,
+    /// Export of measurements, beside the page that Prometheus reads.
+    pub telemetry: Telemetry,
+    /// Pods: datagrams go to Pods of a Service's namespace only, as Kubernetes' own EndpointSlice
+    /// controller names them. Any: to every EndpointSlice of the Service. Default: Pods.
+    pub endpoints: EndpointsFrom,
+    /// The most that policies and annotations may ask for.
+    pub limits: Limits,
+}
+
+impl Default for GatewayParametersSpec {
+    fn default() -> Self {
+        Self {
+            assist: default::assist(),
+            exposure: Exposure::default(),
+            workload: Workload::default(),
+            envoy: Envoy::default(),
+            cache: Cache::default(),
+            repair: Repair::default(),
+            last_mile: LastMile::default(),
+            sessions: Sessions::default(),
+            sender: SenderKind::Any,
+            tokens: Tokens::default(),
+            multicast: MulticastStreams::default(),
+            drain: Drain::default(),
+            telemetry: Telemetry::default(),
+            endpoints: EndpointsFrom::default(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl GatewayParametersSpec {
+    /// The spec of an EdgeGateway with these settings. Which routes it takes is said by the
+    /// listeners of its Gateway.
+    pub fn edge_gateway(self, class: &str) -> EdgeGatewaySpec {
+        EdgeGatewaySpec {
+            class: class.to_owned(),
+            assist: self.assist,
+            exposure: self.exposure,
+            workload: self.workload,
+            envoy: self.envoy,
+            cache: self.cache,
+            repair: self.repair,
+            last_mile: self.last_mile,
+            sessions: self.sessions,
+            sender: self.sender,
+            tokens: self.tokens,
+            multicast: self.multicast,
+            drain: self.drain,
+            telemetry: self.telemetry,
+            routes: RouteNamespaces {
+                from: NamespacesFrom::All,
+                ports: Vec::new(),
+                endpoints: self.endpoints,
+            },
+            limits: self.limits,
+        }
+    }
+}

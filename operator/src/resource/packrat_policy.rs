@@ -1,0 +1,222 @@
+//! `PackratPolicy`: settings that are attached to Gateways, listeners and UDPRoutes.
+
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use packrat_api::knobs::{self, ClusterKnob, ClusterValues};
+use schemars::transform::RecursiveTransform;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::edge_gateway_status::conditions;
+use super::join_lines;
+use crate::gateway_api::objects::ParentReference;
+use crate::overrides::Overrides;
+
+/// Settings of routes, attached to Gateways, listeners and UDPRoutes.
+#[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[kube(
+    group = "packrat.dev",
+    version = "v1alpha1",
+    kind = "PackratPolicy",
+    plural = "packratpolicies",
+    category = "packrat",
+    category = "gateway-api",
+    namespaced,
+    status = "PackratPolicyStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    label("gateway.networking.k8s.io/policy", "Inherited"),
+    doc = "Settings of routes, attached to Gateways, listeners and UDPRoutes.",
+    printcolumn(
+        json_path = ".status.ancestors[0].conditions[?(@.type==\"Accepted\")].status",
+        name = "Accepted",
+        type_ = "string"
+    ),
+    printcolumn(json_path = ".metadata.creationTimestamp", name = "Age", type_ = "date")
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = RecursiveTransform(join_lines))]
+pub struct PackratPolicySpec {
+    /// Objects of the policy's namespace whose settings these are.
+    #[schemars(length(min = 1, max = 16))]
+    pub target_refs: Vec<TargetReference>,
+    /// Settings where nothing more specific says something else: of several policies that of the
+    /// UDPRoute wins, then that of the listener, then that of the Gateway. An annotation of a
+    /// Service wins over all of them.
+    #[serde(default)]
+    pub defaults: PolicySettings,
+    /// Settings that nothing more specific changes: of several policies that of the Gateway wins,
+    /// then that of the listener, then that of the UDPRoute.
+    #[serde(default)]
+    pub overrides: PolicySettings,
+}
+
+/// An object that a policy is attached to.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+        { "rule": "!has(self.sectionName) || self.kind == 'Gateway'", "message": "sectionName is the name of a listener of a Gateway; remove it" },
+    ]))]
+pub struct TargetReference {
+    /// gateway.networking.k8s.io.
+    #[schemars(regex(pattern = "^gateway[.]networking[.]k8s[.]io$"))]
+    pub group: String,
+    /// Gateway or UDPRoute.
+    #[schemars(regex(pattern = "^(Gateway|UDPRoute)$"))]
+    pub kind: String,
+    /// Its name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Name of a listener of the Gateway; all without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub section_name: Option<String>,
+}
+
+/// Settings as an EdgeGateway writes them, those that a route can have by itself.
+#[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(transparent)]
+pub struct PolicySettings(Map<String, Value>);
+
+impl PolicySettings {
+    /// The settings, as overrides of an EdgeGateway's.
+    ///
+    /// # Errors
+    /// A sentence about the first one that is not understood.
+    pub fn overrides(&self) -> Result<Overrides, String> {
+        let mut overrides = Overrides::default();
+        let all = Value::Object(self.0.clone());
+        for (_, knob) in knobs::in_cluster() {
+            let path = knob.edge_gateway;
+            let found = path.split('.').try_fold(&all, |inner, name| inner.get(name));
+            let Some(found) = found.filter(|found| !found.is_null()) else { continue };
+            let text = text_of(knob, found).ok_or_else(|| {
+                format!("{path}: {found} is not understood; write {}", knob.values)
+            })?;
+            overrides.read(knob, &text).map_err(|remedy| format!("{path}: {remedy}"))?;
+        }
+        Ok(overrides)
+    }
+}
+
+/// A value of an EdgeGateway as an annotation has it.
+fn text_of(knob: &ClusterKnob, value: &Value) -> Option<Cow<'static, str>> {
+    let word = |words: &[(&str, &'static str)]| {
+        let found = words.iter().find(|(word, _)| value == *word);
+        found.map(|(_, text)| Cow::Borrowed(*text))
+    };
+    match knob.values {
+        ClusterValues::Bytes => value.as_str().map(|text| text.to_owned().into()),
+        ClusterValues::Numbers { .. } => value.as_u64().map(|number| number.to_string().into()),
+        ClusterValues::Switch => value.as_bool().map(|on| if on { "on" } else { "off" }.into()),
+        ClusterValues::Senders => word(&SENDERS),
+        ClusterValues::Affinities => word(&AFFINITIES),
+        ClusterValues::TokenPolicies => word(&TOKEN_POLICIES),
+    }
+}
+
+/// Words of EdgeGateways, and those of annotations for the same.
+const SENDERS: [(&str, &str); 4] =
+    [("Any", "any"), ("LossBased", "loss-based"), ("BBR", "bbr"), ("BBR1", "bbr1")];
+const AFFINITIES: [(&str, &str); 2] = [("ClientAddress", "address"), ("ClientPort", "port")];
+const TOKEN_POLICIES: [(&str, &str); 3] =
+    [("Off", "off"), ("Optional", "optional"), ("Required", "required")];
+
+impl JsonSchema for PolicySettings {
+    fn schema_name() -> Cow<'static, str> {
+        "PolicySettings".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    /// One property for each setting that a route can have by itself.
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let mut properties = Map::new();
+        for (knob, cluster) in knobs::in_cluster() {
+            let mut schema = value_schema(cluster.values);
+            schema["description"] = sentence(knob.meaning).into();
+            match cluster.edge_gateway.split_once('.') {
+                None => {
+                    properties.insert(cluster.edge_gateway.to_owned(), schema);
+                }
+                Some((group, name)) => {
+                    let group = properties.entry(group).or_insert_with(|| {
+                        let description = format!("As spec.{group} of an EdgeGateway.");
+                        json!({ "type": "object", "description": description, "properties": {} })
+                    });
+                    group["properties"][name] = schema;
+                }
+            }
+        }
+        json_schema!({ "type": "object", "properties": properties })
+    }
+}
+
+fn value_schema(values: ClusterValues) -> Value {
+    let words = |words: &[(&str, &str)]| {
+        let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        json!({ "type": "string", "enum": words })
+    };
+    match values {
+        ClusterValues::Bytes => {
+            json!({ "type": "string", "maxLength": 20, "pattern": "^[1-9][0-9]{0,14}(Ki|Mi|Gi)?$" })
+        }
+        ClusterValues::Numbers { least, most } => {
+            json!({ "type": "integer", "format": "int32", "minimum": least, "maximum": most })
+        }
+        ClusterValues::Switch => json!({ "type": "boolean" }),
+        ClusterValues::Senders => words(&SENDERS),
+        ClusterValues::Affinities => words(&AFFINITIES),
+        ClusterValues::TokenPolicies => words(&TOKEN_POLICIES),
+    }
+}
+
+/// A meaning with a capital and a full stop.
+fn sentence(meaning: &str) -> String {
+    let mut characters = meaning.chars();
+    let first = characters.next().map(|first| first.to_ascii_uppercase());
+    first.into_iter().chain(characters).chain(['.']).collect()
+}
+
+/// Status of a `PackratPolicy`.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PackratPolicyStatus {
+    /// Gateways and UDPRoutes that it is attached to, with what each operator says about them.
+    #[schemars(length(max = 16))]
+    pub ancestors: Vec<PolicyAncestor>,
+}
+
+/// An object that a policy is attached to, and how.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PolicyAncestor {
+    /// The object.
+    #[schemars(schema_with = "reference")]
+    pub ancestor_ref: ParentReference,
+    /// The operator that says so.
+    pub controller_name: String,
+    /// Accepted: the settings are in force there, as far as nothing overrides them.
+    #[schemars(schema_with = "conditions")]
+    pub conditions: Vec<Condition>,
+}
+
+fn reference(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "required": ["name"],
+        "properties": {
+            "group": { "type": "string" },
+            "kind": { "type": "string" },
+            "namespace": { "type": "string" },
+            "name": { "type": "string" },
+            "sectionName": { "type": "string" },
+            "port": { "type": "integer", "format": "int32" },
+        },
+    })
+}
