@@ -3,6 +3,7 @@
 //! A program runs itself under callgrind with one of its workloads. Only instructions inside the
 //! function that the workload marks as measured are counted.
 
+use std::collections::{HashMap, HashSet};
 use std::error::Error;
 use std::fs;
 use std::io::ErrorKind;
@@ -59,7 +60,7 @@ pub fn counts(function: &str, file: &Path, arguments: &[&str]) -> Result<Counts,
 fn run(function: &str, file: &Path, arguments: &[&str]) -> Result<String, Box<dyn Error>> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--collect-atstart=no"])
-        .args(["--compress-strings=no", "--compress-pos=no"])
+        .args(["--compress-strings=no", "--compress-pos=no", "--dump-instr=yes", "--dump-line=no"])
         .arg(format!("--callgrind-out-file={}", file.display()))
         .arg(format!("--toggle-collect=*{function}*"))
         .arg(std::env::current_exe()?)
@@ -82,34 +83,47 @@ fn collected(text: &str) -> Option<f64> {
 }
 
 /// The counts in a profile ("Callgrind Format Specification" of valgrind's manual), written without
-/// compression: `ob=` begins lines of an object, and a line of a position and a number counts
+/// compression: `ob=` begins lines of an object, and a line of an address and a number counts
 /// instructions there. `calls=` is a call out of it, into the object of `cob=` if one is given; the
-/// line behind it counts what the callee took, which has lines of its own.
+/// line behind it has the address of the call and what the callee took, which has lines of its own.
+///
+/// The number behind `calls=` is of no use: it contains the calls outside of the measured function.
+/// How often the instruction that calls was executed inside of it is the number of calls.
 fn by_object(profile: &str, program: &str) -> Counts {
     let mut counts = Counts::default();
-    let (mut is_own, mut callee_is_own, mut is_of_callee) = (false, None, false);
+    let mut executed = HashMap::new();
+    let mut calls = HashSet::new();
+    let (mut is_own, mut is_into_library, mut is_of_callee) = (false, false, false);
     for line in profile.lines() {
         if let Some(object) = line.strip_prefix("ob=") {
             is_own = object == program;
         } else if let Some(object) = line.strip_prefix("cob=") {
-            callee_is_own = Some(object == program);
-        } else if let Some(calls) = line.strip_prefix("calls=") {
-            let calls = calls.split(' ').next().and_then(|calls| calls.parse().ok()).unwrap_or(0);
-            if is_own && callee_is_own.take() == Some(false) {
-                counts.library_calls += calls;
-            }
-            (callee_is_own, is_of_callee) = (None, true);
-        } else if line.starts_with(|first: char| first.is_ascii_digit()) {
-            let instructions = line.split(' ').nth(1).and_then(|count| count.parse().ok());
+            is_into_library = object != program;
+        } else if line.starts_with("calls=") {
+            is_of_callee = true;
+        } else if let Some((address, count)) = position(line) {
             match (is_of_callee, is_own) {
+                (true, true) if is_into_library => {
+                    calls.insert(address);
+                }
                 (true, _) => {}
-                (false, true) => counts.own += instructions.unwrap_or(0),
-                (false, false) => counts.library += instructions.unwrap_or(0),
+                (false, true) => {
+                    counts.own += count;
+                    *executed.entry(address).or_insert(0) += count;
+                }
+                (false, false) => counts.library += count,
             }
-            is_of_callee = false;
+            (is_of_callee, is_into_library) = (false, false);
         }
     }
+    counts.library_calls = calls.iter().filter_map(|address| executed.get(address)).sum();
     counts
+}
+
+/// Address and count of a line that has them.
+fn position(line: &str) -> Option<(u64, u64)> {
+    let (address, count) = line.strip_prefix("0x")?.split_once(' ')?;
+    Some((u64::from_str_radix(address, 16).ok()?, count.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -125,14 +139,14 @@ mod tests {
 
     #[test]
     fn instructions_are_counted_apart_for_program_and_libraries() {
-        let profile = "# callgrind format\npositions: line\nevents: Ir\nsummary: 166\n\n\
-                       ob=/p\nfl=a.rs\nfn=forward\n10 100\n\
-                       cfn=check\ncalls=2 50\n11 40\n\
-                       cob=/libc.so.6\ncfi=m.S\ncfn=memcpy\ncalls=3 7\n12 20\n13 5\n\n\
-                       fn=check\n50 40\n\n\
-                       ob=/libc.so.6\nfl=m.S\nfn=memcpy\n7 15\ncfn=tail\ncalls=1 9\n8 5\n\n\
-                       fn=tail\n9 6\n";
-        let counts = Counts { own: 145, library_calls: 3, library: 21 };
+        let profile = "# callgrind format\npositions: instr\nevents: Ir\nsummary: 166\n\n\
+                       ob=/p\nfl=a.rs\nfn=forward\n0x10 100\n0x11 2\n\
+                       cfn=check\ncalls=2 0x50\n0x11 40\n\
+                       0x12 3\ncob=/libc.so.6\ncfi=m.S\ncfn=memcpy\ncalls=700 0x7\n0x12 20\n0x13 5\n\n\
+                       fn=check\n0x50 35\n\n\
+                       ob=/libc.so.6\nfl=m.S\nfn=memcpy\n0x7 15\n0x8 1\ncfn=tail\ncalls=1 0x9\n0x8 5\n\n\
+                       fn=tail\n0x9 6\n";
+        let counts = Counts { own: 145, library_calls: 3, library: 22 };
         assert_eq!(by_object(profile, "/p"), counts);
     }
 }

@@ -82,8 +82,11 @@ fn check() -> Result<(), Box<dyn Error>> {
         }
     }
     if !found.more.is_empty() {
-        text += "\nWhere the instructions are: callgrind_annotate target/instructions/FILE\n\
-                 Make it cheaper, or, if it is worth its price, write the table and say why in the commit:\n";
+        text += &format!(
+            "\nWhere the instructions are: callgrind_annotate {}/WHAT-BYTES-lossLOSS.callgrind\n\
+             Make it cheaper, or, if it is worth its price, write the table and say why in the commit:\n",
+            profiles()?.display()
+        );
     } else {
         text += "\nWrite the table, so that it stays true and the next change is compared with this one:\n";
     }
@@ -106,9 +109,7 @@ fn write() -> Result<(), Box<dyn Error>> {
 fn measure() -> Result<Vec<Row>, Box<dyn Error>> {
     callgrind::is_available()?;
     is_known_processor()?;
-    let folder = std::env::current_exe()?.with_file_name("../instructions");
-    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let folder = folder.canonicalize()?;
+    let folder = profiles()?;
     println!(
         "what      bytes  loss  instructions  calls into the C library  instructions there (not compared)"
     );
@@ -135,6 +136,13 @@ fn measure() -> Result<Vec<Row>, Box<dyn Error>> {
         }
     }
     Ok(rows)
+}
+
+/// The folder of callgrind's output: target/instructions.
+fn profiles() -> Result<PathBuf, Box<dyn Error>> {
+    let folder = std::env::current_exe()?.with_file_name("../instructions");
+    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    Ok(folder.canonicalize()?)
 }
 
 /// Checks that valgrind shows the program the processor for which the table was written.
