@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help quick format check-format bench profile demo flood lab field figures token test test-token test-rust test-documentation check-names test-dependencies test-c c-header install-c test-python test-go advisories test-demo test-programs test-interop test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images release-dry-run e2e soak fuzz miri sanitize concurrency models clean
+.PHONY: help quick format check-format bench profile demo flood lab field figures token test test-token test-rust test-documentation check-names test-dependencies test-c c-header install-c test-python test-go advisories test-demo test-programs test-interop test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images release-dry-run e2e soak fuzz miri sanitize concurrency models clean test-instructions instructions
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -56,7 +56,7 @@ check-format:
 	cargo fmt --all --check
 	@tools/format-markdown --check
 
-test: check-format test-documentation test-dependencies test-chart test-token test-c test-rust test-interop test-python test-go test-demo test-telemetry ## Everything that must pass before a change goes in
+test: check-format test-documentation test-dependencies test-chart test-token test-c test-rust test-instructions test-interop test-python test-go test-demo test-telemetry ## Everything that must pass before a change goes in
 
 token: ## Build the filter for Envoy that issues assist tokens (.packrat/packrat-token.wasm)
 	@tools/check-toolchain cargo
@@ -73,6 +73,17 @@ test-token: ## Formatting, lints and tests of the filter that issues assist toke
 test-rust: check-format demo-parts ## Formatting, lints, and the tests of all crates
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo test --locked --workspace
+
+# The features of this package alone, and the release that is shipped: what is counted is then the same on every machine.
+INSTRUCTIONS = cargo build --locked --release -p packrat-instructions && "$${CARGO_TARGET_DIR:-target}/release/packrat-instructions"
+
+test-instructions: ## Instructions per datagram and eACK are those of the table, within 5 % (valgrind)
+	@tools/install-valgrind
+	@$(INSTRUCTIONS) check
+
+instructions: ## Write the table of instruction counts anew, bench/instructions/counts (valgrind)
+	@tools/install-valgrind
+	@$(INSTRUCTIONS) write
 
 check-names: ## Words that docs/GLOSSARY.md rejects are in no file, and SECURITY.md's tests exist
 	@tools/check-names

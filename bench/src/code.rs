@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use packrat_code::rate::Schedule;
 use packrat_code::{Decoder, DecoderLimits, Encoder, Half, Repair, Window, XOR};
+use packrat_instructions::callgrind;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-use crate::callgrind;
 use crate::interrupt::Interrupt;
 use crate::summary::{Summary, digits, digits_or_dash};
 

@@ -10,7 +10,6 @@
 //! line that says why. Ctrl-C ends the program in order.
 #![forbid(unsafe_code)]
 
-mod callgrind;
 mod code;
 mod engine;
 mod flame_graph;
@@ -28,6 +27,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use packrat_instructions::{callgrind, scene};
 
 use interrupt::Interrupt;
 use summary::Summary;
@@ -116,7 +116,7 @@ fn main() -> ExitCode {
 fn workload(kind: &str, numbers: &[f64]) -> Result<(), Box<dyn Error>> {
     match (kind, numbers) {
         ("engine", [bytes, loss, turns]) => {
-            engine::workload(*bytes as usize, *loss, *turns as usize)
+            scene::workload(*bytes as usize, *loss, *turns as usize)
         }
         ("code", [loss, datagrams]) => {
             code::workload(*loss, *datagrams as usize);

@@ -6,12 +6,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use packrat_engine::Flow;
+use packrat_instructions::scene;
 use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-use crate::engine;
 use crate::forwarding::gateways::{Gateway, Kind, Programs};
 use crate::forwarding::network::Network;
 use crate::forwarding::trial::{self, Outcome, Trial};
@@ -63,13 +63,13 @@ fn memory() -> f64 {
 
 /// The workload of a separate process, so that its memory is only that of its sessions.
 pub(crate) fn workload(sessions: usize) -> Result<(), Box<dyn Error>> {
-    let gateway = engine::gateway(CACHE_BYTES);
+    let gateway = scene::gateway(CACHE_BYTES);
     let mut measured = Measured { sessions, ..Measured::default() };
     let mut flows: Vec<Flow> = Vec::with_capacity(sessions);
     let mut spent = Duration::ZERO;
     let before = memory();
     for seed in 0..sessions {
-        let (mut flow, took) = engine::assisted_flow(&gateway, seed as u64)?;
+        let (mut flow, took) = scene::assisted_flow(&gateway, seed as u64)?;
         // As the data plane does after each call.
         flow.take_counters();
         spent += took;

@@ -9,10 +9,10 @@ use packrat_eack::{
     CodedSymbols, Decoder, EncodedPrefix, Encoding, Identifier, PowerSums, Sketch, SketchKey,
     SketchLimits, encoding_for,
 };
+use packrat_instructions::callgrind;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-use crate::callgrind;
 use crate::interrupt::Interrupt;
 use crate::summary::{Summary, digits, digits_or_dash};
 
