@@ -405,7 +405,7 @@ mod tests {
         let mut refusal = Vec::new();
         Control::Refusal { nonce: 3, reason: RefusalReason::Full, versions: &[] }
             .encode(&mut refusal);
-        for reason in [0, 7, 200, 255] {
+        for reason in [0, 8, 200, 255] {
             refusal[13] = reason;
             assert!(matches!(
                 Control::decode(&refusal),
