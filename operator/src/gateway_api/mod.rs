@@ -1,9 +1,9 @@
 //! The Gateway API (gateway.networking.k8s.io) for UDP. Pure: its objects go in, the EdgeGateways
 //! that Gateways own, the routes of their listeners, and statuses come out.
 //!
-//! [`objects`] has the fields that the operator needs, [`attach`] says which UDPRoute a listener
-//! has, and why others have none, [`policy`] which settings it has, [`translate`] makes a Gateway an EdgeGateway, [`status`] writes
-//! statuses.
+//! [`objects`] has the fields that the operator needs, [`mod@attach`] says which UDPRoute a listener
+//! has, and why others have none, [`policy`] which settings it has, [`translate`] makes a Gateway an
+//! EdgeGateway, [`status`] writes statuses.
 
 pub mod attach;
 pub mod objects;
