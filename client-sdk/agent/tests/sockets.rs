@@ -105,18 +105,13 @@ async fn a_programs_upload_is_repaired_where_that_is_wished() {
     let path = LossyPath::start(quic.address(), 0.04);
     let config = ClientConfig::default().with_uploads(true);
     let agent = Running::with(path.address(), Limits::default(), config);
-    let (sum, declared) = quic.upload(agent.address).await;
+    let sum = quic.upload(agent.address).await;
     assert_eq!(sum, expected());
-    let (lost, dropped) = (path.lost_upwards(), path.dropped_upwards());
+    let lost = path.lost_upwards();
     let total = agent.status().total();
     assert!(lost > 60 && total.upward_numbered > 2000, "{lost} were lost: {total:?}");
     // Some of the lost ones are repairs, or were lost before the session.
     assert!(total.upward_repairs * 2 >= lost, "{lost} were lost: {total:?}");
-    // What the far segment's queue has dropped is the program's to repair; and a busy host is late.
-    assert!(
-        declared * 3 <= dropped * 3 + lost * 2,
-        "{lost} were lost on the last mile, {dropped} dropped behind it; the program declared {declared} lost: {total:?}"
-    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -92,19 +92,13 @@ async fn what_an_upload_loses_on_the_last_mile_comes_again_from_below_quinn() {
     let path = LossyPath::start(quic.address(), 0.04);
     let socket = Socket::bind(ANY, ClientConfig::default().with_uploads(true)).unwrap();
     let endpoint = socket.endpoint().unwrap();
-    let (sum, declared) = quic.upload_with(&endpoint, path.address()).await;
+    let sum = quic.upload_with(&endpoint, path.address()).await;
     assert_eq!(sum, expected());
-    let (lost, dropped, counters) =
-        (path.lost_upwards(), path.dropped_upwards(), socket.counters());
+    let (lost, counters) = (path.lost_upwards(), socket.counters());
     assert!(lost > 60, "{lost}");
     assert!(counters.upward_numbered > 2000, "{counters:?}");
     // Some of the lost ones are repairs, or were lost before the session.
     assert!(counters.upward_repairs * 2 >= lost, "{lost} were lost: {counters:?}");
-    // What the far segment's queue has dropped is quinn's to repair; and a busy host is late.
-    assert!(
-        declared * 3 <= dropped * 3 + lost * 2,
-        "{lost} were lost on the last mile, {dropped} dropped behind it; quinn declared {declared} lost: {counters:?}"
-    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -113,6 +107,6 @@ async fn an_upload_without_a_gateway_leaves_as_it_is() {
     let far = far_segment(quic.address());
     let socket = Socket::bind(ANY, ClientConfig::default().with_uploads(true)).unwrap();
     let endpoint = socket.endpoint().unwrap();
-    let (sum, _) = quic.upload_with(&endpoint, far.address()).await;
+    let sum = quic.upload_with(&endpoint, far.address()).await;
     assert_eq!((sum, socket.counters().upward_numbered), (expected(), 0));
 }

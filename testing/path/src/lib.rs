@@ -122,11 +122,6 @@ impl LossyPath {
         self.far.report().downward.link.queue_dropped
     }
 
-    /// Datagrams towards the server that the far segment's queue has dropped.
-    pub fn dropped_upwards(&self) -> u64 {
-        self.far.report().upward.link.queue_dropped
-    }
-
     /// Datagrams towards the gateway that the last mile has lost.
     pub fn lost_upwards(&self) -> u64 {
         self.near.report().upward.link.lost
