@@ -380,6 +380,7 @@ mod tests {
                 ("packrat.dev/config.cache-bytes-total", "1Gi"),
                 ("packrat.dev/config.repair-budget-percent", "50"),
                 ("packrat.dev/config.affinity", "port"),
+                ("packrat.dev/config.holdout-percent", "5"),
                 ("packrat.dev/config.sender", "bbr"),
                 ("packrat.dev/config.residual-loss-per-million", "1"),
                 ("packrat.dev/config.idle-timeout-seconds", "30"),
@@ -404,6 +405,7 @@ mod tests {
                 sessions_per_source: Some(8),
                 handshakes_per_second_per_source: Some(2),
                 affinity: Some(Affinity::Port),
+                holdout_percent: Some(5),
                 sender: Some(SenderKind::Bbr),
                 tokens: Some(TokenPolicy::Required),
                 multicast: None,
@@ -494,7 +496,7 @@ mod tests {
         );
         assert_eq!(
             unknown(service("packrat.dev/config.cache", "1Mi")),
-            "packrat.dev/config.cache does not exist; after packrat.dev/config. there can be affinity, assist, cache-bytes-per-session, cache-bytes-total, repair-budget-percent, residual-loss-per-million, idle-timeout-seconds, maximum-sessions, sessions-per-source, handshakes-per-second-per-source, sender, tokens"
+            "packrat.dev/config.cache does not exist; after packrat.dev/config. there can be affinity, assist, cache-bytes-per-session, cache-bytes-total, repair-budget-percent, residual-loss-per-million, idle-timeout-seconds, maximum-sessions, sessions-per-source, handshakes-per-second-per-source, sender, holdout-percent, tokens"
         );
         assert_eq!(
             unknown(Annotations::read(Carrier::Namespace, [(PORT, "443")])),

@@ -60,6 +60,8 @@ pub struct Overrides {
     pub handshakes_per_second_per_source: Option<u32>,
     /// The part of a client's address that its server follows from.
     pub affinity: Option<Affinity>,
+    /// Clients in percent that are refused assistance for comparison.
+    pub holdout_percent: Option<u32>,
     /// Congestion control of the servers.
     pub sender: Option<SenderKind>,
     /// Policy about tokens.
@@ -97,6 +99,7 @@ impl Overrides {
                 let affinity: Result<Affinity, _> = value.parse();
                 self.affinity = Some(affinity.map_err(|error| error.to_string())?);
             }
+            "holdout-percent" => self.holdout_percent = number()?,
             "sender" => {
                 let kind: Result<SenderKind, _> = value.parse();
                 self.sender = Some(kind.map_err(|error| error.to_string())?);
@@ -128,6 +131,7 @@ impl Overrides {
                 .handshakes_per_second_per_source
                 .or(other.handshakes_per_second_per_source),
             affinity: self.affinity.or(other.affinity),
+            holdout_percent: self.holdout_percent.or(other.holdout_percent),
             sender: self.sender.or(other.sender),
             tokens: self.tokens.or(other.tokens),
             multicast: self.multicast,
@@ -153,6 +157,7 @@ impl Overrides {
         set(&mut route.sessions_per_source, self.sessions_per_source);
         set(&mut route.handshakes_per_second_per_source, self.handshakes_per_second_per_source);
         set(&mut route.affinity, self.affinity);
+        set(&mut route.holdout, self.holdout_percent.map(share_of_percent));
         set(&mut route.sender, self.sender);
         set(&mut route.tokens, self.tokens);
         let stream =

@@ -19,7 +19,7 @@ fn another_value(knob: &Knob, values: ClusterValues) -> (Value, &'static str) {
     match values {
         ClusterValues::Bytes if knob.field == "cache_bytes_total" => (json!("512Mi"), "512Mi"),
         ClusterValues::Bytes => (json!("2Mi"), "2Mi"),
-        ClusterValues::Numbers { .. } => (json!(77), "77"),
+        ClusterValues::Numbers { .. } => (json!(7), "7"),
         ClusterValues::TokenPolicies => (json!("Optional"), "optional"),
         ClusterValues::Senders => (json!("LossBased"), "loss-based"),
         ClusterValues::Affinities => (json!("ClientPort"), "port"),

@@ -353,6 +353,12 @@ pub struct Sessions {
     /// say so for themselves with packrat.dev/config.affinity. Default: ClientAddress.
     #[serde(with = "AffinityName")]
     pub affinity: Affinity,
+    /// Clients in percent, 0 to 50, that are refused assistance and forwarded plainly, so that there
+    /// is something to compare with: packrat_transfer_bytes_total with assisted="holdout". Chosen by
+    /// address; a client that comes back is treated as before. Routes can say so for themselves with
+    /// packrat.dev/config.holdout-percent. Default: 0.
+    #[schemars(range(min = 0, max = 50))]
+    pub holdout_percent: i32,
 }
 
 impl Default for Sessions {
@@ -363,6 +369,7 @@ impl Default for Sessions {
             per_source: default::sessions_per_source() as i32,
             handshakes_per_second_per_source: default::handshakes_per_second_per_source() as i32,
             affinity: Affinity::Address,
+            holdout_percent: 0,
         }
     }
 }

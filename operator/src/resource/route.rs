@@ -26,6 +26,7 @@ impl EdgeGatewaySpec {
         route.handshakes_per_second_per_source =
             small(self.sessions.handshakes_per_second_per_source);
         route.affinity = self.sessions.affinity;
+        route.holdout = share_of_percent(small(self.sessions.holdout_percent));
         route.sender = self.sender;
         route.tokens = self.tokens.policy;
     }

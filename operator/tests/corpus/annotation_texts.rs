@@ -189,6 +189,7 @@ fn values(overrides: &Overrides) -> BTreeMap<&'static str, String> {
         sessions_per_source,
         handshakes_per_second_per_source,
         affinity,
+        holdout_percent,
         sender,
         tokens,
         multicast: _,
@@ -207,6 +208,7 @@ fn values(overrides: &Overrides) -> BTreeMap<&'static str, String> {
         ("sessions-per-source", narrow(sessions_per_source)),
         ("handshakes-per-second-per-source", narrow(handshakes_per_second_per_source)),
         ("affinity", affinity.map(|affinity| affinity.to_string())),
+        ("holdout-percent", narrow(holdout_percent)),
         ("sender", sender.map(|kind| kind.to_string())),
         ("tokens", tokens.map(|policy| policy.to_string())),
     ]

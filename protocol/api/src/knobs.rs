@@ -233,9 +233,10 @@ pub const KNOBS: [Knob; 38] = [
     Knob::new(
         "holdout",
         "0 to 0.5",
-        "share of the clients (an IPv4 address, or the /64 of an IPv6 address) that are refused assistance and forwarded plainly, so that there is something to compare with. Chosen by a hash of the address with a secret that follows from the static key: a client that comes back is treated as before, and all clients behind one NAT are treated alike",
+        "share of the clients (an IPv4 address, or the /64 of an IPv6 address) that are refused assistance and forwarded plainly, so that there is something to compare with. Chosen by a hash of the address with a secret that follows from the static key: a client that comes back is treated as before, and all clients behind one NAT are treated alike. In Kubernetes in percent",
     )
-    .with_default("0.0"),
+    .with_default("0.0")
+    .in_cluster("sessions.holdoutPercent", "holdout-percent", numbers(0, 50)),
     Knob::new("tokens", "`\"off\"`, `\"optional\"`, `\"required\"`", "which clients need a token to be assisted")
         .with_default("\"off\"")
         .in_cluster("tokens.policy", "tokens", ClusterValues::TokenPolicies),
