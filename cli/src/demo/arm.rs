@@ -259,6 +259,7 @@ impl Scene {
             parts: &options.parts,
             server: far.address(),
             sender: options.sender,
+            sparse_copies: options.sparse_copies,
             work,
         };
         let gateway = Gateway::start(options.gateway, setup).await?;

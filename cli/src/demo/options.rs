@@ -33,6 +33,10 @@ pub(crate) struct Options {
     /// trial that finds out whether the server tolerates losses, and repairs nothing meanwhile
     #[arg(long, value_enum, default_value_t = SenderKind::Any)]
     pub(crate) sender: SenderKind,
+    /// The gateway sends what sparse flows bring (echo, webrtc's audio, handshakes) twice to clients without a
+    /// session: to the client that has no help
+    #[arg(long)]
+    pub(crate) sparse_copies: bool,
     /// The networks, one after the other: delays and rates of the far segment and of the last mile,
     /// and how much the last mile loses
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = ProfileName::DEFAULT)]

@@ -94,6 +94,10 @@ counters! {
         early_copies,
         /// Bytes of them.
         early_copy_bytes,
+        /// Second copies of sparse flows' datagrams, for clients without a session.
+        sparse_copies,
+        /// Bytes of them.
+        sparse_copy_bytes,
         /// Symbols of coded repair sent, each for half of the datagrams that it covers.
         symbols,
         /// Bytes of them.

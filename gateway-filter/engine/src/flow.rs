@@ -19,6 +19,7 @@ use crate::handshake::Handshake;
 use crate::outbox::Outbox;
 use crate::path_validation::{NetworkPath, PathUse};
 use crate::session::{Ended, LIMITS, Session, Turn, granted_numbers};
+use crate::sparse_copies::SparseCopies;
 
 /// One client flow (4-tuple) through the gateway, assisted or not. Plain forwarding never depends
 /// on it.
@@ -34,6 +35,8 @@ pub struct Flow {
     counters: Option<Box<FlowCounters>>,
     /// True if its sessions tell of each step.
     observed: bool,
+    /// Second copies for a client without a session, if the configuration has them.
+    copies: Option<Box<SparseCopies>>,
 }
 
 /// An assisted flow's session and how it began.
@@ -46,7 +49,18 @@ struct Assisted {
 impl Flow {
     /// A flow without assistance: [`Flow::forward`] costs nothing until [`Flow::begin`].
     pub fn new(gateway: Arc<Gateway>) -> Self {
-        Self { gateway, assisted: None, pending: None, counters: None, observed: false }
+        let copies = gateway.config().sparse_copies.then(Box::default);
+        Self { gateway, assisted: None, pending: None, counters: None, observed: false, copies }
+    }
+
+    /// Takes over a configuration that has changed, as far as the flow does not read it where it needs
+    /// it.
+    pub fn follow_config(&mut self) {
+        if self.gateway.config().sparse_copies {
+            self.copies.get_or_insert_default();
+        } else {
+            self.copies = None;
+        }
     }
 
     /// Starts (or restarts) assistance; `seed`: 32 fresh random bytes from the operating system.
@@ -146,6 +160,9 @@ impl Flow {
         self.counters.get_or_insert_default().sessions_begun += 1;
         out.event(Event::SessionOpened { session: begun.session.id() });
         self.assisted = Some(begun);
+        if let Some(copies) = &mut self.copies {
+            copies.forget();
+        }
         self.forget_answer();
     }
 
@@ -173,6 +190,11 @@ impl Flow {
     /// front of it, if both ends have agreed on numbers and it is not too long for one.
     #[inline]
     pub fn forward(&mut self, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {
+        if self.assisted.is_none()
+            && let Some(copies) = &mut self.copies
+        {
+            copies.forward(datagram, now);
+        }
         // A server's datagram that looks like control is hidden from the client's transport:
         // repairing it would be in vain.
         if (self.assisted.is_none() && self.pending.is_none()) || is_control(datagram) {
@@ -185,6 +207,14 @@ impl Flow {
             self.forward_to_pending(datagram, now);
         }
         number
+    }
+
+    /// A datagram of the base connection passes from the client to the server, without a number. Only
+    /// a flow without a session wants to know, where the configuration has second copies.
+    pub fn hear(&mut self, datagram: &[u8], now: Timestamp) {
+        if let Some(copies) = &mut self.copies {
+            copies.hear(datagram, now);
+        }
     }
 
     /// A numbered datagram has come from the client, along its path ([`packrat_wire::number`]). What
@@ -378,11 +408,16 @@ impl Flow {
     /// calls.
     pub fn next_timeout(&self) -> Option<Timestamp> {
         let stale = self.pending.as_ref().map(|pending| pending.handshake.expires());
-        let session = self.assisted.as_ref().and_then(|assisted| assisted.session.next_timeout());
+        let session = match (&self.assisted, &self.copies) {
+            (Some(assisted), _) => assisted.session.next_timeout(),
+            (None, Some(copies)) => copies.next_timeout(),
+            (None, None) => None,
+        };
         stale.into_iter().chain(session).min()
     }
 
-    /// Time has passed: tail probes, spaced copies of repairs.
+    /// Time has passed: tail probes, spaced copies of repairs; without a session, copies of what a sparse
+    /// flow brings.
     pub fn handle_timeout(&mut self, now: Timestamp, out: &mut Outbox) {
         self.forget_stale(now);
         if let Some(assisted) = &mut self.assisted {
@@ -390,6 +425,8 @@ impl Flow {
             let session = &mut assisted.session;
             let mut turn = Turn::new(now, counters, out).observing(self.observed, session.id());
             session.handle_timeout(&mut turn);
+        } else if let Some(copies) = &mut self.copies {
+            copies.handle_timeout(now, self.counters.get_or_insert_default(), out);
         }
     }
 

@@ -96,7 +96,7 @@ const fn numbers(least: u32, most: u32) -> ClusterValues {
 }
 
 /// All settings of a route, in the order of their documents.
-pub const KNOBS: [Knob; 38] = [
+pub const KNOBS: [Knob; 39] = [
     Knob::new(
         "route",
         "1 to 253 bytes",
@@ -168,6 +168,13 @@ pub const KNOBS: [Knob; 38] = [
         "second copies that thin live streams get at once where a repair would come too late, as a share of the forwarded bytes of such a stream",
     )
     .with_default("0.5"),
+    Knob::new(
+        "sparse_copies",
+        "`true`, `false`",
+        "what sparse flows (up to 128 kbit/s: audio, games) bring is sent twice, 5 ms apart, to clients that have no session; so are a handshake's first datagrams, and up to five times a second the last datagram before a pause. A loss of *p* becomes *p*² for programs that know nothing of Packrat, whose protocol must drop what comes twice, as QUIC, WebRTC and WireGuard do. To an address that has proved nothing goes three times what has come from there",
+    )
+    .with_default("false")
+    .in_cluster("repair.sparseCopies", "sparse-copies", ClusterValues::Switch),
     Knob::new(
         "residual_loss_target",
         "above 0, below 1",

@@ -92,13 +92,14 @@ pub(crate) fn dashboard() -> Value {
                     ),
                     curves(
                         "Transmissions of repairs",
-                        "First ones, further ones, probes of quiet tails, early copies for thin live streams, and symbols of coded repair.",
+                        "First ones, further ones, probes of quiet tails, early copies for thin live streams, copies of sparse flows' datagrams for clients without a session, and symbols of coded repair.",
                         Unit::PerSecond,
                         &[
                             plain("packrat_repairs_total", "first"),
                             plain("packrat_repair_copies_total", "copies and repetitions"),
                             plain("packrat_tail_probes_total", "tail probes"),
                             plain("packrat_early_copies_total", "early copies"),
+                            plain("packrat_sparse_copies_total", "copies for sparse flows"),
                             plain("packrat_symbols_total", "symbols"),
                         ],
                         Thresholds::None,

@@ -25,6 +25,8 @@ pub(crate) struct GatewaySetup<'a> {
     pub(crate) server: SocketAddr,
     /// The operator's word for the server's congestion control.
     pub(crate) sender: SenderKind,
+    /// True if what sparse flows bring is sent twice to clients without a session.
+    pub(crate) sparse_copies: bool,
     /// The directory for its configuration and its log.
     pub(crate) work: &'a Path,
 }
@@ -33,7 +35,13 @@ impl GatewaySetup<'_> {
     /// The route, as both gateways take it.
     fn route(&self) -> Value {
         let (endpoints, sender) = ([self.server.to_string()], self.sender.to_string());
-        json!({ "route": ROUTE, "gateway": "demo", "endpoints": endpoints, "sender": sender })
+        json!({
+            "route": ROUTE,
+            "gateway": "demo",
+            "endpoints": endpoints,
+            "sender": sender,
+            "sparse_copies": self.sparse_copies,
+        })
     }
 }
 

@@ -88,6 +88,7 @@ fn engine_config(config: &RouteConfig) -> GatewayConfig {
         cache_bytes_total: size(config.cache_bytes_total),
         repair_budget: config.repair_budget,
         early_copies: config.early_copies,
+        sparse_copies: config.sparse_copies,
         residual_loss_target: config.residual_loss_target,
         maximum_sessions: size(config.maximum_sessions),
         sessions_per_source: config.sessions_per_source,

@@ -78,7 +78,7 @@ pub(crate) fn pass_on(
     // being sent.
     let mut deadline = None;
     let mut numbers = Numbers::default();
-    if session.is_assisted() {
+    if session.is_followed() {
         let stopwatch = Stopwatch::start();
         deadline = session.assist(|flow| {
             for datagram in batches.iter().flat_map(|batch| batch.datagrams()) {

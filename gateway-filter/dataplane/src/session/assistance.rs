@@ -88,6 +88,7 @@ impl Assistance {
 
     /// Ends where assistance has been switched off. All other limits the engine follows by itself.
     pub(crate) fn follow_route(&mut self, route: &RouteContext, out: &mut Outbox) {
+        self.run(route, Flow::follow_config);
         if !route.engine.config().assist {
             self.run(route, |flow| flow.close(GoodbyeReason::Draining, out));
         }

@@ -92,6 +92,8 @@ pub(crate) struct Session {
     /// True if the engine assists this session, whose client has therefore proved its address; known
     /// without the lock of `assistance`.
     assisted: AtomicBool,
+    /// True if the route sends twice what sparse flows bring to clients without a session.
+    sparse_copies: AtomicBool,
     last_activity: AtomicU64,
     /// The time at which the I/O thread will look at this session next; others ask for an earlier
     /// one.
@@ -140,6 +142,7 @@ impl Session {
             assistance: Mutex::new(Assistance::new(Arc::clone(&route.engine))),
             index: Arc::clone(index),
             assisted: AtomicBool::new(false),
+            sparse_copies: AtomicBool::new(settings.config.sparse_copies),
             last_activity: AtomicU64::new(now.as_micros()),
             armed: Armed::default(),
             ecn: AtomicU8::new(0),
@@ -229,6 +232,20 @@ impl Session {
     /// True if the engine assists this session.
     pub(crate) fn is_assisted(&self) -> bool {
         self.assisted.load(Ordering::Relaxed)
+    }
+
+    /// True if the engine wants to know what passes: it assists this session, or sends some of it twice.
+    pub(crate) fn is_followed(&self) -> bool {
+        self.is_assisted() || self.has_sparse_copies()
+    }
+
+    /// True if the engine wants to know what comes from the client.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.has_sparse_copies() && !self.is_assisted()
+    }
+
+    fn has_sparse_copies(&self) -> bool {
+        self.sparse_copies.load(Ordering::Relaxed)
     }
 
     /// Calls the engine for this session, and keeps the index of assisted sessions up to date;
@@ -377,6 +394,8 @@ impl Session {
             let mut assistance = self.assistance.lock();
             assistance.follow_route(&self.route, outbox);
             self.index(&mut assistance);
+            let sparse_copies = self.route.engine.config().sparse_copies;
+            self.sparse_copies.store(sparse_copies, Ordering::Relaxed);
         }
         {
             // Under its lock, and with the settings of now: another thread that follows an earlier
@@ -458,7 +477,10 @@ impl Session {
         let ecn = Ecn::from_traffic_class(self.ecn.load(Ordering::Relaxed)).for_repair();
         if !self.is_displaced() {
             let repairs = self.path().send_outbox(&self.route, sender, outbox, ecn, when_full);
-            self.totals.repairs.fetch_add(repairs, Ordering::Relaxed);
+            // Without a session, what is sent again are copies of a sparse flow's.
+            if self.is_assisted() {
+                self.totals.repairs.fetch_add(repairs, Ordering::Relaxed);
+            }
         }
         self.record_events(outbox);
         outbox.clear();
