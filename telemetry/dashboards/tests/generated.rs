@@ -95,6 +95,7 @@ fn every_metric_is_shown_somewhere_or_for_a_reason_not() {
         ("packrat_sessions_begun_total", "handshakes by result are shown"),
         ("packrat_assist_enabled", "it is configuration"),
         ("packrat_repair_bytes_total", "the overhead is shown"),
+        ("packrat_sparse_copy_bytes_total", "the number of copies is shown"),
     ];
     let shown: BTreeSet<String> = all()
         .iter()
