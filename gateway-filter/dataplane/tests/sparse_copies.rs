@@ -1,4 +1,4 @@
-//! What sparse flows bring is sent twice to clients that have no session, where the route says so.
+//! Datagrams of sparse flows are sent twice to clients that have no session, where the route says so.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
 
 mod client;

@@ -42,7 +42,7 @@ const CLIENT_SILENCE: Duration = Duration::from_secs(10);
 /// Bytes to an address that has proved nothing, for each byte from there (RFC 9000, section 8.1).
 const UNPROVEN_FACTOR: u64 = 3;
 
-/// What one flow without a session has brought last, until it is sent once more.
+/// Datagrams that a flow without a session has brought last, until they are sent once more.
 #[derive(Debug, Default)]
 pub(crate) struct SparseCopies {
     bytes: Vec<u8>,
