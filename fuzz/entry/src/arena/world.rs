@@ -283,11 +283,6 @@ impl World {
         self.now.saturating_since(BEGIN)
     }
 
-    /// True if the NAT has given the second client another port.
-    pub(super) fn has_rebound(&self) -> bool {
-        self.honest[1].place == REBOUND
-    }
-
     /// The repairs of each honest client.
     pub(super) fn repairs(&self) -> Vec<BTreeMap<u64, Timestamp>> {
         self.honest.iter().map(Honest::repairs).collect()

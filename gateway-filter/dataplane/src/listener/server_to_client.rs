@@ -73,6 +73,12 @@ pub(crate) fn pass_on(
     let now = session.route.environment.now();
     session.touch(now);
     session.note_answer(now);
+    // The client's next datagram tells the server of the other socket.
+    if let Some(successor) = session.successor() {
+        let deadline = pass_on(forwarder, &successor, batches);
+        forwarder.mailboxes.request_deadline(&successor, deadline);
+        return None;
+    }
     session.transfer.note(now);
     // The engine first: an eACK for these datagrams may arrive on another thread while they are
     // being sent.

@@ -1,7 +1,7 @@
 //! One client of one route.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use packrat_engine::{Flow, NetworkPath, Outbox};
@@ -78,9 +78,12 @@ pub(crate) struct Session {
     /// asked whether it is still there, in microseconds; 0: never.
     heard: AtomicU64,
     asked: AtomicU64,
-    /// Another client has proved to be at this client's path: nothing is sent there until this one
-    /// shows up elsewhere.
+    /// Another client has proved to be at this client's path: nothing of this session is sent there
+    /// until its client shows up elsewhere.
     displaced: AtomicBool,
+    /// The session that has displaced this one, which is without assistance: what the server still
+    /// sends here is, most likely, for its client.
+    successor: Mutex<Weak<Self>>,
     /// Taken out of the table for good.
     closed: AtomicBool,
     upstream: RwLock<Arc<Upstream>>,
@@ -134,6 +137,7 @@ impl Session {
             heard: AtomicU64::new(0),
             asked: AtomicU64::new(0),
             displaced: AtomicBool::new(false),
+            successor: Mutex::default(),
             closed: AtomicBool::new(false),
             upstream: RwLock::new(Arc::new(Upstream::open(endpoint, &ports)?)),
             upstream_state: UpstreamStateCell::default(),
@@ -185,7 +189,8 @@ impl Session {
             is_assisted: self.is_assisted(),
             heard: time(&self.heard),
             asked: time(&self.asked),
-            is_answered: self.far_round_trip().is_some(),
+            is_assured: self.is_assured(),
+            answered: self.answered(),
             active: self.idle_since(),
         };
         let occupancy = occupant.occupancy(now);
@@ -215,9 +220,33 @@ impl Session {
         self.displaced.load(Ordering::Relaxed)
     }
 
-    /// The table's lock of the path must be held.
+    /// The session's client is at its path, or another one is. The table's lock of the path must be
+    /// held.
     pub(crate) fn set_displaced(&self, displaced: bool) {
         self.displaced.store(displaced, Ordering::Relaxed);
+        *self.successor.lock() = Weak::new();
+    }
+
+    /// Another session has displaced this one, which has no assistance. The table's lock of the path
+    /// must be held.
+    pub(crate) fn set_successor(&self, successor: &Arc<Self>) {
+        *self.successor.lock() = Arc::downgrade(successor);
+        self.displaced.store(true, Ordering::Relaxed);
+    }
+
+    /// The session whose client is at the path that was this one's, as long as it is there.
+    pub(crate) fn successor(&self) -> Option<Arc<Self>> {
+        if !self.is_displaced() {
+            return None;
+        }
+        let successor = self.successor.lock().upgrade()?;
+        let is_there = !successor.is_displaced() && successor.network() == self.network();
+        is_there.then_some(successor)
+    }
+
+    /// True if something of the base connection was sent to the server.
+    pub(crate) fn has_asked(&self) -> bool {
+        self.totals.to_server_datagrams.load(Ordering::Relaxed) > 0
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -336,10 +365,17 @@ impl Session {
         self.far_round_trip.microseconds()
     }
 
-    /// The time after which the session has been idle for too long.
+    /// The time of the server's first answer.
+    pub(crate) fn answered(&self) -> Option<Timestamp> {
+        self.far_round_trip.answered()
+    }
+
+    /// The time after which the session has been idle for too long. Of one that is displaced, and
+    /// has no assistance, the client never speaks again.
     pub(crate) fn idle_timeout(&self) -> Duration {
         let configured = self.route.settings().config.idle_timeout();
-        if self.is_assured() { configured } else { configured.min(UNASSURED_IDLE_TIMEOUT) }
+        let lasts = self.is_assured() && (self.is_assisted() || !self.is_displaced());
+        if lasts { configured } else { configured.min(UNASSURED_IDLE_TIMEOUT) }
     }
 
     pub(crate) fn remember_ecn(&self, ecn: Ecn) {
