@@ -31,7 +31,7 @@ pub struct Flow {
     /// it. Either a newer one than the one that assists (a repeated old Init can then not end
     /// that), or one whose client has not echoed a cookie.
     pending: Option<Box<Assisted>>,
-    /// None while there is nothing to count and the flow is quiet.
+    /// None while there is nothing to count.
     counters: Option<Box<FlowCounters>>,
     /// True if its sessions tell of each step.
     observed: bool,
@@ -157,7 +157,7 @@ impl Flow {
     }
 
     fn assist(&mut self, begun: Assisted, out: &mut Outbox) {
-        self.counters.get_or_insert_default().sessions_begun += 1;
+        self.counters.get_or_insert_with(FlowCounters::borrow).sessions_begun += 1;
         out.event(Event::SessionOpened { session: begun.session.id() });
         self.assisted = Some(begun);
         if let Some(copies) = &mut self.copies {
@@ -186,6 +186,13 @@ impl Flow {
         self.assisted.is_some()
     }
 
+    /// So many bytes are about to pass, in several datagrams: makes room for all of them at once.
+    pub fn expect(&mut self, bytes: usize) {
+        if let Some(assisted) = &mut self.assisted {
+            assisted.session.expect(bytes, self.counters.get_or_insert_with(FlowCounters::borrow));
+        }
+    }
+
     /// A datagram of the base connection passes from the server to the client. Returns what goes in
     /// front of it, if both ends have agreed on numbers and it is not too long for one.
     #[inline]
@@ -201,7 +208,11 @@ impl Flow {
             return None;
         }
         let number = self.assisted.as_mut().and_then(|assisted| {
-            assisted.session.forward(datagram, now, self.counters.get_or_insert_default())
+            assisted.session.forward(
+                datagram,
+                now,
+                self.counters.get_or_insert_with(FlowCounters::borrow),
+            )
         });
         if self.pending.is_some() {
             self.forward_to_pending(datagram, now);
@@ -236,7 +247,8 @@ impl Flow {
             out.send_to_server(base, mark);
             return true;
         };
-        let (session, counters) = (&mut assisted.session, self.counters.get_or_insert_default());
+        let (session, counters) =
+            (&mut assisted.session, self.counters.get_or_insert_with(FlowCounters::borrow));
         if !session.takes_numbers() {
             return false;
         }
@@ -271,7 +283,7 @@ impl Flow {
             let counters = if self.assisted.is_some() {
                 &mut uncounted
             } else {
-                self.counters.get_or_insert_default()
+                self.counters.get_or_insert_with(FlowCounters::borrow)
             };
             pending.session.forward(datagram, now, counters);
         }
@@ -284,7 +296,7 @@ impl Flow {
             .pending
             .take_if(|pending| named.is_some_and(|name| pending.session.answers_to(name)))
         {
-            let counters = self.counters.get_or_insert_default();
+            let counters = self.counters.get_or_insert_with(FlowCounters::borrow);
             let session = &mut pending.session;
             let turn = Turn::new(now, counters, out).observing(self.observed, session.id());
             let ended = session.control(datagram, &mut { turn });
@@ -310,7 +322,7 @@ impl Flow {
             self.gateway.refuse_session(datagram, out);
             return;
         };
-        let counters = self.counters.get_or_insert_default();
+        let counters = self.counters.get_or_insert_with(FlowCounters::borrow);
         let session = &mut assisted.session;
         let turn = Turn::new(now, counters, out).observing(self.observed, session.id());
         let ended = session.control(datagram, &mut { turn });
@@ -343,7 +355,7 @@ impl Flow {
             .pending
             .take_if(|pending| named.is_some_and(|name| pending.session.answers_to(name)))
         {
-            let counters = self.counters.get_or_insert_default();
+            let counters = self.counters.get_or_insert_with(FlowCounters::borrow);
             let session = &mut pending.session;
             let mut turn = Turn::new(now, counters, out).observing(self.observed, session.id());
             let event = session.control_on_new_path(datagram, from, random, decide, &mut turn);
@@ -362,7 +374,8 @@ impl Flow {
         else {
             return PathEvent::Rejected;
         };
-        let (session, counters) = (&mut assisted.session, self.counters.get_or_insert_default());
+        let (session, counters) =
+            (&mut assisted.session, self.counters.get_or_insert_with(FlowCounters::borrow));
         let mut turn = Turn::new(now, counters, out).observing(self.observed, session.id());
         session.control_on_new_path(datagram, from, random, decide, &mut turn)
     }
@@ -377,7 +390,7 @@ impl Flow {
     pub fn ask(&mut self, random: [u8; 8], now: Timestamp, out: &mut Outbox) {
         if let Some(assisted) = &mut self.assisted {
             let (session, counters) =
-                (&mut assisted.session, self.counters.get_or_insert_default());
+                (&mut assisted.session, self.counters.get_or_insert_with(FlowCounters::borrow));
             let mut turn = Turn::new(now, counters, out).observing(self.observed, session.id());
             session.ask(random, &mut turn);
         }
@@ -421,7 +434,7 @@ impl Flow {
     pub fn handle_timeout(&mut self, now: Timestamp, out: &mut Outbox) {
         self.forget_stale(now);
         if let Some(assisted) = &mut self.assisted {
-            let counters = self.counters.get_or_insert_default();
+            let counters = self.counters.get_or_insert_with(FlowCounters::borrow);
             let session = &mut assisted.session;
             let mut turn = Turn::new(now, counters, out).observing(self.observed, session.id());
             session.handle_timeout(&mut turn);
@@ -442,10 +455,7 @@ impl Flow {
 
     /// Counters since the last call.
     pub fn take_counters(&mut self) -> FlowCounters {
-        if self.assisted.as_ref().is_none_or(|assisted| assisted.session.is_quiet()) {
-            return self.counters.take().map(|counters| *counters).unwrap_or_default();
-        }
-        self.counters.as_deref_mut().map(core::mem::take).unwrap_or_default()
+        self.counters.take().map(FlowCounters::give_back).unwrap_or_default()
     }
 
     /// Levels now.

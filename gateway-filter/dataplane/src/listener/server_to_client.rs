@@ -86,7 +86,9 @@ pub(crate) fn pass_on(
     let mut numbers = Numbers::default();
     if session.is_followed() {
         let stopwatch = Stopwatch::start();
+        let bytes: usize = batches.iter().map(|batch| batch.data.len()).sum();
         deadline = session.assist(|flow| {
+            flow.expect(bytes);
             for datagram in batches.iter().flat_map(|batch| batch.datagrams()) {
                 numbers.push(flow.forward(datagram, now));
             }

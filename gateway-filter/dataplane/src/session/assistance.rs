@@ -16,17 +16,36 @@ use crate::metrics::{Metric, Reported};
 /// is about to take over.
 pub(crate) type SessionIds = [Option<SessionId>; 2 * SESSION_NAMES];
 
+/// The engine's counts of one session, as far as its snapshot shows them: few numbers, as each turn of
+/// the session adds to them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counted {
+    pub(crate) recorded: u64,
+    pub(crate) missing: u64,
+    pub(crate) repairs: u64,
+    pub(crate) repairs_arrived: u64,
+    pub(crate) resets: u64,
+}
+
+impl Counted {
+    fn add(&mut self, counters: &FlowCounters) {
+        self.recorded += counters.datagrams_recorded;
+        self.missing += counters.datagrams_missing;
+        self.repairs += counters.repairs;
+        self.repairs_arrived += counters.repairs_arrived;
+        self.resets += counters.resets_gateway + counters.resets_client;
+    }
+}
+
 /// The engine's view of one session.
 #[derive(Debug)]
 pub(crate) struct Assistance {
     flow: Flow,
     /// The part of this flow in the levels of the route.
     reported: Reported,
-    /// Everything that the engine has counted for this flow.
-    counters: FlowCounters,
-    /// Levels of the flow, as of the last call.
-    gauges: FlowGauges,
-    /// The sessions that this flow is known by in the route's index.
+    counted: Counted,
+    /// The ids of the sessions that this flow is known by in the route's index, and all their names.
+    known: [Option<SessionId>; 2],
     indexed: SessionIds,
     /// True if the engine tells of each step.
     observed: bool,
@@ -41,8 +60,8 @@ impl Assistance {
         Self {
             flow: Flow::new(engine),
             reported: Reported::default(),
-            counters: FlowCounters::default(),
-            gauges: FlowGauges::default(),
+            counted: Counted::default(),
+            known: [None; 2],
             indexed: SessionIds::default(),
             observed: false,
             ended: false,
@@ -105,15 +124,15 @@ impl Assistance {
         let read = guarded(route, || (self.flow.take_counters(), self.flow.gauges()));
         if let Some((counters, gauges)) = read {
             route.metrics.add_flow(&counters);
-            self.counters.add(&counters);
-            self.gauges = gauges;
+            self.counted.add(&counters);
             route.metrics.replace_levels(&mut self.reported, &gauges);
         }
     }
 
     /// The engine's counts for this flow, its levels, and the session that assists it.
-    pub(crate) fn figures(&self) -> (FlowCounters, FlowGauges, Option<SessionId>) {
-        (self.counters, self.gauges, self.indexed.first().copied().flatten())
+    pub(crate) fn figures(&self, route: &RouteContext) -> (Counted, FlowGauges, Option<SessionId>) {
+        let gauges = guarded(route, || self.flow.gauges()).filter(|_| !self.ended);
+        (self.counted, gauges.unwrap_or_default(), self.indexed.first().copied().flatten())
     }
 
     /// The session has ended: none of its levels counts any more.
@@ -130,6 +149,17 @@ impl Assistance {
 
     /// The flow's sessions before and now, if they are others than at the last call.
     pub(crate) fn replaced_sessions(&mut self) -> Option<(SessionIds, SessionIds)> {
+        // A session keeps its names, so that its id says whether there is anything to look at.
+        let mut known = [None; 2];
+        if !self.ended {
+            for (place, id) in known.iter_mut().zip(self.flow.sessions()) {
+                *place = Some(id);
+            }
+        }
+        if known == self.known {
+            return None;
+        }
+        self.known = known;
         let mut now = SessionIds::default();
         if !self.ended {
             // Those of two sessions at most.

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::assistance::Assistance;
 use super::assisted::AssistedSessions;
 use super::client_path::ClientPath;
-use super::deadlines::Armed;
+use super::deadlines::{Armed, look_at};
 use super::endpoint::{endpoint_for, source_ports};
 use super::engine_events;
 use super::far_round_trip::FarRoundTrip;
@@ -329,7 +329,9 @@ impl Session {
     /// True if the engine wants to be called before the I/O thread looks at this session anyway:
     /// then the thread has to be told.
     pub(crate) fn wants_earlier_look(&self, deadline: Option<Timestamp>) -> bool {
-        deadline.is_some_and(|deadline| self.armed.is_later_than(deadline))
+        deadline.is_some_and(|deadline| {
+            self.armed.is_later_than(look_at(deadline, self.route.environment.now()))
+        })
     }
 
     pub(crate) fn touch(&self, now: Timestamp) {
@@ -547,7 +549,7 @@ impl Session {
     /// The session as an operator may see it.
     pub(crate) fn snapshot(&self) -> SessionSnapshot {
         let environment = &self.route.environment;
-        let (counters, gauges, assistance) = self.assistance.lock().figures();
+        let (counted, gauges, assistance) = self.assistance.lock().figures(&self.route);
         let total = |value: &AtomicU64| value.load(Ordering::Relaxed);
         SessionSnapshot {
             session: self.id.get(),
@@ -559,11 +561,11 @@ impl Session {
             to_client_bytes: total(&self.totals.to_client_bytes),
             to_server_datagrams: total(&self.totals.to_server_datagrams),
             to_server_bytes: total(&self.totals.to_server_bytes),
-            recorded: counters.datagrams_recorded,
-            missing: counters.datagrams_missing,
-            repairs: counters.repairs,
-            repairs_arrived: counters.repairs_arrived,
-            resets: counters.resets_gateway + counters.resets_client,
+            recorded: counted.recorded,
+            missing: counted.missing,
+            repairs: counted.repairs,
+            repairs_arrived: counted.repairs_arrived,
+            resets: counted.resets,
             cache_bytes: gauges.cache_bytes,
             last_mile_round_trip_microseconds: gauges.round_trip_microseconds,
             last_mile_loss_ppm: gauges.loss_ppm,
