@@ -439,7 +439,7 @@ impl Flow {
             let mut turn = Turn::new(now, counters, out).observing(self.observed, session.id());
             session.handle_timeout(&mut turn);
         } else if let Some(copies) = &mut self.copies {
-            copies.handle_timeout(now, self.counters.get_or_insert_default(), out);
+            copies.handle_timeout(now, self.counters.get_or_insert_with(FlowCounters::borrow), out);
         }
     }
 
