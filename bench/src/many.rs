@@ -72,7 +72,7 @@ fn loads(full: bool) -> Vec<Load> {
     loads
 }
 
-/// What was measured of one load.
+/// The measurements of one load.
 #[derive(Debug, Clone)]
 struct Cost {
     /// CPU-seconds per million datagrams: the median of the windows, the least and the most.
@@ -134,7 +134,7 @@ const GATEWAYS: [(Kind, bool); 7] = [
     (Kind::PackratStandalone, true),
 ];
 
-/// What of the matrix is wanted.
+/// The wanted part of the matrix.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     /// All of it.
@@ -304,7 +304,7 @@ fn sizes(columns: &[Column]) -> Vec<usize> {
     sizes
 }
 
-/// What a machine must have: processors per Gbit/s of datagrams, and memory of all clients.
+/// Processors per Gbit/s of datagrams, and memory of all clients: the needs of a machine.
 fn operator(summary: &mut Summary, columns: &[Column], loads: &[Load]) {
     // A million datagrams are so many Gbit.
     let gigabits = 1e6 * Trial::PLAIN.size as f64 * 8.0 / 1e9;

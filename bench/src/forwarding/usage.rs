@@ -1,4 +1,4 @@
-//! What a gateway's process has used of the machine, as the kernel counts it.
+//! Processor time and calls of a gateway's process, as the kernel counts them.
 
 use std::fs;
 use std::process::{Command, Stdio};
