@@ -4,6 +4,7 @@
 //! difference that no hole explains, once: the gateway folds what it decodes into its own set. Until
 //! it has, eACKs are long enough for all of them.
 
+use core::hash::{BuildHasherDefault, Hasher};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
@@ -44,6 +45,30 @@ pub(crate) enum Recorded {
     Collision,
 }
 
+/// A hash of identifiers: these are made with a key of the session, so that their own bits are as good
+/// as any hash, and no one can aim at a place.
+#[derive(Debug, Default, Clone, Copy)]
+struct IdentifierHasher(u64);
+
+impl Hasher for IdentifierHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes
+            .iter()
+            .for_each(|byte| self.write_u32((self.0 as u32).rotate_left(8) ^ u32::from(*byte)));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        // The upper bits, by which a table tells entries apart, are to depend on all of them.
+        self.0 = u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+type ByIdentifier<T> = HashMap<Identifier, T, BuildHasherDefault<IdentifierHasher>>;
+
 /// Records datagrams; knows the newest.
 #[derive(Debug)]
 pub(crate) struct Recorder {
@@ -51,9 +76,9 @@ pub(crate) struct Recorder {
     key: IdentifierKey,
     sketch: Sketch,
     recent: VecDeque<Identifier>,
-    known: HashMap<Identifier, Material>,
+    known: ByIdentifier<Material>,
     /// Packet numbers by identifier, of the last [`JOINED`] datagrams that had one.
-    packet_numbers: HashMap<Identifier, PacketNumber>,
+    packet_numbers: ByIdentifier<PacketNumber>,
     joined: VecDeque<Identifier>,
     /// The datagram recorded last, and when.
     last: Option<(Identifier, Timestamp)>,
@@ -74,8 +99,8 @@ impl Recorder {
             key,
             sketch: Sketch::new(gateway_params.sketch_key(), gateway_params.limits),
             recent: VecDeque::new(),
-            known: HashMap::new(),
-            packet_numbers: HashMap::new(),
+            known: ByIdentifier::default(),
+            packet_numbers: ByIdentifier::default(),
             joined: VecDeque::new(),
             last: None,
             newest: None,

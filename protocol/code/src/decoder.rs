@@ -119,6 +119,8 @@ pub struct Decoder {
     systems: [System; 2],
     /// Bytes of slots.
     bytes: usize,
+    /// Memory of the datagram that was forgotten last, for the next one.
+    spare: Vec<u8>,
     recovered: VecDeque<u64>,
     totals: Totals,
     work: u64,
@@ -135,6 +137,7 @@ impl Decoder {
             end: 0,
             systems: [System::default(), System::default()],
             bytes: 0,
+            spare: Vec::new(),
             recovered: VecDeque::new(),
             totals: Totals::default(),
             work: 0,
@@ -164,8 +167,12 @@ impl Decoder {
         }
         let was_known = slot.known;
         self.bytes -= slot.framed.capacity();
+        let length = PREFIX + datagram.len();
+        if (length..=2 * length).contains(&self.spare.capacity()) {
+            slot.framed = core::mem::take(&mut self.spare);
+        }
         slot.framed.clear();
-        slot.framed.reserve_exact(PREFIX + datagram.len());
+        slot.framed.reserve_exact(length);
         slot.framed.extend_from_slice(&(datagram.len() as u16).to_be_bytes());
         slot.framed.extend_from_slice(datagram);
         slot.known = [true; 2];
@@ -338,6 +345,7 @@ impl Decoder {
             self.totals.given_up += 1;
         }
         self.bytes -= slot.framed.capacity();
+        self.spare = slot.framed;
         self.systems.iter_mut().for_each(|system| system.forget(place));
         self.base += 1;
         self.work += 1;

@@ -18,7 +18,7 @@ impl Tide {
     /// given back.
     pub(super) fn has_ebbed(&mut self, kept: usize) -> bool {
         self.high = self.high.max(kept);
-        let has_ebbed = self.high >= WORTH && kept <= self.high / 4;
+        let has_ebbed = self.high >= WORTH && kept <= self.high / 2;
         if has_ebbed {
             self.high = kept;
         }
@@ -44,9 +44,9 @@ mod tests {
     fn memory_is_given_back_once_when_a_burst_has_passed() {
         let mut tide = Tide::default();
         assert!(!tide.has_ebbed(WORTH - 1) && !tide.has_ebbed(0), "a little stays");
-        assert!(!tide.has_ebbed(40 << 20) && !tide.has_ebbed(12 << 20));
-        assert!(tide.has_ebbed(10 << 20));
-        assert!(!tide.has_ebbed(9 << 20) && !tide.has_ebbed(10 << 20), "it has been given back");
+        assert!(!tide.has_ebbed(40 << 20) && !tide.has_ebbed(22 << 20));
+        assert!(tide.has_ebbed(20 << 20));
+        assert!(!tide.has_ebbed(19 << 20) && !tide.has_ebbed(20 << 20), "it has been given back");
         assert!(tide.has_ebbed(0) && !tide.has_ebbed(0));
     }
 }
