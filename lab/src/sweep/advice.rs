@@ -1,4 +1,4 @@
-//! What `packrat plan` looks its answers up in: cells that are measured, and held-out paths that show
+//! The measurements that `packrat plan` looks its answers up in: cells, and held-out paths that show
 //! how far its predictions are off. Both are CSV files in `telemetry/figures`.
 
 use super::command::SweepError;

@@ -1,4 +1,4 @@
-//! What ends connections at the gateway's place: Envoy with the server's key, or a tunnel's end with
+//! The ends of connections at the gateway's place: Envoy with the server's key, or a tunnel's end with
 //! an Envoy behind it. Both ask the server over HTTP/3, so that the far segment is the same in all
 //! arms.
 
