@@ -1,5 +1,5 @@
-//! An end of connections at the gateway's place: Envoy with the server's key, or a tunnel's end with
-//! an Envoy behind it. Each asks the server over HTTP/3, so that the far segment is the same in all
+//! The ends of connections at the gateway's place: Envoy with the server's key, or a tunnel's end with
+//! an Envoy behind it. Both ask the server over HTTP/3, so that the far segment is the same in all
 //! arms.
 
 use std::fs;
