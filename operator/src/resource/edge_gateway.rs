@@ -359,8 +359,9 @@ pub struct Sessions {
     #[serde(with = "AffinityName")]
     pub affinity: Affinity,
     /// Clients in percent, 0 to 50, that are refused assistance and forwarded plainly, so that there
-    /// is something to compare with: packrat_transfer_bytes_total with assisted="holdout". Chosen by
-    /// address; a client that comes back is treated as before. Routes can say so for themselves with
+    /// is something to compare with: `packrat stat -o wide` shows the difference, and how sure it is.
+    /// Chosen by address; a client that comes back is treated as before. Where assisted clients turn
+    /// out to be slower, assistance stops by itself. Routes can say so for themselves with
     /// packrat.dev/config.holdout-percent. Default: 0.
     #[schemars(range(min = 0, max = 50))]
     pub holdout_percent: i32,

@@ -240,7 +240,7 @@ pub const KNOBS: [Knob; 39] = [
     Knob::new(
         "holdout",
         "0 to 0.5",
-        "share of the clients (an IPv4 address, or the /64 of an IPv6 address) that are refused assistance and forwarded plainly, so that there is something to compare with. Chosen by a hash of the address with a secret that follows from the static key: a client that comes back is treated as before, and all clients behind one NAT are treated alike. In Kubernetes in percent",
+        "share of the clients (an IPv4 address, or the /64 of an IPv6 address) that are refused assistance and forwarded plainly, so that there is something to compare with. Chosen by a hash of the address with a secret that follows from the static key: a client that comes back is treated as before, and all clients behind one NAT are treated alike. Where assisted sessions turn out to be slower than those held out, assistance stops by itself and is tried again later (docs/RUNBOOK.md, PackratAssistanceStopped). In Kubernetes in percent",
     )
     .with_default("0.0")
     .in_cluster("sessions.holdoutPercent", "holdout-percent", numbers(0, 50)),

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -204,6 +204,20 @@ impl Dataplane {
     pub fn sessions(&self, route: &Route, limit: usize) -> Vec<SessionSnapshot> {
         let busiest = route.sessions.busiest(limit);
         busiest.iter().map(|session| session.snapshot()).collect()
+    }
+
+    /// The session with this number in log lines, on any route, with what the engine has counted.
+    pub fn session(&self, number: u64) -> Option<SessionSnapshot> {
+        let routes = self.routes();
+        let session = routes.iter().find_map(|route| route.sessions.numbered(number))?;
+        Some(session.detailed_snapshot())
+    }
+
+    /// The sessions of the client at this address, of one port or all; the same.
+    pub fn sessions_of_client(&self, address: IpAddr, port: Option<u16>) -> Vec<SessionSnapshot> {
+        let routes = self.routes();
+        let sessions = routes.iter().flat_map(|route| route.sessions.of_client(address, port));
+        sessions.map(|session| session.detailed_snapshot()).collect()
     }
 
     /// Observes a session for `duration` from now, at least, and returns its events after number

@@ -476,7 +476,10 @@ impl IoThread {
             }
         });
         self.forwarder.send_outbox(session, outbox, WhenFull::Wait);
-        count_closed(session, now);
+        if count_closed(session, now) {
+            // All sessions of the route, of every thread.
+            self.forwarder.mailboxes.post_to_all(|| Command::FollowRoutes);
+        }
         let totals = &session.totals;
         let total = |value: &AtomicU64| value.load(Ordering::Relaxed).into();
         session.log(Event::SessionClosed, || {
@@ -514,7 +517,8 @@ fn number_of(route: &Arc<Route>) -> usize {
     Arc::as_ptr(route).addr()
 }
 
-fn count_closed(session: &Session, now: Timestamp) {
+/// Counts a session that has ended. True if the sessions of its route have to follow what that says.
+fn count_closed(session: &Session, now: Timestamp) -> bool {
     let metrics = &session.route.metrics;
     metrics.subtract(Metric::Sessions, 1);
     if let Some(microseconds) = session.far_round_trip() {
@@ -524,7 +528,10 @@ fn count_closed(session: &Session, now: Timestamp) {
     metrics.record(Distribution::SessionDuration, now.saturating_since(session.opened).as_secs());
     let bytes = session.totals.to_client_bytes.load(Ordering::Relaxed);
     metrics.record(Distribution::SessionBytes, bytes);
-    session.transfer.count(bytes, metrics);
+    let transferred = session.transfer.count(bytes, session.losses(), metrics);
+    transferred.is_some_and(|transferred| {
+        session.route.compare(&transferred, session.client().get().ip(), now)
+    })
 }
 
 #[cfg(test)]

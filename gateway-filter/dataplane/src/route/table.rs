@@ -18,6 +18,7 @@ use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -303,6 +304,20 @@ impl SessionTable {
         (0..SHARDS).find_map(|index| {
             self.lock(index).values().find(|session| session.id.get() == number).map(Arc::clone)
         })
+    }
+
+    /// The sessions of clients at this address; without a port, at any of its ports.
+    pub(crate) fn of_client(&self, address: IpAddr, port: Option<u16>) -> Vec<Arc<Session>> {
+        let is_there = |session: &&Arc<Session>| {
+            let client = session.client().get();
+            client.ip().to_canonical() == address.to_canonical()
+                && port.is_none_or(|port| client.port() == port)
+        };
+        (0..SHARDS)
+            .flat_map(|index| {
+                self.lock(index).values().filter(is_there).map(Arc::clone).collect::<Vec<_>>()
+            })
+            .collect()
     }
 
     /// Takes the session out when it is idle since `idle_timeout` (or in any case with `None`);

@@ -1,10 +1,11 @@
 //! One client of one route.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use packrat_engine::{Flow, NetworkPath, Outbox};
+use packrat_engine::{Flow, FlowCounters, HandshakeOutcome, NetworkPath, Outbox};
 use packrat_wire::estimate::Timestamp;
 use serde_json::{Map, Value};
 
@@ -17,10 +18,10 @@ use super::engine_events;
 use super::far_round_trip::FarRoundTrip;
 use super::flow_id::FlowId;
 use super::occupancy::{Occupancy, Occupant};
-use super::transfer::{Arm, Transfer};
+use super::transfer::{Losses, Transfer};
 use super::upstream::Upstream;
 use super::upstream_state::{UpstreamState, UpstreamStateCell};
-use crate::context::{RouteContext, Settings};
+use crate::context::{Arm, RouteContext, Settings};
 use crate::log::{Event, LogSubject, Logger};
 use crate::metrics::{Distribution, Metric};
 use crate::socket::{
@@ -103,6 +104,8 @@ pub(crate) struct Session {
     pub(crate) armed: Armed,
     ecn: AtomicU8,
     far_round_trip: FarRoundTrip,
+    /// The refusal of the client's last question, if it was refused.
+    refusal: Mutex<Option<HandshakeOutcome>>,
     /// The right to the descriptor and the port of `upstream`.
     _permit: FlowPermit,
 }
@@ -151,6 +154,7 @@ impl Session {
             armed: Armed::default(),
             ecn: AtomicU8::new(0),
             far_round_trip: FarRoundTrip::default(),
+            refusal: Mutex::default(),
             _permit: permit,
         })
     }
@@ -546,6 +550,16 @@ impl Session {
         self.route.environment.logger.about(event, self, fields);
     }
 
+    /// The last mile's losses, as the client has reported them.
+    pub(crate) fn losses(&self) -> Losses {
+        let (counters, ..) = self.assistance.lock().figures();
+        Losses {
+            recorded: counters.datagrams_recorded,
+            missing: counters.datagrams_missing,
+            repaired: counters.repairs_arrived,
+        }
+    }
+
     /// The session as an operator may see it.
     pub(crate) fn snapshot(&self) -> SessionSnapshot {
         let environment = &self.route.environment;
@@ -571,7 +585,35 @@ impl Session {
             last_mile_loss_ppm: gauges.loss_ppm,
             far_round_trip_microseconds: self.far_round_trip().unwrap_or_default(),
             route: self.route.name().to_owned(),
+            refusal: self.refusal().map(|outcome| outcome.name().to_owned()),
+            counters: BTreeMap::new(),
         }
+    }
+
+    /// The same, with what the engine has counted.
+    pub(crate) fn detailed_snapshot(&self) -> SessionSnapshot {
+        let (counters, ..) = self.assistance.lock().figures();
+        let counted = FlowCounters::FIELDS.iter().zip(counters.values());
+        let counted = counted.filter(|(_, count)| *count > 0);
+        SessionSnapshot {
+            counters: counted.map(|((name, _), count)| ((*name).to_owned(), count)).collect(),
+            ..self.snapshot()
+        }
+    }
+
+    /// Notes what became of a question of the client.
+    pub(crate) fn note_outcome(&self, outcome: HandshakeOutcome) {
+        let refusal = match outcome {
+            // Questions in between.
+            HandshakeOutcome::Offered | HandshakeOutcome::Malformed => return,
+            HandshakeOutcome::Accepted | HandshakeOutcome::AcceptedWithoutCookie => None,
+            refusal => Some(refusal),
+        };
+        *self.refusal.lock() = refusal;
+    }
+
+    fn refusal(&self) -> Option<HandshakeOutcome> {
+        *self.refusal.lock()
     }
 }
 
