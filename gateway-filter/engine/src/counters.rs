@@ -44,9 +44,12 @@ macro_rules! counters {
                 [$(self.$field),+]
             }
 
-            /// Adds another set of counters.
+            /// Adds another set of counters. Of these, memory is touched only where there is something to
+            /// add.
             pub fn add(&mut self, other: &Self) {
-                $(self.$field += other.$field;)+
+                $(if other.$field != 0 {
+                    self.$field += other.$field;
+                })+
             }
         }
     };

@@ -16,34 +16,14 @@ use crate::metrics::{Metric, Reported};
 /// is about to take over.
 pub(crate) type SessionIds = [Option<SessionId>; 2 * SESSION_NAMES];
 
-/// The engine's counts of one session, as far as its snapshot shows them: few numbers, as each turn of
-/// the session adds to them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Counted {
-    pub(crate) recorded: u64,
-    pub(crate) missing: u64,
-    pub(crate) repairs: u64,
-    pub(crate) repairs_arrived: u64,
-    pub(crate) resets: u64,
-}
-
-impl Counted {
-    fn add(&mut self, counters: &FlowCounters) {
-        self.recorded += counters.datagrams_recorded;
-        self.missing += counters.datagrams_missing;
-        self.repairs += counters.repairs;
-        self.repairs_arrived += counters.repairs_arrived;
-        self.resets += counters.resets_gateway + counters.resets_client;
-    }
-}
-
 /// The engine's view of one session.
 #[derive(Debug)]
 pub(crate) struct Assistance {
     flow: Flow,
     /// The part of this flow in the levels of the route.
     reported: Reported,
-    counted: Counted,
+    /// Everything that the engine has counted for this flow; `None` while that is nothing.
+    counted: Option<Box<FlowCounters>>,
     /// The ids of the sessions that this flow is known by in the route's index, and all their names.
     known: [Option<SessionId>; 2],
     indexed: SessionIds,
@@ -60,7 +40,7 @@ impl Assistance {
         Self {
             flow: Flow::new(engine),
             reported: Reported::default(),
-            counted: Counted::default(),
+            counted: None,
             known: [None; 2],
             indexed: SessionIds::default(),
             observed: false,
@@ -124,15 +104,24 @@ impl Assistance {
         let read = guarded(route, || (self.flow.take_counters(), self.flow.gauges()));
         if let Some((counters, gauges)) = read {
             route.metrics.add_flow(&counters);
-            self.counted.add(&counters);
+            if counters != FlowCounters::default() {
+                self.counted.get_or_insert_default().add(&counters);
+            }
             route.metrics.replace_levels(&mut self.reported, &gauges);
         }
     }
 
     /// The engine's counts for this flow, its levels, and the session that assists it.
-    pub(crate) fn figures(&self, route: &RouteContext) -> (Counted, FlowGauges, Option<SessionId>) {
+    pub(crate) fn figures(
+        &self,
+        route: &RouteContext,
+    ) -> (FlowCounters, FlowGauges, Option<SessionId>) {
         let gauges = guarded(route, || self.flow.gauges()).filter(|_| !self.ended);
-        (self.counted, gauges.unwrap_or_default(), self.indexed.first().copied().flatten())
+        (
+            self.counted.as_deref().copied().unwrap_or_default(),
+            gauges.unwrap_or_default(),
+            self.indexed.first().copied().flatten(),
+        )
     }
 
     /// The session has ended: none of its levels counts any more.

@@ -552,7 +552,7 @@ impl Session {
 
     /// The last mile's losses, as the client has reported them.
     pub(crate) fn losses(&self) -> Losses {
-        let (counters, ..) = self.assistance.lock().figures();
+        let (counters, ..) = self.assistance.lock().figures(&self.route);
         Losses {
             recorded: counters.datagrams_recorded,
             missing: counters.datagrams_missing,
@@ -563,7 +563,7 @@ impl Session {
     /// The session as an operator may see it.
     pub(crate) fn snapshot(&self) -> SessionSnapshot {
         let environment = &self.route.environment;
-        let (counted, gauges, assistance) = self.assistance.lock().figures(&self.route);
+        let (counters, gauges, assistance) = self.assistance.lock().figures(&self.route);
         let total = |value: &AtomicU64| value.load(Ordering::Relaxed);
         SessionSnapshot {
             session: self.id.get(),
@@ -575,11 +575,11 @@ impl Session {
             to_client_bytes: total(&self.totals.to_client_bytes),
             to_server_datagrams: total(&self.totals.to_server_datagrams),
             to_server_bytes: total(&self.totals.to_server_bytes),
-            recorded: counted.recorded,
-            missing: counted.missing,
-            repairs: counted.repairs,
-            repairs_arrived: counted.repairs_arrived,
-            resets: counted.resets,
+            recorded: counters.datagrams_recorded,
+            missing: counters.datagrams_missing,
+            repairs: counters.repairs,
+            repairs_arrived: counters.repairs_arrived,
+            resets: counters.resets_gateway + counters.resets_client,
             cache_bytes: gauges.cache_bytes,
             last_mile_round_trip_microseconds: gauges.round_trip_microseconds,
             last_mile_loss_ppm: gauges.loss_ppm,
@@ -592,7 +592,7 @@ impl Session {
 
     /// The same, with what the engine has counted.
     pub(crate) fn detailed_snapshot(&self) -> SessionSnapshot {
-        let (counters, ..) = self.assistance.lock().figures();
+        let (counters, ..) = self.assistance.lock().figures(&self.route);
         let counted = FlowCounters::FIELDS.iter().zip(counters.values());
         let counted = counted.filter(|(_, count)| *count > 0);
         SessionSnapshot {
