@@ -194,7 +194,7 @@ fn of_refusal(refusal: &str, route: Option<&Route>) -> String {
     }
 }
 
-/// Findings about an assisted client: its benefit, and what keeps it from more.
+/// The benefit of an assisted client, and the obstacles to more.
 fn of_assisted(session: &SessionSnapshot) -> Vec<String> {
     let count = |name: &str| session.counters.get(name).copied().unwrap_or_default();
     let mut reasons = Vec::new();
