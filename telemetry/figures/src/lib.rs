@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod figures;
+pub mod plan;
 mod promql;
 pub mod response;
 pub mod text;
