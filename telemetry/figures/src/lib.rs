@@ -11,6 +11,7 @@
 
 pub mod comparison;
 mod figures;
+pub mod plan;
 mod promql;
 pub mod response;
 pub mod text;
