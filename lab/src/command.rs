@@ -63,7 +63,8 @@ struct Trace {
 
 #[derive(Debug, Args)]
 struct Figures {
-    /// fig3, fig4, fig5, fig5red, fig6, fig7, fig8, fig8b, fig9, fig9cd, fig10, fig11, fig11b, competing
+    /// fig3, fig4, fig5, fig5red, fig6, fig7, fig8, fig8b, fig9, fig9cd, fig10, fig11, fig11b, competing; of
+    /// Sidekick24: sidekick4, sidekick5, sidekick6, sidekick7, sidekick9
     #[arg(required = true)]
     name: Vec<String>,
     #[command(flatten)]

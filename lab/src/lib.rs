@@ -41,6 +41,7 @@ mod quinn_runtime;
 mod quinn_server;
 mod randomness;
 mod receiver;
+mod robin;
 mod s2n_server;
 mod sender;
 mod server;
