@@ -32,3 +32,7 @@ require (
 	golang.org/x/tools v0.22.0 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 )
+
+require packrat.dev/packrat/transfer v0.0.0
+
+replace packrat.dev/packrat/transfer => ../transfer

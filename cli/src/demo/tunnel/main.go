@@ -12,11 +12,8 @@ package main
 import (
 	"context"
 	"crypto/sha1"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -31,19 +28,12 @@ import (
 	"github.com/xtaci/kcp-go/v5"
 	"github.com/xtaci/smux"
 	"golang.org/x/crypto/pbkdf2"
+
+	"packrat.dev/packrat/transfer"
 )
 
 // The secret of both ends.
 const secret = "packrat"
-
-// A line about the download: how far it is, and at the end all of it.
-type line struct {
-	Bytes   int64   `json:"bytes"`
-	Sum     string  `json:"sha256,omitempty"`
-	Seconds float64 `json:"seconds,omitempty"`
-	Status  int     `json:"status,omitempty"`
-	Partial bool    `json:"partial,omitempty"`
-}
 
 // A function that opens a stream through the tunnel.
 type dialer func() (net.Conn, error)
@@ -259,48 +249,8 @@ func dialKcp(address string) (dialer, error) {
 }
 
 func download(dial dialer, file, patience string) error {
-	seconds, err := strconv.ParseFloat(patience, 64)
-	if err != nil {
-		return err
-	}
-	transport := &http.Transport{
+	return transfer.Download(&http.Transport{
 		DialContext:        func(context.Context, string, string) (net.Conn, error) { return dial() },
 		DisableCompression: true,
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(seconds*float64(time.Second)))
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/"+file, nil)
-	if err != nil {
-		return err
-	}
-	output := json.NewEncoder(os.Stdout)
-	begun := time.Now()
-	sum, count, status, shown := sha256.New(), int64(0), 0, begun
-	answer, err := transport.RoundTrip(request)
-	if err == nil {
-		defer answer.Body.Close()
-		status = answer.StatusCode
-		buffer := make([]byte, 1<<16)
-		for err == nil {
-			var length int
-			length, err = answer.Body.Read(buffer)
-			sum.Write(buffer[:length])
-			count += int64(length)
-			if time.Since(shown) > 100*time.Millisecond {
-				shown = time.Now()
-				output.Encode(line{Bytes: count})
-			}
-		}
-	}
-	partial := ctx.Err() != nil
-	if !partial && !errors.Is(err, io.EOF) {
-		return err
-	}
-	return output.Encode(line{
-		Bytes:   count,
-		Sum:     hex.EncodeToString(sum.Sum(nil)),
-		Seconds: time.Since(begun).Seconds(),
-		Status:  status,
-		Partial: partial,
-	})
+	}, "http://localhost/"+file, patience)
 }

@@ -16,3 +16,7 @@ require (
 )
 
 tool golang.zx2c4.com/wireguard
+
+require packrat.dev/packrat/transfer v0.0.0
+
+replace packrat.dev/packrat/transfer => ../../transfer
