@@ -71,6 +71,20 @@ pub struct QueueSettings {
 }
 
 impl QueueSettings {
+    /// A drop-tail queue of so many bytes.
+    pub const fn drop_tail(bytes: usize) -> Self {
+        Self {
+            kind: QueueSettingsKind::DropTail,
+            rate_mbps: None,
+            bytes: Some(bytes),
+            ms: None,
+            datagrams: None,
+            target_ms: None,
+            interval_ms: None,
+            ecn: false,
+        }
+    }
+
     /// The queue in front of a transmitter with a mean rate of `rate` bits per second, on a path
     /// with this round trip.
     pub(super) fn management(&self, rate: u64, round_trip: Duration) -> QueueManagement {

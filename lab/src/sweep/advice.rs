@@ -7,9 +7,7 @@ use crate::batch;
 use crate::command::HELD_OUT;
 use crate::sender::Sender;
 use crate::trial::{Arm, Trial};
-use packrat_emulation::scenario::{
-    QueueSettings, QueueSettingsKind, Scenario, ScenarioError, Segment,
-};
+use packrat_emulation::scenario::{QueueSettings, Scenario, ScenarioError, Segment};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use std::collections::BTreeSet;
@@ -59,16 +57,7 @@ impl TwoSegments {
             segment.delay_ms = delay;
             segment.loss = loss as f64 / 1e3;
             let bytes = (rate * 1000 / 8 * round_trip).max(SMALLEST_QUEUE) as usize;
-            let queue = QueueSettings {
-                kind: QueueSettingsKind::DropTail,
-                rate_mbps: None,
-                bytes: Some(bytes),
-                ms: None,
-                datagrams: None,
-                target_ms: None,
-                interval_ms: None,
-                ecn: false,
-            };
+            let queue = QueueSettings::drop_tail(bytes);
             (segment.down.queue, segment.up.queue) = (Some(queue), Some(queue));
         };
         set(&mut scenario.far, 1000, self.far_ms / 2, self.far_loss);

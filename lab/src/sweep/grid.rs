@@ -2,8 +2,7 @@
 
 use crate::trial::{Trial, TrialError};
 use packrat_emulation::scenario::{
-    FlowDirection, FlowSettings, QueueSettings, QueueSettingsKind, Scenario, ScenarioError,
-    Segment, Traffic,
+    FlowDirection, FlowSettings, QueueSettings, Scenario, ScenarioError, Segment, Traffic,
 };
 use serde::{Deserialize, Serialize};
 
@@ -73,16 +72,7 @@ impl Cell {
         segment.rate_mbps = self.rate_mbps as f64;
         segment.loss = self.loss_percent as f64 / 100.0;
         let product = self.rate_mbps * 1000 / 8 * 2 * self.delay_ms;
-        let queue = QueueSettings {
-            kind: QueueSettingsKind::DropTail,
-            rate_mbps: None,
-            bytes: Some((product as usize).max(SMALLEST_QUEUE)),
-            ms: None,
-            datagrams: None,
-            target_ms: None,
-            interval_ms: None,
-            ecn: false,
-        };
+        let queue = QueueSettings::drop_tail((product as usize).max(SMALLEST_QUEUE));
         (segment.down.queue, segment.up.queue) = (Some(queue), Some(queue));
     }
 }
