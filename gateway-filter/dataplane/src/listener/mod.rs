@@ -5,6 +5,7 @@ mod client_to_server;
 mod control;
 mod forwarder;
 mod mailbox;
+mod message_rate;
 mod numbering;
 mod read_coalescing;
 mod server_to_client;
@@ -16,6 +17,7 @@ pub use client_to_server::{ClientDatagrams, Ingress};
 pub(crate) use attachment::Listeners;
 pub(crate) use forwarder::Forwarder;
 pub(crate) use mailbox::{Command, Mailbox, Mailboxes};
+pub(crate) use message_rate::MessageRate;
 pub(crate) use read_coalescing::ReadCoalescing;
 #[cfg(feature = "virtual-time")]
 pub(crate) use server_to_client::pass_on;

@@ -10,24 +10,19 @@ use std::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
 
+use super::message_rate::MessageRate;
+
 /// Longest time that a datagram waits to be read.
 pub(crate) const LONGEST_DELAY: Duration = Duration::from_micros(80);
 /// Shortest time between two reads of a listener whose reads are coalesced.
 const SHORTEST_DELAY: Duration = Duration::from_micros(20);
-/// Time over which messages are counted.
-const WINDOW: Duration = Duration::from_millis(1);
-/// Messages in a window from which on reads are coalesced.
-const MANY: u64 = 16;
-/// Messages in a window below which they are not any more.
+/// Messages in a window below which reads are not coalesced any more.
 const FEW: u64 = 8;
 
 /// The state of one listener.
 #[derive(Debug, Default)]
 pub(crate) struct ReadCoalescing {
-    is_on: bool,
-    /// The beginning of the window, and messages in it.
-    since: Timestamp,
-    messages: u64,
+    rate: MessageRate<FEW>,
     /// Last time that it was read.
     read: Timestamp,
     /// More may be there than was read.
@@ -37,7 +32,7 @@ pub(crate) struct ReadCoalescing {
 impl ReadCoalescing {
     /// True if the thread is not to be woken for this listener.
     pub(crate) const fn is_on(&self) -> bool {
-        self.is_on
+        self.rate.is_high()
     }
 
     /// Notes that the listener was read: the number of messages, and whether more may be there.
@@ -45,33 +40,24 @@ impl ReadCoalescing {
     pub(crate) fn note(&mut self, messages: usize, has_more: bool, now: Timestamp) -> bool {
         self.read = now;
         self.has_more = has_more;
-        self.messages += messages as u64;
-        let passed = now.saturating_since(self.since);
-        if passed < WINDOW {
-            return false;
-        }
-        let was_on = self.is_on;
-        // Windows without a read were empty.
-        let messages = self.messages / (passed.as_micros() / WINDOW.as_micros()) as u64;
-        self.is_on = messages >= if was_on { FEW } else { MANY };
-        (self.since, self.messages) = (now, 0);
-        self.is_on != was_on
+        self.rate.note(messages, now)
     }
 
     /// The latest time at which it has to be read, if the thread is not woken for it.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
         let delay = if self.has_more { Duration::ZERO } else { LONGEST_DELAY };
-        self.is_on.then(|| self.read + delay)
+        self.is_on().then(|| self.read + delay)
     }
 
     /// True if it is to be read, now that the thread is awake.
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
-        self.is_on && (self.has_more || now.saturating_since(self.read) >= SHORTEST_DELAY)
+        self.is_on() && (self.has_more || now.saturating_since(self.read) >= SHORTEST_DELAY)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::message_rate::WINDOW;
     use super::*;
     use proptest::prelude::*;
 

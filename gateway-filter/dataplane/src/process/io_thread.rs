@@ -387,7 +387,10 @@ impl IoThread {
     ) {
         let idle = session.idle_since() + session.idle_timeout();
         let deadline = engine.map_or(idle, |engine| engine.min(idle)).max(earliest);
-        self.deadlines.plan(session.id, &session.armed, deadline, self.environment.now());
+        // Mostly it is looked at earlier in any case, and the clock need not be read.
+        if session.armed.is_later_than(deadline) {
+            self.deadlines.plan(session.id, &session.armed, deadline, self.environment.now());
+        }
     }
 
     fn run_deadlines(&mut self, mailbox: &Mailbox) {

@@ -2,7 +2,7 @@
 //! then together.
 //!
 //! Waking up for a datagram costs more than forwarding it. A thread whose upstream sockets have
-//! messages more than [`MANY`] times in a window therefore lets [`INTERVAL`] pass between two looks at
+//! messages at a high rate ([`MessageRate`]) therefore lets [`INTERVAL`] pass between two looks at
 //! its sockets: single datagrams of one session then leave with one call, and those of many sessions
 //! share a wake-up. What clients send does not switch it on: a flood of theirs must not delay what
 //! servers send, and has [`crate::listener::ReadCoalescing`].
@@ -11,22 +11,17 @@ use std::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
 
+use crate::listener::MessageRate;
+
 /// Shortest time between two looks while much comes in.
 pub(super) const INTERVAL: Duration = Duration::from_micros(40);
-/// Time over which messages are counted.
-const WINDOW: Duration = Duration::from_millis(1);
-/// Messages in a window from which on looks are coalesced.
-const MANY: u64 = 16;
-/// Messages in a window below which they are not any more.
+/// Messages in a window below which looks are not coalesced any more.
 const FEW: u64 = 10;
 
 /// The state of one thread.
 #[derive(Debug, Default)]
 pub(super) struct WakeCoalescing {
-    is_on: bool,
-    /// The beginning of the window, and messages in it.
-    since: Timestamp,
-    messages: u64,
+    rate: MessageRate<FEW>,
     /// The last look.
     looked: Timestamp,
 }
@@ -35,20 +30,16 @@ impl WakeCoalescing {
     /// Notes that the sockets were looked at, and so many messages of servers were there.
     pub(super) fn note(&mut self, messages: usize, now: Timestamp) {
         self.looked = now;
-        self.messages += messages as u64;
-        let windows = now.saturating_since(self.since).as_micros() / WINDOW.as_micros();
-        if windows > 0 {
-            // Windows without a look were empty.
-            let messages = self.messages / u64::try_from(windows).unwrap_or(u64::MAX);
-            self.is_on = messages >= if self.is_on { FEW } else { MANY };
-            (self.since, self.messages) = (now, 0);
-        }
+        self.rate.note(messages, now);
     }
 
     /// The time for which the thread lets messages gather before it looks again.
     pub(super) fn pause(&self, now: Timestamp) -> Option<Duration> {
         let passed = now.saturating_since(self.looked);
-        self.is_on.then(|| INTERVAL.saturating_sub(passed)).filter(|pause| !pause.is_zero())
+        self.rate
+            .is_high()
+            .then(|| INTERVAL.saturating_sub(passed))
+            .filter(|pause| !pause.is_zero())
     }
 }
 

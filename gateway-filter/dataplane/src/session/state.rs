@@ -334,7 +334,9 @@ impl Session {
     /// then the thread has to be told.
     pub(crate) fn wants_earlier_look(&self, deadline: Option<Timestamp>) -> bool {
         deadline.is_some_and(|deadline| {
-            self.armed.is_later_than(look_at(deadline, self.route.environment.now()))
+            // The clock is read only where it may decide.
+            self.armed.is_later_than(deadline)
+                && self.armed.is_later_than(look_at(deadline, self.route.environment.now()))
         })
     }
 
@@ -562,10 +564,26 @@ impl Session {
 
     /// The session as an operator may see it.
     pub(crate) fn snapshot(&self) -> SessionSnapshot {
+        self.snapshot_with_counters().0
+    }
+
+    /// The same, with what the engine has counted.
+    pub(crate) fn detailed_snapshot(&self) -> SessionSnapshot {
+        let (snapshot, counters) = self.snapshot_with_counters();
+        let counted = FlowCounters::FIELDS.iter().zip(counters.values());
+        let counted = counted.filter(|(_, count)| *count > 0);
+        SessionSnapshot {
+            counters: counted.map(|((name, _), count)| ((*name).to_owned(), count)).collect(),
+            ..snapshot
+        }
+    }
+
+    /// The session without its counters, and these, of the same moment.
+    fn snapshot_with_counters(&self) -> (SessionSnapshot, FlowCounters) {
         let environment = &self.route.environment;
         let (counters, gauges, assistance) = self.assistance.lock().figures(&self.route);
         let total = |value: &AtomicU64| value.load(Ordering::Relaxed);
-        SessionSnapshot {
+        let snapshot = SessionSnapshot {
             session: self.id.get(),
             client: environment.logger.client(self.client().get()).as_str().map(str::to_owned),
             endpoint: self.upstream().endpoint().get(),
@@ -587,18 +605,8 @@ impl Session {
             route: self.route.name().to_owned(),
             refusal: self.refusal().map(|outcome| outcome.name().to_owned()),
             counters: BTreeMap::new(),
-        }
-    }
-
-    /// The same, with what the engine has counted.
-    pub(crate) fn detailed_snapshot(&self) -> SessionSnapshot {
-        let (counters, ..) = self.assistance.lock().figures(&self.route);
-        let counted = FlowCounters::FIELDS.iter().zip(counters.values());
-        let counted = counted.filter(|(_, count)| *count > 0);
-        SessionSnapshot {
-            counters: counted.map(|((name, _), count)| ((*name).to_owned(), count)).collect(),
-            ..self.snapshot()
-        }
+        };
+        (snapshot, counters)
     }
 
     /// Notes what became of a question of the client.
