@@ -9,23 +9,22 @@
 //!
 //! "Sparse" is as in FQ-CoDel (RFC 8290): a flow that takes so little that it builds no queue. The
 //! gateway does not see whether a queue stands at a client without a session, so that all that is added
-//! is bounded by rate: [`SPARSE_BYTES_PER_SECOND`] and one datagram in [`TAIL_INTERVAL`].
+//! is bounded by rate: [`SPARSE`] and one datagram in [`TAIL_INTERVAL`].
 
 use core::time::Duration;
 
+use packrat_assist_token::token_bucket::{Rate, TokenBucket};
 use packrat_wire::estimate::Timestamp;
 
 use crate::counters::FlowCounters;
 use crate::outbox::Outbox;
 
-/// Rate up to which a flow is sparse: 128 kbit/s, an audio stream of good quality or a game's 60 datagrams
-/// of 250 bytes.
-const SPARSE_BYTES_PER_SECOND: f64 = 16_000.0;
-/// Bytes that a sparse flow may bring at once: a server's part of a QUIC handshake, three datagrams
-/// (RFC 9000, section 8.1), and a little.
-const SPARSE_BURST: f64 = 4_500.0;
-/// Time for which a flow that has brought much is not sparse, at most.
-const BUSY_FOR: f64 = 1.0;
+/// Bytes of a sparse flow: at most 128 kbit/s, an audio stream of good quality or a game's 60 datagrams
+/// of 250 bytes; at once a server's part of a QUIC handshake, three datagrams (RFC 9000, section 8.1),
+/// and a little.
+const SPARSE: Rate = Rate { per_second: 16_000.0, burst: 4_500.0 };
+/// Most bytes that a flow has to make up for: one that has brought much is not sparse for a second.
+const LARGEST_DEBT: f64 = SPARSE.per_second;
 /// Silence after which what a sparse flow has brought is repeated: apart enough that one short burst of
 /// losses does not take both, and within a frame of audio.
 const GAP: Duration = Duration::from_millis(5);
@@ -43,32 +42,41 @@ const CLIENT_SILENCE: Duration = Duration::from_secs(10);
 const UNPROVEN_FACTOR: u64 = 3;
 
 /// Datagrams that a flow without a session has brought last, until they are sent once more.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SparseCopies {
     bytes: Vec<u8>,
     ends: Vec<usize>,
     /// The times at which the first and the last of them passed.
     oldest: Timestamp,
     newest: Timestamp,
-    /// Bytes of the flow beyond its rate, as of `newest`.
-    level: f64,
-    /// True if the flow was sparse when the last of them passed.
-    is_sparse: bool,
+    /// Bytes by which the flow is below the limit of a sparse one, as of `newest`.
+    tokens: TokenBucket,
     /// The time from which the last datagram of a flow that is not sparse may be repeated.
     next_tail: Timestamp,
     address: Address,
+}
+
+impl Default for SparseCopies {
+    fn default() -> Self {
+        Self {
+            bytes: Vec::new(),
+            ends: Vec::new(),
+            oldest: Timestamp::ZERO,
+            newest: Timestamp::ZERO,
+            tokens: TokenBucket::new(SPARSE.burst),
+            next_tail: Timestamp::ZERO,
+            address: Address::default(),
+        }
+    }
 }
 
 impl SparseCopies {
     /// A datagram passes from the server to the client.
     pub(crate) fn forward(&mut self, datagram: &[u8], now: Timestamp) {
         self.address.sent(datagram);
-        let elapsed = now.saturating_since(self.newest).as_secs_f64();
-        let drained = (self.level - elapsed * SPARSE_BYTES_PER_SECOND).max(0.0);
-        self.level = (drained + datagram.len() as f64)
-            .min(SPARSE_BURST + BUSY_FOR * SPARSE_BYTES_PER_SECOND);
-        self.is_sparse = self.level <= SPARSE_BURST;
-        if !self.is_sparse {
+        self.tokens.earn(SPARSE.earned(now.saturating_since(self.newest)), SPARSE.burst);
+        self.tokens.charge((datagram.len() as f64).min(self.tokens.tokens() + LARGEST_DEBT));
+        if !self.is_sparse() {
             self.forget();
         }
         if self.ends.is_empty() {
@@ -77,6 +85,11 @@ impl SparseCopies {
         self.newest = now;
         self.bytes.extend_from_slice(datagram);
         self.ends.push(self.bytes.len());
+    }
+
+    /// True if the flow was sparse when its last datagram passed.
+    fn is_sparse(&self) -> bool {
+        self.tokens.covers(0.0)
     }
 
     /// A datagram of the base connection has come from the client.
@@ -94,7 +107,7 @@ impl SparseCopies {
     pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
         if self.ends.is_empty() {
             None
-        } else if self.is_sparse {
+        } else if self.is_sparse() {
             Some((self.newest + GAP).min(self.oldest + LONGEST_WAIT))
         } else {
             Some(self.newest + TAIL_SILENCE)
@@ -111,7 +124,7 @@ impl SparseCopies {
         if self.next_timeout().is_none_or(|due| due > now) {
             return;
         }
-        let is_due = self.is_sparse || self.next_tail <= now;
+        let is_due = self.is_sparse() || self.next_tail <= now;
         if is_due && self.address.allows(self.bytes.len(), now) {
             let mut start = 0;
             for &end in &self.ends {
