@@ -1,4 +1,4 @@
-//! What the parts of an eACK save in a download: prefixes as long as the difference needs (Packrat26,
+//! The savings of an eACK's parts in a download: prefixes as long as the difference needs (Packrat26,
 //! section 5.2.2), and eACKs for missing datagrams only (section 5.2.3).
 
 use super::data::{Axis, Bar, Bars, Figure, Form, Lines, Panel, Point, Series, Subject};
@@ -11,7 +11,7 @@ use crate::trial::{Arm, Trial, TrialResult};
 use packrat_client::{ClientEvent, Live};
 use packrat_eack::{Encoding, MAX_EXPECTED_DIFFERENCE, SketchLimits};
 
-/// How a client reports.
+/// A way of reporting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// Not at all.

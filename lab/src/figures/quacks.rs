@@ -57,7 +57,7 @@ fn candidates<const MODULUS: u64>(hashes: &[u64], missing: usize) -> f64 {
     nanos * 1e-3
 }
 
-/// What the product's sketch takes for the same: nanoseconds to insert a packet, microseconds to decode.
+/// Cost of the product's sketch for the same: nanoseconds to insert a packet, microseconds to decode.
 fn product(random: &mut ChaCha8Rng, count: usize, missing: usize, threshold: usize) -> (f64, f64) {
     let key = SketchKey::new(random.random());
     let limits = SketchLimits { coded_symbols: 0, power_sums: threshold as u8 + 1 };
@@ -360,7 +360,7 @@ fn outstanding(mbps: f64, loss: f64, milliseconds: f64) -> (usize, usize) {
     ((packets.round() as usize).max(1), ((packets * loss / 100.0).round() as usize).max(1))
 }
 
-/// Packrat26, table 2: what decoding takes with either encoding.
+/// Packrat26, table 2: the time of decoding with either encoding.
 pub(super) fn decoding_gain(_: Settings) -> Result<Plan, FigureError> {
     let make = |bench: &super::Bench| {
         let mut random = ChaCha8Rng::seed_from_u64(1001);

@@ -1,6 +1,6 @@
-//! What Sidekick24 (docs/REFERENCES.md) compares its quACK with: the strawmen of its section 3.3, and power
-//! sums with identifiers of other widths. They serve comparison only: the product's sketches are those of
-//! packrat-eack.
+//! The alternatives that Sidekick24 (docs/REFERENCES.md) compares its quACK with: the strawmen of its section
+//! 3.3, and power sums with identifiers of other widths. They serve comparison only: the product's sketches
+//! are those of packrat-eack.
 
 mod strawmen;
 mod widths;

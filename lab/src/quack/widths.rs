@@ -24,7 +24,7 @@ impl Width {
     }
 }
 
-/// What decoding says of the packets that were sent.
+/// The outcome of decoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Missing {
     /// Packets whose identifier is a root.
