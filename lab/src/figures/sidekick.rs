@@ -290,7 +290,8 @@ pub(super) fn losses(settings: Settings) -> Result<Plan, FigureError> {
 /// Figure 7: what quACKs add to the links.
 pub(super) fn overhead(settings: Settings) -> Result<Plan, FigureError> {
     /// The paper's multiples of end to end: packets and bytes of sender, proxy and receiver, then goodput.
-    const WAYS: [(&str, Subject, Option<Strawman>, [[f64; 7]; 2]); 4] = [
+    type Multiples = [[f64; 7]; 2];
+    const WAYS: [(&str, Subject, Option<Strawman>, Multiples); 4] = [
         (
             "1a: echo",
             Subject::EndToEnd,
