@@ -129,17 +129,36 @@ func TestAfterTwoResetsFewPlainDatagramsAreBelieved(t *testing.T) {
 		}
 		return count
 	}
-	p.onReset(begun())
-	p.onReset(begun().Add(19 * time.Second))
+	p.onReset(10, begun())
+	p.onReset(70, begun().Add(19*time.Second))
 	if count := admitted(19 * time.Second); count != 1000 {
 		t.Errorf("%d, after two that are far from each other", count)
 	}
-	p.onReset(begun().Add(21 * time.Second))
+	p.onReset(70, begun().Add(21*time.Second))
 	if count := admitted(21 * time.Second); count < 90 || count > 130 {
 		t.Errorf("%d of 1000 in doubt", count)
 	}
 	if count := admitted(32 * time.Second); count != 1000 {
 		t.Errorf("%d, when the doubt is over", count)
+	}
+	p.onReset(70+numberedEnough, begun().Add(100*time.Second))
+	if count := admitted(100 * time.Second); count > 130 {
+		t.Errorf("%d of 1000, after one where numbers arrive", count)
+	}
+}
+
+func TestAnAttackerWhoGoesOnIsBelievedEverMoreRarely(t *testing.T) {
+	var p plain
+	believed := 0
+	for tenth := range 36_000 {
+		now := begun().Add(time.Duration(tenth) * 100 * time.Millisecond)
+		if !now.Before(p.doubtedUntil) {
+			believed++
+			p.onReset(0, now)
+		}
+	}
+	if believed >= 25 {
+		t.Errorf("%d tenths of a second in an hour", believed)
 	}
 }
 

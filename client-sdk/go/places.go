@@ -96,24 +96,45 @@ func (p *places) goOn(place uint64) (uint64, bool) {
 
 const (
 	doubt         = 10 * time.Second
+	longestDoubt  = 640 * time.Second
+	reliable      = time.Minute
 	doubtedRate   = 100.0
 	doubtedAtOnce = 24.0
+	// Believed numbers since the last Reset that show that the gateway numbers.
+	numberedEnough = 64
 )
 
-// plain judges datagrams that no number speaks for: after two Resets within ten seconds only 100 a
-// second enter the set, until ten seconds have passed without one.
+// plain judges datagrams that no number speaks for: after two Resets within ten seconds, or one where
+// numbers arrive, only 100 a second enter the set, until ten seconds have passed without one; twice as
+// long each time that belief ends within a minute.
 type plain struct {
 	lastReset    time.Time
+	numbered     uint64
 	doubtedUntil time.Time
+	lasts        time.Duration
 	tokens       float64
 	earnedAt     time.Time
 }
 
-func (p *plain) onReset(now time.Time) {
-	if !p.lastReset.IsZero() && now.Sub(p.lastReset) < doubt {
-		p.doubtedUntil = now.Add(doubt)
+func (p *plain) onReset(numbered uint64, now time.Time) {
+	soon := !p.lastReset.IsZero() && now.Sub(p.lastReset) < doubt
+	hasNumbers := numbered-p.numbered >= numberedEnough
+	p.lastReset, p.numbered = now, numbered
+	if now.Before(p.doubtedUntil) {
+		if until := now.Add(doubt); until.After(p.doubtedUntil) {
+			p.doubtedUntil = until
+		}
+		return
 	}
-	p.lastReset = now
+	if !soon && !hasNumbers {
+		return
+	}
+	if isAgain := !p.doubtedUntil.IsZero() && now.Before(p.doubtedUntil.Add(reliable)); isAgain {
+		p.lasts = min(2*p.lasts, longestDoubt)
+	} else {
+		p.lasts = doubt
+	}
+	p.doubtedUntil = now.Add(p.lasts)
 }
 
 func (p *plain) admits(now time.Time) bool {

@@ -127,7 +127,9 @@ type Shim[M any] struct {
 	anchor *material
 	// A number has arrived.
 	isNumbered bool
-	authentic  int
+	// Numbers that were believed.
+	numbered  uint64
+	authentic int
 	// Gateways in a row that were lost without a Report.
 	losses  int
 	closed  bool
@@ -238,6 +240,7 @@ func (s *Shim[M]) keep(number uint64, base []byte, metadata M) {
 func (s *Shim[M]) onNumber(number uint64, value identifier, now time.Time) {
 	session := s.session
 	s.isNumbered = true
+	s.numbered++
 	arrival := s.hold.onArrival(number, s.holds(now), now, &s.figures)
 	session.join(value, number)
 	if arrival.newest {
@@ -350,7 +353,7 @@ func (s *Shim[M]) onSealed(datagram []byte, now time.Time) {
 		s.onReport(&m.report, now)
 	case m.kind == messageReset:
 		if isNewer(m.epoch, s.session.epoch) {
-			s.plain.onReset(now)
+			s.plain.onReset(s.numbered, now)
 			s.session.begin(m.epoch, now)
 		}
 	case m.kind == messageGoodbye:

@@ -63,8 +63,8 @@ struct Trace {
 
 #[derive(Debug, Args)]
 struct Figures {
-    /// fig3, fig4, fig5, fig5red, fig6, fig7, fig8, fig8b, fig9, fig9cd, fig10, fig11, fig11b, competing; of
-    /// Sidekick24: sidekick4, sidekick5, sidekick6, sidekick7, sidekick9
+    /// fig3, fig4, fig5, fig5red, fig6, fig7, fig8, fig8b, fig9, fig9cd, fig10, fig11, fig11b, table2, eacks,
+    /// competing; of other papers: rquic, ceten, quacks, sidekick4, sidekick5, sidekick6, sidekick7, sidekick9
     #[arg(required = true)]
     name: Vec<String>,
     #[command(flatten)]
@@ -89,7 +89,8 @@ struct Making {
 
 #[derive(Debug, Args)]
 struct Run {
-    /// wifi, cellular, satellite, sat_long, wifi_burst, competing, policed, uplink, a path of the field matrix
+    /// wifi, cellular, satellite, sat_long, wifi_burst, competing, policed, uplink, rquic_wifi, rquic_cellular,
+    /// rquic_satellite, ceten, a path of the field matrix
     /// (ingress_wifi …), a profile (lte_edge …), or a TOML file
     scenario: String,
     /// The folder of the recordings that a profile names; without it constant values stand for them

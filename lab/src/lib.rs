@@ -35,6 +35,7 @@ mod noq_observer;
 mod noq_runtime;
 mod noq_server;
 mod observer;
+mod quack;
 mod quinn_client;
 mod quinn_observer;
 mod quinn_runtime;

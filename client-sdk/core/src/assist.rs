@@ -806,7 +806,10 @@ impl Assist {
         let unexplained = if selective { UNEXPLAINED_SELECTIVE } else { UNEXPLAINED };
         let unexplained = unexplained + session.recorder.unproven();
         let expected = self.hold.expected_missing(&self.path, now) + overdue + unexplained;
-        let expected = usize::try_from(expected).unwrap_or(usize::MAX);
+        let expected = match self.config.longest_prefix {
+            true => MAX_EXPECTED_DIFFERENCE,
+            false => usize::try_from(expected).unwrap_or(usize::MAX),
+        };
         let sized = session.recorder.encoding_for(expected);
         let wanted = session.epoch.wanted(now);
         let Outgoing { message, prefix, .. } = &mut self.outgoing;

@@ -95,6 +95,8 @@ pub struct ClientConfig {
     pub live: Option<Live>,
     /// See [`Self::with_uploads`].
     pub uploads: bool,
+    /// See [`Self::with_longest_prefix`].
+    pub longest_prefix: bool,
 }
 
 impl From<Access> for ClientConfig {
@@ -146,6 +148,16 @@ impl ClientConfig {
     #[must_use]
     pub fn with_uploads(mut self, uploads: bool) -> Self {
         self.uploads = uploads;
+        self
+    }
+
+    /// Sets whether each eACK has the longest prefix of the sketch, and not the shortest one that tells
+    /// what is missing: for measurements of what short ones save.
+    ///
+    /// Defaults to `false`.
+    #[must_use]
+    pub fn with_longest_prefix(mut self, longest_prefix: bool) -> Self {
+        self.longest_prefix = longest_prefix;
         self
     }
 

@@ -298,7 +298,7 @@ impl<M: Clone> Shim<M> {
             }
             self.recovery = self.assist.repairs_by_code().then(Recovery::new);
         }
-        self.plain.on_resets(self.assist.stats().resets, now);
+        self.plain.on_resets(self.assist.stats().resets, self.stats.numbered, now);
         self.release();
         while let (Some(places), Some(recovery)) = (&self.places, &mut self.recovery)
             && let Some(symbol) = self.assist.take_symbol()

@@ -2,8 +2,8 @@
 
 type BuiltIn = (&'static str, &'static str);
 
-/// Networks of Packrat26, and variants of them.
-pub(super) const SCENARIOS: [BuiltIn; 11] = [
+/// Networks of Packrat26, variants of them, and those of other papers.
+pub(super) const SCENARIOS: [BuiltIn; 15] = [
     ("wifi", include_str!("../../scenarios/wifi.toml")),
     ("cellular", include_str!("../../scenarios/cellular.toml")),
     ("satellite", include_str!("../../scenarios/satellite.toml")),
@@ -15,6 +15,10 @@ pub(super) const SCENARIOS: [BuiltIn; 11] = [
     ("policed", include_str!("../../scenarios/policed.toml")),
     ("half_duplex", include_str!("../../scenarios/half_duplex.toml")),
     ("uplink", include_str!("../../scenarios/uplink.toml")),
+    ("rquic_wifi", include_str!("../../scenarios/papers/rquic_wifi.toml")),
+    ("rquic_cellular", include_str!("../../scenarios/papers/rquic_cellular.toml")),
+    ("rquic_satellite", include_str!("../../scenarios/papers/rquic_satellite.toml")),
+    ("ceten", include_str!("../../scenarios/papers/ceten.toml")),
 ];
 
 /// The paths of the field matrix: on all of them the last mile is the bottleneck.

@@ -22,6 +22,11 @@ struct Scene {
     clients: u32,
 }
 
+/// The listener of a client's family.
+fn listener_of(client: SocketAddr) -> usize {
+    usize::from(client.is_ipv6())
+}
+
 struct Client {
     shim: Shim<()>,
     address: SocketAddr,
@@ -42,8 +47,8 @@ impl Scene {
         config.idle_timeout_seconds = 5;
         // The choice follows from the key.
         config.static_key = Some(Hidden::new("11".repeat(32)));
-        let listener = "192.0.2.2:443".parse().unwrap();
-        let gateway = VirtualGateway::new(config, &[listener], 1000, 1).unwrap();
+        let listeners = ["192.0.2.2:443", "[2001:db8::2]:443"].map(|text| text.parse().unwrap());
+        let gateway = VirtualGateway::new(config, &listeners, 1000, 1).unwrap();
         let mut scene = Self { gateway, now: Timestamp::from_millis(1000), clients: 0 };
         scene.pass(Duration::ZERO);
         scene
@@ -58,14 +63,20 @@ impl Scene {
         self.gateway.handle_timeout(end);
     }
 
-    /// A client at an address of its own that has said hello, asked for assistance and heard the answer.
+    /// A client in a network of its own that has said hello, asked for assistance and heard the answer.
     fn client(&mut self) -> Client {
+        let [_, a, b, c] = (self.clients + 1).to_be_bytes();
+        let mut client = self.client_at(SocketAddr::from(([10 + a, b, c, 1], 5000)));
+        self.converse(&mut client);
+        client
+    }
+
+    /// A client at this address that has said hello, and has not asked.
+    fn client_at(&mut self, address: SocketAddr) -> Client {
         self.clients += 1;
-        let [.., a, b, c] = self.clients.to_be_bytes();
-        let address = SocketAddr::from(([10, a, b, c], 5000));
         self.gateway.take_sent();
         // A long header: what has a short one waits for a moment, as its client may have moved.
-        self.gateway.receive_from_client(address, 0, b"\xc3hello");
+        self.gateway.receive_from_client(address, listener_of(address), b"\xc3hello");
         let session = self.gateway.take_sent().into_iter().find_map(|sent| match sent {
             Sent::ToServer { session, .. } => Some(session),
             Sent::ToClient { .. } => None,
@@ -73,16 +84,20 @@ impl Scene {
         let session = session.expect("forwarded");
         let mut seed = [9; 32];
         seed[..4].copy_from_slice(&self.clients.to_be_bytes());
-        let mut shim = Shim::new(ClientConfig::default(), seed, self.now);
-        while let Some(said) = shim.poll_transmit(self.now) {
-            self.gateway.receive_from_client(address, 0, &said);
+        Client { shim: Shim::new(ClientConfig::default(), seed, self.now), address, session }
+    }
+
+    /// The client asks, and hears the answers.
+    fn converse(&mut self, client: &mut Client) {
+        let listener = listener_of(client.address);
+        while let Some(said) = client.shim.poll_transmit(self.now) {
+            self.gateway.receive_from_client(client.address, listener, &said);
             for sent in self.gateway.take_sent() {
                 if let Sent::ToClient { datagram, .. } = sent {
-                    let _ = shim.on_datagram(&datagram, (), self.now);
+                    let _ = client.shim.on_datagram(&datagram, (), self.now);
                 }
             }
         }
-        Client { shim, address, session }
     }
 
     /// The server sends, a datagram in so much time; the session ends.
@@ -152,4 +167,71 @@ fn assistance_that_makes_sessions_slower_stops_and_is_tried_again() {
     assert_eq!((scene.stage(), scene.metric("assist_enabled")), (Stage::Assisting, 1));
     let speedup = scene.metric("transfer_speedup_ppm{bound=\"estimate\"}");
     assert!((1_900_000..2_100_000).contains(&speedup), "{speedup}");
+}
+
+/// The sessions of either arm that people are shown, assisted first.
+fn shown(scene: &Scene) -> [u64; 2] {
+    let sizes = scene.gateway.route().comparison().unwrap().sizes;
+    let count = |of: &std::collections::BTreeMap<u16, u64>| of.values().sum::<u64>();
+    sizes.iter().fold([0, 0], |[assisted, holdout], size| {
+        [assisted + count(&size.assisted), holdout + count(&size.holdout)]
+    })
+}
+
+#[test]
+fn one_network_with_all_its_addresses_stops_no_route_and_honest_harm_beside_it_does() {
+    let mut scene = Scene::new();
+    let (fast, slow) = (Duration::from_millis(1), Duration::from_millis(4));
+    let honest = |scene: &mut Scene, count, assisted: Duration| {
+        for _ in 0..count {
+            let client = scene.client();
+            scene.transfer(&client, if client.is_assisted() { assisted } else { fast });
+        }
+    };
+    honest(&mut scene, 90, fast);
+    let [assisted, held_out] = shown(&scene);
+    assert!(assisted >= 30 && held_out >= 30, "{assisted} and {held_out} say something");
+    // One host has a /48: a client in each /64, slow where it is assisted. Now and then an honest one
+    // comes, so that both arms go on.
+    for link in 0..240u16 {
+        let address = [0x2001, 0xdb8, 0xbad, link, 0, 0, 0, 1];
+        let mut attacker = scene.client_at(SocketAddr::from((address, 5000)));
+        scene.converse(&mut attacker);
+        scene.transfer(&attacker, if attacker.is_assisted() { slow } else { fast });
+        if link % 4 == 0 {
+            honest(&mut scene, 1, fast);
+        }
+        assert_eq!(scene.stage(), Stage::Assisting, "after {link} links");
+    }
+    let [all, _] = shown(&scene);
+    assert!(all > 2 * (assisted + 60), "most of {all} assisted sessions are lies");
+    // Those who are harmed are heard beside them.
+    scene.clients_until_not(Stage::Assisting, slow, fast);
+    assert_eq!(scene.stage(), Stage::Stopped);
+}
+
+#[test]
+fn questions_in_forged_names_are_in_no_arm_of_the_comparison() {
+    let mut scene = Scene::new();
+    for number in 0..20 {
+        // The server streams to an address without asking it, and the gateway's answers go there, too.
+        let mut client = scene.client_at(SocketAddr::from(([10, 0, number, 1], 5000)));
+        let question = client.shim.poll_transmit(scene.now).expect("a question");
+        scene.gateway.receive_from_client(client.address, 0, &question);
+        scene.gateway.take_sent();
+        scene.transfer(&client, Duration::from_millis(1));
+    }
+    let transfers = |scene: &Scene| {
+        ["yes", "holdout", "no"]
+            .map(|arm| scene.metric(&format!("transfers_total{{assisted=\"{arm}\"}}")))
+    };
+    assert_eq!((transfers(&scene), shown(&scene)), ([0, 0, 20], [0, 0]));
+    // Their owners are.
+    for _ in 0..20 {
+        let client = scene.client();
+        scene.transfer(&client, Duration::from_millis(1));
+    }
+    let [assisted, held_out, plain] = transfers(&scene);
+    assert!(assisted >= 5 && held_out >= 5 && plain == 20, "{assisted} {held_out} {plain}");
+    assert_eq!(shown(&scene), [assisted, held_out]);
 }

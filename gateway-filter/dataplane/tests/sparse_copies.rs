@@ -85,6 +85,24 @@ fn an_address_that_has_proved_nothing_gets_three_times_what_has_come_from_there(
 }
 
 #[test]
+fn what_comes_in_runs_counts_as_said_by_the_client() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", copying(&server));
+    let (client, upstream) = client(&gateway, &server, &[7; 100]);
+    // The gateway reads several at once.
+    for _ in 0..50 {
+        client.send(&[7; 100]).unwrap();
+    }
+    for _ in 0..50 {
+        receive(&server);
+    }
+    for number in 0..20 {
+        server.send_to(&frame(number), upstream).unwrap();
+        assert_eq!((receive(&client).0, receive(&client).0), (frame(number), frame(number)));
+    }
+}
+
+#[test]
 fn a_client_with_a_session_gets_repairs_instead() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", copying(&server));

@@ -107,6 +107,10 @@ impl Flow {
         };
         // After the limits, so that those who are compared have all met the same ones.
         if self.gateway.holds_out(source) {
+            // Told to clients that receive at their address only: they are compared.
+            if !begin.is_validated {
+                return self.gateway.offer(begin.nonce, begin.peer, now, out);
+            }
             return refuse(begin.nonce, HandshakeOutcome::RefusedHoldout, out);
         }
         let gateway = &self.gateway;

@@ -244,6 +244,12 @@ impl Gateway {
         self.holdout.read().unwrap_or_else(PoisonError::into_inner).hash(client)
     }
 
+    /// A number that stands for the network of this address, for all that one attacker may have: a /24
+    /// of IPv4, a /48 of IPv6.
+    pub fn hash_of_network(&self, client: IpAddr) -> u64 {
+        self.holdout.read().unwrap_or_else(PoisonError::into_inner).hash_of_network(client)
+    }
+
     pub(crate) fn static_key(&self) -> RwLockReadGuard<'_, Zeroizing<[u8; 32]>> {
         self.static_key.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -323,8 +329,9 @@ impl Gateway {
                     Received::Done(self.offer(nonce, peer, now, out))
                 } else if let Err(refusal) = self.admission.tokens.check(noise, peer.ip(), now) {
                     Received::Done(refuse(nonce, refusal.outcome(), out))
-                } else if !self.admission.may_prepare(peer.ip(), now) {
-                    // Seen here already, so that the shell does not open anything for a cookie.
+                } else if !self.admission.may_prepare(peer.ip(), now) || self.holds_out(peer.ip()) {
+                    // Seen here already, so that the shell does not open anything for a cookie. A
+                    // client that is refused for comparison is compared: it has to be there.
                     Received::Done(self.offer(nonce, peer, now, out))
                 } else {
                     Received::Begin(Begin {

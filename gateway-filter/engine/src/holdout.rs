@@ -8,6 +8,8 @@ use std::net::IpAddr;
 use sha2::{Digest, Sha256};
 use zeroize::ZeroizeOnDrop;
 
+use crate::admission::Network;
+
 /// Chooses the clients of a holdout.
 #[derive(ZeroizeOnDrop)]
 pub(crate) struct HoldoutKey([u8; 32]);
@@ -26,8 +28,7 @@ impl HoldoutKey {
 
     /// A number that stands for what is treated alike: an address, or the network of a subscriber.
     pub(crate) fn hash(&self, client: IpAddr) -> u64 {
-        let mut hash = Sha256::new_with_prefix(b"packrat holdout");
-        hash.update(self.0);
+        let mut hash = self.hasher(b"packrat holdout");
         match client.to_canonical() {
             IpAddr::V4(address) => hash.update(address.octets()),
             // One subscriber has a /64.
@@ -36,9 +37,27 @@ impl HoldoutKey {
                 hash.update(network);
             }
         }
-        let [a, b, c, d, e, f, g, h, ..]: [u8; 32] = hash.finalize().into();
-        u64::from_be_bytes([a, b, c, d, e, f, g, h])
+        finish(hash)
     }
+
+    /// A number that stands for all that one attacker may have: the largest network of an address that
+    /// counts as one.
+    pub(crate) fn hash_of_network(&self, client: IpAddr) -> u64 {
+        let mut hash = self.hasher(b"packrat networks of a comparison");
+        hash.update(Network::largest_of(client).to_bytes());
+        finish(hash)
+    }
+
+    fn hasher(&self, purpose: &[u8]) -> Sha256 {
+        let mut hash = Sha256::new_with_prefix(purpose);
+        hash.update(self.0);
+        hash
+    }
+}
+
+fn finish(hash: Sha256) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..]: [u8; 32] = hash.finalize().into();
+    u64::from_be_bytes([a, b, c, d, e, f, g, h])
 }
 
 #[cfg(test)]
@@ -82,5 +101,19 @@ mod tests {
             let IpAddr::V4(v4) = plain else { panic!() };
             assert_eq!(key.chooses(v4.to_ipv6_mapped().into(), 0.5), key.chooses(plain, 0.5));
         }
+    }
+
+    #[test]
+    fn a_network_has_one_number_whatever_its_addresses() {
+        let key = HoldoutKey::new([3; 32]);
+        let numbers = |addresses: &[&str]| -> std::collections::BTreeSet<u64> {
+            addresses.iter().map(|text| key.hash_of_network(text.parse().unwrap())).collect()
+        };
+        let organisation = ["2001:db8:7::1", "2001:db8:7:1::1", "2001:db8:7:ffff:8::"];
+        assert_eq!(numbers(&organisation).len(), 1);
+        assert_eq!(numbers(&["192.0.2.1", "192.0.2.200", "::ffff:192.0.2.9"]).len(), 1);
+        let others =
+            ["2001:db8:7::1", "2001:db8:8::1", "192.0.2.1", "192.0.3.1", "::192.0.2.0", "::"];
+        assert_eq!(numbers(&others).len(), 5, "the last two are in one /48");
     }
 }

@@ -243,7 +243,13 @@ fn find_tolerance(votes: &VecDeque<Vote>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+    use std::sync::Arc;
+
+    use packrat_client::{Assist, ClientConfig};
+
     use super::*;
+    use crate::{Flow, Gateway, GatewayConfig, Outbox, Received};
 
     fn network(number: u8) -> Network {
         Network::largest_of(std::net::IpAddr::from([192, 0, number, 7]))
@@ -279,6 +285,38 @@ mod tests {
         assert_eq!(memory.expect(network(200), 8, Timestamp::ZERO), Expectation::Tolerates);
         assert_eq!(vote(5, Finding::Answers), Some(false));
         assert_eq!(trials(&memory), 8, "it is open again");
+    }
+
+    #[test]
+    fn questions_in_forged_names_are_no_sessions_and_place_no_trial() {
+        let gateway = Gateway::new(GatewayConfig::default(), [9; 32], [8; 32]);
+        let sessions = || gateway.senders.votes.lock().unwrap().sessions;
+        let begin = |number: u8| {
+            let from = SocketAddr::from(([192, 0, 2, number], 5000));
+            let mut flow = Flow::new(Arc::clone(&gateway));
+            let mut client =
+                Assist::new(ClientConfig::default(), [number; 32], Timestamp::from_millis(1000));
+            let mut out = Outbox::new();
+            let now = Timestamp::from_millis(1000);
+            let question = client.poll_transmit(now).unwrap();
+            let Received::Begin(begin) = gateway.receive(&question, from, now, &mut out) else {
+                panic!("no cookie is asked for")
+            };
+            flow.begin(begin, [number; 32], now, &mut out);
+            (flow, client, out)
+        };
+        let forged: Vec<_> = (1..=20).map(begin).collect();
+        assert_eq!(sessions(), 0);
+        // A client that is there says something, and its session counts.
+        let (mut flow, mut client, mut out) = begin(21);
+        let now = Timestamp::from_millis(1000);
+        let answer = out.datagrams().next().unwrap().to_vec();
+        client.on_datagram(&answer, now);
+        while let Some(said) = client.poll_transmit(now) {
+            flow.control(&said, now, &mut out);
+        }
+        assert!(flow.is_assisted());
+        assert_eq!((sessions(), forged.len()), (1, 20));
     }
 
     #[test]

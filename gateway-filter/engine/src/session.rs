@@ -164,13 +164,7 @@ impl Session {
         let selective = live.as_deref().is_some_and(LiveStream::is_selective);
         let entries = if selective { SELECTIVE_ENTRIES } else { MAXIMUM_ENTRIES };
         let config = permit.gateway().config();
-        let expects =
-            || permit.gateway().senders.expect(permit.network(), config.sender_trials, now);
-        let shown = match config.sender {
-            SenderAnswer::Unknown if live.is_none() => Answers::expecting(expects()),
-            _ => None,
-        };
-        Self {
+        let mut session = Self {
             agreed: Agreed {
                 scheme: gateway_params.scheme,
                 key: gateway_params.identifier_key(),
@@ -190,11 +184,27 @@ impl Session {
             last_mile: LastMile::new(),
             breaker: LazyBox::new(),
             probe: TailProbe::new(now),
-            shown: shown.map(Box::new),
+            shown: None,
             live,
             reported: Reported::default(),
             shrink_at: None,
             permit,
+        };
+        if session.permit.is_validated() {
+            session.expect_of_sender(now);
+        }
+        session
+    }
+
+    /// Asks what other sessions have found of the route's senders. It is counted there, so that only
+    /// clients that receive at their address may ask.
+    fn expect_of_sender(&mut self, now: Timestamp) {
+        let gateway = self.permit.gateway();
+        let config = gateway.config();
+        if config.sender == SenderAnswer::Unknown && self.live.is_none() {
+            let network = self.permit.network();
+            let expected = gateway.senders.expect(network, config.sender_trials, now);
+            self.shown = Answers::expecting(expected).map(Box::new);
         }
     }
 
@@ -224,7 +234,12 @@ impl Session {
 
     /// The client has proven its address. False if its source may not have this session.
     pub(crate) fn validate(&mut self, now: Timestamp) -> bool {
-        self.permit.validate(now)
+        let was_validated = self.permit.is_validated();
+        let is_validated = self.permit.validate(now);
+        if is_validated && !was_validated {
+            self.expect_of_sender(now);
+        }
+        is_validated
     }
 
     pub(crate) fn totals(&self) -> Totals {

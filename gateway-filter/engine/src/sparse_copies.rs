@@ -151,7 +151,37 @@ struct Address {
     received: u64,
     heard: Option<Timestamp>,
     proof: Proof,
+    /// Values from there that might be taken for a server's choice.
+    own: Own,
 }
+
+/// Values that have come from the client's address: a server that takes or returns them has chosen
+/// nothing. Two bits of 64 for each, so that many of them leave no value that proves anything.
+#[derive(Debug, Default, Clone, Copy)]
+struct Own(u64);
+
+impl Own {
+    fn bits(value: &[u8]) -> u64 {
+        // FNV-1a: a sender who finds two values for one bit has proved less.
+        let hash = value.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        1 << (hash >> 58) | 1 << (hash >> 52 & 63)
+    }
+
+    fn add(&mut self, value: &[u8]) {
+        self.0 |= Self::bits(value);
+    }
+
+    fn contains(self, value: &[u8]) -> bool {
+        let bits = Self::bits(value);
+        self.0 & bits == bits
+    }
+}
+
+/// Versions of QUIC whose long headers are known (RFC 9000, RFC 9369): other protocols have other bytes
+/// there.
+const VERSIONS: [[u8; 4]; 2] = [[0, 0, 0, 1], [0x6b, 0x33, 0x43, 0xcf]];
 
 /// Longest value of a server's that is kept: a transaction identifier of STUN.
 const LONGEST_VALUE: usize = 12;
@@ -201,13 +231,9 @@ impl Value {
     /// gains copies at the rate of a sparse flow.
     fn in_question(datagram: &[u8]) -> Option<Self> {
         match datagram {
-            // A long header, of a version.
-            [0x80..=0xff, version @ ..] if version.get(..4)? != [0; 4] => {
-                let source = version.get(4..)?;
-                let source = source.get(1 + usize::from(*source.first()?)..)?;
-                let length = usize::from(*source.first()?);
-                let value = source.get(1..1 + length)?;
-                (length >= 4).then(|| Self::new(Protocol::Quic, value)).flatten()
+            [0x80..=0xff, ..] => {
+                let (_, source) = connection_ids(datagram)?;
+                (source.len() >= 4).then(|| Self::new(Protocol::Quic, source)).flatten()
             }
             // A request, not an indication or an answer.
             [first, second, ..] if is_stun(datagram) && first & 1 == 0 && second & 0x10 == 0 => {
@@ -234,6 +260,19 @@ impl Value {
     }
 }
 
+/// The connection IDs of a long header, of a known version: the destination's and the source's.
+fn connection_ids(datagram: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (header, rest) = datagram.split_first_chunk::<5>()?;
+    let [0x80..=0xff, version @ ..] = *header else { return None };
+    if !VERSIONS.contains(&version) {
+        return None;
+    }
+    let (&length, rest) = rest.split_first()?;
+    let (destination, rest) = rest.split_at_checked(usize::from(length))?;
+    let (&length, rest) = rest.split_first()?;
+    Some((destination, rest.get(..usize::from(length))?))
+}
+
 fn is_stun(datagram: &[u8]) -> bool {
     datagram.first().is_some_and(|first| first & 0xc0 == 0)
         && datagram.get(4..8) == Some(&[0x21, 0x12, 0xa4, 0x42])
@@ -244,6 +283,7 @@ impl Address {
         self.add(datagram.len());
         if self.proof != Proof::Given
             && let Some(value) = Value::in_question(datagram)
+            && !self.own.contains(value.as_bytes())
         {
             self.proof = Proof::Asked(value);
         }
@@ -256,10 +296,20 @@ impl Address {
     fn received(&mut self, datagram: &[u8], now: Timestamp) {
         self.received = self.received.saturating_add(datagram.len() as u64);
         self.heard = Some(now);
-        if let Proof::Asked(value) = self.proof
-            && value.is_in(datagram)
-        {
-            self.proof = Proof::Given;
+        match self.proof {
+            Proof::Given => return,
+            Proof::Asked(value) if value.is_in(datagram) => {
+                self.proof = Proof::Given;
+                return;
+            }
+            Proof::Asked(_) | Proof::Missing => {}
+        }
+        // A server may name itself as the client has (RFC 9000, section 7.2), or send back what comes.
+        if let Some((destination, _)) = connection_ids(datagram) {
+            self.own.add(destination.get(..LONGEST_VALUE).unwrap_or(destination));
+        }
+        if let Some(value) = Value::in_question(datagram) {
+            self.own.add(value.as_bytes());
         }
     }
 
@@ -460,6 +510,54 @@ mod tests {
             assert_eq!(copies.address.proof == Proof::Given, proved, "{asked:?} {answered:?}");
             assert_eq!(copies.address.allows(1 << 20, now), proved);
         }
+    }
+
+    #[test]
+    fn what_has_come_from_the_address_itself_proves_nothing() {
+        let request = stun([0, 1], *b"transaction!");
+        let mut index = [7; 92];
+        index[..4].copy_from_slice(&[2, 0, 0, 0]);
+        let repeated = [b"\x41attacker", &[5; 40][..]].concat();
+        let cases = [
+            // A server that takes the client's choice for its own name.
+            (
+                long_header(b"attacker", &[1; 8]),
+                long_header(&[1; 8], b"attacker"),
+                repeated.clone(),
+            ),
+            (
+                long_header(b"attackers 20 bytes!!", &[1; 8]),
+                long_header(&[1; 8], b"attackers 20 bytes!!"),
+                [b"\x41attackers 20 bytes!!", &[5; 40][..]].concat(),
+            ),
+            // One that sends back what comes.
+            (
+                long_header(&[1; 8], b"attacker"),
+                long_header(&[1; 8], b"attacker"),
+                repeated.clone(),
+            ),
+            (request.clone(), request, stun([1, 1], *b"transaction!")),
+            (index.to_vec(), index.to_vec(), [&[4, 0, 0, 0, 7, 7, 7, 7][..], &[3; 24]].concat()),
+        ];
+        for (said, returned, repeated) in cases {
+            let mut address = Address::default();
+            let now = Timestamp::from_millis(1000);
+            address.received(&said, now);
+            // Others that it says in between take nothing away.
+            address.received(&long_header(b"another!", &[2; 8]), now);
+            address.sent(&returned);
+            address.received(&repeated, now);
+            assert!(address.proof != Proof::Given, "{said:?}");
+            // What the server has chosen proves it all the same.
+            address.sent(&long_header(&[1; 8], b"server!!"));
+            address.received(&[b"\x41server!!", &[5; 40][..]].concat(), now);
+            assert!(address.proof == Proof::Given, "{said:?}");
+        }
+        // Another protocol's answer that begins like a long header: a transaction identifier, flags,
+        // and counts.
+        let mut address = Address::default();
+        address.sent(b"\x80\x01\x85\x80\x00\x00\x00\x04\x05tail!..............");
+        assert_eq!(address.proof, Proof::Missing);
     }
 
     #[test]

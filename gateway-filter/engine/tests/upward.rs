@@ -84,6 +84,8 @@ struct Outcome {
     stats: AssistStats,
     upward_bytes: u64,
     most_waiting: usize,
+    /// Units of work of the gateway.
+    spent: u64,
 }
 
 impl Outcome {
@@ -131,6 +133,8 @@ struct World {
     dead: bool,
     /// Datagrams that are numbered and not sent, before each one that is.
     skips: u64,
+    /// The same, once, before the hundredth.
+    leap: Option<u64>,
     skipped: u64,
     /// When the transmitter of the last mile is free.
     free_at: Timestamp,
@@ -158,6 +162,7 @@ impl World {
             answers: 0,
             dead: false,
             skips: 0,
+            leap: None,
             skipped: 0,
             free_at: now,
             outcome: Outcome::default(),
@@ -224,7 +229,8 @@ impl World {
         }
         let mut bytes = datagram(number, setting.length);
         self.sent.insert(number, self.now);
-        for _ in 0..self.skips {
+        let leap = self.leap.filter(|_| number == 100).unwrap_or_default();
+        for _ in 0..self.skips + leap {
             self.skipped += 1;
             self.shim.on_send(&vec![self.skipped as u8; 401], self.now);
         }
@@ -347,6 +353,7 @@ impl World {
             }
         }
         self.outcome.stats = self.shim.assistance();
+        self.outcome.spent = self.gateway.work().spent();
         self.outcome
     }
 }
@@ -544,6 +551,21 @@ fn a_client_that_skips_places_makes_the_gateway_work_within_its_credit() {
     assert!(outcome.slowest() < Duration::from_secs(1), "{:?}", outcome.slowest());
     assert!(outcome.counters.upward_reports < 1000, "{}", outcome.counters.upward_reports);
     assert!(outcome.most_waiting < 1100, "{}", outcome.most_waiting);
+}
+
+#[test]
+fn places_far_ahead_are_believed_and_what_is_between_is_not_looked_for() {
+    // It numbers half a million datagrams at once and sends none of them.
+    let setting = Setting { datagrams: 3000, loss: [20, 0], ..CALM };
+    let mut world = World::new(setting, 17);
+    world.leap = Some(500_000);
+    let outcome = world.run();
+    let FlowCounters { upward_missing, upward_repaired, .. } = outcome.counters;
+    assert!(upward_missing < 100, "{upward_missing} of {}", outcome.lost);
+    // It goes on from there: only what is lost until the new places are believed is not repaired.
+    assert!(upward_repaired > outcome.lost * 3 / 4, "{upward_repaired} of {}", outcome.lost);
+    assert!(outcome.missing(&setting) < 3, "{}", outcome.missing(&setting));
+    assert!(outcome.spent < 10_000_000, "{} units", outcome.spent);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use packrat_client::{Assist, AssistState, ClientConfig};
+use packrat_client::{Assist, AssistState, ClientConfig, RefusalReason};
 use packrat_engine::{Flow, Gateway, GatewayConfig, HandshakeOutcome, Outbox, Received};
 use packrat_wire::MessageCounter;
 use packrat_wire::control::Control;
@@ -103,6 +103,17 @@ fn a_gateway_that_is_not_busy_saves_the_client_a_round_trip() {
         [flight[1].clone()],
         "what was lost before the client could say anything is repaired"
     );
+}
+
+/// Such clients are compared with others: a forged address must be in no arm of the comparison.
+#[test]
+fn a_client_is_refused_for_comparison_at_an_address_that_it_has_proven_only() {
+    let gateway = gateway(GatewayConfig { holdout: 1.0, ..GatewayConfig::default() });
+    let (mut flow, mut client) = (Flow::new(Arc::clone(&gateway)), client(1));
+    let outcomes = meet(&gateway, &mut flow, &mut client, address(1));
+    assert_eq!(outcomes, [HandshakeOutcome::Offered, HandshakeOutcome::RefusedHoldout]);
+    assert_eq!(client.stats().refusal, Some(RefusalReason::Holdout));
+    assert_eq!(gateway.sessions(), 0);
 }
 
 #[test]

@@ -54,6 +54,14 @@ const PAPER: [PaperPoint; 27] = [
 /// former, those of the laboratory 20 Mbit/s of the latter, and goodput is in proportion.
 const UNIT: f64 = 1514.0 / 1472.0;
 
+/// Headers of Ethernet, IPv4 and UDP, which the paper's counts of bytes have.
+const HEADERS: u64 = 14 + 20 + 8;
+
+/// Bytes of the Ethernet frames of so many datagrams with so many bytes of UDP payload.
+pub(super) fn frame_bytes([datagrams, bytes]: [u64; 2]) -> f64 {
+    (bytes + HEADERS * datagrams) as f64
+}
+
 pub(super) fn subject(arm: Arm) -> Subject {
     match arm {
         Arm::Packrat => Subject::Packrat,
@@ -74,7 +82,7 @@ pub(super) fn label(arm: Arm) -> &'static str {
     }
 }
 
-fn scenario(name: &str, settings: Settings) -> Result<Scenario, FigureError> {
+pub(super) fn scenario(name: &str, settings: Settings) -> Result<Scenario, FigureError> {
     let mut scenario = Scenario::load(name)?;
     scenario.size = settings.size;
     Ok(scenario)
@@ -321,21 +329,24 @@ pub(super) fn link_overhead(settings: Settings) -> Result<Plan, FigureError> {
         Ok(Figure {
             name: "fig9".to_owned(),
             title: "What a download sends into the links, WiFi, 4 % loss, CUBIC".to_owned(),
-            caption: measured(settings) + " Diamonds: the paper, in proportion to the size.",
+            caption: measured(settings)
+                + " Bytes of Ethernet frames. Diamonds: the paper, in proportion to the size.",
             panels: vec![
                 panel("Client to gateway", "MB", 3, paper, |r| {
-                    r.links.last_mile_up[1] as f64 * 1e-6
+                    frame_bytes(r.links.last_mile_up) * 1e-6
                 }),
                 panel("Client to gateway", "datagrams", 0, [None; 2], |r| {
                     r.links.last_mile_up[0] as f64
                 }),
-                panel("Gateway to server", "MB", 3, [None; 2], |r| r.links.far_up[1] as f64 * 1e-6),
+                panel("Gateway to server", "MB", 3, [None; 2], |r| {
+                    frame_bytes(r.links.far_up) * 1e-6
+                }),
                 panel("Gateway to server", "datagrams", 0, [None; 2], |r| r.links.far_up[0] as f64),
                 panel("Gateway to client", "MB", 2, [None; 2], |r| {
-                    r.links.last_mile_down[1] as f64 * 1e-6
+                    frame_bytes(r.links.last_mile_down) * 1e-6
                 }),
                 panel("Server to gateway", "MB", 2, [None; 2], |r| {
-                    r.links.far_down[1] as f64 * 1e-6
+                    frame_bytes(r.links.far_down) * 1e-6
                 }),
             ],
         })

@@ -1,4 +1,4 @@
-//! The figures of Packrat26, and those of Sidekick24 about uploads, measured here: numbers as JSON and CSV, and a picture.
+//! The figures of Packrat26, and some of other papers, measured here: numbers as JSON and CSV, and a picture.
 //!
 //! A figure is a [`Recipe`] in [`RECIPES`]: it runs trials and makes a [`Figure`] of the results.
 //! Each measurement (downloads here; other receivers as well) adds a recipe; files, progress and
@@ -7,8 +7,11 @@
 mod canvas;
 mod data;
 mod downloads;
+mod eacks;
+mod links;
 mod live;
 mod plot;
+mod quacks;
 mod scale;
 mod sharing;
 mod sidekick;
@@ -94,7 +97,7 @@ pub(crate) struct Plan {
 }
 
 /// Every figure.
-pub(crate) const RECIPES: [Recipe; 19] = [
+pub(crate) const RECIPES: [Recipe; 24] = [
     Recipe { name: "fig3", columns: 2, plan: sketches::costs },
     Recipe { name: "fig4", columns: 1, plan: sketches::decode_success },
     Recipe { name: "fig5", columns: 3, plan: downloads::goodput },
@@ -109,10 +112,15 @@ pub(crate) const RECIPES: [Recipe; 19] = [
     Recipe { name: "fig11", columns: 2, plan: downloads::cache },
     Recipe { name: "fig11b", columns: 1, plan: live::cache },
     Recipe { name: "competing", columns: 2, plan: sharing::competing },
+    Recipe { name: "eacks", columns: 3, plan: eacks::ablations },
+    Recipe { name: "table2", columns: 1, plan: quacks::decoding_gain },
+    Recipe { name: "quacks", columns: 2, plan: quacks::encodings },
+    Recipe { name: "rquic", columns: 3, plan: links::completion },
+    Recipe { name: "ceten", columns: 2, plan: links::corruption },
     Recipe { name: "sidekick4", columns: 1, plan: sidekick::scenarios },
     Recipe { name: "sidekick5", columns: 2, plan: sidekick::sizes },
     Recipe { name: "sidekick6", columns: 1, plan: sidekick::losses },
-    Recipe { name: "sidekick7", columns: 2, plan: sidekick::overhead },
+    Recipe { name: "sidekick7", columns: 3, plan: sidekick::overhead },
     Recipe { name: "sidekick9", columns: 2, plan: sidekick::windows },
 ];
 
@@ -122,7 +130,7 @@ fn names() -> String {
 
 /// The recipe of a figure.
 pub(crate) fn recipe(name: &str) -> Result<&'static Recipe, FigureError> {
-    static ALL: [Recipe; 19] = RECIPES;
+    static ALL: [Recipe; 24] = RECIPES;
     ALL.iter()
         .find(|recipe| recipe.name == name)
         .ok_or_else(|| FigureError::Unknown { name: name.to_owned() })

@@ -3,7 +3,7 @@
 
 use super::data::{Axis, Bar, Bars, Figure, Form, Lines, Panel, Point, Series, Subject};
 use super::{FigureError, Plan, Settings};
-use crate::robin::{Acknowledging, Help, Media, Outcome, Quacks, Upload, scenario};
+use crate::robin::{Acknowledging, Help, Media, Outcome, Quacks, Strawman, Upload, scenario};
 use crate::sender::Sender;
 use crate::table::quantile;
 use crate::trial::{Arm, Trial};
@@ -289,61 +289,102 @@ pub(super) fn losses(settings: Settings) -> Result<Plan, FigureError> {
 
 /// Figure 7: what quACKs add to the links.
 pub(super) fn overhead(settings: Settings) -> Result<Plan, FigureError> {
-    /// The paper's multiples of end to end, for its power sums: packets and bytes of sender, proxy and
-    /// receiver, then goodput.
-    const PAPER: [[f64; 7]; 2] =
-        [[0.94, 1.0, 1.03, 1.07, 1.0, 1.03, 3.55], [0.96, 1.0, 1.09, 2.56, 0.04, 0.08, 0.98]];
-    const QUANTITIES: [&str; 7] = [
-        "sender's datagrams",
-        "sender's bytes",
-        "proxy's datagrams",
-        "proxy's bytes",
-        "receiver's datagrams",
-        "receiver's bytes",
-        "goodput",
+    /// The paper's multiples of end to end: packets and bytes of sender, proxy and receiver, then goodput.
+    type Multiples = [[f64; 7]; 2];
+    const WAYS: [(&str, Subject, Option<Strawman>, Multiples); 4] = [
+        (
+            "1a: echo",
+            Subject::EndToEnd,
+            Some(Strawman::Datagrams(1)),
+            [[0.96, 1.01, 2.02, 1.56, 1.01, 1.03, 3.33], [0.96, 1.0, 9.94, 4.99, 0.04, 0.08, 1.02]],
+        ),
+        (
+            "1b: the last 5",
+            Subject::Split,
+            Some(Strawman::Datagrams(5)),
+            [[0.94, 1.0, 2.0, 1.78, 1.0, 1.03, 3.53], [0.96, 1.0, 9.95, 7.13, 0.04, 0.08, 1.02]],
+        ),
+        (
+            "1c: TCP",
+            Subject::Bound,
+            Some(Strawman::Segments),
+            [[1.83, 1.06, 2.01, 1.83, 1.0, 1.03, 3.46], [1.91, 1.05, 9.73, 7.41, 0.04, 0.08, 0.97]],
+        ),
+        (
+            "power sums",
+            Subject::Variant,
+            None,
+            [[0.94, 1.0, 1.03, 1.07, 1.0, 1.03, 3.55], [0.96, 1.0, 1.09, 2.56, 0.04, 0.08, 0.98]],
+        ),
+    ];
+    const QUANTITIES: [(&str, [(&str, usize); 3]); 2] = [
+        ("datagrams", [("sender", 0), ("proxy", 2), ("receiver", 4)]),
+        ("bytes", [("sender", 1), ("proxy", 3), ("receiver", 5)]),
     ];
     let make = move |bench: &super::Bench| {
         let seldom = Acknowledging::Every(Duration::from_millis(80));
-        let titles = ["Scenario 2: upload, 1 % loss", "Scenario 3: acknowledgements every 80 ms"];
+        let titles = ["Upload, 1 % loss", "Acknowledgements every 80 ms"];
         let mut panels = Vec::new();
         for (at, title) in titles.into_iter().enumerate() {
-            let [base, with] = [false, true].map(|helped| {
+            let run = |way: Option<Option<Strawman>>| {
                 bench.tick();
-                seeds(settings, |seed| match (at, helped) {
-                    (0, false) => scenario(10_000_000, 0.01, Help::None, seed),
-                    (0, true) => scenario(10_000_000, 0.01, robin(30, 10), seed),
-                    (_, false) => reduction(10_000_000, Help::None, Acknowledging::Each, seed),
-                    (_, true) => reduction(10_000_000, Help::MovesWindow(REDUCTION), seldom, seed),
+                seeds(settings, |seed| {
+                    let upload = match (at, way) {
+                        (0, None) => scenario(10_000_000, 0.01, Help::None, seed),
+                        (0, _) => scenario(10_000_000, 0.01, robin(30, 10), seed),
+                        (_, None) => reduction(10_000_000, Help::None, Acknowledging::Each, seed),
+                        _ => reduction(10_000_000, Help::MovesWindow(REDUCTION), seldom, seed),
+                    };
+                    Upload { strawman: way.flatten(), ..upload }
                 })
-            });
+            };
+            let base = run(None);
+            let helped = WAYS.map(|(.., strawman, _)| run(Some(strawman)));
             let quantity = |outcome: &Outcome, which: usize| match which {
                 6 => outcome.goodput_mbps,
                 _ => outcome.sent[which / 2][which % 2] as f64,
             };
-            let bars = QUANTITIES.iter().enumerate().map(|(which, label)| {
-                let ratios = with.iter().zip(&base);
-                let ratios =
-                    ratios.map(|(with, base)| quantity(with, which) / quantity(base, which));
-                bar(label, Subject::Variant, Point::of(0.0, ratios), Some(PAPER[at][which]))
-            });
-            panels.push(Panel::Bars(Bars {
-                title: title.to_owned(),
-                unit: "multiples of end to end".to_owned(),
-                digits: 2,
-                bars: bars.collect(),
-            }));
+            let of = |node: &str, which: usize| {
+                let bars = WAYS.iter().zip(&helped).map(|((label, subject, _, paper), with)| {
+                    let ratios = with.iter().zip(&base);
+                    let ratios =
+                        ratios.map(|(with, base)| quantity(with, which) / quantity(base, which));
+                    let label = if node.is_empty() {
+                        (*label).to_owned()
+                    } else {
+                        format!("{node}, {label}")
+                    };
+                    bar(&label, *subject, Point::of(0.0, ratios), Some(paper[at][which]))
+                });
+                bars.collect::<Vec<Bar>>()
+            };
+            let panel = |unit: &str, bars| {
+                Panel::Bars(Bars {
+                    title: format!("{title}: {unit}"),
+                    unit: "multiples of end to end".to_owned(),
+                    digits: 2,
+                    bars,
+                })
+            };
+            for (unit, nodes) in QUANTITIES {
+                panels.push(panel(
+                    unit,
+                    nodes.iter().flat_map(|(node, which)| of(node, *which)).collect(),
+                ));
+            }
+            panels.push(panel("goodput", of("", 6)));
         }
         Ok(Figure {
             name: "sidekick7".to_owned(),
-            title: "What quACKs add to the links, and take from them".to_owned(),
+            title: "What quACKs and their strawmen add to the links, and take from them".to_owned(),
             caption: format!(
-                "Medians of {} uploads of 10 MB. Diamonds: the paper.",
+                "Medians of {} uploads of 10 MB; bytes of Ethernet frames. Diamonds: the paper.",
                 settings.seeds
             ),
             panels,
         })
     };
-    Ok(Plan { steps: 4, make: Box::new(make) })
+    Ok(Plan { steps: 10, make: Box::new(make) })
 }
 
 /// Figure 9: windows over time.

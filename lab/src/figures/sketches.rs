@@ -29,7 +29,7 @@ fn exact(points: &[(f64, f64)]) -> Vec<Point> {
     points.iter().map(|&(x, y)| Point::exact(x, y)).collect()
 }
 
-fn best_nanos(rounds: usize, count: usize, mut work: impl FnMut()) -> f64 {
+pub(super) fn best_nanos(rounds: usize, count: usize, mut work: impl FnMut()) -> f64 {
     let round = |_| {
         let start = Instant::now();
         work();
@@ -42,11 +42,11 @@ fn best_nanos(rounds: usize, count: usize, mut work: impl FnMut()) -> f64 {
 fn difference(
     random: &mut ChaCha8Rng,
     key: &SketchKey,
-    missing: usize,
+    (candidates, missing): (usize, usize),
     limits: SketchLimits,
 ) -> (Sketch, Sketch, Vec<Identifier>) {
     let identifiers: Vec<Identifier> =
-        (0..CANDIDATES).map(|_| Identifier::from_hash(random.random())).collect();
+        (0..candidates).map(|_| Identifier::from_hash(random.random())).collect();
     let mut own = Sketch::new(key.clone(), limits);
     identifiers.iter().for_each(|identifier| own.insert(*identifier));
     let mut theirs = own.clone();
@@ -56,6 +56,38 @@ fn difference(
     }
     lost.iter().for_each(|index| theirs.remove(identifiers[*index]));
     (own, theirs, identifiers)
+}
+
+/// Nanoseconds to decode so many missing of so many candidates; `None` when the limits do not allow the
+/// encoding.
+pub(super) fn decoding(
+    random: &mut ChaCha8Rng,
+    limits: SketchLimits,
+    encoding: Encoding,
+    candidates: usize,
+    missing: usize,
+) -> Option<f64> {
+    let key = SketchKey::new(random.random());
+    let mut decoder = Decoder::new();
+    let cases: Vec<_> = (0..32)
+        .filter_map(|_| {
+            let (own, theirs, identifiers) =
+                difference(random, &key, (candidates, missing), limits);
+            let mut bytes = Vec::new();
+            theirs.write_prefix(encoding, &mut bytes).ok()?;
+            Some((own, bytes, identifiers))
+        })
+        .collect();
+    if cases.is_empty() {
+        return None;
+    }
+    Some(best_nanos(ROUNDS, cases.len(), || {
+        for (own, bytes, identifiers) in &cases {
+            if let Ok(prefix) = EncodedPrefix::new(encoding, bytes) {
+                let _ = black_box(own.decode(prefix, identifiers.iter().copied(), &mut decoder));
+            }
+        }
+    }))
 }
 
 /// Figure 3: time to insert and to decode. Unlike all others this one depends on the machine.
@@ -92,27 +124,7 @@ pub(super) fn costs(_: Settings) -> Result<Plan, FigureError> {
                         0 => coded.encoding_for(missing)?,
                         _ => Encoding::PowerSums { count: u8::try_from(missing + 1).ok()? },
                     };
-                    let mut decoder = Decoder::new();
-                    let cases: Vec<_> = (0..32)
-                        .filter_map(|_| {
-                            let (own, theirs, identifiers) =
-                                difference(random, &key, missing, limits);
-                            let mut bytes = Vec::new();
-                            theirs.write_prefix(encoding, &mut bytes).ok()?;
-                            Some((own, bytes, identifiers))
-                        })
-                        .collect();
-                    let nanos = best_nanos(ROUNDS, cases.len(), || {
-                        for (own, bytes, identifiers) in &cases {
-                            if let Ok(prefix) = EncodedPrefix::new(encoding, bytes) {
-                                let _ = black_box(own.decode(
-                                    prefix,
-                                    identifiers.iter().copied(),
-                                    &mut decoder,
-                                ));
-                            }
-                        }
-                    });
+                    let nanos = decoding(random, limits, encoding, CANDIDATES, missing)?;
                     Some((missing as f64, nanos * 1e-3))
                 })
                 .collect::<Vec<_>>()
@@ -179,7 +191,8 @@ pub(super) fn decode_success(_: Settings) -> Result<Plan, FigureError> {
             let needed: Vec<f64> = (0..TRIALS)
                 .map(|_| {
                     let key = SketchKey::new(random.random());
-                    let (own, theirs, _) = difference(&mut random, &key, missing, limits);
+                    let (own, theirs, _) =
+                        difference(&mut random, &key, (CANDIDATES, missing), limits);
                     fewest_symbols(&own, &theirs, missing) / missing as f64
                 })
                 .collect();

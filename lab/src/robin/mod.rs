@@ -21,4 +21,4 @@ mod sender;
 mod upload;
 
 pub(crate) use media::Media;
-pub(crate) use upload::{Acknowledging, Help, Outcome, Quacks, Upload, scenario};
+pub(crate) use upload::{Acknowledging, Help, Outcome, Quacks, Strawman, Upload, scenario};

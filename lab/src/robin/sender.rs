@@ -60,6 +60,8 @@ pub(super) struct Sender {
     /// QuACK state: packets that the proxy may still see, in the order of sending.
     unquacked: VecDeque<u64>,
     threshold: usize,
+    /// Later packets that echoes have told of, by packet.
+    overtaken: BTreeMap<u64, usize>,
 }
 
 impl Sender {
@@ -85,6 +87,7 @@ impl Sender {
             probes: 0,
             unquacked: VecDeque::new(),
             threshold,
+            overtaken: BTreeMap::new(),
         }
     }
 
@@ -219,11 +222,7 @@ impl Sender {
         self.quacked = log.len();
         let Some(&last) = new.last() else { return };
         self.probes = 0;
-        if let Some(packet) = self.packets.get(&last) {
-            let sample = now.saturating_since(packet.sent_at);
-            self.near_round_trip =
-                Some(self.near_round_trip.map_or(sample, |before| before.min(sample)));
-        }
+        self.measure_near(last, now);
         let new: BTreeSet<u64> = new.iter().copied().collect();
         let sent: Vec<u64> =
             self.unquacked.iter().copied().filter(|number| *number <= last).collect();
@@ -236,15 +235,8 @@ impl Sender {
             return;
         }
         self.unquacked.retain(|number| *number > last || missing.contains(number));
-        let near = self.near_round_trip.unwrap_or(ASSUMED);
         for number in &new {
-            if let Some(packet) = self.packets.get_mut(number).filter(|packet| !packet.passed) {
-                packet.passed = true;
-                if self.quacks == QuackUse::MoveWindow {
-                    self.in_flight -= 1;
-                    self.cubic.on_arrived(packet.sent_at, near, now);
-                }
-            }
+            self.pass(*number, now);
         }
         let near = self.near_share();
         for number in missing {
@@ -256,6 +248,52 @@ impl Sender {
             if let Some(packet) = self.packets.get(&number).copied() {
                 self.lose(number, &packet, Segment::Near(near), now);
             }
+        }
+    }
+
+    /// Echoes tell that the proxy has seen these packets, and nothing of others.
+    pub(super) fn on_echo(&mut self, numbers: &[u64], now: Timestamp) {
+        self.probes = 0;
+        for number in numbers {
+            let Some(place) = self.unquacked.iter().position(|other| other == number) else {
+                continue;
+            };
+            self.measure_near(*number, now);
+            self.unquacked.remove(place);
+            self.overtaken.remove(number);
+            self.pass(*number, now);
+            let before: Vec<u64> = self.unquacked.iter().take(place).copied().collect();
+            for missing in before {
+                let later = self.overtaken.entry(missing).or_default();
+                *later += 1;
+                if *later >= REORDERING {
+                    self.overtaken.remove(&missing);
+                    self.unquacked.retain(|other| *other != missing);
+                    if let Some(packet) = self.packets.get(&missing).copied() {
+                        self.lose(missing, &packet, Segment::Near(self.near_share()), now);
+                    }
+                }
+            }
+        }
+    }
+
+    fn measure_near(&mut self, number: u64, now: Timestamp) {
+        let Some(packet) = self.packets.get(&number) else { return };
+        let sample = now.saturating_since(packet.sent_at);
+        self.near_round_trip =
+            Some(self.near_round_trip.map_or(sample, |before| before.min(sample)));
+    }
+
+    /// The proxy has seen a packet.
+    fn pass(&mut self, number: u64, now: Timestamp) {
+        let near = self.near_round_trip.unwrap_or(ASSUMED);
+        let Some(packet) = self.packets.get_mut(&number).filter(|packet| !packet.passed) else {
+            return;
+        };
+        packet.passed = true;
+        if self.quacks == QuackUse::MoveWindow {
+            self.in_flight -= 1;
+            self.cubic.on_arrived(packet.sent_at, near, now);
         }
     }
 

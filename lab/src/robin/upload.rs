@@ -4,7 +4,7 @@ use super::sender::{QuackUse, Sender};
 use packrat_emulation::path::{Link, LinkConfig, LossModel, QueueDiscipline, Verdict};
 use packrat_wire::estimate::Timestamp;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 /// Bytes of an upload in a packet, and of the datagram around them.
@@ -14,6 +14,11 @@ const DATAGRAM: usize = 1392;
 const ACKNOWLEDGEMENT: usize = 48;
 /// Bytes of a quACK beside its sums of four bytes: a sealed message.
 const QUACK: usize = 40;
+/// Bytes of the headers of Ethernet, IPv4 and UDP, and of TCP with its timestamps instead.
+const HEADERS: usize = 14 + 20 + 8;
+const TCP_HEADERS: usize = 14 + 20 + 32;
+/// TCP sends a lost segment again after a round trip, and the time that three others take.
+const TCP_RECOVERY: Duration = Duration::from_millis(5);
 /// Everything ends here.
 const LIMIT: Timestamp = Timestamp::from_millis(600_000);
 
@@ -23,6 +28,15 @@ pub(crate) struct Quacks {
     pub(crate) every: Duration,
     /// Packets that may be missing.
     pub(crate) threshold: usize,
+}
+
+/// QuACKs that are no sums: one for each packet (Sidekick24, section 3.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Strawman {
+    /// 1a and 1b: a datagram with the identifiers of this many packets, the newest ones.
+    Datagrams(usize),
+    /// 1c: a TCP segment with one identifier, and an acknowledgement for every second one.
+    Segments,
 }
 
 /// The proxy's part.
@@ -57,6 +71,8 @@ pub(crate) struct Upload {
     /// Of the near link, in both directions.
     pub(crate) loss: f64,
     pub(crate) help: Help,
+    /// Instead of the sums of the quACKs, where there are any.
+    pub(crate) strawman: Option<Strawman>,
     pub(crate) acknowledging: Acknowledging,
     pub(crate) seed: u64,
 }
@@ -69,6 +85,7 @@ pub(crate) fn scenario(bytes: u64, loss: f64, help: Help, seed: u64) -> Upload {
         rates: [100, 10],
         loss,
         help,
+        strawman: None,
         acknowledging: Acknowledging::Each,
         seed,
     }
@@ -78,7 +95,8 @@ pub(crate) fn scenario(bytes: u64, loss: f64, help: Help, seed: u64) -> Upload {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outcome {
     pub(crate) goodput_mbps: f64,
-    /// Datagrams and bytes that each node has sent: the sender, the proxy towards it, and the receiver.
+    /// Datagrams, and bytes of Ethernet frames, that each node has sent: the sender, the proxy towards it,
+    /// and the receiver.
     pub(crate) sent: [[u64; 2]; 3],
     /// Seconds, and packets that the sender's window allows; of a split connection also the proxy's.
     pub(crate) windows: Vec<(f64, f64, f64)>,
@@ -95,6 +113,8 @@ enum Content {
     Acknowledgement(usize),
     /// As much of the proxy's log.
     Quack(usize),
+    /// TCP's acknowledgement of quACKs.
+    SegmentAcknowledgement,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -110,6 +130,8 @@ enum Event {
         connection: usize,
     },
     QuackDue,
+    /// A lost segment with a quACK is sent again.
+    SegmentAgain(usize),
     Timer {
         connection: usize,
     },
@@ -165,6 +187,9 @@ struct World {
     /// Packets that have passed the proxy.
     passed: Vec<u64>,
     quacked: usize,
+    /// Entries of it that TCP has delivered, and segments that wait for others.
+    delivered: usize,
+    early: BTreeSet<usize>,
     events: BinaryHeap<Reverse<(Timestamp, u64)>>,
     stored: BTreeMap<u64, Event>,
     order: u64,
@@ -196,6 +221,8 @@ impl Upload {
             connections,
             passed: Vec::new(),
             quacked: 0,
+            delivered: 0,
+            early: BTreeSet::new(),
             events: BinaryHeap::new(),
             stored: BTreeMap::new(),
             order: 0,
@@ -247,7 +274,7 @@ impl World {
     }
 
     fn run(&mut self) {
-        if let Some(quacks) = self.upload.quacks() {
+        if let Some(quacks) = self.upload.quacks().filter(|_| self.upload.strawman.is_none()) {
             self.plan(Timestamp::ZERO + quacks.every, Event::QuackDue);
         }
         self.plan(Timestamp::ZERO, Event::Look);
@@ -271,6 +298,7 @@ impl World {
             Event::Arrival { connection, link, content } => self.arrive(connection, link, content),
             Event::Acknowledge { connection } => self.acknowledge(connection),
             Event::QuackDue => self.quack(),
+            Event::SegmentAgain(length) => self.offer(0, NEAR_DOWN, Content::Quack(length)),
             Event::Timer { connection } => self.look_at_timer(connection),
             Event::Look => {
                 let window = |at: usize| self.connections.get(at).map(|it| it.sender.window());
@@ -283,22 +311,33 @@ impl World {
     }
 
     fn offer(&mut self, connection: usize, link: usize, content: Content) {
-        let (length, node) = match content {
-            Content::Packet { .. } => (DATAGRAM, 0),
-            Content::Acknowledgement(_) => (ACKNOWLEDGEMENT, 2),
-            Content::Quack(_) => {
-                (QUACK + 4 * self.upload.quacks().map_or(0, |quacks| quacks.threshold + 1), 1)
+        let (length, headers, node) = match (content, self.upload.strawman) {
+            (Content::Packet { .. }, _) => (DATAGRAM, HEADERS, 0),
+            (Content::Acknowledgement(_), _) => (ACKNOWLEDGEMENT, HEADERS, 2),
+            (Content::Quack(_), Some(Strawman::Datagrams(window))) => (4 * window, HEADERS, 1),
+            (Content::Quack(_), Some(Strawman::Segments)) => (4, TCP_HEADERS, 1),
+            (Content::Quack(_), None) => {
+                let sums = self.upload.quacks().map_or(0, |quacks| quacks.threshold + 1);
+                (QUACK + 4 * sums, HEADERS, 1)
             }
+            (Content::SegmentAcknowledgement, _) => (0, TCP_HEADERS, 0),
         };
         // What the proxy forwards towards the sender counts there, too.
         let node = if link == NEAR_DOWN { 1 } else { node };
         let is_first = link == NEAR_UP || link == FAR_DOWN || link == NEAR_DOWN;
         if is_first {
             self.outcome.sent[node][0] += 1;
-            self.outcome.sent[node][1] += length as u64;
+            self.outcome.sent[node][1] += (length + headers) as u64;
         }
-        if let Verdict::Deliver { at } = self.links[link].offer(self.now, length) {
-            self.plan(at, Event::Arrival { connection, link, content });
+        match (self.links[link].offer(self.now, length), content, self.upload.strawman) {
+            (Verdict::Deliver { at }, ..) => {
+                self.plan(at, Event::Arrival { connection, link, content });
+            }
+            (_, Content::Quack(length), Some(Strawman::Segments)) => {
+                let again = self.now + self.upload.delays[0] * 2 + TCP_RECOVERY;
+                self.plan(again, Event::SegmentAgain(length));
+            }
+            _ => {}
         }
     }
 
@@ -341,6 +380,9 @@ impl World {
             Content::Packet { number, .. } => {
                 self.passed.push(number);
                 self.offer(at, FAR_UP, content);
+                if self.upload.strawman.is_some() {
+                    self.offer(at, NEAR_DOWN, Content::Quack(self.passed.len()));
+                }
             }
             Content::Acknowledgement(_) if link == FAR_DOWN && connection.links.0 == NEAR_UP => {
                 self.offer(at, NEAR_DOWN, content);
@@ -348,7 +390,28 @@ impl World {
             Content::Acknowledgement(length) => {
                 connection.sender.on_acknowledgement(&connection.received[..length], self.now);
             }
-            Content::Quack(length) => connection.sender.on_quack(&self.passed[..length], self.now),
+            Content::Quack(length) => match self.upload.strawman {
+                None => connection.sender.on_quack(&self.passed[..length], self.now),
+                Some(Strawman::Datagrams(window)) => {
+                    let first = length.saturating_sub(window);
+                    connection.sender.on_echo(&self.passed[first..length], self.now);
+                }
+                Some(Strawman::Segments) => self.receive_segment(at, length),
+            },
+            Content::SegmentAcknowledgement => {}
+        }
+    }
+
+    /// TCP delivers in order.
+    fn receive_segment(&mut self, at: usize, length: usize) {
+        self.early.insert(length);
+        let first = self.delivered;
+        while self.early.remove(&(self.delivered + 1)) {
+            self.delivered += 1;
+        }
+        self.connections[at].sender.on_echo(&self.passed[first..self.delivered], self.now);
+        if length.is_multiple_of(2) {
+            self.offer(at, NEAR_UP, Content::SegmentAcknowledgement);
         }
     }
 
@@ -405,6 +468,29 @@ mod tests {
             (goodput(0.01, Help::None), goodput(0.01, ROBIN), goodput(0.01, Help::Split));
         assert!(robin > 2.0 * alone && robin > 0.9 * lossless, "{alone} {robin}");
         assert!(split > 0.9 * lossless, "{split}");
+    }
+
+    #[test]
+    fn strawmen_take_a_datagram_for_each_packet_and_lose_what_a_lost_one_says() {
+        let upload = |strawman| {
+            let base = scenario(5_000_000, 0.01, ROBIN, 1);
+            Upload { strawman, ..base }.run()
+        };
+        let [sums, echo, window, segments] = [
+            None,
+            Some(Strawman::Datagrams(1)),
+            Some(Strawman::Datagrams(5)),
+            Some(Strawman::Segments),
+        ]
+        .map(upload);
+        let of_proxy = |outcome: &Outcome| outcome.sent[1][0] as f64;
+        for strawman in [&echo, &window, &segments] {
+            assert!(of_proxy(strawman) > 1.8 * of_proxy(&sums), "{:?}", strawman.sent);
+        }
+        assert!(segments.sent[0][0] as f64 > 1.4 * sums.sent[0][0] as f64, "{:?}", segments.sent);
+        // What was said to be lost and was not is sent again.
+        assert!(echo.sent[0][0] > window.sent[0][0], "{:?} {:?}", echo.sent, window.sent);
+        assert!(window.goodput_mbps > 0.9 * sums.goodput_mbps, "{}", window.goodput_mbps);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::status::Finding;
 use super::translate::{edge_gateway_key, edge_gateway_spec, parameters};
 use super::{Objects, controller_name, is_packrat};
 use crate::annotations::ObjectKey;
-use crate::index::ServiceModel;
+use crate::index::{ServiceModel, listener_key, route_key, told};
 use crate::resource::EdgeGatewaySpec;
 use crate::workload::METRICS_PORT;
 
@@ -60,6 +60,9 @@ pub struct ListenerState {
     pub takes_udp_routes: bool,
     /// Namespaces whose routes it takes.
     pub namespaces: NamespaceRule,
+    /// The Service, or the UDPRoute in its place, that is served there and still asks for it: no
+    /// other one gets it.
+    pub holder: Option<ObjectKey>,
     /// The route that it has.
     pub attached: Option<Attached>,
 }
@@ -69,7 +72,15 @@ impl ListenerState {
     pub fn is_served(&self) -> bool {
         self.accepted.status == Some(true)
     }
+
+    /// True if it takes UDPRoutes of a namespace with these labels.
+    fn admits(&self, namespace: &str, labels: Option<&BTreeMap<String, String>>) -> bool {
+        self.takes_udp_routes && self.namespaces.admits(namespace, labels)
+    }
 }
+
+/// The Services that are served at ports of EdgeGateways, and UDPRoutes in the place of one.
+pub type Holders = BTreeMap<(ObjectKey, u16), ObjectKey>;
 
 /// A UDPRoute at a listener.
 #[derive(Debug, Clone, PartialEq)]
@@ -165,13 +176,8 @@ fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool 
         })
 }
 
-/// Which routes the listeners of all Gateways of a class of operators have. `service`: Services with
-/// UDP ports.
-pub fn attach<'a>(
-    objects: &Objects,
-    class: &str,
-    service: impl Fn(&ObjectKey) -> Option<&'a ServiceModel>,
-) -> Attachments {
+/// The Gateways of a class of operators, without the routes of their listeners.
+pub fn gateways(objects: &Objects, class: &str) -> Attachments {
     let controller = controller_name(class);
     let mut attachments = Attachments::default();
     for (name, found) in &objects.classes {
@@ -194,7 +200,30 @@ pub fn attach<'a>(
             _ => {}
         }
     }
-    // The oldest of those that want a listener has it; of two of the same second the name decides.
+    attachments
+}
+
+/// Gives the listeners of these Gateways their routes. `service`: Services with UDP ports.
+/// `holders`: what is served at the ports of the EdgeGateways; only Services that still ask.
+pub fn attach_routes<'a>(
+    objects: &Objects,
+    class: &str,
+    attachments: &mut Attachments,
+    service: impl Fn(&ObjectKey) -> Option<&'a ServiceModel>,
+    holders: &Holders,
+) {
+    let controller = controller_name(class);
+    for (key, state) in &mut attachments.gateways {
+        let Some(gateway) = objects.gateways.get(key) else { continue };
+        for (spec, listener) in gateway.spec.listeners.iter().zip(&mut state.listeners) {
+            let served = holders.get(&(state.edge.clone(), listener.port));
+            listener.holder =
+                served.filter(|holder| still_asks(objects, key, spec, listener, holder)).cloned();
+        }
+    }
+    // What is served keeps its listener: the time at which a route was made says nothing about the
+    // time at which it asked. The oldest of those that want a free one has it; of two of the same
+    // second the name decides.
     let mut routes: Vec<_> = objects.routes.iter().collect();
     routes.sort_by_key(|(key, route)| (route.metadata.created, *key));
     for (key, route) in routes {
@@ -203,7 +232,27 @@ pub fn attach<'a>(
             attachments.routes.insert(key.clone(), state);
         }
     }
-    attachments
+}
+
+/// True unless a holder is a UDPRoute that is gone, or may not have the listener any more.
+fn still_asks(
+    objects: &Objects,
+    gateway: &ObjectKey,
+    spec: &ListenerSpec,
+    listener: &ListenerState,
+    holder: &ObjectKey,
+) -> bool {
+    let Some(key) = route_key(holder) else { return true };
+    let labels = objects.namespaces.get(&key.namespace);
+    let refers = |route: &UdpRoute| {
+        let mut references = route.spec.parent_refs.iter();
+        references.any(|found| {
+            found.is_gateway() && found.gateway(&key) == *gateway && found.selects(spec)
+        })
+    };
+    listener.is_served()
+        && listener.admits(&key.namespace, labels)
+        && objects.routes.get(&key).is_some_and(refers)
 }
 
 fn class_accepted(objects: &Objects, reference: Option<&ParametersRef>) -> Finding {
@@ -327,6 +376,7 @@ fn listener_state(
         resolved,
         takes_udp_routes,
         namespaces: NamespaceRule::of(&listener.allowed_routes.namespaces, gateway),
+        holder: None,
         attached: None,
     }
 }
@@ -342,8 +392,7 @@ fn route_state<'a>(
     let (destinations, resolved) = destinations(objects, key, route, service);
     let mut parents = Vec::new();
     for reference in route.spec.parent_refs.iter().filter(|reference| reference.is_gateway()) {
-        let namespace = reference.namespace.as_ref().unwrap_or(&key.namespace);
-        let gateway_key = ObjectKey::new(namespace, &reference.name);
+        let gateway_key = reference.gateway(key);
         let (Some(gateway), Some(state)) =
             (objects.gateways.get(&gateway_key), gateways.get_mut(&gateway_key))
         else {
@@ -385,9 +434,7 @@ fn attach_to(
         );
     }
     let namespace = &attached.route.namespace;
-    meant.retain(|listener| {
-        listener.takes_udp_routes && listener.namespaces.admits(namespace, labels)
-    });
+    meant.retain(|listener| listener.admits(namespace, labels));
     if meant.is_empty() {
         return no(
             "NotAllowedByListeners",
@@ -399,24 +446,33 @@ fn attach_to(
         let message = "the listener cannot be served: the status of the Gateway says why";
         return no("NoMatchingParent", message.to_owned());
     }
-    let mut holder = None;
+    let mut refusal = None;
     let mut has_one = false;
+    let own = listener_key(&attached.route);
     for listener in meant {
-        match &listener.attached {
+        match (&listener.attached, &listener.holder) {
             // A route may name a listener in two ways.
-            Some(other) if other.route == attached.route => has_one = true,
-            Some(other) => holder = Some(other.route.clone()),
-            None => {
+            (Some(other), _) if other.route == attached.route => has_one = true,
+            (_, Some(holder)) if *holder != own => {
+                refusal = Some(format!(
+                    "the listener belongs to {}, which is served there: choose another listener",
+                    told(holder)
+                ));
+            }
+            (Some(other), _) => {
+                refusal = Some(format!(
+                    "the listener has the older UDPRoute {}: choose another listener",
+                    other.route
+                ));
+            }
+            (None, _) => {
                 listener.attached = Some(attached.clone());
                 has_one = true;
             }
         }
     }
-    match holder {
-        Some(holder) if !has_one => no(
-            "Conflicted",
-            format!("the listener has the older UDPRoute {holder}: choose another listener"),
-        ),
+    match refusal {
+        Some(message) if !has_one => no("Conflicted", message),
         _ => Finding::yes("Accepted", "Accepted", "the route is attached"),
     }
 }

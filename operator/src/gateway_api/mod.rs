@@ -1,7 +1,7 @@
 //! The Gateway API (gateway.networking.k8s.io) for UDP. Pure: its objects go in, the EdgeGateways
 //! that Gateways own, the routes of their listeners, and statuses come out.
 //!
-//! [`objects`] has the fields that the operator needs, [`mod@attach`] says which UDPRoute a listener
+//! [`objects`] has the fields that the operator needs, [`attach`] says which UDPRoute a listener
 //! has, and why others have none, [`policy`] which settings it has, [`translate`] makes a Gateway an
 //! EdgeGateway, [`status`] writes statuses.
 
@@ -16,7 +16,10 @@ use std::collections::BTreeMap;
 use crate::annotations::ObjectKey;
 use crate::resource::DEFAULT_CLASS;
 
-pub use attach::{Attached, Attachments, GatewayState, ListenerState, NamespaceRule, attach};
+pub use attach::{
+    Attached, Attachments, GatewayState, Holders, ListenerState, NamespaceRule, attach_routes,
+    gateways,
+};
 pub use objects::{Gateway, GatewayClass, Parameters, PolicyModel, ReferenceGrant, UdpRoute};
 pub use policy::{Effective, Policies, policies};
 pub use status::Finding;

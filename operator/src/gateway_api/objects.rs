@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::GROUP;
+use crate::annotations::ObjectKey;
 use crate::resource::{GatewayParametersSpec, PackratPolicySpec};
 
 /// The part of an object's metadata that matters.
@@ -222,6 +223,11 @@ impl ParentReference {
     pub fn is_gateway(&self) -> bool {
         self.kind.as_deref().unwrap_or("Gateway") == "Gateway"
             && self.group.as_deref().unwrap_or(GROUP) == GROUP
+    }
+
+    /// The Gateway that a route refers to.
+    pub fn gateway(&self, route: &ObjectKey) -> ObjectKey {
+        ObjectKey::new(self.namespace.as_ref().unwrap_or(&route.namespace), &self.name)
     }
 
     /// True if it means a listener.

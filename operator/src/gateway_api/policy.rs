@@ -175,13 +175,12 @@ fn state_of(target: &Target, objects: &Objects, attachments: &Attachments) -> St
     let gateway = match target {
         Target::Gateway(key) | Target::Listener(key, _) => key,
         Target::Route(key) => {
-            let has_parents =
-                attachments.routes.get(key).is_some_and(|route| !route.parents.is_empty());
-            return match objects.routes.contains_key(key) {
-                true if has_parents => State::Own,
-                true => State::Other,
-                false => State::Missing,
+            let Some(route) = objects.routes.get(key) else { return State::Missing };
+            let mut references = route.spec.parent_refs.iter();
+            let is_own = |reference: &ParentReference| {
+                reference.is_gateway() && attachments.gateways.contains_key(&reference.gateway(key))
             };
+            return if references.any(is_own) { State::Own } else { State::Other };
         }
     };
     match (attachments.gateways.get(gateway), target) {

@@ -159,10 +159,7 @@ impl Index {
             slices.entry((&key.namespace, &slice.service)).or_default().push(slice);
         }
         let addresses = Addresses::of(self);
-        resolution.attachments =
-            gateway_api::attach(&self.gateway_api, &self.operator.class, |key| {
-                self.services.get(key).filter(|service| !service.ports.is_empty())
-            });
+        resolution.attachments = gateway_api::gateways(&self.gateway_api, &self.operator.class);
         resolution.policies = gateway_api::policies(
             &self.gateway_api,
             &resolution.attachments,
@@ -171,7 +168,6 @@ impl Index {
         );
         let declared = self.declared(&resolution.attachments, &resolution.policies);
         resolution.abandoned = self.abandoned(&resolution.attachments);
-        self.attach(&mut resolution, &slices, &addresses);
         let mut claims = Vec::new();
         for key in self.services.keys() {
             let of_service = slices.get(&(key.namespace.as_str(), key.name.as_str()));
@@ -185,6 +181,18 @@ impl Index {
                 resolution.services.insert(key.clone(), view);
             }
         }
+        // Of a free port of a Gateway a UDPRoute comes before Services.
+        let held = claims.iter().filter(|claim| !claim.is_new);
+        let held = held.map(|claim| (&claim.gateway, claim.listener, claim.service));
+        let holders = self.holders(&declared, held);
+        gateway_api::attach_routes(
+            &self.gateway_api,
+            &self.operator.class,
+            &mut resolution.attachments,
+            |key| self.services.get(key).filter(|service| !service.ports.is_empty()),
+            &holders,
+        );
+        self.attach(&mut resolution, &slices, &addresses);
         // The Service that has the port keeps it: the time at which a Service was made says
         // nothing about the time at which it asked. A free port is the oldest Service's; between
         // two of the same second the name decides.

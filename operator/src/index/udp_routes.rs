@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use super::endpoints::Addresses;
 use super::{Index, Listener, Resolution, SliceModel};
 use crate::annotations::{ObjectKey, Problem, Reason};
-use crate::gateway_api::{Attached, Attachments, Effective, NamespaceRule, Policies};
+use crate::gateway_api::{Attached, Attachments, Effective, Holders, NamespaceRule, Policies};
 use crate::overrides::Overrides;
 use crate::resource::EndpointsFrom;
 
@@ -59,10 +59,16 @@ pub(crate) fn listener_key(route: &ObjectKey) -> ObjectKey {
     ObjectKey::new(&route.namespace, format!("{}{SUFFIX}", route.name))
 }
 
+/// The UDPRoute that is in the place of a Service; `None` for a Service.
+pub(crate) fn route_key(listener: &ObjectKey) -> Option<ObjectKey> {
+    let name = listener.name.strip_suffix(SUFFIX)?;
+    Some(ObjectKey::new(&listener.namespace, name))
+}
+
 /// A Service, or a UDPRoute in its place, for a sentence.
 pub(crate) fn told(key: &ObjectKey) -> String {
-    match key.name.strip_suffix(SUFFIX) {
-        Some(name) => format!("UDPRoute {}/{name}", key.namespace),
+    match route_key(key) {
+        Some(route) => format!("UDPRoute {route}"),
         None => format!("Service {key}"),
     }
 }
@@ -97,6 +103,29 @@ impl Index {
         let gateways = self.gateways.iter().filter(|(_, model)| self.operator.serves(model));
         let found = gateways.filter(|(_, model)| model.owner.as_ref().is_some_and(is_abandoned));
         found.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// The UDPRoutes that are served at the ports of the EdgeGateways that Gateways own, and the
+    /// Services that still ask. `claims`: gateway, port and Service of those that do.
+    pub(super) fn holders<'a>(
+        &self,
+        declared: &Declared,
+        claims: impl Iterator<Item = (&'a ObjectKey, u16, &'a ObjectKey)>,
+    ) -> Holders {
+        let routes = declared.keys().flat_map(|edge| {
+            let served =
+                self.gateways.get(edge).into_iter().flat_map(|model| &model.status.listeners);
+            served.filter_map(|listener| {
+                let (namespace, name) = listener.service.split_once('/')?;
+                let key = ObjectKey::new(namespace, name);
+                let port = u16::try_from(listener.port).ok()?;
+                route_key(&key).map(|_| ((edge.clone(), port), key))
+            })
+        });
+        let services = claims
+            .filter(|(edge, ..)| declared.contains_key(edge))
+            .map(|(edge, port, service)| ((edge.clone(), port), service.clone()));
+        routes.chain(services).collect()
     }
 
     /// Why a Service may not have a port of the EdgeGateway of a Gateway.

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::pod::Forward;
-use crate::workload::{ADMIN_SOCKET, METRICS_PATHS, METRICS_PORT, admin_address, administration};
+use crate::workload::{
+    ADMIN_SOCKET, METRICS_PORT, Readers, admin_address, administration, metrics_page,
+};
 
 /// A bootstrap configuration with static listeners.
 pub(crate) fn configuration(
@@ -35,22 +37,8 @@ pub(crate) fn configuration(
             })
         })
         .collect();
-    let routes = METRICS_PATHS.map(|path| {
-        let get = json!([{ "name": ":method", "string_match": { "exact": "GET" } }]);
-        json!({ "match": { "path": path, "headers": get }, "route": { "cluster": "administration" } })
-    });
-    listeners.push(json!({
-        "name": "metrics",
-        "address": address("TCP", listen, METRICS_PORT),
-        "filter_chains": [{ "filters": [{ "name": "envoy.filters.network.http_connection_manager", "typed_config": {
-            "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
-            "stat_prefix": "metrics",
-            "route_config": { "virtual_hosts": [{ "name": "metrics", "domains": ["*"], "routes": routes }] },
-            "http_filters": [{ "name": "envoy.filters.http.router", "typed_config": {
-                "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
-            }}],
-        }}]}],
-    }));
+    let page = address("TCP", listen, METRICS_PORT);
+    listeners.push(metrics_page("metrics", &page, Readers::OwnAndPublic));
     json!({
         "admin": { "address": admin_address(ADMIN_SOCKET) },
         "layered_runtime": { "layers": [{ "name": "packrat", "static_layer": {
@@ -63,7 +51,7 @@ pub(crate) fn configuration(
         }}],
         "static_resources": {
             "listeners": listeners,
-            "clusters": [administration(ADMIN_SOCKET)],
+            "clusters": administration(ADMIN_SOCKET),
         },
     })
 }

@@ -307,7 +307,8 @@ pub struct Repair {
     /// True: what sparse flows (up to 128 kbit/s: audio, games) bring is sent twice to clients that
     /// have no session, 5 ms apart; so are a handshake's first datagrams, and the last datagram before
     /// a pause. Only for protocols that drop what comes twice, as QUIC, WebRTC and WireGuard do. Routes
-    /// can say so for themselves with packrat.dev/config.sparse-copies. Default: false.
+    /// can switch it off for themselves with packrat.dev/config.sparse-copies, and on where
+    /// spec.limits.sparseCopies lets them. Default: false.
     pub sparse_copies: bool,
 }
 

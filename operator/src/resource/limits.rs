@@ -54,6 +54,9 @@ pub struct Limits {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000_000))]
     pub handshakes_per_second_per_source: Option<i32>,
+    /// True if Services may ask for copies of sparse flows although spec.repair.sparseCopies is
+    /// false: up to twice the traffic of such flows, which no budget of repairs bounds. Default: false.
+    pub sparse_copies: bool,
     /// True if Services may ask for less than spec.tokens.policy: off, or optional instead of
     /// required. Default: false.
     pub weaker_tokens: bool,
@@ -149,24 +152,23 @@ impl Overrides {
             lower("assist", "on".to_owned(), "off".to_owned());
             self.assist = Some(false);
         }
-        for (name, value, own, limit) in [
-            (
-                "cache-bytes-per-session",
-                &mut self.cache_bytes_per_session,
-                &spec.cache.bytes_per_session,
-                &limits.cache_bytes_per_session,
-            ),
-            (
-                "cache-bytes-total",
-                &mut self.cache_bytes_total,
-                &spec.cache.bytes_total,
-                &limits.cache_bytes_total,
-            ),
+        if self.sparse_copies == Some(true) && !spec.repair.sparse_copies && !limits.sparse_copies {
+            lower("sparse-copies", "on".to_owned(), "off".to_owned());
+            self.sparse_copies = Some(false);
+        }
+        // The schema lets nothing else in; the default of a route applies then.
+        let size = |own: &String, limit: &Option<String>| {
+            parse_size(limit.as_ref().unwrap_or(own)).unwrap_or(u64::MAX)
+        };
+        let most_total = size(&spec.cache.bytes_total, &limits.cache_bytes_total);
+        // A session's cache above the total would raise that.
+        let most_per_session =
+            size(&spec.cache.bytes_per_session, &limits.cache_bytes_per_session).min(most_total);
+        for (name, value, most) in [
+            ("cache-bytes-per-session", &mut self.cache_bytes_per_session, most_per_session),
+            ("cache-bytes-total", &mut self.cache_bytes_total, most_total),
         ] {
-            // The schema lets nothing else in; the default of a route applies then.
-            let most = parse_size(limit.as_ref().unwrap_or(own));
-            let (Some(asked), Ok(most)) = (*value, most) else { continue };
-            if asked > most {
+            if let Some(asked) = value.filter(|asked| *asked > most) {
                 lower(name, asked.to_string(), most.to_string());
                 *value = Some(most);
             }

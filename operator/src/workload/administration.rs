@@ -7,20 +7,13 @@ pub const RUN_DIRECTORY: &str = "/run/packrat";
 /// Envoy's administration interface. It shows keys and can end Envoy, so that no port leads to it:
 /// on the host network, every process of the node would reach one.
 pub const ADMIN_SOCKET: &str = "/run/packrat/admin.sock";
-/// Port of [`METRICS_PATHS`], open to all that can reach the Pod.
-pub const METRICS_PORT: u16 = 9902;
-
-/// Paths of the administration interface that can be read on [`METRICS_PORT`]: none that changes
-/// anything or shows a key, so neither `/packrat/log` nor `/config_dump`. `packrat top`, `tap` and
-/// `check` need the last four.
-pub const METRICS_PATHS: [&str; 6] = [
-    "/stats/prometheus",
-    "/ready",
-    "/packrat",
-    "/packrat/sessions",
-    "/packrat/events",
-    "/server_info",
-];
+/// The cluster of the administration interface.
+pub(crate) const ADMINISTRATION: &str = "administration";
+/// The cluster of the same for the readers of the page with metrics, of whom it takes few at a time:
+/// Envoy's main thread answers.
+pub(crate) const METRICS: &str = "administration-metrics";
+/// Requests and connections of all readers together that Envoy's main thread has at a time, and that wait.
+const READERS: u32 = 8;
 
 /// The source of the volume at [`RUN_DIRECTORY`]: in memory, so that a disk that is full does not
 /// keep Envoy from starting.
@@ -33,12 +26,18 @@ pub fn admin_address(socket: &str) -> Value {
     json!({ "pipe": { "path": socket, "mode": 0o600 } })
 }
 
-/// The cluster that the pages with metrics lead to.
-pub fn administration(socket: &str) -> Value {
-    let endpoint = json!({ "endpoint": { "address": { "pipe": { "path": socket } } } });
-    json!({
-        "name": "administration",
-        "type": "STATIC",
-        "load_assignment": { "cluster_name": "administration", "endpoints": [{ "lb_endpoints": [endpoint] }] },
-    })
+/// The clusters that the pages with metrics lead to.
+pub(crate) fn administration(socket: &str) -> [Value; 2] {
+    let cluster = |name: &str| {
+        let endpoint = json!({ "endpoint": { "address": { "pipe": { "path": socket } } } });
+        json!({
+            "name": name,
+            "type": "STATIC",
+            "load_assignment": { "cluster_name": name, "endpoints": [{ "lb_endpoints": [endpoint] }] },
+        })
+    };
+    let mut few = cluster(METRICS);
+    let limits = json!({ "max_connections": READERS, "max_pending_requests": READERS });
+    few["circuit_breakers"] = json!({ "thresholds": [limits] });
+    [cluster(ADMINISTRATION), few]
 }

@@ -3,17 +3,17 @@
 
 use serde_json::{Value, json};
 
-use super::administration::{
-    ADMIN_SOCKET, METRICS_PATHS, METRICS_PORT, admin_address, administration,
-};
+use super::administration::{ADMIN_SOCKET, admin_address, administration};
+use super::metrics_page::{METRICS_PORT, Readers, metrics_page};
 use super::{BOOTSTRAP_DIRECTORY, CLIENT_DIRECTORY, Platform};
 use crate::annotations::ObjectKey;
 
 /// The bootstrap configuration of an EdgeGateway's Envoys, as JSON. On the host network (`on_host`)
 /// the page with metrics is for the node itself, and [`node_page`] adds another.
 pub fn bootstrap(key: &ObjectKey, platform: &Platform, on_host: bool) -> Value {
-    let listener = page("metrics", if on_host { "127.0.0.1" } else { &platform.listen_address });
-    let administration = administration(ADMIN_SOCKET);
+    let host = if on_host { "127.0.0.1" } else { &platform.listen_address };
+    let listener = metrics_page("metrics", &address(host, METRICS_PORT), Readers::OwnAndPublic);
+    let [administration, metrics] = administration(ADMIN_SOCKET);
     let sds = |name: &str, file: &str| {
         json!({ "name": name, "sds_config": {
             "resource_api_version": "V3",
@@ -75,6 +75,7 @@ pub fn bootstrap(key: &ObjectKey, platform: &Platform, on_host: bool) -> Value {
                         },
                     }},
                 },
+                metrics,
             ],
         },
     })
@@ -82,33 +83,11 @@ pub fn bootstrap(key: &ObjectKey, platform: &Platform, on_host: bool) -> Value {
 
 /// The configuration of a gateway on the host network beside its bootstrap configuration: the page
 /// with metrics at the node's own address (`POD_IP` in its environment), and not at all that the
-/// node has.
+/// node has, for strangers.
 pub fn node_page() -> String {
-    json!({ "static_resources": { "listeners": [page("metrics-node", "$(POD_IP)")] } }).to_string()
-}
-
-/// A listener of the page with metrics.
-fn page(name: &str, host: &str) -> Value {
-    let routes = METRICS_PATHS.map(|path| {
-        let get = json!([{ "name": ":method", "string_match": { "exact": "GET" } }]);
-        json!({ "match": { "path": path, "headers": get }, "route": { "cluster": "administration" } })
-    });
-    json!({
-        "name": name,
-        "address": address(host, METRICS_PORT),
-        // A page that is read twice a minute needs no place on every worker.
-        "filter_chains": [{ "filters": [{
-            "name": "envoy.filters.network.http_connection_manager",
-            "typed_config": {
-                "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
-                "stat_prefix": "metrics",
-                "route_config": { "virtual_hosts": [{ "name": "metrics", "domains": ["*"], "routes": routes }] },
-                "http_filters": [{ "name": "envoy.filters.http.router", "typed_config": {
-                    "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
-                }}],
-            },
-        }]}],
-    })
+    let listener =
+        metrics_page("metrics-node", &address("$(POD_IP)", METRICS_PORT), Readers::Public);
+    json!({ "static_resources": { "listeners": [listener] } }).to_string()
 }
 
 /// The file that tells Envoy about a certificate in a directory at which a Secret is mounted

@@ -6,6 +6,7 @@
 mod administration;
 mod bootstrap;
 mod image;
+mod metrics_page;
 mod objects;
 mod patches;
 mod pod;
@@ -18,12 +19,12 @@ use crate::FIELD_MANAGER;
 use crate::annotations::ObjectKey;
 use crate::index::GatewayModel;
 
-pub use administration::{
-    ADMIN_SOCKET, METRICS_PATHS, METRICS_PORT, RUN_DIRECTORY, admin_address, administration,
-    run_volume,
-};
+pub(crate) use administration::administration;
+pub use administration::{ADMIN_SOCKET, RUN_DIRECTORY, admin_address, run_volume};
 pub use bootstrap::{bootstrap, certificate_file, node_page};
 pub use image::{DRAIN, ENVOY, MODULE_DIRECTORY, START, TOKEN_FILTER};
+pub use metrics_page::METRICS_PORT;
+pub(crate) use metrics_page::{Readers, metrics_page};
 pub use objects::{Kind, Object, objects, obsolete};
 pub use patches::{PatchError, Patches};
 pub use pod::named_secrets;
@@ -301,9 +302,6 @@ mod tests {
             let bootstrap: Value = serde_json::from_str(text).unwrap();
             let pipe = json!({ "pipe": { "path": ADMIN_SOCKET, "mode": 384 } });
             assert_eq!(bootstrap["admin"], json!({ "address": pipe }));
-            assert!(
-                !METRICS_PATHS.iter().any(|path| ["/packrat/log", "/config_dump"].contains(path))
-            );
             let pod = &objects[&Kind::Deployment]["spec"]["template"]["spec"];
             let container = &pod["containers"][0];
             assert!(!container.to_string().contains("9901"), "{container}");
@@ -313,6 +311,29 @@ mod tests {
             assert!(volumes.contains(&json!({ "name": "run", "emptyDir": run_volume() })));
             let drain = container["lifecycle"]["preStop"]["exec"]["command"].to_string();
             assert!(drain.contains(ADMIN_SOCKET), "{drain}");
+        }
+    }
+
+    /// Envoy's main thread answers to one more connection beside those of a few readers.
+    #[test]
+    fn readers_of_metrics_are_few_at_a_time_and_readiness_does_not_wait_behind_them() {
+        let objects = made(|_| {});
+        let text = objects[&Kind::ConfigMap]["data"]["envoy.json"].as_str().unwrap();
+        let resources = &serde_json::from_str::<Value>(text).unwrap()["static_resources"];
+        let public = &resources["listeners"][0]["default_filter_chain"]["filters"][0];
+        let host = &public["typed_config"]["route_config"]["virtual_hosts"][0];
+        let cluster = |path: &str| {
+            let routes = host["routes"].as_array().unwrap();
+            let route = routes.iter().find(|route| route["match"]["path"] == path).unwrap();
+            let name = &route["route"]["cluster"];
+            let clusters = resources["clusters"].as_array().unwrap();
+            clusters.iter().find(|cluster| cluster["name"] == *name).unwrap()
+        };
+        for path in ["/stats/prometheus", "/packrat"] {
+            let limits = &cluster(path)["circuit_breakers"]["thresholds"][0];
+            assert!(limits["max_connections"].as_u64().unwrap() <= 8, "{path}");
+            assert!(limits["max_pending_requests"].as_u64().unwrap() <= 8, "{path}");
+            assert_ne!(cluster(path)["name"], cluster("/ready")["name"]);
         }
     }
 

@@ -189,7 +189,7 @@ fn a_route_without_a_listener_is_told_why() {
         assert_eq!(served(&resolution, 443).is_some(), expected.0, "{allowed} {of} {section}");
     }
 
-    // The older one has a listener that two want, whatever their order.
+    // The older one has a free listener that two want, whatever their order.
     let resolution = resolve(
         json!([listener("quic", 443, json!({}))]),
         &[
@@ -362,8 +362,122 @@ fn annotated_services_have_the_ports_of_listeners_only() {
     let to_web =
         route("app", "web", 0, json!({ "name": "edge" }), json!([{ "name": "web", "port": 8443 }]));
     let (route, problems) = resolve(json!({}), 443, &[to_web]);
-    assert_eq!(route.as_deref(), Some("app/web.udproute/443"), "a UDPRoute precedes it");
+    assert_eq!(route.as_deref(), Some("app/web.udproute/443"), "a free port is a UDPRoute's first");
     assert!(problems[0].message.contains("belongs to UDPRoute app/web"), "{}", problems[0].message);
+}
+
+/// The EdgeGateway of a Gateway, with these Services and UDPRoutes of namespace `app` served.
+fn serving(gateway: &Value, listeners: &[(u16, &str)]) -> Value {
+    let listeners = listeners.iter().map(|(port, service)| {
+        json!({ "port": port, "service": format!("app/{service}"), "servicePort": port, "endpoints": 1 })
+    });
+    let mut edge = edge_of(gateway);
+    edge["status"] = json!({ "listeners": listeners.collect::<Vec<_>>() });
+    edge
+}
+
+/// A tenant who keeps an old, idle route and makes it refer to another tenant's listener must not
+/// get that one's clients.
+#[test]
+fn a_listener_stays_with_the_route_that_is_served_there() {
+    let all_namespaces = json!({ "namespaces": { "from": "All" } });
+    let listeners = json!([
+        listener("quic", 443, all_namespaces.clone()),
+        listener("game", 7000, all_namespaces)
+    ]);
+    let of = |name: &str, second: u32, section: Option<&str>| {
+        let parent = json!({ "name": "edge", "namespace": "app", "sectionName": section });
+        route("app", name, second, parent, json!([{ "name": "web", "port": 8443 }]))
+    };
+    let resolve = |listeners: &Value, status: &[(u16, &str)], routes: &[Value]| {
+        let gateway = a_gateway("edge", listeners.clone());
+        let mut all = vec![of_packrat(), serving(&gateway, status), gateway];
+        all.extend(servers());
+        all.extend(routes.iter().cloned());
+        index(&all).resolve()
+    };
+    let holder = |resolution: &Resolution, port: u16| served(resolution, port).unwrap().0;
+    let both = [of("old", 0, Some("quic")), of("new", 59, Some("quic"))];
+    let now = resolve(&listeners, &[(443, "new.udproute")], &both);
+    assert_eq!(holder(&now, 443), "app/new.udproute/443");
+    assert_eq!(told(&now, "app", "new"), GOOD);
+    assert_eq!(told(&now, "app", "old")[0], (false, "Conflicted"));
+    let accepted = &now.attachments.routes[&key("app", "old")].parents[0].accepted;
+    assert_eq!(
+        accepted.message,
+        "the listener belongs to UDPRoute app/new, which is served there: choose another listener"
+    );
+    // What is served at another port, is gone, or is a Service of that name has no claim to it.
+    for status in [&[][..], &[(7000, "new.udproute")], &[(443, "gone.udproute")], &[(443, "new")]] {
+        let resolution = resolve(&listeners, status, &both);
+        assert_eq!(holder(&resolution, 443), "app/old.udproute/443", "{status:?}");
+    }
+    // A route that wants all of them gets what is free, and no more.
+    let greedy = [of("old", 0, None), of("new", 59, Some("quic"))];
+    let resolution = resolve(&listeners, &[(443, "new.udproute")], &greedy);
+    assert_eq!(holder(&resolution, 443), "app/new.udproute/443");
+    assert_eq!(holder(&resolution, 7000), "app/old.udproute/7000");
+    assert_eq!(told(&resolution, "app", "old"), GOOD);
+    // Who leaves, or may not be there any more, loses it.
+    let left = [of("old", 0, Some("quic")), of("new", 59, Some("game"))];
+    let resolution = resolve(&listeners, &[(443, "new.udproute")], &left);
+    assert_eq!(holder(&resolution, 443), "app/old.udproute/443");
+    let parent = json!({ "name": "edge", "namespace": "app", "sectionName": "quic" });
+    let of_shop = route("shop", "new", 59, parent, json!([{ "name": "web", "port": 8443 }]));
+    let own_only = json!([listener("quic", 443, json!({}))]);
+    let mut edge = serving(&a_gateway("edge", own_only.clone()), &[]);
+    edge["status"]["listeners"] = json!([{ "port": 443, "service": "shop/new.udproute", "servicePort": 443, "endpoints": 1 }]);
+    let resolve_shop = |listeners: &Value| {
+        let mut all = vec![of_packrat(), edge.clone(), a_gateway("edge", listeners.clone())];
+        all.extend([of("old", 0, Some("quic")), of_shop.clone()]);
+        all.extend(servers());
+        holder(&index(&all).resolve(), 443)
+    };
+    assert_eq!(resolve_shop(&listeners), "shop/new.udproute/443");
+    assert_eq!(resolve_shop(&own_only), "app/old.udproute/443");
+}
+
+/// A new UDPRoute must not get the clients of an annotated Service, nor the other way round.
+#[test]
+fn a_port_stays_with_what_is_served_there_service_or_route() {
+    let resolve = |status: &[(u16, &str)], assist: &str, of_route: u32, of_service: u32| {
+        let gateway = a_gateway("edge", json!([listener("quic", 443, json!({}))]));
+        let parent = json!({ "name": "edge" });
+        let mut all = vec![
+            of_packrat(),
+            serving(&gateway, status),
+            gateway,
+            service(
+                "own",
+                of_service,
+                &[("assist", assist), ("gateway", "edge")],
+                &[("quic", 443)],
+            ),
+            slice("own", "own-1", &[("quic", 1443)], &[("10.0.0.9", true)]),
+            route("app", "web", of_route, parent, json!([{ "name": "web", "port": 8443 }])),
+        ];
+        all.extend(servers());
+        let resolution = index(&all).resolve();
+        let is_accepted = told(&resolution, "app", "web")[0];
+        let problems = resolution.services.get(&key("app", "own"));
+        let problems = problems.map(|view| view.problems.clone()).unwrap_or_default();
+        (served(&resolution, 443).unwrap().0, is_accepted, problems)
+    };
+    for (of_route, of_service) in [(0, 59), (59, 0)] {
+        let (holder, accepted, problems) =
+            resolve(&[(443, "own")], "enabled", of_route, of_service);
+        assert_eq!(holder, "app/own/443");
+        assert_eq!((accepted, problems.len()), ((false, "Conflicted"), 0));
+        let (holder, accepted, problems) =
+            resolve(&[(443, "web.udproute")], "enabled", of_route, of_service);
+        assert_eq!(holder, "app/web.udproute/443");
+        assert_eq!((accepted, problems[0].reason), ((true, "Accepted"), Reason::PortConflict));
+        // A free one is the route's; so is one that the Service has given up.
+        let (holder, ..) = resolve(&[], "enabled", of_route, of_service);
+        assert_eq!(holder, "app/web.udproute/443");
+        let (holder, accepted, _) = resolve(&[(443, "own")], "disabled", of_route, of_service);
+        assert_eq!((holder.as_str(), accepted), ("app/web.udproute/443", (true, "Accepted")));
+    }
 }
 
 fn condition<'a>(conditions: &'a Value, type_: &str) -> (&'a str, &'a str) {

@@ -186,13 +186,21 @@ fn services_have_what_their_edge_gateway_allows_and_no_more() {
         ("config.maximum-sessions", "10000000"),
         ("config.sessions-per-source", "10000000"),
         ("config.handshakes-per-second-per-source", "10000000"),
+        ("config.sparse-copies", "on"),
         ("config.tokens", "off"),
     ];
+    // The others say what a Service's servers are like, or only take assistance away.
+    let free = ["affinity", "assist", "holdout-percent", "sender"];
+    for (_, knob) in packrat_api::knobs::in_cluster() {
+        let name = format!("config.{}", knob.annotation);
+        let is_limited = greedy.iter().any(|(limited, _)| *limited == name);
+        assert_ne!(is_limited, free.contains(&knob.annotation), "{name}: limited, or free?");
+    }
     let required = json!({ "tokens": { "policy": "Required", "tls": { "secretName": "tls" } } });
     let (lowered, above) = overrides(required.clone(), &greedy);
     assert_eq!(above.len(), greedy.len(), "{above:?}");
     assert_eq!(
-        above[1],
+        above[2],
         "packrat.dev/config.cache-bytes-total: 1073741824000000 is not what EdgeGateway app/default allows; 268435456 is used"
     );
     let mut route = packrat_api::route::RouteConfig::unchecked("web", []);
@@ -212,6 +220,7 @@ fn services_have_what_their_edge_gateway_allows_and_no_more() {
         ("config.maximum-sessions", "1"),
         ("config.sessions-per-source", "1"),
         ("config.handshakes-per-second-per-source", "1"),
+        ("config.sparse-copies", "off"),
         ("config.tokens", "required"),
     ];
     let (kept, above) = overrides(json!({}), &modest);
@@ -225,11 +234,19 @@ fn services_have_what_their_edge_gateway_allows_and_no_more() {
         "cacheBytesPerSession": "4Gi", "cacheBytesTotal": "1000000Gi", "repairBudgetPercent": 1000,
         "residualLossPerMillion": 1, "idleTimeoutSeconds": 86400, "maximumSessions": 10000000,
         "sessionsPerSource": 10000000, "handshakesPerSecondPerSource": 10000000,
-        "weakerTokens": true,
+        "sparseCopies": true, "weakerTokens": true,
     });
     let (kept, above) = overrides(generous, &greedy);
     assert!(above.is_empty(), "{above:?}");
-    assert_eq!(kept.repair_budget_percent, Some(1000));
+    assert_eq!((kept.repair_budget_percent, kept.sparse_copies), (Some(1000), Some(true)));
+    // What it has itself is not more than it allows.
+    let copying = json!({ "repair": { "sparseCopies": true } });
+    let (kept, above) = overrides(copying, &[("config.sparse-copies", "on")]);
+    assert_eq!((kept.sparse_copies, above.len()), (Some(true), 0));
+    // A cache per session above the total would raise the total.
+    let limits = json!({ "limits": { "cacheBytesPerSession": "4Gi" } });
+    let (kept, above) = overrides(limits, &[("config.cache-bytes-per-session", "2Gi")]);
+    assert_eq!((kept.cache_bytes_per_session, above.len()), (Some(256 << 20), 1));
 }
 
 /// Two operators in a cluster touch neither each other's EdgeGateways nor the Services that have

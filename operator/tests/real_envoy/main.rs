@@ -268,53 +268,138 @@ fn a_route_that_was_removed_while_the_operator_restarted_still_drains() {
     agree(&envoy, replica, 1);
 }
 
-/// Requests on the metrics listeners cannot change anything.
-#[test]
-fn the_page_with_metrics_can_be_read_only() {
-    for name in ["metrics", "metrics-node"] {
-        read_only(name);
-    }
+/// An address of this machine that is not one of the loopback interface.
+fn strange_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    // Nothing is sent.
+    socket.connect((Ipv4Addr::new(192, 0, 2, 200), 9)).ok()?;
+    let address = socket.local_addr().ok()?.ip();
+    (!address.is_loopback() && !address.is_unspecified()).then_some(address)
 }
 
-/// `metrics-node`: the second page of gateways on the host network.
-fn read_only(name: &str) {
-    let Some(scene) = Scene::begin() else { return };
-    scene.replica.complete();
-    let envoy = scene.envoy();
-    // Envoy listens on nothing before it knows its routes.
-    envoy.wait_until("Envoy to be ready", |envoy| envoy.get("/ready").contains("LIVE"));
-    let mut metrics = None;
+/// The port of a page with metrics.
+fn page(envoy: &packrat_real_envoy::Envoy, name: &str) -> SocketAddr {
+    let mut found = None;
     envoy.wait_until("the listener", |envoy| {
         let listeners: Value =
             serde_json::from_str(&envoy.get("/listeners?format=json")).unwrap_or_default();
         let statuses = listeners["listener_statuses"].as_array().cloned().unwrap_or_default();
-        let found = statuses.iter().find(|status| status["name"] == name);
-        metrics = found.and_then(|status| {
+        let status = statuses.iter().find(|status| status["name"] == name);
+        found = status.and_then(|status| {
             u16::try_from(status["local_address"]["socket_address"]["port_value"].as_u64()?).ok()
         });
-        metrics.is_some_and(|port| port != 0)
+        found.is_some_and(|port| port != 0)
     });
-    let ask = |method: &str, path: &str| {
-        let mut stream = TcpStream::connect(("127.0.0.1", metrics.unwrap())).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(
-            stream,
-            "{method} {path} HTTP/1.1\r\nHost: gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-        )
-        .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer.split(' ').nth(1).unwrap_or_default().to_owned()
-    };
-    for path in
-        ["/stats/prometheus", "/packrat", "/packrat/sessions?limit=5", "/packrat/events?after=0"]
-    {
-        assert_eq!(ask("GET", path), "200", "{path}");
-        assert_eq!(ask("POST", path), "404", "{path}");
+    (Ipv4Addr::LOCALHOST, found.unwrap()).into()
+}
+
+/// The status of the answer to a request from this address, and its body.
+fn ask(from: IpAddr, page: SocketAddr, method: &str, target: &str) -> (u16, String) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    let stream = runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind((from, 0).into()).unwrap();
+        socket.connect(page).await.unwrap()
+    });
+    let mut stream: TcpStream = stream.into_std().unwrap();
+    stream.set_nonblocking(false).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(
+        stream,
+        "{method} {target} HTTP/1.1\r\nHost: gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let answer = read_answer(&mut stream);
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+    (status.unwrap_or_default(), answer)
+}
+
+/// Reads an answer to its end. Envoy closes the connection a second after one that it makes itself.
+fn read_answer(stream: &mut TcpStream) -> String {
+    let (mut answer, mut more) = (Vec::new(), [0; 4096]);
+    loop {
+        let text = String::from_utf8_lossy(&answer);
+        let is_whole = text.split_once("\r\n\r\n").is_some_and(|(head, body)| {
+            let length = |line: &str| line.strip_prefix("content-length: ")?.parse().ok();
+            head.lines().find_map(length).is_some_and(|length: usize| body.len() >= length)
+        });
+        let length = if is_whole { 0 } else { stream.read(&mut more).unwrap() };
+        if length == 0 {
+            return text.into_owned();
+        }
+        answer.extend_from_slice(&more[..length]);
     }
-    for path in ["/packrat/log", "/config_dump", "/quitquitquit", "/packrat/../config_dump"] {
-        assert_eq!(ask("GET", path), "404", "{path}");
-        assert_eq!(ask("POST", path), "404", "{path}");
+}
+
+/// Pages of Envoy that show keys or change something.
+const NOBODYS: [&str; 5] =
+    ["/packrat/log", "/config_dump", "/quitquitquit", "/packrat/../config_dump", "/packrat/"];
+
+/// Strangers find no client and no session on the page with metrics, begin no observation, and have
+/// Envoy's main thread make no long list; on no page can anything be changed.
+#[test]
+fn strangers_read_totals_and_ask_for_no_client_and_no_session() {
+    let Some(OneRoute { envoy, .. }) = OneRoute::begin(&[]) else { return };
+    let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let mut strangers = vec![(local, page(&envoy, "metrics-node"))];
+    match strange_address() {
+        Some(address) => strangers.push((address, page(&envoy, "metrics"))),
+        None => println!("SKIPPED: this machine has no address beside the loopback interface"),
+    }
+    for (from, page) in strangers {
+        for path in ["/stats/prometheus", "/ready", "/packrat"] {
+            assert_eq!(ask(from, page, "GET", path).0, 200, "{path} from {from}");
+            assert_eq!(ask(from, page, "POST", path).0, 404, "{path} from {from}");
+        }
+        for target in [
+            "/packrat/sessions",
+            "/packrat/sessions?limit=10000",
+            "/packrat/sessions?client=127.0.0.1",
+            "/packrat/sessions?x&client=127.0.0.1",
+            "/packrat/sessions?session=1",
+            "/packrat/events?after=0",
+            "/packrat/events?session=1&seconds=600",
+            "/packrat?client=127.0.0.1",
+            "/packrat?",
+            "/stats/prometheus?filter=.*",
+            "/server_info",
+        ] {
+            let (status, answer) = ask(from, page, "GET", target);
+            assert_eq!(status, 403, "{target} from {from}");
+            assert!(answer.contains("kubectl port-forward"), "{target} from {from}: {answer}");
+            assert_eq!(ask(from, page, "POST", target).0, 404, "{target} from {from}");
+        }
+        for target in NOBODYS.into_iter().chain(["/packrat%2Fsessions", "//packrat/sessions"]) {
+            assert_eq!(ask(from, page, "GET", target).0, 404, "{target} from {from}");
+        }
+    }
+}
+
+/// A port-forward leads there: `packrat explain`, `tap` and `top` work by it.
+#[test]
+fn the_loopback_interface_of_a_gateway_has_its_sessions_and_changes_nothing() {
+    let Some(OneRoute { envoy, .. }) = OneRoute::begin(&[]) else { return };
+    let (local, page) = (IpAddr::V4(Ipv4Addr::LOCALHOST), page(&envoy, "metrics"));
+    let json = |target: &str| -> Value {
+        let (status, answer) = ask(local, page, "GET", target);
+        assert_eq!(status, 200, "{target}: {answer}");
+        let body = answer.split_once("\r\n\r\n").unwrap().1;
+        // In chunks, or not.
+        let (from, to) = (body.find('{').unwrap(), body.rfind('}').unwrap());
+        serde_json::from_str(&body[from..=to]).unwrap()
+    };
+    let sessions = json("/packrat/sessions?client=127.0.0.1");
+    let session = sessions["sessions"][0]["session"].as_u64().expect("its session");
+    assert_eq!(json("/packrat/sessions?client=127.0.0.9")["sessions"], json!([]));
+    assert_eq!(json("/packrat/sessions?limit=10000")["total"], 1);
+    json(&format!("/packrat/events?session={session}&after=0"));
+    for target in ["/packrat", "/packrat/events?after=0", "/server_info"] {
+        json(target);
+        assert_eq!(ask(local, page, "POST", target).0, 404, "{target}");
+    }
+    for target in NOBODYS {
+        assert_eq!(ask(local, page, "GET", target).0, 404, "{target}");
+        assert_eq!(ask(local, page, "POST", target).0, 404, "{target}");
     }
 }
 

@@ -1,10 +1,11 @@
 //! Belief in datagrams that no number speaks for.
 //!
 //! ```text
-//!              two Resets of the gateway within 10 s
+//!              two Resets of the gateway within 10 s, or one where numbers arrive
 //!   Believed ----------------------------------------> Doubted: 100 a second
 //!      ^                                                  |
-//!      +--------------------------------------------------+ 10 s without a Reset
+//!      +--------------------------------------------------+ 10 s without a Reset; twice as long each
+//!                                                           time that belief ends within a minute
 //! ```
 //!
 //! The transport keeps to itself what is authentic. Forged datagrams in the set are what an eACK
@@ -17,8 +18,15 @@ use packrat_wire::estimate::Timestamp;
 
 /// Datagrams that are recorded per second while there is doubt, and at once.
 const DOUBTED: Rate = Rate { per_second: 100.0, burst: 24.0 };
-/// The doubt lasts for so long after a Reset, and begins with the second one in such a time.
+/// The doubt lasts for so long after a Reset at first, and begins with the second one in such a time: one
+/// happens. Where what the gateway forwards has numbers, the first one is enough.
 const DOUBT: Duration = Duration::from_secs(10);
+/// The same at most: an attacker who goes on costs two Resets in as long.
+const LONGEST_DOUBT: Duration = Duration::from_secs(640);
+/// Belief that has lasted for so long makes the next doubt short again.
+const RELIABLE: Duration = Duration::from_secs(60);
+/// Believed numbers since the last Reset that show that the gateway numbers.
+const NUMBERED: u64 = 64;
 
 /// The judge of plain datagrams.
 #[derive(Debug)]
@@ -26,7 +34,11 @@ pub(super) struct Plain {
     /// Resets of the gateway that have been seen, and when the last one was.
     resets: u64,
     last_reset: Option<Timestamp>,
+    /// Numbers that were believed before.
+    numbered: u64,
     doubted_until: Option<Timestamp>,
+    /// Length of the next doubt.
+    doubt: Duration,
     tokens: TokenBucket,
     earned_at: Timestamp,
 }
@@ -36,7 +48,9 @@ impl Default for Plain {
         Self {
             resets: 0,
             last_reset: None,
+            numbered: 0,
             doubted_until: None,
+            doubt: DOUBT,
             tokens: TokenBucket::new(0.0),
             earned_at: Timestamp::ZERO,
         }
@@ -44,15 +58,24 @@ impl Default for Plain {
 }
 
 impl Plain {
-    /// The gateway has asked for so many Resets until now.
-    pub(super) fn on_resets(&mut self, resets: u64, now: Timestamp) {
+    /// The gateway has asked for so many Resets until now, and as many numbers were believed.
+    pub(super) fn on_resets(&mut self, resets: u64, numbered: u64, now: Timestamp) {
         if resets == self.resets {
             return;
         }
         self.resets = resets;
         let soon = self.last_reset.replace(now).is_some_and(|last| now < last + DOUBT);
-        if soon {
-            self.doubted_until = Some(now + DOUBT);
+        let before = std::mem::replace(&mut self.numbered, numbered);
+        let has_numbers = numbered.saturating_sub(before) >= NUMBERED;
+        match self.doubted_until {
+            // It goes on.
+            Some(until) if now < until => self.doubted_until = Some(until.max(now + DOUBT)),
+            _ if !soon && !has_numbers => {}
+            before => {
+                let is_again = before.is_some_and(|until| now < until + RELIABLE);
+                self.doubt = if is_again { (self.doubt * 2).min(LONGEST_DOUBT) } else { DOUBT };
+                self.doubted_until = Some(now + self.doubt);
+            }
         }
     }
 
@@ -79,14 +102,36 @@ mod tests {
         let admitted = |plain: &mut Plain, from: u64| {
             (from..from + 1000).filter(|millis| plain.admits(at(*millis))).count()
         };
-        plain.on_resets(1, at(1000));
+        plain.on_resets(1, 10, at(1000));
         assert_eq!(admitted(&mut plain, 1000), 1000, "one happens");
-        plain.on_resets(2, at(20_000));
+        plain.on_resets(2, 70, at(20_000));
         assert_eq!(admitted(&mut plain, 20_000), 1000, "and another one, much later");
-        plain.on_resets(3, at(22_000));
+        plain.on_resets(3, 70, at(22_000));
         let few = admitted(&mut plain, 22_000);
         assert!((90..=130).contains(&few), "{few}");
-        plain.on_resets(3, at(31_000));
+        plain.on_resets(3, 70, at(31_000));
         assert_eq!(admitted(&mut plain, 32_000), 1000);
+        plain.on_resets(4, 70 + NUMBERED, at(90_000));
+        assert!(admitted(&mut plain, 90_000) < 130, "where numbers arrive, one says enough");
+    }
+
+    #[test]
+    fn an_attacker_who_goes_on_is_believed_ever_more_rarely() {
+        let mut plain = Plain::default();
+        let (mut resets, mut believed) = (0, 0);
+        // It forges as soon as it is believed: the gateway asks for a Reset a tenth of a second later.
+        for tenth in 0..36_000 {
+            let now = Timestamp::from_millis(1000 + tenth * 100);
+            if plain.doubted_until.is_none_or(|until| now >= until) {
+                (resets, believed) = (resets + 1, believed + 1);
+                plain.on_resets(resets, 0, now);
+            }
+        }
+        assert!(believed < 25, "{believed} tenths of a second in an hour");
+        // After a while without an attacker a doubt is short again.
+        let now = plain.doubted_until.unwrap() + RELIABLE;
+        plain.on_resets(resets + 1, 0, now);
+        plain.on_resets(resets + 2, 0, now + Duration::from_millis(100));
+        assert_eq!(plain.doubted_until, Some(now + Duration::from_millis(100) + DOUBT));
     }
 }

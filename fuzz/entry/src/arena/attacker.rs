@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use packrat_eack::{Encoding, SketchLimits};
 use packrat_wire::Epoch;
 use packrat_wire::control::{Control, RefusalReason, VERSION};
-use packrat_wire::handshake::{ClientParams, GatewayParams, Initiator};
+use packrat_wire::handshake::{ClientParams, GatewayParams, Initiator, Numbered};
 use packrat_wire::identifier::IdentifierScheme;
 use packrat_wire::message::{Eack, GoodbyeReason, Message, ResetReason};
 use packrat_wire::seal::MAXIMUM_PLAINTEXT;
@@ -29,6 +29,8 @@ const WAITS: [u64; 16] = [1, 1, 2, 3, 5, 8, 13, 20, 21, 35, 50, 80, 130, 250, 50
 const MOST_SESSIONS: usize = 12;
 /// Answers to challenges in one move.
 const MOST_ANSWERS: usize = 4;
+/// Numbered datagrams in one step.
+const IN_A_ROW: usize = 8;
 /// Time until forged sources may crowd in.
 const CROWDS_AFTER: Duration = Duration::from_millis(100);
 /// Labels of all that the protocol's documents, of this version and the one before, derive from a session's
@@ -73,6 +75,8 @@ struct Held {
     connection: u16,
     /// Numbers of its base connection, either way.
     next_up: u64,
+    /// The place of its next numbered datagram.
+    next_place: u64,
     /// Datagrams that it has sealed.
     sealed: Vec<Vec<u8>>,
 }
@@ -205,7 +209,12 @@ impl Attacker {
             maximum_hold: Duration::from_millis(120),
             token: Vec::new(),
             live: None,
-            numbered: None,
+            numbered: Some(Numbered {
+                to_client: false,
+                to_server: true,
+                coded: false,
+                largest: 1400,
+            }),
         };
         let mut seed = [0xa7; 32];
         seed[..8].copy_from_slice(&self.random().to_be_bytes());
@@ -238,7 +247,8 @@ impl Attacker {
         world.margins.attacks += 2;
         let Some(claims) = claims else { return Ok(()) };
         world.margins.sessions += 1;
-        let held = Held { claims, place: from, connection, next_up: 0, sealed: Vec::new() };
+        let held =
+            Held { claims, place: from, connection, next_up: 0, next_place: 0, sealed: Vec::new() };
         self.sessions.push(held);
         // It proves that it has the session, and asks its server for something.
         let last = self.sessions.len() - 1;
@@ -425,7 +435,8 @@ impl Attacker {
         self.send(world, from, back, &sealed)
     }
 
-    /// A datagram of a base connection from a place: of its own, or with another's number.
+    /// A datagram of a base connection from a place: of its own, or with another's number. Or several,
+    /// at places of their order that begin anywhere.
     fn speak_base(
         &mut self,
         world: &mut World,
@@ -451,7 +462,22 @@ impl Attacker {
         };
         held.next_up += 1;
         let header = if kind & 1 == 0 { 0x41 } else { 0xc1 };
-        self.send(world, from, kind >> 7, &packet.encode(header))
+        let mut datagram = packet.encode(header);
+        let Some(leap) = (kind >> 3 & 15).checked_sub(1) else {
+            return self.send(world, from, kind >> 7, &datagram);
+        };
+        held.next_place += 4u64.pow(leap as u32) - 1;
+        for _ in 0..IN_A_ROW {
+            let Some(held) = self.session(session) else { break };
+            let params = &held.claims.client.gateway_params;
+            // Each one is another datagram.
+            datagram.push(held.next_place as u8);
+            let identifier = params.identifier_key().identify(params.scheme, &datagram);
+            let number = params.upward_number_key().header(held.next_place, identifier);
+            held.next_place += 1;
+            self.send(world, from, kind >> 7, &[&number[..], &datagram].concat())?;
+        }
+        Ok(())
     }
 
     /// Datagrams that begin connections, from addresses that no one has.

@@ -1,5 +1,9 @@
 //! The benefit of assistance on a route, as measured; where there is none it stops by itself, and is
 //! tried again later.
+//!
+//! People are shown all sessions. What follows from the comparison is decided by fewer: a client is
+//! slow if it wants to be, so each network has one vote a day, as that network is what one attacker may
+//! have. Votes are few; so it takes more than a few networks to make a difference sure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,10 +17,10 @@ pub(crate) const SIZES: [u64; 3] = [256_000, 1_000_000, 10_000_000];
 /// Sessions are forgotten by the hour, after a day.
 const SLOT: Duration = Duration::from_secs(3600);
 const SLOTS: u64 = 24;
-/// An address counts once in a slot: chance decides about addresses, and sessions of one address depend
-/// on each other. So many are remembered.
+/// An address is shown once in a slot: chance decides about addresses, and sessions of one address depend
+/// on each other. A network votes once in [`SLOTS`] of them. So many of either are remembered.
 const REMEMBERED: usize = 4096;
-/// Sessions of either arm that have to confirm that assistance does not pay.
+/// Votes of either arm that have to confirm that assistance does not pay.
 const CONFIRMED_BY: u64 = 10;
 /// The time for which assistance stops: the first time, and at most.
 const PAUSE: Duration = Duration::from_secs(3600);
@@ -24,8 +28,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 3600);
 /// Share of the clients that are held out while assistance is tried again: so few are harmed, and it is
 /// known soonest.
 pub(crate) const TRIAL_HOLDOUT: f64 = 0.5;
-/// A trial with so many sessions in both arms that has not shown assistance to be slower has passed.
-const TRIAL_SESSIONS: u64 = 10 * FEWEST_SESSIONS;
+/// A trial with so many votes in both arms that has not shown assistance to be slower has passed.
+const TRIAL_VOTES: u64 = 10 * FEWEST_SESSIONS;
 
 /// The part in the comparison of a session whose client asked for assistance; others, and those refused
 /// for another reason, have none.
@@ -60,6 +64,13 @@ impl Transferred {
     }
 }
 
+/// The origin of a session: hashes of its client's address, and of the network in which that is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Origin {
+    pub(crate) address: u64,
+    pub(crate) network: u64,
+}
+
 /// The consequence of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Change {
@@ -74,22 +85,75 @@ pub(crate) enum Change {
 struct Slot {
     hour: u64,
     sizes: [Comparison; SIZES.len()],
-    recorded: u64,
-    missing: u64,
+    votes: Votes,
+}
+
+/// Sessions that decide.
+#[derive(Debug, Default)]
+struct Votes {
+    comparison: Comparison,
+    /// The sum of what the assisted ones say that the last mile lost, as shares.
+    lost: f64,
+}
+
+impl Votes {
+    fn add(&mut self, session: &Transferred) {
+        match session.arm {
+            Arm::Assisted => {
+                self.comparison.assisted.add(session.bits_per_second());
+                self.lost += session.missing as f64 / session.recorded.max(1) as f64;
+            }
+            Arm::Holdout => self.comparison.holdout.add(session.bits_per_second()),
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.comparison.merge(&other.comparison);
+        self.lost += other.lost;
+    }
+
+    /// The mean of the lost shares.
+    fn loss(&self) -> f64 {
+        self.lost / self.comparison.assisted.count().max(1) as f64
+    }
+}
+
+/// Origins that have counted in a period.
+#[derive(Debug, Default)]
+struct Seen {
+    period: u64,
+    /// Parts of their hashes; made with the first one.
+    marks: Vec<u32>,
+}
+
+impl Seen {
+    /// True if it has not counted in this period; now it has.
+    fn is_first(&mut self, origin: u64, period: u64) -> bool {
+        if self.period != period {
+            self.period = period;
+            self.marks.clear();
+        }
+        self.marks.resize(REMEMBERED, 0);
+        // Where two share a place, the one before may count twice.
+        let (place, mark) = (origin as usize % REMEMBERED, (origin >> 32) as u32 | 1);
+        self.marks.get_mut(place).is_some_and(|known| std::mem::replace(known, mark) != mark)
+    }
 }
 
 /// The benefit of assistance on a route, and what has followed from it.
 #[derive(Debug, Default)]
 pub(crate) struct BenefitOfRoute {
     slots: VecDeque<Slot>,
-    /// Hashes of the addresses that have counted in this slot; made with the first one.
-    addresses: Vec<u32>,
+    /// Addresses that are shown in this slot.
+    addresses: Seen,
+    /// Networks that have voted today.
+    networks: Seen,
     stage: Stage,
     /// The end of a stop.
     until: Timestamp,
     /// Stops without a passed trial in between.
     stops: u32,
-    /// Sessions of either arm, assisted first, since the comparison first said that assistance does not
+    /// Votes of either arm, assisted first, since the comparison first said that assistance does not
     /// pay.
     doubted: Option<[u64; 2]>,
 }
@@ -118,24 +182,34 @@ impl BenefitOfRoute {
         is_due
     }
 
-    /// Adds a session that has ended. `address`: a hash of its client's address.
+    /// Adds a session that has ended.
     pub(crate) fn note(
         &mut self,
         session: &Transferred,
-        address: u64,
+        origin: Origin,
         now: Timestamp,
     ) -> Option<Change> {
-        if self.stage == Stage::Stopped || !self.is_first(address, now) {
+        if self.stage == Stage::Stopped {
             return None;
         }
-        let slot = self.slots.back_mut()?;
-        slot.recorded += session.recorded;
-        slot.missing += session.missing;
-        let comparison = slot.sizes.get_mut(session.size())?;
-        match session.arm {
-            Arm::Assisted => comparison.assisted.add(session.bits_per_second()),
-            Arm::Holdout => comparison.holdout.add(session.bits_per_second()),
+        let hour = now.as_micros() / SLOT.as_micros() as u64;
+        if self.slots.back().is_none_or(|slot| slot.hour != hour) {
+            self.slots.retain(|slot| slot.hour + SLOTS > hour);
+            self.slots.push_back(Slot { hour, ..Slot::default() });
         }
+        let is_shown = self.addresses.is_first(origin.address, hour);
+        let is_vote = self.networks.is_first(origin.network, hour / SLOTS);
+        let slot = self.slots.back_mut()?;
+        if is_shown && let Some(comparison) = slot.sizes.get_mut(session.size()) {
+            match session.arm {
+                Arm::Assisted => comparison.assisted.add(session.bits_per_second()),
+                Arm::Holdout => comparison.holdout.add(session.bits_per_second()),
+            }
+        }
+        if !is_vote {
+            return None;
+        }
+        slot.votes.add(session);
         if let Some([assisted, holdout]) = &mut self.doubted {
             match session.arm {
                 Arm::Assisted => *assisted += 1,
@@ -145,28 +219,13 @@ impl BenefitOfRoute {
         self.decide(now)
     }
 
-    /// True if the address has not counted in this slot. Makes the slot.
-    fn is_first(&mut self, address: u64, now: Timestamp) -> bool {
-        let hour = now.as_micros() / SLOT.as_micros() as u64;
-        if self.slots.back().is_none_or(|slot| slot.hour != hour) {
-            self.slots.retain(|slot| slot.hour + SLOTS > hour);
-            self.slots.push_back(Slot { hour, ..Slot::default() });
-            self.addresses.clear();
-        }
-        self.addresses.resize(REMEMBERED, 0);
-        // Where two addresses share a place, the one before may count twice.
-        let (place, mark) = (address as usize % REMEMBERED, (address >> 32) as u32 | 1);
-        self.addresses.get_mut(place).is_some_and(|known| std::mem::replace(known, mark) != mark)
-    }
-
     fn decide(&mut self, now: Timestamp) -> Option<Change> {
-        let comparison = self.comparison();
-        let interval = comparison.benefit(Confidence::High).interval()?;
+        let mut votes = Votes::default();
+        self.slots.iter().for_each(|slot| votes.merge(&slot.votes));
+        let interval = votes.comparison.benefit(Confidence::High).interval()?;
         // What a sender sends again looks like goodput to a gateway. It sends more to a client that is
         // not assisted, up to what the last mile loses: assistance is given the benefit of that doubt.
-        let (recorded, missing) = self.losses();
-        let loss = missing as f64 / recorded.max(1) as f64;
-        if interval.upper < 1.0 - loss {
+        if interval.upper < 1.0 - votes.loss() {
             let [assisted, holdout] = *self.doubted.get_or_insert_default();
             if assisted.min(holdout) < CONFIRMED_BY {
                 return None;
@@ -177,8 +236,8 @@ impl BenefitOfRoute {
             return Some(Change::Stopped { interval, until });
         }
         self.doubted = None;
-        let sessions = comparison.assisted.count().min(comparison.holdout.count());
-        if self.stage == Stage::Trial && (interval.estimate >= 1.0 || sessions >= TRIAL_SESSIONS) {
+        let fewest = votes.comparison.assisted.count().min(votes.comparison.holdout.count());
+        if self.stage == Stage::Trial && (interval.estimate >= 1.0 || fewest >= TRIAL_VOTES) {
             // What the trial has shown stays; with the same shares in both arms it is as good as any.
             (self.stage, self.stops) = (Stage::Assisting, 0);
             return Some(Change::Resumed { interval });
@@ -196,12 +255,6 @@ impl BenefitOfRoute {
     /// The benefit, as people are told.
     pub(crate) fn benefit(&self) -> Benefit {
         self.comparison().benefit(Confidence::Usual)
-    }
-
-    fn losses(&self) -> (u64, u64) {
-        self.slots.iter().fold((0, 0), |(recorded, missing), slot| {
-            (recorded + slot.recorded, missing + slot.missing)
-        })
     }
 
     /// The comparison for the status document. `holdout`: the configured share.
@@ -228,30 +281,46 @@ impl BenefitOfRoute {
 mod tests {
     use super::*;
 
-    /// A route whose clients come one after the other, each from an address of its own.
+    /// A route whose clients come one after the other, each from a network of its own.
     struct Scene {
         benefit: BenefitOfRoute,
         now: Timestamp,
-        addresses: u64,
+        networks: u64,
         loss: f64,
+    }
+
+    /// Different bits for each number.
+    fn hash(number: u64) -> u64 {
+        (number ^ number >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
     }
 
     impl Scene {
         fn new() -> Self {
             let now = Timestamp::from_millis(1000);
-            Self { benefit: BenefitOfRoute::default(), now, addresses: 0, loss: 0.0 }
+            Self { benefit: BenefitOfRoute::default(), now, networks: 0, loss: 0.0 }
         }
 
         fn session(&mut self, arm: Arm, megabits: f64) -> Option<Change> {
-            self.addresses += 1;
-            let address = self.addresses.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            self.networks += 1;
             // Some are faster than others.
-            let spread = 1.0 + 0.1 * (self.addresses % 7) as f64;
-            let microseconds = (8e6 / (megabits * spread)) as u64;
+            let spread = 1.0 + 0.1 * (self.networks % 7) as f64;
+            self.session_of(self.networks, self.networks, arm, megabits * spread)
+        }
+
+        /// A session of an address in a network.
+        fn session_of(
+            &mut self,
+            address: u64,
+            network: u64,
+            arm: Arm,
+            megabits: f64,
+        ) -> Option<Change> {
+            let microseconds = (8e6 / megabits) as u64;
             let recorded = if arm == Arm::Assisted { 1000 } else { 0 };
             let missing = (recorded as f64 * self.loss) as u64;
             let session = Transferred { arm, bytes: 1_000_000, microseconds, recorded, missing };
-            self.benefit.note(&session, address, self.now)
+            let origin = Origin { address: hash(address), network: hash(network) };
+            self.benefit.note(&session, origin, self.now)
         }
 
         /// So many sessions of each arm; the first change, and the number of pairs until then.
@@ -327,27 +396,68 @@ mod tests {
     }
 
     #[test]
-    fn an_address_counts_once_in_an_hour_and_a_session_for_a_day() {
-        let mut benefit = BenefitOfRoute::default();
-        let session = Transferred {
-            arm: Arm::Holdout,
-            bytes: 300_000,
-            microseconds: 1_000_000,
-            recorded: 0,
-            missing: 0,
+    fn an_address_is_shown_once_in_an_hour_and_a_session_for_a_day() {
+        let mut scene = Scene::new();
+        let mut shown = |address: u64, hours: u64| {
+            scene.now = Timestamp::from_millis(hours * 3_600_000);
+            scene.session_of(address, 1, Arm::Holdout, 1.0);
+            scene.benefit.comparison().holdout.count()
         };
-        let at = |hours: u64| Timestamp::from_millis(hours * 3_600_000);
-        for _ in 0..5 {
-            benefit.note(&session, 77, at(1));
+        assert_eq!([77, 77, 77].map(|address| shown(address, 1)), [1, 1, 1]);
+        assert_eq!([77, 78].map(|address| shown(address, 2)), [2, 3]);
+        assert_eq!(shown(77, 25), 3, "the first hour is forgotten");
+        assert_eq!(shown(77, 100), 1);
+    }
+
+    /// A day on a route with so many honest networks, one of ten held out, whose clients are fast and slow
+    /// alike in both arms, beside attackers that are assisted and slow, in each hour from 256 other addresses
+    /// of these networks. True if assistance stops.
+    fn day(honest: u64, lying_networks: u64) -> bool {
+        let mut scene = Scene::new();
+        let mut is_stopped = false;
+        for hour in 1..48 {
+            scene.now = Timestamp::from_millis(hour * 3_600_000);
+            for number in 0..honest {
+                // Each has two sessions a day.
+                if number % 12 == hour % 12 {
+                    let arm = if number % 10 == 0 { Arm::Holdout } else { Arm::Assisted };
+                    let megabits = (3.0 * (hash(number) >> 40) as f64 / (1 << 24) as f64).exp();
+                    is_stopped |= scene.session_of(number, number, arm, megabits).is_some();
+                }
+            }
+            for address in 0..256 * lying_networks {
+                let (address, network) = (1 << 40 | hour << 32 | address, 1 << 41 | address >> 8);
+                is_stopped |= scene.session_of(address, network, Arm::Assisted, 0.01).is_some();
+            }
         }
-        assert_eq!(benefit.comparison().holdout.count(), 1);
-        benefit.note(&session, 77, at(2));
-        benefit.note(&session, 78 << 32, at(2));
-        assert_eq!(benefit.comparison().holdout.count(), 3);
-        benefit.note(&session, 77, at(25));
-        assert_eq!(benefit.comparison().holdout.count(), 3, "the first hour is forgotten");
-        benefit.note(&session, 77, at(100));
-        assert_eq!(benefit.comparison().holdout.count(), 1);
+        is_stopped
+    }
+
+    #[test]
+    fn one_network_stops_nothing_however_many_addresses_it_has() {
+        for honest in [300, 500, 1000, 3000] {
+            assert!(!day(honest, 0) && !day(honest, 1) && !day(honest, 5), "{honest}");
+        }
+        // Many networks are many.
+        assert!(day(300, 300));
+    }
+
+    /// The same in the other direction: what one client says of its losses keeps nothing going.
+    #[test]
+    fn one_network_keeps_nothing_going_by_what_it_says_of_its_losses() {
+        let mut scene = Scene::new();
+        let lie = Transferred {
+            arm: Arm::Assisted,
+            bytes: 1 << 40,
+            microseconds: 1,
+            recorded: 1 << 30,
+            missing: 1 << 30,
+        };
+        for address in 0..1000 {
+            let origin = Origin { address: hash(1 << 40 | address), network: hash(1 << 41) };
+            scene.benefit.note(&lie, origin, scene.now);
+        }
+        assert!(matches!(scene.pairs(100, 5.0, 10.0), Some((_, Change::Stopped { .. }))));
     }
 
     #[test]

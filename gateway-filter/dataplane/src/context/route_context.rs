@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use super::benefit::{BenefitOfRoute, Change, TRIAL_HOLDOUT, Transferred};
+use super::benefit::{BenefitOfRoute, Change, Origin, TRIAL_HOLDOUT, Transferred};
 use super::environment::Environment;
 use crate::configuration::{ConfigurationError, read_static_key, read_token_admission, summary};
 use crate::log::{Event, LogSubject, Logger};
@@ -214,8 +214,9 @@ impl RouteContext {
             return false;
         }
         let address = self.engine.hash_of_source(client);
+        let origin = Origin { address, network: self.engine.hash_of_network(client) };
         let mut benefit = self.benefit.lock();
-        let change = benefit.note(session, address, now);
+        let change = benefit.note(session, origin, now);
         self.show_benefit(&benefit);
         drop(benefit);
         let Some(change) = change else { return false };

@@ -89,7 +89,7 @@ impl Ingress {
             let now = self.now();
             let path = self.path(client, local);
             if let Some(session) = self.forwarder.find(&self.route, &path, now) {
-                self.forwarder.send_to_server(&session, batches);
+                self.pass(&session, batches, now);
                 return;
             }
         }
@@ -199,12 +199,21 @@ impl Ingress {
             None => self.session_of_unknown(path, batch, now),
         };
         if let Some(session) = session {
-            if session.is_heard() {
-                session
-                    .assist(|flow| batch.datagrams().for_each(|datagram| flow.hear(datagram, now)));
-            }
-            self.forwarder.send_to_server(&session, &[batch]);
+            self.pass(&session, &[batch], now);
         }
+    }
+
+    /// Datagrams of the base connection go to the session's server; the flow hears of them where it
+    /// has to.
+    fn pass(&mut self, session: &Arc<Session>, batches: &[GsoBatch<'_>], now: Timestamp) {
+        if session.is_heard() {
+            session.assist(|flow| {
+                for datagram in batches.iter().flat_map(|batch| batch.datagrams()) {
+                    flow.hear(datagram, now);
+                }
+            });
+        }
+        self.forwarder.send_to_server(session, batches);
     }
 
     /// The session for datagrams of a path that has none; `None` while they wait, and when it

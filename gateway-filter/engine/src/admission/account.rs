@@ -74,6 +74,12 @@ impl Network {
         network
     }
 
+    /// The network as bytes, different from those of any other.
+    pub(crate) fn to_bytes(self) -> [u8; 9] {
+        let [a, b, c, d, e, f, g, h] = self.bits.to_be_bytes();
+        [self.level as u8, a, b, c, d, e, f, g, h]
+    }
+
     /// Factor of what this network may have over what a source may have: sessions, and handshakes per
     /// second.
     pub(super) const fn factor(self) -> u32 {

@@ -89,6 +89,11 @@ impl SessionPermit {
         self.account.is_some()
     }
 
+    /// True if the client is known to receive at its address.
+    pub(crate) const fn is_validated(&self) -> bool {
+        self.account.is_some()
+    }
+
     /// True if this thread may work on a message of the session's client now. `strain`: the share
     /// of the session's credit that is used.
     pub(crate) fn admits_work(&self, strain: f64, now: Timestamp) -> bool {

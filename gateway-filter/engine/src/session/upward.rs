@@ -19,7 +19,7 @@ use packrat_eack::Identifier;
 use packrat_wire::estimate::{MediumLoss, PATIENCE_MARGIN, Timestamp};
 use packrat_wire::handshake::GatewayParams;
 use packrat_wire::message::{Holes, Message, Run, SATURATED_AGE};
-use packrat_wire::number::{MaskedNumber, Places};
+use packrat_wire::number::{MAXIMUM_JUMP, MaskedNumber, Places};
 
 use super::breaker::{Change, Totals};
 use super::{Breaker, HOLD_STEP, Session, Turn};
@@ -309,8 +309,11 @@ impl Session {
         upward.telling.first_untold.get_or_insert(now);
         if place >= expected {
             upward.newest_at = now;
-            upward.on_places(place - expected + 1);
-            self.open_holes(upward, expected, place, turn);
+            // Places that are skipped at once in so great a number are none: a far number was believed
+            // because others went on from it.
+            let from = if place - expected > MAXIMUM_JUMP { place } else { expected };
+            upward.on_places(place - from + 1);
+            self.open_holes(upward, from, place, turn);
         } else if let Some(hole) = upward.holes.remove(&place) {
             // What comes sooner was overtaken.
             let round_trip = self.last_mile.path.minimum_round_trip().unwrap_or_default();
@@ -364,7 +367,8 @@ impl Session {
             || self.permit.gateway().config().repair_budget <= 0.0
     }
 
-    /// The places from `from` to `to` are empty.
+    /// The places from `from` to `to` are empty: [`MAXIMUM_JUMP`] at most, which is work for one
+    /// datagram.
     fn open_holes(&mut self, upward: &mut Upward, from: u64, to: u64, turn: &mut Turn<'_>) {
         if from == to {
             return;
