@@ -319,7 +319,7 @@ fn of_hosts(name: &str, mark: u32, rules: &[Rules], from: &[Interface], to: &[Ne
     )
 }
 
-/// What is not public of IPv4 (the IANA's special-purpose registry, and multicast).
+/// Addresses of IPv4 that are not public (the IANA's special-purpose registry, and multicast).
 const NOT_PUBLIC: [&str; 9] = [
     "0.0.0.0/8",
     "10.0.0.0/8",
