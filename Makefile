@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help quick format check-format bench profile demo flood lab field figures alternatives token test test-token test-rust test-documentation check-names test-dependencies test-c c-header install-c test-python test-go advisories test-demo test-programs test-interop test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images release-dry-run e2e soak fuzz miri sanitize concurrency models clean test-instructions instructions
+.PHONY: help quick format check-format bench profile demo flood lab field figures alternatives token test test-token test-rust test-documentation check-names test-dependencies test-c c-header install-c test-python test-go advisories test-demo test-programs test-interop test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images static release-dry-run e2e soak fuzz miri sanitize concurrency models clean test-instructions instructions
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -182,6 +182,9 @@ chart-schemas: ## Write the schemas anew that the chart's renders are checked ag
 
 images: ## Build the container images, with Docker or as archives (ARGS="--dev", ARGS="--archive")
 	@tools/build-images $(ARGS)
+
+static: ## The command as one file without libraries, for routers: target/packrat-linux-amd64, -arm64 (ARGS=arm64: one of them)
+	@tools/build-static $(ARGS)
 
 release-dry-run: ## Build what a release consists of into target/release-artifacts (ARGS="--dev", ARGS="--only command,chart")
 	@tools/release dry-run $(ARGS)

@@ -13,6 +13,10 @@ mod operate;
 mod put;
 mod recv;
 #[cfg(target_os = "linux")]
+mod redirection;
+#[cfg(target_os = "linux")]
+mod router;
+#[cfg(target_os = "linux")]
 mod run;
 
 #[cfg(feature = "operate")]
@@ -43,6 +47,9 @@ enum Subcommands {
     /// Run a program whose datagrams an agent forwards, without the program's knowledge (Linux, root)
     #[cfg(target_os = "linux")]
     Run(run::Options),
+    /// On a router: let the hosts behind it use gateways, without their knowledge (Linux, root)
+    #[cfg(target_os = "linux")]
+    Router(router::Options),
     /// Receive a gateway's live stream: RTP, SRTP or anything else, repaired and in order
     Recv(recv::Options),
     /// Show on this machine what a gateway does for a download over a lossy network
@@ -71,6 +78,8 @@ fn main() -> ExitCode {
         Subcommands::Agent(options) => agent::run(options),
         #[cfg(target_os = "linux")]
         Subcommands::Run(options) => run::run(options),
+        #[cfg(target_os = "linux")]
+        Subcommands::Router(options) => router::run(&options),
         Subcommands::Recv(options) => recv::run(&options),
         Subcommands::Demo(options) => demo::run(&options),
         #[cfg(feature = "operate")]

@@ -1,5 +1,5 @@
-//! `packrat run` on a host of its own: a program that knows nothing is assisted, and nothing is left
-//! behind.
+//! `packrat run` and `packrat router` on a host of its own: programs that know nothing are assisted, and
+//! nothing is left behind.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -97,11 +97,24 @@ fn a_program_is_assisted_without_its_knowledge_and_nothing_is_left_behind() {
     if !is_possible() {
         return;
     }
+    on_a_host_of_its_own("inside");
+}
+
+#[test]
+fn hosts_behind_a_router_are_assisted_without_their_knowledge_and_lose_nothing_with_it() {
+    if !is_possible() {
+        return;
+    }
+    on_a_host_of_its_own("inside_a_router");
+}
+
+/// Runs another test there.
+fn on_a_host_of_its_own(test: &str) {
     let own = std::env::current_exe().unwrap();
     let inside = Command::new("unshare")
         .arg("--net")
         .arg(own)
-        .args(["--exact", "inside", "--ignored", "--nocapture"])
+        .args(["--exact", test, "--ignored", "--nocapture"])
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&inside.stdout) + String::from_utf8_lossy(&inside.stderr);
@@ -137,6 +150,9 @@ fn far() {
     done("ip address add 10.77.0.2/24 dev v1");
     done("ip address add fd77::2/64 dev v1 nodad");
     done("ip link set v1 up");
+    // To the host behind the router, if there is one.
+    done("ip route add 10.78.0.0/24 via 10.77.0.1");
+    done("ip route add fd78::/64 via fd77::1");
     let dataplane = Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap();
     let attachments = ["10.77.0.2", "fd77::2"].map(|address| {
         let server = UdpSocket::bind((address, 0)).unwrap();
@@ -158,22 +174,25 @@ fn far() {
     drop(attachments);
 }
 
-#[test]
-#[ignore = "runs on a host of its own, which another test makes"]
-fn inside() {
+/// Waits until a process has left this host for one of its own.
+fn has_left(process: &Child) {
+    let begun = Instant::now();
+    let namespace = |id: &str| std::fs::read_link(format!("/proc/{id}/ns/net")).ok();
+    while namespace(&process.id().to_string()) == namespace("self") {
+        assert!(begun.elapsed() < Duration::from_secs(60), "there is no other host");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Links this host to a far one, which has the gateway and the server.
+fn far_host() -> Far {
     done("ip link set lo up");
     done("ip link add v0 type veth peer name v1");
     let own = std::env::current_exe().unwrap();
     let mut far = Command::new("unshare");
     far.arg("--net").arg(own).args(["--exact", "far", "--ignored", "--nocapture"]);
     let mut far = Far(far.stdout(Stdio::piped()).spawn().unwrap());
-    // It has left this host when its links are others.
-    let begun = Instant::now();
-    let namespace = |id: &str| std::fs::read_link(format!("/proc/{id}/ns/net")).ok();
-    while namespace(&far.0.id().to_string()) == namespace("self") {
-        assert!(begun.elapsed() < Duration::from_secs(60), "there is no far host");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    has_left(&far.0);
     done(&format!("ip link set v1 netns {}", far.0.id()));
     done("ip address add 10.77.0.1/24 dev v0");
     done("ip address add fd77::1/64 dev v0 nodad");
@@ -181,6 +200,86 @@ fn inside() {
     let output = BufReader::new(far.0.stdout.take().unwrap());
     let is_there = |line: Result<String, _>| line.is_ok_and(|line| line.contains("far is there"));
     assert!(output.lines().any(is_there), "the far host has ended");
+    far
+}
+
+/// Starts `packrat router` for the host behind `l0`, and waits until it serves.
+fn router(to: &[&str]) -> (Child, impl Iterator<Item = String>) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_packrat"));
+    command.args(["router", "--interface", "l0", "--port", "4433"]);
+    command.args(to.iter().flat_map(|network| ["--to", network]));
+    let mut router = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(router.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let first = output.next();
+    assert_eq!(first.as_deref(), Some("hosts behind l0 are served"));
+    (router, output)
+}
+
+#[test]
+#[ignore = "runs on a host of its own, which another test makes"]
+fn inside_a_router() {
+    let _far = far_host();
+    done("ip link add l0 type veth peer name l1");
+    let host = Command::new("unshare").args(["--net", "sleep", "600"]).spawn().unwrap();
+    let host = Far(host);
+    has_left(&host.0);
+    let id = host.0.id();
+    let there = |line: &str| done(&format!("nsenter --net --target {id} {line}"));
+    done(&format!("ip link set l1 netns {id}"));
+    for line in ["address add 10.78.0.1/24 dev l0", "address add fd78::1/64 dev l0 nodad"] {
+        done(&format!("ip {line}"));
+    }
+    done("ip link set l0 up");
+    there("ip address add 10.78.0.2/24 dev l1");
+    there("ip address add fd78::2/64 dev l1 nodad");
+    there("ip link set l1 up");
+    there("ip route add default via 10.78.0.1");
+    there("ip route add default via fd78::1");
+    std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
+    std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").unwrap();
+    let exchange = |address: &str| {
+        let mut program = Command::new("nsenter");
+        program.args(["--net", "--target", &id.to_string(), "python3", "-c", PROGRAM]);
+        program.args([address, "4433"]).status().unwrap().code()
+    };
+    let both = ["10.77.0.2", "fd77::2"];
+
+    let (mut first, mut said) = router(&["10.77.0.0/24", "fd77::/64"]);
+    for address in both {
+        assert_eq!(exchange(address), Some(42), "{address}");
+    }
+    done(&format!("kill -TERM {}", first.id()));
+    assert_eq!(first.wait().unwrap().code(), Some(0));
+    let last = said.next().unwrap_or_default();
+    assert!(last.starts_with("2 sessions with gateways"), "{last}");
+    assert_eq!(words("nft list tables"), "");
+
+    // Other networks of the site are none of its business; a killed one leaves rules, and the hosts'
+    // datagrams go their own way; the next one takes them away with its own.
+    let (mut second, mut said) = router(&["10.99.0.0/24"]);
+    assert_eq!(exchange("10.77.0.2"), Some(42));
+    done(&format!("kill -TERM {}", second.id()));
+    assert_eq!(second.wait().unwrap().code(), Some(0));
+    let last = said.next().unwrap_or_default();
+    assert!(last.starts_with("0 sessions with gateways"), "{last}");
+    let (mut third, _said) = router(&["10.77.0.0/24", "fd77::/64"]);
+    done(&format!("kill -KILL {}", third.id()));
+    assert_eq!(third.wait().unwrap().code(), None);
+    assert!(words("nft list tables").contains("packrat_router"));
+    for address in both {
+        assert_eq!(exchange(address), Some(42), "{address}");
+    }
+    let (mut fourth, _said) = router(&["10.77.0.0/24"]);
+    done(&format!("kill -INT {}", fourth.id()));
+    assert_eq!(fourth.wait().unwrap().code(), Some(0));
+    assert_eq!(words("nft list tables"), "");
+    assert!(!words("ip rule").contains("fwmark") && !words("ip -6 rule").contains("fwmark"));
+}
+
+#[test]
+#[ignore = "runs on a host of its own, which another test makes"]
+fn inside() {
+    let _far = far_host();
     for address in ["10.77.0.2", "fd77::2"] {
         let output = packrat(&["--port", "4433", "--", "python3", "-c", PROGRAM, address, "4433"]);
         let said = String::from_utf8_lossy(&output.stderr);

@@ -123,6 +123,16 @@ fn announce(handle: &Handle, pages: Option<&Pages>) {
     let _ = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
 }
 
+/// Serves metrics and status of the agent, to other machines only if they may ask.
+pub(crate) fn serve_pages(
+    address: std::net::SocketAddr,
+    allow_remote: bool,
+    handle: &Handle,
+) -> Result<Pages, String> {
+    plan::check_metrics(address, allow_remote)?;
+    pages(address, handle)
+}
+
 fn pages(address: std::net::SocketAddr, handle: &Handle) -> Result<Pages, String> {
     let handle = handle.clone();
     Pages::serve(address, move |request| answer(request, &handle))

@@ -121,14 +121,8 @@ impl Plan {
         let allow_remote = options.allow_remote || file.allow_remote;
         let metrics = options.metrics.or(file.metrics);
         let allow_remote_metrics = options.allow_remote_metrics || file.allow_remote_metrics;
-        if let Some(address) = metrics
-            && !address.ip().to_canonical().is_loopback()
-            && !allow_remote_metrics
-        {
-            return Err(format!(
-                "other machines can reach {address}, and /packrat shows who sends through this one; serve metrics on 127.0.0.1, \
-                 or allow it with --allow-remote-metrics"
-            ));
+        if let Some(address) = metrics {
+            check_metrics(address, allow_remote_metrics)?;
         }
         let mut plan = Self {
             services: Vec::new(),
@@ -280,6 +274,17 @@ fn of_options(options: &Options) -> Result<File, String> {
         assist_token_file: options.assist_token_file.clone(),
     });
     Ok(File { service: service.into_iter().collect(), socks, ..File::default() })
+}
+
+/// Fails if other machines can reach the address, unless they may.
+pub(super) fn check_metrics(address: SocketAddr, allow_remote: bool) -> Result<(), String> {
+    if address.ip().to_canonical().is_loopback() || allow_remote {
+        return Ok(());
+    }
+    Err(format!(
+        "other machines can reach {address}, and /packrat shows who sends through this one; serve metrics on 127.0.0.1, \
+         or allow it with --allow-remote-metrics"
+    ))
 }
 
 /// The token in a file.

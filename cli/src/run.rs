@@ -1,17 +1,11 @@
 //! `packrat run`: a program whose datagrams an agent forwards, without the program's knowledge.
 
-mod redirection;
-
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
-use packrat_agent::{
-    Access, Agent, ClientConfig, Counters, DontFragment, IdentifierScheme, Limits, Service, Target,
-    transparent,
-};
+use packrat_agent::{Access, Agent, ClientConfig, Counters, IdentifierScheme, Limits};
 use packrat_token_client::gateway_key;
 use rustix::process::{Pid, Resource, getrlimit, kill_process};
 use tokio::process::Command;
@@ -19,7 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::agent::{raise_descriptor_limit, read_token};
-use redirection::{Redirection, Rules};
+use crate::redirection::{Redirection, Whose, listeners};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -78,45 +72,14 @@ fn serve(options: &Options) -> Result<(ExitStatus, Counters), String> {
         access.token = read_token(path)?;
     }
     let config = ClientConfig::from(access).with_scheme(IdentifierScheme::Payload);
-    let mut ports = options.ports.clone();
-    if ports.is_empty() {
-        ports.push(443);
-    }
-    ports.sort_unstable();
-    ports.dedup();
-    let (mut services, mut rules) = (Vec::new(), Vec::new());
-    for port in ports {
-        let any = [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), (Ipv6Addr::LOCALHOST, 0).into()];
-        let listen = any.map(|any| {
-            // A host without IPv6 has no such datagrams, either.
-            let socket = match transparent(any) {
-                Err(_) if any.is_ipv6() => return Ok(None),
-                socket => socket.map_err(|error| {
-                    format!(
-                        "cannot take over a program's datagrams: {error}; run it as root, or use packrat agent"
-                    )
-                })?,
-            };
-            let listen = socket.local_addr().map_err(|error| error.to_string())?;
-            services.push(Service {
-                name: format!("port {port}"),
-                socket,
-                to: Target::Original { port },
-                config: config.clone(),
-                dont_fragment: DontFragment::default(),
-            });
-            Ok::<_, String>(Some(listen.port()))
-        });
-        let [v4, v6] = listen;
-        rules.push(Rules { port, v4: v4?, v6: v6? });
-    }
+    let (services, rules) = listeners(&options.ports, &config)?;
     let begun = |error: std::io::Error| format!("cannot start: {error}");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(begun)?.block_on(async {
         // From here on signals end the program, and this command after it, in order.
         let mut signals = Signals::take().map_err(begun)?;
-        let mut redirection = Redirection::set_up(&rules)?;
-        let members = redirection.members();
+        let mut redirection = Redirection::set_up(&Whose::Program, &rules)?;
+        let members = redirection.members().ok_or("there is no control group")?.to_owned();
         let descriptors = getrlimit(Resource::Nofile).current;
         raise_descriptor_limit();
         let (agent, handle) = Agent::new(services, None, Limits::default()).map_err(begun)?;
@@ -236,7 +199,7 @@ fn code(status: ExitStatus) -> ExitCode {
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
-fn summary(counters: &Counters) -> String {
+pub(crate) fn summary(counters: &Counters) -> String {
     format!(
         "{} sessions with gateways; {} datagrams missing: {} repaired in time, {} late, {} given up",
         counters.sessions,

@@ -1,0 +1,425 @@
+//! A redirection of datagrams to the agent's sockets: a packet filter's rules and a route, and a
+//! control group where they are one program's. All of them are taken away when it is dropped.
+//!
+//! ```text
+//!   program in the control group --- UDP to port 443 --- output: mark --- route: lo
+//!     --- prerouting: TPROXY ---> the agent's socket
+//!
+//!   host behind an interface --- UDP to port 443 --- prerouting: TPROXY, mark --- route: lo
+//!     ---> the agent's socket
+//! ```
+
+use std::fs;
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+
+use packrat_agent::{ClientConfig, DontFragment, Service, Target, transparent};
+
+/// The port whose datagrams are redirected where no port is named: HTTP/3.
+const HTTP: u16 = 443;
+/// The mark of the datagrams of other hosts, and the number of the routing table; no process has it.
+const OF_HOSTS: u32 = 0x5040_0000;
+
+/// Where the datagrams come from that are redirected.
+pub(crate) enum Whose<'a> {
+    /// A program of this host, and those that it starts.
+    Program,
+    /// Hosts that this one forwards for.
+    Hosts {
+        /// The interfaces that their datagrams come in on.
+        interfaces: &'a [Interface],
+        /// The networks that they have to go to; where there are none, all public addresses.
+        destinations: &'a [Network],
+    },
+}
+
+/// The name of a network interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Interface(String);
+
+impl FromStr for Interface {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let is_right = |one: char| one.is_ascii_alphanumeric() || "-_.@".contains(one);
+        match text.len() {
+            1..=15 if text.chars().all(is_right) => Ok(Self(text.to_owned())),
+            _ => Err("no interface has that name; `ip link` lists them".to_owned()),
+        }
+    }
+}
+
+impl Interface {
+    /// True if there is such an interface now.
+    pub(crate) fn exists(&self) -> bool {
+        Path::new("/sys/class/net").join(&self.0).exists()
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A network, or one address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Network(IpAddr, u8);
+
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let fault = || "write a network, such as 192.0.2.0/24 or 2001:db8::/32".to_owned();
+        let (address, length) =
+            text.split_once('/').map_or((text, None), |(address, length)| (address, Some(length)));
+        let address: IpAddr = address.parse().map_err(|_| fault())?;
+        let longest = if address.is_ipv4() { 32 } else { 128 };
+        let length = length.map_or(Ok(longest), str::parse).map_err(|_| fault())?;
+        if length <= longest { Ok(Self(address, length)) } else { Err(fault()) }
+    }
+}
+
+/// The ports of the agent's sockets for what is sent to one port.
+pub(crate) struct Rules {
+    port: u16,
+    v4: Option<u16>,
+    v6: Option<u16>,
+}
+
+/// Opens the agent's sockets for what is sent to these ports (HTTP/3's where there are none).
+///
+/// # Errors
+/// A sentence about the right that is missing.
+pub(crate) fn listeners(
+    ports: &[u16],
+    config: &ClientConfig,
+) -> Result<(Vec<Service>, Vec<Rules>), String> {
+    let mut ports = if ports.is_empty() { vec![HTTP] } else { ports.to_vec() };
+    ports.sort_unstable();
+    ports.dedup();
+    let (mut services, mut rules) = (Vec::new(), Vec::new());
+    for port in ports {
+        let any = [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), (Ipv6Addr::LOCALHOST, 0).into()];
+        let listen = any.map(|any| {
+            // A host without IPv6 has no such datagrams, either.
+            let socket = match transparent(any) {
+                Err(_) if any.is_ipv6() => return Ok(None),
+                socket => socket.map_err(|error| {
+                    format!(
+                        "cannot take over datagrams: {error}; run it as root, or use packrat agent"
+                    )
+                })?,
+            };
+            let listen = socket.local_addr().map_err(|error| error.to_string())?;
+            services.push(Service {
+                name: format!("port {port}"),
+                socket,
+                to: Target::Original { port },
+                config: config.clone(),
+                dont_fragment: DontFragment::default(),
+            });
+            Ok::<_, String>(Some(listen.port()))
+        });
+        let [v4, v6] = listen;
+        rules.push(Rules { port, v4: v4?, v6: v6? });
+    }
+    Ok((services, rules))
+}
+
+/// A redirection that is in force.
+pub(crate) struct Redirection {
+    /// The name of the packet filter's table.
+    table: String,
+    /// The mark of datagrams, and the number of the routing table.
+    mark: u32,
+    /// The control group of the program, and the file that members are written to.
+    group: Option<(PathBuf, PathBuf)>,
+    is_over: bool,
+}
+
+impl Redirection {
+    /// Sets the rules up; those that an earlier process has left behind are taken away before.
+    ///
+    /// # Errors
+    /// A sentence about the right or the tool that is missing.
+    pub(crate) fn set_up(whose: &Whose<'_>, rules: &[Rules]) -> Result<Self, String> {
+        let id = std::process::id();
+        let (redirection, text) = match *whose {
+            Whose::Program => {
+                let name = format!("packrat-run-{id}");
+                let (root, own) = own_group()?;
+                let path = own.join(&name);
+                let group = root.join(&path);
+                // One that is empty is left of a process that had this number.
+                let _ = fs::remove_dir(&group);
+                fs::create_dir(&group).map_err(|error| {
+                    format!(
+                        "cannot make the control group {}: {error}; run it as root",
+                        group.display()
+                    )
+                })?;
+                let members = group.join("cgroup.procs");
+                // From here on it cleans up behind itself.
+                let group = Some((group, members));
+                let redirection =
+                    Self { table: name.replace('-', "_"), mark: mark(id), group, is_over: false };
+                let text = redirection.of_program(rules, path.components().count())?;
+                (redirection, text)
+            }
+            Whose::Hosts { interfaces, destinations } => {
+                let table = "packrat_router".to_owned();
+                let redirection = Self { table, mark: OF_HOSTS, group: None, is_over: false };
+                let text = redirection.of_hosts(rules, interfaces, destinations);
+                (redirection, text)
+            }
+        };
+        redirection.take_away();
+        nft(&text).map_err(|error| format!("cannot redirect: {error}"))?;
+        for family in ["-4", "-6"] {
+            let result = redirection.route(family);
+            if family == "-4" {
+                result?;
+            }
+        }
+        Ok(redirection)
+    }
+
+    /// The file that a program's processes are written to.
+    pub(crate) fn members(&self) -> Option<&Path> {
+        self.group.as_ref().map(|(_, members)| members.as_path())
+    }
+
+    /// `level`: the depth of the control group below the root of all.
+    fn of_program(&self, rules: &[Rules], level: usize) -> Result<String, String> {
+        // nft looks there, wherever control groups version 2 are mounted.
+        let group = self.group.as_ref().map(|(group, _)| group.as_path()).unwrap_or(Path::new(""));
+        let path = group.strip_prefix("/sys/fs/cgroup").map_err(|_| {
+            format!("{} is not below /sys/fs/cgroup; use packrat agent", group.display())
+        })?;
+        Ok(of_program(&self.table, self.mark, rules, level, path))
+    }
+
+    fn of_hosts(&self, rules: &[Rules], from: &[Interface], to: &[Network]) -> String {
+        of_hosts(&self.table, self.mark, rules, from, to)
+    }
+
+    /// Ends it: datagrams go their own way again. A program's control group stays.
+    pub(crate) fn end(&mut self) {
+        if !std::mem::replace(&mut self.is_over, true) {
+            self.take_away();
+        }
+    }
+
+    /// Takes the rules away; those that are not there need not be.
+    fn take_away(&self) {
+        let _ = nft(&format!("delete table inet {}\n", self.table));
+        let mark = self.mark.to_string();
+        for family in ["-4", "-6"] {
+            let _ = ip(&[family, "rule", "del", "fwmark", &mark, "lookup", &mark]);
+            let _ = ip(&[family, "route", "flush", "table", &mark]);
+        }
+    }
+
+    fn route(&self, family: &str) -> Result<(), String> {
+        let (mark, table) = (self.mark.to_string(), self.mark.to_string());
+        ip(&[family, "rule", "add", "fwmark", &mark, "lookup", &table])?;
+        ip(&[family, "route", "add", "local", "default", "dev", "lo", "table", &table])
+    }
+}
+
+impl Drop for Redirection {
+    fn drop(&mut self) {
+        self.end();
+        if let Some((group, _)) = &self.group {
+            // A program that has left others behind keeps it.
+            let _ = fs::remove_dir(group);
+        }
+    }
+}
+
+/// The mark of a process's redirection: Linux has no more processes than these bits have numbers.
+fn mark(id: u32) -> u32 {
+    0x5000_0000 | (id & 0x003f_ffff)
+}
+
+/// Where control groups version 2 are mounted, and the one that this process is in.
+fn own_group() -> Result<(PathBuf, PathBuf), String> {
+    let hint = "control groups version 2 are not mounted; use packrat agent";
+    let read = |file: &str| fs::read_to_string(file).map_err(|error| format!("{hint} ({error})"));
+    let mounts = read("/proc/self/mounts")?;
+    let root = mounts.lines().find_map(|line| {
+        let mut words = line.split(' ');
+        let (_, place, kind) = (words.next()?, words.next()?, words.next()?);
+        (kind == "cgroup2").then(|| PathBuf::from(place))
+    });
+    let groups = read("/proc/self/cgroup")?;
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::/")).map(PathBuf::from);
+    root.zip(own).ok_or_else(|| hint.to_owned())
+}
+
+/// The packet filter's table for the members of a control group.
+fn of_program(name: &str, mark: u32, rules: &[Rules], level: usize, path: &Path) -> String {
+    let path = path.display();
+    let (mut output, mut prerouting) = (String::new(), String::new());
+    for Rules { port, v4, v6 } in rules {
+        for (family, address, own) in [("ip", "127.0.0.1", v4), ("ip6", "[::1]", v6)] {
+            let Some(own) = own else { continue };
+            let protocol = if family == "ip" { "ipv4" } else { "ipv6" };
+            let these = format!("meta nfproto {protocol} udp dport {port}");
+            output += &format!(
+                "    {these} fib daddr type unicast socket cgroupv2 level {level} \"{path}\" meta mark set {mark}\n"
+            );
+            prerouting += &format!(
+                "    meta mark {mark} {these} tproxy {family} to {address}:{own} accept\n"
+            );
+        }
+    }
+    format!(
+        "table inet {name} {{\n  chain output {{\n    type route hook output priority mangle\n{output}  }}\n  \
+         chain prerouting {{\n    type filter hook prerouting priority mangle\n{prerouting}  }}\n}}\n"
+    )
+}
+
+/// The packet filter's table for hosts that this one forwards for.
+///
+/// TPROXY comes before the mark: without a socket of the agent the rule ends there, and the datagram
+/// is forwarded as it would be without a redirection. What is for this host itself, what goes to
+/// many, and other networks of the same site go their own way.
+fn of_hosts(name: &str, mark: u32, rules: &[Rules], from: &[Interface], to: &[Network]) -> String {
+    let from: Vec<_> = from.iter().map(|Interface(name)| format!("\"{name}\"")).collect();
+    let from = from.join(", ");
+    let of_family = |is_v4: bool| -> Vec<String> {
+        to.iter()
+            .filter(|Network(address, _)| address.is_ipv4() == is_v4)
+            .map(|Network(address, length)| format!("{address}/{length}"))
+            .collect()
+    };
+    let destinations = [true, false].map(|is_v4| match (of_family(is_v4), to.is_empty(), is_v4) {
+        (_, true, true) => Some(format!("ip daddr != {{ {} }}", NOT_PUBLIC.join(", "))),
+        (_, true, false) => Some(format!("ip6 daddr {PUBLIC_V6}")),
+        (networks, ..) if networks.is_empty() => None,
+        (networks, _, true) => Some(format!("ip daddr {{ {} }}", networks.join(", "))),
+        (networks, _, false) => Some(format!("ip6 daddr {{ {} }}", networks.join(", "))),
+    });
+    let mut prerouting = String::new();
+    for Rules { port, v4, v6 } in rules {
+        let families = [("ip", "127.0.0.1", v4), ("ip6", "[::1]", v6)];
+        for ((family, address, own), destinations) in families.into_iter().zip(&destinations) {
+            let (Some(own), Some(destinations)) = (own, destinations) else { continue };
+            prerouting += &format!(
+                "    iifname {{ {from} }} udp dport {port} {destinations} fib daddr type unicast \
+                 tproxy {family} to {address}:{own} meta mark set {mark} accept\n"
+            );
+        }
+    }
+    format!(
+        "table inet {name} {{\n  chain prerouting {{\n    type filter hook prerouting priority mangle\n{prerouting}  }}\n}}\n"
+    )
+}
+
+/// Addresses of IPv4 that are not public (the IANA's special-purpose registry, and multicast).
+const NOT_PUBLIC: [&str; 9] = [
+    "0.0.0.0/8",
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "198.18.0.0/15",
+    "224.0.0.0/3",
+];
+/// The public addresses of IPv6.
+const PUBLIC_V6: &str = "2000::/3";
+
+fn nft(text: &str) -> Result<(), String> {
+    run(Command::new("nft").args(["-f", "-"]), Some(text))
+}
+
+fn ip(arguments: &[&str]) -> Result<(), String> {
+    run(Command::new("ip").args(arguments), None)
+}
+
+/// Runs a tool of the system; its own words if it fails.
+fn run(command: &mut Command, input: Option<&str>) -> Result<(), String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let input_kind = if input.is_some() { Stdio::piped() } else { Stdio::null() };
+    let child = command.stdin(input_kind).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let mut child = child
+        .map_err(|error| format!("cannot run {name}: {error}; install it, or use packrat agent"))?;
+    if let (Some(text), Some(mut stdin)) = (input, child.stdin.take()) {
+        // A tool that ends before it has read all says why.
+        let _ = stdin.write_all(text.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(|error| format!("{name}: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{name} refuses: {}; run it as root, or use packrat agent", said.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_filter_takes_the_ports_of_the_group_and_nothing_else() {
+        let rules = [
+            Rules { port: 443, v4: Some(5000), v6: Some(5001) },
+            Rules { port: 9, v4: Some(5002), v6: None },
+        ];
+        let text =
+            of_program("packrat_run_7", 77, &rules, 2, Path::new("unified/user/packrat-run-7"));
+        assert_eq!(
+            text.matches("socket cgroupv2 level 2 \"unified/user/packrat-run-7\" meta mark set 77")
+                .count(),
+            3
+        );
+        assert!(text.contains(
+            "meta mark 77 meta nfproto ipv4 udp dport 443 tproxy ip to 127.0.0.1:5000 accept"
+        ));
+        assert!(text.contains("udp dport 443 tproxy ip6 to [::1]:5001"));
+        assert!(!text.contains("nfproto ipv6 udp dport 9"));
+        // Multicast and broadcast have no one answer, and the agent forwards none.
+        assert_eq!(text.matches("fib daddr type unicast").count(), 3);
+    }
+
+    #[test]
+    fn of_other_hosts_only_what_comes_in_there_and_leaves_the_site_is_taken() {
+        let rules = [Rules { port: 443, v4: Some(5000), v6: Some(5001) }];
+        let from = ["br-lan".parse().unwrap(), "wlan0.7".parse().unwrap()];
+        let text = of_hosts("packrat_router", 77, &rules, &from, &[]);
+        assert_eq!(text.matches("iifname { \"br-lan\", \"wlan0.7\" } udp dport 443").count(), 2);
+        assert!(text.contains("ip daddr != { 0.0.0.0/8, 10.0.0.0/8,"));
+        assert!(
+            text.contains("ip6 daddr 2000::/3 fib daddr type unicast tproxy ip6 to [::1]:5001")
+        );
+        // No socket, no mark: a datagram of a host must not be lost with the agent.
+        assert!(text.contains("tproxy ip to 127.0.0.1:5000 meta mark set 77 accept"));
+        let to = ["192.0.2.0/24".parse().unwrap(), "198.51.100.7".parse().unwrap()];
+        let text = of_hosts("packrat_router", 77, &rules, &from, &to);
+        assert!(text.contains("ip daddr { 192.0.2.0/24, 198.51.100.7/32 } fib"));
+        assert!(!text.contains("ip6"));
+    }
+
+    #[test]
+    fn names_and_networks_from_the_command_line_are_checked() {
+        for wrong in ["", "br lan", "\"", "a}", "sixteen-letters-"] {
+            assert!(wrong.parse::<Interface>().is_err(), "{wrong}");
+        }
+        for wrong in ["", "x", "192.0.2.0/33", "192.0.2.0/", "2001:db8::/129", "192.0.2.0/24/1"] {
+            assert!(wrong.parse::<Network>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn processes_have_marks_of_their_own() {
+        let most = 1 << 22;
+        assert_ne!(mark(7), mark(7 + 65_536));
+        assert_ne!(mark(1), mark(most - 1));
+        assert!((1..most).all(|id| mark(id) != OF_HOSTS));
+    }
+}

@@ -1,0 +1,130 @@
+//! `packrat router`: an agent for hosts that this one forwards for, without their knowledge.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueHint};
+use packrat_agent::{Access, Agent, ClientConfig, IdentifierScheme, Limits};
+use packrat_token_client::gateway_key;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+use crate::agent::{raise_descriptor_limit, read_token, serve_pages};
+use crate::redirection::{Interface, Network, Redirection, Whose, listeners};
+use crate::run::summary;
+
+const EXAMPLES: &str = "\
+Examples:
+    packrat router --interface br-lan
+    packrat router --interface br-lan --interface wlan-guests --port 443 --port 51820 --to 203.0.113.0/24
+
+It needs root (CAP_NET_ADMIN), nft and iproute2. What the firewall forbids to forward it does not forbid to
+this command: forbid it before, as docs/CLIENTS.md says.";
+
+/// Options of `packrat router`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// Serve the hosts whose datagrams come in on this interface; repeat it for more
+    #[arg(long = "interface", value_name = "NAME", required = true)]
+    interfaces: Vec<Interface>,
+    /// Take over datagrams to this port; repeat it for more [default: 443]
+    #[arg(long = "port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    ports: Vec<u16>,
+    /// Take over datagrams to this network only; repeat it for more [default: all public addresses]
+    #[arg(long = "to", value_name = "NETWORK")]
+    destinations: Vec<Network>,
+    /// Accept help only from the gateway with this public key (64 hexadecimal digits)
+    #[arg(long, value_name = "HEX", value_parser = gateway_key)]
+    gateway_key: Option<[u8; 32]>,
+    /// Longest time a datagram waits for the repair of an earlier one, in milliseconds
+    #[arg(long, value_name = "MS")]
+    maximum_hold: Option<u64>,
+    /// Read an assist token from this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    assist_token_file: Option<PathBuf>,
+    /// Address to serve Prometheus metrics (/metrics) and the status (/packrat) on, over plain HTTP
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<SocketAddr>,
+    /// Serve metrics and status on addresses that other machines can reach, too
+    #[arg(long)]
+    allow_remote_metrics: bool,
+    /// Sockets of hosts that are served at the same time [default: 10000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    flows: Option<u32>,
+}
+
+/// Runs the command; its exit code.
+pub(crate) fn run(options: &Options) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let outcome = runtime
+        .map_err(|error| format!("cannot start: {error}"))
+        .and_then(|runtime| runtime.block_on(serve(options)));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("packrat router: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Forwards until a signal ends the command.
+async fn serve(options: &Options) -> Result<(), String> {
+    let mut access = Access::default().with_gateway_key(options.gateway_key);
+    if let Some(hold) = options.maximum_hold {
+        access.maximum_hold = Duration::from_millis(hold);
+    }
+    if let Some(path) = &options.assist_token_file {
+        access.token = read_token(path)?;
+    }
+    let config = ClientConfig::from(access).with_scheme(IdentifierScheme::Payload);
+    let defaults = Limits::default();
+    let flows = options.flows.map_or(defaults.flows, |flows| flows as usize);
+    let begun = |error: std::io::Error| format!("cannot start: {error}");
+    // From here on signals end the command in order.
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(begun)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(begun)?;
+    raise_descriptor_limit();
+    let (services, rules) = listeners(&options.ports, &config)?;
+    let (agent, handle) =
+        Agent::new(services, None, Limits { flows, ..defaults }).map_err(begun)?;
+    let pages = options
+        .metrics
+        .map(|address| serve_pages(address, options.allow_remote_metrics, &handle))
+        .transpose()?;
+    let (ended, has_ended) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("packrat-agent".to_owned());
+    let thread = thread.spawn(move || drop(ended.send(agent.run()))).map_err(begun)?;
+    let whose =
+        Whose::Hosts { interfaces: &options.interfaces, destinations: &options.destinations };
+    let redirection = Redirection::set_up(&whose, &rules)?;
+    for missing in options.interfaces.iter().filter(|interface| !interface.exists()) {
+        eprintln!("packrat router: there is no interface {} yet", missing.name());
+    }
+    let names: Vec<_> = options.interfaces.iter().map(Interface::name).collect();
+    println!("hosts behind {} are served", names.join(", "));
+    if let Some(pages) = &pages {
+        println!("metrics on http://{0}/metrics, status on http://{0}/packrat", pages.address());
+    }
+    let outcome = tokio::select! {
+        _ = interrupt.recv() => Ok(()),
+        _ = terminate.recv() => Ok(()),
+        ended = has_ended => Err(match ended {
+            Ok(Ok(())) => "forwarding has ended".to_owned(),
+            Ok(Err(error)) => format!("forwarding has ended: {error}"),
+            Err(_) => "forwarding has ended with an internal error; please report it".to_owned(),
+        }),
+    };
+    // Hosts' datagrams go their own way before the sockets end.
+    drop(redirection);
+    if let Some(status) = handle.status() {
+        println!("{}", summary(&status.total()));
+    }
+    handle.stop();
+    // Its panic has been printed already.
+    let _ = thread.join();
+    outcome
+}
