@@ -1,7 +1,8 @@
 //! The same for SDKs in other languages: prints the addresses as JSON, and the figures when its
 //! input ends.
 //!
-//! Usage: packrat-path CERTIFICATE    the QUIC server's certificate is written to this file
+//! Usage: packrat-path CERTIFICATE [SERVER]    the QUIC server's certificate is written to this file; a third path
+//! leads to the server, if one is named
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Write};
@@ -18,10 +19,13 @@ async fn main() {
     let server = Datagrams::start();
     let path = LossyPath::start(quic.address(), LOSS);
     let plain = LossyPath::start(server.address(), LOSS);
+    let named =
+        std::env::args().nth(2).map(|server| LossyPath::start(server.parse().unwrap(), LOSS));
+    let to_named = named.as_ref().map(|path| path.address().to_string()).unwrap_or_default();
     std::fs::write(certificate, quic.certificate()).unwrap();
     let sum: String = packrat_path::expected().iter().map(|byte| format!("{byte:02x}")).collect();
     println!(
-        r#"{{"name":"{NAME}","quic":"{}","bytes":{FILE_BYTES},"sha256":"{sum}","datagrams":"{}"}}"#,
+        r#"{{"name":"{NAME}","quic":"{}","bytes":{FILE_BYTES},"sha256":"{sum}","datagrams":"{}","server":"{to_named}"}}"#,
         path.address(),
         plain.address()
     );
@@ -31,11 +35,12 @@ async fn main() {
         .unwrap()
         .unwrap();
     println!(
-        r#"{{"quic_lost":{},"quic_lost_upwards":{},"quic_dropped":{},"declared_lost":{},"datagrams_lost":{}}}"#,
+        r#"{{"quic_lost":{},"quic_lost_upwards":{},"quic_dropped":{},"declared_lost":{},"datagrams_lost":{},"server_lost":{}}}"#,
         path.lost(),
         path.lost_upwards(),
         path.dropped(),
         quic.declared_lost().await,
-        plain.lost()
+        plain.lost(),
+        named.map_or(0, |path| path.lost())
     );
 }
