@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
+use super::bundle::supported_version;
 use super::objects::{
     BackendRef, Gateway, ListenerSpec, ParametersRef, ParentReference, RouteNamespaces, UdpRoute,
 };
@@ -18,8 +19,8 @@ use crate::workload::METRICS_PORT;
 /// The result for all objects of the Gateway API that are this operator's.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Attachments {
-    /// GatewayClasses, each with its condition `Accepted`.
-    pub classes: BTreeMap<String, Finding>,
+    /// GatewayClasses, each with its conditions `Accepted` and `SupportedVersion`.
+    pub classes: BTreeMap<String, [Finding; 2]>,
     /// Gateways.
     pub gateways: BTreeMap<ObjectKey, GatewayState>,
     /// UDPRoutes that refer to these Gateways, or did.
@@ -62,6 +63,8 @@ pub struct ListenerState {
     pub namespaces: NamespaceRule,
     /// The route that it has.
     pub attached: Option<Attached>,
+    /// Number of younger routes that want it, too.
+    pub waiting: usize,
 }
 
 impl ListenerState {
@@ -106,6 +109,8 @@ pub struct ParentState {
     pub accepted: Finding,
     /// Condition `ResolvedRefs`.
     pub resolved: Finding,
+    /// The older route that has the only listener it could have: this one gets no datagrams.
+    pub waits_for: Option<ObjectKey>,
 }
 
 /// Namespaces whose routes a listener takes.
@@ -178,7 +183,8 @@ pub fn attach<'a>(
         if found.spec.controller_name == controller {
             let parameters = found.spec.parameters_ref.as_ref();
             let accepted = class_accepted(objects, parameters);
-            attachments.classes.insert(name.clone(), accepted);
+            let supported = supported_version(objects.bundles.as_ref());
+            attachments.classes.insert(name.clone(), [accepted, supported]);
         }
     }
     for (key, gateway) in &objects.gateways {
@@ -328,6 +334,7 @@ fn listener_state(
         takes_udp_routes,
         namespaces: NamespaceRule::of(&listener.allowed_routes.namespaces, gateway),
         attached: None,
+        waiting: 0,
     }
 }
 
@@ -351,30 +358,32 @@ fn route_state<'a>(
         };
         let attached = Attached { route: key.clone(), destinations: destinations.clone() };
         let labels = objects.namespaces.get(&key.namespace);
-        let accepted = attach_to(gateway, state, reference, &attached, labels);
+        let (accepted, waits_for) = attach_to(gateway, state, reference, &attached, labels);
         parents.push(ParentState {
             reference: reference.clone(),
             accepted,
             resolved: resolved.clone(),
+            waits_for,
         });
     }
     RouteState { parents }
 }
 
 /// Gives a route the free ones of the listeners that a reference means. Returns its condition
-/// `Accepted`.
+/// `Accepted`, and the route that it waits for. One that waits is accepted all the same: the
+/// specification has it attached, and the datagrams go to the oldest.
 fn attach_to(
     gateway: &Gateway,
     state: &mut GatewayState,
     reference: &ParentReference,
     attached: &Attached,
     labels: Option<&BTreeMap<String, String>>,
-) -> Finding {
-    let no = |reason, message: String| Finding::no("Accepted", reason, message);
+) -> (Finding, Option<ObjectKey>) {
+    let no = |reason, message: String| (Finding::no("Accepted", reason, message), None);
     let specs = gateway.spec.listeners.iter();
     let mut meant: Vec<&mut ListenerState> = specs
         .zip(&mut state.listeners)
-        .filter(|(spec, _)| reference.selects(spec))
+        .filter(|(spec, _)| reference.selects(&spec.name, spec.port))
         .map(|(_, listener)| listener)
         .collect();
     if meant.is_empty() {
@@ -405,7 +414,10 @@ fn attach_to(
         match &listener.attached {
             // A route may name a listener in two ways.
             Some(other) if other.route == attached.route => has_one = true,
-            Some(other) => holder = Some(other.route.clone()),
+            Some(other) => {
+                holder = Some(other.route.clone());
+                listener.waiting += 1;
+            }
             None => {
                 listener.attached = Some(attached.clone());
                 has_one = true;
@@ -413,11 +425,13 @@ fn attach_to(
         }
     }
     match holder {
-        Some(holder) if !has_one => no(
-            "Conflicted",
-            format!("the listener has the older UDPRoute {holder}: choose another listener"),
-        ),
-        _ => Finding::yes("Accepted", "Accepted", "the route is attached"),
+        Some(holder) if !has_one => {
+            let message = format!(
+                "the route is attached, but the older UDPRoute {holder} gets the datagrams of its listener until it goes: choose another listener"
+            );
+            (Finding::yes("Accepted", "Accepted", &message), Some(holder))
+        }
+        _ => (Finding::yes("Accepted", "Accepted", "the route is attached"), None),
     }
 }
 

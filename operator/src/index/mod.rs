@@ -29,7 +29,7 @@ pub use model::{
 };
 pub use resolve::{GatewayView, Listener, Resolution, ServiceView};
 pub use udp_routes::Shares;
-pub(crate) use udp_routes::told;
+pub(crate) use udp_routes::{is_udp_route, told};
 
 /// Models of the cluster's objects.
 #[derive(Debug, Clone, Default, PartialEq)]

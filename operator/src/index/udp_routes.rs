@@ -59,6 +59,11 @@ pub(crate) fn listener_key(route: &ObjectKey) -> ObjectKey {
     ObjectKey::new(&route.namespace, format!("{}{SUFFIX}", route.name))
 }
 
+/// True for a UDPRoute in the place of a Service.
+pub(crate) fn is_udp_route(key: &ObjectKey) -> bool {
+    key.name.ends_with(SUFFIX)
+}
+
 /// A Service, or a UDPRoute in its place, for a sentence.
 pub(crate) fn told(key: &ObjectKey) -> String {
     match key.name.strip_suffix(SUFFIX) {
@@ -218,6 +223,7 @@ impl Index {
         let listener = Listener {
             service: listener_key(&attached.route),
             service_port: port,
+            port_name: String::new(),
             endpoints,
             shares,
             overrides: Default::default(),
