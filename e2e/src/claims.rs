@@ -4,6 +4,7 @@ mod calendar;
 mod disk;
 mod exposure;
 mod first_download;
+mod gateway_api;
 mod operate;
 mod quick_start;
 mod routes;
@@ -60,6 +61,7 @@ pub(crate) const CLAIMS: &[Claim] = &[
     full("dashboards-are-answered", operate::dashboards),
     smoke("five-times-end-to-end", first_download::five_times),
     smoke("control-datagrams-reach-no-server", first_download::control_stays),
+    smoke("gateway-api", gateway_api::udp_route),
     full("hundred-clients-at-once", first_download::hundred_clients),
     full("plain-client", first_download::plain_client),
     on_nodes("load-balancer-local", exposure::load_balancer),

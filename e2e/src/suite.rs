@@ -113,8 +113,30 @@ impl Suite {
             certificate,
             folder,
         };
+        suite.define_gateway_api()?;
         suite.start_servers()?;
         Ok(suite)
+    }
+
+    /// Puts the definitions of the Gateway API into the cluster, as most clusters have them; those that
+    /// are there stay as they are.
+    fn define_gateway_api(&self) -> Outcome {
+        for name in ["gatewayclasses", "gateways", "udproutes", "referencegrants"] {
+            let definition = format!("customresourcedefinition/{name}.gateway.networking.k8s.io");
+            let known =
+                self.kubectl.output(["get", &definition, "--ignore-not-found", "-o", "name"])?;
+            if !known.is_empty() {
+                continue;
+            }
+            let path = self.places.project.join(format!(".packrat/gateway-api/{name}.yaml"));
+            let text = fs::read_to_string(&path).map_err(|error| {
+                Failure(format!("{}: {error}; run tools/install-gateway-api", path.display()))
+            })?;
+            self.apply(&text, None)?;
+            let established = ["wait", &definition, "--for=condition=Established", "--timeout=60s"];
+            self.kubectl.output(established)?;
+        }
+        Ok(())
     }
 
     fn start_servers(&self) -> Outcome {
@@ -296,7 +318,14 @@ impl Suite {
             ("nodes.txt", vec!["describe", "nodes"]),
             (
                 "gateways.yaml",
-                vec!["get", "edgegateways,services,endpointslices", "-n", SHOP, "-o", "yaml"],
+                vec![
+                    "get",
+                    "edgegateways,gateways,udproutes,packratpolicies,services,endpointslices",
+                    "-n",
+                    SHOP,
+                    "-o",
+                    "yaml",
+                ],
             ),
             (
                 "operator.log",

@@ -79,6 +79,10 @@ pub enum Reason {
     NotConnected,
     /// The API server has the resource definitions of an older version.
     DefinitionOutdated,
+    /// Assistance of a route has stopped by itself: assisted sessions were slower.
+    AssistanceStopped,
+    /// A Service's port has another number, and the gateway's port stays as it is.
+    PortKept,
 }
 
 impl Reason {
@@ -101,6 +105,8 @@ impl Reason {
             Self::Refused => "Refused",
             Self::NotConnected => "NotConnected",
             Self::DefinitionOutdated => "DefinitionOutdated",
+            Self::AssistanceStopped => "AssistanceStopped",
+            Self::PortKept => "PortKept",
         }
     }
 }

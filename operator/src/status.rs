@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
-use crate::annotations::{Problem, Reason};
-use crate::index::{GatewayModel, GatewayView, ServiceView, told};
+use crate::annotations::{ObjectKey, Problem, Reason};
+use crate::index::{GatewayModel, GatewayView, Listener, ServiceView, route_key, told};
 use crate::resource::{EdgeGatewayStatus, ExposureType, GatewayProxy, ListenerStatus};
 
 /// The condition on a Service that asks for assistance.
@@ -15,6 +15,39 @@ pub const SERVICE_CONDITION: &str = "packrat.dev/Assisted";
 const TOLD: usize = 5;
 /// Longest message, in bytes; the API server takes 32768.
 const MAXIMUM_MESSAGE_BYTES: usize = 4096;
+
+/// A reading of the pages of an EdgeGateway's gateways, added up.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// Gateways that have answered.
+    pub gateways: i32,
+    /// Their sessions.
+    pub sessions: i64,
+    /// Routes on which assistance has stopped by itself somewhere, by the name of the route.
+    pub routes: BTreeMap<String, StoppedRoute>,
+}
+
+impl Reading {
+    /// Adds the reading of further gateways.
+    pub fn add(&mut self, other: Self) {
+        self.gateways += other.gateways;
+        self.sessions += other.sessions;
+        for (route, StoppedRoute { stopped, trying }) in other.routes {
+            let sum = self.routes.entry(route).or_default();
+            sum.stopped += stopped;
+            sum.trying += trying;
+        }
+    }
+}
+
+/// Numbers of gateways on which a route's assistance is not as configured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StoppedRoute {
+    /// It has stopped by itself: assisted sessions were slower than those held out.
+    pub stopped: i32,
+    /// After that it is tried again, for half of the clients.
+    pub trying: i32,
+}
 
 /// Observations of the gateways of an EdgeGateway.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -36,8 +69,8 @@ pub struct Observed {
     pub node_ports: BTreeMap<u16, i32>,
     /// The operator that writes the status.
     pub operator: String,
-    /// Sessions, if they could be counted.
-    pub sessions: Option<i64>,
+    /// The reading of its gateways' pages, once there is one.
+    pub reading: Option<Reading>,
     /// Why the objects of the gateway could not be applied.
     pub failure: Option<String>,
     /// True if the namespace is being deleted, so that nothing can be made in it.
@@ -60,18 +93,27 @@ pub fn gateway_status(
         ("ResolvedRoutes", resolved_routes(view)),
         ("Programmed", programmed(observed)),
         ("Ready", ready(gateway, view, observed)),
+        ("Assisting", assisting(gateway, view, observed)),
     ];
     let listeners: Vec<_> = view
         .listeners
         .iter()
-        .map(|(&port, listener)| ListenerStatus {
-            port: port.into(),
-            service: listener.service.to_string(),
-            service_port: listener.service_port.into(),
-            endpoints: i32::try_from(listener.endpoints.len()).unwrap_or(i32::MAX),
-            stream_port: listener.stream_port().map(i32::from),
-            draining: listener.is_leaving,
-            node_port: observed.node_ports.get(&port).copied(),
+        .map(|(&port, listener)| {
+            let StoppedRoute { stopped, trying } = stopped_route(listener, observed);
+            ListenerStatus {
+                port: port.into(),
+                service: listener.service.to_string(),
+                service_port: listener.service_port.into(),
+                service_port_name: route_key(&listener.service)
+                    .is_none()
+                    .then(|| listener.port_name.clone()),
+                endpoints: i32::try_from(listener.endpoints.len()).unwrap_or(i32::MAX),
+                stream_port: listener.stream_port().map(i32::from),
+                draining: listener.is_leaving,
+                node_port: observed.node_ports.get(&port).copied(),
+                stopped_gateways: stopped,
+                trying_gateways: trying,
+            }
         })
         .collect();
     let routes = listeners.iter().filter(|listener| !listener.draining).count();
@@ -82,7 +124,7 @@ pub fn gateway_status(
         attached_routes: i32::try_from(routes).ok(),
         listeners,
         ready_gateways: Some(observed.ready),
-        sessions: observed.sessions,
+        sessions: observed.reading.as_ref().map(|reading| reading.sessions),
         // Each replica of the operator writes its own.
         proxies: Vec::new(),
         conditions: conditions
@@ -149,18 +191,19 @@ fn accepted(view: &GatewayView, observed: &Observed) -> Finding {
 
 /// Condition `ResolvedRoutes`: every Service that chose the gateway has its ports.
 fn resolved_routes(view: &GatewayView) -> Finding {
-    let Some((_, first)) = view.problems.iter().next() else {
+    let problems =
+        || view.problems.iter().filter(|(_, problem)| problem.reason != Reason::PortKept);
+    let Some((_, first)) = problems().next() else {
         let message = "all Services that chose this gateway have their ports".to_owned();
         return Finding(Some(true), "Resolved", message);
     };
-    let mut told: Vec<String> = view
-        .problems
-        .iter()
+    let mut told: Vec<String> = problems()
         .take(TOLD)
         .map(|(service, problem)| format!("{}: {}", told(service), problem.message))
         .collect();
-    if view.problems.len() > TOLD {
-        told.push(format!("and {} more", view.problems.len() - TOLD));
+    let count = problems().count();
+    if count > TOLD {
+        told.push(format!("and {} more", count - TOLD));
     }
     Finding(Some(false), first.reason.name(), told.join("; "))
 }
@@ -257,9 +300,117 @@ fn ready(gateway: &GatewayModel, view: &GatewayView, observed: &Observed) -> Fin
     Finding(Some(true), "Ready", message)
 }
 
+/// The report of the gateways about the route of a listener.
+fn stopped_route(listener: &Listener, observed: &Observed) -> StoppedRoute {
+    let found = observed.reading.as_ref().map(|reading| reading.routes.get(&listener.route()));
+    found.flatten().copied().unwrap_or_default()
+}
+
+/// Condition `Assisting`: assistance has stopped by itself on no route.
+fn assisting(gateway: &GatewayModel, view: &GatewayView, observed: &Observed) -> Finding {
+    if !gateway.spec.assist {
+        let message = "spec.assist is false: clients are forwarded without assistance";
+        return Finding(Some(false), "SwitchedOff", message.to_owned());
+    }
+    let gateways = observed.reading.as_ref().map_or(0, |reading| reading.gateways);
+    if gateways == 0 {
+        let message = "no gateway has been asked for its routes yet";
+        return Finding(None, "NotKnown", message.to_owned());
+    }
+    let harmed: Vec<(String, StoppedRoute)> = view
+        .listeners
+        .iter()
+        .filter(|(_, listener)| !listener.is_leaving)
+        .map(|(port, listener)| {
+            let name = format!("UDP port {port} ({})", told(&listener.service));
+            (name, stopped_route(listener, observed))
+        })
+        .filter(|(_, route)| *route != StoppedRoute::default())
+        .collect();
+    let mut said: Vec<String> = harmed
+        .iter()
+        .take(TOLD)
+        .map(|(name, route)| format!("{name}: {}", route.told(gateways)))
+        .collect();
+    if harmed.len() > TOLD {
+        said.push(format!("and {} more", harmed.len() - TOLD));
+    }
+    match harmed_reason(harmed.iter().map(|(_, route)| *route)) {
+        Some(reason) => Finding(Some(false), reason, said.join("; ")),
+        None => Finding(
+            Some(true),
+            "Assisting",
+            "assistance has stopped by itself on no route".to_owned(),
+        ),
+    }
+}
+
+/// The reason of a condition about these routes; `None` where all is well.
+fn harmed_reason(mut routes: impl Iterator<Item = StoppedRoute> + Clone) -> Option<&'static str> {
+    if routes.clone().any(|route| route.stopped > 0) {
+        Some(Reason::AssistanceStopped.name())
+    } else {
+        routes.any(|route| route.trying > 0).then_some("AssistanceTried")
+    }
+}
+
+impl StoppedRoute {
+    /// The largest numbers of some listeners of an EdgeGateway.
+    pub fn worst<'a>(listeners: impl Iterator<Item = &'a ListenerStatus>) -> Self {
+        listeners.fold(Self::default(), |worst, listener| Self {
+            stopped: worst.stopped.max(listener.stopped_gateways),
+            trying: worst.trying.max(listener.trying_gateways),
+        })
+    }
+
+    /// The reason of a condition about it; `None` where all is well.
+    pub fn reason(self) -> Option<&'static str> {
+        harmed_reason(std::iter::once(self))
+    }
+
+    /// A sentence about it. `gateways`: all that there are.
+    pub fn told(self, gateways: i32) -> String {
+        let Self { stopped, trying } = self;
+        let mut parts = Vec::new();
+        if stopped > 0 {
+            parts.push(format!(
+                "assistance has stopped by itself on {stopped} of {gateways} gateways: assisted sessions were slower than those held out (PackratAssistanceStopped in the runbook says what to do)"
+            ));
+        }
+        if trying > 0 {
+            parts.push(format!(
+                "assistance that had stopped by itself is tried again on {trying} of {gateways} gateways, for half of the clients"
+            ));
+        }
+        parts.join("; ")
+    }
+}
+
 /// The condition of a Service: status, reason, message. `None`: it has nothing to say, and an older
-/// one has to go.
-pub fn service_condition(view: &ServiceView) -> Option<(bool, &'static str, String)> {
+/// one has to go. `edge`: the status of the EdgeGateway that it has.
+pub fn service_condition(
+    key: &ObjectKey,
+    view: &ServiceView,
+    edge: Option<&EdgeGatewayStatus>,
+) -> Option<(bool, &'static str, String)> {
+    let condition = configured_condition(view)?;
+    let own = |listener: &&ListenerStatus| {
+        listener.service == key.to_string()
+            && u16::try_from(listener.port).is_ok_and(|port| view.listeners.contains(&port))
+    };
+    let listeners = edge.iter().flat_map(|edge| &edge.listeners);
+    let harm = StoppedRoute::worst(listeners.filter(own));
+    let gateways = edge.and_then(|edge| edge.ready_gateways).unwrap_or_default();
+    match (harm.reason(), condition) {
+        (Some(reason), (true, _, message)) => {
+            Some((false, reason, shortened(format!("{message}; {}", harm.told(gateways)))))
+        }
+        (_, condition) => Some(condition),
+    }
+}
+
+/// The condition of a Service as far as objects determine it.
+fn configured_condition(view: &ServiceView) -> Option<(bool, &'static str, String)> {
     let worst = view.problems.iter().map(|problem| problem.reason).min();
     let told = |problems: &[Problem]| {
         problems
@@ -321,8 +472,6 @@ pub(crate) fn shortened(mut message: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::annotations::ObjectKey;
-    use crate::index::Listener;
     use crate::resource::EdgeGatewaySpec;
 
     fn model(exposure: ExposureType) -> GatewayModel {
@@ -344,6 +493,7 @@ mod tests {
         let listener = Listener {
             service: ObjectKey::new("shop", "web"),
             service_port: 8443,
+            port_name: "quic".to_owned(),
             endpoints: vec!["[fd00::1]:443".parse().unwrap()],
             shares: Default::default(),
             overrides: Default::default(),
@@ -360,9 +510,16 @@ mod tests {
             ready_pods: ["a", "b"].map(str::to_owned).into(),
             proxies: vec![proxy("a", None), proxy("b", None)],
             versions: ["2".to_owned()].into(),
-            sessions: Some(3),
+            reading: Some(Reading { gateways: 2, sessions: 3, ..Reading::default() }),
             ..Observed::default()
         }
+    }
+
+    /// The same with a route that is harmed.
+    fn harmed(route: StoppedRoute) -> Observed {
+        let mut observed = well();
+        observed.reading.as_mut().unwrap().routes.insert("shop/web/8443".to_owned(), route);
+        observed
     }
 
     fn said(status: &EdgeGatewayStatus, type_: &str) -> (String, String, String) {
@@ -433,6 +590,31 @@ mod tests {
                 "NoAddress",
                 "choose spec.exposure.type NodePort or HostNetwork",
             ),
+            (balancer, well(), "Assisting", "True", "Assisting", "on no route"),
+            (
+                balancer,
+                Observed { reading: None, ..well() },
+                "Assisting",
+                "Unknown",
+                "NotKnown",
+                "no gateway has been asked",
+            ),
+            (
+                balancer,
+                harmed(StoppedRoute { stopped: 1, trying: 1 }),
+                "Assisting",
+                "False",
+                "AssistanceStopped",
+                "UDP port 443 (Service shop/web): assistance has stopped by itself on 1 of 2 gateways",
+            ),
+            (
+                balancer,
+                harmed(StoppedRoute { stopped: 0, trying: 1 }),
+                "Assisting",
+                "False",
+                "AssistanceTried",
+                "tried again on 1 of 2 gateways",
+            ),
             (
                 host,
                 Observed { addresses: Vec::new(), ..well() },
@@ -479,6 +661,7 @@ mod tests {
             port: 443,
             service: "shop/web".to_owned(),
             service_port: 8443,
+            service_port_name: Some("quic".to_owned()),
             endpoints: 1,
             ..ListenerStatus::default()
         };
@@ -487,6 +670,38 @@ mod tests {
         assert_eq!((found.as_str(), reason.as_str()), ("False", "PortConflict"));
         assert!(message.starts_with("Service shop/web: problem 0; "), "{message}");
         assert!(message.ends_with("; and 2 more"), "{message}");
+    }
+
+    #[test]
+    fn assistance_that_has_stopped_is_in_the_conditions_of_listener_and_service() {
+        let observed = harmed(StoppedRoute { stopped: 2, trying: 0 });
+        let model = model(ExposureType::LoadBalancer);
+        let of = |model: &GatewayModel, view: &GatewayView| {
+            gateway_status(model, view, &observed, &[], Timestamp::UNIX_EPOCH)
+        };
+        let status = of(&model, &routed());
+        assert_eq!((status.listeners[0].stopped_gateways, status.sessions), (2, Some(3)));
+        let key = ObjectKey::new("shop", "web");
+        let view = ServiceView {
+            wanted: true,
+            gateway: Some(ObjectKey::new("shop", "edge")),
+            listeners: vec![443],
+            ..ServiceView::default()
+        };
+        let (is_well, reason, message) = service_condition(&key, &view, Some(&status)).unwrap();
+        assert_eq!((is_well, reason), (false, "AssistanceStopped"));
+        assert!(message.contains("stopped by itself on 2 of 2 gateways"), "{message}");
+        // Of another Service at that gateway, and of a port that is about to go, nothing is said.
+        let other = ObjectKey::new("shop", "game");
+        assert!(service_condition(&other, &view, Some(&status)).unwrap().0);
+        assert!(service_condition(&key, &view, None).unwrap().0);
+        let mut leaving = routed();
+        leaving.listeners.get_mut(&443).unwrap().is_leaving = true;
+        assert_eq!(said(&of(&model, &leaving), "Assisting").0, "True");
+        // Where it is switched off there is nothing to stop.
+        let mut off = model.clone();
+        off.spec.assist = false;
+        assert_eq!(said(&of(&off, &routed()), "Assisting").1, "SwitchedOff");
     }
 
     /// A gateway that the operator cannot reach keeps what it has: that is not the newest.

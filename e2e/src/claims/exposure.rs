@@ -72,7 +72,8 @@ pub(super) fn with(
 
 fn remove(suite: &Suite, manifest: &str) -> Outcome {
     let manifest = suite.manifest(manifest)?;
-    suite.kubectl.feed(["delete", "-n", SHOP, "-f", "-", "--timeout=120s"], &manifest)?;
+    let delete = ["delete", "-n", SHOP, "-f", "-", "--ignore-not-found", "--timeout=120s"];
+    suite.kubectl.feed(delete, &manifest)?;
     // The next objects of the same name must not meet the rest of these.
     until(Duration::from_secs(90), "the gateway's objects are gone", || {
         let kinds = "pods,deployments,daemonsets,services,secrets";

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
+use super::bundle::supported_version;
 use super::objects::{
     BackendRef, Gateway, ListenerSpec, ParametersRef, ParentReference, RouteNamespaces, UdpRoute,
 };
@@ -18,8 +19,8 @@ use crate::workload::METRICS_PORT;
 /// The result for all objects of the Gateway API that are this operator's.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Attachments {
-    /// GatewayClasses, each with its condition `Accepted`.
-    pub classes: BTreeMap<String, Finding>,
+    /// GatewayClasses, each with its conditions `Accepted` and `SupportedVersion`.
+    pub classes: BTreeMap<String, [Finding; 2]>,
     /// Gateways.
     pub gateways: BTreeMap<ObjectKey, GatewayState>,
     /// UDPRoutes that refer to these Gateways, or did.
@@ -65,6 +66,8 @@ pub struct ListenerState {
     pub holder: Option<ObjectKey>,
     /// The route that it has.
     pub attached: Option<Attached>,
+    /// Number of younger routes that want it, too.
+    pub waiting: usize,
 }
 
 impl ListenerState {
@@ -117,6 +120,8 @@ pub struct ParentState {
     pub accepted: Finding,
     /// Condition `ResolvedRefs`.
     pub resolved: Finding,
+    /// The older route that has the only listener it could have: this one gets no datagrams.
+    pub waits_for: Option<ObjectKey>,
 }
 
 /// Namespaces whose routes a listener takes.
@@ -184,7 +189,8 @@ pub fn gateways(objects: &Objects, class: &str) -> Attachments {
         if found.spec.controller_name == controller {
             let parameters = found.spec.parameters_ref.as_ref();
             let accepted = class_accepted(objects, parameters);
-            attachments.classes.insert(name.clone(), accepted);
+            let supported = supported_version(objects.bundles.as_ref());
+            attachments.classes.insert(name.clone(), [accepted, supported]);
         }
     }
     for (key, gateway) in &objects.gateways {
@@ -247,7 +253,9 @@ fn still_asks(
     let refers = |route: &UdpRoute| {
         let mut references = route.spec.parent_refs.iter();
         references.any(|found| {
-            found.is_gateway() && found.gateway(&key) == *gateway && found.selects(spec)
+            found.is_gateway()
+                && found.gateway(&key) == *gateway
+                && found.selects(&spec.name, spec.port)
         })
     };
     listener.is_served()
@@ -378,6 +386,7 @@ fn listener_state(
         namespaces: NamespaceRule::of(&listener.allowed_routes.namespaces, gateway),
         holder: None,
         attached: None,
+        waiting: 0,
     }
 }
 
@@ -400,30 +409,32 @@ fn route_state<'a>(
         };
         let attached = Attached { route: key.clone(), destinations: destinations.clone() };
         let labels = objects.namespaces.get(&key.namespace);
-        let accepted = attach_to(gateway, state, reference, &attached, labels);
+        let (accepted, waits_for) = attach_to(gateway, state, reference, &attached, labels);
         parents.push(ParentState {
             reference: reference.clone(),
             accepted,
             resolved: resolved.clone(),
+            waits_for,
         });
     }
     RouteState { parents }
 }
 
 /// Gives a route the free ones of the listeners that a reference means. Returns its condition
-/// `Accepted`.
+/// `Accepted`, and the Service, or the UDPRoute in its place, that it waits for. One that waits is accepted
+/// all the same: the specification has it attached.
 fn attach_to(
     gateway: &Gateway,
     state: &mut GatewayState,
     reference: &ParentReference,
     attached: &Attached,
     labels: Option<&BTreeMap<String, String>>,
-) -> Finding {
-    let no = |reason, message: String| Finding::no("Accepted", reason, message);
+) -> (Finding, Option<ObjectKey>) {
+    let no = |reason, message: String| (Finding::no("Accepted", reason, message), None);
     let specs = gateway.spec.listeners.iter();
     let mut meant: Vec<&mut ListenerState> = specs
         .zip(&mut state.listeners)
-        .filter(|(spec, _)| reference.selects(spec))
+        .filter(|(spec, _)| reference.selects(&spec.name, spec.port))
         .map(|(_, listener)| listener)
         .collect();
     if meant.is_empty() {
@@ -446,7 +457,7 @@ fn attach_to(
         let message = "the listener cannot be served: the status of the Gateway says why";
         return no("NoMatchingParent", message.to_owned());
     }
-    let mut refusal = None;
+    let mut waits = None;
     let mut has_one = false;
     let own = listener_key(&attached.route);
     for listener in meant {
@@ -454,16 +465,14 @@ fn attach_to(
             // A route may name a listener in two ways.
             (Some(other), _) if other.route == attached.route => has_one = true,
             (_, Some(holder)) if *holder != own => {
-                refusal = Some(format!(
-                    "the listener belongs to {}, which is served there: choose another listener",
-                    told(holder)
-                ));
+                let why = format!("{}, which is served there,", told(holder));
+                waits = Some((holder.clone(), why));
+                listener.waiting += 1;
             }
             (Some(other), _) => {
-                refusal = Some(format!(
-                    "the listener has the older UDPRoute {}: choose another listener",
-                    other.route
-                ));
+                let why = format!("the older UDPRoute {}", other.route);
+                waits = Some((listener_key(&other.route), why));
+                listener.waiting += 1;
             }
             (None, _) => {
                 listener.attached = Some(attached.clone());
@@ -471,9 +480,14 @@ fn attach_to(
             }
         }
     }
-    match refusal {
-        Some(message) if !has_one => no("Conflicted", message),
-        _ => Finding::yes("Accepted", "Accepted", "the route is attached"),
+    match waits {
+        Some((holder, why)) if !has_one => {
+            let message = format!(
+                "the route is attached, but {why} gets the datagrams of its listener until it goes: choose another listener"
+            );
+            (Finding::yes("Accepted", "Accepted", &message), Some(holder))
+        }
+        _ => (Finding::yes("Accepted", "Accepted", "the route is attached"), None),
     }
 }
 

@@ -2,10 +2,11 @@
 //! that Gateways own, the routes of their listeners, and statuses come out.
 //!
 //! [`objects`] has the fields that the operator needs, [`attach`] says which UDPRoute a listener
-//! has, and why others have none, [`policy`] which settings it has, [`translate`] makes a Gateway an
-//! EdgeGateway, [`status`] writes statuses.
+//! has, and why others have none, [`bundle`] whether the definitions are known, [`policy`] which
+//! settings it has, [`translate`] makes a Gateway an EdgeGateway, [`status`] writes statuses.
 
 pub mod attach;
+pub mod bundle;
 pub mod objects;
 pub mod policy;
 pub mod status;
@@ -20,6 +21,7 @@ pub use attach::{
     Attached, Attachments, GatewayState, Holders, ListenerState, NamespaceRule, attach_routes,
     gateways,
 };
+pub use bundle::Bundles;
 pub use objects::{Gateway, GatewayClass, Parameters, PolicyModel, ReferenceGrant, UdpRoute};
 pub use policy::{Effective, Policies, policies};
 pub use status::Finding;
@@ -56,6 +58,8 @@ pub struct Objects {
     pub parameters: BTreeMap<ObjectKey, Parameters>,
     /// PackratPolicies.
     pub policies: BTreeMap<ObjectKey, PolicyModel>,
+    /// The releases that the definitions are of; `None` while they are not known.
+    pub bundles: Option<Bundles>,
     /// Labels of Namespaces.
     pub namespaces: BTreeMap<String, BTreeMap<String, String>>,
 }

@@ -230,10 +230,10 @@ impl ParentReference {
         ObjectKey::new(self.namespace.as_ref().unwrap_or(&route.namespace), &self.name)
     }
 
-    /// True if it means a listener.
-    pub fn selects(&self, listener: &ListenerSpec) -> bool {
-        self.section_name.as_ref().is_none_or(|name| *name == listener.name)
-            && self.port.is_none_or(|port| port == listener.port)
+    /// True if it means a listener of this name and port.
+    pub fn selects(&self, listener: &str, port: u16) -> bool {
+        self.section_name.as_ref().is_none_or(|name| name == listener)
+            && self.port.is_none_or(|own| own == port)
     }
 }
 

@@ -1,17 +1,22 @@
 //! Statuses of GatewayClasses, Gateways and UDPRoutes.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::attach::{GatewayState, RouteState};
+use super::attach::{Attachments, GatewayState, ListenerState, ParentState, RouteState};
 use super::objects::{Gateway, GatewayClass, PolicyModel, UdpRoute};
 use super::{GROUP, objects::ParentReference};
+use crate::annotations::ObjectKey;
 use crate::index::GatewayModel;
 use crate::resource::EdgeGatewayStatus;
-use crate::status::shortened;
+use crate::status::{StoppedRoute, shortened};
 
 /// Features of the Gateway API that the operator has, in alphabetical order.
 const FEATURES: [&str; 3] = ["Gateway", "ReferenceGrant", "UDPRoute"];
+/// Condition about assistance, of Gateways and of UDPRoutes: a type of Packrat's own.
+const ASSISTING: &str = "packrat.dev/Assisting";
 /// Longest list of addresses.
 const MAXIMUM_ADDRESSES: usize = 16;
 
@@ -79,12 +84,11 @@ pub fn names(status: &Value, controller: &str) -> bool {
 }
 
 /// The status of a GatewayClass.
-pub fn class_status(class: &GatewayClass, accepted: &Finding, now: Timestamp) -> Value {
+pub fn class_status(class: &GatewayClass, findings: &[Finding], now: Timestamp) -> Value {
     let previous = &class.status["conditions"];
-    let accepted = std::slice::from_ref(accepted);
     let features: Vec<Value> = FEATURES.iter().map(|name| json!({ "name": name })).collect();
     json!({
-        "conditions": conditions(accepted, previous, class.metadata.generation, now),
+        "conditions": conditions(findings, previous, class.metadata.generation, now),
         "supportedFeatures": features,
     })
 }
@@ -136,16 +140,64 @@ pub fn gateway_status(
             json!({
                 "name": listener.name,
                 "supportedKinds": kinds,
-                "attachedRoutes": usize::from(listener.attached.is_some()),
+                "attachedRoutes": usize::from(listener.attached.is_some()) + listener.waiting,
                 "conditions": conditions(&findings, previous, generation, now),
             })
         })
         .collect();
-    let findings = [state.accepted.clone(), programmed];
+    let mut findings = vec![state.accepted.clone(), programmed];
+    findings.extend(edge.and_then(assisting));
     json!({
         "addresses": addresses,
         "conditions": conditions(&findings, &gateway.status["conditions"], generation, now),
         "listeners": listeners,
+    })
+}
+
+/// The condition about assistance of a Gateway: that of its EdgeGateway.
+pub fn assisting(edge: &GatewayModel) -> Option<Finding> {
+    let found = edge.status.conditions.iter().find(|condition| condition.type_ == "Assisting")?;
+    let known = ["Assisting", "AssistanceStopped", "AssistanceTried", "SwitchedOff", "NotKnown"];
+    let reason = known.into_iter().find(|reason| *reason == found.reason)?;
+    let status = match found.status.as_str() {
+        "True" => Some(true),
+        "False" => Some(false),
+        _ => None,
+    };
+    Some(Finding { type_: ASSISTING, status, reason, message: found.message.clone() })
+}
+
+/// The condition about assistance of a UDPRoute at a parent; `None` where it has no listener, or
+/// assistance cannot be told.
+pub fn route_assisting(
+    route: &ObjectKey,
+    parent: &ParentState,
+    attachments: &Attachments,
+    edges: &BTreeMap<ObjectKey, GatewayModel>,
+) -> Option<Finding> {
+    let namespace = parent.reference.namespace.as_ref().unwrap_or(&route.namespace);
+    let gateway = ObjectKey::new(namespace, &parent.reference.name);
+    let state = attachments.gateways.get(&gateway)?;
+    let edge = edges.get(&state.edge).filter(|edge| edge.owner.as_deref() == Some(&state.uid))?;
+    let whole = assisting(edge)?;
+    if matches!(whole.reason, "SwitchedOff" | "NotKnown") {
+        return Some(whole);
+    }
+    let is_own = |listener: &&ListenerState| {
+        listener.attached.as_ref().is_some_and(|attached| attached.route == *route)
+            && parent.reference.selects(&listener.name, listener.port)
+    };
+    let own: BTreeSet<i32> =
+        state.listeners.iter().filter(is_own).map(|listener| listener.port.into()).collect();
+    if own.is_empty() {
+        return None;
+    }
+    let listeners = edge.status.listeners.iter();
+    let harm = StoppedRoute::worst(listeners.filter(|listener| own.contains(&listener.port)));
+    let gateways = edge.status.ready_gateways.unwrap_or_default();
+    Some(match harm.reason() {
+        Some(reason) => Finding::no(ASSISTING, reason, harm.told(gateways)),
+        None => Finding::yes(ASSISTING, "Assisting", "assistance has not stopped by itself"),
     })
 }
 
@@ -198,11 +250,12 @@ fn programmed(state: &GatewayState, edge: Option<&GatewayModel>, failure: Option
 }
 
 /// The parents of a UDPRoute's status: this operator's anew, those of other controllers as they
-/// are.
+/// are. `assisting`: the condition about assistance at a parent.
 pub fn route_status(
     route: &UdpRoute,
     state: &RouteState,
     controller: &str,
+    assisting: impl Fn(&ParentState) -> Option<Finding>,
     now: Timestamp,
 ) -> Value {
     let written = route.status["parents"].as_array().map_or(&[][..], Vec::as_slice);
@@ -212,7 +265,8 @@ pub fn route_status(
     for parent in &state.parents {
         let before = own.iter().find(|before| is_of(&before["parentRef"], &parent.reference));
         let previous = before.map_or(&Value::Null, |before| &before["conditions"]);
-        let findings = [parent.accepted.clone(), parent.resolved.clone()];
+        let mut findings = vec![parent.accepted.clone(), parent.resolved.clone()];
+        findings.extend(assisting(parent));
         parents.push(json!({
             "parentRef": parent.reference,
             "controllerName": controller,

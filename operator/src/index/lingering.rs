@@ -36,6 +36,7 @@ impl Lingering {
             let listener = Listener {
                 service: ObjectKey::new(namespace, name),
                 service_port,
+                port_name: status.service_port_name.clone().unwrap_or_default(),
                 endpoints: Vec::new(),
                 shares: Default::default(),
                 overrides: Default::default(),
@@ -113,6 +114,7 @@ mod tests {
                 let listener = Listener {
                     service: ObjectKey::new("a", *service),
                     service_port: *port,
+                    port_name: String::new(),
                     endpoints: vec!["192.0.2.1:443".parse().unwrap()],
                     shares: Default::default(),
                     overrides: Default::default(),

@@ -14,7 +14,7 @@ use crate::annotations::{
 };
 use crate::gateway_api::{self, Attachments, Policies, controller_name};
 use crate::overrides::{Multicast, Overrides};
-use crate::resource::{EdgeGatewaySpec, EndpointsFrom, ExposureType};
+use crate::resource::{EdgeGatewaySpec, EndpointsFrom, ExposureType, ListenerStatus};
 use crate::workload::METRICS_PORT;
 
 /// The state that follows from all objects of the index.
@@ -59,8 +59,10 @@ pub struct GatewayView {
 pub struct Listener {
     /// The Service. A UDPRoute is in the place of one, with `.udproute` behind its name.
     pub service: ObjectKey,
-    /// The Service's port; of a UDPRoute the listener's.
+    /// The Service's port, as it was when the gateway got the route; of a UDPRoute the listener's.
     pub service_port: u16,
+    /// The name of the Service's port; empty when it has none.
+    pub port_name: String,
     /// Where datagrams go, sorted. Empty: the port is kept for the Service, but not listened on.
     pub endpoints: Vec<SocketAddr>,
     /// Shares of these.
@@ -118,6 +120,7 @@ struct Claim<'a> {
     created: i64,
     listener: u16,
     service_port: u16,
+    port_name: String,
     endpoints: Vec<SocketAddr>,
     overrides: Overrides,
 }
@@ -276,6 +279,7 @@ impl Index {
         view.gateway = Some(gateway_key.clone());
         let from = gateway.spec.routes.endpoints;
         let (mut chosen, mut problems) = choose_ports(key, service, slices, addresses, from);
+        problems.extend(keep_ports(&mut chosen, key, service, (gateway_key, gateway)));
         view.problems.append(&mut problems);
         if gateway.deleting {
             return (view, Vec::new());
@@ -287,7 +291,7 @@ impl Index {
                 .iter()
                 .find(|listener| listener.port == i32::from(port) && listener.service == service)
         };
-        chosen.retain(|(listener, ..)| {
+        chosen.retain(|ChosenPort { listener, .. }| {
             let refusal =
                 refuse_port(*listener, key, gateway_key, &gateway.spec, has(*listener).is_some())
                     .or_else(|| {
@@ -315,7 +319,7 @@ impl Index {
         };
         let ports: Vec<Option<u16>> = match chosen.as_slice() {
             [] => vec![None],
-            chosen => chosen.iter().map(|(port, ..)| Some(*port)).collect(),
+            chosen => chosen.iter().map(|chosen| Some(chosen.listener)).collect(),
         };
         let mut lowered = Vec::new();
         view.is_off = true;
@@ -329,7 +333,7 @@ impl Index {
         view.problems.extend(refusal);
         let claims = chosen
             .into_iter()
-            .map(|(listener, service_port, endpoints)| Claim {
+            .map(|ChosenPort { listener, service_port, port_name, endpoints, .. }| Claim {
                 gateway: gateway_key.clone(),
                 service: key,
                 is_new: has(listener).is_none(),
@@ -338,6 +342,7 @@ impl Index {
                 created: service.created,
                 listener,
                 service_port,
+                port_name,
                 endpoints,
                 overrides: settings(Some(listener)).0,
             })
@@ -532,6 +537,7 @@ impl Resolution {
             Listener {
                 service: claim.service.clone(),
                 service_port: claim.service_port,
+                port_name: claim.port_name,
                 endpoints: claim.endpoints,
                 shares: Shares::default(),
                 // Live streams are granted when all listeners are known.
@@ -576,9 +582,57 @@ impl Resolution {
     }
 }
 
-/// Ports of a Service that are to be assisted: the gateway's port, the Service's port, the
-/// endpoints.
-type ChosenPorts = Vec<(u16, u16, Vec<SocketAddr>)>;
+/// A port of a Service that is to be assisted.
+struct ChosenPort {
+    /// The gateway's port.
+    listener: u16,
+    /// True if that follows from the number of the Service's port.
+    follows: bool,
+    /// The Service's port.
+    service_port: u16,
+    /// Its name.
+    port_name: String,
+    endpoints: Vec<SocketAddr>,
+}
+
+/// A Service whose port gets another number keeps the gateway's port, which clients know, unless an
+/// annotation names another one. The route keeps its name with it, and the sessions that are there.
+fn keep_ports(
+    chosen: &mut [ChosenPort],
+    key: &ObjectKey,
+    service: &super::ServiceModel,
+    (gateway_key, gateway): (&ObjectKey, &GatewayModel),
+) -> Vec<Problem> {
+    let own = key.to_string();
+    let is_own = |listener: &&ListenerStatus| listener.service == own && !listener.draining;
+    let held: Vec<&ListenerStatus> = gateway.status.listeners.iter().filter(is_own).collect();
+    let mut problems = Vec::new();
+    for port in chosen.iter_mut().filter(|port| port.follows) {
+        let has = |number: u16| held.iter().any(|listener| listener.port == i32::from(number));
+        if has(port.listener) {
+            continue;
+        }
+        let kept = held.iter().find_map(|listener| {
+            let number = u16::try_from(listener.port).ok()?;
+            let followed = listener.port == listener.service_port;
+            let is_same = listener.service_port_name.as_ref() == Some(&port.port_name);
+            let is_free = service.ports.iter().all(|port| port.port != number);
+            (followed && is_same && is_free).then_some(number)
+        });
+        let Some(kept) = kept else { continue };
+        let now = port.listener;
+        let name = match port.port_name.as_str() {
+            "" => now.to_string(),
+            name => name.to_owned(),
+        };
+        let message = format!(
+            "port {kept} of EdgeGateway {gateway_key} stays as it is, although the Service's port is {now} now: clients know it. {PORT}: {kept}:{name} says so for good, {now}:{name} moves it"
+        );
+        problems.push(Problem { reason: Reason::PortKept, message });
+        (port.listener, port.service_port) = (kept, kept);
+    }
+    problems
+}
 
 fn choose_ports(
     key: &ObjectKey,
@@ -586,7 +640,7 @@ fn choose_ports(
     slices: &[&SliceModel],
     addresses: &Addresses<'_>,
     from: EndpointsFrom,
-) -> (ChosenPorts, Vec<Problem>) {
+) -> (Vec<ChosenPort>, Vec<Problem>) {
     let mut problems = Vec::new();
     let all: Vec<PortChoice>;
     let choices = match &service.annotations.ports {
@@ -636,7 +690,14 @@ fn choose_ports(
         let (endpoints, problem) =
             addresses.endpoints(from, &key.namespace, &port.name, service.prefers_ipv6, slices);
         problems.extend(problem);
-        chosen.push((choice.listener.unwrap_or(port.port), port.port, endpoints));
+        let is_named = matches!(choice.service, PortName::Name(_));
+        chosen.push(ChosenPort {
+            listener: choice.listener.unwrap_or(port.port),
+            follows: choice.listener.is_none() && (is_named || service.annotations.ports.is_none()),
+            service_port: port.port,
+            port_name: port.name.clone(),
+            endpoints,
+        });
     }
     (chosen, problems)
 }

@@ -247,6 +247,7 @@ impl Index {
         let listener = Listener {
             service: listener_key(&attached.route),
             service_port: port,
+            port_name: String::new(),
             endpoints,
             shares,
             overrides: Default::default(),

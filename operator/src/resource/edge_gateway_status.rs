@@ -41,6 +41,8 @@ pub struct EdgeGatewayStatus {
     pub proxies: Vec<GatewayProxy>,
     /// Accepted: the spec and the routes can be had. Programmed: all gateways that are ready are
     /// connected to the operator and have acknowledged the newest configuration. Ready: gateways run, and clients can reach them.
+    /// Assisting: on no route assistance has stopped by itself, as it does where assisted sessions
+    /// are slower than those held out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,
@@ -54,8 +56,11 @@ pub struct ListenerStatus {
     pub port: i32,
     /// The Service that is forwarded to, namespace/name; for a UDPRoute its name with .udproute.
     pub service: String,
-    /// The Service's port.
+    /// The Service's port; of one whose number has changed meanwhile, the former number.
     pub service_port: i32,
+    /// Name of the Service's port, which may be empty; none for a UDPRoute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_port_name: Option<String>,
     /// Number of endpoints.
     pub endpoints: i32,
     /// UDP port at which the listener's live stream arrives, if it has one.
@@ -67,6 +72,17 @@ pub struct ListenerStatus {
     /// Port of the nodes, where the Service in front of the gateways has one for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i32>,
+    /// Number of gateways on which assistance of the route has stopped by itself: assisted sessions
+    /// were slower than those held out. Read twice a minute.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub stopped_gateways: i32,
+    /// Number of gateways that try assistance again after that, for half of the clients.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub trying_gateways: i32,
+}
+
+fn is_zero(number: &i32) -> bool {
+    *number == 0
 }
 
 /// A gateway that is connected to the operator.

@@ -17,10 +17,10 @@ use super::authority::Identities;
 use super::events::Events;
 use super::gateway_objects::GatewayObjects;
 use super::observations::Observations;
+use super::readings::Readings;
 use super::refusal::{namespace_ends, told};
 use super::secrets::{self, STATE};
 use super::services;
-use super::sessions::Sessions;
 use super::snapshot::{GatewaySnapshot, Snapshot, Snapshots};
 use crate::FIELD_MANAGER;
 use crate::annotations::ObjectKey;
@@ -59,7 +59,7 @@ pub(super) struct Controller {
     pub(super) snapshots: Arc<Snapshots>,
     pub(super) observations: Arc<Observations>,
     pub(super) identities: Arc<Identities>,
-    pub(super) sessions: Arc<Sessions>,
+    pub(super) readings: Arc<Readings>,
     pub(super) webhook_configuration: String,
     pub(super) gateway_objects: GatewayObjects,
     pub(super) elected: watch::Receiver<bool>,
@@ -109,6 +109,7 @@ impl Controller {
         let mut snapshots = self.snapshots.subscribe();
         let mut observations = self.observations.subscribe();
         let mut authority = self.identities.authority();
+        let mut readings = self.readings.subscribe();
         let mut events = Events::new(self.client.clone(), &replica);
         let done: Mutex<BTreeMap<ObjectKey, Arc<Mutex<Done>>>> = Mutex::default();
         let mut period = PERIOD;
@@ -117,6 +118,7 @@ impl Controller {
                 _ = snapshots.changed() => None,
                 _ = observations.changed() => None,
                 _ = authority.changed() => None,
+                _ = readings.changed() => None,
                 _ = self.elected.changed() => None,
                 gateway = owned.recv() => gateway,
                 () = tokio::time::sleep(period) => None,
@@ -128,6 +130,7 @@ impl Controller {
             }
             observations.mark_unchanged();
             authority.mark_unchanged();
+            readings.mark_unchanged();
             let Some(snapshot) = snapshots.borrow_and_update().clone() else { continue };
             if !*self.elected.borrow() {
                 // Another replica may change things: nothing that was done before counts any more.
@@ -556,7 +559,6 @@ impl Controller {
             let content = json!({ "status": { "proxies": proxies } });
             api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(content)).await?;
         }
-        let sessions = self.sessions.of(key);
         let observed = Observed {
             addresses,
             ready,
@@ -566,7 +568,7 @@ impl Controller {
             versions: done.versions.versions().cloned().collect(),
             node_ports: self.observations.node_ports(key),
             operator: self.operator.identity.clone(),
-            sessions,
+            reading: self.readings.of(key),
             failure: done.failure.clone(),
             namespace_ends: done.namespace_ends,
             definition_is_outdated: done.definition_is_outdated,

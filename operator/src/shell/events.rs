@@ -14,6 +14,7 @@ use super::snapshot::{GatewaySnapshot, Snapshot};
 use crate::FIELD_MANAGER;
 use crate::annotations::{ObjectKey, Problem, Reason};
 use crate::gateway_api::Finding;
+use crate::gateway_api::status::{assisting, route_assisting};
 
 /// Longest note of an Event.
 const MAXIMUM_NOTE_BYTES: usize = 1000;
@@ -152,10 +153,12 @@ fn of_gateway_api(snapshot: &Snapshot) -> BTreeMap<Subject, Vec<Note>> {
     let attachments = &snapshot.resolution.attachments;
     let objects = &snapshot.gateway_api;
     let mut all = BTreeMap::new();
-    for (name, accepted) in &attachments.classes {
+    for (name, [accepted, supported]) in &attachments.classes {
         let Some(class) = objects.classes.get(name) else { continue };
         let subject = ("GatewayClass", ObjectKey::new("", name), class.metadata.uid.clone());
-        all.insert(subject, vec![Note::from(accepted)]);
+        let mut notes = vec![Note::from(accepted)];
+        notes.extend((supported.status == Some(false)).then(|| Note::from(supported)));
+        all.insert(subject, notes);
     }
     for (key, state) in &attachments.gateways {
         let mut notes = vec![Note::from(&state.accepted)];
@@ -167,6 +170,8 @@ fn of_gateway_api(snapshot: &Snapshot) -> BTreeMap<Subject, Vec<Note>> {
                 Note { message, ..Note::from(finding) }
             }));
         }
+        let edge = snapshot.edge_gateways.get(&state.edge);
+        notes.extend(edge.and_then(assisting).as_ref().and_then(stopped));
         all.insert(("Gateway", key.clone(), state.uid.clone()), notes);
     }
     for (key, state) in &attachments.routes {
@@ -177,10 +182,16 @@ fn of_gateway_api(snapshot: &Snapshot) -> BTreeMap<Subject, Vec<Note>> {
                 let message = format!("Gateway {}: {}", parent.reference.name, finding.message);
                 Note { message, ..Note::from(finding) }
             };
-            notes.push(of_parent(&parent.accepted));
+            let mut accepted = of_parent(&parent.accepted);
+            if parent.waits_for.is_some() {
+                (accepted.is_problem, accepted.reason) = (true, "Conflicted");
+            }
+            notes.push(accepted);
             if parent.resolved.status != Some(true) {
                 notes.push(of_parent(&parent.resolved));
             }
+            let assisting = route_assisting(key, parent, attachments, &snapshot.edge_gateways);
+            notes.extend(assisting.as_ref().and_then(stopped));
         }
         all.insert(("UDPRoute", key.clone(), route.metadata.uid.clone()), notes);
     }
@@ -190,6 +201,11 @@ fn of_gateway_api(snapshot: &Snapshot) -> BTreeMap<Subject, Vec<Note>> {
         all.insert(("PackratPolicy", key.clone(), policy.metadata.uid.clone()), notes);
     }
     all
+}
+
+/// The note about assistance that has stopped by itself; what follows from a trial is seen later.
+fn stopped(assisting: &Finding) -> Option<Note> {
+    (assisting.reason == Reason::AssistanceStopped.name()).then(|| Note::from(assisting))
 }
 
 /// Conditions of an EdgeGateway that need an answer of the people who run it.
@@ -206,6 +222,7 @@ fn failures(gateway: &GatewaySnapshot) -> impl Iterator<Item = Problem> {
                 "Refused" => Reason::Refused,
                 "NotConnected" => Reason::NotConnected,
                 "DefinitionOutdated" => Reason::DefinitionOutdated,
+                "AssistanceStopped" => Reason::AssistanceStopped,
                 _ => return None,
             };
             Some(Problem { reason, message: condition.message.clone() })
@@ -243,14 +260,16 @@ mod tests {
         snapshot.gateway_api.routes.insert(key.clone(), route);
         let attachments = &mut snapshot.resolution.attachments;
         let accepted = Finding::yes("Accepted", "Accepted", "it is served");
-        attachments.classes.insert("packrat".to_owned(), accepted.clone());
+        let supported = Finding::no("SupportedVersion", "UnsupportedVersion", "it is newer");
+        attachments.classes.insert("packrat".to_owned(), [accepted.clone(), supported]);
         let reference = ParentReference { name: "edge".to_owned(), ..ParentReference::default() };
         let resolved = Finding::no("ResolvedRefs", "BackendNotFound", "there is no Service web");
-        let parents = vec![ParentState { reference, accepted, resolved }];
+        let parents = vec![ParentState { reference, accepted, resolved, waits_for: None }];
         attachments.routes.insert(key.clone(), RouteState { parents });
         let told = of_gateway_api(&snapshot);
         let of_class = &told[&("GatewayClass", ObjectKey::new("", "packrat"), "1".to_owned())];
         assert!(!of_class[0].is_problem && of_class[0].reason == "Accepted");
+        assert!(of_class[1].is_problem && of_class[1].reason == "UnsupportedVersion");
         let of_route = &told[&("UDPRoute", key, "2".to_owned())];
         assert_eq!(of_route.len(), 2);
         assert_eq!(of_route[0].message, "Gateway edge: it is served");

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::WatchStreamExt as _;
@@ -18,9 +19,11 @@ use super::refusal::told;
 use super::snapshot::Snapshots;
 use super::watches::{Seen, follow, key};
 use crate::annotations::ObjectKey;
+use crate::gateway_api::bundle::BUNDLE_VERSION;
 use crate::gateway_api::objects::Read;
 use crate::gateway_api::{
-    GROUP, Gateway, GatewayClass, Objects, Parameters, PolicyModel, ReferenceGrant, UdpRoute,
+    Bundles, GROUP, Gateway, GatewayClass, Objects, Parameters, PolicyModel, ReferenceGrant,
+    UdpRoute,
 };
 use crate::index::set;
 
@@ -125,6 +128,7 @@ pub(super) type Served = BTreeMap<Kind, &'static str>;
 pub(super) async fn run(client: Client, snapshots: Arc<Snapshots>, served: watch::Sender<Served>) {
     let mut watches = JoinSet::new();
     let mut is_complete = false;
+    let mut bundles = None;
     let mut refused = None;
     loop {
         match discover(&client).await {
@@ -133,6 +137,23 @@ pub(super) async fn run(client: Client, snapshots: Arc<Snapshots>, served: watch
                     tracing::warn!(event = "gateway_api_refused", error = refusal);
                 }
                 refused = refusal;
+                match releases(&client, &found).await {
+                    Ok(newest) => {
+                        if newest != bundles || !is_complete {
+                            tracing::info!(event = "gateway_api_release", definitions = ?newest);
+                            bundles.clone_from(&newest);
+                            snapshots.update(|index| {
+                                index.set_gateway_api(|objects| {
+                                    std::mem::replace(&mut objects.bundles, newest.clone())
+                                        != newest
+                                })
+                            });
+                        }
+                    }
+                    Err(error) => {
+                        tracing::warn!(event = "gateway_api_release_unknown", error = told(&error));
+                    }
+                }
                 if found != *served.borrow() || !is_complete {
                     tracing::info!(event = "gateway_api", served = ?found);
                     watches.shutdown().await;
@@ -191,6 +212,31 @@ async fn discover(client: &Client) -> Result<(Served, Option<String>), kube::Err
         }
     }
     Ok((served, refusal))
+}
+
+/// The releases of the Gateway API that the definitions of the kinds are of; `None` where the operator
+/// may not look at them.
+async fn releases(client: &Client, served: &Served) -> Result<Option<Bundles>, kube::Error> {
+    let api = Api::<CustomResourceDefinition>::all(client.clone());
+    let mut bundles = Bundles::new();
+    for kind in served.keys() {
+        let [group, _, plural] = kind.names();
+        if group != GROUP {
+            continue;
+        }
+        let name = format!("{plural}.{group}");
+        match api.get_metadata(&name).await {
+            Ok(found) => {
+                let release = found.metadata.annotations.unwrap_or_default().remove(BUNDLE_VERSION);
+                bundles.insert(name, release);
+            }
+            Err(kube::Error::Api(status)) if status.code == 403 => return Ok(None),
+            // It has just gone.
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Some(bundles))
 }
 
 /// Forgets the objects of kinds that are gone.

@@ -49,9 +49,9 @@ impl GatewayObjects {
             }
         }
         let now = Timestamp::now();
-        for (name, accepted) in &attachments.classes {
+        for (name, findings) in &attachments.classes {
             let Some(class) = snapshot.gateway_api.classes.get(name) else { continue };
-            let wanted = status::class_status(class, accepted, now);
+            let wanted = status::class_status(class, findings, now);
             let key = ObjectKey::new("", name);
             // Older definitions drop the list of features.
             if class.status["conditions"] != wanted["conditions"] {
@@ -64,7 +64,10 @@ impl GatewayObjects {
                 let controller = &controller;
                 async move {
                     let Some(route) = snapshot.gateway_api.routes.get(key) else { return };
-                    let wanted = status::route_status(route, state, controller, now);
+                    let assisting = |parent: &_| {
+                        status::route_assisting(key, parent, attachments, &snapshot.edge_gateways)
+                    };
+                    let wanted = status::route_status(route, state, controller, assisting, now);
                     if route.status["parents"] != wanted["parents"] {
                         self.status(Kind::UdpRoute, key, &route.metadata, wanted).await;
                     }

@@ -25,7 +25,7 @@ use super::gateway_api::Served;
 use super::gateway_objects::GatewayObjects;
 use super::health::{self, Health};
 use super::observations::Observations;
-use super::sessions::Sessions;
+use super::readings::Readings;
 use super::snapshot::{Snapshots, Surroundings};
 use super::{gateway_api, injector, keys, listening, reports, tls, watches};
 use crate::annotations::ObjectKey;
@@ -189,8 +189,8 @@ impl<'a> Replica<'a> {
         served: watch::Receiver<Served>,
         tasks: &mut JoinSet<()>,
     ) {
-        let sessions = Arc::new(Sessions::default());
-        tasks.spawn(Arc::clone(&sessions).count(
+        let readings = Arc::new(Readings::default());
+        tasks.spawn(Arc::clone(&readings).run(
             Arc::clone(&self.snapshots),
             Arc::clone(&self.observations),
             self.is_elected.clone(),
@@ -213,7 +213,7 @@ impl<'a> Replica<'a> {
             snapshots: Arc::clone(&self.snapshots),
             observations: Arc::clone(&self.observations),
             identities,
-            sessions,
+            readings,
             webhook_configuration: self.options.webhook_configuration.clone(),
             elected: self.is_elected.clone(),
             began: Instant::now(),

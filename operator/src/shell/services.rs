@@ -12,6 +12,7 @@ use super::snapshot::Snapshot;
 use crate::FIELD_MANAGER;
 use crate::annotations::ObjectKey;
 use crate::index::ServiceView;
+use crate::resource::EdgeGatewayStatus;
 use crate::status::{SERVICE_CONDITION, service_condition};
 
 /// Requests at a time.
@@ -20,7 +21,10 @@ const PARALLEL: usize = 8;
 /// Writes the conditions that are not as they should be.
 pub(super) async fn write(client: &Client, snapshot: &Snapshot) {
     futures::stream::iter(&snapshot.resolution.services)
-        .filter_map(|(key, view)| async move { Some((key, wanted(view)?)) })
+        .filter_map(|(key, view)| async move {
+            let edge = view.gateway.as_ref().and_then(|edge| snapshot.edge_gateways.get(edge));
+            Some((key, wanted(key, view, edge.map(|edge| &edge.status))?))
+        })
         .for_each_concurrent(PARALLEL, |(key, conditions)| async move {
             match write_one(client, key, conditions).await {
                 Ok(()) => {}
@@ -35,8 +39,8 @@ pub(super) async fn write(client: &Client, snapshot: &Snapshot) {
 }
 
 /// The conditions to apply; `None` when they are there.
-fn wanted(view: &ServiceView) -> Option<Value> {
-    let Some((status, reason, message)) = service_condition(view) else {
+fn wanted(key: &ObjectKey, view: &ServiceView, edge: Option<&EdgeGatewayStatus>) -> Option<Value> {
+    let Some((status, reason, message)) = service_condition(key, view, edge) else {
         return view.condition.is_some().then(|| json!([]));
     };
     let status = if status { "True" } else { "False" };

@@ -152,6 +152,7 @@ mod tests {
         let listener = crate::index::Listener {
             service: ObjectKey::new("shop", "web"),
             service_port: 443,
+            port_name: String::new(),
             endpoints: vec!["10.0.0.1:8443".parse().unwrap(), "10.0.0.2:8443".parse().unwrap()],
             shares: Default::default(),
             overrides: Default::default(),
@@ -162,6 +163,37 @@ mod tests {
             .into_iter()
             .map(|object| (object.kind, object.content))
             .collect()
+    }
+
+    /// Each session has a port towards its server.
+    #[test]
+    fn a_gateway_has_ports_for_the_sessions_that_it_has_by_default() {
+        // What the data plane leaves to everything else.
+        const LEFT: u64 = 512;
+        let configured = packrat_api::route::default::maximum_sessions();
+        let ports = |change: fn(&mut GatewayModel)| {
+            let objects = made(change);
+            let pod = &objects[&Kind::Deployment]["spec"]["template"]["spec"];
+            let sysctls = pod["securityContext"]["sysctls"].as_array().unwrap();
+            let value = |name: &str| {
+                let found = sysctls.iter().find(|sysctl| sysctl["name"] == name).unwrap();
+                found["value"].as_str().unwrap().to_owned()
+            };
+            let number = |text: &str| text.parse::<u64>().unwrap();
+            let range = value("net.ipv4.ip_local_port_range");
+            let (first, last) = range.split_once(' ').unwrap();
+            let reserved: u64 = value("net.ipv4.ip_local_reserved_ports")
+                .split(',')
+                .map(|part| part.split_once('-').unwrap_or((part, part)))
+                .map(|(first, last)| number(last) - number(first) + 1)
+                .sum();
+            number(last) - number(first) + 1 - reserved
+        };
+        assert!(ports(|_| ()) >= 2 * configured + LEFT);
+        assert!(ports(|model| model.spec.multicast.enabled = true) >= 2 * configured + LEFT);
+        // On the hosts' network, and in a sidecar, the ports are those that Linux gives by default.
+        let of_linux = 60_999 - 32_768 + 1;
+        assert!(of_linux >= configured + LEFT);
     }
 
     fn pages(objects: &BTreeMap<Kind, Value>) -> Vec<Value> {

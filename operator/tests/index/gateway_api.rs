@@ -199,7 +199,11 @@ fn a_route_without_a_listener_is_told_why() {
     );
     assert_eq!(served(&resolution, 443).unwrap().0, "app/b.udproute/443");
     assert_eq!(told(&resolution, "app", "b"), GOOD);
-    assert_eq!(told(&resolution, "app", "a")[0], (false, "Conflicted"));
+    assert_eq!(told(&resolution, "app", "a"), GOOD);
+    let waits = &resolution.attachments.routes[&key("app", "a")].parents[0];
+    assert_eq!(waits.waits_for, Some(key("app", "b.udproute")));
+    assert!(waits.accepted.message.contains("older UDPRoute app/b"), "{}", waits.accepted.message);
+    assert_eq!(resolution.attachments.routes[&key("app", "b")].parents[0].waits_for, None);
 }
 
 #[test]
@@ -401,12 +405,11 @@ fn a_listener_stays_with_the_route_that_is_served_there() {
     let now = resolve(&listeners, &[(443, "new.udproute")], &both);
     assert_eq!(holder(&now, 443), "app/new.udproute/443");
     assert_eq!(told(&now, "app", "new"), GOOD);
-    assert_eq!(told(&now, "app", "old")[0], (false, "Conflicted"));
-    let accepted = &now.attachments.routes[&key("app", "old")].parents[0].accepted;
-    assert_eq!(
-        accepted.message,
-        "the listener belongs to UDPRoute app/new, which is served there: choose another listener"
-    );
+    assert_eq!(told(&now, "app", "old"), GOOD);
+    let waits = &now.attachments.routes[&key("app", "old")].parents[0];
+    assert_eq!(waits.waits_for, Some(key("app", "new.udproute")));
+    let message = &waits.accepted.message;
+    assert!(message.contains("but UDPRoute app/new, which is served there, gets"), "{message}");
     // What is served at another port, is gone, or is a Service of that name has no claim to it.
     for status in [&[][..], &[(7000, "new.udproute")], &[(443, "gone.udproute")], &[(443, "new")]] {
         let resolution = resolve(&listeners, status, &both);
@@ -461,21 +464,25 @@ fn a_port_stays_with_what_is_served_there_service_or_route() {
         let is_accepted = told(&resolution, "app", "web")[0];
         let problems = resolution.services.get(&key("app", "own"));
         let problems = problems.map(|view| view.problems.clone()).unwrap_or_default();
-        (served(&resolution, 443).unwrap().0, is_accepted, problems)
+        let waits = resolution.attachments.routes[&key("app", "web")].parents[0].waits_for.clone();
+        (served(&resolution, 443).unwrap().0, is_accepted, problems, waits)
     };
     for (of_route, of_service) in [(0, 59), (59, 0)] {
-        let (holder, accepted, problems) =
+        let (holder, accepted, problems, waits) =
             resolve(&[(443, "own")], "enabled", of_route, of_service);
         assert_eq!(holder, "app/own/443");
-        assert_eq!((accepted, problems.len()), ((false, "Conflicted"), 0));
-        let (holder, accepted, problems) =
+        assert_eq!(
+            (accepted, problems.len(), waits),
+            ((true, "Accepted"), 0, Some(key("app", "own")))
+        );
+        let (holder, accepted, problems, _) =
             resolve(&[(443, "web.udproute")], "enabled", of_route, of_service);
         assert_eq!(holder, "app/web.udproute/443");
         assert_eq!((accepted, problems[0].reason), ((true, "Accepted"), Reason::PortConflict));
         // A free one is the route's; so is one that the Service has given up.
         let (holder, ..) = resolve(&[], "enabled", of_route, of_service);
         assert_eq!(holder, "app/web.udproute/443");
-        let (holder, accepted, _) = resolve(&[(443, "own")], "disabled", of_route, of_service);
+        let (holder, accepted, ..) = resolve(&[(443, "own")], "disabled", of_route, of_service);
         assert_eq!((holder.as_str(), accepted), ("app/web.udproute/443", (true, "Accepted")));
     }
 }
@@ -674,7 +681,7 @@ fn what_other_controllers_say_about_a_route_stays() {
     let controller = controller_name("packrat");
     let resolution = resolve(listeners.clone(), &[to_web.clone()]);
     let state = &resolution.attachments.routes[&key("app", "web")];
-    let status = status::route_status(&read(&to_web), state, &controller, at(1));
+    let status = status::route_status(&read(&to_web), state, &controller, |_| None, at(1));
     assert_eq!(status["parents"].as_array().unwrap().len(), 2);
     assert_eq!(status["parents"][0], other);
     let own = &status["parents"][1];
@@ -688,7 +695,7 @@ fn what_other_controllers_say_about_a_route_stays() {
     to_web["spec"]["parentRefs"] = json!([{ "name": "theirs" }]);
     let resolution = resolve(listeners, &[to_web.clone()]);
     let state = &resolution.attachments.routes[&key("app", "web")];
-    let status = status::route_status(&read(&to_web), state, &controller, at(2));
+    let status = status::route_status(&read(&to_web), state, &controller, |_| None, at(2));
     assert_eq!(status["parents"], json!([other]));
 }
 
@@ -839,4 +846,66 @@ fn a_gateway_of(name: &str, class: &str) -> Value {
     let mut gateway = a_gateway(name, json!([listener("quic", 443, json!({}))]));
     gateway["spec"]["gatewayClassName"] = class.into();
     gateway
+}
+
+/// Assistance that has stopped by itself is said of the route that it concerns, and of the Gateway.
+#[test]
+fn assistance_that_has_stopped_by_itself_is_told_at_gateway_and_route() {
+    let gateway = a_gateway(
+        "edge",
+        json!([listener("quic", 443, json!({})), listener("game", 7000, json!({}))]),
+    );
+    let mut edge = edge_of(&gateway);
+    let to = |section: &str| json!({ "name": "edge", "sectionName": section });
+    let web = json!([{ "name": "web", "port": 8443 }]);
+    let routes = [
+        route("app", "web", 0, to("quic"), web.clone()),
+        route("app", "game", 1, to("game"), web.clone()),
+        route("app", "late", 2, to("game"), web),
+    ];
+    let message = "UDP port 443: assistance has stopped";
+    edge["status"] = json!({
+        "readyGateways": 3,
+        "listeners": [
+            { "port": 443, "service": "app/web.udproute", "servicePort": 443, "endpoints": 1, "stoppedGateways": 2 },
+            { "port": 7000, "service": "app/game.udproute", "servicePort": 7000, "endpoints": 1 },
+        ],
+        "conditions": [{
+            "type": "Assisting", "status": "False", "reason": "AssistanceStopped", "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }],
+    });
+    let told = |edge: &Value| {
+        let mut all = vec![of_packrat(), edge.clone(), gateway.clone()];
+        all.extend(servers());
+        all.extend(routes.iter().cloned());
+        let index = index(&all);
+        let attachments = index.resolve().attachments;
+        let of_route = |name: &str| {
+            let state = &attachments.routes[&key("app", name)];
+            let edges = index.gateways();
+            status::route_assisting(&key("app", name), &state.parents[0], &attachments, edges)
+        };
+        let whole = status::gateway_status(
+            &read_gateway(&gateway),
+            &attachments.gateways[&key("app", "edge")],
+            index.gateways().get(&key("app", "edge")),
+            None,
+            at(1),
+        );
+        (whole["conditions"].clone(), ["web", "game", "late"].map(of_route))
+    };
+    let (of_gateway, [web, game, late]) = told(&edge);
+    assert_eq!(condition(&of_gateway, "packrat.dev/Assisting"), ("False", "AssistanceStopped"));
+    assert!(of_gateway.to_string().contains(message));
+    let web = web.unwrap();
+    assert_eq!((web.type_, web.status), ("packrat.dev/Assisting", Some(false)));
+    assert!(web.message.contains("stopped by itself on 2 of 3 gateways"), "{}", web.message);
+    assert_eq!(game.map(|game| game.status), Some(Some(true)));
+    assert_eq!(late, None, "it has no listener");
+    // An operator of an earlier version has left no such condition.
+    edge["status"]["conditions"] = json!([]);
+    let (of_gateway, routes) = told(&edge);
+    assert!(!of_gateway.to_string().contains("Assisting"), "{of_gateway}");
+    assert_eq!(routes, [None, None, None]);
 }

@@ -236,7 +236,8 @@ fn an_annotated_service_is_a_listener() {
     assert_eq!(listener.route(), "app/web/443");
     assert_eq!(resolution.services.keys().collect::<Vec<_>>(), [&key("app", "web")]);
     let (status, reason, message) =
-        service_condition(&resolution.services[&key("app", "web")]).unwrap();
+        service_condition(&key("app", "web"), &resolution.services[&key("app", "web")], None)
+            .unwrap();
     assert_eq!((status, reason), (true, "Assisted"));
     assert_eq!(message, "assisted by EdgeGateway app/default on UDP port 443");
 }
@@ -377,7 +378,7 @@ fn what_is_said_about_services_that_cannot_be_assisted() {
         let resolution = index(&objects).resolve();
         let view = &resolution.services[&key("app", "web")];
         assert_eq!((view.problems[0].reason, view.problems[0].message.as_str()), (reason, message));
-        let (status, condition, _) = service_condition(view).unwrap();
+        let (status, condition, _) = service_condition(&key("app", "web"), view, None).unwrap();
         assert!(!status, "{message}");
         assert!(view.problems.iter().any(|problem| problem.reason.name() == condition));
         assert_eq!(

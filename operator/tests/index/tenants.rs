@@ -53,6 +53,68 @@ fn a_port_stays_with_the_service_that_has_it() {
     assert_eq!(endpoints(&index(&without).resolve(), 443), ["10.0.0.66:1"]);
 }
 
+/// The number of a Service's port is the cluster's own affair; that of the gateway is known outside.
+#[test]
+fn a_port_of_the_gateway_stays_when_the_services_port_gets_another_number() {
+    let on = ("assist", "enabled");
+    let resolve = |annotations: &[(&str, &str)], listener: Value, ports: &[(&str, u16)]| {
+        let mut edge = gateway("app", "default", "Same");
+        edge["status"] = json!({ "listeners": [listener] });
+        let resolution = index(&[
+            edge,
+            service("web", 0, annotations, ports),
+            slice("web", "web-1", &[("quic", 8443)], &[("10.0.0.1", true)]),
+        ])
+        .resolve();
+        let view = resolution.services[&key("app", "web")].clone();
+        let listeners = resolution.gateways[&key("app", "default")].listeners.clone();
+        let routes =
+            listeners.iter().map(|(port, listener)| (*port, listener.route())).collect::<Vec<_>>();
+        assert!(listeners.values().all(|listener| listener.endpoints.len() == 1));
+        (routes, view)
+    };
+    let was = |port: u16, number: u16, name: &str| json!({ "port": port, "service": "app/web", "servicePort": number, "servicePortName": name, "endpoints": 1 });
+    let kept = vec![(443, "app/web/443".to_owned())];
+    let moved = vec![(4433, "app/web/4433".to_owned())];
+    for by_name in [&[on][..], &[on, ("port", "quic")]] {
+        let (routes, view) = resolve(by_name, was(443, 443, "quic"), &[("quic", 4433)]);
+        assert_eq!(routes, kept);
+        let (status, reason, message) = service_condition(&key("app", "web"), &view, None).unwrap();
+        assert_eq!((status, reason), (true, "PortKept"));
+        assert!(message.contains("on UDP port 443;"), "{message}");
+        assert!(
+            message.contains("packrat.dev/port: 443:quic says so for good, 4433:quic moves it"),
+            "{message}"
+        );
+    }
+    // An annotation that names the number moves it, as one that names the gateway's port does.
+    for explicit in ["4433:quic", "4433"] {
+        let annotations = [on, ("port", explicit)];
+        assert_eq!(resolve(&annotations, was(443, 443, "quic"), &[("quic", 4433)]).0, moved);
+    }
+    // So does the end of an annotation that had named another port, a port of another name, a route
+    // that is about to go, and a status of an operator that did not know names.
+    let mut ends = was(443, 443, "quic");
+    ends["draining"] = true.into();
+    let mut without = was(443, 443, "quic");
+    without["servicePortName"] = Value::Null;
+    for former in [was(443, 8443, "quic"), was(443, 443, "game"), ends, without] {
+        assert_eq!(resolve(&[on], former.clone(), &[("quic", 4433)]).0, moved, "{former}");
+    }
+    // A port that has the number now has the gateway's port, too.
+    let ports = [("quic", 4433), ("other", 443)];
+    let mut edge = gateway("app", "default", "Same");
+    edge["status"] = json!({ "listeners": [was(443, 443, "quic")] });
+    let resolution = index(&[
+        edge,
+        service("web", 0, &[on], &ports),
+        slice("web", "web-1", &[("quic", 8443), ("other", 8444)], &[("10.0.0.1", true)]),
+    ])
+    .resolve();
+    assert_eq!(endpoints(&resolution, 4433), ["10.0.0.1:8443"]);
+    assert_eq!(endpoints(&resolution, 443), ["10.0.0.1:8444"]);
+}
+
 #[test]
 fn an_edge_gateway_says_which_namespaces_have_which_ports() {
     let resolve = |ports: Value, port: u16| {
@@ -171,7 +233,7 @@ fn services_have_what_their_edge_gateway_allows_and_no_more() {
         .resolve();
         let view = &resolution.services[&key("app", "web")];
         let listener = &resolution.gateways[&key("app", "default")].listeners[&443];
-        let (is_assisted, ..) = service_condition(view).unwrap();
+        let (is_assisted, ..) = service_condition(&key("app", "web"), view, None).unwrap();
         assert!(is_assisted, "it is served all the same");
         let above: Vec<_> = view.problems.iter().map(|problem| problem.message.clone()).collect();
         assert!(view.problems.iter().all(|problem| problem.reason == Reason::AboveLimit));
@@ -394,7 +456,8 @@ fn assistance_is_switched_off_without_closing_the_port() {
         let listener = &resolution.gateways[&key("app", "default")].listeners[&443];
         listener.overrides.apply(&mut route);
         let (is_assisted, reason, message) =
-            service_condition(&resolution.services[&key("app", "web")]).unwrap();
+            service_condition(&key("app", "web"), &resolution.services[&key("app", "web")], None)
+                .unwrap();
         assert!(is_assisted || message.contains("forwarded without assistance"), "{message}");
         (route.assist, is_assisted, reason)
     };

@@ -130,6 +130,21 @@ fn gateways_and_udp_routes_are_served_while_their_definitions_are_there() {
             && edge()["status"]["listeners"][0]["endpoints"] == 1
             && is_made("edge")
     });
+    // The definitions are those of a release that is known; then one is not.
+    let supported = || condition(&of_class()["conditions"], "SupportedVersion");
+    cluster.wait_until("the release", || supported() == says("True", "SupportedVersion"));
+    let routes = format!("udproutes.{GROUP}");
+    let release = |version: &Value| {
+        let annotations = json!({ format!("{GROUP}/bundle-version"): version });
+        let change = json!({ "metadata": { "annotations": annotations } });
+        cluster.merge("CustomResourceDefinition", "", &routes, &change);
+    };
+    release(&json!("v9.0.0"));
+    cluster.wait_until("the unknown release", || {
+        supported() == says("False", "UnsupportedVersion")
+            && condition(&of_class()["conditions"], "Accepted") == says("True", "Accepted")
+    });
+    release(&json!("v1.6.3"));
     assert_eq!(edge()["metadata"]["ownerReferences"][0]["kind"], "Gateway");
     assert_eq!(edge()["spec"]["workload"]["replicas"], 1);
     cluster.wait_until("the statuses", || {

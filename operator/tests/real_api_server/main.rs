@@ -13,6 +13,7 @@ mod definition;
 mod gateway_api;
 mod objects;
 mod outage;
+mod readings;
 mod scale;
 mod security;
 mod tenants;

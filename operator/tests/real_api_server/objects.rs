@@ -50,7 +50,7 @@ fn an_edge_gateway_from_its_creation_to_its_end() {
     let condition = |type_| cluster.condition("EdgeGateway", namespace, "edge", type_);
     // The Service may be seen, and reported, before its endpoints.
     let listeners = json!([
-        { "port": 443, "service": format!("{namespace}/web"), "servicePort": 443, "endpoints": 1 },
+        { "port": 443, "service": format!("{namespace}/web"), "servicePort": 443, "servicePortName": "quic", "endpoints": 1 },
     ]);
     cluster.wait_until("the route with its endpoint", || {
         let mut found = cluster.get("EdgeGateway", namespace, "edge").unwrap();

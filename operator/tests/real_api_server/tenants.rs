@@ -50,7 +50,7 @@ fn endpoints_are_pods_and_a_port_stays_with_the_service_that_is_served() {
         gateway["status"]["listeners"].clone()
     };
     let of_web = json!([
-        { "port": 443, "service": format!("{namespace}/web"), "servicePort": 443, "endpoints": 1 },
+        { "port": 443, "service": format!("{namespace}/web"), "servicePort": 443, "servicePortName": "quic", "endpoints": 1 },
     ]);
     cluster.wait_until("the route to the Pod", || listeners() == of_web);
 

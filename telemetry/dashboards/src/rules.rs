@@ -91,7 +91,7 @@ pub const ALERTS: &[Alert] = &[
         name: "PackratGatewayCondition",
         severity: "warning",
         // Without the reason, which may change while nothing gets better. ResolvedRoutes is about Services: their owners are told.
-        expression: "max by (cluster, gateway, condition) (packrat_operator_edge_gateway_condition{condition!=\"ResolvedRoutes\", reason!=\"NoRoutes\"}) == 0",
+        expression: "max by (cluster, gateway, condition) (packrat_operator_edge_gateway_condition{condition=~\"Accepted|Programmed|Ready\", reason!=\"NoRoutes\"}) == 0",
         patience: "5m",
         summary: "EdgeGateway {{ $labels.gateway }} is not {{ $labels.condition }}",
         description: "The message of the condition says what is wrong. Gateways that run go on with the configuration that they have.",

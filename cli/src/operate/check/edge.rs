@@ -5,6 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt as _;
 use packrat_operator::resource::{EdgeGateway, ExposureType, ListenerStatus};
+use packrat_operator::status::StoppedRoute;
 use packrat_operator::workload::GATEWAY_LABEL;
 
 use super::gateway::of_listener;
@@ -62,6 +63,14 @@ pub(super) fn conditions(gateway: &EdgeGateway) -> Vec<Check> {
             let check = Check::of(group, what, false, Verdict::Failed, error.clone(), hint);
             checks.push(check.see("packratconfigurationrefused"));
         }
+    }
+    for listener in status.listeners.iter().filter(|listener| listener.stopped_gateways > 0) {
+        let detail = StoppedRoute::worst(std::iter::once(listener))
+            .told(status.ready_gateways.unwrap_or_default());
+        let what = format!("{name}: clients of {} are assisted", listener.service);
+        let hint = "packrat stat -o wide shows the comparison";
+        let check = Check::of("routes", what, false, Verdict::Warning, detail, hint);
+        checks.push(check.see("packratassistancestopped"));
     }
     for listener in without_endpoints(&status.listeners) {
         let hint = match listener.service.strip_suffix(".udproute") {
@@ -211,7 +220,10 @@ mod tests {
             "observedGeneration": 1,
             "conditions": [condition("Accepted", "True", "Yes"), condition("Ready", "False", "NoRoutes")],
             "proxies": [{ "name": "pod-1", "error": "bad listener" }],
-            "listeners": [{ "port": 443, "service": "shop/web", "servicePort": 443, "endpoints": 0 }],
+            "listeners": [
+                { "port": 443, "service": "shop/web", "servicePort": 443, "endpoints": 0 },
+                { "port": 444, "service": "shop/slow", "servicePort": 444, "endpoints": 1, "stoppedGateways": 1 },
+            ],
         }));
         let told = conditions(&ill);
         let verdict =
@@ -222,6 +234,8 @@ mod tests {
         assert_eq!(verdict("has its configuration"), Verdict::Failed);
         assert_eq!(verdict("pod-1"), Verdict::Failed);
         assert_eq!(verdict("shop/web has endpoints"), Verdict::Failed);
+        assert_eq!(verdict("clients of shop/slow are assisted"), Verdict::Warning);
+        assert!(!told.iter().any(|check| check.name.contains("clients of shop/web")));
     }
 
     /// After a restart the operator does not know its endpoints any more.
