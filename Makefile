@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help quick format check-format bench profile demo flood lab field figures alternatives token test test-token test-rust test-documentation check-names test-dependencies test-c c-header install-c test-python test-go advisories test-demo test-programs test-interop test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images static release-dry-run e2e soak fuzz miri sanitize concurrency models clean test-instructions instructions
+.PHONY: help quick format check-format bench profile demo flood lab field figures alternatives token test test-token test-rust test-documentation check-names test-dependencies test-c c-header install-c test-python test-mobile test-go advisories test-demo test-programs test-interop test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images static release-dry-run e2e soak fuzz miri sanitize concurrency models clean test-instructions instructions
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -57,6 +57,7 @@ format: ## Write all formats: Rust and Markdown
 	cargo fmt --all
 	cargo fmt --manifest-path gateway-filter/token/Cargo.toml
 	cargo fmt --manifest-path client-sdk/python/Cargo.toml
+	cargo fmt --manifest-path client-sdk/mobile/Cargo.toml
 	@tools/format-markdown
 
 check-format:
@@ -104,6 +105,7 @@ test-dependencies: ## Licences and sources of all dependencies are allowed ones,
 	.packrat/checkers/bin/cargo-deny --log-level error check licenses bans sources
 	.packrat/checkers/bin/cargo-deny --log-level error --manifest-path gateway-filter/token/Cargo.toml check licenses bans sources
 	.packrat/checkers/bin/cargo-deny --log-level error --manifest-path client-sdk/python/Cargo.toml check licenses bans sources
+	.packrat/checkers/bin/cargo-deny --log-level error --manifest-path client-sdk/mobile/Cargo.toml check licenses bans sources
 
 # Its programs in C run with the other tests.
 test-c: ## The header of libpackrat is that of its code (the library's other tests are in test-rust)
@@ -124,6 +126,7 @@ advisories: ## Published weaknesses of dependencies (asks RustSec's database on 
 	.packrat/checkers/bin/cargo-deny check advisories
 	.packrat/checkers/bin/cargo-deny --manifest-path gateway-filter/token/Cargo.toml check advisories
 	.packrat/checkers/bin/cargo-deny --manifest-path client-sdk/python/Cargo.toml check advisories
+	.packrat/checkers/bin/cargo-deny --manifest-path client-sdk/mobile/Cargo.toml check advisories
 
 # Cargo joins the features of the packages that it is asked for, those of tests only with a test among its targets: asked for all packages
 # and one test, it finds what test-rust has built.
@@ -132,6 +135,11 @@ BUILD_FOR_TESTS := cargo build --locked --workspace --lib --bin packrat --bin pa
 test-interop: ## The second client, in Python from docs/PROTOCOL.md alone: golden vectors, and sessions with the gateway
 	@tools/install-interop-parts >/dev/null
 	cargo test --locked --workspace --test interop -- --ignored
+
+test-mobile: ## The interface for Kotlin and Swift: generated, and used by Python through a gateway and over a lossy last mile
+	cargo fmt --check --manifest-path client-sdk/mobile/Cargo.toml
+	$(BUILD_FOR_TESTS) --bin packrat-path
+	@tools/test-mobile
 
 test-python: ## The package for Python: a wheel, installed, with aioquic through a gateway and over a lossy last mile
 	@tools/check-toolchain cargo
@@ -230,4 +238,5 @@ clean: ## Remove everything that was built or installed inside this folder
 	cargo clean
 	cargo clean --manifest-path gateway-filter/token/Cargo.toml
 	cargo clean --manifest-path client-sdk/python/Cargo.toml
+	cargo clean --manifest-path client-sdk/mobile/Cargo.toml
 	rm -rf .packrat
