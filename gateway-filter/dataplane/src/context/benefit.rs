@@ -410,8 +410,8 @@ mod tests {
     }
 
     /// A day on a route with so many honest networks, one of ten held out, whose clients are fast and slow
-    /// alike in both arms, beside attackers that are assisted and slow, in each hour from 256 other addresses
-    /// of these networks. True if assistance stops.
+    /// alike in both arms, beside attackers that are assisted and slow, in each hour from 32 other addresses
+    /// of so many networks. True if assistance stops.
     fn day(honest: u64, lying_networks: u64) -> bool {
         let mut scene = Scene::new();
         let mut is_stopped = false;
@@ -425,8 +425,8 @@ mod tests {
                     is_stopped |= scene.session_of(number, number, arm, megabits).is_some();
                 }
             }
-            for address in 0..256 * lying_networks {
-                let (address, network) = (1 << 40 | hour << 32 | address, 1 << 41 | address >> 8);
+            for address in 0..32 * lying_networks {
+                let (address, network) = (1 << 40 | hour << 32 | address, 1 << 41 | address >> 5);
                 is_stopped |= scene.session_of(address, network, Arm::Assisted, 0.01).is_some();
             }
         }
@@ -435,11 +435,12 @@ mod tests {
 
     #[test]
     fn one_network_stops_nothing_however_many_addresses_it_has() {
-        for honest in [300, 500, 1000, 3000] {
+        for honest in [300, 1000] {
             assert!(!day(honest, 0) && !day(honest, 1) && !day(honest, 5), "{honest}");
         }
-        // Many networks are many.
-        assert!(day(300, 300));
+        // Many networks are many; SECURITY.md has these figures.
+        assert!(!day(300, 165) && day(300, 180));
+        assert!(!day(1000, 100) && day(1000, 150));
     }
 
     /// The same in the other direction: what one client says of its losses keeps nothing going.
