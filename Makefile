@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help quick format check-format bench profile demo flood lab field figures alternatives token test test-token test-rust test-documentation check-names test-dependencies test-c c-header install-c test-python test-mobile test-go advisories test-demo test-programs test-interop test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images static release-dry-run e2e soak fuzz miri sanitize concurrency models clean test-instructions instructions
+.PHONY: help quick format check-format bench profile demo flood lab field figures alternatives token test test-token test-rust test-documentation check-names test-dependencies test-c c-header install-c test-python test-mobile test-go advisories test-demo test-programs test-interop test-telemetry test-page test-operator test-conformance test-command test-loki demo-parts test-chart chart chart-schemas images static release-dry-run e2e soak fuzz miri sanitize concurrency models clean test-instructions instructions
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -173,6 +173,9 @@ test-loki: demo-parts ## Every LogQL query of the dashboards against a real Loki
 test-operator: ## The operator with a real API server (a cluster of your own, or Docker: tools/test-operator says more)
 	@tools/check-toolchain cargo
 	@tools/test-operator
+
+test-conformance: ## The Gateway API's own tests of UDPRoutes, with real gateways (root; ARGS="--run-test=NAME"; not a part of make test)
+	@tools/test-conformance $(ARGS)
 
 test-command: ## What operators type, with a real cluster of one node (as test-operator)
 	@tools/check-toolchain cargo

@@ -140,7 +140,7 @@ pub(super) async fn run(client: Client, snapshots: Arc<Snapshots>, served: watch
                 match releases(&client, &found).await {
                     Ok(newest) => {
                         if newest != bundles || !is_complete {
-                            tracing::info!(event = "gateway_api_release", definitions = ?newest);
+                            tracing::info!(event = "definitions", releases = ?newest);
                             bundles.clone_from(&newest);
                             snapshots.update(|index| {
                                 index.set_gateway_api(|objects| {
@@ -151,7 +151,7 @@ pub(super) async fn run(client: Client, snapshots: Arc<Snapshots>, served: watch
                         }
                     }
                     Err(error) => {
-                        tracing::warn!(event = "gateway_api_release_unknown", error = told(&error));
+                        tracing::warn!(event = "definitions_unknown", error = told(&error));
                     }
                 }
                 if found != *served.borrow() || !is_complete {

@@ -55,9 +55,12 @@ fn assistance_that_a_gateway_has_stopped_is_told_at_its_objects() {
     for object in service(namespace, "web", 443, &on, &["192.0.2.1".to_owned()]) {
         cluster.apply(object);
     }
+    let labels = json!({
+        "packrat.dev/edge-gateway": "default", "app.kubernetes.io/managed-by": "packrat-operator",
+    });
     cluster.apply(json!({
         "apiVersion": "v1", "kind": "Pod",
-        "metadata": { "name": "gateway", "namespace": namespace, "labels": { "packrat.dev/edge-gateway": "default" } },
+        "metadata": { "name": "gateway", "namespace": namespace, "labels": labels },
         "spec": { "schedulerName": "none", "containers": [{ "name": "a", "image": "a" }] },
     }));
     let status = json!({ "status": {
