@@ -12,7 +12,7 @@ use crate::tls;
 use crate::traffic::arrivals::Arrivals;
 use crate::traffic::exchange::{ClientConnection, Failure};
 use crate::traffic::work::{Work, WorkOutcome, Working};
-use packrat_client::ClientConfig;
+use packrat_client::{ClientConfig, LossMemory};
 use packrat_s2n_quic::{Assistance, AssistanceStats, Attachment, ReceivedPacketNumbers};
 use s2n_quic::Client;
 use s2n_quic::client::Connect;
@@ -39,6 +39,8 @@ pub(crate) struct Order {
 pub(crate) struct Download {
     /// From the request to the last byte.
     pub(crate) seconds: f64,
+    /// From the beginning of the connection to the first byte of an answer.
+    pub(crate) first_byte: Option<f64>,
     pub(crate) received: u64,
     /// The objects, pages and videos among it.
     pub(crate) work: WorkOutcome,
@@ -59,6 +61,9 @@ impl Download {
         let arrivals = Arc::clone(&working.arrivals);
         Self {
             seconds: now.saturating_since(begun).as_secs_f64(),
+            first_byte: arrivals
+                .first_at()
+                .map(|at| at.saturating_since(working.connected_from).as_secs_f64()),
             received: arrivals.all(),
             counted: arrivals.counted(),
             counted_seconds: now.saturating_since(begun.max(arrivals.settled_at())).as_secs_f64(),
@@ -148,10 +153,12 @@ impl S2nReceiver {
         seed: u64,
         observer: Observer,
         uploader: Option<Sender>,
+        memory: Arc<LossMemory>,
     ) -> Result<Self, Box<dyn Error>> {
         let host = Arc::new(VirtualHost { clock, socket: OnceLock::new() });
         let observer = if config.is_some() { observer } else { observer.recording() };
-        let mut attachment = Attachment::new(host.clone()).with_observer(observer.of_client());
+        let mut attachment =
+            Attachment::new(host.clone()).with_observer(observer.of_client()).with_memory(memory);
         if config.as_ref().is_some_and(|config| config.uploads) {
             attachment = attachment.with_uploads();
         }

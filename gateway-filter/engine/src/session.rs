@@ -36,6 +36,7 @@ mod numbering;
 mod policing;
 mod repairs;
 mod tail_probe;
+mod thin;
 mod timers;
 mod turn;
 mod upward;
@@ -76,6 +77,7 @@ use numbering::Numbering;
 pub(crate) use numbering::granted as granted_numbers;
 use repairs::{Means, Repairs};
 use tail_probe::TailProbe;
+use thin::Thin;
 use timers::SHRINK_INTERVAL;
 pub(crate) use turn::Turn;
 use upward::Uploads;
@@ -117,6 +119,10 @@ pub(crate) struct Session {
     probe: TailProbe,
     /// `Some`: the sender is shown what it may tolerate, and its answers are looked at.
     shown: Option<Box<Answers>>,
+    /// `Some`: the last mile is known to lose datagrams, and rare ones are sent twice.
+    thin: Option<Box<Thin>>,
+    /// True if later sessions know of this one's losses.
+    noted: bool,
     /// The client receives a live stream.
     live: Option<Box<LiveStream>>,
     reported: Reported,
@@ -170,6 +176,9 @@ impl Session {
             SenderAnswer::Unknown if live.is_none() => Answers::expecting(expects()),
             _ => None,
         };
+        let copies = live.is_none() && config.early_copies > 0.0 && config.repair_budget > 0.0;
+        let expected = || permit.gateway().losses().expect(permit.source(), now);
+        let thin = if copies { Thin::new(expected(), now) } else { None };
         Self {
             agreed: Agreed {
                 scheme: gateway_params.scheme,
@@ -191,6 +200,8 @@ impl Session {
             breaker: LazyBox::new(),
             probe: TailProbe::new(now),
             shown: shown.map(Box::new),
+            thin,
+            noted: false,
             live,
             reported: Reported::default(),
             shrink_at: None,
@@ -286,6 +297,9 @@ impl Session {
             probes = !live.is_selective();
         }
         self.probe.on_forward(probes, now);
+        if self.thin.is_some() {
+            self.plan_early_copy(now);
+        }
         if self.shrink_at.is_none() || self.history.next().is_multiple_of(TRIM_INTERVAL) {
             self.look_after_memory(now, counters);
         }
@@ -458,6 +472,9 @@ impl Session {
             }
             if returned {
                 self.on_return(turn.now);
+            }
+            if heard.is_none() {
+                self.copy_first_flight(turn.now);
             }
             if turn.unpaid_work > 0 {
                 self.permit.charge_work(turn.unpaid_work, turn.now);

@@ -96,7 +96,7 @@ pub enum Form {
     Line,
     /// A curve without points.
     Curve,
-    /// Points of Packrat26.
+    /// Points of the paper.
     Paper,
 }
 
@@ -162,7 +162,7 @@ pub struct Bar {
     pub subject: Subject,
     /// Its length, with quartiles; `x` means nothing.
     pub value: Point,
-    /// The value in Packrat26.
+    /// The value in the paper.
     pub paper: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! The figures of Packrat26, measured here: numbers as JSON and CSV, and a picture.
+//! The figures of Packrat26, and those of Sidekick24 about uploads, measured here: numbers as JSON and CSV, and a picture.
 //!
 //! A figure is a [`Recipe`] in [`RECIPES`]: it runs trials and makes a [`Figure`] of the results.
 //! Each measurement (downloads here; other receivers as well) adds a recipe; files, progress and
@@ -11,6 +11,7 @@ mod live;
 mod plot;
 mod scale;
 mod sharing;
+mod sidekick;
 mod sketches;
 mod timeline;
 
@@ -93,7 +94,7 @@ pub(crate) struct Plan {
 }
 
 /// Every figure.
-pub(crate) const RECIPES: [Recipe; 13] = [
+pub(crate) const RECIPES: [Recipe; 18] = [
     Recipe { name: "fig3", columns: 2, plan: sketches::costs },
     Recipe { name: "fig4", columns: 1, plan: sketches::decode_success },
     Recipe { name: "fig5", columns: 3, plan: downloads::goodput },
@@ -107,6 +108,11 @@ pub(crate) const RECIPES: [Recipe; 13] = [
     Recipe { name: "fig11", columns: 2, plan: downloads::cache },
     Recipe { name: "fig11b", columns: 1, plan: live::cache },
     Recipe { name: "competing", columns: 2, plan: sharing::competing },
+    Recipe { name: "sidekick4", columns: 1, plan: sidekick::scenarios },
+    Recipe { name: "sidekick5", columns: 2, plan: sidekick::sizes },
+    Recipe { name: "sidekick6", columns: 1, plan: sidekick::losses },
+    Recipe { name: "sidekick7", columns: 2, plan: sidekick::overhead },
+    Recipe { name: "sidekick9", columns: 2, plan: sidekick::windows },
 ];
 
 fn names() -> String {
@@ -115,7 +121,7 @@ fn names() -> String {
 
 /// The recipe of a figure.
 pub(crate) fn recipe(name: &str) -> Result<&'static Recipe, FigureError> {
-    static ALL: [Recipe; 13] = RECIPES;
+    static ALL: [Recipe; 18] = RECIPES;
     ALL.iter()
         .find(|recipe| recipe.name == name)
         .ok_or_else(|| FigureError::Unknown { name: name.to_owned() })

@@ -6,6 +6,7 @@ use core::time::Duration;
 use packrat_wire::estimate::Timestamp;
 
 use super::coding::Coding;
+use super::thin::Thin;
 use super::{Session, Turn};
 use crate::history::{Fate, QUIET_ENTRIES};
 use crate::live::LiveStream;
@@ -30,6 +31,8 @@ enum Timer {
     RepairCopy,
     /// The second copy of a thin stream's datagram.
     EarlyCopy,
+    /// The copy of a rare datagram where the last mile loses some.
+    ThinCopy,
     /// Memory that was not used is given back.
     Shrink,
     /// The newest datagram is sent again.
@@ -40,11 +43,12 @@ enum Timer {
 
 impl Session {
     /// All timers, each with the time at which it is due. Each is its machine's; none is kept here.
-    fn timers(&self) -> [(Timer, Option<Timestamp>); 6] {
+    fn timers(&self) -> [(Timer, Option<Timestamp>); 7] {
         [
             (Timer::Symbol, self.coding.as_deref().and_then(Coding::next_timeout)),
             (Timer::RepairCopy, self.repairs.next_timeout()),
             (Timer::EarlyCopy, self.live.as_deref().and_then(LiveStream::next_timeout)),
+            (Timer::ThinCopy, self.thin.as_deref().and_then(Thin::next_timeout)),
             (Timer::Shrink, self.shrink_at),
             (Timer::TailProbe, self.probe.next_timeout(&self.last_mile.path)),
             (Timer::Upward, self.upward_timeout()),
@@ -69,6 +73,7 @@ impl Session {
                 }
                 Timer::Symbol => self.send_symbols(turn),
                 Timer::EarlyCopy => self.send_early_copies(turn),
+                Timer::ThinCopy => self.send_thin_copies(turn),
                 Timer::Shrink => self.shrink(turn),
                 Timer::TailProbe => self.send_probe(turn),
                 Timer::Upward => self.on_upward_timeout(turn),

@@ -1,0 +1,386 @@
+//! Figures of Sidekick24: uploads with Robin and PACUBIC, fewer acknowledgements, an audio stream. Beside
+//! them Packrat's own uploads over the same links.
+
+use super::data::{Axis, Bar, Bars, Figure, Form, Lines, Panel, Point, Series, Subject};
+use super::{FigureError, Plan, Settings};
+use crate::robin::{Acknowledging, Help, Media, Outcome, Quacks, Upload, scenario};
+use crate::sender::Sender;
+use crate::table::quantile;
+use crate::trial::{Arm, Trial};
+use packrat_emulation::scenario::{FlowDirection, Scenario, Traffic};
+use std::time::Duration;
+
+/// Sidekick24, table 5: intervals and thresholds of scenario 2, and twice and four times as long.
+const ROBIN: [(&str, u64, usize); 3] =
+    [("Robin", 30, 10), ("Robin, 2x", 60, 20), ("Robin, 4x", 120, 40)];
+/// The same of scenario 3.
+const REDUCTION: Quacks = Quacks { every: Duration::from_millis(15), threshold: 50 };
+const LOSSES: [f64; 7] = [0.0, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08];
+const SIZES: [u64; 3] = [1_000_000, 10_000_000, 50_000_000];
+const INTERVALS: [u64; 6] = [20, 40, 80, 160, 320, 640];
+
+fn robin(every: u64, threshold: usize) -> Help {
+    Help::Robin(Quacks { every: Duration::from_millis(every), threshold })
+}
+
+fn point(x: f64, outcomes: &[Outcome], value: impl Fn(&Outcome) -> f64) -> Point {
+    Point::of(x, outcomes.iter().map(value))
+}
+
+/// The same upload with each seed.
+fn seeds(settings: Settings, upload: impl Fn(u64) -> Upload) -> Vec<Outcome> {
+    (1..=settings.seeds).map(|seed| upload(seed).run()).collect()
+}
+
+fn goodput(outcome: &Outcome) -> f64 {
+    outcome.goodput_mbps
+}
+
+/// An upload by s2n-quic's CUBIC over the same links, through Packrat's own engine and shim.
+fn packrat(bytes: u64, loss: f64, seed: u64) -> Result<Trial, FigureError> {
+    let mut traffic = Traffic::load("put")?;
+    for flow in &mut traffic.flows {
+        flow.size = Some(bytes);
+        flow.direction = FlowDirection::Up;
+    }
+    let scenario = Scenario::load("uplink")?.with_loss(loss).with_traffic(traffic);
+    Ok(Trial::new(scenario, Arm::Packrat, Sender::S2nCubic, seed))
+}
+
+fn packrat_point(
+    bench: &super::Bench,
+    settings: Settings,
+    x: f64,
+    bytes: u64,
+    loss: f64,
+) -> Result<Point, FigureError> {
+    let trials: Result<Vec<Trial>, FigureError> =
+        (1..=settings.seeds).map(|seed| packrat(bytes, loss, seed)).collect();
+    let results = bench.run(&trials?)?;
+    Ok(Point::of(x, results.iter().map(|result| result.flows[0].goodput_mbps)))
+}
+
+fn series(label: &str, subject: Subject, form: Form, points: Vec<Point>) -> Series {
+    Series { label: label.to_owned(), subject, form, points }
+}
+
+fn bar(label: &str, subject: Subject, value: Point, paper: Option<f64>) -> Bar {
+    Bar { label: label.to_owned(), subject, value, paper }
+}
+
+/// Scenario 3: the sender's own link is the slow one.
+fn reduction(bytes: u64, help: Help, acknowledging: Acknowledging, seed: u64) -> Upload {
+    let base = scenario(bytes, 0.0, help, seed);
+    Upload {
+        delays: [base.delays[1], base.delays[0]],
+        rates: [base.rates[1], base.rates[0]],
+        acknowledging,
+        ..base
+    }
+}
+
+/// Figure 4: the three scenarios.
+pub(super) fn scenarios(settings: Settings) -> Result<Plan, FigureError> {
+    let make = move |bench: &super::Bench| {
+        Ok(Figure {
+            name: "sidekick4".to_owned(),
+            title: "An audio stream, an upload, and fewer acknowledgements".to_owned(),
+            caption: format!(
+                "{} trials each; audio: 5 minutes. Diamonds: the paper, as far as its text has numbers.",
+                settings.seeds
+            ),
+            panels: vec![
+                audio(bench, settings),
+                uploads(bench, settings)?,
+                acknowledgements(bench, settings),
+            ],
+        })
+    };
+    Ok(Plan { steps: 9 + settings.seeds, make: Box::new(make) })
+}
+
+fn audio(bench: &super::Bench, settings: Settings) -> Panel {
+    const WAYS: [(&str, Option<usize>, Subject, Option<f64>); 5] = [
+        ("end to end", None, Subject::EndToEnd, Some(48.6)),
+        ("quACK each packet", Some(1), Subject::Variant, None),
+        ("Robin: each 2", Some(2), Subject::Packrat, Some(2.2)),
+        ("each 4", Some(4), Subject::Packrat, None),
+        ("each 8", Some(8), Subject::Packrat, None),
+    ];
+    let bars = WAYS.map(|(label, quack_every, subject, paper)| {
+        let p99 = (1..=settings.seeds).map(|seed| {
+            quantile(&Media { seconds: 300, loss: 0.036, quack_every, seed }.run().0, 0.99)
+        });
+        let value = Point::of(0.0, p99);
+        bench.tick();
+        bar(label, subject, value, paper)
+    });
+    Panel::Bars(Bars {
+        title: "a) Audio, 3.6 % loss: 99th percentile of the wait in the receiver's buffer"
+            .to_owned(),
+        unit: "ms".to_owned(),
+        digits: 1,
+        bars: bars.to_vec(),
+    })
+}
+
+fn uploads(bench: &super::Bench, settings: Settings) -> Result<Panel, FigureError> {
+    let of =
+        |help| point(0.0, &seeds(settings, |seed| scenario(10_000_000, 0.01, help, seed)), goodput);
+    let alone = of(Help::None);
+    // The text has the ratio only.
+    let mut bars = vec![bar("end to end", Subject::EndToEnd, alone, None)];
+    for (at, (label, every, threshold)) in ROBIN.into_iter().enumerate() {
+        let paper = (at == 0).then_some(3.6 * alone.y);
+        bars.push(bar(label, Subject::Variant, of(robin(every, threshold)), paper));
+        bench.tick();
+    }
+    bars.push(bar("split", Subject::Split, of(Help::Split), None));
+    let packrat = packrat_point(bench, settings, 0.0, 10_000_000, 0.01)?;
+    bars.push(bar("Packrat", Subject::Packrat, packrat, None));
+    Ok(Panel::Bars(Bars {
+        title: "b) Upload of 10 MB, 1 % loss on the near link".to_owned(),
+        unit: "Mbit/s (the paper's: 3.6 times end to end)".to_owned(),
+        digits: 2,
+        bars,
+    }))
+}
+
+fn acknowledgements(bench: &super::Bench, settings: Settings) -> Panel {
+    let line = |help| {
+        let each = (10.0, Acknowledging::Each);
+        let others = INTERVALS.map(|interval| {
+            (interval as f64, Acknowledging::Every(Duration::from_millis(interval)))
+        });
+        let mut points: Vec<Point> = [each]
+            .into_iter()
+            .chain(others)
+            .map(|(_, acknowledging)| {
+                let outcomes =
+                    seeds(settings, |seed| reduction(10_000_000, help, acknowledging, seed));
+                let packets = outcomes[0].sent[2][0] as f64;
+                point(packets, &outcomes, goodput)
+            })
+            .collect();
+        points.sort_by(|one, other| one.x.total_cmp(&other.x));
+        bench.tick();
+        points
+    };
+    let paper = |x, y| vec![Point::exact(x, y)];
+    Panel::Lines(Lines {
+        title:
+            "c) Upload of 10 MB, no loss: acknowledgements of each packet, or every 20 to 640 ms"
+                .to_owned(),
+        x: Axis::logarithmic("datagrams of the receiver")
+            .with_ticks(&[10.0, 100.0, 1000.0, 10_000.0]),
+        y: Axis::linear("Mbit/s").with_ticks(&[0.0, 2.0, 4.0, 6.0, 8.0, 10.0]),
+        series: vec![
+            series(
+                "quACKs move the window",
+                Subject::Packrat,
+                Form::Line,
+                line(Help::MovesWindow(REDUCTION)),
+            ),
+            series("end to end", Subject::EndToEnd, Form::Line, line(Help::None)),
+            series("quACKs (paper)", Subject::Packrat, Form::Paper, paper(138.0, 8.4)),
+            series("end to end (paper)", Subject::EndToEnd, Form::Paper, paper(247.0, 4.5)),
+        ],
+    })
+}
+
+/// Figure 5: sizes, with and without loss.
+pub(super) fn sizes(settings: Settings) -> Result<Plan, FigureError> {
+    let make = move |bench: &super::Bench| {
+        let mut panels = Vec::new();
+        for loss in [0.0, 0.01] {
+            let mut bars = Vec::new();
+            for size in SIZES {
+                let of = |help| {
+                    let outcomes = seeds(settings, |seed| scenario(size, loss, help, seed));
+                    point(0.0, &outcomes, goodput)
+                };
+                let megabytes = size / 1_000_000;
+                let ways = [
+                    ("end to end", Subject::EndToEnd, Help::None),
+                    ("Robin", Subject::Variant, robin(30, 10)),
+                    ("split", Subject::Split, Help::Split),
+                ];
+                let lossless = point(
+                    0.0,
+                    &seeds(settings, |seed| scenario(size, 0.0, Help::None, seed)),
+                    goodput,
+                );
+                for (label, subject, help) in ways {
+                    let paper = (loss > 0.0 && size == 10_000_000 && help == Help::None)
+                        .then_some(0.28 * lossless.y);
+                    bars.push(bar(&format!("{megabytes} MB, {label}"), subject, of(help), paper));
+                    bench.tick();
+                }
+                let packrat = packrat_point(bench, settings, 0.0, size, loss)?;
+                bars.push(bar(
+                    &format!("{megabytes} MB, Packrat"),
+                    Subject::Packrat,
+                    packrat,
+                    None,
+                ));
+            }
+            panels.push(Panel::Bars(Bars {
+                title: format!("{} % loss on the near link", loss * 100.0),
+                unit: "Mbit/s".to_owned(),
+                digits: 2,
+                bars,
+            }));
+        }
+        Ok(Figure {
+            name: "sidekick5".to_owned(),
+            title: "Uploads of three sizes".to_owned(),
+            caption: format!(
+                "Median and quartiles of {} uploads. Diamond: the paper's QUIC, 28 % of its speed without loss.",
+                settings.seeds
+            ),
+            panels,
+        })
+    };
+    Ok(Plan { steps: 18 + 6 * settings.seeds, make: Box::new(make) })
+}
+
+/// Figure 6: goodput over the loss of the near link.
+pub(super) fn losses(settings: Settings) -> Result<Plan, FigureError> {
+    let make = move |bench: &super::Bench| {
+        let ways = [
+            ("Robin, PACUBIC", Subject::Variant, robin(30, 10)),
+            ("split CUBIC", Subject::Split, Help::Split),
+            ("end to end", Subject::EndToEnd, Help::None),
+        ];
+        let mut lines = Vec::new();
+        for (label, subject, help) in ways {
+            let points = LOSSES.map(|loss| {
+                let outcomes = seeds(settings, |seed| scenario(settings.size, loss, help, seed));
+                bench.tick();
+                point(loss * 100.0, &outcomes, goodput)
+            });
+            lines.push(series(label, subject, Form::Line, points.to_vec()));
+        }
+        let mut points = Vec::new();
+        for loss in LOSSES {
+            points.push(packrat_point(bench, settings, loss * 100.0, settings.size, loss)?);
+        }
+        lines.push(series("Packrat", Subject::Packrat, Form::Line, points));
+        Ok(Figure {
+            name: "sidekick6".to_owned(),
+            title: "An upload over the loss of its near link".to_owned(),
+            caption: format!(
+                "Median and quartiles of {} uploads of {} MB: 1 ms and 100 Mbit/s, then 25 ms and 10 Mbit/s. The paper's text has no numbers of this figure: Robin follows split TCP, and both fall.",
+                settings.seeds,
+                settings.size as f64 * 1e-6
+            ),
+            panels: vec![Panel::Lines(Lines {
+                title: "Goodput".to_owned(),
+                x: Axis::linear("loss of the near link, %")
+                    .with_ticks(&[0.0, 1.0, 2.0, 4.0, 6.0, 8.0]),
+                y: Axis::linear("Mbit/s").with_ticks(&[0.0, 2.0, 4.0, 6.0, 8.0, 10.0]),
+                series: lines,
+            })],
+        })
+    };
+    let length = LOSSES.len() as u64;
+    Ok(Plan { steps: 3 * length + length * settings.seeds, make: Box::new(make) })
+}
+
+/// Figure 7: what quACKs add to the links.
+pub(super) fn overhead(settings: Settings) -> Result<Plan, FigureError> {
+    /// The paper's multiples of end to end, for its power sums: packets and bytes of sender, proxy and
+    /// receiver, then goodput.
+    const PAPER: [[f64; 7]; 2] =
+        [[0.94, 1.0, 1.03, 1.07, 1.0, 1.03, 3.55], [0.96, 1.0, 1.09, 2.56, 0.04, 0.08, 0.98]];
+    const QUANTITIES: [&str; 7] = [
+        "sender's datagrams",
+        "sender's bytes",
+        "proxy's datagrams",
+        "proxy's bytes",
+        "receiver's datagrams",
+        "receiver's bytes",
+        "goodput",
+    ];
+    let make = move |bench: &super::Bench| {
+        let seldom = Acknowledging::Every(Duration::from_millis(80));
+        let titles = ["Scenario 2: upload, 1 % loss", "Scenario 3: acknowledgements every 80 ms"];
+        let mut panels = Vec::new();
+        for (at, title) in titles.into_iter().enumerate() {
+            let [base, with] = [false, true].map(|helped| {
+                bench.tick();
+                seeds(settings, |seed| match (at, helped) {
+                    (0, false) => scenario(10_000_000, 0.01, Help::None, seed),
+                    (0, true) => scenario(10_000_000, 0.01, robin(30, 10), seed),
+                    (_, false) => reduction(10_000_000, Help::None, Acknowledging::Each, seed),
+                    (_, true) => reduction(10_000_000, Help::MovesWindow(REDUCTION), seldom, seed),
+                })
+            });
+            let quantity = |outcome: &Outcome, which: usize| match which {
+                6 => outcome.goodput_mbps,
+                _ => outcome.sent[which / 2][which % 2] as f64,
+            };
+            let bars = QUANTITIES.iter().enumerate().map(|(which, label)| {
+                let ratios = with.iter().zip(&base);
+                let ratios =
+                    ratios.map(|(with, base)| quantity(with, which) / quantity(base, which));
+                bar(label, Subject::Variant, Point::of(0.0, ratios), Some(PAPER[at][which]))
+            });
+            panels.push(Panel::Bars(Bars {
+                title: title.to_owned(),
+                unit: "multiples of end to end".to_owned(),
+                digits: 2,
+                bars: bars.collect(),
+            }));
+        }
+        Ok(Figure {
+            name: "sidekick7".to_owned(),
+            title: "What quACKs add to the links, and take from them".to_owned(),
+            caption: format!(
+                "Medians of {} uploads of 10 MB. Diamonds: the paper.",
+                settings.seeds
+            ),
+            panels,
+        })
+    };
+    Ok(Plan { steps: 4, make: Box::new(make) })
+}
+
+/// Figure 9: windows over time.
+pub(super) fn windows(_: Settings) -> Result<Plan, FigureError> {
+    const SECONDS: f64 = 30.0;
+    let make = |bench: &super::Bench| {
+        let ways = [
+            ("PACUBIC", Subject::Variant, robin(30, 10)),
+            ("CUBIC", Subject::EndToEnd, Help::None),
+            ("split CUBIC, both windows", Subject::Split, Help::Split),
+        ];
+        let mut panels = Vec::new();
+        for loss in [0.0, 0.01] {
+            let mut lines = Vec::new();
+            for (label, subject, help) in ways {
+                let outcome = scenario(45_000_000, loss, help, 1).run();
+                bench.tick();
+                let points = outcome
+                    .windows
+                    .iter()
+                    .take_while(|(at, ..)| *at <= SECONDS)
+                    .map(|(at, own, proxy)| Point::exact(*at, own + proxy));
+                lines.push(series(label, subject, Form::Curve, points.collect()));
+            }
+            panels.push(Panel::Lines(Lines {
+                title: format!("{} % loss on the near link", loss * 100.0),
+                x: Axis::linear("seconds").with_ticks(&[0.0, 10.0, 20.0, 30.0]),
+                y: Axis::linear("packets").with_ticks(&[0.0, 50.0, 100.0, 150.0]),
+                series: lines,
+            }));
+        }
+        Ok(Figure {
+            name: "sidekick9".to_owned(),
+            title: "Congestion windows of a long upload".to_owned(),
+            caption: "Seed 1. The paper's figure has no numbers in its text: PACUBIC stays as high as both windows of split CUBIC together.".to_owned(),
+            panels,
+        })
+    };
+    Ok(Plan { steps: 6, make: Box::new(make) })
+}

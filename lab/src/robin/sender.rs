@@ -1,0 +1,268 @@
+//! The sender of one connection: packets, loss detection, retransmission.
+
+use super::cubic::{Cubic, Segment};
+use packrat_wire::estimate::Timestamp;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// Packets that must have arrived behind a lost one (RFC 9002, section 6.1.1; Sidekick24, section
+/// 4.3.1).
+const REORDERING: usize = 3;
+/// The round trip before one was measured.
+const ASSUMED: Duration = Duration::from_millis(333);
+
+/// A packet whose fate is not known, or that has passed the proxy.
+#[derive(Debug, Clone, Copy)]
+struct Packet {
+    chunk: u64,
+    sent_at: Timestamp,
+    /// A quACK says that the proxy has seen it; it fills the window no more where quACKs move that.
+    passed: bool,
+}
+
+/// The use that a sender makes of quACKs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum QuackUse {
+    /// None come.
+    None,
+    /// What is missing is retransmitted.
+    Retransmit,
+    /// And what has passed the proxy fills the window no more.
+    MoveWindow,
+}
+
+/// A sender of so many chunks of a packet each.
+#[derive(Debug)]
+pub(super) struct Sender {
+    cubic: Cubic,
+    quacks: QuackUse,
+    chunks: u64,
+    next_chunk: u64,
+    /// Chunks that can be sent, of those that there will be.
+    available: u64,
+    again: VecDeque<u64>,
+    delivered: Vec<bool>,
+    next_number: u64,
+    packets: BTreeMap<u64, Packet>,
+    /// Packets that fill the window.
+    in_flight: usize,
+    /// Entries of the receiver's and the proxy's logs that are known here.
+    acknowledged: usize,
+    quacked: usize,
+    largest: Option<u64>,
+    round_trip: Option<(Duration, Duration)>,
+    /// The shortest ones, of the path and of the near segment: what queues add is neither's share.
+    shortest: Option<Duration>,
+    near_round_trip: Option<Duration>,
+    /// The last packet that filled the window, and probes since then.
+    last_sent: Timestamp,
+    probes: u32,
+    /// QuACK state: packets that the proxy may still see, in the order of sending.
+    unquacked: VecDeque<u64>,
+    threshold: usize,
+}
+
+impl Sender {
+    pub(super) fn new(chunks: u64, available: u64, quacks: QuackUse, threshold: usize) -> Self {
+        Self {
+            cubic: Cubic::new(),
+            quacks,
+            chunks,
+            next_chunk: 0,
+            available,
+            again: VecDeque::new(),
+            delivered: vec![false; chunks as usize],
+            next_number: 0,
+            packets: BTreeMap::new(),
+            in_flight: 0,
+            acknowledged: 0,
+            quacked: 0,
+            largest: None,
+            round_trip: None,
+            shortest: None,
+            near_round_trip: None,
+            last_sent: Timestamp::ZERO,
+            probes: 0,
+            unquacked: VecDeque::new(),
+            threshold,
+        }
+    }
+
+    pub(super) fn window(&self) -> f64 {
+        self.cubic.window()
+    }
+
+    /// So many chunks can be sent.
+    pub(super) fn provide(&mut self, chunks: u64) {
+        self.available = self.available.max(chunks);
+    }
+
+    /// The next packet to send, as its number and its chunk.
+    pub(super) fn poll_transmit(&mut self, now: Timestamp) -> Option<(u64, u64)> {
+        if (self.in_flight as f64) >= self.cubic.window().floor() {
+            return None;
+        }
+        self.send(now)
+    }
+
+    fn send(&mut self, now: Timestamp) -> Option<(u64, u64)> {
+        let chunk = loop {
+            match self.again.pop_front() {
+                Some(chunk) if self.delivered[chunk as usize] => {}
+                Some(chunk) => break chunk,
+                None if self.next_chunk < self.chunks.min(self.available) => {
+                    self.next_chunk += 1;
+                    break self.next_chunk - 1;
+                }
+                None => return None,
+            }
+        };
+        let number = self.next_number;
+        self.next_number += 1;
+        self.packets.insert(number, Packet { chunk, sent_at: now, passed: false });
+        self.in_flight += 1;
+        self.last_sent = now;
+        if self.quacks != QuackUse::None {
+            self.unquacked.push_back(number);
+        }
+        Some((number, chunk))
+    }
+
+    /// When [`Self::on_timeout`] must be called.
+    pub(super) fn next_timeout(&self) -> Option<Timestamp> {
+        let (smoothed, variation) = self.round_trip.unwrap_or((ASSUMED, ASSUMED / 2));
+        let period = smoothed + (variation * 4).max(Duration::from_millis(1));
+        let period = period + Duration::from_millis(25);
+        (!self.packets.is_empty()).then(|| self.last_sent + period * (1 << self.probes.min(10)))
+    }
+
+    /// Nothing was heard for so long: sends the oldest packet's chunk again (RFC 9002, section 6.2).
+    pub(super) fn on_timeout(&mut self, now: Timestamp) -> Option<(u64, u64)> {
+        self.probes += 1;
+        let oldest = self.packets.values().next().map(|packet| packet.chunk)?;
+        self.again.push_front(oldest);
+        self.send(now)
+    }
+
+    /// An acknowledgement tells of this part of the receiver's log.
+    pub(super) fn on_acknowledgement(&mut self, log: &[u64], now: Timestamp) {
+        let Some(new) = log.get(self.acknowledged..) else { return };
+        self.acknowledged = log.len();
+        let Some(largest) = new.iter().copied().max() else { return };
+        self.probes = 0;
+        if self.largest.is_none_or(|before| before < largest) {
+            self.largest = Some(largest);
+            if let Some(packet) = self.packets.get(&largest) {
+                self.measure(now.saturating_since(packet.sent_at));
+            }
+        }
+        for number in new {
+            let Some(packet) = self.packets.remove(number) else { continue };
+            self.delivered[packet.chunk as usize] = true;
+            if !self.has_left_window(&packet) {
+                self.in_flight -= 1;
+                self.cubic.on_arrived(packet.sent_at, self.smoothed(), now);
+            }
+        }
+        self.find_lost(now);
+    }
+
+    fn has_left_window(&self, packet: &Packet) -> bool {
+        packet.passed && self.quacks == QuackUse::MoveWindow
+    }
+
+    fn smoothed(&self) -> Duration {
+        self.round_trip.map_or(ASSUMED, |(smoothed, _)| smoothed)
+    }
+
+    fn measure(&mut self, sample: Duration) {
+        self.shortest = Some(self.shortest.map_or(sample, |before| before.min(sample)));
+        self.round_trip = Some(match self.round_trip {
+            None => (sample, sample / 2),
+            Some((smoothed, variation)) => {
+                let error = smoothed.abs_diff(sample);
+                ((smoothed * 7 + sample) / 8, (variation * 3 + error) / 4)
+            }
+        });
+    }
+
+    /// Declares lost what is too far below the largest that has arrived, or too long ago.
+    fn find_lost(&mut self, now: Timestamp) {
+        let Some(largest) = self.largest else { return };
+        let late = self.smoothed() * 9 / 8;
+        let lost: Vec<(u64, Packet)> = self
+            .packets
+            .range(..largest)
+            .filter(|(number, packet)| {
+                **number + REORDERING as u64 <= largest
+                    || now.saturating_since(packet.sent_at) >= late
+            })
+            .map(|(number, packet)| (*number, *packet))
+            .collect();
+        for (number, packet) in lost {
+            self.lose(number, &packet, Segment::Path, now);
+        }
+    }
+
+    fn lose(&mut self, number: u64, packet: &Packet, segment: Segment, now: Timestamp) {
+        self.packets.remove(&number);
+        if !self.has_left_window(packet) {
+            self.in_flight -= 1;
+        }
+        self.again.push_back(packet.chunk);
+        self.cubic.on_lost(packet.sent_at, segment, now);
+    }
+
+    /// A quACK, made when this part of the proxy's log had passed.
+    pub(super) fn on_quack(&mut self, log: &[u64], now: Timestamp) {
+        let Some(new) = log.get(self.quacked..) else { return };
+        self.quacked = log.len();
+        let Some(&last) = new.last() else { return };
+        self.probes = 0;
+        if let Some(packet) = self.packets.get(&last) {
+            let sample = now.saturating_since(packet.sent_at);
+            self.near_round_trip =
+                Some(self.near_round_trip.map_or(sample, |before| before.min(sample)));
+        }
+        let new: BTreeSet<u64> = new.iter().copied().collect();
+        let sent: Vec<u64> =
+            self.unquacked.iter().copied().filter(|number| *number <= last).collect();
+        let missing: Vec<u64> =
+            sent.iter().copied().filter(|number| !new.contains(number)).collect();
+        // As many sums as this decode no larger difference.
+        if missing.len() > self.threshold {
+            // A Reset: what was sent until now is left to acknowledgements.
+            self.unquacked.retain(|number| *number > last);
+            return;
+        }
+        self.unquacked.retain(|number| *number > last || missing.contains(number));
+        let near = self.near_round_trip.unwrap_or(ASSUMED);
+        for number in &new {
+            if let Some(packet) = self.packets.get_mut(number).filter(|packet| !packet.passed) {
+                packet.passed = true;
+                if self.quacks == QuackUse::MoveWindow {
+                    self.in_flight -= 1;
+                    self.cubic.on_arrived(packet.sent_at, near, now);
+                }
+            }
+        }
+        let near = self.near_share();
+        for number in missing {
+            let later = sent.iter().filter(|later| **later > number && new.contains(later)).count();
+            if later < REORDERING {
+                continue;
+            }
+            self.unquacked.retain(|other| *other != number);
+            if let Some(packet) = self.packets.get(&number).copied() {
+                self.lose(number, &packet, Segment::Near(near), now);
+            }
+        }
+    }
+
+    /// The near segment's share of the round trip.
+    fn near_share(&self) -> f64 {
+        let near = self.near_round_trip.unwrap_or(ASSUMED).as_secs_f64();
+        let whole = self.shortest.unwrap_or(ASSUMED).as_secs_f64();
+        (near / whole).clamp(0.01, 1.0)
+    }
+}

@@ -1,0 +1,424 @@
+//! One upload over two links, with a sidekick, a splitting proxy, or neither, in virtual time.
+
+use super::sender::{QuackUse, Sender};
+use packrat_emulation::path::{Link, LinkConfig, LossModel, QueueDiscipline, Verdict};
+use packrat_wire::estimate::Timestamp;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::time::Duration;
+
+/// Bytes of an upload in a packet, and of the datagram around them.
+const CHUNK: u64 = 1350;
+const DATAGRAM: usize = 1392;
+/// Bytes of a datagram with an acknowledgement.
+const ACKNOWLEDGEMENT: usize = 48;
+/// Bytes of a quACK beside its sums of four bytes: a sealed message.
+const QUACK: usize = 40;
+/// Everything ends here.
+const LIMIT: Timestamp = Timestamp::from_millis(600_000);
+
+/// When quACKs come, and what they can tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Quacks {
+    pub(crate) every: Duration,
+    /// Packets that may be missing.
+    pub(crate) threshold: usize,
+}
+
+/// The proxy's part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Help {
+    /// It forwards.
+    None,
+    /// It sends quACKs, and the sender retransmits what they miss: Robin with PACUBIC.
+    Robin(Quacks),
+    /// And what has passed it fills the sender's window no more.
+    MovesWindow(Quacks),
+    /// It ends the connection, and begins another one.
+    Split,
+}
+
+/// When the receiver acknowledges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Acknowledging {
+    /// Every packet, as quiche does.
+    Each,
+    /// At these intervals, where something has arrived.
+    Every(Duration),
+}
+
+/// The settings of an upload.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Upload {
+    pub(crate) bytes: u64,
+    /// One way, and Mbit/s, of the near link and of the far one.
+    pub(crate) delays: [Duration; 2],
+    pub(crate) rates: [u64; 2],
+    /// Of the near link, in both directions.
+    pub(crate) loss: f64,
+    pub(crate) help: Help,
+    pub(crate) acknowledging: Acknowledging,
+    pub(crate) seed: u64,
+}
+
+/// Sidekick24, table 5, scenario 2: 1 ms and 100 Mbit/s, then 25 ms and 10 Mbit/s.
+pub(crate) fn scenario(bytes: u64, loss: f64, help: Help, seed: u64) -> Upload {
+    Upload {
+        bytes,
+        delays: [Duration::from_millis(1), Duration::from_millis(25)],
+        rates: [100, 10],
+        loss,
+        help,
+        acknowledging: Acknowledging::Each,
+        seed,
+    }
+}
+
+/// The result of an upload.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Outcome {
+    pub(crate) goodput_mbps: f64,
+    /// Datagrams and bytes that each node has sent: the sender, the proxy towards it, and the receiver.
+    pub(crate) sent: [[u64; 2]; 3],
+    /// Seconds, and packets that the sender's window allows; of a split connection also the proxy's.
+    pub(crate) windows: Vec<(f64, f64, f64)>,
+}
+
+/// Content of a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Content {
+    Packet {
+        number: u64,
+        chunk: u64,
+    },
+    /// As much of the receiver's log.
+    Acknowledgement(usize),
+    /// As much of the proxy's log.
+    Quack(usize),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A datagram of a connection comes out of a link.
+    Arrival {
+        connection: usize,
+        link: usize,
+        content: Content,
+    },
+    /// It is time for an acknowledgement, a quACK, a look at a sender's timer, or at the windows.
+    Acknowledge {
+        connection: usize,
+    },
+    QuackDue,
+    Timer {
+        connection: usize,
+    },
+    Look,
+}
+
+/// The four links, by their place: near and far towards the receiver, far and near back.
+const NEAR_UP: usize = 0;
+const FAR_UP: usize = 1;
+const FAR_DOWN: usize = 2;
+const NEAR_DOWN: usize = 3;
+
+struct Connection {
+    sender: Sender,
+    /// The first and the last link towards its receiver.
+    links: (usize, usize),
+    received: Vec<u64>,
+    chunks: Vec<bool>,
+    in_order: u64,
+    acknowledged: usize,
+    acknowledges: bool,
+    timer: Option<Timestamp>,
+}
+
+impl Connection {
+    fn new(sender: Sender, chunks: u64, links: (usize, usize)) -> Self {
+        Self {
+            sender,
+            links,
+            received: Vec::new(),
+            chunks: vec![false; chunks as usize],
+            in_order: 0,
+            acknowledged: 0,
+            acknowledges: false,
+            timer: None,
+        }
+    }
+
+    fn receive(&mut self, number: u64, chunk: u64) {
+        self.received.push(number);
+        self.chunks[chunk as usize] = true;
+        while self.chunks.get(self.in_order as usize).is_some_and(|arrived| *arrived) {
+            self.in_order += 1;
+        }
+    }
+}
+
+struct World {
+    upload: Upload,
+    now: Timestamp,
+    links: [Link; 4],
+    connections: Vec<Connection>,
+    /// Packets that have passed the proxy.
+    passed: Vec<u64>,
+    quacked: usize,
+    events: BinaryHeap<Reverse<(Timestamp, u64)>>,
+    stored: BTreeMap<u64, Event>,
+    order: u64,
+    outcome: Outcome,
+}
+
+impl Upload {
+    /// Runs it.
+    pub(crate) fn run(self) -> Outcome {
+        let chunks = self.bytes.div_ceil(CHUNK);
+        let (uses, threshold) = match self.help {
+            Help::Robin(quacks) => (QuackUse::Retransmit, quacks.threshold),
+            Help::MovesWindow(quacks) => (QuackUse::MoveWindow, quacks.threshold),
+            Help::None | Help::Split => (QuackUse::None, 0),
+        };
+        let connection = |available, links| {
+            Connection::new(Sender::new(chunks, available, uses, threshold), chunks, links)
+        };
+        let connections = match self.help {
+            Help::Split => {
+                vec![connection(chunks, (NEAR_UP, NEAR_UP)), connection(0, (FAR_UP, FAR_UP))]
+            }
+            _ => vec![connection(chunks, (NEAR_UP, FAR_UP))],
+        };
+        let mut world = World {
+            upload: self,
+            now: Timestamp::ZERO,
+            links: self.links(),
+            connections,
+            passed: Vec::new(),
+            quacked: 0,
+            events: BinaryHeap::new(),
+            stored: BTreeMap::new(),
+            order: 0,
+            outcome: Outcome::default(),
+        };
+        world.run();
+        let received = world.connections.last().map_or(0, |last| last.in_order);
+        let seconds = world.now.as_secs_f64().max(1e-9);
+        Outcome {
+            goodput_mbps: (received * CHUNK).min(self.bytes) as f64 * 8e-6 / seconds,
+            ..world.outcome
+        }
+    }
+
+    /// The queues hold one bandwidth-delay product of the whole path.
+    fn links(&self) -> [Link; 4] {
+        let round_trip = (self.delays[0] + self.delays[1]) * 2;
+        [(0, true), (1, false), (1, false), (0, true)]
+            .map(|(at, lossy)| {
+                let rate = self.rates[at] * 1_000_000;
+                let limit = (rate as f64 * round_trip.as_secs_f64() / 8.0) as usize;
+                let loss = if lossy { LossModel::new(self.loss, 1.0) } else { LossModel::None };
+                LinkConfig::new(self.delays[at], rate)
+                    .with_queue(QueueDiscipline::DropTail { limit: limit.max(32 * 1024) })
+                    .with_loss(loss)
+            })
+            .map({
+                let mut number = 0;
+                move |config: LinkConfig| {
+                    number += 1;
+                    Link::new(config.with_seed(self.seed * 4 + number))
+                }
+            })
+    }
+
+    fn quacks(&self) -> Option<Quacks> {
+        match self.help {
+            Help::Robin(quacks) | Help::MovesWindow(quacks) => Some(quacks),
+            Help::None | Help::Split => None,
+        }
+    }
+}
+
+impl World {
+    fn plan(&mut self, at: Timestamp, event: Event) {
+        self.order += 1;
+        self.stored.insert(self.order, event);
+        self.events.push(Reverse((at, self.order)));
+    }
+
+    fn run(&mut self) {
+        if let Some(quacks) = self.upload.quacks() {
+            self.plan(Timestamp::ZERO + quacks.every, Event::QuackDue);
+        }
+        self.plan(Timestamp::ZERO, Event::Look);
+        self.transmit();
+        while let Some(Reverse((at, key))) = self.events.pop() {
+            let all_arrived =
+                |connection: &Connection| connection.in_order as usize == connection.chunks.len();
+            if at > LIMIT || self.connections.iter().all(all_arrived) {
+                return;
+            }
+            self.now = at;
+            if let Some(event) = self.stored.remove(&key) {
+                self.handle(event);
+            }
+            self.transmit();
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Arrival { connection, link, content } => self.arrive(connection, link, content),
+            Event::Acknowledge { connection } => self.acknowledge(connection),
+            Event::QuackDue => self.quack(),
+            Event::Timer { connection } => self.look_at_timer(connection),
+            Event::Look => {
+                let window = |at: usize| self.connections.get(at).map(|it| it.sender.window());
+                let both =
+                    (self.now.as_secs_f64(), window(0).unwrap_or(0.0), window(1).unwrap_or(0.0));
+                self.outcome.windows.push(both);
+                self.plan(self.now + Duration::from_millis(50), Event::Look);
+            }
+        }
+    }
+
+    fn offer(&mut self, connection: usize, link: usize, content: Content) {
+        let (length, node) = match content {
+            Content::Packet { .. } => (DATAGRAM, 0),
+            Content::Acknowledgement(_) => (ACKNOWLEDGEMENT, 2),
+            Content::Quack(_) => {
+                (QUACK + 4 * self.upload.quacks().map_or(0, |quacks| quacks.threshold + 1), 1)
+            }
+        };
+        // What the proxy forwards towards the sender counts there, too.
+        let node = if link == NEAR_DOWN { 1 } else { node };
+        let is_first = link == NEAR_UP || link == FAR_DOWN || link == NEAR_DOWN;
+        if is_first {
+            self.outcome.sent[node][0] += 1;
+            self.outcome.sent[node][1] += length as u64;
+        }
+        if let Verdict::Deliver { at } = self.links[link].offer(self.now, length) {
+            self.plan(at, Event::Arrival { connection, link, content });
+        }
+    }
+
+    fn transmit(&mut self) {
+        for at in 0..self.connections.len() {
+            while let Some((number, chunk)) = self.connections[at].sender.poll_transmit(self.now) {
+                let first = self.connections[at].links.0;
+                self.offer(at, first, Content::Packet { number, chunk });
+            }
+            let connection = &mut self.connections[at];
+            let next = connection.sender.next_timeout();
+            if let Some(next) = next
+                && connection.timer.is_none()
+            {
+                connection.timer = Some(next);
+                self.plan(next, Event::Timer { connection: at });
+            }
+        }
+    }
+
+    fn arrive(&mut self, at: usize, link: usize, content: Content) {
+        let connection = &mut self.connections[at];
+        match content {
+            Content::Packet { number, chunk } if link == connection.links.1 => {
+                connection.receive(number, chunk);
+                let in_order = connection.in_order;
+                if let Some(next) = self.connections.get_mut(at + 1) {
+                    next.sender.provide(in_order);
+                }
+                match self.upload.acknowledging {
+                    Acknowledging::Each => self.acknowledge(at),
+                    Acknowledging::Every(interval) => {
+                        let acknowledges = &mut self.connections[at].acknowledges;
+                        if !std::mem::replace(acknowledges, true) {
+                            self.plan(self.now + interval, Event::Acknowledge { connection: at });
+                        }
+                    }
+                }
+            }
+            Content::Packet { number, .. } => {
+                self.passed.push(number);
+                self.offer(at, FAR_UP, content);
+            }
+            Content::Acknowledgement(_) if link == FAR_DOWN && connection.links.0 == NEAR_UP => {
+                self.offer(at, NEAR_DOWN, content);
+            }
+            Content::Acknowledgement(length) => {
+                connection.sender.on_acknowledgement(&connection.received[..length], self.now);
+            }
+            Content::Quack(length) => connection.sender.on_quack(&self.passed[..length], self.now),
+        }
+    }
+
+    fn acknowledge(&mut self, at: usize) {
+        let connection = &mut self.connections[at];
+        connection.acknowledges = false;
+        let length = connection.received.len();
+        if length > connection.acknowledged {
+            connection.acknowledged = length;
+            let link = if connection.links.1 == NEAR_UP { NEAR_DOWN } else { FAR_DOWN };
+            self.offer(at, link, Content::Acknowledgement(length));
+        }
+    }
+
+    fn quack(&mut self) {
+        let Some(quacks) = self.upload.quacks() else { return };
+        if self.passed.len() > self.quacked {
+            self.quacked = self.passed.len();
+            self.offer(0, NEAR_DOWN, Content::Quack(self.quacked));
+        }
+        self.plan(self.now + quacks.every, Event::QuackDue);
+    }
+
+    fn look_at_timer(&mut self, at: usize) {
+        let connection = &mut self.connections[at];
+        connection.timer = None;
+        if connection.sender.next_timeout().is_some_and(|due| due <= self.now)
+            && let Some((number, chunk)) = connection.sender.on_timeout(self.now)
+        {
+            let first = connection.links.0;
+            self.offer(at, first, Content::Packet { number, chunk });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROBIN: Help = Help::Robin(Quacks { every: Duration::from_millis(30), threshold: 10 });
+
+    fn goodput(loss: f64, help: Help) -> f64 {
+        let mut all: Vec<f64> =
+            (1..=5).map(|seed| scenario(5_000_000, loss, help, seed).run().goodput_mbps).collect();
+        all.sort_by(f64::total_cmp);
+        all[2]
+    }
+
+    #[test]
+    fn quacks_make_up_for_the_losses_of_the_near_link_and_change_nothing_without_any() {
+        let (lossless, robin) = (goodput(0.0, Help::None), goodput(0.0, ROBIN));
+        assert!(lossless > 8.5 && (robin / lossless - 1.0).abs() < 0.01, "{lossless} {robin}");
+        let (alone, robin, split) =
+            (goodput(0.01, Help::None), goodput(0.01, ROBIN), goodput(0.01, Help::Split));
+        assert!(robin > 2.0 * alone && robin > 0.9 * lossless, "{alone} {robin}");
+        assert!(split > 0.9 * lossless, "{split}");
+    }
+
+    #[test]
+    fn a_window_that_quacks_move_needs_few_acknowledgements() {
+        let quacks = Quacks { every: Duration::from_millis(15), threshold: 50 };
+        let seldom = Acknowledging::Every(Duration::from_millis(80));
+        let upload = |help, acknowledging| {
+            let delays = [Duration::from_millis(25), Duration::from_millis(1)];
+            let base = scenario(5_000_000, 0.0, help, 1);
+            Upload { delays, rates: [10, 100], acknowledging, ..base }.run()
+        };
+        let each = upload(Help::None, Acknowledging::Each);
+        let few = upload(Help::MovesWindow(quacks), seldom);
+        assert!(few.goodput_mbps > 0.95 * each.goodput_mbps, "{few:?}");
+        assert!((few.sent[2][0] as f64) < 0.04 * each.sent[2][0] as f64, "{:?}", few.sent);
+    }
+}
