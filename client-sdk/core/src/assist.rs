@@ -636,8 +636,11 @@ impl Assist {
         }
         let number = self.number(datagram, now);
         let is_free = self.session.as_ref().is_none_or(|session| !session.queue_stands);
-        let front = number.as_ref().map_or(&[][..], |number| &number[..]);
-        self.thin.on_send(front, datagram, is_free, now);
+        // A copy of a numbered one would pass those that wait for a missing one at the gateway, which
+        // asks for what is missing in any case.
+        if number.is_none() {
+            self.thin.on_send(datagram, is_free, now);
+        }
         if self.question_from.is_some() {
             self.question_from = Some(now + FLIGHT_ENDS);
         }

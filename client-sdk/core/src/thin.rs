@@ -128,9 +128,9 @@ impl Thin {
         self.experience.lost += lost;
     }
 
-    /// The transport sends a datagram; `front`: what goes in front of it. `is_free`: nothing speaks
-    /// against copies, such as a queue.
-    pub(crate) fn on_send(&mut self, front: &[u8], datagram: &[u8], is_free: bool, now: Timestamp) {
+    /// The transport sends a datagram, without a number. `is_free`: nothing speaks against copies, such
+    /// as a queue.
+    pub(crate) fn on_send(&mut self, datagram: &[u8], is_free: bool, now: Timestamp) {
         if !self.enabled {
             return;
         }
@@ -150,7 +150,7 @@ impl Thin {
         if self.tokens.try_take(1.0) {
             let spacing = self.spacing();
             for copy in 1..=copies {
-                self.plan(now + spacing * copy, [front, datagram].concat());
+                self.plan(now + spacing * copy, datagram.to_vec());
             }
         }
     }
@@ -244,7 +244,7 @@ mod tests {
     fn without_a_known_loss_nothing_is_copied() {
         let mut thin = Thin::new(true, at(0));
         for millis in 0..100 {
-            thin.on_send(&[], &[1; 1200], true, at(millis));
+            thin.on_send(&[1; 1200], true, at(millis));
         }
         assert_eq!(thin.next_timeout(), None);
         thin.on_answer(RouteHint { heard: Some(6), loss: LossClass::Low }, at(100));
@@ -254,12 +254,12 @@ mod tests {
     #[test]
     fn where_loss_is_known_each_rare_datagram_has_copies() {
         let mut thin = lossy(LossClass::FromEight);
-        thin.on_send(&[0; 8], &[1; 1200], true, at(0));
-        assert_eq!(sent(&mut thin), [(2, 1208), (4, 1208), (6, 1208)]);
-        thin.on_send(&[], &[1; 1200], false, at(10));
+        thin.on_send(&[1; 1200], true, at(0));
+        assert_eq!(sent(&mut thin), [(2, 1200), (4, 1200), (6, 1200)]);
+        thin.on_send(&[1; 1200], false, at(10));
         assert_eq!(thin.next_timeout(), None, "a queue stands");
         for millis in 10..1010 {
-            thin.on_send(&[], &[1; 1200], true, at(millis));
+            thin.on_send(&[1; 1200], true, at(millis));
         }
         let copied = sent(&mut thin).len();
         assert!((54..=60).contains(&copied), "ten at once, ten a second, three times: {copied}");
@@ -272,11 +272,11 @@ mod tests {
             [(Some(2), false), (Some(3), false), (Some(1), true), (Some(0), true), (None, false)]
         {
             let mut thin = Thin::new(true, at(0));
-            thin.on_send(&[], &[1; 1200], true, at(0));
-            thin.on_send(&[], &[2; 700], true, at(0));
+            thin.on_send(&[1; 1200], true, at(0));
+            thin.on_send(&[2; 700], true, at(0));
             thin.on_question();
             // It may have been overtaken.
-            thin.on_send(&[], &[3; 90], true, at(1));
+            thin.on_send(&[3; 90], true, at(1));
             thin.on_answer(hint(heard), at(40));
             assert_eq!(thin.next_timeout(), again.then_some(at(40)), "{heard:?}");
             if again {
@@ -297,7 +297,7 @@ mod tests {
     fn a_question_before_everything_else_tells_nothing() {
         let mut thin = Thin::new(true, at(0));
         thin.on_question();
-        thin.on_send(&[], &[1; 1200], true, at(0));
+        thin.on_send(&[1; 1200], true, at(0));
         thin.on_answer(RouteHint { heard: Some(0), loss: LossClass::Low }, at(40));
         assert_eq!(thin.next_timeout(), None);
     }

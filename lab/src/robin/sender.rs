@@ -25,7 +25,7 @@ struct Packet {
 pub(super) enum QuackUse {
     /// None come.
     None,
-    /// What is missing is retransmitted.
+    /// Retransmissions of what is missing.
     Retransmit,
     /// And what has passed the proxy fills the window no more.
     MoveWindow,
