@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help quick format check-format bench profile demo flood lab field figures token test test-token test-rust test-documentation check-names test-dependencies test-c c-header install-c test-python test-go advisories test-demo test-programs test-interop test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images release-dry-run e2e soak fuzz miri sanitize concurrency models clean test-instructions instructions
+.PHONY: help quick format check-format bench profile demo flood lab field figures alternatives token test test-token test-rust test-documentation check-names test-dependencies test-c c-header install-c test-python test-go advisories test-demo test-programs test-interop test-telemetry test-page test-operator test-command test-loki demo-parts test-chart chart chart-schemas images release-dry-run e2e soak fuzz miri sanitize concurrency models clean test-instructions instructions
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -28,6 +28,13 @@ lab: ## Trials in virtual time, no network needed (ARGS="run wifi"; ARGS="--help
 
 field: ## The field matrix: where assistance helps and where it harms (ARGS="--quick", "--only PATH,…", "--traces DIR")
 	@cargo run --locked --quiet --release -p packrat-lab -- field $(ARGS)
+
+alternatives: demo-parts ## Downloads in real time, with Packrat and with what a user might have instead (ARGS="wifi --loss 0.04 --seeds 3")
+	@tools/install-alternatives
+	@cargo build --locked --release -p packrat-envoy -p packrat --features packrat/lab
+	@"$${CARGO_TARGET_DIR:-target}/release/packrat" lab run $(or $(ARGS),wifi --loss 0.04) --real --arm ideal --arm end-to-end --arm packrat \
+		--alternative bbr --alternative packrat-bbr --alternative terminated --alternative terminated-bbr2 --alternative terminated-cubic \
+		--alternative hysteria --alternative hysteria-rate --alternative kcp
 
 figures: ## The pictures of docs/EVALUATION.md, measured anew in virtual time (ARGS="--seeds 10 --size 25000000")
 	@cargo run --locked --quiet --release -p packrat-lab -- figures $(ARGS)

@@ -98,6 +98,59 @@ pub(crate) fn run(
     Ok(())
 }
 
+/// Cache misses of one of many sessions, as callgrind simulates them.
+pub(crate) fn misses(
+    summary: &mut Summary,
+    counts: bool,
+    full: bool,
+    interrupt: &Interrupt,
+) -> Result<(), Box<dyn Error>> {
+    if !counts {
+        return Ok(());
+    }
+    let file = tempfile::NamedTempFile::new()?;
+    let mut rows = Vec::new();
+    for sessions in [1, 100, if full { 10_000 } else { 2000 }] {
+        interrupt.check()?;
+        // The first round allocates what sessions need.
+        let rounds = |rounds: usize| -> Result<[callgrind::Misses; 2], Box<dyn Error>> {
+            let text = [sessions.to_string(), (rounds * sessions).to_string()];
+            let arguments = ["workload", "many", &text[0], &text[1]];
+            let count = |function| callgrind::misses(function, file.path(), &arguments);
+            Ok([count("measured_forward")?, count("measured_eack")?])
+        };
+        let (warm, most) = if sessions == 1 { (100, 1100) } else { (2, 4) };
+        let (before, after) = (rounds(warm)?, rounds(most)?);
+        let turns = ((most - warm) * sessions) as f64;
+        let mut row = vec![sessions.to_string()];
+        let steps = [("datagram", turns * PER_EACK as f64), ("eack", turns)];
+        for ((what, times), (before, after)) in steps.into_iter().zip(before.into_iter().zip(after))
+        {
+            for (level, before, after) in
+                [("d1", before.first, after.first), ("ll", before.last, after.last)]
+            {
+                let value = after.saturating_sub(before) as f64 / times;
+                summary.set(&format!("misses.{sessions}.{what}.{level}"), value);
+                row.push(digits(value));
+            }
+        }
+        rows.push(row);
+    }
+    let header = [
+        "sessions in turn",
+        "datagram: misses, first level",
+        "last level",
+        "eACK: misses, first level",
+        "last level",
+    ];
+    summary.table(
+        "Engine: simulated cache misses, sixteen datagrams and an eACK in turn",
+        &header,
+        &rows,
+    );
+    Ok(())
+}
+
 /// Table and formula of Packrat26, section 7.3.4, from this run's measurements at 4 % loss.
 fn paper(summary: &mut Summary, gigahertz: Option<f64>) {
     let measured = |key: &str| summary.get(&format!("engine.b1452.loss4.{key}"));

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! packrat-bench profile [FILE]
-//! packrat-bench [--full] [--only sketches,engine,forwarding,scale] [--json target/bench/summary.json]
+//! packrat-bench [--full] [--only sketches,engine,forwarding,scale,many] [--json target/bench/summary.json]
 //! ```
 //!
 //! Prints Markdown tables with ratios first, and writes every figure under a flat key. A
@@ -16,6 +16,7 @@ mod flame_graph;
 mod forwarding;
 mod interrupt;
 mod machine;
+mod many;
 mod peer;
 mod profile;
 mod scale;
@@ -41,8 +42,10 @@ enum Part {
     Engine,
     /// The gateways side by side over network namespaces.
     Forwarding,
-    /// Many sessions.
+    /// Many sessions: memory, handshakes, two workers.
     Scale,
+    /// The gateways side by side with few and with many clients.
+    Many,
 }
 
 #[derive(Debug, Parser)]
@@ -59,7 +62,8 @@ struct Arguments {
     #[arg(long)]
     full: bool,
 
-    /// Of the forwarding only settings whose name contains one of these, e.g. "upload", "100kpps".
+    /// Of the forwarding only settings whose name contains one of these, e.g. "upload", "100kpps"; of
+    /// many clients only these loads, gateways and numbers, e.g. "b1.100kpps,standalone,udp_proxy,10000".
     #[arg(long, value_delimiter = ',')]
     settings: Vec<String>,
 
@@ -74,7 +78,7 @@ enum Role {
     /// A workload whose instructions are counted.
     #[command(hide = true)]
     Workload {
-        /// "symbols", "sums", "engine", "code" or "sessions".
+        /// "symbols", "sums", "engine", "code", "sessions" or "many".
         kind: String,
         /// Capacity, or bytes and loss, and a count.
         numbers: Vec<f64>,
@@ -123,6 +127,7 @@ fn workload(kind: &str, numbers: &[f64]) -> Result<(), Box<dyn Error>> {
             Ok(())
         }
         ("sessions", [sessions]) => scale::workload(*sessions as usize),
+        ("many", [sessions, turns]) => scene::workload_of_many(*sessions as usize, *turns as usize),
         ("symbols" | "sums", [capacity, insertions]) => {
             sketches::workload(kind, *capacity as u8, *insertions as usize);
             Ok(())
@@ -160,6 +165,7 @@ fn parts(
     }
     if wanted(Part::Engine) {
         engine::run(summary, counts, interrupt)?;
+        engine::misses(summary, counts, arguments.full, interrupt)?;
         code::run(summary, counts, interrupt)?;
     }
     if wanted(Part::Forwarding) {
@@ -167,6 +173,10 @@ fn parts(
     }
     if wanted(Part::Scale) {
         scale::run(summary, arguments.full, interrupt)?;
+    }
+    if wanted(Part::Many) {
+        let wanted = many::Wanted { full: arguments.full, parts: &arguments.settings };
+        many::run(summary, wanted, interrupt)?;
     }
     summary.failures()
 }

@@ -4,18 +4,19 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use packrat_lab::command::{self, Options, Real};
 use packrat_lab::{Arm, Trial, median};
 use serde::Serialize;
 
-use crate::demo::{self, ArmName, ArmReport, DemoNetwork};
+use crate::demo::{self, ArmName, ArmReport, DemoNetwork, ServerKind};
 
 /// One line of JSON. Fields that virtual time has, too, have the same names.
 #[derive(Debug, Serialize)]
 struct RealResult<'a> {
     scenario: &'a str,
-    arm: Arm,
+    /// That of virtual time, or an alternative.
+    arm: String,
     sender: &'static str,
     loss: f64,
     seed: u64,
@@ -33,6 +34,12 @@ struct RealResult<'a> {
     eack_packets: u64,
     cache_max: u64,
     bytes_last_mile: u64,
+    /// The same from the client.
+    bytes_last_mile_up: u64,
+    /// Bytes of the file that arrived.
+    bytes: u64,
+    /// Goodput of the unassisted download beside it.
+    neighbour_mbps: Option<f64>,
     /// Delay of the emulated path beyond its schedule, in milliseconds, for 99 of 100 datagrams:
     /// with a large delay, the result measures the machine.
     path_late_ms: f64,
@@ -41,6 +48,9 @@ struct RealResult<'a> {
 /// Path delay above which a result says more about the machine than about the network: half of the
 /// last mile's delay on WiFi.
 const TOO_LATE_MS: f64 = 1.0;
+
+/// Attempts to make a download whose processes do not start.
+const ATTEMPTS: usize = 3;
 
 /// The demo's options, parsed from a command line.
 #[derive(Debug, Parser)]
@@ -72,40 +82,87 @@ fn failed(error: &dyn std::fmt::Display) -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// An arm in real time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct RealArm {
+    /// Its name in results.
+    label: String,
+    name: ArmName,
+}
+
+/// The arms of a run, those of virtual time first.
+fn arms(real: &Real) -> Result<Vec<RealArm>, String> {
+    let mut arms: Vec<RealArm> = Vec::new();
+    for trial in &real.trials {
+        let name = match trial.arm {
+            Arm::EndToEnd => ArmName::EndToEnd,
+            Arm::Ideal => ArmName::Lossless,
+            Arm::Packrat | Arm::RepairOnly | Arm::Split => ArmName::Packrat,
+        };
+        let arm = RealArm { label: trial.arm.name().to_owned(), name };
+        if !arms.contains(&arm) {
+            arms.push(arm);
+        }
+    }
+    for label in &real.alternatives {
+        let name = ArmName::from_str(label, false).ok();
+        let Some(name) = name.filter(|name| ArmName::ALTERNATIVES.contains(name)) else {
+            let known = ArmName::ALTERNATIVES.map(|name| name.to_string()).join(", ");
+            return Err(format!("there is no alternative {label}; choose one of {known}"));
+        };
+        arms.push(RealArm { label: label.clone(), name });
+    }
+    Ok(arms)
+}
+
 async fn measure(real: &Real) -> Result<(), demo::Error> {
-    let mut table =
-        String::from("| scenario | loss | sender | arm | Mbit/s |\n|---|---|---|---|---|\n");
+    let arms = arms(real).map_err(demo::Error::Transfer)?;
+    let mut table = String::from(HEAD);
     let same = |one: &Trial, other: &Trial| {
-        one.arm == other.arm
-            && one.scenario.last_mile == other.scenario.last_mile
+        one.scenario.last_mile == other.scenario.last_mile
             && one.scenario.queue == other.scenario.queue
     };
-    for trials in real.trials.chunk_by(same) {
-        let mut goodputs = Vec::new();
-        for trial in trials {
-            let report = download(trial, real).await?;
-            let result = result(trial, &report);
-            goodputs.push(result.goodput_mbps);
-            if result.path_late_ms > TOO_LATE_MS {
-                eprintln!(
-                    "packrat lab: seed {}: the machine is too busy: datagrams left the emulated path up to {:.1} ms late",
-                    trial.seed, result.path_late_ms
-                );
-            }
-            if real.json {
-                let mut out = io::stdout().lock();
-                // A reader that has closed the pipe wants no more.
-                if serde_json::to_writer(&mut out, &result).is_err() || writeln!(out).is_err() {
-                    return Ok(());
+    let mut trials = real.trials.clone();
+    // Of each path and loss one trial for each seed; its arms run side by side.
+    trials.sort_by_key(|trial| trial.seed);
+    let mut paths: Vec<Vec<Trial>> = Vec::new();
+    for trial in trials {
+        match paths.iter_mut().find(|path| same(&path[0], &trial)) {
+            Some(path) if path.iter().any(|other| other.seed == trial.seed) => {}
+            Some(path) => path.push(trial),
+            None => paths.push(vec![trial]),
+        }
+    }
+    for path in &paths {
+        let mut rows: Vec<Vec<RealResult<'_>>> = arms.iter().map(|_| Vec::new()).collect();
+        for trial in path {
+            for (arm, row) in arms.iter().zip(&mut rows) {
+                let report = match patient_download(trial, arm, real).await {
+                    Ok(report) => report,
+                    Err(error) => {
+                        // What the others have measured is worth a table.
+                        eprintln!("packrat lab: {} with seed {}: {error}", arm.label, trial.seed);
+                        continue;
+                    }
+                };
+                let result = result(trial, arm, &report);
+                if result.path_late_ms > TOO_LATE_MS {
+                    eprintln!(
+                        "packrat lab: seed {}: the machine is too busy: datagrams left the emulated path up to {:.1} ms late",
+                        trial.seed, result.path_late_ms
+                    );
                 }
+                if real.json {
+                    let mut out = io::stdout().lock();
+                    // A reader that has closed the pipe wants no more.
+                    if serde_json::to_writer(&mut out, &result).is_err() || writeln!(out).is_err() {
+                        return Ok(());
+                    }
+                }
+                row.push(result);
             }
         }
-        let (first, goodput) = (&trials[0], median(goodputs.into_iter()));
-        let (name, loss) = (&first.scenario.name, first.scenario.last_mile.loss * 100.0);
-        table.push_str(&format!(
-            "| {name} | {loss:.0} % | caddy | {} | {goodput:.2} |\n",
-            first.arm.name()
-        ));
+        table.push_str(&table_of(&rows));
     }
     if !real.json {
         let _ = write!(io::stdout().lock(), "{table}");
@@ -113,9 +170,91 @@ async fn measure(real: &Real) -> Result<(), demo::Error> {
     Ok(())
 }
 
-async fn download(trial: &Trial, real: &Real) -> Result<ArmReport, demo::Error> {
+const HEAD: &str = "| scenario | loss | arm | Mbit/s | least–most | of lossless | least–most | complete | bytes down / file | bytes up / file | neighbour Mbit/s |\n\
+     |---|---|---|---|---|---|---|---|---|---|---|\n";
+
+/// The rows of one path: medians over the seeds, and how far they are apart. Ratios are those of the
+/// same seed.
+fn table_of(rows: &[Vec<RealResult<'_>>]) -> String {
+    let lossless = |seed| {
+        let all = rows.iter().flatten();
+        all.filter(|result| result.arm == Arm::Ideal.name())
+            .find(|result| result.seed == seed)
+            .map(|result| result.goodput_mbps)
+    };
+    let middle = |values: &[f64]| match values.is_empty() {
+        true => "–".to_owned(),
+        false => format!("{:.2}", median(values.iter().copied())),
+    };
+    let range = |values: &[f64]| {
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = values.iter().copied().fold(0.0, f64::max);
+        if values.is_empty() { "–".to_owned() } else { format!("{least:.2}–{most:.2}") }
+    };
+    let loss = rows.iter().flatten().map(|result| result.loss).fold(0.0, f64::max);
+    let mut text = String::new();
+    for row in rows {
+        let Some(first) = row.first() else { continue };
+        let of = |value: fn(&RealResult<'_>) -> Option<f64>| {
+            row.iter().filter_map(value).collect::<Vec<f64>>()
+        };
+        let goodput = of(|result| Some(result.goodput_mbps));
+        let ratio: Vec<f64> = row
+            .iter()
+            .filter_map(|result| Some(result.goodput_mbps / lossless(result.seed)?))
+            .collect();
+        let share = |result: &RealResult<'_>, bytes: u64| {
+            (result.bytes > 0).then(|| bytes as f64 / result.bytes as f64)
+        };
+        let down: Vec<f64> =
+            row.iter().filter_map(|result| share(result, result.bytes_last_mile)).collect();
+        let up: Vec<f64> =
+            row.iter().filter_map(|result| share(result, result.bytes_last_mile_up)).collect();
+        // With a neighbour the links carry its bytes, too.
+        let neighbours = of(|result| result.neighbour_mbps);
+        let (down, up) = if neighbours.is_empty() { (down, up) } else { (Vec::new(), Vec::new()) };
+        let up = match up.is_empty() {
+            true => "–".to_owned(),
+            false => format!("{:.3}", median(up.into_iter())),
+        };
+        text.push_str(&format!(
+            "| {} | {:.0} % | {} | {} | {} | {} | {} | {} of {} | {} | {up} | {} |\n",
+            first.scenario,
+            loss * 100.0,
+            first.arm,
+            middle(&goodput),
+            range(&goodput),
+            middle(&ratio),
+            range(&ratio),
+            row.iter().filter(|result| result.complete).count(),
+            row.len(),
+            middle(&down),
+            middle(&neighbours),
+        ));
+    }
+    text
+}
+
+/// The same, again if a process could not start: between the choice of a free port and its use another
+/// program may take it.
+async fn patient_download(
+    trial: &Trial,
+    arm: &RealArm,
+    real: &Real,
+) -> Result<ArmReport, demo::Error> {
+    for _ in 0..ATTEMPTS - 1 {
+        match download(trial, arm, real).await {
+            Err(demo::Error::Ended { .. }) => {}
+            outcome => return outcome,
+        }
+    }
+    download(trial, arm, real).await
+}
+
+async fn download(trial: &Trial, arm: &RealArm, real: &Real) -> Result<ArmReport, demo::Error> {
     let size = trial.scenario.size.to_string();
     let (seed, parts) = (trial.seed.to_string(), real.parts.display().to_string());
+    let patience = real.patience.to_string();
     // Only options with a value of their own. A download without assistance may take as long as in
     // virtual time.
     let Demo { options } = Demo::parse_from([
@@ -127,23 +266,22 @@ async fn download(trial: &Trial, real: &Real) -> Result<ArmReport, demo::Error> 
         "--parts",
         &parts,
         "--patience",
-        "600",
+        &patience,
     ]);
-    let arm = match trial.arm {
-        Arm::EndToEnd => ArmName::EndToEnd,
-        Arm::Ideal => ArmName::Lossless,
-        Arm::Packrat | Arm::RepairOnly | Arm::Split => ArmName::Packrat,
-    };
-    demo::download_over(&options, DemoNetwork::of(&trial.scenario, trial.seed), arm).await
+    let network = DemoNetwork::of(&trial.scenario, trial.seed);
+    demo::download_over(&options, network, arm.name, real.neighbour).await
 }
 
-fn result<'a>(trial: &'a Trial, report: &ArmReport) -> RealResult<'a> {
+fn result<'a>(trial: &'a Trial, arm: &RealArm, report: &ArmReport) -> RealResult<'a> {
     let assistance = report.assistance.as_ref();
     RealResult {
         scenario: &trial.scenario.name,
-        arm: trial.arm,
-        sender: "caddy",
-        loss: if trial.arm == Arm::Ideal { 0.0 } else { trial.scenario.last_mile.loss },
+        arm: arm.label.clone(),
+        sender: match arm.name.server(ServerKind::Caddy) {
+            ServerKind::Ngtcp2 => "ngtcp2-bbr2",
+            _ => "caddy",
+        },
+        loss: if arm.name == ArmName::Lossless { 0.0 } else { trial.scenario.last_mile.loss },
         seed: trial.seed,
         // From the request on, as in virtual time.
         goodput_mbps: report.bytes as f64 * 8e-6 / report.transfer_seconds.max(1e-9),
@@ -159,6 +297,9 @@ fn result<'a>(trial: &'a Trial, report: &ArmReport) -> RealResult<'a> {
         eack_packets: assistance.map_or(0, |assistance| assistance.eacks),
         cache_max: report.cache_high_water_bytes,
         bytes_last_mile: report.last_mile.downward.link.offered_bytes,
+        bytes_last_mile_up: report.last_mile.upward.link.offered_bytes,
+        bytes: report.bytes,
+        neighbour_mbps: report.neighbour_mbps,
         path_late_ms: [report.far, report.last_mile]
             .map(|path| {
                 path.downward.lateness.p99_micros.max(path.upward.lateness.p99_micros) as f64 * 1e-3

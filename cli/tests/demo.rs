@@ -92,6 +92,25 @@ fn caddy_through_envoy() {
 
 #[test]
 #[ignore = "needs Envoy and Caddy: make test-demo"]
+fn a_connection_that_ends_at_the_gateways_place_is_an_alternative() {
+    let report = report(&[
+        "--size=512KB",
+        "--profile=wifi",
+        "--arms=terminated,terminated-bbr2,terminated-cubic",
+        "--patience=120",
+    ]);
+    for name in ["terminated", "terminated-bbr2", "terminated-cubic"] {
+        let arm = arm(&report, name);
+        assert_eq!((&arm["sha256_ok"], &arm["complete"]), (&true.into(), &true.into()), "{arm:#}");
+        // Envoy has repaired what was lost; there is no gateway that could have.
+        assert!(number(arm, "lost_last_mile") > 0.0 && number(arm, "repairs") == 0.0, "{arm:#}");
+        // The server's connection ends before the last mile: it hears of no loss.
+        assert_eq!(arm["declared_lost"], 0, "{arm:#}");
+    }
+}
+
+#[test]
+#[ignore = "needs Envoy and Caddy: make test-demo"]
 fn a_server_beside_the_gateway_is_the_second_network_of_a_demo() {
     let report = report(&["--size", "2MB", "--patience", "5"]);
     assert_eq!((&report["profile"], number(&report, "loss")), (&"ingress".into(), 0.01));

@@ -280,6 +280,61 @@ fn tap_tells_why_a_datagram_of_a_session_was_not_repaired() {
 }
 
 #[test]
+fn explain_says_why_a_client_has_no_benefit() {
+    let gateway = Gateway::start(json!({ "holdout": 0.5, "static_key": "11".repeat(32) }));
+    let explain = |client: &str| gateway.packrat(&["explain", "--client", client]);
+    let nowhere = explain("192.0.2.77");
+    assert!(!nowhere.status.success());
+    let said = String::from_utf8_lossy(&nowhere.stderr).into_owned();
+    assert!(said.contains("no gateway has a session of client \"192.0.2.77\""), "{said}");
+
+    // One that never asks, and others until one is assisted and one is held out.
+    let silent = UdpSocket::bind("127.0.0.99:0").unwrap();
+    silent.send_to(b"a question", gateway.listen).unwrap();
+    gateway.server.recv_from(&mut [0; 100]).unwrap();
+    let (mut assisted, mut held_out) = (None, None);
+    let mut clients = Vec::new();
+    for last in 1..60 {
+        let local = format!("127.0.0.{last}:0");
+        let config = packrat_client::ClientConfig::default();
+        let mut client = client::Client::from(&local, gateway.listen, config);
+        client.socket.send(b"\xc3hello").unwrap();
+        let (_, upstream) = gateway.server.recv_from(&mut [0; 100]).unwrap();
+        client.turn_until("an answer", |client, received| {
+            if let Some(datagram) = received {
+                client.assist.on_datagram(&datagram, client.now());
+            }
+            let stats = client.assist.stats();
+            stats.refusal.is_some() || stats.reports > 0
+        });
+        let address = client.socket.local_addr().unwrap();
+        if client.assist.stats().refusal.is_some() {
+            held_out.get_or_insert(address);
+        } else if assisted.is_none() {
+            client::transfer(&mut client, &gateway.server, upstream, 0..200);
+            assisted = Some(address);
+        }
+        clients.push(client);
+        if assisted.is_some() && held_out.is_some() {
+            break;
+        }
+    }
+    let said = text(&explain(&held_out.expect("one of 59").to_string()));
+    assert!(said.contains("refused for comparison: 50.0% of the clients"), "{said}");
+    let said = text(&explain(&assisted.expect("one of 59").ip().to_string()));
+    assert!(said.contains("of that is repaired"), "{said}");
+    let said = text(&explain(&silent.local_addr().unwrap().to_string()));
+    assert!(said.contains("has not asked"), "{said}");
+    // By the number in log lines, which is in the answer.
+    let by =
+        |client: &str| json_of(&gateway.packrat(&["explain", "--client", client, "-o", "json"]));
+    let found = by(&assisted.unwrap().to_string());
+    let number = found["sessions"][0]["session"]["session"].to_string();
+    assert_eq!(by(&number)["sessions"][0]["session"]["session"].to_string(), number);
+    assert!(by(&number)["sessions"][0]["reasons"].as_array().is_some_and(|all| !all.is_empty()));
+}
+
+#[test]
 fn diagnose_collects_and_leaves_secrets_out() {
     let gateway = Gateway::start(json!({}));
     gateway.ask();
@@ -308,8 +363,14 @@ fn plan_says_whether_it_pays() {
     let path = ["plan", "--last-mile-ms", "4", "--last-mile-loss", "0.04", "--far-ms", "60"];
     let said = text(&packrat(&path));
     assert!(said.contains("It pays"), "{said}");
-    let bbr = json_of(&packrat(&[&path[..], &["--sender", "bbr", "-o", "json"]].concat()));
-    assert_eq!(bbr["pays"], false);
+    // Without loss there is nothing to gain, and the answer says between which values it is.
+    let lossless = ["--last-mile-loss", "0", "-o", "json"];
+    let path = ["plan", "--last-mile-ms", "4", "--far-ms", "60"];
+    let lossless = json_of(&packrat(&[&path[..], &lossless].concat()));
+    assert_eq!((&lossless["pays"], &lossless["advice"]), (&json!(false), &json!("leave-alone")));
+    let with = &lossless["with_bits_per_second"];
+    assert!(with["p10"].as_f64() <= with["p50"].as_f64(), "{with}");
+    assert!(with["p50"].as_f64() <= with["p90"].as_f64(), "{with}");
     // A gateway without any clients so far.
     let gateway = Gateway::start(json!({}));
     let output = gateway.packrat(&["plan"]);

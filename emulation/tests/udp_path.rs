@@ -136,6 +136,27 @@ fn each_client_has_an_address_of_its_own_and_gets_its_own_answers() {
 }
 
 #[test]
+fn two_servers_behind_one_path_share_its_links() {
+    let (server, other) = (socket(), socket());
+    let mut path = UdpPath::start(config(&server)).unwrap();
+    let door = path.open_door(other.local_addr().unwrap()).unwrap();
+    let (client, neighbour) = (socket(), socket());
+    let behind = introduce(&client, &path, &server);
+    neighbour.send_to(b"hello", door).unwrap();
+    let beside = other.recv_from(&mut [0; 16]).unwrap().1;
+    server.send_to(&numbered(1), behind).unwrap();
+    other.send_to(&numbered(2), beside).unwrap();
+    let mut buffer = [0; 2048];
+    for (socket, address) in [(&client, path.address()), (&neighbour, door)] {
+        let (_, from) = socket.recv_from(&mut buffer).unwrap();
+        assert_eq!(from, address);
+    }
+    let report = path.report();
+    assert_eq!((report.clients, report.downward.link.offered), (2, 2));
+    assert_eq!(report.upward.link.offered, 2);
+}
+
+#[test]
 fn paths_can_be_chained_and_an_absent_server_does_not_stop_them() {
     let (client, server) = (socket(), socket());
     let address = server.local_addr().unwrap();

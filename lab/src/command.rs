@@ -66,7 +66,7 @@ struct Trace {
 
 #[derive(Debug, Args)]
 struct Figures {
-    /// fig3, fig4, fig5, fig6, fig7, fig8, fig8b, fig9, fig9cd, fig10, fig11, fig11b, competing; of
+    /// fig3, fig4, fig5, fig5red, fig6, fig7, fig8, fig8b, fig9, fig9cd, fig10, fig11, fig11b, competing; of
     /// Sidekick24: sidekick4, sidekick5, sidekick6, sidekick7, sidekick9
     #[arg(required = true)]
     name: Vec<String>,
@@ -158,6 +158,16 @@ struct Run {
     /// lab`)
     #[arg(long)]
     real: bool,
+    /// bbr, packrat-bbr, terminated, terminated-bbr2, terminated-cubic, hysteria, hysteria-rate, kcp: what a user might
+    /// have instead, in the same run (only with --real); may be repeated
+    #[arg(long, value_name = "NAME", requires = "real")]
+    alternative: Vec<String>,
+    /// Beside each download an unassisted one on the same last mile (only with --real)
+    #[arg(long, requires = "real")]
+    neighbour: bool,
+    /// Seconds after which a download is stopped that is slow for a reason (only with --real)
+    #[arg(long, requires = "real", default_value_t = 600)]
+    patience: u64,
     /// Where `make demo` installed Envoy and Caddy, for --real
     #[arg(long, default_value = ".packrat")]
     parts: PathBuf,
@@ -199,6 +209,12 @@ pub struct Real {
     pub trials: Vec<Trial>,
     /// The directory of Envoy and Caddy.
     pub parts: PathBuf,
+    /// The names of arms that are measured beside those of the trials.
+    pub alternatives: Vec<String>,
+    /// True if an unassisted download shares the last mile.
+    pub neighbour: bool,
+    /// Seconds after which a slow download is stopped.
+    pub patience: u64,
     /// True if results are printed as JSON.
     pub json: bool,
 }
@@ -403,7 +419,14 @@ impl Run {
             ));
         }
         trials.retain(|trial| REAL_ARMS.contains(&trial.arm));
-        Ok(Real { trials, parts: self.parts.clone(), json: self.json })
+        Ok(Real {
+            trials,
+            parts: self.parts.clone(),
+            alternatives: self.alternative.clone(),
+            neighbour: self.neighbour,
+            patience: self.patience,
+            json: self.json,
+        })
     }
 
     fn seeds(&self) -> impl Iterator<Item = u64> + use<> {

@@ -8,6 +8,8 @@ use serde::Serialize;
 /// Draws of a bootstrap, and the share of them that its interval covers.
 const DRAWS: usize = 2000;
 const COVERED: f64 = 0.95;
+/// Draws where each sorts thousands of values.
+const POOLED_DRAWS: usize = 200;
 
 /// A value in an interval that covers 95 % of the bootstrap's draws.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -40,6 +42,25 @@ pub(crate) fn paired_ratio(
         let chosen: Vec<usize> =
             seeds.iter().map(|_| (random.next_u64() % seeds.len() as u64) as usize).collect();
         ratio(&chosen)
+    }));
+    let [low, high] =
+        [(1.0 - COVERED) / 2.0, (1.0 + COVERED) / 2.0].map(|share| quantile(&draws, share));
+    Some(Interval { low, value, high })
+}
+
+/// A quantile of all values of all seeds together, by a bootstrap that draws seeds, each with all its
+/// values. `None` of no value.
+pub(crate) fn pooled_quantile(seeds: &[Vec<f64>], share: f64) -> Option<Interval> {
+    let of = |chosen: &mut dyn Iterator<Item = usize>| {
+        quantile(&sorted(chosen.flat_map(|n| seeds[n].iter().copied())), share)
+    };
+    if seeds.iter().all(Vec::is_empty) {
+        return None;
+    }
+    let value = of(&mut (0..seeds.len()));
+    let mut random = ChaCha8Rng::seed_from_u64(seeds.len() as u64);
+    let draws = sorted((0..POOLED_DRAWS).map(|_| {
+        of(&mut (0..seeds.len()).map(|_| (random.next_u64() % seeds.len() as u64) as usize))
     }));
     let [low, high] =
         [(1.0 - COVERED) / 2.0, (1.0 + COVERED) / 2.0].map(|share| quantile(&draws, share));
@@ -81,6 +102,20 @@ mod tests {
         };
         assert!(width(0.2) > 2.0 * width(0.05), "{} {}", width(0.2), width(0.05));
         assert_eq!(paired_ratio(&seeds(0.3), median), paired_ratio(&seeds(0.3), median));
+    }
+
+    #[test]
+    fn a_pooled_quantile_is_a_latency_that_was_measured_and_no_mean_of_quantiles() {
+        // The 99th percentile of two streams is 100, of three 300: the mean of them would be 220.
+        let stream = |late: usize| {
+            let mut values = vec![100.0; 1000 - late];
+            values.extend(vec![300.0; late]);
+            values
+        };
+        let seeds = [stream(5), stream(5), stream(15), stream(15), stream(15)];
+        let interval = pooled_quantile(&seeds, 0.99).unwrap();
+        assert_eq!((interval.low, interval.value, interval.high), (100.0, 300.0, 300.0));
+        assert_eq!(pooled_quantile(&[vec![], vec![]], 0.99), None);
     }
 
     #[test]

@@ -379,6 +379,7 @@ mod tests {
                 ("packrat.dev/config.cache-bytes-per-session", "2Mi"),
                 ("packrat.dev/config.cache-bytes-total", "1Gi"),
                 ("packrat.dev/config.repair-budget-percent", "50"),
+                ("packrat.dev/config.sparse-copies", "on"),
                 ("packrat.dev/config.affinity", "port"),
                 ("packrat.dev/config.holdout-percent", "5"),
                 ("packrat.dev/config.sender", "bbr"),
@@ -399,6 +400,7 @@ mod tests {
                 cache_bytes_per_session: Some(2 << 20),
                 cache_bytes_total: Some(1 << 30),
                 repair_budget_percent: Some(50),
+                sparse_copies: Some(true),
                 residual_loss_per_million: Some(1),
                 idle_timeout_seconds: Some(30),
                 maximum_sessions: Some(1000),
@@ -496,7 +498,7 @@ mod tests {
         );
         assert_eq!(
             unknown(service("packrat.dev/config.cache", "1Mi")),
-            "packrat.dev/config.cache does not exist; after packrat.dev/config. there can be affinity, assist, cache-bytes-per-session, cache-bytes-total, repair-budget-percent, residual-loss-per-million, idle-timeout-seconds, maximum-sessions, sessions-per-source, handshakes-per-second-per-source, sender, holdout-percent, tokens"
+            "packrat.dev/config.cache does not exist; after packrat.dev/config. there can be affinity, assist, cache-bytes-per-session, cache-bytes-total, repair-budget-percent, sparse-copies, residual-loss-per-million, idle-timeout-seconds, maximum-sessions, sessions-per-source, handshakes-per-second-per-source, sender, holdout-percent, tokens"
         );
         assert_eq!(
             unknown(Annotations::read(Carrier::Namespace, [(PORT, "443")])),

@@ -48,6 +48,8 @@ pub struct Overrides {
     pub cache_bytes_total: Option<u64>,
     /// Repairs in percent of the forwarded bytes.
     pub repair_budget_percent: Option<u32>,
+    /// True: what sparse flows bring is sent twice to clients without a session.
+    pub sparse_copies: Option<bool>,
     /// Datagrams of a million that may still be missing after their repair.
     pub residual_loss_per_million: Option<u32>,
     /// Seconds without a datagram after which a session ends.
@@ -88,6 +90,7 @@ impl Overrides {
             "cache-bytes-per-session" => self.cache_bytes_per_session = size()?,
             "cache-bytes-total" => self.cache_bytes_total = size()?,
             "repair-budget-percent" => self.repair_budget_percent = number()?,
+            "sparse-copies" => self.sparse_copies = Some(switch(value)?),
             "residual-loss-per-million" => self.residual_loss_per_million = number()?,
             "idle-timeout-seconds" => self.idle_timeout_seconds = number()?.map(u64::from),
             "maximum-sessions" => self.maximum_sessions = number()?.map(u64::from),
@@ -121,6 +124,7 @@ impl Overrides {
             cache_bytes_per_session: self.cache_bytes_per_session.or(other.cache_bytes_per_session),
             cache_bytes_total: self.cache_bytes_total.or(other.cache_bytes_total),
             repair_budget_percent: self.repair_budget_percent.or(other.repair_budget_percent),
+            sparse_copies: self.sparse_copies.or(other.sparse_copies),
             residual_loss_per_million: self
                 .residual_loss_per_million
                 .or(other.residual_loss_per_million),
@@ -151,6 +155,7 @@ impl Overrides {
         // Together they have to make sense, whichever of the two was overridden.
         route.cache_bytes_total = route.cache_bytes_total.max(route.cache_bytes_per_session);
         set(&mut route.repair_budget, self.repair_budget_percent.map(share_of_percent));
+        set(&mut route.sparse_copies, self.sparse_copies);
         set(&mut route.residual_loss_target, self.residual_loss_per_million.map(share_of_million));
         set(&mut route.idle_timeout_seconds, self.idle_timeout_seconds);
         set(&mut route.maximum_sessions, self.maximum_sessions);

@@ -23,6 +23,7 @@ fn another_value(knob: &Knob, values: ClusterValues) -> (Value, &'static str) {
         ClusterValues::TokenPolicies => (json!("Optional"), "optional"),
         ClusterValues::Senders => (json!("LossBased"), "loss-based"),
         ClusterValues::Affinities => (json!("ClientPort"), "port"),
+        ClusterValues::Switch if knob.field == "sparse_copies" => (json!(true), "on"),
         ClusterValues::Switch => (json!(false), "off"),
     }
 }

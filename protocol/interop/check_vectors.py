@@ -2,7 +2,9 @@
 
 import json
 import pathlib
+import re
 
+import client
 import coded_repair
 import noise
 import sketch
@@ -215,6 +217,20 @@ def code():
             equal([decoder.datagrams[at] for at in found], [datagrams[at] for at in found], flow["name"])
 
 
+def attempts():
+    """The delays between attempts are those of the page, and a client of the holdout asks least often."""
+    page = (FOLDER.parent.parent / "docs" / "PROTOCOL.md").read_text()
+    for name in ["BETWEEN_ATTEMPTS", "FULL_RETRY", "TOKEN_RETRY", "HOLDOUT_RETRY"]:
+        (seconds,) = re.findall(rf"\| ([\d,]+) s \| `{name}` \|", page)
+        equal(getattr(client, name), int(seconds.replace(",", "")), name)
+    equal(client.next_attempt(None), 30, "no answer")
+    equal(client.next_attempt(2), 30, "switched off")
+    equal(client.next_attempt(wire.REFUSED_TOKEN), 300, "no token")
+    equal(client.next_attempt(wire.REFUSED_HOLDOUT), 3600, "held out")
+    equal([client.next_attempt(wire.REFUSED_FULL, full, 0.0) for full in (0, 1, 9)], [0.5, 1, 15], "no room")
+
+
+attempts()
 control()
 messages()
 code()

@@ -10,6 +10,7 @@ import sketch
 import wire
 
 FIRST_RETRY, TRIES = 0.025, 6
+BETWEEN_ATTEMPTS, FULL_RETRY, TOKEN_RETRY, HOLDOUT_RETRY = 30, 1, 300, 3600
 EVERY_DATAGRAMS, EVERY, WHILE_HOLES, ECHO_INTERVAL = 24, 0.015, 0.010, 0.150
 POWER_SUMS = 129
 REMEMBERED = 16384
@@ -17,6 +18,17 @@ REMEMBERED = 16384
 
 class Refused(Exception):
     """A Refusal; its argument is the reason."""
+
+
+def next_attempt(refusal, full=0, chance=1.0):
+    """Seconds until the next attempt (section 5), after this Refusal or (None) without an answer. `full`: the
+    Refusals for lack of room before it, `chance`: 0 to 1."""
+    if refusal == wire.REFUSED_FULL:
+        most = min(FULL_RETRY * 2**full, BETWEEN_ATTEMPTS)
+        return most / 2 + most / 2 * chance
+    return {wire.REFUSED_TOKEN: TOKEN_RETRY, wire.REFUSED_HOLDOUT: HOLDOUT_RETRY}.get(
+        refusal, BETWEEN_ATTEMPTS
+    )
 
 
 def microseconds():

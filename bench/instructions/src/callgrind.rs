@@ -56,10 +56,51 @@ pub fn counts(function: &str, file: &Path, arguments: &[&str]) -> Result<Counts,
     Ok(counts)
 }
 
+/// Memory accesses that a simulated processor with the caches of this one finds in none of its first
+/// level, and in no cache at all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Misses {
+    /// Data, first level.
+    pub first: u64,
+    /// Data, last level.
+    pub last: u64,
+}
+
+/// The misses inside of functions whose name contains `function`, with all that they call, while
+/// this program runs with `arguments`; callgrind's own output is left in `file`. Callgrind simulates
+/// two levels, and nothing that a processor fetches ahead.
+pub fn misses(function: &str, file: &Path, arguments: &[&str]) -> Result<Misses, Box<dyn Error>> {
+    run_with(&["--cache-sim=yes"], function, file, arguments)?;
+    let profile = fs::read_to_string(file)?;
+    misses_in(&profile).ok_or_else(|| format!("callgrind simulated no cache: {function}").into())
+}
+
+/// The sums of a profile, by the names in its `events:`.
+fn misses_in(profile: &str) -> Option<Misses> {
+    let line = |name: &str| profile.lines().find_map(|line| line.strip_prefix(name));
+    let (names, sums) = (line("events:")?, line("summary:")?);
+    let sums: HashMap<&str, u64> = names
+        .split_whitespace()
+        .zip(sums.split_whitespace().filter_map(|sum| sum.parse().ok()))
+        .collect();
+    let sum = |names: [&str; 2]| Some(sums.get(names[0])? + sums.get(names[1])?);
+    Some(Misses { first: sum(["D1mr", "D1mw"])?, last: sum(["DLmr", "DLmw"])? })
+}
+
 /// Runs this program under callgrind, and returns what valgrind said.
 fn run(function: &str, file: &Path, arguments: &[&str]) -> Result<String, Box<dyn Error>> {
+    run_with(&[], function, file, arguments)
+}
+
+fn run_with(
+    options: &[&str],
+    function: &str,
+    file: &Path,
+    arguments: &[&str],
+) -> Result<String, Box<dyn Error>> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--collect-atstart=no"])
+        .args(options)
         .args(["--compress-strings=no", "--compress-pos=no", "--dump-instr=yes", "--dump-line=no"])
         .arg(format!("--callgrind-out-file={}", file.display()))
         .arg(format!("--toggle-collect=*{function}*"))
@@ -135,6 +176,13 @@ mod tests {
         let text = "==7== Events    : Ir\n==7== Collected : 12345\n==7==\n";
         assert_eq!(collected(text), Some(12345.0));
         assert_eq!(collected("==7== Process terminating"), None);
+    }
+
+    #[test]
+    fn misses_are_summed_over_reads_and_writes() {
+        let profile = "events: Ir Dr Dw I1mr D1mr D1mw ILmr DLmr DLmw\n0x1 2\nsummary: 9 5 4 0 30 12 0 20 1\n";
+        assert_eq!(misses_in(profile), Some(Misses { first: 42, last: 21 }));
+        assert_eq!(misses_in("events: Ir\nsummary: 9\n"), None);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Instructions that the engine takes per datagram and per eACK, and the table that they are
-//! compared with.
+//! Instructions that the engine takes per datagram and per eACK, and the client per datagram received;
+//! and the table that they are compared with.
 //!
 //! Counts do not depend on the other load of a machine, so that a test can assert them. What would
 //! make them depend on the machine is kept out:
@@ -16,5 +16,6 @@
 #![forbid(unsafe_code)]
 
 pub mod callgrind;
+pub mod client;
 pub mod scene;
 pub mod table;

@@ -1,4 +1,4 @@
-//! Compares the instructions that the engine takes with the table that is in git.
+//! Compares the instructions that engine and client take with the table that is in git.
 //!
 //! ```text
 //! packrat-instructions check   compares; fails when a count is more than 5 % off
@@ -15,15 +15,19 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use packrat_instructions::callgrind;
+use packrat_instructions::client::{self, PER_TURN};
 use packrat_instructions::scene::{self, PER_EACK};
 use packrat_instructions::table::{self, Row};
 
 /// Bytes of a datagram, and loss of the last mile in percent.
 const SETTINGS: [(u32, u32); 4] = [(60, 0), (1452, 0), (1452, 4), (1452, 10)];
-/// Measured steps: the name, the function that does it and nothing else, and how often it does it
-/// in a turn.
-const MEASURED: [(&str, &str, usize); 2] =
-    [("datagram", "measured_forward", PER_EACK), ("eack", "measured_eack", 1)];
+/// Measured steps: the name, the workload, the function that does it and nothing else, and how often
+/// it does it in a turn. "receipt": all that the SDK does at a client, its eACKs included.
+const MEASURED: [(&str, &str, &str, usize); 3] = [
+    ("datagram", "workload", "measured_forward", PER_EACK),
+    ("eack", "workload", "measured_eack", 1),
+    ("receipt", "client", "measured_receive", PER_TURN),
+];
 const TURNS: usize = 1000;
 const WRITE: &str = "make instructions";
 
@@ -33,7 +37,7 @@ fn main() -> ExitCode {
     let result = match arguments[..] {
         ["check"] => check(),
         ["write"] => write(),
-        ["workload", bytes, loss, turns] => workload(bytes, loss, turns),
+        [kind @ ("workload" | "client"), bytes, loss, turns] => workload(kind, bytes, loss, turns),
         _ => Err("usage: packrat-instructions check|write".into()),
     };
     match result {
@@ -46,8 +50,14 @@ fn main() -> ExitCode {
 }
 
 /// The process whose instructions are counted.
-fn workload(bytes: &str, loss_percent: &str, turns: &str) -> Result<(), Box<dyn Error>> {
-    scene::workload(bytes.parse()?, loss_percent.parse::<f64>()? / 100.0, turns.parse()?)
+fn workload(
+    kind: &str,
+    bytes: &str,
+    loss_percent: &str,
+    turns: &str,
+) -> Result<(), Box<dyn Error>> {
+    let run = if kind == "client" { client::workload } else { scene::workload };
+    run(bytes.parse()?, loss_percent.parse::<f64>()? / 100.0, turns.parse()?)
 }
 
 /// The table of this architecture.
@@ -116,8 +126,8 @@ fn measure() -> Result<Vec<Row>, Box<dyn Error>> {
     let mut rows = Vec::new();
     for (bytes, loss_percent) in SETTINGS {
         let text = [bytes.to_string(), loss_percent.to_string(), TURNS.to_string()];
-        let arguments = ["workload", &text[0], &text[1], &text[2]];
-        for (what, function, times) in MEASURED {
+        for (what, kind, function, times) in MEASURED {
+            let arguments = [kind, &text[0], &text[1], &text[2]];
             let file = folder.join(format!("{what}-{bytes}-loss{loss_percent}.callgrind"));
             let counts = callgrind::counts(function, &file, &arguments)?;
             let mean = |count: u64| count as f64 / (TURNS * times) as f64;

@@ -42,7 +42,7 @@ impl Scene {
         seed: u64,
     ) -> Result<Self, Box<dyn Error>> {
         let (flow, client, _) = handshake(gateway, seed)?;
-        let now = BEGIN;
+        let now = begin_of(seed);
         let datagrams = vec![vec![0x40; bytes]; PER_EACK];
         Ok(Self {
             flow,
@@ -96,8 +96,12 @@ impl Scene {
     }
 }
 
-/// When flows begin.
-const BEGIN: Timestamp = Timestamp::from_millis(1000);
+/// The time at which a flow begins: each a moment after the one before, because a gateway's thread has
+/// only so much time for the messages of all clients.
+#[must_use]
+pub fn begin_of(seed: u64) -> Timestamp {
+    Timestamp::from_millis(1000 + seed)
+}
 
 /// An assisted flow, and the time of the gateway's part of the handshake.
 pub fn assisted_flow(
@@ -116,25 +120,27 @@ fn handshake(
     let mut secret = [0; 32];
     random.fill_bytes(&mut secret);
     let mut flow = Flow::new(Arc::clone(gateway));
-    let mut client = Assist::new(ClientConfig::default(), secret, BEGIN);
+    let begin_at = begin_of(seed);
+    let mut client = Assist::new(ClientConfig::default(), secret, begin_at);
     let mut out = Outbox::new();
     let mut took = Duration::ZERO;
-    for _ in 0..3 {
-        while let Some(question) = client.poll_transmit(BEGIN) {
+    // Question and answer twice, where the gateway asks for a cookie, then the first sealed message.
+    for _ in 0..6 {
+        while let Some(question) = client.poll_transmit(begin_at) {
             random.fill_bytes(&mut secret);
             let started = Instant::now();
-            match gateway.receive(&question, peer(seed), BEGIN, &mut out) {
+            match gateway.receive(&question, peer(seed), begin_at, &mut out) {
                 Received::Begin(begin) => {
-                    flow.begin(begin, secret, BEGIN, &mut out);
+                    flow.begin(begin, secret, begin_at, &mut out);
                 }
                 // The first sealed message: only now the session begins.
-                Received::ForFlow => flow.control(&question, BEGIN, &mut out),
+                Received::ForFlow => flow.control(&question, begin_at, &mut out),
                 Received::Done(_) => {}
             }
             took += started.elapsed();
         }
         out.datagrams().for_each(|answer| {
-            client.on_datagram(answer, BEGIN);
+            client.on_datagram(answer, begin_at);
         });
         out.clear();
     }
@@ -146,7 +152,7 @@ fn handshake(
 }
 
 /// An address of its own for every flow.
-fn peer(seed: u64) -> std::net::SocketAddr {
+pub(crate) fn peer(seed: u64) -> std::net::SocketAddr {
     let [.., a, b, c, d, e, f] = seed.to_be_bytes();
     ([10, a.wrapping_add(b), c, d], u16::from_be_bytes([e, f])).into()
 }
@@ -182,6 +188,24 @@ pub fn gateway(cache_bytes_per_flow: usize) -> Arc<Gateway> {
         ..GatewayConfig::default()
     };
     Gateway::new(config, [1; 32], [2; 32])
+}
+
+/// The workload whose cache misses are counted: `turns` of sixteen datagrams and their eACK, for one
+/// of many sessions after the other.
+pub fn workload_of_many(sessions: usize, turns: usize) -> Result<(), Box<dyn Error>> {
+    let gateway = gateway(1 << 20);
+    let seeds = 0..sessions as u64;
+    let mut scenes =
+        seeds.map(|seed| Scene::new(&gateway, 1200, 0.01, seed)).collect::<Result<Vec<_>, _>>()?;
+    // Each turn comes when its session has been quiet for as long as the others take.
+    let quiet = SPACING * (PER_EACK * sessions) as u32;
+    for turn in 0..turns {
+        if let Some(scene) = scenes.get_mut(turn % sessions) {
+            scene.now = scene.now + quiet;
+            scene.turn();
+        }
+    }
+    Ok(())
 }
 
 /// The workload whose instructions are counted.

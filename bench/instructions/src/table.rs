@@ -11,7 +11,7 @@ const COLUMNS: &str = "what,bytes,loss_percent,instructions,library_calls";
 /// A setting with its counts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// "datagram", "eack".
+    /// "datagram", "eack", "receipt".
     pub what: String,
     /// Bytes of a datagram.
     pub bytes: u32,

@@ -174,18 +174,6 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Processor time of all the gateway's threads, in seconds.
-    pub(crate) fn cpu_seconds(&self) -> f64 {
-        let Some(process) = &self.process else { return 0.0 };
-        let Ok(threads) = fs::read_dir(format!("/proc/{}/task", process.id())) else { return 0.0 };
-        threads
-            .flatten()
-            .filter_map(|thread| fs::read_to_string(thread.path().join("schedstat")).ok())
-            .filter_map(|text| text.split(' ').next()?.parse::<f64>().ok())
-            .sum::<f64>()
-            / 1e9
-    }
-
     /// The process; zero when there is none.
     pub(crate) fn process_id(&self) -> u32 {
         self.process.as_ref().map_or(0, Child::id)

@@ -4,6 +4,7 @@
 pub(crate) mod gateways;
 pub(crate) mod network;
 pub(crate) mod trial;
+pub(crate) mod usage;
 
 use std::error::Error;
 

@@ -5,15 +5,20 @@ use std::error::Error;
 use std::ffi::OsStr;
 use std::process::{Command, Stdio};
 
+/// Further addresses of clients: a gateway does not give all of its room to one.
+const MORE_CLIENTS: [&str; 7] =
+    ["10.77.1.3", "10.77.1.4", "10.77.1.5", "10.77.1.6", "10.77.1.7", "10.77.1.8", "10.77.1.9"];
 /// Addresses of the client's link: client, gateway. And of the server's: gateway, server.
-pub(crate) const CLIENT: &str = "10.77.1.2";
+const CLIENT: &str = "10.77.1.2";
 pub(crate) const GATEWAY: &str = "10.77.1.1";
 const GATEWAY_INSIDE: &str = "10.77.2.1";
 pub(crate) const SERVER: &str = "10.77.2.2";
 
 /// Where the kernel groups processes by session to share the processors fairly, a process's own
 /// niceness counts within its group only, so the group's is set, too.
-const PRECEDENCE: &str = "echo -15 2>/dev/null >/proc/self/autogroup; exec \"$@\"";
+/// And each client is a descriptor at both ends.
+const PRECEDENCE: &str =
+    "echo -15 2>/dev/null >/proc/self/autogroup; ulimit -n $(ulimit -Hn); exec \"$@\"";
 
 /// A namespace of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,12 +71,21 @@ impl Network {
             ip(&["-n", place, "link", "set", "gateway", "up"])?;
             ip(&["-n", place, "route", "add", "default", "via", gateway_address])?;
         }
+        for address in MORE_CLIENTS {
+            let address = format!("{address}/24");
+            ip(&["-n", &client, "address", "add", &address, "dev", "gateway"])?;
+        }
         let forwarding = ["sysctl", "-q", "-w", "net.ipv4.ip_forward=1"];
         let ports = ["sysctl", "-q", "-w", "net.ipv4.ip_local_port_range=2048 65535"];
         for setting in [&forwarding, &ports] {
             ip(&[&["netns", "exec", &gateway][..], setting].concat())?;
         }
         Ok(())
+    }
+
+    /// The addresses from which clients send.
+    pub(crate) fn clients() -> impl Iterator<Item = &'static str> {
+        std::iter::once(CLIENT).chain(MORE_CLIENTS)
     }
 
     fn name(&self, place: Place) -> String {

@@ -1,13 +1,16 @@
-//! One trial: a server, a client, a gateway between them, and the gateway's cost.
+//! One trial: a server, a client, a gateway between them, and the gateway's cost in each phase.
 
 use std::error::Error;
 use std::fs;
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Stdio};
+use std::time::Duration;
 
 use super::gateways::{Gateway, Kind, SERVER_PORT};
 use super::network::{Network, Place, SERVER};
+use super::usage::{SystemCalls, Usage};
 use crate::interrupt::Interrupt;
+use crate::peer::Phase;
 use crate::peer::client::Seen;
 use crate::peer::server::{BEGUN, COMPLETE, LISTENING, Served};
 
@@ -46,7 +49,14 @@ impl Trial {
     };
 }
 
-/// The results of a trial.
+impl Trial {
+    /// Its only phase.
+    fn phase(&self) -> Phase {
+        Phase { batch: self.batch, rate: self.rate, seconds: self.seconds }
+    }
+}
+
+/// The results of one phase of a trial.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outcome {
     /// Datagrams delivered, and per second.
@@ -56,6 +66,10 @@ pub(crate) struct Outcome {
     pub(crate) gbps: f64,
     /// Seconds of the gateway's processor time per million datagrams delivered.
     pub(crate) cpu_s_per_mpkt: f64,
+    /// Waits of the gateway's threads per datagram delivered.
+    pub(crate) wakeups: f64,
+    /// The gateway's system calls per datagram delivered, where they were counted.
+    pub(crate) system_calls: Option<f64>,
     /// Seconds in softirqs of the whole machine per million datagrams delivered; other programs
     /// contribute to it.
     pub(crate) softirq_s_per_mpkt: f64,
@@ -112,7 +126,7 @@ impl Drop for Peer {
     }
 }
 
-/// Runs a trial through a gateway that is running already.
+/// Runs a trial of one phase through a gateway that is running already.
 pub(crate) fn run(
     network: &Network,
     gateway: &Gateway,
@@ -120,20 +134,45 @@ pub(crate) fn run(
     trial: &Trial,
     interrupt: &Interrupt,
 ) -> Result<Outcome, Box<dyn Error>> {
+    let counted = Counted { phase: trial.phase(), system_calls: false };
+    let outcomes = run_phases(network, gateway, kind, trial, &[counted], interrupt)?;
+    outcomes.into_iter().next().ok_or_else(|| "a trial without a phase".into())
+}
+
+/// A phase, and what is counted in it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Counted {
+    pub(crate) phase: Phase,
+    /// True if system calls are counted, which takes time of its own: a phase whose cost is of
+    /// interest should be without.
+    pub(crate) system_calls: bool,
+}
+
+/// Runs several phases with the same clients; size, loss, sessions and direction are those of
+/// `trial`.
+pub(crate) fn run_phases(
+    network: &Network,
+    gateway: &Gateway,
+    kind: Kind,
+    trial: &Trial,
+    phases: &[Counted],
+    interrupt: &Interrupt,
+) -> Result<Vec<Outcome>, Box<dyn Error>> {
     interrupt.check()?;
     let many = trial.sessions > 1;
     let pause = if many { 2.0 } else { 0.1 };
-    let limit = trial.seconds + pause + if many { 40.0 } else { 15.0 };
+    let seconds: f64 = phases.iter().map(|counted| counted.phase.seconds + 0.1).sum();
+    let limit = seconds + pause + if many { 40.0 } else { 15.0 };
+    let progress = tempfile::NamedTempFile::new()?;
     let mut common = vec![
         format!("--size={}", trial.size),
-        format!("--batch={}", trial.batch),
-        format!("--rate={}", trial.rate),
-        format!("--seconds={}", trial.seconds),
         format!("--sessions={}", trial.sessions),
         format!("--pause={pause}"),
         format!("--limit={limit}"),
         format!("--loss={}", trial.loss),
     ];
+    common.extend(phases.iter().map(|counted| format!("--phase={}", counted.phase)));
+    common.extend(many.then(|| format!("--progress={}", progress.path().display())));
     common.extend(trial.upload.then(|| "--upload".to_owned()));
     common.extend(trial.assist.then(|| "--assist".to_owned()));
     let at = |address: String| [&[format!("--address={address}")], &common[..]].concat();
@@ -142,40 +181,54 @@ pub(crate) fn run(
     let mut server =
         Peer::start(network, Place::Server, "server", &at(format!("{SERVER}:{SERVER_PORT}")))?;
     server.expect(LISTENING)?;
-    let mut client = Peer::start(network, Place::Client, "client", &at(kind.address()))?;
-    let mut cpu = gateway.cpu_seconds();
+    let mut arguments = at(kind.address());
+    arguments.extend(Network::clients().map(|address| format!("--source={address}")));
+    let mut client = Peer::start(network, Place::Client, "client", &arguments)?;
+    let first = Usage::of(gateway);
     server.expect(COMPLETE)?;
     let with_clients = gateway.memory();
-    server.expect(BEGUN)?;
-    if !trial.upload {
-        cpu = gateway.cpu_seconds();
+    let mut measured = Vec::with_capacity(phases.len());
+    for (index, counted) in phases.iter().enumerate() {
+        server.expect(BEGUN)?;
+        let begun = if trial.upload && index == 0 { first } else { Usage::of(gateway) };
+        let softirq = softirq_seconds();
+        let window = Duration::from_secs_f64(counted.phase.seconds * 0.8);
+        let calls = counted.system_calls.then(|| SystemCalls::count(gateway, window)).flatten();
+        let served: Served = serde_json::from_str(&server.next_line()?)?;
+        let used = Usage::of(gateway).since(&begun);
+        measured.push((served, used, calls, softirq_seconds() - softirq));
     }
-    let softirq = softirq_seconds();
-    let served: Served = serde_json::from_str(&server.next_line()?)?;
-    let seen: Seen = serde_json::from_str(&client.next_line()?)?;
-    let cpu = gateway.cpu_seconds() - cpu;
-    let softirq = softirq_seconds() - softirq;
-    let memory = [before, with_clients, gateway.memory()];
+    let end = gateway.memory();
+    let seen: Vec<Seen> = serde_json::from_str(&client.next_line()?)?;
     interrupt.check()?;
 
-    let (datagrams, seconds, sent) = if trial.upload {
-        (served.received as f64, served.seconds, seen.sent as f64)
-    } else {
-        (seen.received as f64, seen.seconds, served.sent as f64)
-    };
-    if datagrams == 0.0 || seconds == 0.0 {
-        return Err(format!("nothing came through {}", kind.name()).into());
+    let mut outcomes = Vec::with_capacity(phases.len());
+    let measured = measured.into_iter().zip(phases.iter().map(|counted| counted.phase));
+    for (seen, ((served, used, calls, softirq), phase)) in seen.into_iter().zip(measured) {
+        let (datagrams, seconds, sent) = if trial.upload {
+            (served.received as f64, served.seconds, seen.sent as f64)
+        } else {
+            (seen.received as f64, seen.seconds, served.sent as f64)
+        };
+        if datagrams == 0.0 || seconds == 0.0 {
+            return Err(format!("nothing came through {}", kind.name()).into());
+        }
+        let rate = datagrams / seconds;
+        outcomes.push(Outcome {
+            datagrams,
+            kpps: rate / 1e3,
+            gbps: rate * trial.size as f64 * 8.0 / 1e9,
+            cpu_s_per_mpkt: used.cpu_seconds / datagrams * 1e6,
+            wakeups: used.wakeups as f64 / datagrams,
+            // Clients that do not keep up receive for longer than the gateway sends.
+            system_calls: calls.map(|calls| calls.per_second() * phase.seconds / datagrams),
+            softirq_s_per_mpkt: softirq / datagrams * 1e6,
+            dropped: (1.0 - datagrams / sent).max(0.0),
+            memory: [before, with_clients, end],
+            seen,
+        });
     }
-    Ok(Outcome {
-        datagrams,
-        kpps: datagrams / seconds / 1e3,
-        gbps: datagrams * trial.size as f64 * 8.0 / seconds / 1e9,
-        cpu_s_per_mpkt: cpu / datagrams * 1e6,
-        softirq_s_per_mpkt: softirq / datagrams * 1e6,
-        dropped: (1.0 - datagrams / sent).max(0.0),
-        memory,
-        seen,
-    })
+    Ok(outcomes)
 }
 
 /// Seconds that all processors have spent in softirqs.

@@ -1,9 +1,10 @@
 //! The clients: sinks with the real client core, behind a last mile that loses datagrams; or
 //! generators.
 
-use std::collections::HashSet;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashSet};
 use std::error::Error;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -15,14 +16,17 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use rustix::event::{Timespec, epoll};
 use serde::{Deserialize, Serialize};
 
-use super::datagram::{self, Purpose};
-use super::generator::{self, Pattern, Receiver, feedback_interval};
+use super::datagram::{self, Header, Purpose};
+use super::generator::{self, Feedback, Pattern, Receiver, feedback_interval};
+use super::progress::{self, Progress};
 
 /// Parameters of the clients.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Behaviour {
     /// The address to which they send.
     pub(crate) server: SocketAddr,
+    /// The addresses from which they send, in turn.
+    pub(crate) sources: Vec<IpAddr>,
     /// Number of clients.
     pub(crate) sessions: usize,
     /// True if they ask for assistance.
@@ -33,11 +37,15 @@ pub(crate) struct Behaviour {
     pub(crate) upload: Option<Pattern>,
     /// True if they report their progress to the server.
     pub(crate) feedback: bool,
+    /// Where they count what they have received instead, all together.
+    pub(crate) progress: Option<Progress>,
+    /// Phases of the run.
+    pub(crate) phases: usize,
     /// Longest run time.
     pub(crate) limit: Duration,
 }
 
-/// The clients' counts.
+/// The clients' counts of one phase.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Seen {
     /// Datagrams that reached the last mile, without repairs.
@@ -55,7 +63,7 @@ pub(crate) struct Seen {
     /// One-way delay in microseconds, 50th and 99th percentile.
     pub(crate) p50: f64,
     pub(crate) p99: f64,
-    /// eACKs sent.
+    /// eACKs sent, in all phases.
     pub(crate) eacks: u64,
     /// Sessions with assistance.
     pub(crate) assisted: u64,
@@ -71,6 +79,8 @@ struct Client {
     lost: HashSet<u64>,
     reported: u64,
     ended: bool,
+    /// When its core is called next, if it is in the queue.
+    planned: Option<Timestamp>,
 }
 
 struct Clients {
@@ -78,29 +88,40 @@ struct Clients {
     all: Vec<Client>,
     begun: Instant,
     random: ChaCha8Rng,
+    received: u64,
+    phases: Vec<SeenPhase>,
+    /// Clients whose core is to be called, and when; entries that are not those planned do not count.
+    timers: BinaryHeap<Reverse<(Timestamp, usize)>>,
+}
+
+/// A phase, as far as it has got.
+#[derive(Default)]
+struct SeenPhase {
     seen: Seen,
     delays: Vec<u32>,
     first: Option<Duration>,
     last: Duration,
 }
 
-/// Runs until the server's end mark.
-pub(crate) fn run(behaviour: Behaviour) -> Result<Seen, Box<dyn Error>> {
+/// Runs until the server's end mark; returns the counts of each phase.
+pub(crate) fn run(behaviour: Behaviour) -> Result<Vec<Seen>, Box<dyn Error>> {
+    let (sessions, server) = (behaviour.sessions, behaviour.server);
     let mut clients = Clients {
-        behaviour,
-        all: Vec::with_capacity(behaviour.sessions),
+        all: Vec::with_capacity(sessions),
         begun: Instant::now(),
         random: ChaCha8Rng::seed_from_u64(7),
-        seen: Seen::default(),
-        delays: Vec::new(),
-        first: None,
-        last: Duration::ZERO,
+        received: 0,
+        timers: BinaryHeap::new(),
+        phases: std::iter::repeat_with(SeenPhase::default).take(behaviour.phases.max(1)).collect(),
+        behaviour,
     };
     let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for number in 0..behaviour.sessions {
-        let socket = UdpSocket::bind("0.0.0.0:0")?;
+    for number in 0..sessions {
+        let sources = &clients.behaviour.sources;
+        let source = sources.get(number % sources.len().max(1)).copied();
+        let socket = UdpSocket::bind((source.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), 0))?;
         listener_options(socket.as_fd(), true)?;
-        socket.connect(behaviour.server)?;
+        socket.connect(server)?;
         epoll::add(
             &poller,
             &socket,
@@ -114,6 +135,7 @@ pub(crate) fn run(behaviour: Behaviour) -> Result<Seen, Box<dyn Error>> {
             lost: HashSet::new(),
             reported: 0,
             ended: false,
+            planned: None,
         };
         clients.all.push(client);
     }
@@ -129,21 +151,20 @@ impl Clients {
     fn work(&mut self, poller: BorrowedFd<'_>) -> Result<(), Box<dyn Error>> {
         let mut batch = ReceiveBatch::new(32);
         let mut events = Vec::with_capacity(512);
-        let sweep_interval = Duration::from_millis(if self.all.len() > 1000 { 20 } else { 1 });
-        let (mut swept, mut greeted) = (Instant::now(), Instant::now());
+        let mut greeted = Instant::now();
         let mut admitted = 0;
         while self.begun.elapsed() < self.behaviour.limit
             && self.all.iter().any(|client| !client.ended)
         {
             // One after the other, as clients come: a thousand handshakes at once would be a test
             // of queues.
-            let rate = if self.behaviour.assist { 1000.0 } else { 20_000.0 };
+            let rate = if self.behaviour.assist { 2000.0 } else { 20_000.0 };
             let due = 1 + (self.begun.elapsed().as_secs_f64() * rate) as usize;
             while admitted < self.all.len().min(due) {
                 self.admit(admitted);
                 admitted += 1;
             }
-            if self.first.is_none() && greeted.elapsed() > Duration::from_secs(1) {
+            if self.received == 0 && greeted.elapsed() > Duration::from_secs(1) {
                 (0..admitted).for_each(|index| self.greet(index));
                 greeted = Instant::now();
             }
@@ -162,10 +183,7 @@ impl Clients {
                 let data = event.data;
                 self.read(usize::try_from(data.u64())?, &mut batch)?;
             }
-            if self.behaviour.assist && swept.elapsed() >= sweep_interval {
-                swept = Instant::now();
-                (0..self.all.len()).for_each(|index| self.serve(index));
-            }
+            self.serve_due();
         }
         Ok(())
     }
@@ -178,13 +196,14 @@ impl Clients {
         if let Some(client) = self.all.get_mut(index).filter(|_| self.behaviour.assist) {
             client.assist = Some(Assist::new(ClientConfig::default(), seed, now));
         }
+        self.serve(index);
         self.greet(index);
     }
 
     /// Sends a client's greeting to the server.
     fn greet(&self, index: usize) {
         let mut hello = [0; datagram::SHORTEST];
-        datagram::write(&mut hello, Purpose::Hello, 0, datagram::now());
+        datagram::write(&mut hello, Header::message(Purpose::Hello, 0));
         if let Some(client) = self.all.get(index).filter(|client| client.next == 0) {
             // A greeting that is lost is repeated.
             let _ = client.socket.send(&hello);
@@ -196,18 +215,24 @@ impl Clients {
         let Some(client) = self.all.first() else { return Ok(()) };
         let mut receivers = [Receiver { address: server, next: 0, acknowledged: 0 }];
         let mut batch = ReceiveBatch::new(8);
-        self.seen.sent =
-            generator::send(client.socket.as_fd(), true, pattern, &mut receivers, |receivers| {
-                while batch.receive(client.socket.as_fd()).is_ok() {
-                    for bytes in batch.messages().flat_map(|message| message.datagrams()) {
-                        if let (Some((Purpose::Feedback, number, _)), [receiver]) =
-                            (datagram::read(bytes), &mut *receivers)
-                        {
-                            receiver.acknowledged = receiver.acknowledged.max(number);
-                        }
+        let socket = client.socket.as_fd();
+        let mut reports = |receivers: &mut [Receiver]| {
+            while batch.receive(socket).is_ok() {
+                for bytes in batch.messages().flat_map(|message| message.datagrams()) {
+                    if let (Some(Header { purpose: Purpose::Feedback, number, .. }), [receiver]) =
+                        (datagram::read(bytes), &mut *receivers)
+                    {
+                        receiver.acknowledged = receiver.acknowledged.max(number);
                     }
                 }
-            });
+            }
+        };
+        let mut feedback = Feedback::Reports(&mut reports);
+        let sent = generator::send(socket, true, pattern, &mut receivers, &mut feedback);
+        generator::end(socket, true, &receivers);
+        if let Some(phase) = self.phases.first_mut() {
+            phase.seen.sent = sent;
+        }
         Ok(())
     }
 
@@ -233,7 +258,7 @@ impl Clients {
 
     fn take(&mut self, index: usize, bytes: &[u8], time: Duration, now: Timestamp) {
         let Some(client) = self.all.get_mut(index) else { return };
-        let Some((purpose, number, sent)) = datagram::read(bytes) else {
+        let Some(Header { purpose, phase, number, sent }) = datagram::read(bytes) else {
             if let Some(assist) = &mut client.assist {
                 assist.on_datagram(bytes, now);
             }
@@ -246,6 +271,10 @@ impl Clients {
         if purpose != Purpose::Data {
             return;
         }
+        let Some(SeenPhase { seen, delays, first, last }) = self.phases.get_mut(usize::from(phase))
+        else {
+            return;
+        };
         let is_lost = self.behaviour.loss > 0.0
             && f64::from(self.random.next_u32()) < self.behaviour.loss * f64::from(u32::MAX);
         if number < client.next {
@@ -253,20 +282,26 @@ impl Clients {
             if is_lost {
                 return;
             }
-            self.seen.repaired += u64::from(client.lost.remove(&number));
+            seen.repaired += u64::from(client.lost.remove(&number));
         } else {
-            self.seen.missing += number - client.next;
+            seen.missing += number - client.next;
             client.next = number + 1;
-            self.seen.received += 1;
-            self.seen.bytes += bytes.len() as u64;
-            self.first.get_or_insert(time);
-            self.last = time;
-            if self.delays.len() < 2_000_000 {
-                self.delays
+            seen.received += 1;
+            seen.bytes += bytes.len() as u64;
+            self.received += 1;
+            if let Some(progress) = &self.behaviour.progress
+                && self.received.is_multiple_of(progress::INTERVAL)
+            {
+                progress.report(self.received);
+            }
+            first.get_or_insert(time);
+            *last = time;
+            if delays.len() < 2_000_000 {
+                delays
                     .push(u32::try_from(time.saturating_sub(sent).as_nanos()).unwrap_or(u32::MAX));
             }
             if is_lost {
-                self.seen.lost += 1;
+                seen.lost += 1;
                 client.lost.insert(number);
                 return;
             }
@@ -278,10 +313,26 @@ impl Clients {
         }
     }
 
+    /// Calls the cores whose time has come.
+    fn serve_due(&mut self) {
+        let now = self.now();
+        while let Some(Reverse((at, index))) = self.timers.peek().copied()
+            && at <= now
+        {
+            self.timers.pop();
+            let client = self.all.get_mut(index);
+            if client
+                .is_some_and(|client| client.planned.take_if(|planned| *planned == at).is_some())
+            {
+                self.serve(index);
+            }
+        }
+    }
+
     /// Sends the client core's messages.
     fn serve(&mut self, index: usize) {
         let now = self.now();
-        let Some(Client { socket, assist: Some(assist), ended: false, .. }) =
+        let Some(Client { socket, assist: Some(assist), ended: false, planned, .. }) =
             self.all.get_mut(index)
         else {
             return;
@@ -293,6 +344,13 @@ impl Clients {
             // Messages may be lost like any datagram.
             let _ = socket.send(&message);
         }
+        let soonest = now + Duration::from_micros(100);
+        if let Some(at) = assist.next_timeout().map(|at| at.max(soonest))
+            && planned.is_none_or(|planned| at < planned)
+        {
+            *planned = Some(at);
+            self.timers.push(Reverse((at, index)));
+        }
     }
 
     /// Reports the client's progress to the server.
@@ -300,31 +358,37 @@ impl Clients {
         let Some(client) = self.all.get_mut(index).filter(|_| self.behaviour.feedback) else {
             return;
         };
-        let size = self.seen.bytes.checked_div(self.seen.received).unwrap_or(1).max(1);
+        let seen = &self.phases.last().map(|phase| &phase.seen);
+        let size = seen.and_then(|seen| seen.bytes.checked_div(seen.received)).unwrap_or(1).max(1);
         let interval = feedback_interval(usize::try_from(size).unwrap_or(usize::MAX));
         if client.next >= client.reported + interval {
             client.reported = client.next;
             let mut feedback = [0; datagram::SHORTEST];
-            datagram::write(&mut feedback, Purpose::Feedback, client.next, datagram::now());
+            datagram::write(&mut feedback, Header::message(Purpose::Feedback, client.next));
             let _ = client.socket.send(&feedback);
         }
     }
 
-    fn finish(mut self) -> Seen {
-        let mut delays = std::mem::take(&mut self.delays);
-        delays.sort_unstable();
-        let percentile = |share: f64| {
-            let index = (delays.len() as f64 * share) as usize;
-            delays.get(index).map_or(0.0, |delay| f64::from(*delay) / 1000.0)
-        };
+    fn finish(self) -> Vec<Seen> {
         let stats = |client: &Client| client.assist.as_ref().map(Assist::stats);
+        let eacks = self.all.iter().filter_map(stats).map(|stats| stats.eacks).sum();
+        let assisted = self.all.iter().filter_map(stats).filter(|stats| stats.sessions > 0).count();
+        let phases = self.phases.into_iter();
+        phases.map(|phase| Seen { eacks, assisted: assisted as u64, ..phase.finish() }).collect()
+    }
+}
+
+impl SeenPhase {
+    fn finish(mut self) -> Seen {
+        self.delays.sort_unstable();
+        let percentile = |share: f64| {
+            let index = (self.delays.len() as f64 * share) as usize;
+            self.delays.get(index).map_or(0.0, |delay| f64::from(*delay) / 1000.0)
+        };
         Seen {
             seconds: self.last.saturating_sub(self.first.unwrap_or_default()).as_secs_f64(),
             p50: percentile(0.50),
             p99: percentile(0.99),
-            eacks: self.all.iter().filter_map(stats).map(|stats| stats.eacks).sum(),
-            assisted: self.all.iter().filter_map(stats).filter(|stats| stats.sessions > 0).count()
-                as u64,
             ..self.seen
         }
     }

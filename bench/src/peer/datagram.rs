@@ -1,5 +1,5 @@
-//! The datagrams between generator and sink: they look like a transport's, and contain a number and
-//! a time.
+//! The datagrams between generator and sink: they look like a transport's, and contain the number of
+//! a phase, their own, and a time.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -20,13 +20,34 @@ pub(crate) enum Purpose {
     End = 3,
 }
 
+/// The content of a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// Its purpose.
+    pub(crate) purpose: Purpose,
+    /// The phase of the run in which it was sent.
+    pub(crate) phase: u8,
+    /// Its number in its flow.
+    pub(crate) number: u64,
+    /// When it was sent.
+    pub(crate) sent: Duration,
+}
+
+impl Header {
+    /// A message that belongs to no phase, sent now.
+    pub(crate) fn message(purpose: Purpose, number: u64) -> Self {
+        Self { purpose, phase: 0, number, sent: now() }
+    }
+}
+
 /// Writes a datagram into `bytes`, whose length is at least [`SHORTEST`]. It ends in sixteen bytes
 /// that no other datagram of the flow ends in, as a transport's authentication tag does.
-pub(crate) fn write(bytes: &mut [u8], purpose: Purpose, number: u64, sent: Duration) {
+pub(crate) fn write(bytes: &mut [u8], header: Header) {
+    let Header { purpose, phase, number, sent } = header;
     // QUIC's short header.
     let mixed = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let fields = [
-        [0x40, purpose as u8, 0, 0, 0, 0, 0, 0],
+        [0x40, purpose as u8, phase, 0, 0, 0, 0, 0],
         number.to_be_bytes(),
         nanoseconds(sent).to_be_bytes(),
     ];
@@ -39,10 +60,10 @@ pub(crate) fn write(bytes: &mut [u8], purpose: Purpose, number: u64, sent: Durat
     }
 }
 
-/// Purpose, number and time of a datagram; `None` for something else.
-pub(crate) fn read(bytes: &[u8]) -> Option<(Purpose, u64, Duration)> {
+/// The content of a datagram; `None` for something else.
+pub(crate) fn read(bytes: &[u8]) -> Option<Header> {
     let (words, _) = bytes.as_chunks::<8>();
-    let [[0x40, purpose, ..], number, sent, ..] = words else { return None };
+    let [[0x40, purpose, phase, ..], number, sent, ..] = words else { return None };
     let purpose = match purpose {
         0 => Purpose::Data,
         1 => Purpose::Hello,
@@ -50,7 +71,8 @@ pub(crate) fn read(bytes: &[u8]) -> Option<(Purpose, u64, Duration)> {
         3 => Purpose::End,
         _ => return None,
     };
-    Some((purpose, u64::from_be_bytes(*number), Duration::from_nanos(u64::from_be_bytes(*sent))))
+    let sent = Duration::from_nanos(u64::from_be_bytes(*sent));
+    Some(Header { purpose, phase: *phase, number: u64::from_be_bytes(*number), sent })
 }
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -70,10 +92,12 @@ mod tests {
     fn what_is_written_is_read_and_tails_differ() {
         let (mut first, mut second) = ([0; 60], [0; SHORTEST]);
         let at = Duration::from_nanos(123_456_789_012);
-        write(&mut first, Purpose::Data, 7, at);
-        write(&mut second, Purpose::Feedback, 8, at);
-        assert_eq!(read(&first), Some((Purpose::Data, 7, at)));
-        assert_eq!(read(&second), Some((Purpose::Feedback, 8, at)));
+        let data = Header { purpose: Purpose::Data, phase: 3, number: 7, sent: at };
+        let feedback = Header { purpose: Purpose::Feedback, phase: 0, number: 8, sent: at };
+        write(&mut first, data);
+        write(&mut second, feedback);
+        assert_eq!(read(&first), Some(data));
+        assert_eq!(read(&second), Some(feedback));
         assert_ne!(first.last_chunk::<16>(), second.last_chunk::<16>());
         assert_eq!(read(&[0x41; 60]), None);
         assert_eq!(read(b"short"), None);

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use packrat_dataplane::socket::{Destination, Ecn, Family, GsoBatch, Offload, Sender, WhenFull};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use super::datagram::{self, Purpose};
+use super::datagram::{self, Header, Purpose};
+use super::progress::Progress;
 
 /// Most bytes in flight when datagrams are sent as fast as the path delivers them.
 const WINDOW_BYTES: usize = 2 << 20;
@@ -16,16 +17,18 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// The longest delay that the generator makes up for.
 const LARGEST_DEBT: Duration = Duration::from_millis(20);
 
-/// Size, batching, rate and duration of the datagrams.
+/// Size, batching, rate and duration of the datagrams of one phase of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pattern {
+    /// The number of the phase.
+    pub(crate) phase: u8,
     /// Bytes of a datagram.
     pub(crate) size: usize,
     /// Datagrams of one send call; more than one by segmentation offload.
     pub(crate) batch: usize,
     /// Datagrams per second, all receivers together; 0: as fast as the path delivers them.
     pub(crate) rate: f64,
-    /// Duration of the run.
+    /// Duration of the phase.
     pub(crate) duration: Duration,
 }
 
@@ -43,16 +46,24 @@ pub(crate) struct Receiver {
     pub(crate) acknowledged: u64,
 }
 
-/// Sends to the receivers in turn, then sends the end mark. `feedback` reads the reports that have
-/// arrived. Returns the number of datagrams sent.
+/// The generator's source of what has arrived.
+pub(crate) enum Feedback<'a> {
+    /// Each receiver reports; the function reads the reports that have arrived.
+    Reports(&'a mut dyn FnMut(&mut [Receiver])),
+    /// One count of what all of them have received: with many receivers, each has too little in
+    /// flight for reports of its own.
+    Progress(&'a Progress),
+}
+
+/// Sends to the receivers in turn. Returns the number of datagrams sent.
 pub(crate) fn send(
     socket: BorrowedFd<'_>,
     connected: bool,
     pattern: &Pattern,
     receivers: &mut [Receiver],
-    mut feedback: impl FnMut(&mut [Receiver]),
+    feedback: &mut Feedback<'_>,
 ) -> u64 {
-    let Pattern { size, batch, rate, duration } = *pattern;
+    let Pattern { phase, size, batch, rate, duration } = *pattern;
     let mut buffer = vec![0x5a; size * batch];
     let (mut sender, offload) = (Sender::default(), Offload::default());
     let window = (WINDOW_BYTES / size).clamp(2 * batch, 4096) as u64;
@@ -60,33 +71,48 @@ pub(crate) fn send(
     let mut due = begun;
     let mut turn = 0;
     let mut sent = 0;
+    let mut settled = match feedback {
+        Feedback::Progress(progress) => progress.received().cast_signed(),
+        Feedback::Reports(_) => 0,
+    };
     while begun.elapsed() < duration && !receivers.is_empty() {
         let index = turn % receivers.len();
         turn += 1;
         if rate > 0.0 {
             pause_until(&mut due, Duration::from_secs_f64(batch as f64 / rate));
         } else {
-            wait_for_window(socket, receivers, index, window, &mut feedback);
+            match feedback {
+                Feedback::Reports(read) => wait_for_window(socket, receivers, index, window, read),
+                Feedback::Progress(progress) => {
+                    wait_for_progress(progress, sent, &mut settled, window);
+                }
+            }
         }
         let receiver = &mut receivers[index];
         let now = datagram::now();
         for bytes in buffer.chunks_exact_mut(size) {
-            datagram::write(bytes, Purpose::Data, receiver.next, now);
+            let number = receiver.next;
+            datagram::write(bytes, Header { purpose: Purpose::Data, phase, number, sent: now });
             receiver.next += 1;
         }
         let destination = destination(receiver.address, connected);
         let datagrams = GsoBatch::plain(&buffer, size, Ecn::NOT_CAPABLE);
         sent += sender.send(socket, &offload, &destination, &[datagrams]).datagrams;
     }
-    // Datagrams in flight arrive before the end mark.
+    // Datagrams in flight arrive before the next phase, or the end mark.
     std::thread::sleep(Duration::from_millis(50));
-    for receiver in receivers.iter() {
+    sent
+}
+
+/// Sends the end mark.
+pub(crate) fn end(socket: BorrowedFd<'_>, connected: bool, receivers: &[Receiver]) {
+    let (mut sender, offload) = (Sender::default(), Offload::default());
+    for receiver in receivers {
         let mut end = [0; datagram::SHORTEST];
-        datagram::write(&mut end, Purpose::End, receiver.next, datagram::now());
+        datagram::write(&mut end, Header::message(Purpose::End, receiver.next));
         let last = GsoBatch::single(&end, Ecn::NOT_CAPABLE);
         sender.send(socket, &offload, &destination(receiver.address, connected), &[last]);
     }
-    sent
 }
 
 fn destination(address: SocketAddr, connected: bool) -> Destination {
@@ -113,7 +139,7 @@ fn wait_for_window(
     receivers: &mut [Receiver],
     index: usize,
     window: u64,
-    feedback: &mut impl FnMut(&mut [Receiver]),
+    feedback: &mut dyn FnMut(&mut [Receiver]),
 ) {
     let begun = Instant::now();
     loop {
@@ -127,6 +153,23 @@ fn wait_for_window(
         }
         wait_readable(socket, Duration::from_millis(2));
         feedback(receivers);
+    }
+}
+
+/// Waits until less than `window` of the datagrams `sent` are in flight. `settled`: datagrams
+/// received without those sent, when nothing was in flight for the last time.
+fn wait_for_progress(progress: &Progress, sent: u64, settled: &mut i64, window: u64) {
+    let begun = Instant::now();
+    loop {
+        let received = progress.received().cast_signed();
+        if sent.cast_signed() + *settled < received + window.cast_signed() {
+            return;
+        }
+        if begun.elapsed() > PATIENCE {
+            *settled = received - sent.cast_signed();
+            return;
+        }
+        std::thread::sleep(Duration::from_micros(100));
     }
 }
 

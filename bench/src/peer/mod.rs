@@ -3,14 +3,18 @@
 pub(crate) mod client;
 pub(crate) mod datagram;
 pub(crate) mod generator;
+pub(crate) mod progress;
 pub(crate) mod server;
 
 use std::error::Error;
-use std::net::SocketAddr;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use client::Behaviour;
 use generator::Pattern;
+use progress::Progress;
 use server::Service;
 
 /// The command line of a peer.
@@ -19,18 +23,19 @@ pub(crate) struct Arguments {
     /// Where the server listens, or where the client sends to.
     #[arg(long)]
     address: SocketAddr,
+    /// The addresses from which clients send in turn.
+    #[arg(long = "source")]
+    sources: Vec<IpAddr>,
     /// Bytes of a datagram.
     #[arg(long)]
     size: usize,
-    /// Datagrams of one send call.
+    /// The phases, one after the other: datagrams of one send call, datagrams per second (0: as fast
+    /// as they come through), and for how many seconds.
+    #[arg(long = "phase", value_name = "BATCH@RATE@SECONDS", value_parser = phase, required = true)]
+    phases: Vec<Phase>,
+    /// The file in which clients count what they have received; without it they report to the server.
     #[arg(long)]
-    batch: usize,
-    /// Datagrams per second; 0: as fast as they come through.
-    #[arg(long)]
-    rate: f64,
-    /// For how long.
-    #[arg(long)]
-    seconds: f64,
+    progress: Option<PathBuf>,
     /// Clients at once.
     #[arg(long)]
     sessions: usize,
@@ -51,40 +56,79 @@ pub(crate) struct Arguments {
     assist: bool,
 }
 
+/// A phase of a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Phase {
+    /// Datagrams of one send call.
+    pub(crate) batch: usize,
+    /// Datagrams per second; 0: as fast as they come through.
+    pub(crate) rate: f64,
+    /// Its duration.
+    pub(crate) seconds: f64,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}@{}@{}", self.batch, self.rate, self.seconds)
+    }
+}
+
+fn phase(text: &str) -> Result<Phase, String> {
+    let fields: Vec<&str> = text.split('@').collect();
+    let [batch, rate, seconds] = fields[..] else {
+        return Err("a phase is BATCH@RATE@SECONDS".to_owned());
+    };
+    let number = |text: &str| text.parse::<f64>().map_err(|error| format!("{text}: {error}"));
+    let batch = batch.parse().map_err(|error| format!("{batch}: {error}"))?;
+    Ok(Phase { batch, rate: number(rate)?, seconds: number(seconds)? })
+}
+
 impl Arguments {
-    fn pattern(&self) -> Pattern {
-        Pattern {
-            size: self.size.max(datagram::SHORTEST),
-            batch: self.batch.max(1),
-            rate: self.rate,
-            duration: Duration::from_secs_f64(self.seconds),
-        }
+    fn patterns(&self) -> Vec<Pattern> {
+        let phases = (0..).zip(&self.phases);
+        phases
+            .map(|(number, phase)| Pattern {
+                phase: number,
+                size: self.size.max(datagram::SHORTEST),
+                batch: phase.batch.max(1),
+                rate: phase.rate,
+                duration: Duration::from_secs_f64(phase.seconds),
+            })
+            .collect()
+    }
+
+    fn progress(&self) -> Result<Option<Progress>, Box<dyn Error>> {
+        Ok(self.progress.as_deref().map(Progress::open).transpose()?)
     }
 }
 
 /// The server's part.
 pub(crate) fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    let served = server::run(&Service {
+    server::run(&Service {
         listen: arguments.address,
         sessions: arguments.sessions,
-        pattern: arguments.pattern(),
+        patterns: arguments.patterns(),
         pause: Duration::from_secs_f64(arguments.pause),
         upload: arguments.upload,
         limit: Duration::from_secs_f64(arguments.limit),
-    })?;
-    println!("{}", serde_json::to_string(&served)?);
-    Ok(())
+        progress: arguments.progress()?,
+    })
 }
 
 /// The client's part.
 pub(crate) fn receive(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    let patterns = arguments.patterns();
+    let unlimited = arguments.phases.iter().any(|phase| phase.rate == 0.0);
     let seen = client::run(Behaviour {
         server: arguments.address,
+        sources: arguments.sources.clone(),
         sessions: arguments.sessions,
         assist: arguments.assist,
         loss: arguments.loss,
-        upload: arguments.upload.then(|| arguments.pattern()),
-        feedback: arguments.rate == 0.0,
+        upload: patterns.first().copied().filter(|_| arguments.upload),
+        feedback: unlimited && arguments.progress.is_none(),
+        progress: arguments.progress()?,
+        phases: patterns.len(),
         limit: Duration::from_secs_f64(arguments.limit),
     })?;
     println!("{}", serde_json::to_string(&seen)?);

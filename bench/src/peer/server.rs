@@ -10,27 +10,30 @@ use std::time::{Duration, Instant};
 use packrat_dataplane::socket::{ReceiveBatch, listener_options};
 use serde::{Deserialize, Serialize};
 
-use super::datagram::{self, Purpose};
-use super::generator::{self, Pattern, Receiver, feedback_interval, wait_readable};
+use super::datagram::{self, Header, Purpose};
+use super::generator::{self, Feedback, Pattern, Receiver, feedback_interval, wait_readable};
+use super::progress::Progress;
 
 /// Parameters of the server.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Service {
     /// The address at which it listens.
     pub(crate) listen: SocketAddr,
     /// Number of clients to wait for.
     pub(crate) sessions: usize,
-    /// The datagrams to send.
-    pub(crate) pattern: Pattern,
+    /// The datagrams to send, phase by phase.
+    pub(crate) patterns: Vec<Pattern>,
     /// The pause between the last client's greeting and the first datagram.
     pub(crate) pause: Duration,
     /// True if the clients send.
     pub(crate) upload: bool,
     /// Longest run time.
     pub(crate) limit: Duration,
+    /// The clients' count of what they have received, if they write one.
+    pub(crate) progress: Option<Progress>,
 }
 
-/// The server's counts.
+/// The server's counts of one phase.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Served {
     /// Clients that greeted.
@@ -43,7 +46,7 @@ pub(crate) struct Served {
 }
 
 /// Lines on standard output that report the server's progress to the parent process: it listens,
-/// all clients have greeted, it has begun.
+/// all clients have greeted, it has begun a phase. The phase's counts follow.
 pub(crate) const LISTENING: &str = "listening";
 pub(crate) const COMPLETE: &str = "complete";
 pub(crate) const BEGUN: &str = "begun";
@@ -54,13 +57,14 @@ fn say(line: &str) {
     let _ = std::io::stdout().flush();
 }
 
-/// Serves until everything was sent.
-pub(crate) fn run(service: &Service) -> Result<Served, Box<dyn Error>> {
+/// Serves until everything was sent, and says what was.
+pub(crate) fn run(service: &Service) -> Result<(), Box<dyn Error>> {
     let socket = UdpSocket::bind(service.listen)?;
     listener_options(socket.as_fd(), true)?;
     say(LISTENING);
     if service.upload {
-        return Ok(receive(&socket, service));
+        say(&serde_json::to_string(&receive(&socket, service))?);
+        return Ok(());
     }
     let begun = Instant::now();
     let mut batch = ReceiveBatch::new(32);
@@ -88,24 +92,35 @@ pub(crate) fn run(service: &Service) -> Result<Served, Box<dyn Error>> {
     }
     say(COMPLETE);
     std::thread::sleep(service.pause);
-    say(BEGUN);
-    let sent =
-        generator::send(socket.as_fd(), false, &service.pattern, &mut receivers, |receivers| {
-            while batch.receive(socket.as_fd()).is_ok() {
-                for message in batch.messages() {
-                    let place = message.source.and_then(|source| places.get(&source));
-                    let Some(receiver) = place.and_then(|place| receivers.get_mut(*place)) else {
-                        continue;
-                    };
-                    for bytes in message.datagrams() {
-                        if let Some((Purpose::Feedback, number, _)) = datagram::read(bytes) {
-                            receiver.acknowledged = receiver.acknowledged.max(number);
-                        }
+    let mut reports = |receivers: &mut [Receiver]| {
+        while batch.receive(socket.as_fd()).is_ok() {
+            for message in batch.messages() {
+                let place = message.source.and_then(|source| places.get(&source));
+                let Some(receiver) = place.and_then(|place| receivers.get_mut(*place)) else {
+                    continue;
+                };
+                for bytes in message.datagrams() {
+                    if let Some(Header { purpose: Purpose::Feedback, number, .. }) =
+                        datagram::read(bytes)
+                    {
+                        receiver.acknowledged = receiver.acknowledged.max(number);
                     }
                 }
             }
-        });
-    Ok(Served { sessions: receivers.len() as u64, sent, ..Served::default() })
+        }
+    };
+    let mut feedback = match &service.progress {
+        Some(progress) => Feedback::Progress(progress),
+        None => Feedback::Reports(&mut reports),
+    };
+    for pattern in &service.patterns {
+        say(BEGUN);
+        let sent = generator::send(socket.as_fd(), false, pattern, &mut receivers, &mut feedback);
+        let served = Served { sessions: receivers.len() as u64, sent, ..Served::default() };
+        say(&serde_json::to_string(&served)?);
+    }
+    generator::end(socket.as_fd(), false, &receivers);
+    Ok(())
 }
 
 /// Counts the datagrams that clients send.
@@ -114,7 +129,8 @@ fn receive(socket: &UdpSocket, service: &Service) -> Served {
     let mut batch = ReceiveBatch::new(32);
     let mut served = Served { sessions: 1, ..Served::default() };
     let (mut first, mut last, mut reported) = (None, Instant::now(), 0);
-    let interval = feedback_interval(service.pattern.size);
+    let size = service.patterns.first().map_or(datagram::SHORTEST, |pattern| pattern.size);
+    let interval = feedback_interval(size);
     while begun.elapsed() < service.limit {
         wait_readable(socket.as_fd(), Duration::from_millis(50));
         if batch.receive(socket.as_fd()).is_err() {
@@ -124,11 +140,11 @@ fn receive(socket: &UdpSocket, service: &Service) -> Served {
             let (mut highest, mut ended) = (0, false);
             for bytes in message.datagrams() {
                 match datagram::read(bytes) {
-                    Some((Purpose::Data, number, _)) => {
+                    Some(Header { purpose: Purpose::Data, number, .. }) => {
                         served.received += 1;
                         highest = number + 1;
                     }
-                    Some((Purpose::End, ..)) => ended = true,
+                    Some(Header { purpose: Purpose::End, .. }) => ended = true,
                     _ => {}
                 }
             }
@@ -150,7 +166,7 @@ fn receive(socket: &UdpSocket, service: &Service) -> Served {
             {
                 reported = highest;
                 let mut feedback = [0; datagram::SHORTEST];
-                datagram::write(&mut feedback, Purpose::Feedback, highest, datagram::now());
+                datagram::write(&mut feedback, Header::message(Purpose::Feedback, highest));
                 // The next report replaces a lost one.
                 let _ = socket.send_to(&feedback, source);
             }

@@ -12,8 +12,9 @@ use super::certificate::Certificate;
 use super::client::Transfer;
 use super::error::DemoError;
 use super::flood::RunningFlood;
-use super::gateway::{Gateway, GatewaySetup};
+use super::gateway::{Edge, Gateway, GatewaySetup};
 use super::metrics::Metrics;
+use super::neighbour::Neighbour;
 use super::options::{ArmName, ClientKind, Options};
 use super::payload::{self, Payload};
 use super::profile::Network;
@@ -25,6 +26,8 @@ use crate::get::Report;
 
 /// Name of the file that is transferred.
 pub(crate) const FILE: &str = "payload.bin";
+/// Name of a file that shows a server to be there.
+pub(crate) const SMALL_FILE: &str = "ready";
 /// Name of the file with every datagram that the server sent, in a directory that is kept.
 const CAPTURE: &str = "datagrams.capture";
 /// Interval of reading the gateway's gauges.
@@ -51,6 +54,8 @@ pub(crate) struct Stage<'a> {
     pub(crate) certificate: Certificate,
     /// The directory for everything that arms write.
     pub(crate) work: PathBuf,
+    /// True if an unassisted download shares the last mile.
+    pub(crate) neighbour: bool,
 }
 
 impl Stage<'_> {
@@ -64,20 +69,14 @@ impl Stage<'_> {
         fs::create_dir_all(&work).map_err(|error| DemoError::write(&work, error))?;
         let network = match name {
             ArmName::Lossless => self.network.without_loss(),
-            ArmName::EndToEnd
-            | ArmName::Packrat
-            | ArmName::PackratMoved
-            | ArmName::PackratFlooded => self.network,
+            _ => self.network,
         };
         let uploads = work.join("uploads");
         fs::create_dir_all(&uploads).map_err(|error| DemoError::write(&uploads, error))?;
-        let mut scene = Scene::build(self, network, &work, &uploads).await?;
-        let patience = match name {
-            ArmName::EndToEnd => Duration::from_secs(self.options.patience),
-            ArmName::Lossless
-            | ArmName::Packrat
-            | ArmName::PackratMoved
-            | ArmName::PackratFlooded => LONGEST,
+        let mut scene = Scene::build(self, name, network, &work, &uploads).await?;
+        let patience = match name.may_be_stopped() {
+            true => Duration::from_secs(self.options.patience),
+            false => LONGEST,
         };
         let last_mile = scene.last_mile.address();
         let client = self.options.client;
@@ -97,7 +96,16 @@ impl Stage<'_> {
             RunningFlood::start(self.payload.size, self.options.seed, scene.gateway.address)
         });
         let echo = scene.server.echo();
+        let neighbour = match self.neighbour {
+            true => Some(Neighbour::start(self, network, &mut scene.last_mile, &work).await?),
+            false => None,
+        };
         let transferring = async {
+            if let Some(tunnel) = name.tunnel() {
+                let rate = network.links().last_mile_down.rate;
+                return program::through_tunnel(tunnel, rate, self, &transfer, &work, progress)
+                    .await;
+            }
             match client {
                 ClientKind::Packrat if self.options.upload => {
                     transfer.upload(&self.files.join(FILE), progress).await.map(Outcome::from)
@@ -109,7 +117,12 @@ impl Stage<'_> {
                 }
             }
         };
-        let watched = scene.watch(transferring, move_after).await;
+        let watched = match &neighbour {
+            Some(neighbour) => neighbour.beside(scene.watch(transferring, move_after)).await,
+            None => scene.watch(transferring, move_after).await,
+        };
+        let neighbour_mbps = neighbour.as_ref().map(Neighbour::mbps);
+        drop(neighbour);
         // The flood stops even if the transfer failed.
         let flood_datagrams = flood.map_or(0, RunningFlood::stop);
         let (Outcome { report: transferred, times, verified }, cache_high_water) = watched?;
@@ -133,6 +146,7 @@ impl Stage<'_> {
             report.assistance = Some(counters.into());
         }
         report.flood_datagrams = flood_datagrams;
+        report.neighbour_mbps = neighbour_mbps;
         report.gateway_memory_growth_bytes = grown;
         Ok(report)
     }
@@ -173,6 +187,7 @@ impl Stage<'_> {
             eack_bytes: assist.eack_bytes,
             complete,
             bytes: downloaded.bytes,
+            neighbour_mbps: None,
             declared_lost: lost.map(DeclaredLost::count),
             times: None,
             assistance: downloaded.assist.map(AssistanceReport::from),
@@ -232,6 +247,7 @@ struct Finished {
 impl Scene {
     async fn build(
         stage: &Stage<'_>,
+        name: ArmName,
         network: Network,
         work: &Path,
         uploads: &Path,
@@ -245,7 +261,7 @@ impl Scene {
             takes_uploads: options.upload,
             work,
         };
-        let server = Server::start(options, setup).await?;
+        let server = Server::start(options, name.server(options.server), setup).await?;
         let far = UdpPath::start(PathConfig {
             server: server.address,
             upward: network.links().far_up,
@@ -259,9 +275,13 @@ impl Scene {
             parts: &options.parts,
             server: far.address(),
             sender: options.sender,
+            sparse_copies: options.sparse_copies,
             work,
         };
-        let gateway = Gateway::start(options.gateway, setup).await?;
+        let gateway = match Edge::of(name) {
+            Some(edge) => Gateway::start_edge(edge, setup, &stage.certificate).await?,
+            None => Gateway::start(options.gateway, setup).await?,
+        };
         let last_mile = UdpPath::start(PathConfig {
             server: gateway.address,
             upward: network.links().last_mile_up,

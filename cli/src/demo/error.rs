@@ -16,6 +16,16 @@ pub(crate) enum DemoError {
         /// Its expected path.
         path: PathBuf,
     },
+    /// A part that `tools/install-alternatives` installs is missing.
+    #[error(
+        "{what} is not at {path}: run tools/install-alternatives, which installs it, or point --parts at the right folder"
+    )]
+    AlternativeMissing {
+        /// The missing part.
+        what: &'static str,
+        /// Its expected path.
+        path: PathBuf,
+    },
     /// A program that is built together with this command is not next to it.
     #[error(
         "{file} is not next to this command in {folder}: build it with `cargo build -p {package}`"

@@ -12,6 +12,7 @@ mod error;
 mod flood;
 mod gateway;
 mod metrics;
+mod neighbour;
 mod options;
 mod page;
 mod payload;
@@ -43,7 +44,8 @@ use report::DemoReport;
 pub(crate) use options::Options;
 #[cfg(feature = "lab")]
 pub(crate) use {
-    error::DemoError as Error, options::ArmName, profile::Network as DemoNetwork, report::ArmReport,
+    error::DemoError as Error, options::ArmName, options::ServerKind,
+    profile::Network as DemoNetwork, report::ArmReport,
 };
 
 /// The exit status of a command that Ctrl-C ended, by the shells' convention.
@@ -122,7 +124,7 @@ async fn demonstrate_on(
     workplace: &Workplace,
 ) -> Result<DemoReport, DemoError> {
     let network = Network::new(profile, options);
-    let stage = stage(options, network, &workplace.path().join(profile.to_string()))?;
+    let stage = stage(options, network, &workplace.path().join(profile.to_string()), false)?;
     let mut report = DemoReport {
         profile,
         loss: network.loss(),
@@ -150,27 +152,35 @@ async fn demonstrate_on(
 }
 
 /// Everything that arms share.
-fn stage<'a>(options: &'a Options, network: Network, work: &Path) -> Result<Stage<'a>, DemoError> {
+fn stage<'a>(
+    options: &'a Options,
+    network: Network,
+    work: &Path,
+    neighbour: bool,
+) -> Result<Stage<'a>, DemoError> {
     let files = work.join("files");
     fs::create_dir_all(&files).map_err(|error| DemoError::write(&files, error))?;
     let payload = Payload::new(options.seed, options.size.0);
     payload.write(&files.join(arm::FILE))?;
+    let small = files.join(arm::SMALL_FILE);
+    fs::write(&small, "ready").map_err(|error| DemoError::write(&small, error))?;
     if options.client == ClientKind::Chromium {
         page::write(&files, options.seed)?;
     }
     let certificate = Certificate::create(work)?;
-    Ok(Stage { options, network, payload, files, certificate, work: work.to_owned() })
+    Ok(Stage { options, network, payload, files, certificate, work: work.to_owned(), neighbour })
 }
 
-/// One download over a network of the laboratory's.
+/// One download over a network of the laboratory's, beside another one where `neighbour` is true.
 #[cfg(feature = "lab")]
 pub(crate) async fn download_over(
     options: &Options,
     network: Network,
     arm: options::ArmName,
+    neighbour: bool,
 ) -> Result<report::ArmReport, DemoError> {
     let workplace = Workplace::open(options)?;
-    stage(options, network, workplace.path())?.run(arm, |_| {}).await
+    stage(options, network, workplace.path(), neighbour)?.run(arm, |_| {}).await
 }
 
 fn write_json(file: &Path, reports: &[DemoReport]) -> Result<(), DemoError> {

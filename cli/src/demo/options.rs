@@ -33,6 +33,10 @@ pub(crate) struct Options {
     /// trial that finds out whether the server tolerates losses, and repairs nothing meanwhile
     #[arg(long, value_enum, default_value_t = SenderKind::Any)]
     pub(crate) sender: SenderKind,
+    /// The gateway sends what sparse flows bring (echo, webrtc's audio, handshakes) twice to clients without a
+    /// session: to the client that has no help
+    #[arg(long)]
+    pub(crate) sparse_copies: bool,
     /// The networks, one after the other: delays and rates of the far segment and of the last mile,
     /// and how much the last mile loses
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = ProfileName::DEFAULT)]
@@ -99,8 +103,11 @@ impl Options {
 
     /// The downloads, in the order in which they run.
     pub(crate) fn arms_to_run(&self) -> Vec<ArmName> {
-        let mut arms: Vec<_> =
-            ArmName::DEFAULT.into_iter().filter(|name| self.arms.contains(name)).collect();
+        let mut arms: Vec<_> = ArmName::DEFAULT
+            .into_iter()
+            .chain(ArmName::ALTERNATIVES)
+            .filter(|name| self.arms.contains(name))
+            .collect();
         if self.rebind_after.is_some() {
             arms.push(ArmName::PackratMoved);
         }
@@ -129,6 +136,8 @@ pub(crate) enum ServerKind {
     Caddy,
     /// aioquic (Reno).
     Aioquic,
+    /// ngtcp2 (BBRv2), Debian's package; tools/install-alternatives installs it.
+    Ngtcp2,
 }
 
 /// The client that downloads.
@@ -246,15 +255,78 @@ pub(crate) enum ArmName {
     PackratMoved,
     /// The same, and an attacker floods the gateway (with --flood)
     PackratFlooded,
+    /// With loss, from a server with BBR instead (ngtcp2)
+    Bbr,
+    /// The same server, with assistance
+    PackratBbr,
+    /// HTTP/3 ends in Envoy at the gateway's place, which has the server's key; on the last mile its
+    /// default congestion control, BBRv1
+    Terminated,
+    /// The same with BBRv2
+    TerminatedBbr2,
+    /// The same with CUBIC
+    TerminatedCubic,
+    /// A tunnel to the gateway's place: Hysteria 2 with BBR
+    Hysteria,
+    /// The same, told the last mile's rate, at which it sends whatever is lost
+    HysteriaRate,
+    /// A tunnel to the gateway's place: kcptun's KCP, with forward error correction
+    Kcp,
+}
+
+/// A tunnel with repair of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tunnel {
+    /// Hysteria 2, with BBR.
+    Hysteria,
+    /// Hysteria 2, at a rate.
+    HysteriaRate,
+    /// KCP with forward error correction.
+    Kcp,
 }
 
 impl ArmName {
     /// The arms that run by default, in this order.
     pub(crate) const DEFAULT: [Self; 3] = [Self::Lossless, Self::EndToEnd, Self::Packrat];
 
+    /// The arms of what a user might have instead, in this order.
+    pub(crate) const ALTERNATIVES: [Self; 8] = [
+        Self::Bbr,
+        Self::PackratBbr,
+        Self::Terminated,
+        Self::TerminatedBbr2,
+        Self::TerminatedCubic,
+        Self::Hysteria,
+        Self::HysteriaRate,
+        Self::Kcp,
+    ];
+
     /// True if the client looks for a gateway.
     pub(crate) fn is_assisted(self) -> bool {
-        matches!(self, Self::Packrat | Self::PackratMoved | Self::PackratFlooded)
+        matches!(self, Self::Packrat | Self::PackratMoved | Self::PackratFlooded | Self::PackratBbr)
+    }
+
+    /// The server of this arm, of the kind asked for unless the arm is about another one.
+    pub(crate) fn server(self, asked: ServerKind) -> ServerKind {
+        match self {
+            Self::Bbr | Self::PackratBbr => ServerKind::Ngtcp2,
+            _ => asked,
+        }
+    }
+
+    /// The tunnel through which the client downloads.
+    pub(crate) fn tunnel(self) -> Option<Tunnel> {
+        match self {
+            Self::Hysteria => Some(Tunnel::Hysteria),
+            Self::HysteriaRate => Some(Tunnel::HysteriaRate),
+            Self::Kcp => Some(Tunnel::Kcp),
+            _ => None,
+        }
+    }
+
+    /// True if it is slow for a reason, so that it need not end.
+    pub(crate) fn may_be_stopped(self) -> bool {
+        self == Self::EndToEnd || Self::ALTERNATIVES.contains(&self)
     }
 }
 

@@ -73,6 +73,9 @@ pub(crate) struct ArmReport {
     pub(crate) complete: bool,
     /// Bytes of the file that arrived.
     pub(crate) bytes: u64,
+    /// Goodput of an unassisted download beside it, while it lasted, 10^6 bits per second; `null` if
+    /// there was none.
+    pub(crate) neighbour_mbps: Option<f64>,
     /// Packets that the sender declared lost; `null` without a qlog of the server.
     pub(crate) declared_lost: Option<u64>,
     /// The client's other measurements; `null` if it has none.
@@ -231,7 +234,7 @@ impl ArmReport {
     /// end of the download.
     pub(crate) fn succeeded(&self) -> bool {
         let has_moved = self.name != ArmName::PackratMoved || self.paths_moved > 0;
-        self.sha256_ok && has_moved && (self.complete || self.name == ArmName::EndToEnd)
+        self.sha256_ok && has_moved && (self.complete || self.name.may_be_stopped())
     }
 }
 

@@ -51,6 +51,11 @@ pub(crate) enum OperateError {
     /// No route of that name.
     #[error("the gateway has no route {name:?}; it has {known}")]
     NoRoute { name: String, known: String },
+    /// No gateway has a session of this client.
+    #[error(
+        "no gateway has a session of client {client:?}: it has been silent for longer than the idle timeout, reaches its server by another way, or is seen at another address (`packrat top` lists sessions)"
+    )]
+    NoClient { client: String },
     /// Something cannot be written.
     #[error("{path} cannot be written: {source}")]
     Write { path: PathBuf, source: io::Error },

@@ -118,6 +118,16 @@ impl Gateway {
         self.json(&format!("/packrat/sessions?limit={limit}"))
     }
 
+    /// A session by its number, with what the engine has counted for it.
+    pub(crate) fn session(&self, number: u64) -> Result<Sessions, OperateError> {
+        self.json(&format!("/packrat/sessions?session={number}"))
+    }
+
+    /// The sessions of the client at this address, with or without a port; the same.
+    pub(crate) fn sessions_of(&self, address: &str) -> Result<Sessions, OperateError> {
+        self.json(&format!("/packrat/sessions?client={address}"))
+    }
+
     pub(crate) fn events(&self, after: u64) -> Result<Events, OperateError> {
         self.json(&format!("/packrat/events?after={after}"))
     }

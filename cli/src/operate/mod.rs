@@ -1,4 +1,4 @@
-//! Commands for operators: `check`, `stat`, `top`, `tap`, `plan`, `diagnose`, against the gateways
+//! Commands for operators: `check`, `stat`, `top`, `tap`, `plan`, `explain`, `diagnose`, against the gateways
 //! of a cluster or against one.
 //!
 //! [`target::Target`] finds them: by the kubeconfig, through the API server; or by the URL of
@@ -10,6 +10,7 @@ mod cluster;
 mod completions;
 mod diagnose;
 mod error;
+mod explain;
 mod gateway;
 mod output;
 mod plan;
@@ -42,6 +43,8 @@ pub(crate) enum Operation {
     Tap(tap::Options),
     /// Say whether assistance pays on a path, by how much, and if not, why not
     Plan(plan::Options),
+    /// Say why a client has no benefit, or what benefit it has
+    Explain(explain::Options),
     /// Collect what a report about a gateway needs, without secrets
     Diagnose(diagnose::Options),
     /// Print completions for a shell
@@ -62,6 +65,7 @@ impl Operation {
             Self::Top(options) => top::run(options),
             Self::Tap(options) => tap::run(options),
             Self::Plan(options) => plan::run(options),
+            Self::Explain(options) => explain::run(options),
             Self::Diagnose(options) => diagnose::run(options),
             Self::Completions(options) => completions::run(options, command),
             Self::Man(options) => completions::run_man(options, command),

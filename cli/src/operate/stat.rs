@@ -4,10 +4,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use packrat_api::sender::SenderKind;
 use packrat_figures::Figures;
+use packrat_figures::comparison::{Benefit, Comparison, Confidence};
 use serde_json::{Value, json};
 
 use super::error::OperateError;
+use super::gateway::Route;
 use super::output::{
     Align, Format, Paint, Table, bits, bytes, count, milliseconds, or_dash, percent,
 };
@@ -71,7 +74,8 @@ fn stat(options: &Options) -> Result<ExitCode, OperateError> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn as_json(RouteFigures { place, gateways, route, figures }: &RouteFigures) -> Value {
+fn as_json(all: &RouteFigures) -> Value {
+    let RouteFigures { place, gateways, route, figures, stopped, on_trial } = all;
     let Figures {
         sessions,
         assisted,
@@ -84,6 +88,8 @@ fn as_json(RouteFigures { place, gateways, route, figures }: &RouteFigures) -> V
         too_late,
         quality,
         overhead,
+        repair_bits,
+        assistance_cores,
         resets,
         decode_failures,
         evictions,
@@ -93,6 +99,21 @@ fn as_json(RouteFigures { place, gateways, route, figures }: &RouteFigures) -> V
         last_mile_round_trip,
         far_round_trip,
     } = figures;
+    let comparison = all.comparison();
+    let benefit = benefit_of(all);
+    let by_size = route.comparison.iter().flat_map(|status| &status.sizes).map(|size| {
+        let comparison = Comparison::from_buckets(&size.assisted, &size.holdout);
+        let gain = comparison.benefit(Confidence::Usual).interval();
+        json!({
+            "least_bytes": size.least_bytes,
+            "assisted_sessions": comparison.assisted.count(),
+            "holdout_sessions": comparison.holdout.count(),
+            "speedup_times": gain.map(|gain| gain.estimate),
+            "lower_times": gain.map(|gain| gain.lower),
+            "upper_times": gain.map(|gain| gain.upper),
+        })
+    });
+    let by_size: Vec<Value> = by_size.collect();
     json!({
         "pod": place.as_ref().map(|place| &place.pod).filter(|pod| !pod.is_empty()),
         "gateways": gateways,
@@ -105,7 +126,21 @@ fn as_json(RouteFigures { place, gateways, route, figures }: &RouteFigures) -> V
         "last_mile_loss_ratio": loss,
         "loss_hidden_ratio": hidden,
         "saved_retransmissions_per_second": saved_retransmissions,
-        "goodput_gain_times": goodput_gain,
+        "goodput_gain_times": goodput_gain.filter(|_| benefit.interval().is_none()),
+        "benefit": {
+            "verdict": benefit.short(),
+            "speedup_times": benefit.interval().map(|gain| gain.estimate),
+            "lower_times": benefit.interval().map(|gain| gain.lower),
+            "upper_times": benefit.interval().map(|gain| gain.upper),
+            "assisted_sessions": comparison.assisted.count(),
+            "holdout_sessions": comparison.holdout.count(),
+            "by_size": by_size,
+            "gateways_stopped": stopped,
+            "gateways_on_trial": on_trial,
+        },
+        "sender": sender(route),
+        "assistance_cores": assistance_cores,
+        "repair_bits_per_second": repair_bits,
         "quality_points": quality,
         "cache_hit_ratio": cache_hits,
         "too_late_ratio": too_late,
@@ -120,6 +155,63 @@ fn as_json(RouteFigures { place, gateways, route, figures }: &RouteFigures) -> V
         "far_round_trip_seconds": far_round_trip,
         "totals": route.metrics,
     })
+}
+
+/// The benefit of assistance on a route, as measured on all gateways together.
+fn benefit_of(all: &RouteFigures) -> Benefit {
+    match &all.route.comparison {
+        Some(_) => match all.comparison().benefit(Confidence::Usual) {
+            // One is configured.
+            Benefit::NoHoldout => {
+                Benefit::NotEnough { assisted: all.comparison().assisted.count(), holdout: 0 }
+            }
+            benefit => benefit,
+        },
+        None => Benefit::NoHoldout,
+    }
+}
+
+/// The verdict for people: what was measured, and what has followed from it.
+fn verdict(all: &RouteFigures) -> (String, Option<Paint>) {
+    let benefit = benefit_of(all);
+    let text = benefit.short().replace('×', "x");
+    let of = |count: usize| if all.gateways > 1 { format!(" on {count}") } else { String::new() };
+    if all.stopped > 0 {
+        return (format!("stopped by itself{}: slower; {text}", of(all.stopped)), Some(Paint::Bad));
+    }
+    if all.on_trial > 0 {
+        return (format!("on trial{}: {text}", of(all.on_trial)), Some(Paint::Warning));
+    }
+    let paint = benefit.interval().and_then(|gain| match gain {
+        gain if gain.lower > 1.0 => Some(Paint::Good),
+        gain if gain.upper < 1.0 => Some(Paint::Bad),
+        _ => None,
+    });
+    (text, paint)
+}
+
+/// The verdict about the route's senders: what sessions have found since the gateways run, or what is
+/// configured.
+fn sender(route: &Route) -> String {
+    let total = |name: &str| route.metrics.get(name).copied().unwrap_or_default();
+    let (tolerant, answering) =
+        (total("packrat_senders_tolerant_total"), total("packrat_senders_answering_total"));
+    let configured = route.configuration.sender;
+    if configured != SenderKind::Any {
+        return format!("{} (configured)", configured.name());
+    }
+    match (tolerant > 0.0, answering > 0.0) {
+        (false, false) => "not known".to_owned(),
+        (false, true) => "answers losses".to_owned(),
+        (true, false) => "tolerates losses".to_owned(),
+        (true, true) => {
+            format!("{} tolerate losses", percent(tolerant / (tolerant + answering)))
+        }
+    }
+}
+
+fn times(value: f64) -> String {
+    if value >= 10.0 { format!("{value:.0}x") } else { format!("{value:.1}x") }
 }
 
 fn table(routes: &[RouteFigures], options: &Options) -> String {
@@ -148,6 +240,10 @@ fn table(routes: &[RouteFigures], options: &Options) -> String {
     ]);
     if wide {
         columns.extend([
+            ("SENDER", Align::Left),
+            ("BENEFIT", Align::Left),
+            ("CORES", Align::Right),
+            ("REPAIRS", Align::Right),
             ("SAVED", Align::Right),
             ("HITS", Align::Right),
             ("LATE", Align::Right),
@@ -163,7 +259,9 @@ fn table(routes: &[RouteFigures], options: &Options) -> String {
         ]);
     }
     let mut table = Table::new(&columns);
-    for RouteFigures { place, gateways, route, figures } in routes {
+    for all in routes {
+        let RouteFigures { place, gateways, route, figures, .. } = all;
+        let measured = benefit_of(all).interval();
         let above = |value: Option<f64>, amber: f64, green: f64| {
             value.map(|value| match value {
                 _ if value >= green => Paint::Good,
@@ -178,9 +276,6 @@ fn table(routes: &[RouteFigures], options: &Options) -> String {
             .map(|(_, n)| n)
             .sum();
         let total = |name: &str| route.metrics.get(name).copied().unwrap_or_default();
-        let times = |value: f64| {
-            if value >= 10.0 { format!("{value:.0}x") } else { format!("{value:.1}x") }
-        };
         let per_second = |value: f64| format!("{}/s", count(value));
         let mut cells = Vec::new();
         if let Some(place) = place {
@@ -197,7 +292,14 @@ fn table(routes: &[RouteFigures], options: &Options) -> String {
             (bits(figures.goodput_bits), None),
             (or_dash(figures.loss, percent), None),
             (or_dash(figures.hidden, percent), above(figures.hidden, 0.8, 0.95)),
-            (or_dash(figures.goodput_gain, times), None),
+            match measured {
+                Some(gain) => (times(gain.estimate), None),
+                // By a formula, and so marked.
+                None => (
+                    or_dash(figures.goodput_gain, |gain| format!("~{}", times(gain))),
+                    Some(Paint::Soft),
+                ),
+            },
             (
                 or_dash(figures.quality, |value| format!("{value:.2}")),
                 above(figures.quality, 98.0, 99.5),
@@ -209,6 +311,10 @@ fn table(routes: &[RouteFigures], options: &Options) -> String {
         ]);
         if wide {
             cells.extend([
+                (sender(route), None),
+                verdict(all),
+                (format!("{:.3}", figures.assistance_cores), None),
+                (bits(figures.repair_bits), None),
                 (per_second(figures.saved_retransmissions), None),
                 (or_dash(figures.cache_hits, percent), above(figures.cache_hits, 0.8, 0.95)),
                 (or_dash(figures.too_late, percent), None),

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use kube::ResourceExt;
+use packrat_api::status::{ComparisonStatus, Stage};
 use packrat_figures::Figures;
+use packrat_figures::comparison::Comparison;
 use packrat_operator::resource::EdgeGateway;
 use packrat_operator::workload::METRICS_PORT;
 use url::Url;
@@ -125,6 +127,20 @@ pub(crate) struct RouteFigures {
     pub(crate) gateways: usize,
     pub(crate) route: Route,
     pub(crate) figures: Figures,
+    /// Gateways of these on which assistance has stopped by itself, and on which it is on trial.
+    pub(crate) stopped: usize,
+    pub(crate) on_trial: usize,
+}
+
+impl RouteFigures {
+    /// Sessions of all sizes on all gateways.
+    pub(crate) fn comparison(&self) -> Comparison {
+        let mut all = Comparison::default();
+        for size in self.route.comparison.iter().flat_map(|status| &status.sizes) {
+            all.merge(&Comparison::from_buckets(&size.assisted, &size.holdout));
+        }
+        all
+    }
 }
 
 /// Figures of the routes, and the gateways that could not be asked.
@@ -208,6 +224,9 @@ struct Group {
     after: Reading,
     seconds: f64,
     round_trips: BTreeMap<&'static str, (f64, f64)>,
+    comparison: Option<ComparisonStatus>,
+    stopped: usize,
+    on_trial: usize,
 }
 
 /// Not to be added up: their mean counts.
@@ -223,6 +242,38 @@ impl Group {
             after: Reading::new(),
             seconds: 0.0,
             round_trips: BTreeMap::new(),
+            comparison: None,
+            stopped: 0,
+            on_trial: 0,
+        }
+    }
+
+    /// Sessions of several gateways are compared together.
+    fn compare(&mut self, status: &ComparisonStatus) {
+        match status.stage {
+            Stage::Assisting => {}
+            Stage::Stopped => self.stopped += 1,
+            Stage::Trial => self.on_trial += 1,
+        }
+        let all = self.comparison.get_or_insert_with(|| ComparisonStatus {
+            sizes: Vec::new(),
+            retry_seconds: None,
+            ..status.clone()
+        });
+        for size in &status.sizes {
+            let place = all.sizes.iter().position(|known| known.least_bytes == size.least_bytes);
+            let Some(known) = place.and_then(|place| all.sizes.get_mut(place)) else {
+                all.sizes.push(size.clone());
+                continue;
+            };
+            for (sum, more) in
+                [(&mut known.assisted, &size.assisted), (&mut known.holdout, &size.holdout)]
+            {
+                for (bucket, count) in more {
+                    let sum = sum.entry(*bucket).or_default();
+                    *sum = sum.saturating_add(*count);
+                }
+            }
         }
     }
 
@@ -248,6 +299,9 @@ impl Group {
                 sum.1 += weight;
             }
         }
+        if let Some(comparison) = &route.comparison {
+            self.compare(comparison);
+        }
         self.seconds = self.seconds.max(seconds);
         self.gateways += 1;
     }
@@ -257,7 +311,10 @@ impl Group {
             self.after.insert(series.to_owned(), sum / weight);
         }
         self.route.metrics = self.after;
+        self.route.comparison = self.comparison;
         RouteFigures {
+            stopped: self.stopped,
+            on_trial: self.on_trial,
             place,
             gateways: self.gateways,
             figures: Figures::between(&self.before, &self.route.metrics, self.seconds),
@@ -269,6 +326,7 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use packrat_figures::comparison::Confidence;
     use serde_json::json;
 
     fn status(received: f64, sessions: f64, round_trip: f64) -> Status {
@@ -299,5 +357,30 @@ mod tests {
         assert_eq!(all.figures.sessions, 4.0);
         assert_eq!(all.figures.goodput_bits, 8.0 * 1500.0);
         assert_eq!(all.figures.last_mile_round_trip, Some(0.007));
+    }
+
+    #[test]
+    fn sessions_of_all_gateways_are_compared_together() {
+        let with = |stage: &str, assisted: u64, holdout: u64| {
+            let mut status = status(0.0, 0.0, 0.0);
+            let comparison = json!({ "holdout": 0.05, "stage": stage, "sizes": [
+                { "least_bytes": 256_000, "assisted": { "260": assisted }, "holdout": {} },
+                { "least_bytes": 1_000_000, "assisted": {}, "holdout": { "240": holdout } },
+            ]});
+            status.routes[0].comparison = Some(serde_json::from_value(comparison).unwrap());
+            status
+        };
+        let gateways = [with("assisting", 20, 15), with("stopped", 15, 16), with("trial", 0, 0)];
+        let mut group = Group::new(&gateways[0].routes[0]);
+        for gateway in &gateways {
+            group.add(gateway, &gateway.routes[0], 1.0);
+        }
+        let all = group.figures(None);
+        assert_eq!((all.stopped, all.on_trial), (1, 1));
+        let comparison = all.comparison();
+        assert_eq!((comparison.assisted.count(), comparison.holdout.count()), (35, 31));
+        // Bucket 260 is a doubling above bucket 240.
+        let gain = comparison.benefit(Confidence::Usual).interval().unwrap();
+        assert!((gain.estimate - 2.0).abs() < 1e-9, "{gain:?}");
     }
 }

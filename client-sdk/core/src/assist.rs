@@ -53,9 +53,10 @@ const UNEXPLAINED_SELECTIVE: u64 = 3;
 const QUIET_STREAM: Duration = Duration::from_millis(250);
 /// Datagrams that are each reported at once until packet numbers are known.
 const FIRST_FLIGHT: u64 = 32;
-/// Datagrams that are believed unproven, before the first packet number. What follows a lost Initial
-/// is encrypted with keys that are derived from it, so nothing could be repaired. Forged ones in
-/// their place are no more than a gateway bears.
+/// Datagrams that are believed unproven, before the first packet number, where the transport says
+/// what is authentic. What follows a lost Initial is encrypted with keys that are derived from it, so
+/// nothing could be repaired. Forged ones in their place make the first eACKs longer, and no more
+/// ([`crate::recorder`]).
 const UNPROVEN_AT_FIRST: u8 = 16;
 /// The first question for a gateway waits so long for the transport's first datagram, and behind it for
 /// the rest of the flight, where the caller has promised one.
@@ -216,6 +217,12 @@ impl Assist {
         }
     }
 
+    /// Believes nothing that the caller has not said to be authentic, not even at first: it can say
+    /// so of each datagram.
+    pub(crate) fn believe_proven_only(&mut self) {
+        self.unproven = 0;
+    }
+
     /// Tells `observer` of everything from here on. Without one, events are not even made.
     pub fn observe(&mut self, observer: Observer) {
         self.hold.observe(observer.clone());
@@ -230,8 +237,10 @@ impl Assist {
     /// A UDP payload arrived: still encrypted, exactly as received, one datagram.
     ///
     /// Nothing is believed of [`Datagram::Base`] until [`Self::on_packet_number`] or
-    /// [`Self::on_authentic`] says that it is authentic; the next datagram takes its place otherwise. (The first 16 of a connection are believed at once, until it has a
-    /// packet number: a transport that has lost its first packet can't authenticate the next.) A caller that knows at once passes it to [`Self::on_packet`].
+    /// [`Self::on_authentic`] says that it is authentic; the next datagram takes its place otherwise.
+    /// (The first 16 of a connection are believed at once, until it has a packet number: a transport
+    /// that has lost its first packet can't authenticate the next.) A caller that knows at once passes
+    /// it to [`Self::on_packet`].
     pub fn on_datagram(&mut self, datagram: &[u8], now: Timestamp) -> Datagram {
         self.provisional = None;
         if is_control(datagram) {
@@ -263,6 +272,9 @@ impl Assist {
             if believed {
                 self.unproven -= 1;
                 self.believe(material, now);
+                if let Some(session) = &mut self.session {
+                    session.recorder.doubt();
+                }
             }
         }
         Datagram::Base
@@ -347,6 +359,8 @@ impl Assist {
         }
         if !believed {
             self.believe(material, at);
+        } else if let Some(session) = &mut self.session {
+            session.recorder.trust();
         }
     }
 
@@ -710,6 +724,9 @@ impl Assist {
             queue_stands: !report.queueing.is_zero(),
         });
         session.liveness.on_answer(report.echo);
+        if report.wanted.is_none() && report.epoch == session.epoch.number() {
+            session.recorder.on_decoded(report.echo);
+        }
         let was_on = session.onset.is_on(now);
         let sample = session.round_trip_of(report, now);
         if let Some(sample) = sample {
@@ -862,6 +879,7 @@ impl Assist {
             .highest_arrived()
             .map_or(0, |last| self.numbers.overdue_below.get().saturating_sub(last.get() + 1));
         let unexplained = if selective { UNEXPLAINED_SELECTIVE } else { UNEXPLAINED };
+        let unexplained = unexplained + session.recorder.unproven();
         let expected = self.hold.expected_missing(&self.path, now) + overdue + unexplained;
         let expected = usize::try_from(expected).unwrap_or(usize::MAX);
         let sized = session.recorder.encoding_for(expected);
@@ -903,6 +921,7 @@ impl Assist {
             held,
             bytes: datagram.len(),
         });
+        session.recorder.on_told(counter);
         session.sent.push(counter, reference_of(&datagram), now);
         session.scheduler.on_sent(now);
         let untold = session.coded.as_mut().and_then(|coded| coded.untold(now));

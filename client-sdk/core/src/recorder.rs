@@ -1,9 +1,15 @@
 //! The set of identifiers that this client has received in the current epoch.
+//!
+//! A client may have to believe datagrams that nothing has proved. A forged one among them is a
+//! difference that no hole explains, once: the gateway folds what it decodes into its own set. Until
+//! it has, eACKs are long enough for all of them.
 
+use core::hash::{BuildHasherDefault, Hasher};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
 use packrat_eack::{Encoding, Identifier, Sketch};
+use packrat_wire::MessageCounter;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::GatewayParams;
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme, Material};
@@ -18,6 +24,15 @@ const REMEMBERED: usize = 16_384;
 /// at most.
 const JOINED: usize = 2048;
 
+/// Datagrams of the set that nothing has proved, and that the gateway has not been told of for
+/// certain.
+#[derive(Debug, Clone, Copy, Default)]
+struct Unproven {
+    count: u64,
+    /// The first eACK that tells of all of them.
+    told_by: Option<MessageCounter>,
+}
+
 /// Result of [`Recorder::record`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Recorded {
@@ -30,6 +45,30 @@ pub(crate) enum Recorded {
     Collision,
 }
 
+/// A hash of identifiers: these are made with a key of the session, so that their own bits are as good
+/// as any hash, and no one can aim at a place.
+#[derive(Debug, Default, Clone, Copy)]
+struct IdentifierHasher(u64);
+
+impl Hasher for IdentifierHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes
+            .iter()
+            .for_each(|byte| self.write_u32((self.0 as u32).rotate_left(8) ^ u32::from(*byte)));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        // The upper bits, by which a table tells entries apart, are to depend on all of them.
+        self.0 = u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+type ByIdentifier<T> = HashMap<Identifier, T, BuildHasherDefault<IdentifierHasher>>;
+
 /// Records datagrams; knows the newest.
 #[derive(Debug)]
 pub(crate) struct Recorder {
@@ -37,9 +76,9 @@ pub(crate) struct Recorder {
     key: IdentifierKey,
     sketch: Sketch,
     recent: VecDeque<Identifier>,
-    known: HashMap<Identifier, Material>,
+    known: ByIdentifier<Material>,
     /// Packet numbers by identifier, of the last [`JOINED`] datagrams that had one.
-    packet_numbers: HashMap<Identifier, PacketNumber>,
+    packet_numbers: ByIdentifier<PacketNumber>,
     joined: VecDeque<Identifier>,
     /// The datagram recorded last, and when.
     last: Option<(Identifier, Timestamp)>,
@@ -47,6 +86,7 @@ pub(crate) struct Recorder {
     newest: Option<(Identifier, Timestamp)>,
     /// The set of this epoch begins behind this datagram.
     anchor: Option<Identifier>,
+    unproven: Unproven,
 }
 
 impl Recorder {
@@ -59,12 +99,13 @@ impl Recorder {
             key,
             sketch: Sketch::new(gateway_params.sketch_key(), gateway_params.limits),
             recent: VecDeque::new(),
-            known: HashMap::new(),
-            packet_numbers: HashMap::new(),
+            known: ByIdentifier::default(),
+            packet_numbers: ByIdentifier::default(),
             joined: VecDeque::new(),
             last: None,
             newest: None,
             anchor,
+            unproven: Unproven::default(),
         };
         // Received before the set began: when it is repeated, it must not enter the set.
         if let (Some(anchor), Some(material)) = (anchor, material) {
@@ -102,6 +143,33 @@ impl Recorder {
             self.sketch.insert(identifier);
         }
         recorded
+    }
+
+    /// The datagram that has just entered the set may be forged.
+    pub(crate) fn doubt(&mut self) {
+        self.unproven = Unproven { count: self.unproven.count + 1, told_by: None };
+    }
+
+    /// The one that was doubted last is authentic.
+    pub(crate) fn trust(&mut self) {
+        self.unproven.count = self.unproven.count.saturating_sub(1);
+    }
+
+    /// Datagrams of the set that the gateway may not know, and that no hole explains.
+    pub(crate) fn unproven(&self) -> u64 {
+        self.unproven.count
+    }
+
+    /// An eACK of the set leaves.
+    pub(crate) fn on_told(&mut self, eack: MessageCounter) {
+        self.unproven.told_by.get_or_insert(eack);
+    }
+
+    /// The gateway has decoded this eACK.
+    pub(crate) fn on_decoded(&mut self, eack: MessageCounter) {
+        if self.unproven.told_by.is_some_and(|told_by| eack >= told_by) {
+            self.unproven = Unproven::default();
+        }
     }
 
     fn remember(&mut self, identifier: Identifier, material: Material) -> Recorded {
@@ -155,6 +223,7 @@ impl Recorder {
         self.sketch.clear();
         self.anchor = self.newest.or(self.last).map(|(identifier, _)| identifier);
         self.newest = None;
+        self.unproven = Unproven::default();
     }
 
     /// Takes a whole set of the gateway's into this one; false when it is none that fits.

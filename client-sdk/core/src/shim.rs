@@ -124,7 +124,9 @@ impl<M: Clone> Shim<M> {
         Self::with(Assist::new(config, seed, now))
     }
 
-    fn with(assist: Assist) -> Self {
+    fn with(mut assist: Assist) -> Self {
+        // The order of each datagram says what is to be believed.
+        assist.believe_proven_only();
         Self {
             assist,
             places: None,

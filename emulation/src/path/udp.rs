@@ -87,7 +87,7 @@ pub struct PathReport {
 ///
 /// Clients send to [`address`](Self::address). For each client address the path opens a socket
 /// towards the server, as a NAT does, so that the server sees one address per client. All clients
-/// share the two links. Dropping the path stops its threads and closes its sockets.
+/// share the two links, those of [other servers](Self::open_door) as well. Dropping the path stops its threads and closes its sockets.
 /// [`rebind`](Self::rebind) lets the NAT forget its mappings, [`roam`](Self::roam) takes the
 /// clients to another network.
 pub struct UdpPath {
@@ -96,11 +96,21 @@ pub struct UdpPath {
     threads: Vec<JoinHandle<()>>,
 }
 
-struct Shared {
+/// An address at which clients send to one server.
+struct Door {
     server: SocketAddr,
     front: UdpSocket,
+}
+
+/// The way back to a client.
+struct ToClient {
+    door: Arc<Door>,
+    client: SocketAddr,
+}
+
+struct Shared {
     upward: Arc<Direction<Arc<UdpSocket>>>,
-    downward: Arc<Direction<SocketAddr>>,
+    downward: Arc<Direction<ToClient>>,
     released_upward: AtomicU64,
     released_downward: AtomicU64,
     send_errors_upward: AtomicU64,
@@ -119,6 +129,8 @@ struct Shared {
 #[derive(Default)]
 struct Clients {
     ports: Vec<u16>,
+    /// The ports of doors beside the first.
+    doors: Vec<u16>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -128,12 +140,9 @@ impl UdpPath {
     /// # Errors
     /// When a socket or a thread cannot be had.
     pub fn start(config: PathConfig) -> Result<Self, PathError> {
-        let front = loopback_socket(config.server).map_err(PathError::Socket)?;
-        let address = front.local_addr().map_err(PathError::Socket)?;
+        let (door, address) = Door::open(config.server)?;
         let origin = Instant::now();
         let shared = Arc::new(Shared {
-            server: config.server,
-            front,
             upward: Direction::new(config.upward, origin),
             downward: Direction::new(config.downward, origin),
             released_upward: AtomicU64::new(0),
@@ -151,8 +160,19 @@ impl UdpPath {
         let mut path = Self { shared: Arc::clone(&shared), address, threads: Vec::new() };
         path.spawn("path-up-out", Shared::release_upward)?;
         path.spawn("path-down-out", Shared::release_downward)?;
-        path.spawn("path-up-in", Shared::receive_from_clients)?;
+        path.spawn("path-up-in", move |shared| shared.receive_from_clients(&door))?;
         Ok(path)
+    }
+
+    /// Opens another address, at which clients send to another server through the same links.
+    ///
+    /// # Errors
+    /// When a socket or a thread cannot be had.
+    pub fn open_door(&mut self, server: SocketAddr) -> Result<SocketAddr, PathError> {
+        let (door, address) = Door::open(server)?;
+        self.shared.clients().doors.push(address.port());
+        self.spawn("path-up-in", move |shared| shared.receive_from_clients(&door))?;
+        Ok(address)
     }
 
     /// The address to which clients send.
@@ -188,6 +208,7 @@ impl UdpPath {
         let mut ports = shared.clients().ports.clone();
         let clients = ports.len() as u64;
         ports.push(self.address.port());
+        ports.extend(&shared.clients().doors);
         let upward = shared.upward.counters();
         let downward = shared.downward.counters();
         PathReport {
@@ -203,7 +224,11 @@ impl UdpPath {
         }
     }
 
-    fn spawn(&mut self, name: &str, run: fn(&Arc<Shared>)) -> Result<(), PathError> {
+    fn spawn(
+        &mut self,
+        name: &str,
+        run: impl FnOnce(&Arc<Shared>) + Send + 'static,
+    ) -> Result<(), PathError> {
         let shared = Arc::clone(&self.shared);
         let thread = thread::Builder::new()
             .name(name.to_owned())
@@ -230,15 +255,23 @@ impl Drop for UdpPath {
     }
 }
 
+impl Door {
+    fn open(server: SocketAddr) -> Result<(Arc<Self>, SocketAddr), PathError> {
+        let front = loopback_socket(server).map_err(PathError::Socket)?;
+        let address = front.local_addr().map_err(PathError::Socket)?;
+        Ok((Arc::new(Self { server, front }), address))
+    }
+}
+
 impl Shared {
-    fn receive_from_clients(self: &Arc<Self>) {
+    fn receive_from_clients(self: &Arc<Self>, door: &Arc<Door>) {
         let mut upstreams: HashMap<SocketAddr, Arc<UdpSocket>> = HashMap::new();
         let mut mapping = 0;
         let mut buffer = vec![0; LARGEST_DATAGRAM + 1];
         while !self.stopped.load(Ordering::Relaxed) {
             // Errors here are time-outs and late ICMP errors of datagrams to clients that went
             // away.
-            let Ok((length, client)) = self.front.recv_from(&mut buffer) else { continue };
+            let Ok((length, client)) = door.front.recv_from(&mut buffer) else { continue };
             let current = self.mappings.load(Ordering::Relaxed);
             if mapping != current {
                 mapping = current;
@@ -246,7 +279,7 @@ impl Shared {
             }
             let upstream = match upstreams.get(&client) {
                 Some(upstream) => upstream,
-                None => match self.open_upstream(client, mapping) {
+                None => match self.open_upstream(door, client, mapping) {
                     Ok(upstream) => upstreams.entry(client).or_insert(upstream),
                     Err(_) => {
                         self.refused.fetch_add(1, Ordering::Relaxed);
@@ -262,6 +295,7 @@ impl Shared {
     /// from it as long as the mapping lasts.
     fn open_upstream(
         self: &Arc<Self>,
+        door: &Arc<Door>,
         client: SocketAddr,
         mapping: u64,
     ) -> io::Result<Arc<UdpSocket>> {
@@ -270,11 +304,12 @@ impl Shared {
         }
         let journeys = self.journeys.load(Ordering::Relaxed);
         let abroad =
-            (journeys > 0).then(|| loopback_socket_of(self.server, journeys)).and_then(Result::ok);
-        let upstream = Arc::new(abroad.map_or_else(|| loopback_socket(self.server), Ok)?);
-        upstream.connect(self.server)?;
+            (journeys > 0).then(|| loopback_socket_of(door.server, journeys)).and_then(Result::ok);
+        let upstream = Arc::new(abroad.map_or_else(|| loopback_socket(door.server), Ok)?);
+        upstream.connect(door.server)?;
         let port = upstream.local_addr()?.port();
         let (shared, socket) = (Arc::clone(self), Arc::clone(&upstream));
+        let door = Arc::clone(door);
         let thread = thread::Builder::new().name("path-down-in".to_owned()).spawn(move || {
             let mut buffer = vec![0; LARGEST_DATAGRAM + 1];
             while !shared.stopped.load(Ordering::Relaxed) {
@@ -286,7 +321,8 @@ impl Shared {
                 }
                 let Ok(length) = received else { continue };
                 shared.write_to_capture(&buffer[..length]);
-                shared.downward.offer(&buffer[..length], client);
+                let to = ToClient { door: Arc::clone(&door), client };
+                shared.downward.offer(&buffer[..length], to);
             }
         })?;
         let mut clients = self.clients();
@@ -304,7 +340,8 @@ impl Shared {
 
     fn release_downward(self: &Arc<Self>) {
         self.downward.release(|datagram| {
-            let sent = self.front.send_to(&datagram.payload, datagram.destination);
+            let ToClient { door, client } = datagram.destination;
+            let sent = door.front.send_to(&datagram.payload, client);
             count(sent, &self.released_downward, &self.send_errors_downward);
         });
     }

@@ -63,11 +63,13 @@ impl Claims {
     }
 
     /// Claims a datagram that was never forwarded.
+    #[cfg(feature = "arena")]
     pub(crate) fn invent(&mut self, hash: u64) {
         self.claimed.insert(Identifier::from_hash(hash));
     }
 
     /// A new epoch begins, with nothing claimed.
+    #[cfg(feature = "arena")]
     pub(crate) fn enter(&mut self, epoch: Epoch) {
         let params = &self.client.gateway_params;
         self.claimed = Sketch::new(params.sketch_key(), params.limits);

@@ -1,5 +1,6 @@
 //! The answers to requests.
 
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use packrat_api::status::LogSettings;
@@ -27,7 +28,11 @@ const HTML: &str = "text/html; charset=utf-8";
 /// Every path, its content, and true if it changes something.
 pub const PATHS: [(&str, &str, bool); 5] = [
     ("/packrat", "Packrat: routes, their configuration and metrics, as JSON", false),
-    ("/packrat/sessions", "Packrat: live sessions, busiest first, as JSON", false),
+    (
+        "/packrat/sessions",
+        "Packrat: live sessions, busiest first, as JSON; with ?session= or ?client= those, in detail",
+        false,
+    ),
     (
         "/packrat/events",
         "Packrat: the last log lines, or with ?session= one session's, as JSON",
@@ -62,6 +67,23 @@ pub fn answer(
     };
     match path {
         "/packrat" => Answer::json(&status::status(dataplane)),
+        "/packrat/sessions" if parameter(query, "session").is_some() => {
+            match number("session", 0) {
+                Ok(session) => Answer::json(&status::session(dataplane, session as u64)),
+                Err(problem) => problem,
+            }
+        }
+        "/packrat/sessions" if parameter(query, "client").is_some() => {
+            match address(parameter(query, "client").unwrap_or_default()) {
+                Some((client, port)) => {
+                    Answer::json(&status::sessions_of_client(dataplane, client, port))
+                }
+                None => Answer::problem(
+                    400,
+                    "client is no address; give one, with or without a port".to_owned(),
+                ),
+            }
+        }
         "/packrat/sessions" => match number("limit", SESSIONS) {
             Ok(limit) => Answer::json(&status::sessions(dataplane, limit.min(MOST_SESSIONS))),
             Err(problem) => problem,
@@ -90,6 +112,12 @@ pub fn answer(
             Answer::problem(404, format!("nothing is at {path}; try {}", known.join(", ")))
         }
     }
+}
+
+/// An address with or without a port.
+fn address(text: &str) -> Option<(IpAddr, Option<u16>)> {
+    let with_port = || text.parse().ok().map(|all: SocketAddr| (all.ip(), Some(all.port())));
+    text.parse().ok().map(|address| (address, None)).or_else(with_port)
 }
 
 /// Events of one session, which is observed for so many seconds from now.

@@ -7,8 +7,10 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use packrat_api::status::{ComparisonStatus, Stage};
 use packrat_dataplane::{Dataplane, Route};
 use packrat_figures::Figures;
+use packrat_figures::comparison::{Benefit, Comparison, Confidence, medians};
 use packrat_figures::text::{age, bits, bytes, count, milliseconds, percent, times};
 use serde_json::Value;
 
@@ -75,21 +77,82 @@ fn section(html: &mut String, route: &Arc<Route>, history: &History) {
     let (figures, _) = history.figures(route.name(), WINDOW).unwrap_or_default();
     let assist =
         if summary.assist { "" } else { "<span class=\"pill warn\">assistance is off</span>" };
+    let comparison = route.comparison();
     let _ = write!(
         html,
-        "<section><h2>{} <small>{}</small>{assist}</h2>\
+        "<section><h2>{} <small>{}</small>{assist}{stage}</h2>\
          <p class=\"way\">{} &rarr; {}</p><div class=\"tiles\">",
         escape(route.name()),
         escape(&summary.namespace),
         escape(&if listeners.is_empty() { "no listener".to_owned() } else { listeners.join(", ") }),
         escape(&endpoints(&summary.endpoints)),
+        stage = stage(comparison.as_ref()),
     );
-    tiles(html, &figures);
-    html.push_str("</div><div class=\"charts\">");
+    let benefit = comparison
+        .as_ref()
+        .map_or(Benefit::NoHoldout, |comparison| all_sizes(comparison).benefit(Confidence::Usual));
+    tiles(html, &figures, benefit);
+    html.push_str("</div>");
+    proof(html, &figures, comparison.as_ref(), benefit);
+    html.push_str("<div class=\"charts\">");
     charts(html, &history.curve(route.name(), Instant::now()));
     html.push_str("</div>");
     details(html, &figures, route);
     html.push_str("</section>");
+}
+
+/// The consequence of the comparison.
+fn stage(comparison: Option<&ComparisonStatus>) -> String {
+    match comparison.map(|comparison| (comparison.stage, comparison.retry_seconds)) {
+        Some((Stage::Stopped, retry)) => format!(
+            "<span class=\"pill warn\">assistance has stopped by itself: assisted sessions were slower; \
+             tried again in {}</span>",
+            age(retry.unwrap_or_default() as f64)
+        ),
+        Some((Stage::Trial, _)) => {
+            "<span class=\"pill warn\">assistance is on trial, for half of the clients</span>"
+                .to_owned()
+        }
+        Some((Stage::Assisting, _)) | None => String::new(),
+    }
+}
+
+fn all_sizes(status: &ComparisonStatus) -> Comparison {
+    let mut all = Comparison::default();
+    for size in &status.sizes {
+        all.merge(&Comparison::from_buckets(&size.assisted, &size.holdout));
+    }
+    all
+}
+
+/// The benefit of assistance, as measured, and its cost.
+fn proof(
+    html: &mut String,
+    figures: &Figures,
+    status: Option<&ComparisonStatus>,
+    benefit: Benefit,
+) {
+    let _ = write!(html, "<p class=\"proof\"><b>Benefit:</b> {}.", escape(&benefit.to_string()));
+    if let Some(status) = status {
+        let _ = write!(html, " Medians: {}.", escape(&medians(&all_sizes(status))));
+        for size in &status.sizes {
+            let comparison = Comparison::from_buckets(&size.assisted, &size.holdout);
+            if let Benefit::Measured(_) = comparison.benefit(Confidence::Usual) {
+                let _ = write!(
+                    html,
+                    " From {}: {}.",
+                    bytes(size.least_bytes as f64),
+                    escape(&comparison.benefit(Confidence::Usual).short())
+                );
+            }
+        }
+    }
+    let _ = write!(
+        html,
+        " <b>Cost:</b> {:.3} cores, {} of repairs.</p>",
+        figures.assistance_cores,
+        bits(figures.repair_bits)
+    );
 }
 
 fn endpoints(all: &[std::net::SocketAddr]) -> String {
@@ -100,7 +163,7 @@ fn endpoints(all: &[std::net::SocketAddr]) -> String {
     shown.join(", ")
 }
 
-fn tiles(html: &mut String, figures: &Figures) {
+fn tiles(html: &mut String, figures: &Figures, benefit: Benefit) {
     let hidden_class = match figures.hidden {
         Some(hidden) if hidden >= 0.95 => "good",
         Some(hidden) if hidden >= 0.8 => "warn",
@@ -113,6 +176,16 @@ fn tiles(html: &mut String, figures: &Figures) {
         Some(_) => "bad",
         None => "",
     };
+    let measured = benefit.interval();
+    let gain_class = match measured {
+        Some(gain) if gain.lower > 1.0 => "good",
+        Some(gain) if gain.upper < 1.0 => "bad",
+        _ => "",
+    };
+    let gain_hint = match measured {
+        Some(gain) => format!("{} to {}, 95 % confidence", times(gain.lower), times(gain.upper)),
+        None => "for a loss-based sender; not measured".to_owned(),
+    };
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
     for (class, label, value, hint) in [
         (
@@ -122,10 +195,14 @@ fn tiles(html: &mut String, figures: &Figures) {
             "of the last mile's losses, senders never saw this share",
         ),
         (
-            "",
-            "goodput gain",
-            or_dash(figures.goodput_gain.map(times)),
-            "estimated, at least; for a loss-based sender",
+            gain_class,
+            if measured.is_some() {
+                "goodput gain, measured"
+            } else {
+                "goodput gain, by a formula"
+            },
+            or_dash(measured.map(|gain| times(gain.estimate)).or(figures.goodput_gain.map(times))),
+            &gain_hint,
         ),
         (
             quality_class,

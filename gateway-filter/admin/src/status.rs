@@ -1,6 +1,7 @@
 //! The documents of a gateway: [`packrat_api::status`] filled in.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use packrat_api::status::{Distribution, Events, RouteStatus, Sessions, Status};
 use packrat_dataplane::log::Line;
@@ -29,8 +30,9 @@ fn route_status(route: &Route) -> RouteStatus {
             .metrics()
             .summaries()
             .iter()
-            .map(|summary| (summary.name.to_owned(), distribution(summary)))
+            .map(|summary| (summary.series(), distribution(summary)))
             .collect(),
+        comparison: route.comparison(),
     }
 }
 
@@ -69,6 +71,24 @@ pub(crate) fn sessions(dataplane: Option<&Dataplane>, limit: usize) -> Sessions 
     all.sessions.sort_by_key(|session| std::cmp::Reverse(session.to_client_bytes));
     all.sessions.truncate(limit);
     all
+}
+
+/// One session, in detail.
+pub(crate) fn session(dataplane: Option<&Dataplane>, number: u64) -> Sessions {
+    let sessions: Vec<_> =
+        dataplane.and_then(|dataplane| dataplane.session(number)).into_iter().collect();
+    Sessions { total: sessions.len() as u64, sessions }
+}
+
+/// The sessions of a client, in detail.
+pub(crate) fn sessions_of_client(
+    dataplane: Option<&Dataplane>,
+    client: IpAddr,
+    port: Option<u16>,
+) -> Sessions {
+    let sessions =
+        dataplane.map(|dataplane| dataplane.sessions_of_client(client, port)).unwrap_or_default();
+    Sessions { total: sessions.len() as u64, sessions }
 }
 
 /// The last log lines after number `after`.

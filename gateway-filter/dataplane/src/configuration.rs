@@ -113,6 +113,7 @@ pub(crate) fn summary(config: &RouteConfig, capacity: &Capacity) -> RouteSummary
         maximum_sessions_in_force: config.maximum_sessions.min(capacity.sessions()),
         sessions_limited_by: is_limited.then(|| capacity.reason().to_owned()),
         tokens: config.tokens,
+        sender: config.sender,
     }
 }
 

@@ -22,22 +22,30 @@ fn every_known_attack_breaks_no_promise() {
         "sessions_of_forged_sources_leave_first",
         "answers_are_no_longer_than_questions",
         "another_listener_turns_nothing_away",
+        "path_prepared_that_a_nat_gives",
+        "connection_begun_where_a_nat_takes_a_client",
+        "first_datagrams_forged",
     ];
     corpus::run("knowing_attacker", &expected, packrat_fuzz_entry::knowing_attacker);
 }
 
 #[test]
 fn no_random_attack_breaks_a_promise() {
-    let seeds = std::env::var("PACKRAT_ATTACKS").map_or(SEEDS, |seeds| seeds.parse().unwrap());
+    let wanted = std::env::var("PACKRAT_ATTACKS").unwrap_or_else(|_| SEEDS.to_string());
+    let (first, end) = wanted.split_once("..").unwrap_or(("0", &wanted));
+    let (first, end): (u64, u64) = (first.parse().unwrap(), end.parse().unwrap());
     let mut margins = Margins::default();
-    for seed in 0..seeds {
+    for seed in first..end {
         match arena::run(&arena::input(seed, 120)) {
             Ok(run) => margins.add(&run),
             Err(violation) => panic!("input {} breaks a promise: {violation}", seed + 1),
         }
     }
     println!("{margins:?}");
-    assert!(margins.sessions > seeds && margins.repairs > seeds * 5, "{margins:?}");
+    if first > 0 {
+        return;
+    }
+    assert!(margins.sessions > end && margins.repairs > end * 5, "{margins:?}");
     assert!(margins.amplification > 0.5 && margins.work > 0.5, "nothing came near: {margins:?}");
 }
 

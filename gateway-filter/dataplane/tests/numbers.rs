@@ -218,18 +218,19 @@ fn what_the_last_mile_loses_comes_in_its_place() {
     assert!(client.passed.iter().all(|(_, mark)| *mark == Ecn::CAPABLE_0), "repairs, too");
 }
 
-#[test]
-fn on_a_long_last_mile_symbols_repair_what_is_lost() {
-    let server = socket("127.0.0.1:0");
-    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
-    let (mut client, upstream) = Client::connect(gateway.listen, &server);
+/// A client with a long last mile that loses one datagram of 25, until it has recovered one from
+/// symbols; `None` if it has not in time: a busy machine's delays look like a queue, whose losses are
+/// not repaired.
+fn client_that_recovers(gateway: &Gateway, server: &UdpSocket) -> Option<Client> {
+    let (mut client, upstream) = Client::connect(gateway.listen, server);
     client.loses = |number| number % 25 == 7;
     // Long also where the machine is busy and sends slowly.
     client.delay = Duration::from_millis(250);
     let (mut sent, start) = (BTreeSet::new(), Instant::now());
-    // One is enough: a busy machine's delays look like a queue, whose losses are not repaired.
     while client.shim.stats().recovered == 0 {
-        assert!(start.elapsed() < PATIENCE, "{:?} {:?}", client.shim.stats(), sent.len());
+        if start.elapsed() > PATIENCE {
+            return None;
+        }
         let made = (sent.len()..sent.len() + 20).flat_map(|number| {
             let mut datagram = payload(number, 1100);
             datagram[8..16].copy_from_slice(&number.to_be_bytes());
@@ -238,10 +239,19 @@ fn on_a_long_last_mile_symbols_repair_what_is_lost() {
         let data: Vec<u8> = made.collect();
         let batch = GsoBatch::plain(&data, 1100, Ecn::CAPABLE_0);
         sent.extend(batch.datagrams().map(<[u8]>::to_vec));
-        send(&server, upstream, &[batch], &Offload::default());
+        send(server, upstream, &[batch], &Offload::default());
         (0..5).for_each(|_| client.turn());
     }
     assert!(client.passed.iter().all(|(datagram, _)| sent.contains(datagram)), "none is garbled");
+    Some(client)
+}
+
+#[test]
+fn on_a_long_last_mile_symbols_repair_what_is_lost() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let client = (0..6).find_map(|_| client_that_recovers(&gateway, &server));
+    let client = client.expect("no client has recovered a datagram");
     assert!(client.passed.iter().all(|(_, mark)| *mark == Ecn::CAPABLE_0), "recovered ones, too");
     assert!(gateway.metric("symbols_total") > 0);
     assert_eq!(gateway.metric("assistance_panics_total"), 0);

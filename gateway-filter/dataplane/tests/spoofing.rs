@@ -69,6 +69,9 @@ fn next_message(client: &mut Client) -> Vec<u8> {
     }
 }
 
+/// Age of a server's first answer from which a session without assistance keeps its path.
+const SETTLED: Duration = Duration::from_secs(3);
+
 /// A client of a plain connection, and the address that the server sees it at; both have spoken
 /// twice.
 fn plain_client(gateway: &Gateway, server: &UdpSocket) -> (UdpSocket, SocketAddr) {
@@ -83,6 +86,19 @@ fn plain_client(gateway: &Gateway, server: &UdpSocket) -> (UdpSocket, SocketAddr
         upstream = Some(from);
     }
     (client, upstream.unwrap())
+}
+
+/// Lets the client of a plain connection and its server speak for as long as it takes a session to
+/// be settled: the gateway's own rule, not a matter of how fast they are.
+fn settle(client: &UdpSocket, server: &UdpSocket, upstream: SocketAddr) {
+    let begun = std::time::Instant::now();
+    while begun.elapsed() <= SETTLED {
+        client.send(b"question").unwrap();
+        assert_eq!(receive(server), (b"question".to_vec(), upstream));
+        server.send_to(b"answer", upstream).unwrap();
+        assert_eq!(receive(client).0, b"answer");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[test]
@@ -202,6 +218,7 @@ fn a_client_that_speaks_keeps_its_address_whatever_another_one_proves() {
         })
     });
     let (other, upstream) = plain_client(&gateway, &server);
+    settle(&other, &server, upstream);
     let address = other.local_addr().unwrap();
     let seen = try_to_take(&gateway, &mut attacker, address, || drain(&other));
     assert!(seen.iter().all(|datagram| is_control(datagram)), "the attacker's own stream");
@@ -255,9 +272,9 @@ fn a_client_that_is_refused_an_address_begins_anew_there() {
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
     let (mut client, upstream) = connect(gateway.listen, &server);
     transfer(&mut client, &server, upstream, 0..50);
-    // Its address changes, and what it says from there has been answered before anything of its
-    // session arrives: a connection of its own is there.
+    // Its address changes, and has been another client's until now, as its server believes.
     let (there, upstream) = plain_client(&gateway, &server);
+    settle(&there, &server, upstream);
     there.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     client.socket = there;
     client.turn_until("another session", |client, received| {

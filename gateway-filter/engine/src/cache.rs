@@ -1,12 +1,20 @@
 //! The ring of bytes: datagrams in forwarding order, freed from the oldest.
 //!
-//! The ring grows by doubling up to its limit, and shrinks when it has been mostly empty, so that a
-//! quiet session costs little; positions are absolute and never reused.
+//! The ring follows what is under way to the client: it grows by a quarter more than it needs, up to
+//! its limit, and shrinks when half of it was not needed for a while, so that a session costs little
+//! more than its path holds; positions are absolute and never reused.
 
 use core::num::NonZeroU64;
 
 /// First allocation: what a session needs before it has seen traffic.
-const INITIAL_BYTES: usize = 16 * 1024;
+const INITIAL_BYTES: usize = 4 * STEP;
+/// Capacities are multiples of this.
+const STEP: usize = 4096;
+
+/// The capacity of a ring that needs this much, and a little later perhaps more.
+fn enough_for(bytes: usize) -> usize {
+    (bytes + bytes / 4).next_multiple_of(STEP).max(INITIAL_BYTES)
+}
 
 /// Place of a datagram in the ring. Positions begin with one, so that "nowhere" takes no room of
 /// its own.
@@ -76,7 +84,7 @@ impl Cache {
     /// ring need not or must not grow.
     pub(crate) fn wanted_capacity(&self, length: usize) -> Option<usize> {
         let needed = self.len() + length;
-        let wanted = needed.next_power_of_two().max(INITIAL_BYTES).min(self.limit);
+        let wanted = enough_for(needed).min(self.limit);
         (needed > self.bytes.len() && wanted >= needed).then_some(wanted)
     }
 
@@ -111,15 +119,15 @@ impl Cache {
         self.end = second.len();
     }
 
-    /// Gives memory back when less than a quarter of it was used since the last call.
+    /// Gives memory back when less than about half of it was used since the last call.
     pub(crate) fn shrink(&mut self) {
         let peak = {
             let length = self.len();
             core::mem::replace(&mut self.recent_peak, length)
         };
         self.high_water = self.high_water.max(peak);
-        let enough = if peak == 0 { 0 } else { (peak * 2).next_power_of_two().max(INITIAL_BYTES) };
-        if peak < self.bytes.len() / 4 && enough < self.bytes.len() {
+        let enough = if peak == 0 { 0 } else { enough_for(peak) };
+        if enough <= self.bytes.len() / 2 && enough < self.bytes.len() {
             self.resize(enough);
         }
     }
@@ -210,6 +218,37 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_ring_follows_what_is_under_way() {
+        let mut cache = Cache::new(1 << 20);
+        let mut under_way = VecDeque::new();
+        let mut seconds = |window: usize| {
+            // A second with datagrams a millisecond apart, as many of them under way.
+            for _ in 0..1000 {
+                if let Some(capacity) = cache.wanted_capacity(1000) {
+                    cache.resize(capacity);
+                }
+                under_way.push_back(cache.push(&[7; 1000]).unwrap());
+                while under_way.len() > window {
+                    cache.free_through(under_way.pop_front().unwrap());
+                }
+            }
+            cache.shrink();
+            cache.capacity()
+        };
+        for window in [40, 400, 20, 700, 100] {
+            seconds(window);
+            seconds(window);
+            let capacity = seconds(window);
+            let needed = 1000 * (window + 1);
+            assert!(
+                needed <= capacity && capacity < 2 * enough_for(needed),
+                "{capacity} for {window}"
+            );
+        }
+        assert!(seconds(700) < 701_000 + 701_000 / 4 + 2 * STEP, "it grew by little");
     }
 
     #[test]

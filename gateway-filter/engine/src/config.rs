@@ -70,6 +70,8 @@ pub struct GatewayConfig {
     /// One of so many sessions is a trial: it shows an unknown sender its losses, and looks at the
     /// answers. Where senders seem to answer losses, one of four times as many; 0: none.
     pub sender_trials: u32,
+    /// True if what sparse flows bring is sent twice to clients without a session.
+    pub sparse_copies: bool,
 }
 
 impl GatewayConfig {
@@ -97,6 +99,7 @@ impl Default for GatewayConfig {
             sender: SenderAnswer::Unknown,
             holdout: 0.0,
             sender_trials: 8,
+            sparse_copies: false,
         }
     }
 }

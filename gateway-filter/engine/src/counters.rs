@@ -1,6 +1,29 @@
 //! Counters and gauges, defined once: name, unit and meaning in one place for metrics, documentation
 //! and tests.
 
+use std::cell::Cell;
+
+thread_local! {
+    /// Zeros in memory that the thread has used a moment ago. A flow that counted in memory of its own
+    /// would bring it into the processor's caches for each of its turns, and ten thousand flows would
+    /// push each other out.
+    static FREE: Cell<Option<Box<FlowCounters>>> = const { Cell::new(None) };
+}
+
+impl FlowCounters {
+    /// Counters of this thread, all zero, until [`Self::give_back`].
+    pub(crate) fn borrow() -> Box<Self> {
+        FREE.take().unwrap_or_default()
+    }
+
+    /// The thread has its counters again. Returns what they have counted.
+    pub(crate) fn give_back(mut counters: Box<Self>) -> Self {
+        let counted = core::mem::take(&mut *counters);
+        FREE.set(Some(counters));
+        counted
+    }
+}
+
 /// Makes a struct of counters whose fields can be walked by name.
 macro_rules! counters {
     ($(#[$meta:meta])* $name:ident { $($(#[doc = $doc:literal])+ $field:ident,)+ }) => {
@@ -21,9 +44,12 @@ macro_rules! counters {
                 [$(self.$field),+]
             }
 
-            /// Adds another set of counters.
+            /// Adds another set of counters. Of these, memory is touched only where there is something to
+            /// add.
             pub fn add(&mut self, other: &Self) {
-                $(self.$field += other.$field;)+
+                $(if other.$field != 0 {
+                    self.$field += other.$field;
+                })+
             }
         }
     };
@@ -94,6 +120,10 @@ counters! {
         early_copies,
         /// Bytes of them.
         early_copy_bytes,
+        /// Second copies of sparse flows' datagrams, for clients without a session.
+        sparse_copies,
+        /// Bytes of them.
+        sparse_copy_bytes,
         /// Symbols of coded repair sent, each for half of the datagrams that it covers.
         symbols,
         /// Bytes of them.

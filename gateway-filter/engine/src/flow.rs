@@ -19,6 +19,7 @@ use crate::handshake::Handshake;
 use crate::outbox::Outbox;
 use crate::path_validation::{NetworkPath, PathUse};
 use crate::session::{Ended, LIMITS, Session, Turn, granted_numbers};
+use crate::sparse_copies::SparseCopies;
 
 /// One client flow (4-tuple) through the gateway, assisted or not. Plain forwarding never depends
 /// on it.
@@ -30,10 +31,12 @@ pub struct Flow {
     /// it. Either a newer one than the one that assists (a repeated old Init can then not end
     /// that), or one whose client has not echoed a cookie.
     pending: Option<Box<Assisted>>,
-    /// None while there is nothing to count and the flow is quiet.
+    /// None while there is nothing to count.
     counters: Option<Box<FlowCounters>>,
     /// True if its sessions tell of each step.
     observed: bool,
+    /// Second copies for a client without a session, if the configuration has them.
+    copies: Option<Box<SparseCopies>>,
 }
 
 /// An assisted flow's session and how it began.
@@ -46,7 +49,18 @@ struct Assisted {
 impl Flow {
     /// A flow without assistance: [`Flow::forward`] costs nothing until [`Flow::begin`].
     pub fn new(gateway: Arc<Gateway>) -> Self {
-        Self { gateway, assisted: None, pending: None, counters: None, observed: false }
+        let copies = gateway.config().sparse_copies.then(Box::default);
+        Self { gateway, assisted: None, pending: None, counters: None, observed: false, copies }
+    }
+
+    /// Takes over a configuration that has changed, as far as the flow does not read it where it needs
+    /// it.
+    pub fn follow_config(&mut self) {
+        if self.gateway.config().sparse_copies {
+            self.copies.get_or_insert_default();
+        } else {
+            self.copies = None;
+        }
     }
 
     /// Starts (or restarts) assistance; `seed`: 32 fresh random bytes from the operating system.
@@ -146,9 +160,12 @@ impl Flow {
     }
 
     fn assist(&mut self, begun: Assisted, out: &mut Outbox) {
-        self.counters.get_or_insert_default().sessions_begun += 1;
+        self.counters.get_or_insert_with(FlowCounters::borrow).sessions_begun += 1;
         out.event(Event::SessionOpened { session: begun.session.id() });
         self.assisted = Some(begun);
+        if let Some(copies) = &mut self.copies {
+            copies.forget();
+        }
         self.forget_answer();
     }
 
@@ -172,22 +189,46 @@ impl Flow {
         self.assisted.is_some()
     }
 
+    /// So many bytes are about to pass, in several datagrams: makes room for all of them at once.
+    pub fn expect(&mut self, bytes: usize) {
+        if let Some(assisted) = &mut self.assisted {
+            assisted.session.expect(bytes, self.counters.get_or_insert_with(FlowCounters::borrow));
+        }
+    }
+
     /// A datagram of the base connection passes from the server to the client. Returns what goes in
     /// front of it, if both ends have agreed on numbers and it is not too long for one.
     #[inline]
     pub fn forward(&mut self, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {
+        if self.assisted.is_none()
+            && let Some(copies) = &mut self.copies
+        {
+            copies.forward(datagram, now);
+        }
         // A server's datagram that looks like control is hidden from the client's transport:
         // repairing it would be in vain.
         if (self.assisted.is_none() && self.pending.is_none()) || is_control(datagram) {
             return None;
         }
         let number = self.assisted.as_mut().and_then(|assisted| {
-            assisted.session.forward(datagram, now, self.counters.get_or_insert_default())
+            assisted.session.forward(
+                datagram,
+                now,
+                self.counters.get_or_insert_with(FlowCounters::borrow),
+            )
         });
         if self.pending.is_some() {
             self.forward_to_pending(datagram, now);
         }
         number
+    }
+
+    /// A datagram of the base connection passes from the client to the server, without a number. Only
+    /// a flow without a session wants to know, where the configuration has second copies.
+    pub fn hear(&mut self, datagram: &[u8], now: Timestamp) {
+        if let Some(copies) = &mut self.copies {
+            copies.hear(datagram, now);
+        }
     }
 
     /// A numbered datagram has come from the client, along its path ([`packrat_wire::number`]). What
@@ -209,7 +250,8 @@ impl Flow {
             out.send_to_server(base, mark);
             return true;
         };
-        let (session, counters) = (&mut assisted.session, self.counters.get_or_insert_default());
+        let (session, counters) =
+            (&mut assisted.session, self.counters.get_or_insert_with(FlowCounters::borrow));
         if !session.takes_numbers() {
             return false;
         }
@@ -244,7 +286,7 @@ impl Flow {
             let counters = if self.assisted.is_some() {
                 &mut uncounted
             } else {
-                self.counters.get_or_insert_default()
+                self.counters.get_or_insert_with(FlowCounters::borrow)
             };
             pending.session.forward(datagram, now, counters);
         }
@@ -257,7 +299,7 @@ impl Flow {
             .pending
             .take_if(|pending| named.is_some_and(|name| pending.session.answers_to(name)))
         {
-            let counters = self.counters.get_or_insert_default();
+            let counters = self.counters.get_or_insert_with(FlowCounters::borrow);
             let session = &mut pending.session;
             let turn = Turn::new(now, counters, out).observing(self.observed, session.id());
             let ended = session.control(datagram, &mut { turn });
@@ -283,7 +325,7 @@ impl Flow {
             self.gateway.refuse_session(datagram, out);
             return;
         };
-        let counters = self.counters.get_or_insert_default();
+        let counters = self.counters.get_or_insert_with(FlowCounters::borrow);
         let session = &mut assisted.session;
         let turn = Turn::new(now, counters, out).observing(self.observed, session.id());
         let ended = session.control(datagram, &mut { turn });
@@ -316,7 +358,7 @@ impl Flow {
             .pending
             .take_if(|pending| named.is_some_and(|name| pending.session.answers_to(name)))
         {
-            let counters = self.counters.get_or_insert_default();
+            let counters = self.counters.get_or_insert_with(FlowCounters::borrow);
             let session = &mut pending.session;
             let mut turn = Turn::new(now, counters, out).observing(self.observed, session.id());
             let event = session.control_on_new_path(datagram, from, random, decide, &mut turn);
@@ -335,7 +377,8 @@ impl Flow {
         else {
             return PathEvent::Rejected;
         };
-        let (session, counters) = (&mut assisted.session, self.counters.get_or_insert_default());
+        let (session, counters) =
+            (&mut assisted.session, self.counters.get_or_insert_with(FlowCounters::borrow));
         let mut turn = Turn::new(now, counters, out).observing(self.observed, session.id());
         session.control_on_new_path(datagram, from, random, decide, &mut turn)
     }
@@ -350,7 +393,7 @@ impl Flow {
     pub fn ask(&mut self, random: [u8; 8], now: Timestamp, out: &mut Outbox) {
         if let Some(assisted) = &mut self.assisted {
             let (session, counters) =
-                (&mut assisted.session, self.counters.get_or_insert_default());
+                (&mut assisted.session, self.counters.get_or_insert_with(FlowCounters::borrow));
             let mut turn = Turn::new(now, counters, out).observing(self.observed, session.id());
             session.ask(random, &mut turn);
         }
@@ -381,18 +424,25 @@ impl Flow {
     /// calls.
     pub fn next_timeout(&self) -> Option<Timestamp> {
         let stale = self.pending.as_ref().map(|pending| pending.handshake.expires());
-        let session = self.assisted.as_ref().and_then(|assisted| assisted.session.next_timeout());
+        let session = match (&self.assisted, &self.copies) {
+            (Some(assisted), _) => assisted.session.next_timeout(),
+            (None, Some(copies)) => copies.next_timeout(),
+            (None, None) => None,
+        };
         stale.into_iter().chain(session).min()
     }
 
-    /// Time has passed: tail probes, spaced copies of repairs.
+    /// Time has passed: tail probes, spaced copies of repairs; without a session, copies of what a sparse
+    /// flow brings.
     pub fn handle_timeout(&mut self, now: Timestamp, out: &mut Outbox) {
         self.forget_stale(now);
         if let Some(assisted) = &mut self.assisted {
-            let counters = self.counters.get_or_insert_default();
+            let counters = self.counters.get_or_insert_with(FlowCounters::borrow);
             let session = &mut assisted.session;
             let mut turn = Turn::new(now, counters, out).observing(self.observed, session.id());
             session.handle_timeout(&mut turn);
+        } else if let Some(copies) = &mut self.copies {
+            copies.handle_timeout(now, self.counters.get_or_insert_with(FlowCounters::borrow), out);
         }
     }
 
@@ -408,10 +458,7 @@ impl Flow {
 
     /// Counters since the last call.
     pub fn take_counters(&mut self) -> FlowCounters {
-        if self.assisted.as_ref().is_none_or(|assisted| assisted.session.is_quiet()) {
-            return self.counters.take().map(|counters| *counters).unwrap_or_default();
-        }
-        self.counters.as_deref_mut().map(core::mem::take).unwrap_or_default()
+        self.counters.take().map(FlowCounters::give_back).unwrap_or_default()
     }
 
     /// Levels now.

@@ -257,8 +257,18 @@ impl Gateway {
         share > 0.0 && key.chooses(client, share)
     }
 
+    /// A number that stands for clients of this address in a comparison, of this gateway alone.
+    pub fn hash_of_source(&self, client: IpAddr) -> u64 {
+        self.holdout.read().unwrap_or_else(PoisonError::into_inner).hash(client)
+    }
+
     pub(crate) fn static_key(&self) -> RwLockReadGuard<'_, Zeroizing<[u8; 32]>> {
         self.static_key.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes of memory that all flows together have taken for datagrams.
+    pub fn kept_bytes(&self) -> usize {
+        self.admission.kept_bytes()
     }
 
     /// Sessions of all flows together.

@@ -27,7 +27,7 @@ const PENDING_LIFETIME: Duration = Duration::from_secs(5);
 pub(crate) struct Handshake {
     nonce: u64,
     /// Sent again for a repeated Init.
-    init_ack: Vec<u8>,
+    init_ack: Box<[u8]>,
     since: Timestamp,
 }
 
@@ -61,7 +61,11 @@ impl Handshake {
         let (established, client_params, noise) = answered.ok()?;
         let mut init_ack = Vec::new();
         Control::InitAck { nonce: begin.nonce, noise: &noise }.encode(&mut init_ack);
-        Some((Self { nonce: begin.nonce, init_ack, since: now }, established, client_params))
+        Some((
+            Self { nonce: begin.nonce, init_ack: init_ack.into(), since: now },
+            established,
+            client_params,
+        ))
     }
 
     /// Puts the answer into the outbox.
@@ -80,7 +84,7 @@ impl Handshake {
 
     /// The client has the answer: it will not ask for it again.
     pub(crate) fn forget_answer(&mut self) {
-        self.init_ack = Vec::new();
+        self.init_ack = Box::default();
     }
 
     /// When it is forgotten if it was not used.
@@ -101,7 +105,7 @@ mod tests {
     #[test]
     fn a_repeated_question_gets_the_same_answer_until_it_is_forgotten() {
         let mut handshake =
-            Handshake { nonce: 7, init_ack: vec![1, 2, 3], since: Timestamp::from_millis(1000) };
+            Handshake { nonce: 7, init_ack: [1, 2, 3].into(), since: Timestamp::from_millis(1000) };
         let mut out = Outbox::new();
         assert!(!handshake.repeat(8, &mut out) && out.is_empty());
         assert!(handshake.repeat(7, &mut out));

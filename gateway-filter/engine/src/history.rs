@@ -198,7 +198,10 @@ impl History {
     /// Gives memory back that was not used since the last call.
     pub(crate) fn shrink(&mut self) {
         self.cache.shrink();
-        if self.entries.len() < self.entries.capacity() / 4 {
+        if self.cache.capacity() == 0 {
+            // Nothing passes.
+            self.entries.shrink_to_fit();
+        } else if self.entries.len() < self.entries.capacity() / 4 {
             self.entries.shrink_to(self.entries.len() * 2);
         }
         if self.index.is_too_large_for(self.entries.len()) {
@@ -328,6 +331,7 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn identifier(number: u64) -> Identifier {
         Identifier::from_hash(number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -348,6 +352,41 @@ mod tests {
         assert!(history.bytes(9).is_none());
         assert_eq!(history.bytes(10).map(|(first, second)| first.len() + second.len()), Some(1000));
         assert_eq!(history.sequence_of(identifier(3)), Some(3));
+    }
+
+    proptest! {
+        /// Against a history that makes room for each datagram by itself.
+        #[test]
+        fn room_for_a_burst_at_once_keeps_the_same_datagrams(
+            bursts in proptest::collection::vec(proptest::collection::vec(0usize..3000, 1..8), 1..20),
+        ) {
+            let limit = 10_000;
+            let (mut at_once, mut plain) =
+                (History::new(limit, MAXIMUM_ENTRIES), History::new(limit, MAXIMUM_ENTRIES));
+            let mut number = 0;
+            for burst in bursts {
+                let mut evicted = at_once.make_room(burst.iter().sum(), |_| true);
+                let mut evicted_plain = 0;
+                for length in burst {
+                    number += 1;
+                    let datagram = vec![number as u8; length];
+                    for (history, evicted) in
+                        [(&mut at_once, &mut evicted), (&mut plain, &mut evicted_plain)]
+                    {
+                        *evicted += history.make_room(length, |_| true);
+                        let pushed = history.push(identifier(number), &datagram, Timestamp::ZERO);
+                        prop_assert_eq!(pushed, Pushed::Cached);
+                    }
+                }
+                prop_assert_eq!(evicted, evicted_plain);
+                for sequence in 0..at_once.next() {
+                    let [kept, kept_plain] = [&at_once, &plain].map(|history| {
+                        history.bytes(sequence).map(|(first, second)| [first, second].concat())
+                    });
+                    prop_assert_eq!(kept, kept_plain);
+                }
+            }
+        }
     }
 
     #[test]

@@ -20,6 +20,12 @@ impl HoldoutKey {
 
     /// True for `share` (0 to 1) of the addresses. One that a share chooses, larger ones choose, too.
     pub(crate) fn chooses(&self, client: IpAddr, share: f64) -> bool {
+        // The bits at the top decide, as if the hash were a number below 1.
+        ((self.hash(client) >> 32) as f64) < share * (f64::from(u32::MAX) + 1.0)
+    }
+
+    /// A number that stands for what is treated alike: an address, or the network of a subscriber.
+    pub(crate) fn hash(&self, client: IpAddr) -> u64 {
         let mut hash = Sha256::new_with_prefix(b"packrat holdout");
         hash.update(self.0);
         match client.to_canonical() {
@@ -30,9 +36,8 @@ impl HoldoutKey {
                 hash.update(network);
             }
         }
-        let [first, second, third, fourth, ..]: [u8; 32] = hash.finalize().into();
-        let place = u32::from_be_bytes([first, second, third, fourth]);
-        f64::from(place) < share * (f64::from(u32::MAX) + 1.0)
+        let [a, b, c, d, e, f, g, h, ..]: [u8; 32] = hash.finalize().into();
+        u64::from_be_bytes([a, b, c, d, e, f, g, h])
     }
 }
 

@@ -58,6 +58,7 @@ mod sender_memory;
 mod sequence;
 mod session;
 mod session_event;
+mod sparse_copies;
 mod stream;
 mod sync;
 

@@ -266,6 +266,12 @@ impl Session {
         }
     }
 
+    /// See [`crate::Flow::expect`].
+    pub(crate) fn expect(&mut self, bytes: usize, counters: &mut FlowCounters) {
+        let permit = &mut self.permit;
+        counters.evictions_full += self.history.make_room(bytes, |more| permit.try_take(more));
+    }
+
     /// A datagram passes: remember its identifier, keep its bytes. Returns what goes in front of it.
     #[inline]
     pub(crate) fn forward(

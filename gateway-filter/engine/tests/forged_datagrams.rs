@@ -2,7 +2,7 @@
 //! believes none of them: repairs go on as without them.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +18,8 @@ const DELAY: Duration = Duration::from_millis(10);
 /// Milliseconds of a trial, of which the attack takes all but the first.
 const TRIAL: u64 = 12_000;
 const CALM: u64 = 2_000;
+/// The first one in which the server sends.
+const BEGINS: u64 = 200;
 /// One in so many is lost on the last mile, in either direction.
 const LOST: u32 = 50;
 
@@ -37,8 +39,36 @@ struct Outcome {
     gateway: FlowCounters,
 }
 
-/// `forged`: datagrams that the attacker sends in a millisecond.
-fn run(seed: u64, forged: u32) -> Outcome {
+/// When the attacker sends its datagrams.
+#[derive(Clone, Copy)]
+enum Attack {
+    None,
+    /// Twice in each millisecond after [`CALM`], of which the losses count.
+    Always,
+    /// So many, once the session has begun and before the server sends anything. All losses of the
+    /// first second count.
+    First(u32),
+}
+
+impl Attack {
+    fn forged(self, tick: u64) -> u32 {
+        match self {
+            Self::Always if tick > CALM => 2,
+            Self::First(count) if tick == BEGINS - 1 => count,
+            _ => 0,
+        }
+    }
+
+    /// True if what is lost in this millisecond counts.
+    fn counts(self, tick: u64) -> bool {
+        match self {
+            Self::First(_) => tick < BEGINS + 1_000,
+            _ => tick > CALM,
+        }
+    }
+}
+
+fn run(seed: u64, attack: Attack) -> Outcome {
     let gateway = Gateway::new(GatewayConfig::default(), [3; 32], [4; 32]);
     let mut flow = Flow::new(Arc::clone(&gateway));
     let address: SocketAddr = "192.0.2.1:5000".parse().unwrap();
@@ -48,17 +78,17 @@ fn run(seed: u64, forged: u32) -> Outcome {
         (ChaCha8Rng::seed_from_u64(seed), ChaCha8Rng::seed_from_u64(seed + 1));
     let mut up: VecDeque<(Timestamp, Vec<u8>)> = VecDeque::new();
     let mut down: VecDeque<(Timestamp, Vec<u8>)> = VecDeque::new();
-    let (mut missing, mut number) = (BTreeSet::new(), 0);
+    let (mut missing, mut number) = (BTreeMap::new(), 0);
     let (mut lost, mut repaired, mut counters) = (0, 0, FlowCounters::default());
     for tick in 0..TRIAL {
         now = now + Duration::from_millis(1);
         let mut out = Outbox::new();
-        if tick > 200 {
+        if tick >= BEGINS {
             let bytes = datagram(number);
             flow.forward(&bytes, now);
             if path.next_u32() % LOST == 0 {
-                lost += u64::from(tick > CALM);
-                missing.insert(number);
+                lost += u64::from(attack.counts(tick));
+                missing.insert(number, attack.counts(tick));
             } else {
                 down.push_back((now + DELAY, bytes));
             }
@@ -82,7 +112,7 @@ fn run(seed: u64, forged: u32) -> Outcome {
             }
         }
         counters.add(&flow.take_counters());
-        for _ in 0..if tick > CALM { forged } else { 0 } {
+        for _ in 0..attack.forged(tick) {
             let mut bytes = vec![0x40; 60];
             attacker.fill_bytes(&mut bytes[20..]);
             // The transport drops it.
@@ -92,7 +122,7 @@ fn run(seed: u64, forged: u32) -> Outcome {
             if client.on_datagram(&bytes, now) == Datagram::Base {
                 let number = u64::from_be_bytes(*bytes[LENGTH - 16..].first_chunk().unwrap()) - 1;
                 client.on_packet_number(PacketNumber::new(number), now);
-                repaired += u64::from(missing.remove(&number) && tick > CALM);
+                repaired += u64::from(missing.remove(&number) == Some(true));
             }
         }
         client.handle_timeout(now);
@@ -108,7 +138,7 @@ fn run(seed: u64, forged: u32) -> Outcome {
 #[test]
 fn two_thousand_forged_datagrams_a_second_cost_no_repair() {
     for seed in 0..4 {
-        let (calm, attacked) = (run(seed, 0), run(seed, 2));
+        let (calm, attacked) = (run(seed, Attack::None), run(seed, Attack::Always));
         assert_eq!(attacked.client.state, AssistState::Established);
         assert!(calm.lost > 100 && calm.repaired * 100 >= calm.lost * 95, "seed {seed}");
         // Of what was lost, and of what is repaired without them.
@@ -124,5 +154,20 @@ fn two_thousand_forged_datagrams_a_second_cost_no_repair() {
         assert_eq!((resets, attacked.gateway.identifiers_foreign), (0, 0), "seed {seed}");
         // The client holds no longer either, so that the sender is told no later.
         assert!(attacked.client.expired <= calm.client.expired + 5, "seed {seed}");
+    }
+}
+
+/// Until a client knows a packet number it believes sixteen datagrams, as it may have lost what would
+/// authenticate them. Forged ones are told of in eACKs that are long enough for them.
+#[test]
+fn forged_datagrams_before_the_first_packet_number_cost_no_repair_and_no_failed_eack() {
+    for seed in 0..4 {
+        let (calm, attacked) = (run(seed, Attack::First(0)), run(seed, Attack::First(40)));
+        assert!(calm.lost > 10 && calm.repaired == calm.lost, "seed {seed}");
+        assert!(attacked.lost > 10 && attacked.repaired == attacked.lost, "seed {seed}");
+        let Outcome { gateway, .. } = attacked;
+        let resets = gateway.resets_gateway + gateway.resets_client;
+        // Each is told of once.
+        assert_eq!((gateway.eacks_failed, resets, gateway.identifiers_foreign), (0, 0, 16));
     }
 }

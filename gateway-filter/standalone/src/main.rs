@@ -43,6 +43,8 @@ use arguments::Arguments;
 
 /// Interval at which a draining gateway checks for a second signal.
 const POLL: Duration = Duration::from_millis(20);
+/// Interval at which memory is given back that is not needed any more.
+const MEMORY_INTERVAL: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
@@ -96,6 +98,15 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         ("version", env!("CARGO_PKG_VERSION").into()),
     ];
     StandardOutput::line(Level::Info, "ready", fields);
+    let weak = std::sync::Arc::downgrade(&dataplane);
+    // It ends with the process, or a moment after the data plane.
+    std::thread::Builder::new().name("packrat-memory".to_owned()).spawn(move || {
+        while let Some(dataplane) = weak.upgrade() {
+            dataplane.give_back_memory();
+            drop(dataplane);
+            std::thread::sleep(MEMORY_INTERVAL);
+        }
+    })?;
 
     wait_for_the_end(&mut signals, &dataplane, arguments.drain_time());
     drop(metrics);

@@ -6,7 +6,7 @@ use super::{FigureError, Plan, Settings};
 use crate::observer::TraceEvent;
 use crate::sender::Sender;
 use crate::trial::{Arm, Trial, TrialResult};
-use packrat_emulation::scenario::Scenario;
+use packrat_emulation::scenario::{QueueKind, Scenario};
 
 /// The last miles of Packrat26, table 3, and their names there.
 const SETTINGS: [(&str, &str); 3] =
@@ -49,6 +49,10 @@ const PAPER: [PaperPoint; 27] = [
     ("satellite", Sender::S2nBbr, Arm::EndToEnd, 7.0, 12.92),
     ("satellite", Sender::S2nBbr, Arm::Split, 7.0, 17.2),
 ];
+
+/// A full datagram's frame on Ethernet over its UDP payload: the paper's links carry 20 Mbit/s of the
+/// former, those of the laboratory 20 Mbit/s of the latter, and goodput is in proportion.
+const UNIT: f64 = 1514.0 / 1472.0;
 
 pub(super) fn subject(arm: Arm) -> Subject {
     match arm {
@@ -131,11 +135,24 @@ fn lines(
 
 /// Figure 5: goodput over loss.
 pub(super) fn goodput(settings: Settings) -> Result<Plan, FigureError> {
+    goodput_behind(QueueKind::DropTail, "fig5", settings)
+}
+
+/// Figure 5 with the queues of Packrat26: adaptive RED.
+pub(super) fn goodput_red(settings: Settings) -> Result<Plan, FigureError> {
+    goodput_behind(QueueKind::Red, "fig5red", settings)
+}
+
+fn goodput_behind(
+    queue: QueueKind,
+    figure: &'static str,
+    settings: Settings,
+) -> Result<Plan, FigureError> {
     let senders = [(Sender::S2nCubic, "CUBIC"), (Sender::S2nBbr, "BBR")];
     let mut panels = Vec::new();
     for (sender, control) in senders {
         for (name, place) in SETTINGS {
-            let scenario = scenario(name, settings)?;
+            let scenario = scenario(name, settings)?.with_queue(queue);
             let mut trials: Vec<Trial> = seeds(&scenario, Arm::Ideal, sender, settings).collect();
             for loss in LOSSES {
                 for arm in COMPARED {
@@ -161,16 +178,19 @@ pub(super) fn goodput(settings: Settings) -> Result<Plan, FigureError> {
                     label: format!("{} (paper)", label(arm)),
                     subject: subject(arm),
                     form: Form::Paper,
-                    points: points.map(|point| Point::exact(point.3, point.4)).collect(),
+                    points: points.map(|point| Point::exact(point.3, point.4 * UNIT)).collect(),
                 });
             }
             drawn.push(Panel::Lines(lines));
         }
         Ok(Figure {
-            name: "fig5".to_owned(),
-            title: "Goodput of a download over the loss of the last mile".to_owned(),
+            name: figure.to_owned(),
+            title: format!(
+                "Goodput of a download over the loss of the last mile, {} queues",
+                queue.name()
+            ),
             caption: measured(settings)
-                + " Senders: s2n-quic. Diamonds: the paper (picoquic; BBR version 3).",
+                + " Senders: s2n-quic. Diamonds: the paper (picoquic; BBR version 3), times 1.029: its links count Ethernet frames.",
             panels: drawn,
         })
     };
@@ -215,7 +235,7 @@ pub(super) fn bursts(settings: Settings) -> Result<Plan, FigureError> {
                         label: format!("{} (paper)", label(arm)),
                         subject: subject(arm),
                         form: Form::Paper,
-                        points: points.map(|(x, y)| Point::exact(x, y)).to_vec(),
+                        points: points.map(|(x, y)| Point::exact(x, y * UNIT)).to_vec(),
                     });
                 }
             }
@@ -225,7 +245,7 @@ pub(super) fn bursts(settings: Settings) -> Result<Plan, FigureError> {
             name: "fig10".to_owned(),
             title: "Goodput when losses come in bursts".to_owned(),
             caption: measured(settings)
-                + " Gilbert–Elliott, 2 % lost in the good state, 80 % in the bad one; diamonds: the paper.",
+                + " Gilbert–Elliott, 2 % lost in the good state, 80 % in the bad one; diamonds: the paper, times 1.029.",
             panels: drawn,
         })
     };

@@ -94,10 +94,11 @@ pub(crate) struct Plan {
 }
 
 /// Every figure.
-pub(crate) const RECIPES: [Recipe; 18] = [
+pub(crate) const RECIPES: [Recipe; 19] = [
     Recipe { name: "fig3", columns: 2, plan: sketches::costs },
     Recipe { name: "fig4", columns: 1, plan: sketches::decode_success },
     Recipe { name: "fig5", columns: 3, plan: downloads::goodput },
+    Recipe { name: "fig5red", columns: 3, plan: downloads::goodput_red },
     Recipe { name: "fig6", columns: 2, plan: live::latency },
     Recipe { name: "fig7", columns: 2, plan: live::requests },
     Recipe { name: "fig8", columns: 2, plan: downloads::spurious },
@@ -121,7 +122,7 @@ fn names() -> String {
 
 /// The recipe of a figure.
 pub(crate) fn recipe(name: &str) -> Result<&'static Recipe, FigureError> {
-    static ALL: [Recipe; 18] = RECIPES;
+    static ALL: [Recipe; 19] = RECIPES;
     ALL.iter()
         .find(|recipe| recipe.name == name)
         .ok_or_else(|| FigureError::Unknown { name: name.to_owned() })

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use packrat_emulation::scenario::Scenario;
 use serde::Serialize;
 
+use crate::intervals::{Interval, pooled_quantile};
 use crate::live::media::{Arm, MediaResult, MediaTrial};
 use crate::live::multicast::{MulticastArm, MulticastResult, MulticastTrial};
 use crate::live::stream::Stream;
@@ -175,11 +176,25 @@ fn in_real_time(trials: Vec<MediaTrial>) -> Result<Vec<MediaResult>, Box<dyn std
     })
 }
 
-/// Means per kind of trial, as a table in Markdown.
+/// The milliseconds that this share of all latencies of these streams does not exceed, with a 95 %
+/// interval.
+fn latency(group: &[MediaResult], share: f64) -> String {
+    let streams: Vec<Vec<f64>> = group
+        .iter()
+        .map(|result| result.latencies.iter().map(|micros| *micros as f64 / 1e3).collect())
+        .collect();
+    pooled_quantile(&streams, share).map_or_else(
+        || "–".to_owned(),
+        |Interval { low, value, high }| format!("{value:.0} | {low:.0}–{high:.0}"),
+    )
+}
+
+/// Means per kind of trial, but for latencies, whose quantiles are of all streams together; as a
+/// table in Markdown.
 fn table(results: &[MediaResult]) -> String {
     let mut text = String::from(
-        "| scenario | loss | stream | arm | p50 ms | p99 ms | p99.9 ms | stalls | stalled ms | skipped | client packets | client share | retransmissions | spurious | repaired | early copies | Resets | cache mean |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+        "| scenario | loss | stream | arm | p50 ms | its 95 % interval | p99 ms | its 95 % interval | p99.9 ms | its 95 % interval | stalls | stalled ms | skipped | client packets | client share | retransmissions | spurious | repaired | early copies | Resets | cache mean |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for group in results.chunk_by(|one, other| (one.arm, one.loss) == (other.arm, other.loss)) {
         let [first, ..] = group else { continue };
@@ -187,14 +202,14 @@ fn table(results: &[MediaResult]) -> String {
             group.iter().map(value).sum::<f64>() / group.len() as f64
         };
         text.push_str(&format!(
-            "| {} | {:.0} % | {} | {} | {:.0} | {:.0} | {:.0} | {:.1} | {:.0} | {:.1} | {:.0} | {:.2} % | {:.1} | {:.1} | {:.0} | {:.0} | {:.1} | {:.0} |\n",
+            "| {} | {:.0} % | {} | {} | {} | {} | {} | {:.1} | {:.0} | {:.1} | {:.0} | {:.2} % | {:.1} | {:.1} | {:.0} | {:.0} | {:.1} | {:.0} |\n",
             first.scenario,
             first.loss * 100.0,
             first.stream.name(),
             first.arm.name(),
-            mean(&|result| result.latency(0.5)),
-            mean(&|result| result.latency(0.99)),
-            mean(&|result| result.latency(0.999)),
+            latency(group, 0.5),
+            latency(group, 0.99),
+            latency(group, 0.999),
             mean(&|result| result.stalls as f64),
             mean(&|result| result.stalled_ms),
             mean(&|result| result.skipped as f64),

@@ -1,6 +1,6 @@
 //! The measured segments of one sender: a file that grows while they are measured.
 
-use super::grid::{self, Cell, GridError};
+use super::grid::{self, Cell, GridError, Period};
 use crate::batch;
 use crate::sender::Sender;
 use crate::table::{quantile, sorted};
@@ -21,8 +21,8 @@ pub(super) struct Extent {
     pub(super) sender: Sender,
     /// The sender's stack and the laboratory, with their versions.
     pub(super) versions: String,
-    /// A download fills its segment for so long.
-    pub(super) seconds: f64,
+    /// The time of a measurement.
+    pub(super) period: Period,
     pub(super) seeds: Range<u64>,
 }
 
@@ -95,31 +95,32 @@ impl Cache {
     pub(super) fn fill(
         &mut self,
         jobs: usize,
+        progress: impl FnMut(Cell, f64),
+    ) -> Result<(), CacheError> {
+        self.fill_by(measure, jobs, progress)
+    }
+
+    /// Measures what is missing of these segments, however hard they are.
+    pub(super) fn complete(
+        &mut self,
+        cells: &[Cell],
+        jobs: usize,
         mut progress: impl FnMut(Cell, f64),
     ) -> Result<(), CacheError> {
-        let mut file = OpenOptions::new()
-            .append(true)
-            .open(&self.path)
-            .map_err(|source| self.unusable(source))?;
+        self.measure(cells, &measure, jobs, &mut progress)
+    }
+
+    /// The same as `fill` by another measurement: the goodput of a segment with a seed.
+    fn fill_by(
+        &mut self,
+        measure: impl Fn(Cell, &Extent, u64) -> Result<f64, GridError> + Sync,
+        jobs: usize,
+        mut progress: impl FnMut(Cell, f64),
+    ) -> Result<(), CacheError> {
         let mut seen = vec![Cell::FIRST];
         let mut wave = seen.clone();
         while !wave.is_empty() {
-            let missing: Vec<Cell> =
-                wave.iter().copied().filter(|cell| !self.rows.contains_key(cell)).collect();
-            let extent = self.extent.clone();
-            batch::each(
-                &missing,
-                jobs,
-                |cell| measure(*cell, &extent),
-                |row| {
-                    let row = row?;
-                    let line = self.line(&row)?;
-                    file.write_all(line.as_bytes()).map_err(|source| self.unusable(source))?;
-                    self.rows.insert(row.cell, row.goodput_mbps);
-                    progress(row.cell, self.utilisation(row.cell));
-                    Ok::<(), CacheError>(())
-                },
-            )?;
+            self.measure(&wave, &measure, jobs, &mut progress)?;
             let mut next: Vec<Cell> = wave
                 .iter()
                 .filter(|cell| self.utilisation(**cell) >= PRUNED)
@@ -132,6 +133,39 @@ impl Cache {
             wave = next;
         }
         Ok(())
+    }
+
+    fn measure(
+        &mut self,
+        cells: &[Cell],
+        measure: &(impl Fn(Cell, &Extent, u64) -> Result<f64, GridError> + Sync),
+        jobs: usize,
+        progress: &mut impl FnMut(Cell, f64),
+    ) -> Result<(), CacheError> {
+        let mut file = OpenOptions::new()
+            .append(true)
+            .open(&self.path)
+            .map_err(|source| self.unusable(source))?;
+        let missing: Vec<Cell> =
+            cells.iter().copied().filter(|cell| !self.rows.contains_key(cell)).collect();
+        let extent = self.extent.clone();
+        batch::each(
+            &missing,
+            jobs,
+            |cell| {
+                let goodput = extent.seeds.clone().map(|seed| measure(*cell, &extent, seed));
+                let goodput_mbps = goodput.collect::<Result<_, _>>()?;
+                Ok::<_, GridError>(Row { cell: *cell, goodput_mbps })
+            },
+            |row| {
+                let row = row?;
+                let line = self.line(&row)?;
+                file.write_all(line.as_bytes()).map_err(|source| self.unusable(source))?;
+                self.rows.insert(row.cell, row.goodput_mbps);
+                progress(row.cell, self.utilisation(row.cell));
+                Ok::<(), CacheError>(())
+            },
+        )
     }
 
     /// The number of segments measured.
@@ -168,21 +202,17 @@ impl Cache {
     }
 }
 
-fn measure(cell: Cell, extent: &Extent) -> Result<Row, GridError> {
-    let scenario = grid::one_segment(cell, extent.seconds)?;
-    let goodput = |seed| {
-        let trial = Trial::new(scenario.clone(), Arm::EndToEnd, extent.sender, seed);
-        trial.run().map(|result| result.goodput_mbps)
-    };
-    let goodput_mbps = extent.seeds.clone().map(goodput).collect::<Result<_, _>>()?;
-    Ok(Row { cell, goodput_mbps })
+fn measure(cell: Cell, extent: &Extent, seed: u64) -> Result<f64, GridError> {
+    let scenario = grid::one_segment(cell, extent.period)?;
+    Ok(grid::goodput(&Trial::new(scenario, Arm::EndToEnd, extent.sender, seed))?)
 }
 
 #[cfg(test)]
 impl Cache {
     /// Segments whose goodput a function says.
     pub(super) fn made_up(sender: Sender, goodput: impl Fn(Cell) -> f64) -> Self {
-        let extent = Extent { sender, versions: String::new(), seconds: 1.0, seeds: 1..2 };
+        let period = Period { settle: 0, seconds: 1 };
+        let extent = Extent { sender, versions: String::new(), period, seeds: 1..2 };
         let rows = Cell::all().map(|cell| (cell, vec![goodput(cell)])).collect();
         Self { extent, path: PathBuf::new(), rows }
     }
@@ -198,22 +228,30 @@ mod tests {
         let extent = Extent {
             sender: Sender::QuinnNewReno,
             versions: "1".to_owned(),
-            seconds: 0.02,
+            period: Period { settle: 1, seconds: 2 },
             seeds: 1..2,
         };
         let text = |cache: &Cache| fs::read_to_string(&cache.path).unwrap();
+        // Loss stops this sender on the longer segments, where harder ones are not measured.
+        let measure = |cell: Cell, _: &Extent, _| {
+            Ok(cell.rate_mbps as f64 / (1 + cell.delay_ms * cell.loss_percent) as f64)
+        };
         let mut cache = Cache::open(folder.path(), extent.clone()).unwrap();
-        cache.fill(2, |_, _| ()).unwrap();
+        cache.fill_by(measure, 2, |_, _| ()).unwrap();
         let whole = text(&cache);
         assert!(cache.len() > 1 && cache.len() < 150, "{}", cache.len());
         fs::write(&cache.path, &whole[..whole.len() / 2]).unwrap();
         let mut resumed = Cache::open(folder.path(), extent.clone()).unwrap();
         assert!(resumed.len() < cache.len());
-        resumed.fill(2, |_, _| ()).unwrap();
+        resumed.fill_by(measure, 2, |_, _| ()).unwrap();
         assert_eq!(text(&resumed), whole);
         // Nothing is measured twice.
-        resumed.fill(1, |cell, _| panic!("{cell:?}")).unwrap();
-        let other = Cache::open(folder.path(), Extent { seconds: 0.03, ..extent }).unwrap_err();
+        resumed.fill_by(measure, 1, |cell, _| panic!("{cell:?}")).unwrap();
+        let other = Cache::open(
+            folder.path(),
+            Extent { period: Period { settle: 1, seconds: 3 }, ..extent },
+        )
+        .unwrap_err();
         assert!(other.to_string().contains("other options"), "{other}");
     }
 }

@@ -52,6 +52,15 @@ pub(super) fn settings() -> Vec<Path> {
     paths
 }
 
+/// Their segments. Of those that no download uses a prediction would be 0.
+pub(super) fn cells() -> Vec<Cell> {
+    let mut cells: Vec<Cell> =
+        settings().into_iter().flat_map(|Path { far, near, .. }| [far, near]).collect();
+    cells.sort_unstable();
+    cells.dedup();
+    cells
+}
+
 /// Splits the connection on each of these paths, with the cache's sender on both halves.
 pub(super) fn measure(
     paths: &[Path],
@@ -60,11 +69,11 @@ pub(super) fn measure(
 ) -> Result<Vec<Checked>, GridError> {
     let extent = &cache.extent;
     let split = |path: &Path| -> Result<Checked, GridError> {
-        let scenario = grid::two_segments(path.far, path.near, extent.seconds)?;
+        let scenario = grid::two_segments(path.far, path.near, extent.period)?;
         let mut goodput = Vec::new();
         for seed in extent.seeds.clone() {
             let trial = Trial::new(scenario.clone(), Arm::Split, extent.sender, seed);
-            goodput.push(trial.run()?.goodput_mbps);
+            goodput.push(grid::goodput(&trial)?);
         }
         let [predicted, _] = path.predictions(cache);
         let measured = median(goodput.into_iter()) / path.whole.rate_mbps as f64;

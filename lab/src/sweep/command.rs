@@ -1,10 +1,13 @@
 //! `packrat lab sweep`.
 
 use super::cache::{Cache, CacheError, Extent};
-use super::{check, report};
+use super::grid::{Cell, Period};
+use super::{advice, check, report};
 use crate::figures::{self, FigureError};
 use crate::sender::Sender;
+use crate::trial::TrialError;
 use clap::Args;
+use packrat_emulation::scenario::ScenarioError;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -18,9 +21,12 @@ pub(crate) struct Sweep {
     /// These senders instead of all; may be repeated
     #[arg(long)]
     sender: Vec<Sender>,
-    /// Seconds for which a download fills its segment
-    #[arg(long, default_value_t = 10.0)]
-    seconds: f64,
+    /// Seconds of each download that count
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: u64,
+    /// Seconds before them, which do not: start-up
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=600))]
+    settle: u64,
     /// Seeds of each segment
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
@@ -30,6 +36,13 @@ pub(crate) struct Sweep {
     /// Trials at the same time
     #[arg(long, default_value_t = 2)]
     jobs: usize,
+    /// Measure what `packrat plan` looks its answers up in instead: write what is missing of cells.csv
+    /// into this folder
+    #[arg(long, value_name = "FOLDER")]
+    plan: Option<PathBuf>,
+    /// Measure so many held-out paths as well, and write held_out.csv
+    #[arg(long, value_name = "PATHS", requires = "plan", default_value_t = 0)]
+    plan_check: u64,
     /// Hold 70 predictions for split connections against real ones
     #[arg(long)]
     check: bool,
@@ -46,6 +59,25 @@ pub(crate) enum SweepError {
     Draw(#[from] FigureError),
 }
 
+impl SweepError {
+    /// A file that could not be written.
+    pub(super) fn file(path: &std::path::Path, source: io::Error) -> Self {
+        Self::Draw(FigureError::Write { path: path.to_owned(), source })
+    }
+}
+
+impl From<ScenarioError> for SweepError {
+    fn from(error: ScenarioError) -> Self {
+        Self::Measure(error.to_string())
+    }
+}
+
+impl From<TrialError> for SweepError {
+    fn from(error: TrialError) -> Self {
+        Self::Measure(error.to_string())
+    }
+}
+
 impl From<CacheError> for SweepError {
     fn from(error: CacheError) -> Self {
         Self::Measure(error.to_string())
@@ -55,6 +87,14 @@ impl From<CacheError> for SweepError {
 impl Sweep {
     /// Measures what is missing, writes sweep.csv and sweep.svg, prints the tables.
     pub(crate) fn run(&self) -> Result<(), SweepError> {
+        if let Some(folder) = &self.plan {
+            let period = Period { settle: self.settle, seconds: self.seconds };
+            advice::measure(folder, period, self.jobs)?;
+            return match self.plan_check {
+                0 => Ok(()),
+                paths => advice::check(folder, paths, period, self.jobs),
+            };
+        }
         let senders = if self.sender.is_empty() { &Sender::ALL[..] } else { &self.sender };
         let mut caches = Vec::new();
         let mut errors = String::new();
@@ -62,16 +102,18 @@ impl Sweep {
             let extent = Extent {
                 sender,
                 versions: sender.versions(),
-                seconds: self.seconds,
+                period: Period { settle: self.settle, seconds: self.seconds },
                 seeds: self.first_seed..self.first_seed + self.seeds,
             };
             let mut cache = Cache::open(&self.cache, extent)?;
             eprintln!("{}: {} segments are there", sender.name(), cache.len());
-            cache.fill(self.jobs, |cell, share| {
+            let progress = |cell: Cell, share| {
                 let [rate, delay, loss] = [cell.rate_mbps, cell.delay_ms, cell.loss_percent];
                 eprintln!("{} {rate} Mbit/s {delay} ms {loss} %: {share:.2}", sender.name());
-            })?;
+            };
+            cache.fill(self.jobs, progress)?;
             if self.check {
+                cache.complete(&check::cells(), self.jobs, progress)?;
                 let checked = check::measure(&check::settings(), &cache, self.jobs)
                     .map_err(|error| SweepError::Measure(error.to_string()))?;
                 errors.push_str(&report::errors(sender.name(), &checked));

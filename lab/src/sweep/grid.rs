@@ -1,8 +1,9 @@
 //! The segments of Splitting25, table 1, and how two of them make a path.
 
-use crate::trial::TrialError;
+use crate::trial::{Trial, TrialError};
 use packrat_emulation::scenario::{
-    QueueSettings, QueueSettingsKind, Scenario, ScenarioError, Segment,
+    FlowDirection, FlowSettings, QueueSettings, QueueSettingsKind, Scenario, ScenarioError,
+    Segment, Traffic,
 };
 use serde::{Deserialize, Serialize};
 
@@ -86,24 +87,69 @@ impl Cell {
     }
 }
 
+/// The time of a measurement. Start-up does not count: a segment on its own and the same segment
+/// behind a slower one differ in it, and a download as long as a fast segment's is mostly start-up
+/// on a slow one.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(super) struct Period {
+    /// Seconds before it.
+    pub(super) settle: u64,
+    /// Seconds that count.
+    pub(super) seconds: u64,
+}
+
+impl Period {
+    /// A download that lasts so long.
+    pub(super) fn download(self) -> Traffic {
+        let flow = FlowSettings {
+            name: None,
+            sender: None,
+            arm: None,
+            start_ms: 0.0,
+            count: 1,
+            start_every_ms: 0.0,
+            size: None,
+            direction: FlowDirection::Down,
+            objects: None,
+            page: None,
+            video: None,
+            own_far: false,
+            own_last_mile: false,
+        };
+        Traffic {
+            seconds: Some(self.settle + self.seconds),
+            settle_seconds: self.settle,
+            flows: vec![flow],
+        }
+    }
+}
+
 /// The network of one segment, from which the other is left out as far as that goes, and a download
-/// that fills it for as many seconds.
-pub(super) fn one_segment(cell: Cell, seconds: f64) -> Result<Scenario, ScenarioError> {
-    let mut scenario = two_segments(Cell { loss_percent: 0, ..cell }, cell, seconds)?;
+/// that fills it.
+pub(super) fn one_segment(cell: Cell, period: Period) -> Result<Scenario, ScenarioError> {
+    let mut scenario = two_segments(Cell { loss_percent: 0, ..cell }, cell, period)?;
     scenario.far.delay_ms = 0;
     scenario.far.rate_mbps = 10_000.0;
     Ok(scenario)
 }
 
-/// The network of two segments.
-pub(super) fn two_segments(far: Cell, near: Cell, seconds: f64) -> Result<Scenario, ScenarioError> {
+/// The network of two segments, and a download that fills it.
+pub(super) fn two_segments(
+    far: Cell,
+    near: Cell,
+    period: Period,
+) -> Result<Scenario, ScenarioError> {
     let mut scenario = Scenario::load("wifi")?;
     scenario.name = "sweep".to_owned();
     far.write_to(&mut scenario.far);
     near.write_to(&mut scenario.last_mile);
-    let rate = far.rate_mbps.min(near.rate_mbps);
-    scenario.size = (rate as f64 * seconds * 1e6 / 8.0) as u64;
-    Ok(scenario)
+    Ok(scenario.with_traffic(period.download()))
+}
+
+/// The goodput of a download in steady state, Mbit/s.
+pub(super) fn goodput(trial: &Trial) -> Result<f64, TrialError> {
+    let result = trial.run()?;
+    Ok(result.flows.first().map_or(0.0, |flow| flow.goodput_mbps))
 }
 
 /// Failure to measure a segment.

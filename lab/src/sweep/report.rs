@@ -5,6 +5,7 @@ use super::check::Checked;
 use super::grid::{Cell, DELAYS, LOSSES, RATES};
 use super::paths::Filter;
 use crate::figures::{Figure, HeatMap, Panel};
+use crate::table::median;
 use std::fmt::Write;
 
 /// The row of a sender's classes of paths.
@@ -56,9 +57,10 @@ pub(super) fn errors(sender: &str, checked: &[Checked]) -> String {
     let mean = sizes().sum::<f64>() / checked.len().max(1) as f64;
     let largest = checked.iter().max_by(|one, two| one.error().abs().total_cmp(&two.error().abs()));
     let mut text = format!(
-        "{sender}: {} paths split in virtual time; error of the prediction: mean {:.1} %, largest {:.1} %",
+        "{sender}: {} paths split in virtual time; error of the prediction: mean {:.1} %, median {:.1} %, largest {:.1} %",
         checked.len(),
         mean * 100.0,
+        median(sizes()) * 100.0,
         sizes().fold(0.0, f64::max) * 100.0
     );
     if let Some(Checked { far, near, predicted, measured }) = largest {

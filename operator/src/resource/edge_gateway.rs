@@ -304,11 +304,16 @@ pub struct Repair {
     /// Repairs in percent of the forwarded bytes, 0 to 1000. Default: 25.
     #[schemars(range(min = 0, max = 1000))]
     pub budget_percent: i32,
+    /// True: what sparse flows (up to 128 kbit/s: audio, games) bring is sent twice to clients that
+    /// have no session, 5 ms apart; so are a handshake's first datagrams, and the last datagram before
+    /// a pause. Only for protocols that drop what comes twice, as QUIC, WebRTC and WireGuard do. Routes
+    /// can say so for themselves with packrat.dev/config.sparse-copies. Default: false.
+    pub sparse_copies: bool,
 }
 
 impl Default for Repair {
     fn default() -> Self {
-        Self { budget_percent: default::REPAIR_BUDGET_PERCENT as i32 }
+        Self { budget_percent: default::REPAIR_BUDGET_PERCENT as i32, sparse_copies: false }
     }
 }
 
@@ -354,8 +359,9 @@ pub struct Sessions {
     #[serde(with = "AffinityName")]
     pub affinity: Affinity,
     /// Clients in percent, 0 to 50, that are refused assistance and forwarded plainly, so that there
-    /// is something to compare with: packrat_transfer_bytes_total with assisted="holdout". Chosen by
-    /// address; a client that comes back is treated as before. Routes can say so for themselves with
+    /// is something to compare with: `packrat stat -o wide` shows the difference, and how sure it is.
+    /// Chosen by address; a client that comes back is treated as before. Where assisted clients turn
+    /// out to be slower, assistance stops by itself. Routes can say so for themselves with
     /// packrat.dev/config.holdout-percent. Default: 0.
     #[schemars(range(min = 0, max = 50))]
     pub holdout_percent: i32,

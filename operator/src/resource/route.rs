@@ -18,6 +18,7 @@ impl EdgeGatewaySpec {
             route.cache_bytes_total = bytes;
         }
         route.repair_budget = share_of_percent(small(self.repair.budget_percent));
+        route.sparse_copies = self.repair.sparse_copies;
         route.residual_loss_target =
             share_of_million(small(self.last_mile.residual_loss_per_million));
         route.idle_timeout_seconds = count(self.sessions.idle_timeout_seconds);

@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::index::Operator;
 use crate::policy::{ImagePattern, Network, Policy};
 use crate::resource::DEFAULT_CLASS;
+use crate::workload::Patches;
 
 /// Turns annotated Services into routes of Envoy gateways at the cluster's edge.
 #[derive(Debug, Parser)]
@@ -72,6 +73,10 @@ pub struct Options {
     /// Restrict what gateways send to, too, with their NetworkPolicies.
     #[arg(long, env = "PACKRAT_GATEWAY_EGRESS_POLICY", default_value_t = true, action = clap::ArgAction::Set)]
     pub gateway_egress_policy: bool,
+    /// Changes to the objects that make gateways, by kind, as JSON: {"Deployment": {"spec": {…}}}. They are
+    /// merged strategically.
+    #[arg(long, env = "PACKRAT_GATEWAY_PATCHES", default_value = "")]
+    pub gateway_patches: Patches,
     /// Where gateways are served (gRPC, mutual TLS).
     #[arg(long, env = "PACKRAT_DISCOVERY_LISTEN", default_value = "[::]:18000")]
     pub discovery_listen: SocketAddr,

@@ -1,4 +1,5 @@
-//! Events on objects with problems: each problem once, when it begins.
+//! Events on objects: each problem once, when it begins, and of objects of the Gateway API that they
+//! are served.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +13,7 @@ use super::refusal::{namespace_ends, told};
 use super::snapshot::{GatewaySnapshot, Snapshot};
 use crate::FIELD_MANAGER;
 use crate::annotations::{ObjectKey, Problem, Reason};
+use crate::gateway_api::Finding;
 
 /// Longest note of an Event.
 const MAXIMUM_NOTE_BYTES: usize = 1000;
@@ -22,7 +24,34 @@ const AT_ONCE: usize = 50;
 pub(super) struct Events {
     recorder: Recorder,
     /// The problems reported of each object: kind, key, identity.
-    told: BTreeMap<(&'static str, ObjectKey, String), Vec<Problem>>,
+    told: BTreeMap<Subject, Vec<Note>>,
+}
+
+/// Kind, key and identity of an object.
+type Subject = (&'static str, ObjectKey, String);
+
+/// The text of an Event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Note {
+    is_problem: bool,
+    reason: &'static str,
+    message: String,
+}
+
+impl From<Problem> for Note {
+    fn from(problem: Problem) -> Self {
+        Self { is_problem: true, reason: problem.reason.name(), message: problem.message }
+    }
+}
+
+impl From<&Finding> for Note {
+    fn from(finding: &Finding) -> Self {
+        Self {
+            is_problem: finding.status != Some(true),
+            reason: finding.reason,
+            message: finding.message.clone(),
+        }
+    }
 }
 
 impl Events {
@@ -34,7 +63,7 @@ impl Events {
 
     /// Writes an Event for each new problem in a snapshot.
     pub(super) async fn tell(&mut self, snapshot: &Snapshot) {
-        let mut current = BTreeMap::new();
+        let mut current: BTreeMap<Subject, Vec<Problem>> = BTreeMap::new();
         for (key, service) in &snapshot.resolution.services {
             current.insert(("Service", key.clone(), service.uid.clone()), service.problems.clone());
         }
@@ -59,6 +88,10 @@ impl Events {
             let told = vec![problem.clone()];
             current.insert(("EdgeGateway", key.clone(), uid.clone()), told);
         }
+        let problems = |problems: Vec<Problem>| problems.into_iter().map(Note::from).collect();
+        let mut current: BTreeMap<Subject, Vec<Note>> =
+            current.into_iter().map(|(subject, all)| (subject, problems(all))).collect();
+        current.extend(of_gateway_api(snapshot));
         self.told.retain(|key, _| current.contains_key(key));
         let mut left = AT_ONCE;
         for (key, problems) in current {
@@ -78,7 +111,7 @@ impl Events {
         }
     }
 
-    async fn write(&self, (kind, key, uid): &(&'static str, ObjectKey, String), problem: &Problem) {
+    async fn write(&self, (kind, key, uid): &Subject, problem: &Note) {
         let mut note = problem.message.clone();
         if note.len() > MAXIMUM_NOTE_BYTES {
             let mut end = MAXIMUM_NOTE_BYTES;
@@ -88,8 +121,8 @@ impl Events {
             note.truncate(end);
         }
         let event = Event {
-            type_: EventType::Warning,
-            reason: problem.reason.name().to_owned(),
+            type_: if problem.is_problem { EventType::Warning } else { EventType::Normal },
+            reason: problem.reason.to_owned(),
             note: Some(note),
             // Events that agree in everything but the note are made one by the recorder, with the note
             // of the first.
@@ -111,6 +144,52 @@ impl Events {
             _ => {}
         }
     }
+}
+
+/// The fate of the objects of the Gateway API: as their conditions say it, but in a place where
+/// `kubectl describe` shows when it began.
+fn of_gateway_api(snapshot: &Snapshot) -> BTreeMap<Subject, Vec<Note>> {
+    let attachments = &snapshot.resolution.attachments;
+    let objects = &snapshot.gateway_api;
+    let mut all = BTreeMap::new();
+    for (name, accepted) in &attachments.classes {
+        let Some(class) = objects.classes.get(name) else { continue };
+        let subject = ("GatewayClass", ObjectKey::new("", name), class.metadata.uid.clone());
+        all.insert(subject, vec![Note::from(accepted)]);
+    }
+    for (key, state) in &attachments.gateways {
+        let mut notes = vec![Note::from(&state.accepted)];
+        for listener in &state.listeners {
+            let findings = [&listener.accepted, &listener.resolved];
+            let refused = findings.into_iter().filter(|finding| finding.status != Some(true));
+            notes.extend(refused.map(|finding| {
+                let message = format!("listener {}: {}", listener.name, finding.message);
+                Note { message, ..Note::from(finding) }
+            }));
+        }
+        all.insert(("Gateway", key.clone(), state.uid.clone()), notes);
+    }
+    for (key, state) in &attachments.routes {
+        let Some(route) = objects.routes.get(key) else { continue };
+        let mut notes: Vec<Note> = Vec::new();
+        for parent in &state.parents {
+            let of_parent = |finding: &Finding| {
+                let message = format!("Gateway {}: {}", parent.reference.name, finding.message);
+                Note { message, ..Note::from(finding) }
+            };
+            notes.push(of_parent(&parent.accepted));
+            if parent.resolved.status != Some(true) {
+                notes.push(of_parent(&parent.resolved));
+            }
+        }
+        all.insert(("UDPRoute", key.clone(), route.metadata.uid.clone()), notes);
+    }
+    for (key, ancestors) in &snapshot.resolution.policies.ancestors {
+        let Some(policy) = objects.policies.get(key) else { continue };
+        let notes = ancestors.iter().map(|(_, finding)| Note::from(finding)).collect();
+        all.insert(("PackratPolicy", key.clone(), policy.metadata.uid.clone()), notes);
+    }
+    all
 }
 
 /// Conditions of an EdgeGateway that need an answer of the people who run it.
@@ -140,7 +219,42 @@ fn action(message: &str) -> String {
 
 const fn api_version(kind: &str) -> &'static str {
     match kind.as_bytes() {
-        b"EdgeGateway" => "packrat.dev/v1alpha1",
+        b"EdgeGateway" | b"PackratPolicy" => "packrat.dev/v1alpha1",
+        b"GatewayClass" | b"Gateway" | b"UDPRoute" => "gateway.networking.k8s.io/v1",
         _ => "v1",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway_api::attach::{ParentState, RouteState};
+    use crate::gateway_api::objects::{Metadata, ParentReference};
+    use crate::gateway_api::{GatewayClass, UdpRoute};
+
+    #[test]
+    fn objects_of_the_gateway_api_are_told_what_becomes_of_them() {
+        let mut snapshot = Snapshot::default();
+        let metadata = |uid: &str| Metadata { uid: uid.to_owned(), ..Metadata::default() };
+        let class = GatewayClass { metadata: metadata("1"), ..GatewayClass::default() };
+        snapshot.gateway_api.classes.insert("packrat".to_owned(), class);
+        let route = UdpRoute { metadata: metadata("2"), ..UdpRoute::default() };
+        let key = ObjectKey::new("shop", "web");
+        snapshot.gateway_api.routes.insert(key.clone(), route);
+        let attachments = &mut snapshot.resolution.attachments;
+        let accepted = Finding::yes("Accepted", "Accepted", "it is served");
+        attachments.classes.insert("packrat".to_owned(), accepted.clone());
+        let reference = ParentReference { name: "edge".to_owned(), ..ParentReference::default() };
+        let resolved = Finding::no("ResolvedRefs", "BackendNotFound", "there is no Service web");
+        let parents = vec![ParentState { reference, accepted, resolved }];
+        attachments.routes.insert(key.clone(), RouteState { parents });
+        let told = of_gateway_api(&snapshot);
+        let of_class = &told[&("GatewayClass", ObjectKey::new("", "packrat"), "1".to_owned())];
+        assert!(!of_class[0].is_problem && of_class[0].reason == "Accepted");
+        let of_route = &told[&("UDPRoute", key, "2".to_owned())];
+        assert_eq!(of_route.len(), 2);
+        assert_eq!(of_route[0].message, "Gateway edge: it is served");
+        assert!(of_route[1].is_problem && of_route[1].reason == "BackendNotFound");
+        assert_eq!(of_route[1].message, "Gateway edge: there is no Service web");
     }
 }

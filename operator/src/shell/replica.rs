@@ -208,6 +208,7 @@ impl<'a> Replica<'a> {
                 discovery_namespace: self.options.discovery_namespace(),
                 egress_policy: self.options.gateway_egress_policy,
                 listen_address: self.listen_address.clone(),
+                patches: self.options.gateway_patches.clone(),
             },
             snapshots: Arc::clone(&self.snapshots),
             observations: Arc::clone(&self.observations),

@@ -7,6 +7,7 @@ mod administration;
 mod bootstrap;
 mod image;
 mod objects;
+mod patches;
 mod pod;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ pub use administration::{
 pub use bootstrap::{bootstrap, certificate_file, node_page};
 pub use image::{DRAIN, ENVOY, MODULE_DIRECTORY, START, TOKEN_FILTER};
 pub use objects::{Kind, Object, objects, obsolete};
+pub use patches::{PatchError, Patches};
 pub use pod::named_secrets;
 
 /// Label with the name of the EdgeGateway.
@@ -62,6 +64,8 @@ pub struct Platform {
     pub egress_policy: bool,
     /// The address that gateways listen on; `::` is for IPv4, too.
     pub listen_address: String,
+    /// Changes to what is made, by the platform's own hand.
+    pub patches: Patches,
 }
 
 /// Name of an EdgeGateway's objects.
@@ -142,6 +146,7 @@ mod tests {
             discovery_namespace: Some("packrat-system".to_owned()),
             egress_policy: true,
             listen_address: "::".to_owned(),
+            patches: Patches::default(),
         };
         let listener = crate::index::Listener {
             service: ObjectKey::new("shop", "web"),
@@ -234,6 +239,7 @@ mod tests {
             discovery_namespace: None,
             egress_policy: true,
             listen_address: "::".to_owned(),
+            patches: Patches::default(),
         };
         let mut model = GatewayModel::default();
         let mut ports = |type_, name| {

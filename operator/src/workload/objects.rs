@@ -162,6 +162,7 @@ pub fn objects(
         let policy = network_policy(&selector, spec, view, platform);
         objects.push(object(Kind::NetworkPolicy, policy));
     }
+    platform.patches.apply(&mut objects);
     objects
 }
 

@@ -39,6 +39,7 @@ pub(crate) fn start(
         discovery_namespace: None,
         egress_policy: true,
         listen_address: "127.0.0.1".to_owned(),
+        patches: workload::Patches::default(),
     };
     let client = path.join("client");
     fs::create_dir(&client).unwrap();

@@ -96,7 +96,7 @@ const fn numbers(least: u32, most: u32) -> ClusterValues {
 }
 
 /// All settings of a route, in the order of their documents.
-pub const KNOBS: [Knob; 38] = [
+pub const KNOBS: [Knob; 39] = [
     Knob::new(
         "route",
         "1 to 253 bytes",
@@ -169,6 +169,13 @@ pub const KNOBS: [Knob; 38] = [
     )
     .with_default("0.5"),
     Knob::new(
+        "sparse_copies",
+        "`true`, `false`",
+        "what sparse flows (up to 128 kbit/s: audio, games) bring is sent twice, 5 ms apart, to clients that have no session; so are a handshake's first datagrams, and up to five times a second the last datagram before a pause. A loss of *p* becomes *p*² for programs that know nothing of Packrat, whose protocol must drop what comes twice, as QUIC, WebRTC and WireGuard do. To an address that has proved nothing goes three times what has come from there",
+    )
+    .with_default("false")
+    .in_cluster("repair.sparseCopies", "sparse-copies", ClusterValues::Switch),
+    Knob::new(
         "residual_loss_target",
         "above 0, below 1",
         "probability that a repaired datagram may still be missing when it is needed. In Kubernetes in parts per million",
@@ -233,7 +240,7 @@ pub const KNOBS: [Knob; 38] = [
     Knob::new(
         "holdout",
         "0 to 0.5",
-        "share of the clients (an IPv4 address, or the /64 of an IPv6 address) that are refused assistance and forwarded plainly, so that there is something to compare with. Chosen by a hash of the address with a secret that follows from the static key: a client that comes back is treated as before, and all clients behind one NAT are treated alike. In Kubernetes in percent",
+        "share of the clients (an IPv4 address, or the /64 of an IPv6 address) that are refused assistance and forwarded plainly, so that there is something to compare with. Chosen by a hash of the address with a secret that follows from the static key: a client that comes back is treated as before, and all clients behind one NAT are treated alike. Where assisted sessions turn out to be slower than those held out, assistance stops by itself and is tried again later (docs/RUNBOOK.md, PackratAssistanceStopped). In Kubernetes in percent",
     )
     .with_default("0.0")
     .in_cluster("sessions.holdoutPercent", "holdout-percent", numbers(0, 50)),

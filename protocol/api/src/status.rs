@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::sender::SenderKind;
 use crate::token::TokenPolicy;
 
 /// `/packrat`: all routes with their configuration and metrics. `Value` is the type of a metric's
@@ -47,6 +48,50 @@ pub struct RouteStatus<Value = u64> {
     /// Histograms, by name.
     #[serde(default)]
     pub distributions: BTreeMap<String, Distribution>,
+    /// Assisted sessions beside those that were left without assistance; `None` where no client is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comparison: Option<ComparisonStatus>,
+}
+
+/// A route's sessions to compare: sessions of the last day, one of an address in an hour.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ComparisonStatus {
+    /// Share of the clients that is left without assistance, as configured.
+    pub holdout: f64,
+    /// The consequence of the comparison.
+    pub stage: Stage,
+    /// Seconds until assistance that has stopped is tried again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_seconds: Option<u64>,
+    /// Sessions by their size.
+    pub sizes: Vec<SizeComparison>,
+}
+
+/// The consequence of a route's comparison for its clients.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// They are.
+    #[default]
+    Assisting,
+    /// They are not: assisted sessions were slower than others.
+    Stopped,
+    /// Half of them are again, to see whether it pays by now.
+    Trial,
+}
+
+/// Goodputs of sessions that have brought their clients about as many bytes, in bits per second, as the
+/// number of sessions by bucket: bucket `i` begins at 1000 · 2^(i/20).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SizeComparison {
+    /// Bytes to the client, at least; fewer than those of the next entry.
+    pub least_bytes: u64,
+    /// Of sessions that were assisted.
+    pub assisted: BTreeMap<u16, u64>,
+    /// Of sessions that would have been.
+    pub holdout: BTreeMap<u16, u64>,
 }
 
 /// A route's configuration, without secrets.
@@ -79,6 +124,8 @@ pub struct RouteSummary {
     pub sessions_limited_by: Option<String>,
     /// Policy about tokens.
     pub tokens: TokenPolicy,
+    /// The servers' answer to lost datagrams, as configured.
+    pub sender: SenderKind,
 }
 
 /// A live stream's configuration, without secrets.
@@ -167,6 +214,13 @@ pub struct SessionSnapshot {
     pub far_round_trip_microseconds: u64,
     /// Name of the route.
     pub route: String,
+    /// Why its client was refused assistance last, as the label `result` of handshakes_total says it;
+    /// `None` if it was not, or has been assisted since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
+    /// The engine's counts for it, without zeros; where one session or client was asked for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub counters: BTreeMap<String, u64>,
 }
 
 /// `/packrat/events`: the last log lines. docs/METRICS.md lists the keys of a `Line`.
@@ -340,6 +394,11 @@ mod tests {
             configuration: RouteSummary::default(),
             metrics: [("packrat_sessions".to_owned(), 3)].into(),
             distributions: [("packrat_decode".to_owned(), Distribution::default())].into(),
+            comparison: Some(ComparisonStatus {
+                retry_seconds: Some(7),
+                sizes: vec![SizeComparison { holdout: [(40, 2)].into(), ..Default::default() }],
+                ..Default::default()
+            }),
         };
         let status = Status {
             version: "0.1.0".to_owned(),
@@ -352,8 +411,18 @@ mod tests {
         let route = &written["routes"][0];
         assert_eq!(
             keys(route),
-            ["route", "public_key", "listeners", "configuration", "metrics", "distributions"]
+            [
+                "route",
+                "public_key",
+                "listeners",
+                "configuration",
+                "metrics",
+                "distributions",
+                "comparison"
+            ]
         );
+        assert_eq!(keys(&route["comparison"]), ["holdout", "stage", "retry_seconds", "sizes"]);
+        assert_eq!(keys(&route["comparison"]["sizes"][0]), ["least_bytes", "assisted", "holdout"]);
         assert_eq!(
             keys(&route["configuration"]),
             [
@@ -369,7 +438,8 @@ mod tests {
                 "maximum_sessions",
                 "maximum_sessions_in_force",
                 "sessions_limited_by",
-                "tokens"
+                "tokens",
+                "sender"
             ]
         );
         assert_eq!(

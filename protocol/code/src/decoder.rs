@@ -1,6 +1,5 @@
 //! Recovers datagrams from repair symbols.
 
-use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -112,14 +111,16 @@ impl Slot {
 pub struct Decoder {
     level: Level,
     limits: DecoderLimits,
-    /// By place modulo their number.
-    slots: Box<[Slot]>,
+    /// The places that are remembered, in order: no memory is taken for others.
+    slots: VecDeque<Slot>,
     /// The oldest place that is remembered, and the one after the newest.
     base: u64,
     end: u64,
     systems: [System; 2],
     /// Bytes of slots.
     bytes: usize,
+    /// Memory of the datagram that was forgotten last, for the next one.
+    spare: Vec<u8>,
     recovered: VecDeque<u64>,
     totals: Totals,
     work: u64,
@@ -128,15 +129,15 @@ pub struct Decoder {
 impl Decoder {
     /// A decoder that knows nothing; places begin with 0.
     pub fn new(limits: DecoderLimits) -> Self {
-        let slots = (0..limits.capacity()).map(|_| Slot::default()).collect();
         Self {
             level: level(),
             limits,
-            slots,
+            slots: VecDeque::new(),
             base: 0,
             end: 0,
             systems: [System::default(), System::default()],
             bytes: 0,
+            spare: Vec::new(),
             recovered: VecDeque::new(),
             totals: Totals::default(),
             work: 0,
@@ -154,7 +155,8 @@ impl Decoder {
             return Arrival::TooOld;
         }
         self.reach(place + 1);
-        let slot = &mut self.slots[place as usize & (self.slots.len() - 1)];
+        let offset = self.offset(place);
+        let Some(slot) = self.slots.get_mut(offset) else { return Arrival::TooOld };
         self.work += 1 + datagram.len() as u64 / 32;
         if slot.is_complete() {
             if &slot.framed[PREFIX..] == datagram {
@@ -165,8 +167,12 @@ impl Decoder {
         }
         let was_known = slot.known;
         self.bytes -= slot.framed.capacity();
+        let length = PREFIX + datagram.len();
+        if (length..=2 * length).contains(&self.spare.capacity()) {
+            slot.framed = core::mem::take(&mut self.spare);
+        }
         slot.framed.clear();
-        slot.framed.reserve_exact(PREFIX + datagram.len());
+        slot.framed.reserve_exact(length);
         slot.framed.extend_from_slice(&(datagram.len() as u16).to_be_bytes());
         slot.framed.extend_from_slice(datagram);
         slot.known = [true; 2];
@@ -188,7 +194,7 @@ impl Decoder {
         if symbol.is_empty() || symbol.len() > half.longest() {
             return Use::Malformed;
         }
-        let places = self.slots.len() as u64;
+        let places = self.limits.capacity() as u64;
         let end = window.last() + 1;
         if self.limits.unknowns == 0
             || window.first() < self.base
@@ -204,7 +210,7 @@ impl Decoder {
             self.totals.redundant += 1;
             return Use::Redundant;
         }
-        let mut row = Row::new(self.slots.len(), symbol);
+        let mut row = Row::new(self.limits.capacity(), symbol);
         let (mut fits, mut work) = (true, 0);
         let mut known: [Summand<'_>; TOGETHER] = [(0, &[]); TOGETHER];
         let mut waiting = 0;
@@ -273,7 +279,7 @@ impl Decoder {
 
     /// Bytes of datagrams and equations, of which there are at most [`DecoderLimits::bytes`].
     pub fn len(&self) -> usize {
-        self.bytes + self.open_equations() * (self.slots.len() + MAXIMUM_SYMBOL)
+        self.bytes + self.open_equations() * (self.limits.capacity() + MAXIMUM_SYMBOL)
     }
 
     /// True if it holds nothing.
@@ -293,8 +299,14 @@ impl Decoder {
         core::mem::take(&mut self.work) + systems
     }
 
+    fn offset(&self, place: u64) -> usize {
+        usize::try_from(place.wrapping_sub(self.base)).unwrap_or(usize::MAX)
+    }
+
+    /// Of a place that is not remembered, nothing is known.
     fn slot(&self, place: u64) -> &Slot {
-        &self.slots[place as usize & (self.slots.len() - 1)]
+        const UNKNOWN: &Slot = &Slot { framed: Vec::new(), known: [false; 2] };
+        self.slots.get(self.offset(place)).unwrap_or(UNKNOWN)
     }
 
     /// Moves the remembered places, so that they end with `end` at least.
@@ -302,7 +314,7 @@ impl Decoder {
         if end <= self.end {
             return;
         }
-        let places = self.slots.len() as u64;
+        let places = self.limits.capacity() as u64;
         let base = end.saturating_sub(places);
         if base >= self.end {
             self.forget_all(base);
@@ -312,6 +324,8 @@ impl Decoder {
             }
         }
         self.end = end;
+        // At most as many as `places`.
+        self.slots.resize_with((self.end - self.base) as usize, Slot::default);
     }
 
     fn forget_all(&mut self, base: u64) {
@@ -326,12 +340,12 @@ impl Decoder {
 
     fn forget_oldest(&mut self) {
         let place = self.base;
-        let slot = &mut self.slots[place as usize & (self.slots.len() - 1)];
+        let slot = self.slots.pop_front().unwrap_or_default();
         if !slot.is_complete() {
             self.totals.given_up += 1;
         }
         self.bytes -= slot.framed.capacity();
-        *slot = Slot::default();
+        self.spare = slot.framed;
         self.systems.iter_mut().for_each(|system| system.forget(place));
         self.base += 1;
         self.work += 1;
@@ -345,7 +359,8 @@ impl Decoder {
 
     /// Tells the equations of a half what it is at a place.
     fn substitute(&mut self, place: u64, half: Half) {
-        let slot = &self.slots[place as usize & (self.slots.len() - 1)];
+        let offset = self.offset(place);
+        let Some(slot) = self.slots.get(offset) else { return };
         let system = &mut self.systems[half.index()];
         if system.len() > 0 {
             system.substitute(self.level, place, half.of(&slot.framed), self.base);
@@ -370,7 +385,8 @@ impl Decoder {
 
     /// A half was solved: it may complete its datagram.
     fn learn(&mut self, place: u64, half: Half, content: &[u8]) {
-        let slot = &mut self.slots[place as usize & (self.slots.len() - 1)];
+        let offset = self.offset(place);
+        let Some(slot) = self.slots.get_mut(offset) else { return };
         self.bytes -= slot.framed.capacity();
         slot.known[half.index()] = true;
         match half {

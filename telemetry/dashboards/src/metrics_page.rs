@@ -34,8 +34,17 @@ pub(crate) fn page() -> String {
     );
     for histogram in HISTOGRAMS {
         let bounds: Vec<String> = histogram.bounds.iter().map(u64::to_string).collect();
-        let _ =
-            writeln!(text, "| `{}` | {} | {} |", histogram.name, bounds.join(", "), histogram.help);
+        let labels: Vec<String> =
+            histogram.labels.iter().map(|(label, value)| format!("{label}=\"{value}\"")).collect();
+        let labels =
+            if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        let _ = writeln!(
+            text,
+            "| `{}{labels}` | {} | {} |",
+            histogram.name,
+            bounds.join(", "),
+            histogram.help
+        );
     }
     text.push_str("\n## Metrics of a gateway's process\n\nLabel: `gateway`.\n\n");
     table(&mut text, process::definitions());

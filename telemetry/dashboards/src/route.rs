@@ -14,6 +14,12 @@ pub(crate) fn dashboard() -> Value {
         (format!("sum(rate({}[{WINDOW}]))", selected(series)), legend)
     };
     let expanded = |record: &str| figure(record).expanded(WINDOW, SELECTED);
+    let median = |histogram: &str, labels: &str, divisor: f64| {
+        let series = selected(&format!("{histogram}_bucket"));
+        let value =
+            format!("histogram_quantile(0.5, sum by (le, {labels}) (increase({series}[1h])))");
+        if divisor == 1.0 { value } else { format!("{value} / {divisor:e}") }
+    };
     let lines = |event: &str| {
         format!(
             "{{app=\"packrat\"}} | json | event=~\"{event}\" | route=~\"$route\" | gateway=~\"$gateway\""
@@ -31,7 +37,8 @@ pub(crate) fn dashboard() -> Value {
                 vec![
                     figure_stat("packrat:loss_hidden:ratio_rate5m", "avg", Thresholds::Above(0.8, 0.95)),
                     figure_stat("packrat:quality:points_rate5m", "min", Thresholds::Above(98.0, 99.5)),
-                    figure_stat("packrat:goodput_gain:times_rate5m", "max", Thresholds::Above(1.0, 1.2)),
+                    figure_stat("packrat:speedup:times", "max", Thresholds::Above(1.0, 1.0)),
+                    figure_stat("packrat:goodput_gain:times_rate5m", "max", Thresholds::None),
                     figure_stat("packrat:cache_hits:ratio_rate5m", "avg", Thresholds::Above(0.8, 0.95)),
                     figure_stat("packrat:too_late:ratio_rate5m", "max", Thresholds::Below(0.05, 0.1)),
                     figure_stat("packrat:assisted:ratio", "avg", Thresholds::None),
@@ -77,6 +84,94 @@ pub(crate) fn dashboard() -> Value {
                 ],
             ),
             (
+                "Proof: assisted sessions beside sessions held out",
+                vec![
+                    curves(
+                        "Measured goodput gain, and how sure it is",
+                        "Median goodput of assisted sessions as a multiple of that of sessions held out, with its 95 % interval: above 1, assistance pays; around 1, no difference is shown. Nothing before 30 sessions of either.",
+                        Unit::Times,
+                        &[
+                            (expanded("packrat:speedup_upper:times"), "{{route}} at most"),
+                            (expanded("packrat:speedup:times"), "{{route}} most likely"),
+                            (expanded("packrat:speedup_lower:times"), "{{route}} at least"),
+                        ],
+                        Thresholds::None,
+                    ),
+                    curves(
+                        "Median goodput of transfers",
+                        "Of sessions that ended within an hour and brought their clients 256 kB or more, without pauses of more than a second. `holdout` are clients that would have been assisted.",
+                        Unit::BitsPerSecond,
+                        &[(median("packrat_transfer_goodput_bits_per_second", "assisted", 1.0), "{{assisted}}")],
+                        Thresholds::None,
+                    ),
+                    curves(
+                        "Median time of transfers, by size",
+                        "Of the same sessions: `256kB` up to 1 MB, `1MB` up to 10 MB, `10MB` and more.",
+                        Unit::Seconds,
+                        &[(
+                            median("packrat_transfer_duration_microseconds", "assisted, size", 1e6),
+                            "{{assisted}}, {{size}}",
+                        )],
+                        Thresholds::None,
+                    ),
+                    curves(
+                        "Losses of assisted transfers",
+                        "Of half of the sessions: lost by the last mile at first, and lost for good. Of sessions held out a gateway sees no losses; chance has given them the same last miles.",
+                        Unit::Ratio,
+                        &[(median("packrat_transfer_loss_ppm", "seen", 1e6), "{{seen}}")],
+                        Thresholds::None,
+                    ),
+                    curves(
+                        "What it costs: cores",
+                        "Processors that recording datagrams and answering clients keep busy.",
+                        Unit::Count,
+                        &[(expanded("packrat:assistance:cores_rate5m"), "{{route}}")],
+                        Thresholds::None,
+                    ),
+                    curves(
+                        "What it costs: repairs",
+                        "Bytes of repairs, copies and symbols on the last mile.",
+                        Unit::BitsPerSecond,
+                        &[(format!("8 * sum(rate({}[{WINDOW}]))", selected("packrat_repair_bytes_total")), "repairs")],
+                        Thresholds::None,
+                    ),
+                    curves(
+                        "Transfers with and without assistance",
+                        "Mean goodput of sessions that brought their clients 256 kB or more, without pauses of more than a second, when they ended. `holdout` are clients that would have been assisted: compare `yes` with these.",
+                        Unit::BitsPerSecond,
+                        &[(
+                            format!(
+                                "8e6 * {} / {}",
+                                rate("packrat_transfer_bytes_total", "assisted"),
+                                rate("packrat_transfer_microseconds_total", "assisted")
+                            ),
+                            "{{assisted}}",
+                        )],
+                        Thresholds::None,
+                    ),
+                    curves(
+                        "Sessions behind the comparison",
+                        "Sessions of 256 kB or more that ended, by arm.",
+                        Unit::PerSecond,
+                        &[(rate("packrat_transfers_total", "assisted"), "{{assisted}}")],
+                        Thresholds::None,
+                    ),
+                    curves(
+                        "Sessions that are compared",
+                        "Of the last day, one of an address in an hour, on all gateways; and gateways on which assistance has stopped by itself.",
+                        Unit::Count,
+                        &[
+                            (
+                                format!("sum by (assisted) ({})", selected("packrat_transfers_compared")),
+                                "{{assisted}}",
+                            ),
+                            (format!("sum({})", selected("packrat_assistance_stopped")), "gateways that have stopped"),
+                        ],
+                        Thresholds::None,
+                    ),
+                ],
+            ),
+            (
                 "Repairs",
                 vec![
                     curves(
@@ -92,13 +187,14 @@ pub(crate) fn dashboard() -> Value {
                     ),
                     curves(
                         "Transmissions of repairs",
-                        "First ones, further ones, probes of quiet tails, early copies for thin live streams, and symbols of coded repair.",
+                        "First ones, further ones, probes of quiet tails, early copies for thin live streams, copies of sparse flows' datagrams for clients without a session, and symbols of coded repair.",
                         Unit::PerSecond,
                         &[
                             plain("packrat_repairs_total", "first"),
                             plain("packrat_repair_copies_total", "copies and repetitions"),
                             plain("packrat_tail_probes_total", "tail probes"),
                             plain("packrat_early_copies_total", "early copies"),
+                            plain("packrat_sparse_copies_total", "copies for sparse flows"),
                             plain("packrat_symbols_total", "symbols"),
                         ],
                         Thresholds::None,
@@ -323,27 +419,6 @@ pub(crate) fn dashboard() -> Value {
                         "What clients that asked for assistance got.",
                         Unit::PerSecond,
                         &[(rate("packrat_handshakes_total", "result"), "{{result}}")],
-                        Thresholds::None,
-                    ),
-                    curves(
-                        "Transfers with and without assistance",
-                        "Mean goodput of sessions that brought their clients 256 kB or more, without pauses of more than a second, when they ended. `holdout` are clients that would have been assisted: compare `yes` with these.",
-                        Unit::BitsPerSecond,
-                        &[(
-                            format!(
-                                "8e6 * {} / {}",
-                                rate("packrat_transfer_bytes_total", "assisted"),
-                                rate("packrat_transfer_microseconds_total", "assisted")
-                            ),
-                            "{{assisted}}",
-                        )],
-                        Thresholds::None,
-                    ),
-                    curves(
-                        "Sessions behind the comparison",
-                        "Sessions of 256 kB or more that ended, by arm.",
-                        Unit::PerSecond,
-                        &[(rate("packrat_transfers_total", "assisted"), "{{assisted}}")],
                         Thresholds::None,
                     ),
                     quantiles(

@@ -179,6 +179,14 @@ pub const ALERTS: &[Alert] = &[
         description: "The last mile loses datagrams, also without those that the sender tolerates, and repairs do not fill the holes: assistance costs more than it gives.",
     },
     Alert {
+        name: "PackratAssistanceStopped",
+        severity: "warning",
+        expression: "sum by (cluster, gateway, namespace, route) (packrat_assistance_stopped) > 0",
+        patience: "0m",
+        summary: "Assistance on {{ $labels.namespace }}/{{ $labels.route }} has stopped by itself on {{ $value }} gateways",
+        description: "Assisted sessions were slower than sessions held out, and not by chance. Forwarding goes on; assistance is tried again after an hour, later after longer.",
+    },
+    Alert {
         name: "PackratTooLate",
         severity: "warning",
         expression: "packrat:too_late:ratio_rate5m > 0.1 and packrat:last_mile_loss:ratio_rate5m > 0.005",

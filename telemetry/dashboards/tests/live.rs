@@ -4,6 +4,9 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod address;
+#[path = "../../../gateway-filter/dataplane/tests/client/mod.rs"]
+mod client;
+mod compared;
 mod place;
 mod prometheus;
 mod scene;
@@ -15,13 +18,14 @@ use packrat_dashboards::queries::{all, names, resolved};
 use packrat_dashboards::rules::ALERTS;
 use packrat_figures::{Figure, Figures, Selector};
 
+use compared::{Clients, Slow};
 use prometheus::{Prometheus, find_tools};
 use scene::{Demo, IdleEnvoy, built};
 use serde_json::Value;
 
 const NO_OPERATOR: &str = "no operator runs here; a test holds the names against its source";
 /// Queries without an answer here, and the reason.
-const EMPTY_BY_DESIGN: [(&str, &str); 8] = [
+const EMPTY_BY_DESIGN: [(&str, &str); 7] = [
     (
         "packrat-operator.json: Connected to the operator",
         "this Envoy reads files, it has no operator",
@@ -32,10 +36,6 @@ const EMPTY_BY_DESIGN: [(&str, &str); 8] = [
     ("packrat-operator.json: Problems of Services", NO_OPERATOR),
     ("packrat-operator.json: What is configured", NO_OPERATOR),
     ("packrat-operator.json: First certificate to expire", "this Envoy has no certificate"),
-    (
-        "packrat-route.json: Transfers with and without assistance",
-        "no session of 256 kB ends meanwhile",
-    ),
 ];
 /// Window of the rates in the test.
 const WINDOW: &str = "10s";
@@ -60,6 +60,11 @@ fn every_query_returns_data_and_faults_make_alerts_fire() {
         "what there is before anybody comes",
         "packrat_session_duration_seconds_count{route=\"idle\"} == 0",
     );
+    let clients = |number: usize, slow| {
+        let (gateway, server) = idle.compared(number);
+        Clients::start(gateway, server, 20 + number as u8, slow)
+    };
+    let (pays, harms) = (clients(0, Slow::HeldOut), clients(1, Slow::Assisted));
     idle.visit();
     prometheus.wait_for(
         "the end of a session",
@@ -72,6 +77,10 @@ fn every_query_returns_data_and_faults_make_alerts_fire() {
     prometheus.wait_for(
         "enough scrapes",
         "packrat_datagrams_recorded_total{route=\"demo\"} offset 9s > 0",
+    );
+    prometheus.wait_for(
+        "a measured gain",
+        "packrat_transfer_speedup_ppm{bound=\"lower\", route=\"pays\"} > 1e6",
     );
 
     let mut empty = Vec::new();
@@ -106,10 +115,44 @@ fn every_query_returns_data_and_faults_make_alerts_fire() {
     the_command_and_prometheus_agree(&prometheus);
     a_plan_uses_measurements(&demo);
 
+    // Where assistance does harm, it stops by itself.
+    prometheus.wait_for_alert("PackratAssistanceStopped");
+    let stopped = prometheus.query("packrat_assistance_stopped{route=\"harms\"}");
+    let pays_still = prometheus.query("packrat_assistance_stopped{route=\"pays\"}");
+    assert_eq!((stopped, pays_still), (vec![1.0], vec![0.0]));
+    the_command_shows_the_benefit(&idle);
+    drop((pays, harms));
+
     idle.refuse_a_configuration();
     prometheus.wait_for_alert("PackratConfigurationRefused");
     drop(demo);
     prometheus.wait_for_alert("PackratGatewayDown");
+}
+
+/// `packrat stat` says what was measured, and what has followed from it.
+fn the_command_shows_the_benefit(idle: &IdleEnvoy) {
+    let gateway = format!("http://{}", idle.admin());
+    let stat = |format: &str| {
+        let output = Command::new(built().join("packrat"))
+            .args(["stat", "--gateway", &gateway, "--window", "0.1", "-o", format])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let json: Value = serde_json::from_str(&stat("json")).unwrap();
+    let routes = json["routes"].as_array().unwrap();
+    let of = |name: &str| routes.iter().find(|route| route["route"] == name).unwrap();
+    let benefit = &of("pays")["benefit"];
+    assert!(benefit["lower_times"].as_f64().unwrap() > 1.0, "{benefit:#}");
+    assert!(benefit["holdout_sessions"].as_u64().unwrap() >= 30, "{benefit:#}");
+    assert!(of("pays")["goodput_gain_times"].is_null(), "the formula goes where it is measured");
+    assert_eq!(of("harms")["benefit"]["gateways_stopped"], 1);
+    let wide = stat("wide");
+    let row = |name: &str| wide.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    assert!(row("pays").contains(", faster"), "{wide}");
+    assert!(row("harms").contains("stopped by itself"), "{wide}");
+    assert!(row("idle").contains("no holdout"), "{wide}");
 }
 
 /// `packrat plan` reads both segments of the demo's path from its Envoy: 4 ms and 4 % on the last

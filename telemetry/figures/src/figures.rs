@@ -36,7 +36,8 @@ pub struct Figures {
     pub hidden: Option<f64>,
     /// Retransmissions per second that repairs saved the senders.
     pub saved_retransmissions: f64,
-    /// Goodput as a multiple of an unassisted loss-based sender's, at least.
+    /// Goodput as a multiple of an unassisted loss-based sender's, by a formula. What is measured
+    /// beside sessions without assistance ([`crate::comparison`]) takes its place.
     pub goodput_gain: Option<f64>,
     /// Repairs sent per missing datagram.
     pub cache_hits: Option<f64>,
@@ -46,6 +47,10 @@ pub struct Figures {
     pub quality: Option<f64>,
     /// Bytes of repairs per byte forwarded.
     pub overhead: Option<f64>,
+    /// Repairs in bits per second.
+    pub repair_bits: f64,
+    /// Processors that assistance keeps busy: recording datagrams and answering clients.
+    pub assistance_cores: f64,
     /// Resets per second.
     pub resets: f64,
     /// Share of the eACKs that failed to decode.
@@ -115,6 +120,10 @@ impl Figures {
                 rate("packrat_repair_bytes_total"),
                 rate("packrat_to_client_bytes_total"),
             ),
+            repair_bits: 8.0 * rate("packrat_repair_bytes_total"),
+            assistance_cores: (rate("packrat_assistance_forward_nanoseconds_total")
+                + rate("packrat_assistance_control_nanoseconds_total"))
+                / 1e9,
             resets: resets.map(|series| rate(&series)).sum(),
             decode_failures: ratio(
                 rate("packrat_eacks_total{result=\"failed\"}"),
@@ -157,6 +166,8 @@ mod tests {
             ("packrat_far_round_trip_microseconds", 60_000.0),
             ("packrat_to_client_bytes_total", 2.5e7),
             ("packrat_repair_bytes_total", 1e6),
+            ("packrat_assistance_forward_nanoseconds_total", 3e8),
+            ("packrat_assistance_control_nanoseconds_total", 2e8),
         ]);
         let figures = Figures::between(&before, &after, 10.0);
         assert_eq!(figures.loss, Some(0.04));
@@ -167,6 +178,7 @@ mod tests {
         assert!((figures.quality.unwrap() - 99.9).abs() < 1e-9);
         assert_eq!(figures.goodput_bits, 2e7);
         assert_eq!(figures.overhead, Some(0.04));
+        assert_eq!((figures.repair_bits, figures.assistance_cores), (8e5, 0.05));
         assert_eq!(figures.resets, 0.1);
         // 2000 datagrams per second instead of the 95 of the square-root law.
         assert!((figures.goodput_gain.unwrap() - 20.98).abs() < 0.01, "{figures:?}");

@@ -4,9 +4,14 @@
 //! ([`Figures::between`], for the command and the gateway's own page) and as PromQL ([`FIGURES`],
 //! for recording rules, dashboards and docs/METRICS.md). A test of the dashboards evaluates both
 //! over the same counters.
+//!
+//! [`comparison`] is not made of counters: what assistance is worth is measured, beside sessions that
+//! are left without.
 #![forbid(unsafe_code)]
 
+pub mod comparison;
 mod figures;
+pub mod plan;
 mod promql;
 pub mod response;
 pub mod text;

@@ -84,7 +84,7 @@ pub struct Figure {
     pub scope: Scope,
     /// The query; `RATE(x)` stands for the sum over the gateway's replicas of the rate of `x` over
     /// five minutes, `SUM(x)` and `MEAN(x)` for the sum and the mean of gauges, each by the
-    /// labels of the scope.
+    /// labels of the scope. `SERIES(x)` stands for the series themselves, `LABELS` for these labels.
     expression: &'static str,
 }
 
@@ -137,7 +137,7 @@ impl Figure {
             let inside = tail.get(1..).unwrap_or_default();
             let close = inside.find(')').unwrap_or(inside.len());
             let series = inside.get(..close).unwrap_or_default();
-            let marker = ["RATE", "SUM", "MEAN"]
+            let marker = ["RATE", "SUM", "MEAN", "SERIES"]
                 .into_iter()
                 .find_map(|name| head.strip_suffix(name).map(|head| (name, head)));
             let Some((name, head)) = marker else {
@@ -150,6 +150,7 @@ impl Figure {
             text.push_str(head);
             text.push_str(&match name {
                 "RATE" => format!("sum by ({by}) (rate({series}[{window}]))"),
+                "SERIES" => series,
                 "SUM" => format!("sum by ({by}) ({series})"),
                 // Replicas without a measurement report 0, and do not count.
                 _ => format!("avg by ({by}) ({series} > 0)"),
@@ -157,7 +158,7 @@ impl Figure {
             rest = inside.get(close + 1..).unwrap_or_default();
         }
         text.push_str(rest);
-        text
+        text.replace("LABELS", by)
     }
 
     /// The figure with this record.
@@ -175,6 +176,20 @@ const fn figure(
     help: &'static str,
 ) -> Figure {
     Figure { record, title, help, unit, scope, expression }
+}
+
+/// The width of a gateway's interval, as a logarithm.
+macro_rules! width {
+    () => {
+        "(ln(SERIES(packrat_transfer_speedup_ppm{bound=\"upper\"}) > 0) - ignoring (bound) ln(SERIES(packrat_transfer_speedup_ppm{bound=\"lower\"}) > 0))"
+    };
+}
+
+/// The precision of the intervals of all gateways together.
+macro_rules! precision {
+    () => {
+        concat!("sum by (LABELS) (1 / ", width!(), " ^ 2)")
+    };
 }
 
 /// Every figure, in the order of the recording rules: later ones use earlier ones.
@@ -251,13 +266,53 @@ pub const FIGURES: &[Figure] = &[
         "MEAN(packrat_far_round_trip_microseconds) / 1e6",
         "From the first datagram to the server to the first answer, so with the server's time to answer; mean over the sessions.",
     ),
+    // Each gateway has its own interval. They are put together as independent studies are: weighted by
+    // their precision, on the logarithms (fixed effects). Two ends are 2 · 1.96 standard errors apart.
+    figure(
+        "packrat:speedup:times",
+        "Measured goodput gain",
+        Unit::Times,
+        Scope::Route,
+        concat!(
+            "exp(sum by (LABELS) (ln((SERIES(packrat_transfer_speedup_ppm{bound=\"estimate\"}) > 0) / 1e6) / ignoring (bound) ",
+            width!(),
+            " ^ 2) / ",
+            precision!(),
+            ")"
+        ),
+        "Median goodput of assisted sessions as a multiple of that of sessions held out (setting `holdout`), of the last day. Absent while there are fewer than 30 of either on each gateway. What senders send again counts as goodput, so that it is a little too small.",
+    ),
+    figure(
+        "packrat:speedup_lower:times",
+        "Measured goodput gain, at least",
+        Unit::Times,
+        Scope::Route,
+        concat!("packrat:speedup:times / exp(0.5 / sqrt(", precision!(), "))"),
+        "The lower end of the interval in which the gain is with 95 % confidence.",
+    ),
+    figure(
+        "packrat:speedup_upper:times",
+        "Measured goodput gain, at most",
+        Unit::Times,
+        Scope::Route,
+        concat!("packrat:speedup:times * exp(0.5 / sqrt(", precision!(), "))"),
+        "The upper end. Below 1, assistance makes clients slower; the gateways then stop it by themselves.",
+    ),
+    figure(
+        "packrat:assistance:cores_rate5m",
+        "Cores for assistance",
+        Unit::Count,
+        Scope::Route,
+        "(RATE(packrat_assistance_forward_nanoseconds_total) + RATE(packrat_assistance_control_nanoseconds_total)) / 1e9",
+        "Processors that recording datagrams and answering clients keep busy: what assistance costs beside the bytes of its repairs.",
+    ),
     figure(
         "packrat:goodput_gain:times_rate5m",
         "Estimated goodput gain",
         Unit::Times,
         Scope::Route,
-        "clamp_min(RATE(packrat_datagrams_recorded_total) / (SUM(packrat_sessions_assisted) > 0) * (packrat:last_mile_round_trip:seconds + (packrat:far_round_trip:seconds or 0 * packrat:last_mile_round_trip:seconds)) * sqrt(packrat:last_mile_loss:ratio_rate5m > 0) / 1.22, 1)",
-        "How many times the rate that the square-root law (Mathis et al. 1997) gives a loss-based sender at the same loss and round trip. An estimate, and a low one: sessions that are idle make it smaller. BBR senders lose less to begin with.",
+        "clamp_min(RATE(packrat_datagrams_recorded_total) / (SUM(packrat_sessions_assisted) > 0) * (packrat:last_mile_round_trip:seconds + (packrat:far_round_trip:seconds or 0 * packrat:last_mile_round_trip:seconds)) * sqrt(packrat:last_mile_loss:ratio_rate5m > 0) / 1.22, 1) unless packrat:speedup:times",
+        "How many times the rate that the square-root law (Mathis et al. 1997) gives a loss-based sender at the same loss and round trip. A formula, and no measurement: real senders lose less than it says, BBR least, and sessions that are idle make it smaller. Absent where the gain is measured.",
     ),
     figure(
         "packrat:repair_overhead:ratio_rate5m",
@@ -349,7 +404,9 @@ mod tests {
             let query = figure.promql();
             assert_eq!(query.matches('(').count(), query.matches(')').count(), "{query}");
             assert!(
-                !query.contains("RATE") && !query.contains("SUM") && !query.contains("MEAN"),
+                !["RATE", "SUM", "MEAN", "SERIES", "LABELS"]
+                    .iter()
+                    .any(|word| query.contains(word)),
                 "{query}"
             );
             assert!(figure.help.ends_with('.'), "{figure:?}");

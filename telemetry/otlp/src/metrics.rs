@@ -107,7 +107,11 @@ fn distributions(
             sum: Some(*sum as f64),
             bucket_counts,
             explicit_bounds: histogram.bounds.iter().map(|bound| *bound as f64).collect(),
-            attributes: labels.to_vec(),
+            attributes: labels
+                .iter()
+                .cloned()
+                .chain(histogram.labels.iter().map(|(label, value)| text(label, value)))
+                .collect(),
         };
         let metric = all.entry(histogram.name.to_owned()).or_insert_with(|| Metric {
             name: histogram.name.to_owned(),

@@ -83,7 +83,7 @@ fn bootstrap(route: Value, address: SocketAddr, admin: SocketAddr) -> Value {
     })
 }
 
-fn socket_address(address: SocketAddr, protocol: &str) -> Value {
+pub(super) fn socket_address(address: SocketAddr, protocol: &str) -> Value {
     json!({ "socket_address": {
         "protocol": protocol,
         "address": address.ip().to_string(),

@@ -1,5 +1,6 @@
 //! The gateway between the far segment and the last mile.
 
+mod edge;
 mod envoy;
 mod standalone;
 
@@ -8,10 +9,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::certificate::Certificate;
 use super::error::DemoError;
 use super::metrics::{Metrics, http_get};
 use super::options::{GatewayKind, SenderKind};
 use super::process::Process;
+
+pub(crate) use edge::Edge;
 
 /// Name of the route in the gateway's configuration.
 const ROUTE: &str = "demo";
@@ -25,6 +29,8 @@ pub(crate) struct GatewaySetup<'a> {
     pub(crate) server: SocketAddr,
     /// The operator's word for the server's congestion control.
     pub(crate) sender: SenderKind,
+    /// True if what sparse flows bring is sent twice to clients without a session.
+    pub(crate) sparse_copies: bool,
     /// The directory for its configuration and its log.
     pub(crate) work: &'a Path,
 }
@@ -33,7 +39,13 @@ impl GatewaySetup<'_> {
     /// The route, as both gateways take it.
     fn route(&self) -> Value {
         let (endpoints, sender) = ([self.server.to_string()], self.sender.to_string());
-        json!({ "route": ROUTE, "gateway": "demo", "endpoints": endpoints, "sender": sender })
+        json!({
+            "route": ROUTE,
+            "gateway": "demo",
+            "endpoints": endpoints,
+            "sender": sender,
+            "sparse_copies": self.sparse_copies,
+        })
     }
 }
 
@@ -41,6 +53,8 @@ impl GatewaySetup<'_> {
 #[derive(Debug)]
 pub(crate) struct Gateway {
     process: Process,
+    /// The Envoy behind the end of a tunnel.
+    behind: Option<Process>,
     /// The UDP address at which it listens.
     pub(crate) address: SocketAddr,
     metrics: SocketAddr,
@@ -63,7 +77,19 @@ impl Gateway {
                 (standalone::start(setup, address, metrics).await?, standalone::METRICS_PATH)
             }
         };
-        Ok(Self { process, address, metrics, metrics_path })
+        Ok(Self { process, behind: None, address, metrics, metrics_path })
+    }
+
+    /// Starts in its place what ends connections, and waits until it serves.
+    pub(crate) async fn start_edge(
+        edge: Edge,
+        setup: GatewaySetup<'_>,
+        certificate: &Certificate,
+    ) -> Result<Self, DemoError> {
+        let address = super::process::free_address()?;
+        let metrics = super::process::free_address()?;
+        let (process, behind) = edge::start(edge, setup, certificate, address, metrics).await?;
+        Ok(Self { process, behind, address, metrics, metrics_path: envoy::METRICS_PATH })
     }
 
     /// The gateway's metrics now.
@@ -75,6 +101,7 @@ impl Gateway {
 
     /// Fails when the gateway has ended by itself.
     pub(crate) fn check(&mut self) -> Result<(), DemoError> {
+        self.behind.as_mut().map_or(Ok(()), Process::check)?;
         self.process.check()
     }
 
@@ -86,6 +113,9 @@ impl Gateway {
     /// Ends the gateway.
     pub(crate) async fn stop(self) {
         self.process.stop().await;
+        if let Some(behind) = self.behind {
+            behind.stop().await;
+        }
     }
 }
 

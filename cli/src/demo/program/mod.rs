@@ -23,7 +23,7 @@ use tokio::process::Command;
 use super::arm::Stage;
 use super::client::Transfer;
 use super::error::DemoError;
-use super::options::{ClientKind, Options};
+use super::options::{ClientKind, Options, Tunnel};
 use super::report::{AssistanceReport, TimesReport};
 use super::server::Signalling;
 use crate::get::Report;
@@ -154,9 +154,58 @@ pub(super) async fn run(
         return echo::run(download.server, stage.options.repeats(), echo.as_deref(), progress)
             .await;
     }
+    let command = command(stage, download, proxy, work)?;
+    let line = lines(command, kind, work, progress).await?;
+    Ok(outcome(kind, line, download.server))
+}
+
+/// The program of both ends of a tunnel.
+pub(super) fn tunnel_program(parts: &Path) -> Result<PathBuf, DemoError> {
+    let path = parts.join("alternatives/tunnel");
+    match path.is_file() {
+        true => Ok(path),
+        false => Err(DemoError::AlternativeMissing { what: "the program of tunnels", path }),
+    }
+}
+
+/// Its name for a tunnel.
+pub(super) fn tunnel_name(tunnel: Tunnel) -> &'static str {
+    match tunnel {
+        Tunnel::Hysteria | Tunnel::HysteriaRate => "hysteria",
+        Tunnel::Kcp => "kcp",
+    }
+}
+
+/// Downloads through a tunnel that ends at `download.server`; `rate` is the last mile's, bits per
+/// second.
+pub(super) async fn through_tunnel(
+    tunnel: Tunnel,
+    rate: u64,
+    stage: &Stage<'_>,
+    download: &Transfer<'_>,
+    work: &Path,
+    progress: impl Fn(u64),
+) -> Result<Outcome, DemoError> {
+    let mut command = Command::new(tunnel_program(&stage.options.parts)?);
+    command.arg("get").arg(tunnel_name(tunnel)).arg(download.server.to_string());
+    command.arg(download.file).arg(download.authority);
+    command.arg(download.patience.as_secs_f64().to_string());
+    if tunnel == Tunnel::HysteriaRate {
+        command.arg((rate as f64 * 1e-6).to_string());
+    }
+    let line = lines(command, tunnel_name(tunnel), work, progress).await?;
+    Ok(Outcome { report: report(&line, download.server), times: None, verified: None })
+}
+
+/// Runs a program to its end: its last line. Calls `progress` with the bytes of each.
+async fn lines(
+    mut command: Command,
+    name: impl std::fmt::Display,
+    work: &Path,
+    progress: impl Fn(u64),
+) -> Result<Line, DemoError> {
     let log = work.join("client.log");
     let errors = File::create(&log).map_err(|error| DemoError::write(&log, error))?;
-    let mut command = command(stage, download, proxy, work)?;
     let program = PathBuf::from(command.as_std().get_program());
     // A program that is killed leaves its temporary files behind, for the demo to remove.
     command.env("TMPDIR", work);
@@ -174,10 +223,10 @@ pub(super) async fn run(
     }
     let status = process.wait().await.map_err(start)?;
     match last.filter(|line| status.success() && line.seconds > 0.0) {
-        Some(line) => Ok(outcome(kind, line, download.server)),
+        Some(line) => Ok(line),
         None => {
             let log = std::fs::read_to_string(&log).unwrap_or_default();
-            Err(DemoError::Transfer(format!("{kind} ended with {status}: {}", log.trim())))
+            Err(DemoError::Transfer(format!("{name} ended with {status}: {}", log.trim())))
         }
     }
 }

@@ -3,6 +3,7 @@
 mod aioquic;
 mod caddy;
 mod echo;
+mod ngtcp2;
 mod sink;
 mod webrtc;
 mod wireguard;
@@ -67,17 +68,18 @@ enum Running {
 }
 
 impl Server {
-    /// Starts the server that these options name, or that their client needs, and waits until it
+    /// Starts a server of this kind, or the one that the options' client needs, and waits until it
     /// listens.
     pub(crate) async fn start(
         options: &Options,
+        kind: ServerKind,
         setup: ServerSetup<'_>,
     ) -> Result<Self, DemoError> {
         let qlogs = setup.work.join("qlog");
         std::fs::create_dir_all(&qlogs).map_err(|error| DemoError::write(&qlogs, error))?;
         let address = super::process::free_address()?;
         let mut sink = None;
-        let (process, address) = match (options.client, options.server) {
+        let (process, address) = match (options.client, kind) {
             (ClientKind::Echo, _) => {
                 let echo = echo::Echo::start().map_err(DemoError::Port)?;
                 let address = echo.address;
@@ -93,6 +95,7 @@ impl Server {
                 }
                 (caddy::start(setup, address, &qlogs, behind).await?, address)
             }
+            (_, ServerKind::Ngtcp2) => (ngtcp2::start(setup, address, &qlogs).await?, address),
             (_, ServerKind::Aioquic) => (aioquic::start(setup, address, &qlogs).await?, address),
         };
         Ok(Self { running: Running::Process(process), sink, address, qlogs })

@@ -18,6 +18,9 @@ use crate::operate::error::OperateError;
 
 const GROUP: &str = "rights";
 
+/// The group of the Gateway API, which a cluster need not have: rights are known without it.
+const GATEWAY_API: &str = "gateway.networking.k8s.io";
+
 /// A verb on a resource of a group; a subresource after a slash.
 type Right = (&'static str, &'static str, &'static str);
 
@@ -43,7 +46,7 @@ const TO_INSTALL: [Right; 10] = [
 ];
 
 /// Rights that the operator needs everywhere; a test holds it against the chart's rules.
-const EVERYWHERE: [Right; 8] = [
+const EVERYWHERE: [Right; 18] = [
     ("watch", "", "services"),
     ("patch", "", "services/status"),
     ("watch", "", "namespaces"),
@@ -52,11 +55,21 @@ const EVERYWHERE: [Right; 8] = [
     ("watch", "discovery.k8s.io", "endpointslices"),
     ("watch", "packrat.dev", "edgegateways"),
     ("patch", "packrat.dev", "edgegateways/status"),
+    ("watch", "packrat.dev", "gatewayparameters"),
+    ("watch", "packrat.dev", "packratpolicies"),
+    ("patch", "packrat.dev", "packratpolicies/status"),
+    ("watch", GATEWAY_API, "gatewayclasses"),
+    ("watch", GATEWAY_API, "gateways"),
+    ("watch", GATEWAY_API, "udproutes"),
+    ("watch", GATEWAY_API, "referencegrants"),
+    ("patch", GATEWAY_API, "gateways/status"),
+    ("patch", GATEWAY_API, "udproutes/status"),
+    ("create", "events.k8s.io", "events"),
 ];
 
 /// And where EdgeGateways may be: in the namespaces that the chart's `gateway.namespaces` names, or
 /// everywhere.
-const FOR_GATEWAYS: [Right; 7] = [
+const FOR_GATEWAYS: [Right; 11] = [
     ("patch", "", "configmaps"),
     ("patch", "", "serviceaccounts"),
     ("get", "", "secrets"),
@@ -64,6 +77,11 @@ const FOR_GATEWAYS: [Right; 7] = [
     ("patch", "apps", "deployments"),
     ("patch", "apps", "daemonsets"),
     ("patch", "policy", "poddisruptionbudgets"),
+    ("patch", "autoscaling", "horizontalpodautoscalers"),
+    ("patch", "networking.k8s.io", "networkpolicies"),
+    // Those of Gateways.
+    ("patch", "packrat.dev", "edgegateways"),
+    ("update", GATEWAY_API, "gateways/finalizers"),
 ];
 
 /// Of these, what it needs in its own namespace in any case, for its certificate authority.

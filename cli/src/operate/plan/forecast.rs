@@ -1,20 +1,15 @@
-//! The expected effect of assistance, from what is known of a path.
+//! The expected effect of assistance on a path, looked up in downloads that were measured.
 
 use clap::ValueEnum;
+use packrat_figures::plan::{Advice, Forecast, Path, Segment, WORTH_IT};
 use packrat_figures::response::Sender;
 
 use super::super::output::{milliseconds, percent};
 
-/// Payload bytes of a datagram that rates are computed with.
-const DATAGRAM_BYTES: f64 = 1350.0;
-/// Time in seconds that clients wait for a repair beside three round trips, and the longest wait by
-/// default.
-const PATIENCE_MARGIN: f64 = 0.1;
-const PATIENCE_MAXIMUM: f64 = 1.0;
+/// A gateway's repairs follow the measured loss up to so many times the configured budget.
+const BUDGET_FOLLOWS: f64 = 2.0;
 /// Below this loss there is nothing to repair.
 const NO_LOSS: f64 = 1e-4;
-/// A gain from here on is worth a gateway.
-const WORTH_IT: f64 = 1.1;
 
 /// A sender's congestion control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -46,85 +41,84 @@ pub(super) struct Paths {
 /// Expected effect of assistance.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Plan {
-    /// Share of the last mile's losses that repairs fill in time.
+    /// Share of the last mile's losses that the budget of repairs allows for.
     pub(super) hidden: f64,
-    /// Bits per second without a gateway.
-    pub(super) without: f64,
-    /// Bits per second with one.
-    pub(super) with: f64,
-    pub(super) pays: bool,
+    /// Goodput of one download in steady state.
+    pub(super) forecast: Forecast,
+    pub(super) advice: Advice,
     pub(super) why: String,
 }
 
 impl Plan {
     pub(super) fn of(paths: &Paths) -> Self {
-        let hidden = hidden(paths);
-        let survives = (1.0 - paths.far_loss) * (1.0 - paths.last_mile_loss);
-        let (loss_without, round_trip) = (1.0 - survives, paths.far + paths.last_mile);
-        let loss_with =
-            1.0 - (1.0 - paths.far_loss) * (1.0 - paths.last_mile_loss * (1.0 - hidden));
-        let rate = |loss: f64| {
-            let sender = match paths.sender {
-                Reaction::Reno => Sender::Reno,
-                Reaction::Cubic => Sender::Cubic,
-                Reaction::Bbr => Sender::Bbr,
-            };
-            let limited = sender.datagrams_per_second(round_trip, loss).unwrap_or(f64::INFINITY);
-            (limited * DATAGRAM_BYTES * 8.0).min(paths.bits) * (1.0 - loss)
+        let sender = match paths.sender {
+            Reaction::Reno => Sender::Reno,
+            Reaction::Cubic => Sender::Cubic,
+            Reaction::Bbr => Sender::Bbr,
         };
-        let (without, with) = (rate(loss_without), rate(loss_with));
-        let gain = with / without;
-        let pays = gain >= WORTH_IT;
-        let why = reason(paths, hidden, pays);
-        Self { hidden, without, with, pays, why }
+        let path = Path {
+            far: Segment { round_trip: paths.far, loss: paths.far_loss },
+            last_mile: Segment { round_trip: paths.last_mile, loss: paths.last_mile_loss },
+            rate: paths.bits,
+        };
+        let mut forecast = Forecast::of(sender, &path);
+        let hidden = hidden(paths);
+        if hidden < 1.0 {
+            // The sender sees the rest, as it sees the losses of the far segment.
+            let rest = paths.last_mile_loss * (1.0 - hidden);
+            let loss = 1.0 - (1.0 - paths.far_loss) * (1.0 - rest);
+            let far = Segment { loss, ..path.far };
+            forecast.assisted = Forecast::of(sender, &Path { far, ..path }).assisted;
+        }
+        let advice = forecast.advice();
+        let mut plan = Self { hidden, forecast, advice, why: String::new() };
+        plan.why = reason(paths, hidden, plan.pays());
+        plan
+    }
+
+    /// True if a gateway gains a tenth.
+    pub(super) fn pays(&self) -> bool {
+        self.gain() >= WORTH_IT
+    }
+
+    /// Goodput with a gateway over that without.
+    pub(super) fn gain(&self) -> f64 {
+        self.forecast.assisted.middle / self.forecast.end_to_end.middle.max(1.0)
     }
 }
 
-/// The reason why assistance pays, or does not.
+/// The reason why a gateway pays, or does not.
 fn reason(paths: &Paths, hidden: f64, pays: bool) -> String {
-    if paths.last_mile_loss < NO_LOSS {
-        "the last mile loses next to nothing: there is nothing to hide".to_owned()
-    } else if pays {
+    if pays {
         format!(
-            "the sender would take each loss of the last mile for congestion and wait {} for its repair; the gateway repairs {} of them within {}",
+            "the sender would take losses of the last mile for congestion and wait {} for each repair; the gateway repairs {} of them within {}",
             milliseconds(paths.far + paths.last_mile),
             percent(hidden),
             milliseconds(paths.last_mile * 1.5),
         )
-    } else if paths.sender == Reaction::Bbr {
-        format!(
-            "a BBR sender does not slow down at this loss; what is saved is {} of its datagrams that it need not send twice, and a wait of {} for each",
-            percent(paths.last_mile_loss * hidden),
-            milliseconds(paths.far),
-        )
-    } else if hidden < 0.5 {
-        "repairs come too late or exceed the budget: most losses stay visible".to_owned()
     } else if paths.far_loss > paths.last_mile_loss {
         "most of the loss is on the far segment, before the gateway: only the sender can repair that"
             .to_owned()
+    } else if paths.last_mile_loss < NO_LOSS {
+        "the last mile loses next to nothing: there is nothing to hide".to_owned()
+    } else if hidden < 0.9 {
+        "the budget of repairs covers a part of the losses only: most stay visible".to_owned()
+    } else if paths.sender == Reaction::Bbr {
+        "a BBR sender hardly slows down at this loss".to_owned()
     } else {
         "the path's rate is the limit, not its loss: at this round trip a sender recovers by itself"
             .to_owned()
     }
 }
 
-/// The share of losses that repairs fill before the client gives them up.
+/// The share of losses that the budget covers.
 fn hidden(paths: &Paths) -> f64 {
     let loss = paths.last_mile_loss;
     if loss <= 0.0 {
         return 1.0;
     }
-    let patience = (3.0 * paths.last_mile + PATIENCE_MARGIN).min(PATIENCE_MAXIMUM);
-    // The hole is known half a round trip after the loss, and the repair there another half later;
-    // then once a round trip.
-    let attempts = ((patience - 0.01) / paths.last_mile.max(1e-4)).floor();
-    if attempts < 1.0 {
-        return 0.0;
-    }
-    // Copies make up for what time does not allow; each transmission is lost as any other.
-    let arrives = 1.0 - loss.powf(attempts.max(2.0));
-    let wanted = loss / (1.0 - loss);
-    arrives * (paths.budget / wanted).min(1.0)
+    let wanted = loss / (1.0 - loss).max(1e-3);
+    (BUDGET_FOLLOWS * paths.budget / wanted).min(1.0)
 }
 
 #[cfg(test)]
@@ -145,33 +139,36 @@ mod tests {
     fn the_demos_path_pays_as_the_demo_shows() {
         // The demo measures 1.26 Mbit/s end to end and 18.7 with Packrat.
         let plan = Plan::of(&WIFI);
-        assert!(plan.pays, "{plan:?}");
-        assert!(
-            (0.5e6..2e6).contains(&plan.without) && (18e6..=20e6).contains(&plan.with),
-            "{plan:?}"
-        );
+        assert!(plan.pays(), "{plan:?}");
+        let Forecast { end_to_end, assisted, .. } = plan.forecast;
+        assert!((0.4e6..2e6).contains(&end_to_end.middle), "{plan:?}");
+        assert!((13e6..=20e6).contains(&assisted.middle), "{plan:?}");
+        assert!(end_to_end.low <= end_to_end.middle && end_to_end.middle <= end_to_end.high);
     }
 
     #[test]
     fn it_says_why_it_does_not_pay() {
         let why = |paths: Paths| {
             let plan = Plan::of(&paths);
-            assert!(!plan.pays, "{plan:?}");
+            assert!(!plan.pays(), "{plan:?}");
             plan.why
         };
         assert!(why(Paths { last_mile_loss: 0.0, ..WIFI }).contains("nothing to hide"));
-        assert!(why(Paths { sender: Reaction::Bbr, ..WIFI }).contains("BBR"));
-        assert!(why(Paths { far_loss: 0.3, ..WIFI }).contains("far segment"));
-        assert!(why(Paths { last_mile: 1.0, ..WIFI }).contains("too late"));
+        let slight = Paths { last_mile_loss: 0.001, ..WIFI };
+        assert!(why(Paths { sender: Reaction::Bbr, ..slight }).contains("BBR"));
         assert!(
-            why(Paths { far: 0.001, last_mile: 0.001, last_mile_loss: 0.001, ..WIFI })
-                .contains("limit")
+            why(Paths { far_loss: 0.04, last_mile_loss: 0.001, ..WIFI }).contains("far segment")
         );
     }
 
     #[test]
     fn a_budget_that_is_too_small_hides_less() {
-        let small = Plan::of(&Paths { budget: 0.01, ..WIFI });
-        assert!(small.hidden < 0.3 && small.with < Plan::of(&WIFI).with, "{small:?}");
+        let small = Plan::of(&Paths { budget: 0.005, ..WIFI });
+        let enough = Plan::of(&WIFI);
+        assert!(small.hidden < 0.3 && enough.hidden == 1.0, "{small:?}");
+        assert!(
+            small.forecast.assisted.middle < enough.forecast.assisted.middle / 2.0,
+            "{small:?}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! `packrat plan`: does assistance pay on these paths, by how much, and if not, why not.
+//! `packrat plan`: does assistance pay on these paths, by how much, and if not, why not; or would it
+//! be better to end connections at the gateway's place.
 
 mod forecast;
 mod known;

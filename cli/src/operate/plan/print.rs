@@ -1,5 +1,6 @@
 //! Output of `packrat plan`.
 
+use packrat_figures::plan::{Advice, Expected};
 use serde_json::json;
 
 use super::super::output::{Format, Paint, bits, milliseconds, painted, percent};
@@ -22,8 +23,18 @@ pub(super) fn not_measured(known: &Known, output: Format) {
     );
 }
 
+const fn name(advice: Advice) -> &'static str {
+    match advice {
+        Advice::LeaveAlone => "leave-alone",
+        Advice::Assist => "assist",
+        Advice::Terminate => "terminate",
+    }
+}
+
 /// Prints a plan for machines.
 pub(super) fn json(known: &Known, paths: &Paths, plan: &Plan) {
+    let bits = |expected: Expected| json!({ "p10": expected.low, "p50": expected.middle, "p90": expected.high });
+    let forecast = plan.forecast;
     println!(
         "{:#}",
         json!({
@@ -39,10 +50,13 @@ pub(super) fn json(known: &Known, paths: &Paths, plan: &Plan) {
             "far_round_trip_seconds": paths.far,
             "far_loss_ratio": paths.far_loss,
             "loss_hidden_ratio": plan.hidden,
-            "without_bits_per_second": plan.without,
-            "with_bits_per_second": plan.with,
-            "gain_times": plan.with / plan.without,
-            "pays": plan.pays,
+            "without_bits_per_second": bits(forecast.end_to_end),
+            "with_bits_per_second": bits(forecast.assisted),
+            "terminated_bits_per_second": bits(forecast.terminated),
+            "extrapolated": forecast.extrapolated,
+            "gain_times": plan.gain(),
+            "pays": plan.pays(),
+            "advice": name(plan.advice),
             "why": plan.why,
         })
     );
@@ -63,19 +77,30 @@ pub(super) fn text(known: &Known, paths: &Paths, plan: &Plan) {
         percent(paths.last_mile_loss),
         known.last_mile_loss.source(),
     );
-    println!("Without a gateway about {} per download.", bits(plan.without));
-    println!(
-        "With one          about {}, with {} of the losses hidden.",
-        bits(plan.with),
-        percent(plan.hidden)
-    );
-    let verdict = if plan.pays {
-        painted(&format!("It pays: {:.1} times.", plan.with / plan.without), Paint::Good)
+    let about = |expected: Expected| {
+        let Expected { low, middle, high } = expected;
+        format!("{} ({} to {})", bits(middle), bits(low), bits(high))
+    };
+    let forecast = plan.forecast;
+    println!("Without a gateway            about {} per download.", about(forecast.end_to_end));
+    println!("With one                     about {}.", about(forecast.assisted));
+    println!("Ended at the gateway's place about {}.", about(forecast.terminated));
+    let verdict = if plan.pays() {
+        painted(&format!("It pays: {:.1} times.", plan.gain()), Paint::Good)
     } else {
         painted("It does not pay here.", Paint::Warning)
     };
     println!("{verdict} Why: {}.", plan.why);
+    if plan.advice == Advice::Terminate {
+        println!(
+            "A connection that ends at the gateway's place would be faster: it has congestion control of its own on the last mile, and a round trip of {} there. It needs the server's key.",
+            milliseconds(paths.last_mile)
+        );
+    }
     println!(
-        "The rates are those of the senders' response functions (RFC 9002, RFC 9438), not a measurement."
+        "The rates are those of one long download, looked up in measurements of the laboratory; on eight of ten other paths they were within the ranges (docs/EVALUATION.md)."
     );
+    if forecast.extrapolated {
+        println!("This path is outside of what was measured: the nearest values stand for it.");
+    }
 }

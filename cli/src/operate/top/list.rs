@@ -226,6 +226,8 @@ pub(super) mod tests {
             cache_bytes: 0,
             last_mile_loss_ppm: 0,
             far_round_trip_microseconds: 0,
+            refusal: None,
+            counters: Default::default(),
         };
         let all = [session(1, "web", 40), session(2, "web", 0), session(3, "media", 100)];
         Seen { total: 3, sessions: all.map(|session| (None, session)).into() }

@@ -12,13 +12,12 @@ use packrat_wire::Epoch;
 use packrat_wire::control::{Control, RefusalReason, VERSION};
 use packrat_wire::handshake::{ClientParams, GatewayParams, Initiator};
 use packrat_wire::identifier::IdentifierScheme;
-use packrat_wire::is_control;
 use packrat_wire::message::{Eack, GoodbyeReason, Message, ResetReason};
 use packrat_wire::seal::MAXIMUM_PLAINTEXT;
 use sha2::{Digest, Sha256};
 
 use super::base::{ATTACKERS_FIRST, PLAIN_CONNECTION, Packet, scatter};
-use super::places::{OWN, PLACES, REBOUND, nowhere, place};
+use super::places::{OWN, PLACES, nowhere, place};
 use super::vectors;
 use super::verdict::Violation;
 use super::world::World;
@@ -188,11 +187,6 @@ impl Attacker {
         datagram: &[u8],
     ) -> Result<(), Violation> {
         let from = from % PLACES.len();
-        // A session with an answered datagram keeps its path: an attacker that foresees the port
-        // which a NAT will give keeps the client's repairs from it, as SECURITY.md says.
-        if from == REBOUND && !world.has_rebound() && !is_control(datagram) {
-            return Ok(());
-        }
         world.margins.attacks += 1;
         world.arrive(place(from), listener, datagram, from < OWN)?;
         self.listen(world);
@@ -486,11 +480,6 @@ impl Attacker {
         let (client, offset) = (steps.byte(), steps.byte() as u64);
         let count = world.honest.len();
         let client = client % count;
-        // Until it knows a number, a client believes what it cannot prove, and has fewer repairs if
-        // that is forged, as SECURITY.md says.
-        if world.honest[client].delivered.is_empty() {
-            return Ok(());
-        }
         let connection = world.honest[client].connection;
         let next = world.honest[client].delivered.last_key_value().map_or(0, |(last, _)| *last);
         for forged in 0..=number as u64 * 4 {

@@ -39,6 +39,8 @@ pub struct Margins {
     pub amplification: f64,
     /// Operations that were done beyond what forwarding and opening take, for each unit charged.
     pub work: f64,
+    /// Datagrams that one step has inserted into sketches, at most.
+    pub inserted: u64,
     /// Share of the repairs without attackers that came later than tolerated, or not at all.
     pub repairs_lost: f64,
     /// Longest delay of a repair against the same one without attackers.
@@ -64,12 +66,12 @@ impl Margins {
     /// Operations that each datagram of a server costs later, once: an eACK that knows of it has it
     /// inserted into the sketch. It belongs to forwarding, and is not charged to the eACK.
     pub const INSERTION: u64 = 129;
-    /// Datagrams for which that may still be owed.
+    /// Datagrams for which that may still be owed, to attackers and to all others.
     pub const MOST_INSERTIONS: u64 = 256;
-    /// Share of repairs that may be late or missing where budgets are shared.
-    pub const MOST_REPAIRS_LOST: f64 = 0.05;
-    /// Lateness from which a repair counts as lost.
-    pub const LATE: Duration = Duration::from_millis(50);
+    /// Share of the repairs that may be late or missing.
+    pub const MOST_REPAIRS_LOST: f64 = 0.0;
+    /// Lateness from which a repair counts as lost: attackers may cost the client one eACK, not two.
+    pub const LATE: Duration = Duration::from_millis(30);
 
     /// The longest hold that the honest clients have configured.
     pub const LONGEST_HOLD: Duration = Duration::from_millis(300);
@@ -82,6 +84,7 @@ impl Margins {
     pub fn add(&mut self, other: &Self) {
         self.amplification = self.amplification.max(other.amplification);
         self.work = self.work.max(other.work);
+        self.inserted = self.inserted.max(other.inserted);
         self.repairs_lost = self.repairs_lost.max(other.repairs_lost);
         self.repair_delay = self.repair_delay.max(other.repair_delay);
         self.kept = self.kept.max(other.kept);

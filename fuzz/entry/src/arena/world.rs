@@ -54,6 +54,55 @@ impl Conditions {
     }
 }
 
+/// The reason for which the gateway does something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// A datagram of an attacker's, or of anyone else's.
+    Attacker,
+    Other,
+    /// Time has passed.
+    Time,
+}
+
+/// Operations that inserting what has passed into sketches still takes, at most: an eACK that knows of
+/// a datagram has it inserted, once, and the datagram has paid for it. An attacker's messages insert
+/// what was sent to attackers, and nothing else.
+#[derive(Debug, Default)]
+struct Insertions {
+    of_attackers: u64,
+    of_others: u64,
+}
+
+impl Insertions {
+    /// A datagram of the server has passed.
+    fn owe(&mut self, owner: Party) {
+        let most = Margins::INSERTION * Margins::MOST_INSERTIONS;
+        let owed = match owner {
+            Party::Attacker => &mut self.of_attackers,
+            _ => &mut self.of_others,
+        };
+        *owed = most.min(*owed + Margins::INSERTION);
+    }
+
+    /// Takes off what of this work may have been insertions; returns the rest.
+    fn pay(&mut self, cause: Cause, work: u64) -> u64 {
+        let Self { of_attackers, of_others } = self;
+        let mut rest = work;
+        let mut take = |owed: &mut u64| {
+            let paid = rest.min(*owed);
+            *owed -= paid;
+            rest -= paid;
+        };
+        if cause != Cause::Other {
+            take(of_attackers);
+        }
+        if cause != Cause::Attacker {
+            take(of_others);
+        }
+        rest
+    }
+}
+
 /// Everything but the attackers.
 pub(super) struct World {
     conditions: Conditions,
@@ -66,8 +115,7 @@ pub(super) struct World {
     up: VecDeque<(Timestamp, usize, Vec<u8>)>,
     /// Datagrams of the server that have passed.
     forwarded: HashSet<(u16, u64)>,
-    /// Operations that their insertion into sketches still takes, at most.
-    insertions: u64,
+    insertions: Insertions,
     /// Datagrams that have arrived at attackers' addresses.
     pub(super) overheard: VecDeque<(SocketAddr, Vec<u8>)>,
     pub(super) margins: Margins,
@@ -95,7 +143,7 @@ impl World {
             down: VecDeque::new(),
             up: VecDeque::new(),
             forwarded: HashSet::new(),
-            insertions: 0,
+            insertions: Insertions::default(),
             overheard: VecDeque::new(),
             margins: Margins::default(),
         }
@@ -105,6 +153,7 @@ impl World {
     fn with_gateway(
         &mut self,
         is_charged: bool,
+        cause: Cause,
         action: impl FnOnce(&mut VirtualGateway),
     ) -> Result<(), Violation> {
         let spent = |gateway: &VirtualGateway| if is_charged { gateway.work() } else { 0 };
@@ -112,9 +161,8 @@ impl World {
         action(&mut self.gateway);
         let (done, charged) = (counted() - done, spent(&self.gateway) - charged);
         let beyond = done.saturating_sub(Margins::FREE_WORK);
-        let inserted = beyond.min(self.insertions);
-        self.insertions -= inserted;
-        let owed = beyond - inserted;
+        let owed = self.insertions.pay(cause, beyond);
+        self.margins.inserted = self.margins.inserted.max((beyond - owed) / Margins::INSERTION);
         self.margins.work = self.margins.work.max(owed as f64 / charged.max(1) as f64);
         if owed > charged * Margins::MOST_WORK {
             let text = format!("{done} operations in one step are charged as {charged}");
@@ -149,8 +197,7 @@ impl World {
             }
             let is_first = self.forwarded.insert((packet.connection, packet.number));
             if is_first {
-                let most = Margins::INSERTION * Margins::MOST_INSERTIONS;
-                self.insertions = most.min(self.insertions + Margins::INSERTION);
+                self.insertions.owe(owner);
             } else {
                 self.ledger.send(to, datagram.len(), &mut self.margins)?;
             }
@@ -172,7 +219,8 @@ impl World {
         Ok(())
     }
 
-    /// A datagram arrives at the gateway. `is_owner`: from who receives at that address.
+    /// A datagram of an attacker's arrives at the gateway. `is_owner`: from who receives at that
+    /// address.
     pub(super) fn arrive(
         &mut self,
         from: SocketAddr,
@@ -180,8 +228,19 @@ impl World {
         datagram: &[u8],
         is_owner: bool,
     ) -> Result<(), Violation> {
+        self.receive(from, listener, datagram, is_owner, Cause::Attacker)
+    }
+
+    fn receive(
+        &mut self,
+        from: SocketAddr,
+        listener: usize,
+        datagram: &[u8],
+        is_owner: bool,
+        cause: Cause,
+    ) -> Result<(), Violation> {
         self.ledger.receive(from, datagram.len(), is_owner);
-        self.with_gateway(is_control(datagram), |gateway| {
+        self.with_gateway(is_control(datagram), cause, |gateway| {
             gateway.receive_from_client(from, listener % LISTENERS.len(), datagram);
         })
     }
@@ -243,16 +302,16 @@ impl World {
             self.honest[1].place = REBOUND;
             self.honest[1].speak(0x41);
         }
-        self.with_gateway(false, |gateway| gateway.handle_timeout(now))?;
+        self.with_gateway(false, Cause::Time, |gateway| gateway.handle_timeout(now))?;
         while let Some((session, packet)) = self.server.poll(now) {
             let datagram = packet.encode(0x41);
-            self.with_gateway(false, |gateway| {
+            self.with_gateway(false, Cause::Other, |gateway| {
                 gateway.receive_from_server(session, &datagram);
             })?;
         }
         while self.up.front().is_some_and(|(at, ..)| *at <= now) {
             let Some((_, from, datagram)) = self.up.pop_front() else { break };
-            self.arrive(place(from), 0, &datagram, true)?;
+            self.receive(place(from), 0, &datagram, true, Cause::Other)?;
         }
         while self.down.front().is_some_and(|(at, ..)| *at <= now) {
             let Some((_, to, datagram)) = self.down.pop_front() else { break };
@@ -281,11 +340,6 @@ impl World {
 
     pub(super) fn elapsed(&self) -> Duration {
         self.now.saturating_since(BEGIN)
-    }
-
-    /// True if the NAT has given the second client another port.
-    pub(super) fn has_rebound(&self) -> bool {
-        self.honest[1].place == REBOUND
     }
 
     /// The repairs of each honest client.

@@ -1,23 +1,27 @@
 //! A route as its sessions see it: its name, the settings in force and its metrics.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use packrat_api::route::RouteConfig;
 use packrat_api::sender::SenderKind;
-use packrat_api::status::RouteSummary;
+use packrat_api::status::{ComparisonStatus, RouteSummary, Stage};
 use packrat_engine::{Gateway, GatewayConfig, SenderAnswer};
+use packrat_figures::comparison::Interval;
+use packrat_wire::estimate::Timestamp;
 use packrat_wire::hexadecimal;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
+use super::benefit::{BenefitOfRoute, Change, TRIAL_HOLDOUT, Transferred};
 use super::environment::Environment;
 use crate::configuration::{ConfigurationError, read_static_key, read_token_admission, summary};
 use crate::log::{Event, LogSubject, Logger};
-use crate::metrics::{Limits, Metrics};
+use crate::metrics::{Limits, Metric, Metrics};
 use crate::random::Random;
-use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Mutex, RwLock};
 
 /// A configuration in force, with the keys that belong to it.
 pub(crate) struct Settings {
@@ -88,6 +92,7 @@ fn engine_config(config: &RouteConfig) -> GatewayConfig {
         cache_bytes_total: size(config.cache_bytes_total),
         repair_budget: config.repair_budget,
         early_copies: config.early_copies,
+        sparse_copies: config.sparse_copies,
         residual_loss_target: config.residual_loss_target,
         maximum_sessions: size(config.maximum_sessions),
         sessions_per_source: config.sessions_per_source,
@@ -117,6 +122,9 @@ pub(crate) struct RouteContext {
     /// still current.
     generation: AtomicU64,
     draining: AtomicBool,
+    benefit: Mutex<BenefitOfRoute>,
+    /// The time at which assistance that has stopped by itself is tried again, in microseconds.
+    retry_at: AtomicU64,
     pub(crate) metrics: Metrics,
 }
 
@@ -142,6 +150,8 @@ impl RouteContext {
             settings: RwLock::new(Arc::new(settings)),
             generation: AtomicU64::new(0),
             draining: AtomicBool::new(false),
+            benefit: Mutex::default(),
+            retry_at: AtomicU64::new(u64::MAX),
             metrics: Metrics::default(),
         })
     }
@@ -158,9 +168,13 @@ impl RouteContext {
         }
         let tokens = read_token_admission(&config)?;
         let next = Settings::new(&self.environment, config, Some(&settings))?;
-        let mut limits = engine_config(&next.config);
-        limits.begins_sessions &= !self.draining.load(Ordering::Relaxed);
-        self.engine.reconfigure(limits);
+        if engine_config(&next.config) != engine_config(&settings.config) {
+            // Another policy: what was compared says nothing about it.
+            let mut benefit = self.benefit.lock();
+            benefit.begin_again();
+            self.show_benefit(&benefit);
+        }
+        self.engine.reconfigure(self.limits(&next.config));
         self.engine.set_tokens(tokens);
         if next.static_key != settings.static_key {
             self.engine.set_static_key(*next.static_key);
@@ -176,8 +190,101 @@ impl RouteContext {
     pub(crate) fn drain(&self) {
         let settings = self.settings.write();
         self.draining.store(true, Ordering::Relaxed);
-        self.engine.reconfigure(GatewayConfig { begins_sessions: false, ..self.engine.config() });
+        self.engine.reconfigure(self.limits(&settings.config));
         drop(settings);
+    }
+
+    /// The limits in force: the configuration, as far as the state of the route allows it.
+    fn limits(&self, config: &RouteConfig) -> GatewayConfig {
+        let mut limits = engine_config(config);
+        limits.begins_sessions &= !self.draining.load(Ordering::Relaxed);
+        match self.benefit.lock().stage() {
+            Stage::Assisting => {}
+            Stage::Stopped => limits.assist = false,
+            Stage::Trial => limits.holdout = limits.holdout.max(TRIAL_HOLDOUT),
+        }
+        limits
+    }
+
+    /// Compares a session that has ended with others. True if assistance stops by itself with that, so
+    /// that the sessions of all threads have to follow.
+    pub(crate) fn compare(&self, session: &Transferred, client: IpAddr, now: Timestamp) -> bool {
+        let settings = self.settings();
+        if settings.config.holdout == 0.0 {
+            return false;
+        }
+        let address = self.engine.hash_of_source(client);
+        let mut benefit = self.benefit.lock();
+        let change = benefit.note(session, address, now);
+        self.show_benefit(&benefit);
+        drop(benefit);
+        let Some(change) = change else { return false };
+        self.follow_benefit();
+        let fields = |Interval { lower, estimate, upper }: Interval| {
+            [("speedup", estimate.into()), ("lower", lower.into()), ("upper", upper.into())]
+        };
+        match change {
+            Change::Stopped { interval, until } => self.log(Event::AssistanceStopped, || {
+                let [speedup, lower, upper] = fields(interval);
+                let seconds = until.saturating_since(now).as_secs();
+                [speedup, lower, upper, ("retry_seconds", seconds.into())]
+            }),
+            Change::Resumed { interval } => {
+                self.log(Event::AssistanceResumed, || fields(interval));
+            }
+        }
+        matches!(change, Change::Stopped { .. })
+    }
+
+    /// Tries assistance that has stopped by itself again, when it is time. A client asks.
+    pub(crate) fn try_again(&self, now: Timestamp) {
+        if now.as_micros() < self.retry_at.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut benefit = self.benefit.lock();
+        let is_tried = benefit.try_again(now);
+        self.show_benefit(&benefit);
+        drop(benefit);
+        if is_tried {
+            self.follow_benefit();
+            self.log(Event::AssistanceTried, || []);
+        }
+    }
+
+    /// Puts in force what the comparison says now.
+    fn follow_benefit(&self) {
+        let settings = self.settings.write();
+        self.engine.reconfigure(self.limits(&settings.config));
+        self.generation.fetch_add(1, Ordering::Release);
+        drop(settings);
+        self.show_limits();
+    }
+
+    fn show_benefit(&self, benefit: &BenefitOfRoute) {
+        let retry_at = benefit.until().map_or(u64::MAX, Timestamp::as_micros);
+        self.retry_at.store(retry_at, Ordering::Relaxed);
+        let comparison = benefit.comparison();
+        let (assisted, holdout) = (comparison.assisted.count(), comparison.holdout.count());
+        let interval = benefit.benefit().interval();
+        let ppm =
+            |end: fn(Interval) -> f64| interval.map_or(0, |interval| (end(interval) * 1e6) as u64);
+        for (metric, level) in [
+            (Metric::SpeedupEstimate, ppm(|interval| interval.estimate)),
+            (Metric::SpeedupLower, ppm(|interval| interval.lower)),
+            (Metric::SpeedupUpper, ppm(|interval| interval.upper)),
+            (Metric::ComparedAssisted, assisted),
+            (Metric::ComparedHoldout, holdout),
+            (Metric::AssistanceStopped, (benefit.stage() == Stage::Stopped).into()),
+        ] {
+            self.metrics.set(metric, level);
+        }
+    }
+
+    /// The sessions to compare; `None` where no client is left without assistance.
+    pub(crate) fn comparison(&self) -> Option<ComparisonStatus> {
+        let holdout = self.settings().config.holdout;
+        let now = self.environment.now();
+        (holdout > 0.0).then(|| self.benefit.lock().status(holdout, now))
     }
 
     /// Brings the configured limits into the metrics.

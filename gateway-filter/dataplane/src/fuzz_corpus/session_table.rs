@@ -33,7 +33,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const ANSWER_COUNTS: Duration = Duration::from_secs(3);
 /// A session without assistance speaks for so long after its last datagram.
 const SPEAKS: Duration = Duration::from_secs(10);
-/// Idle timeouts: of a session that is not assured, and of the configuration.
+/// Age of its server's first answer from which it keeps its path.
+const SETTLED: Duration = Duration::from_secs(3);
+/// Idle timeouts: of a session that is not assured, or displaced, and of the configuration.
 const IDLE: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(120)];
 const ROUTE: usize = 7;
 
@@ -256,10 +258,17 @@ impl World {
         };
         assert_eq!(from, before);
         self.known[at].at = Some(key);
-        let is_closed = occupant.filter(|at| !self.known[*at].session.is_assisted());
+        let is_closed = occupant.filter(|at| {
+            let session = &self.known[*at].session;
+            !session.is_assisted() && !session.has_asked()
+        });
         assert_eq!(displaced.map(|session| session.id), is_closed.map(|at| self.known[at].id()));
         if let Some(occupant) = occupant {
             self.known[occupant].at = None;
+            let displaced = &self.known[occupant].session;
+            let successor = displaced.successor().map(|successor| successor.id);
+            let is_passed_on = !displaced.is_assisted() && displaced.has_asked();
+            assert_eq!(successor, is_passed_on.then(|| self.known[at].id()));
         }
         if let Some(closed) = is_closed {
             self.close(closed);
@@ -271,8 +280,10 @@ impl World {
         let now = self.now;
         let known = &mut self.known[at];
         if !known.session.is_assisted() {
-            let is_answered = known.session.far_round_trip().is_some();
-            return Some(is_answered && now.saturating_since(known.active) < SPEAKS);
+            let is_old = |answered| now.saturating_since(answered) >= SETTLED;
+            let is_settled =
+                known.session.is_assured() && known.session.answered().is_some_and(is_old);
+            return Some(is_settled && now.saturating_since(known.active) < SPEAKS);
         }
         let asked = known.asked.filter(|asked| now.saturating_since(*asked) < ANSWER_COUNTS);
         let Some(asked) = asked else {
@@ -288,7 +299,8 @@ impl World {
     fn remove(&mut self, number: u8, is_idle_only: bool) {
         let Some(at) = self.choose(number) else { return };
         let known = &self.known[at];
-        let idle = IDLE[usize::from(known.session.is_assured())];
+        let is_displaced = known.at.is_none() && !known.closed && !known.session.is_assisted();
+        let idle = IDLE[usize::from(known.session.is_assured() && !is_displaced)];
         let timeout = known.session.idle_timeout();
         assert_eq!(timeout, idle);
         let leaves = !known.closed && (!is_idle_only || known.active + idle <= self.now);

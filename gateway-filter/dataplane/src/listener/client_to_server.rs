@@ -199,6 +199,10 @@ impl Ingress {
             None => self.session_of_unknown(path, batch, now),
         };
         if let Some(session) = session {
+            if session.is_heard() {
+                session
+                    .assist(|flow| batch.datagrams().for_each(|datagram| flow.hear(datagram, now)));
+            }
             self.forwarder.send_to_server(&session, &[batch]);
         }
     }

@@ -19,10 +19,11 @@ use packrat_wire::seal::session_of;
 
 use super::forwarder::Forwarder;
 use super::mailbox::Command;
+use crate::context::Arm;
 use crate::log::Event;
 use crate::metrics::{Distribution, Metric, Stopwatch, handshake};
 use crate::route::{Moved, Route};
-use crate::session::{Arm, ClientPath, Session, guarded};
+use crate::session::{ClientPath, Session, guarded};
 use crate::socket::{Ecn, WhenFull};
 use crate::sync::atomic::Ordering;
 use packrat_api::token::TokenPolicy;
@@ -52,6 +53,7 @@ impl Control<'_> {
 
     fn dispatch(&mut self, datagram: &[u8]) {
         let (route, now) = (&self.route.context, self.now);
+        route.try_again(now);
         let engine = &route.engine;
         if route.settings().config.tokens != TokenPolicy::Off {
             engine.set_unix_origin(route.environment.unix_origin());
@@ -73,6 +75,9 @@ impl Control<'_> {
         match guarded(route, || engine.receive(datagram, client, now, self.outbox)) {
             Some(Received::Done(outcome)) => {
                 route.metrics.add(handshake(outcome), 1);
+                if let Some(session) = self.route.sessions.peek(self.path.network()) {
+                    session.note_outcome(outcome);
+                }
                 self.answer();
             }
             Some(Received::Begin(begin)) => self.begin(begin),
@@ -103,6 +108,7 @@ impl Control<'_> {
         let outcome = self.run(&session, |flow, outbox| flow.begin(begin, seed, now, outbox));
         if let Some(outcome) = outcome {
             self.route.metrics().add(handshake(outcome), 1);
+            session.note_outcome(outcome);
             if outcome == HandshakeOutcome::RefusedHoldout {
                 session.transfer.set_arm(Arm::Holdout);
             }

@@ -73,14 +73,22 @@ pub(crate) fn pass_on(
     let now = session.route.environment.now();
     session.touch(now);
     session.note_answer(now);
+    // The client's next datagram tells the server of the other socket.
+    if let Some(successor) = session.successor() {
+        let deadline = pass_on(forwarder, &successor, batches);
+        forwarder.mailboxes.request_deadline(&successor, deadline);
+        return None;
+    }
     session.transfer.note(now);
     // The engine first: an eACK for these datagrams may arrive on another thread while they are
     // being sent.
     let mut deadline = None;
     let mut numbers = Numbers::default();
-    if session.is_assisted() {
+    if session.is_followed() {
         let stopwatch = Stopwatch::start();
+        let bytes: usize = batches.iter().map(|batch| batch.data.len()).sum();
         deadline = session.assist(|flow| {
+            flow.expect(bytes);
             for datagram in batches.iter().flat_map(|batch| batch.datagrams()) {
                 numbers.push(flow.forward(datagram, now));
             }

@@ -62,6 +62,9 @@ events! {
     AssistanceEnded Info "assistance_ended" "Assistance has ended: `side`, `reason`, and its totals `repaired`, `repair_transmissions`, `unrepairable`, `decode_failures`, `resets`, `cache_high_water_bytes`.";
     Reset Warning "reset" "Gateway and client begin anew with empty sets: `side`, `reason`, `epoch`.";
     SendersJudged Warning "senders_judged" "What clients of three networks report has changed how the route's sessions begin: without repairs (`tolerant` is true), because its senders seem to tolerate losses, or with repairs again.";
+    AssistanceStopped Warning "assistance_stopped" "Assistance stops by itself: the median goodput of assisted sessions is `speedup` times that of sessions held out, with 99 % confidence between `lower` and `upper`. It is tried again after `retry_seconds`.";
+    AssistanceTried Info "assistance_tried" "Assistance that had stopped is tried again, for half of the clients.";
+    AssistanceResumed Info "assistance_resumed" "The trial has not shown assistance to be slower: `speedup`, `lower`, `upper`.";
     Assistance Info "assistance" "Something else in assistance: `detail`.";
     AssistancePanic Error "assistance_panic" "A fault in assistance; the flow goes on without it: `message`.";
     WorkerError Error "worker_error" "An I/O thread met an error: `message`, `error`.";

@@ -83,6 +83,12 @@ metrics! {
     TransferTimeAssisted Counter "transfer_microseconds_total" {assisted="yes"} "Time that these sessions took to bring them, without pauses of more than a second, in microseconds.";
     TransferTimePlain Counter "transfer_microseconds_total" {assisted="no"} "Time that these sessions took to bring them, without pauses of more than a second, in microseconds.";
     TransferTimeHoldout Counter "transfer_microseconds_total" {assisted="holdout"} "Time that these sessions took to bring them, without pauses of more than a second, in microseconds.";
+    SpeedupEstimate Gauge "transfer_speedup_ppm" {bound="estimate"} "Median goodput of assisted sessions as a multiple of that of sessions held out, in parts per million: of the last day, one session of an address in an hour; 0 while there are fewer than 30 of either.";
+    SpeedupLower Gauge "transfer_speedup_ppm" {bound="lower"} "The lower end of the interval in which this multiple is with a confidence of 95 %.";
+    SpeedupUpper Gauge "transfer_speedup_ppm" {bound="upper"} "The upper end of this interval.";
+    ComparedAssisted Gauge "transfers_compared" {assisted="yes"} "Assisted sessions that are compared.";
+    ComparedHoldout Gauge "transfers_compared" {assisted="holdout"} "Sessions held out that are compared.";
+    AssistanceStopped Gauge "assistance_stopped" "1 while assistance has stopped by itself on this gateway, because assisted sessions were slower than sessions held out.";
     ForwardNanoseconds Counter "assistance_forward_nanoseconds_total" "Time that recording forwarded datagrams for repair has taken, in nanoseconds.";
     ControlNanoseconds Counter "assistance_control_nanoseconds_total" "Time that answering control datagrams (eACKs, mostly) has taken, in nanoseconds.";
 }

@@ -31,13 +31,18 @@ impl Definition {
     /// The name with the labels of [`Self::labels`], as a selector of Prometheus:
     /// `packrat_handshakes_total{result="offered"}`.
     pub fn series(&self) -> String {
-        if self.labels.is_empty() {
-            return self.name.clone().into_owned();
-        }
-        let labels: Vec<String> =
-            self.labels.iter().map(|(label, value)| format!("{label}=\"{value}\"")).collect();
-        format!("{}{{{}}}", self.name, labels.join(","))
+        series(&self.name, self.labels)
     }
+}
+
+/// A name with labels, as a selector of Prometheus.
+pub(super) fn series(name: &str, labels: &[(&str, &str)]) -> String {
+    if labels.is_empty() {
+        return name.to_owned();
+    }
+    let labels: Vec<String> =
+        labels.iter().map(|(label, value)| format!("{label}=\"{value}\"")).collect();
+    format!("{name}{{{}}}", labels.join(","))
 }
 
 /// The behaviour of a metric.

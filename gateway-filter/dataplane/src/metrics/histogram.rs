@@ -11,13 +11,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use packrat_engine::Sample;
 
 use super::counter::load;
-use super::definition::{Definition, Kind};
+use super::definition::{self, Definition, Kind};
 
 /// Name, buckets and meaning of one histogram.
 #[derive(Debug)]
 pub struct Histogram {
     /// The name in Prometheus, without the `_bucket`, `_sum` and `_count` of its series.
     pub name: &'static str,
+    /// Labels of all of its series; several histograms of one name differ in them.
+    pub labels: &'static [(&'static str, &'static str)],
     /// One sentence for operators.
     pub help: &'static str,
     /// Upper bounds of the buckets, rising; a last one without a bound follows.
@@ -26,8 +28,15 @@ pub struct Histogram {
     pub series: &'static [Definition],
 }
 
+/// Labels of a histogram, and one more.
+macro_rules! labels {
+    ({$($label:ident = $value:literal),*} $($more:tt)*) => {
+        &[$((stringify!($label), $value),)* $($more)*]
+    };
+}
+
 macro_rules! histograms {
-    ($($variant:ident $name:literal [$($bound:literal)+] $help:literal;)*) => {
+    ($($variant:ident $name:literal $labels:tt [$($bound:literal)+] $help:literal;)*) => {
         /// A quantity that is read as a distribution.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Distribution {
@@ -37,15 +46,16 @@ macro_rules! histograms {
         /// Every histogram of a route.
         pub const HISTOGRAMS: &[Histogram] = &[$(Histogram {
             name: concat!("packrat_", $name),
+            labels: labels!($labels),
             help: $help,
             bounds: &[$($bound),+],
             series: &[
                 // The bounds are written as Prometheus 3 writes them, so that the series of all
                 // shells are the same.
-                $(part(concat!("packrat_", $name, "_bucket"), &[("le", concat!(stringify!($bound), ".0"))], $help),)+
-                part(concat!("packrat_", $name, "_bucket"), &[("le", "+Inf")], $help),
-                part(concat!("packrat_", $name, "_sum"), &[], $help),
-                part(concat!("packrat_", $name, "_count"), &[], $help),
+                $(part(concat!("packrat_", $name, "_bucket"), labels!($labels ("le", concat!(stringify!($bound), ".0"))), $help),)+
+                part(concat!("packrat_", $name, "_bucket"), labels!($labels ("le", "+Inf")), $help),
+                part(concat!("packrat_", $name, "_sum"), labels!($labels), $help),
+                part(concat!("packrat_", $name, "_count"), labels!($labels), $help),
             ],
         },)*];
     };
@@ -65,16 +75,27 @@ const fn part(
 }
 
 histograms! {
-    LastMileRoundTrip "last_mile_round_trip_sample_microseconds" [500 1000 2000 5000 10000 20000 35000 50000 75000 100000 150000 250000 500000 1000000] "Last-mile round trips, one measured by each eACK that names a new datagram, in microseconds; busy clients measure more often.";
-    FarRoundTrip "far_round_trip_sample_microseconds" [500 1000 2000 5000 10000 20000 35000 50000 75000 100000 150000 250000 500000 1000000] "Round trips to the server, one per session, with the server's time to answer, in microseconds.";
-    RepairSent "repair_delay_microseconds" [500 1000 2000 5000 10000 20000 35000 50000 75000 100000 150000 250000 500000 1000000] "From forwarding a datagram to sending its first repair, in microseconds: what the loss has cost until the gateway answers.";
-    RepairArrived "repair_arrival_microseconds" [500 1000 2000 5000 10000 20000 35000 50000 75000 100000 150000 250000 500000 1000000] "From forwarding a datagram that was repaired to the eACK that shows its arrival, in microseconds: how long a hole stood, plus the way back.";
-    EackSymbols "eack_symbols" [2 3 4 6 8 12 16 24 32 48 64 96 128] "Coded symbols or power sums in an eACK.";
-    EackMissing "eack_missing_datagrams" [1 2 3 5 8 13 21 34 55 89 144] "Datagrams that a decoded eACK shows to be missing for the first time, where there are any: how long the bursts of the loss are.";
-    Batch "batch_datagrams" [1 2 4 8 16 32 64 128 256 512 1024] "Datagrams from a server that were received, recorded and sent on together: the more, the less each costs.";
-    Control "control_nanoseconds" [1000 2000 5000 10000 20000 50000 100000 200000 500000 1000000 5000000] "Time that answering one control datagram (eACKs, mostly) has taken, in nanoseconds, repairs sent included.";
-    SessionDuration "session_duration_seconds" [1 5 15 60 120 300 900 3600 14400 86400] "Age of client sessions when they ended, in seconds; of that the idle timeout at the end.";
-    SessionBytes "session_to_client_bytes" [1000 10000 100000 1000000 10000000 100000000 1000000000 10000000000] "Payload bytes forwarded to the client of a session, when it ended.";
+    LastMileRoundTrip "last_mile_round_trip_sample_microseconds" {} [500 1000 2000 5000 10000 20000 35000 50000 75000 100000 150000 250000 500000 1000000] "Last-mile round trips, one measured by each eACK that names a new datagram, in microseconds; busy clients measure more often.";
+    FarRoundTrip "far_round_trip_sample_microseconds" {} [500 1000 2000 5000 10000 20000 35000 50000 75000 100000 150000 250000 500000 1000000] "Round trips to the server, one per session, with the server's time to answer, in microseconds.";
+    RepairSent "repair_delay_microseconds" {} [500 1000 2000 5000 10000 20000 35000 50000 75000 100000 150000 250000 500000 1000000] "From forwarding a datagram to sending its first repair, in microseconds: what the loss has cost until the gateway answers.";
+    RepairArrived "repair_arrival_microseconds" {} [500 1000 2000 5000 10000 20000 35000 50000 75000 100000 150000 250000 500000 1000000] "From forwarding a datagram that was repaired to the eACK that shows its arrival, in microseconds: how long a hole stood, plus the way back.";
+    EackSymbols "eack_symbols" {} [2 3 4 6 8 12 16 24 32 48 64 96 128] "Coded symbols or power sums in an eACK.";
+    EackMissing "eack_missing_datagrams" {} [1 2 3 5 8 13 21 34 55 89 144] "Datagrams that a decoded eACK shows to be missing for the first time, where there are any: how long the bursts of the loss are.";
+    Batch "batch_datagrams" {} [1 2 4 8 16 32 64 128 256 512 1024] "Datagrams from a server that were received, recorded and sent on together: the more, the less each costs.";
+    Control "control_nanoseconds" {} [1000 2000 5000 10000 20000 50000 100000 200000 500000 1000000 5000000] "Time that answering one control datagram (eACKs, mostly) has taken, in nanoseconds, repairs sent included.";
+    SessionDuration "session_duration_seconds" {} [1 5 15 60 120 300 900 3600 14400 86400] "Age of client sessions when they ended, in seconds; of that the idle timeout at the end.";
+    SessionBytes "session_to_client_bytes" {} [1000 10000 100000 1000000 10000000 100000000 1000000000 10000000000] "Payload bytes forwarded to the client of a session, when it ended.";
+    // Of the comparison: a hundred series for each route and Pod, and no more.
+    TransferGoodputAssisted "transfer_goodput_bits_per_second" {assisted = "yes"} [500000 1000000 2000000 4000000 8000000 16000000 32000000 64000000 128000000 512000000] "Goodput of sessions that were assisted, that brought their clients 256 kB or more, when they ended: without pauses of more than a second, with what their senders sent again.";
+    TransferGoodputHoldout "transfer_goodput_bits_per_second" {assisted = "holdout"} [500000 1000000 2000000 4000000 8000000 16000000 32000000 64000000 128000000 512000000] "Goodput of sessions that were left without assistance for comparison, that brought their clients 256 kB or more, when they ended: without pauses of more than a second, with what their senders sent again.";
+    TransferTimeAssistedSmall "transfer_duration_microseconds" {assisted = "yes", size = "256kB"} [500000 1000000 2000000 5000000 10000000 30000000] "Time in which sessions that were assisted brought their clients 256 kB to 1 MB, without pauses of more than a second, in microseconds.";
+    TransferTimeAssistedMiddle "transfer_duration_microseconds" {assisted = "yes", size = "1MB"} [500000 1000000 2000000 5000000 10000000 30000000] "Time in which sessions that were assisted brought their clients 1 MB to 10 MB, without pauses of more than a second, in microseconds.";
+    TransferTimeAssistedLarge "transfer_duration_microseconds" {assisted = "yes", size = "10MB"} [500000 1000000 2000000 5000000 10000000 30000000] "Time in which sessions that were assisted brought their clients 10 MB or more, without pauses of more than a second, in microseconds.";
+    TransferTimeHoldoutSmall "transfer_duration_microseconds" {assisted = "holdout", size = "256kB"} [500000 1000000 2000000 5000000 10000000 30000000] "Time in which sessions that were left without assistance for comparison brought their clients 256 kB to 1 MB, without pauses of more than a second, in microseconds.";
+    TransferTimeHoldoutMiddle "transfer_duration_microseconds" {assisted = "holdout", size = "1MB"} [500000 1000000 2000000 5000000 10000000 30000000] "Time in which sessions that were left without assistance for comparison brought their clients 1 MB to 10 MB, without pauses of more than a second, in microseconds.";
+    TransferTimeHoldoutLarge "transfer_duration_microseconds" {assisted = "holdout", size = "10MB"} [500000 1000000 2000000 5000000 10000000 30000000] "Time in which sessions that were left without assistance for comparison brought their clients 10 MB or more, without pauses of more than a second, in microseconds.";
+    TransferLossLastMile "transfer_loss_ppm" {seen = "last_mile"} [1000 10000 30000 100000] "Share of the datagrams of a session that the last mile lost at first, in parts per million; of assisted sessions that brought their clients 256 kB or more: of others nothing is known, but who is in which arm is chance.";
+    TransferLossSender "transfer_loss_ppm" {seen = "sender"} [1000 10000 30000 100000] "Share of the datagrams of a session that were lost for good, which senders see, in parts per million; of assisted sessions that brought their clients 256 kB or more: of others nothing is known, but who is in which arm is chance.";
 }
 
 /// Every series of every histogram, in the order of [`Values::values`].
@@ -98,6 +119,8 @@ struct Value {
 pub struct Summary {
     /// That of the histogram.
     pub name: &'static str,
+    /// Those of the histogram.
+    pub labels: &'static [(&'static str, &'static str)],
     /// The number of values.
     pub count: u64,
     /// All values together.
@@ -107,6 +130,11 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// The name with the labels, as a selector of Prometheus.
+    pub fn series(&self) -> String {
+        definition::series(self.name, self.labels)
+    }
+
     /// The mean; `None` when there are no values.
     pub fn mean(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64)
@@ -176,7 +204,8 @@ impl Values {
         let summary = |(histogram, value): (&Histogram, &Value)| {
             let buckets: Vec<u64> = value.buckets.iter().map(load).collect();
             let (count, sum) = (buckets.iter().sum(), load(&value.sum));
-            Summary { name: histogram.name, count, sum, buckets, bounds: histogram.bounds }
+            let Histogram { name, labels, bounds, .. } = *histogram;
+            Summary { name, labels, count, sum, buckets, bounds }
         };
         HISTOGRAMS.iter().zip(&self.0).map(summary).collect()
     }
@@ -268,13 +297,14 @@ mod tests {
 
     #[test]
     fn bounds_rise_and_names_have_a_unit() {
-        for Histogram { name, bounds, help, series } in HISTOGRAMS {
+        for Histogram { name, bounds, help, series, .. } in HISTOGRAMS {
             assert!(bounds.is_sorted_by(|before, after| before < after), "{name}");
             assert!(help.ends_with('.'), "{name}");
             assert_eq!(series.len(), bounds.len() + 3, "{name}");
             let unit = name.rsplit('_').next().unwrap();
-            let units = ["microseconds", "nanoseconds", "seconds", "bytes", "datagrams", "symbols"];
-            assert!(units.contains(&unit), "{name}");
+            let units =
+                ["microseconds", "nanoseconds", "seconds", "bytes", "datagrams", "symbols", "ppm"];
+            assert!(units.contains(&unit) || name.ends_with("_bits_per_second"), "{name}");
         }
     }
 }

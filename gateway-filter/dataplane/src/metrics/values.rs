@@ -71,6 +71,13 @@ impl Metrics {
         }
     }
 
+    /// Sets a gauge.
+    pub(crate) fn set(&self, metric: Metric, level: u64) {
+        if let Some(value) = self.own.get(metric as usize) {
+            value.store(level, Ordering::Relaxed);
+        }
+    }
+
     /// Every histogram, for who has no Prometheus.
     pub fn summaries(&self) -> Vec<Summary> {
         self.histograms.summaries()

@@ -2,13 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::io_thread;
+use super::memory::{self, Tide};
 use crate::configuration::ConfigurationError;
 use crate::context::Environment;
 use crate::listener::{Attachment, Command, Ingress, Listeners, Mailboxes};
@@ -74,6 +75,7 @@ pub struct Dataplane {
     routes: Mutex<HashMap<String, Arc<Route>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     draining: AtomicBool,
+    tide: Mutex<Tide>,
 }
 
 impl Dataplane {
@@ -110,6 +112,7 @@ impl Dataplane {
             routes: Mutex::default(),
             threads: Mutex::default(),
             draining: AtomicBool::new(false),
+            tide: Mutex::default(),
         };
         for worker in 0..mailboxes.workers() {
             let thread = io_thread::spawn(worker, Arc::clone(&environment), Arc::clone(&mailboxes))
@@ -201,6 +204,20 @@ impl Dataplane {
     pub fn sessions(&self, route: &Route, limit: usize) -> Vec<SessionSnapshot> {
         let busiest = route.sessions.busiest(limit);
         busiest.iter().map(|session| session.snapshot()).collect()
+    }
+
+    /// The session with this number in log lines, on any route, with what the engine has counted.
+    pub fn session(&self, number: u64) -> Option<SessionSnapshot> {
+        let routes = self.routes();
+        let session = routes.iter().find_map(|route| route.sessions.numbered(number))?;
+        Some(session.detailed_snapshot())
+    }
+
+    /// The sessions of the client at this address, of one port or all; the same.
+    pub fn sessions_of_client(&self, address: IpAddr, port: Option<u16>) -> Vec<SessionSnapshot> {
+        let routes = self.routes();
+        let sessions = routes.iter().flat_map(|route| route.sessions.of_client(address, port));
+        sessions.map(|session| session.detailed_snapshot()).collect()
     }
 
     /// Observes a session for `duration` from now, at least, and returns its events after number
@@ -311,6 +328,16 @@ impl Dataplane {
         }
         drop(routes);
         self.environment.logger.log(Event::Draining, || []);
+    }
+
+    /// Gives memory back to the operating system after datagrams have passed that took much of it. To
+    /// be called every few seconds by a thread that nothing waits for, in a process whose allocator
+    /// is the C library's: others give back by themselves.
+    pub fn give_back_memory(&self) {
+        let kept = self.routes().iter().map(|route| route.context.engine.kept_bytes()).sum();
+        if self.tide.lock().has_ebbed(kept) {
+            memory::give_back();
+        }
     }
 
     /// Ends every session (assisted clients are told) and waits for the threads.

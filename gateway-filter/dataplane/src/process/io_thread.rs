@@ -14,6 +14,7 @@ use packrat_wire::message::GoodbyeReason;
 
 use super::listener_reader::ListenerReader;
 use super::unassured::{Room, Unassured};
+use super::wake_coalescing::WakeCoalescing;
 use crate::context::Environment;
 use crate::listener::{
     Command, Forwarder, Ingress, MESSAGES_PER_RECEIVE, Mailbox, Mailboxes, forward_to_client,
@@ -88,6 +89,7 @@ pub(super) struct IoThread {
     /// Paths with pending datagrams by the time at which they are looked at, and a number that tells
     /// equal times apart.
     pending: BTreeMap<(Timestamp, u64), (Arc<Route>, NetworkPath)>,
+    wake_coalescing: WakeCoalescing,
     pub(super) forwarder: Forwarder,
     received: ReceiveBatch,
     outbox: Outbox,
@@ -110,6 +112,7 @@ impl IoThread {
             deadlines: Deadlines::default(),
             unassured: Unassured::default(),
             pending: BTreeMap::new(),
+            wake_coalescing: WakeCoalescing::default(),
             forwarder: Forwarder::new(mailboxes, worker),
             received: ReceiveBatch::new(MESSAGES_PER_RECEIVE),
             outbox: Outbox::default(),
@@ -126,17 +129,23 @@ impl IoThread {
                 return self.stop(mailbox);
             }
             let streams = self.run_streams();
-            let timeout = self.next_deadline(streams).map(|next| {
-                let now = self.environment.now();
-                next.saturating_since(now)
-            });
+            let next = self.next_deadline(streams);
+            let until =
+                |now: Timestamp| next.map_or(Duration::MAX, |next| next.saturating_since(now));
+            let now = self.environment.now();
+            if let Some(pause) = self.wake_coalescing.pause(now) {
+                std::thread::sleep(pause.min(until(now)));
+            }
+            let timeout = next.map(|_| until(self.environment.now()));
             if let Err(error) = mailbox.poller.wait(timeout, &mut ready, || mailbox.is_empty()) {
                 self.report("waiting for sockets failed", &error);
                 std::thread::sleep(SHORTEST_SLEEP);
             }
+            let mut messages = 0;
             for &number in &ready {
-                self.read(mailbox, number);
+                messages += self.read(mailbox, number);
             }
+            self.wake_coalescing.note(messages, self.environment.now());
             self.read_coalesced(mailbox, &mut ready);
         }
     }
@@ -174,13 +183,15 @@ impl IoThread {
         }
     }
 
-    /// Reads the source that the poller knows by this number.
-    fn read(&mut self, mailbox: &Mailbox, number: u64) {
+    /// Reads the source that the poller knows by this number. Returns about how many messages of a
+    /// server were there.
+    fn read(&mut self, mailbox: &Mailbox, number: u64) -> usize {
         if let Some(Served { session, upstream, .. }) = self.sessions.get(&FlowId::new(number)) {
             let (session, upstream) = (Arc::clone(session), Arc::clone(upstream));
             let (forwarder, received) = (&mut self.forwarder, &mut self.received);
             let deadline = forward_to_client(forwarder, received, &session, &upstream);
             self.plan_for(&session, deadline, Timestamp::ZERO);
+            return self.received.messages().len();
         } else if let Some((stream, upstream)) = self.streams.get(&number) {
             stream.forward(upstream, &mut self.received, &mut self.forwarder.sender);
         } else if self.listeners.contains_key(&number) {
@@ -189,6 +200,7 @@ impl IoThread {
             // A source that no one reads would keep the thread busy for ever.
             self.report("a socket that belongs to nobody is still watched", &error);
         }
+        0
     }
 
     /// The earliest time at which there is something to do. `streams`: that of the streams.
@@ -375,7 +387,7 @@ impl IoThread {
     ) {
         let idle = session.idle_since() + session.idle_timeout();
         let deadline = engine.map_or(idle, |engine| engine.min(idle)).max(earliest);
-        self.deadlines.plan(session.id, &session.armed, deadline);
+        self.deadlines.plan(session.id, &session.armed, deadline, self.environment.now());
     }
 
     fn run_deadlines(&mut self, mailbox: &Mailbox) {
@@ -388,7 +400,7 @@ impl IoThread {
             let (route, session) = (Arc::clone(route), Arc::clone(session));
             self.deadlines.forget(id, &session.armed);
             // Should the rest panic, the session is still looked at some time.
-            self.deadlines.plan(id, &session.armed, now + AFTER_A_PANIC);
+            self.deadlines.plan(id, &session.armed, now + AFTER_A_PANIC, now);
             self.run_engine_deadline(&session, now);
             let idle_timeout = session.idle_timeout();
             if session.is_assured() {
@@ -464,7 +476,10 @@ impl IoThread {
             }
         });
         self.forwarder.send_outbox(session, outbox, WhenFull::Wait);
-        count_closed(session, now);
+        if count_closed(session, now) {
+            // All sessions of the route, of every thread.
+            self.forwarder.mailboxes.post_to_all(|| Command::FollowRoutes);
+        }
         let totals = &session.totals;
         let total = |value: &AtomicU64| value.load(Ordering::Relaxed).into();
         session.log(Event::SessionClosed, || {
@@ -502,7 +517,8 @@ fn number_of(route: &Arc<Route>) -> usize {
     Arc::as_ptr(route).addr()
 }
 
-fn count_closed(session: &Session, now: Timestamp) {
+/// Counts a session that has ended. True if the sessions of its route have to follow what that says.
+fn count_closed(session: &Session, now: Timestamp) -> bool {
     let metrics = &session.route.metrics;
     metrics.subtract(Metric::Sessions, 1);
     if let Some(microseconds) = session.far_round_trip() {
@@ -512,7 +528,10 @@ fn count_closed(session: &Session, now: Timestamp) {
     metrics.record(Distribution::SessionDuration, now.saturating_since(session.opened).as_secs());
     let bytes = session.totals.to_client_bytes.load(Ordering::Relaxed);
     metrics.record(Distribution::SessionBytes, bytes);
-    session.transfer.count(bytes, metrics);
+    let transferred = session.transfer.count(bytes, session.losses(), metrics);
+    transferred.is_some_and(|transferred| {
+        session.route.compare(&transferred, session.client().get().ip(), now)
+    })
 }
 
 #[cfg(test)]

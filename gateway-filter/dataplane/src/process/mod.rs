@@ -5,9 +5,11 @@ mod concurrency;
 mod dataplane;
 mod io_thread;
 mod listener_reader;
+mod memory;
 mod unassured;
 #[cfg(feature = "virtual-time")]
 pub mod virtual_time;
+mod wake_coalescing;
 
 #[cfg(any(test, fuzzing))]
 pub(crate) use unassured::{Room, Unassured};

@@ -192,6 +192,11 @@ impl VirtualGateway {
         self.environment.work.spent()
     }
 
+    /// The route.
+    pub fn route(&self) -> &Route {
+        &self.route
+    }
+
     /// Sessions, assisted or not.
     pub fn sessions(&self) -> u64 {
         self.route.sessions.count()

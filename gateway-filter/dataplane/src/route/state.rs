@@ -17,7 +17,7 @@ use crate::sync::Mutex;
 use packrat_api::route::RouteConfig;
 #[cfg(all(test, feature = "shuttle"))]
 use packrat_api::route::StreamRoute;
-use packrat_api::status::RouteSummary;
+use packrat_api::status::{ComparisonStatus, RouteSummary};
 use packrat_wire::estimate::Timestamp;
 
 /// One route of the process.
@@ -99,6 +99,11 @@ impl Route {
             stream.unavailable = self.stream.error();
         }
         summary
+    }
+
+    /// The sessions to compare; `None` where no client is left without assistance.
+    pub fn comparison(&self) -> Option<ComparisonStatus> {
+        self.context.comparison()
     }
 
     /// The metrics.

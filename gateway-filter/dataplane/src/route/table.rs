@@ -18,6 +18,7 @@ use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,8 +61,8 @@ pub(crate) enum Opened {
 pub(crate) enum Moved {
     /// The session was closed before.
     Closed,
-    /// The client is at its new path. A session without assistance that was known there has been
-    /// taken out of the table: its I/O thread has to close it.
+    /// The client is at its new path. A session without assistance that was known there, and has sent
+    /// its server nothing, has been taken out of the table: its I/O thread has to close it.
     From(NetworkPath, Option<Arc<Session>>),
     /// Not yet: this session is at the new path, and its client has to be asked.
     Held(Arc<Session>),
@@ -224,9 +225,9 @@ impl SessionTable {
 
     /// Moves the client of a session to another path, as it has proved; its upstream socket stays.
     /// A session that is known there and speaks keeps the path. Of one that does not, the client is
-    /// not there any more: a session without assistance is closed (most likely datagrams of the
-    /// moved client have opened it), an assisted one keeps its upstream socket and hears nothing
-    /// until its own client proves where it is.
+    /// not there any more. An assisted one keeps its upstream socket and hears nothing until its own
+    /// client proves where it is. One without assistance was, most likely, opened by datagrams of the
+    /// moved client: what its server sends is passed to that client from now on, until nothing comes.
     #[must_use]
     pub(crate) fn move_client(
         &self,
@@ -258,6 +259,8 @@ impl SessionTable {
             if let Some(other) = displaced.as_ref().filter(|other| other.id != session.id) {
                 if other.is_assisted() {
                     other.set_displaced(true);
+                } else if other.has_asked() {
+                    other.set_successor(session);
                 } else {
                     other.set_closed();
                     self.count.fetch_sub(1, Ordering::Relaxed);
@@ -301,6 +304,20 @@ impl SessionTable {
         (0..SHARDS).find_map(|index| {
             self.lock(index).values().find(|session| session.id.get() == number).map(Arc::clone)
         })
+    }
+
+    /// The sessions of clients at this address; without a port, at any of its ports.
+    pub(crate) fn of_client(&self, address: IpAddr, port: Option<u16>) -> Vec<Arc<Session>> {
+        let is_there = |session: &&Arc<Session>| {
+            let client = session.client().get();
+            client.ip().to_canonical() == address.to_canonical()
+                && port.is_none_or(|port| client.port() == port)
+        };
+        (0..SHARDS)
+            .flat_map(|index| {
+                self.lock(index).values().filter(is_there).map(Arc::clone).collect::<Vec<_>>()
+            })
+            .collect()
     }
 
     /// Takes the session out when it is idle since `idle_timeout` (or in any case with `None`);

@@ -22,11 +22,10 @@ pub(crate) struct Assistance {
     flow: Flow,
     /// The part of this flow in the levels of the route.
     reported: Reported,
-    /// Everything that the engine has counted for this flow.
-    counters: FlowCounters,
-    /// Levels of the flow, as of the last call.
-    gauges: FlowGauges,
-    /// The sessions that this flow is known by in the route's index.
+    /// Everything that the engine has counted for this flow; `None` while that is nothing.
+    counted: Option<Box<FlowCounters>>,
+    /// The ids of the sessions that this flow is known by in the route's index, and all their names.
+    known: [Option<SessionId>; 2],
     indexed: SessionIds,
     /// True if the engine tells of each step.
     observed: bool,
@@ -41,8 +40,8 @@ impl Assistance {
         Self {
             flow: Flow::new(engine),
             reported: Reported::default(),
-            counters: FlowCounters::default(),
-            gauges: FlowGauges::default(),
+            counted: None,
+            known: [None; 2],
             indexed: SessionIds::default(),
             observed: false,
             ended: false,
@@ -88,6 +87,7 @@ impl Assistance {
 
     /// Ends where assistance has been switched off. All other limits the engine follows by itself.
     pub(crate) fn follow_route(&mut self, route: &RouteContext, out: &mut Outbox) {
+        self.run(route, Flow::follow_config);
         if !route.engine.config().assist {
             self.run(route, |flow| flow.close(GoodbyeReason::Draining, out));
         }
@@ -104,15 +104,24 @@ impl Assistance {
         let read = guarded(route, || (self.flow.take_counters(), self.flow.gauges()));
         if let Some((counters, gauges)) = read {
             route.metrics.add_flow(&counters);
-            self.counters.add(&counters);
-            self.gauges = gauges;
+            if counters != FlowCounters::default() {
+                self.counted.get_or_insert_default().add(&counters);
+            }
             route.metrics.replace_levels(&mut self.reported, &gauges);
         }
     }
 
     /// The engine's counts for this flow, its levels, and the session that assists it.
-    pub(crate) fn figures(&self) -> (FlowCounters, FlowGauges, Option<SessionId>) {
-        (self.counters, self.gauges, self.indexed.first().copied().flatten())
+    pub(crate) fn figures(
+        &self,
+        route: &RouteContext,
+    ) -> (FlowCounters, FlowGauges, Option<SessionId>) {
+        let gauges = guarded(route, || self.flow.gauges()).filter(|_| !self.ended);
+        (
+            self.counted.as_deref().copied().unwrap_or_default(),
+            gauges.unwrap_or_default(),
+            self.indexed.first().copied().flatten(),
+        )
     }
 
     /// The session has ended: none of its levels counts any more.
@@ -129,6 +138,17 @@ impl Assistance {
 
     /// The flow's sessions before and now, if they are others than at the last call.
     pub(crate) fn replaced_sessions(&mut self) -> Option<(SessionIds, SessionIds)> {
+        // A session keeps its names, so that its id says whether there is anything to look at.
+        let mut known = [None; 2];
+        if !self.ended {
+            for (place, id) in known.iter_mut().zip(self.flow.sessions()) {
+                *place = Some(id);
+            }
+        }
+        if known == self.known {
+            return None;
+        }
+        self.known = known;
         let mut now = SessionIds::default();
         if !self.ended {
             // Those of two sessions at most.

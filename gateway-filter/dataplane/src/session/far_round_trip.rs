@@ -32,6 +32,12 @@ impl FarRoundTrip {
         Some(microseconds)
     }
 
+    /// The time of the first answer.
+    pub(crate) fn answered(&self) -> Option<Timestamp> {
+        let asked = self.asked.load(Ordering::Relaxed);
+        self.microseconds().map(|measured| Timestamp::from_micros(asked + measured))
+    }
+
     /// The round trip in microseconds, once it is known.
     pub(crate) fn microseconds(&self) -> Option<u64> {
         Some(self.measured.load(Ordering::Relaxed)).filter(|microseconds| *microseconds > 0)

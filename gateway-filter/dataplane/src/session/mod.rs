@@ -21,7 +21,6 @@ pub(crate) use deadlines::Deadlines;
 pub(crate) use flow_id::FlowId;
 pub(crate) use occupancy::Occupancy;
 pub(crate) use state::{Followed, Session};
-pub(crate) use transfer::Arm;
 pub(crate) use upstream::Upstream;
 #[cfg(all(test, feature = "shuttle"))]
 pub(crate) use upstream_state::{UpstreamState, UpstreamStateCell};

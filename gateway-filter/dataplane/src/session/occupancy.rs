@@ -1,7 +1,7 @@
 //! The claim of a session to its path, when another session's client has proved to be there.
 //!
 //! ```text
-//!                    the client of a session without assistance, and its server, have spoken lately
+//!                    a session without assistance is settled, and has spoken lately
 //!   challenged ----------------------------------------------------------------------------> Stays
 //!       |  |         the client of an assisted session has sealed something since it was asked ^
 //!       |  +--assisted--> Ask ------------------------------------------------------------------+
@@ -12,6 +12,12 @@
 //!
 //! Two clients are never at one path at once, but a NAT may give the port of one to another. Who is
 //! silent has gone; who speaks is not displaced, whatever another client proves.
+//!
+//! A session without assistance proves nothing. One that is young was, most likely, opened by
+//! datagrams of the client that has moved, which were faster than its sealed messages, or by an
+//! attacker who has foreseen the port: with one datagram, after which the moved client's own and its
+//! server's answers go through it. Hence it is *settled* only when both have spoken twice, and the
+//! server's first answer is older than anything that the moved client can have said from there.
 
 use std::time::Duration;
 
@@ -23,6 +29,11 @@ use packrat_wire::estimate::Timestamp;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Time after its last datagram, either way, for which a session without assistance speaks.
 const SPEAKS: Duration = Duration::from_secs(10);
+
+/// Age of a server's first answer from which a session without assistance is settled: a client that
+/// has moved proves where it is within the lifetime of a challenge.
+const SETTLED: Duration = Duration::from_secs(3);
+const _: () = assert!(SETTLED.as_millis() >= CHALLENGE_LIFETIME.as_millis());
 
 /// The fate of a session at whose path another client has proved to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,8 +54,10 @@ pub(crate) struct Occupant {
     pub(crate) heard: Option<Timestamp>,
     /// When its client was first asked whether it is still there.
     pub(crate) asked: Option<Timestamp>,
-    /// True if its server has spoken to its client.
-    pub(crate) is_answered: bool,
+    /// True if client and server have both spoken twice.
+    pub(crate) is_assured: bool,
+    /// When its server first answered.
+    pub(crate) answered: Option<Timestamp>,
     /// When either of them last spoke.
     pub(crate) active: Timestamp,
 }
@@ -57,9 +70,10 @@ impl Occupant {
 
     pub(crate) fn occupancy(&self, now: Timestamp) -> Occupancy {
         if !self.is_assisted {
-            // Without an answer it was, most likely, opened by the moved client's own datagrams.
-            let speaks = self.is_answered && now.saturating_since(self.active) < SPEAKS;
-            return if speaks { Occupancy::Stays } else { Occupancy::GivesWay };
+            let is_old = |answered| now.saturating_since(answered) >= SETTLED;
+            let is_settled = self.is_assured && self.answered.is_some_and(is_old);
+            let speaks = now.saturating_since(self.active) < SPEAKS;
+            return if is_settled && speaks { Occupancy::Stays } else { Occupancy::GivesWay };
         }
         match self.asked.filter(|_| self.is_being_asked(now)) {
             None => Occupancy::Ask,
@@ -84,7 +98,8 @@ mod tests {
             is_assisted: true,
             heard: Some(at(9_999)),
             asked: None,
-            is_answered: true,
+            is_assured: true,
+            answered: Some(at(1_000)),
             active: at(10_000),
         };
         assert_eq!(occupant.occupancy(at(10_000)), Occupancy::Ask);
@@ -99,17 +114,23 @@ mod tests {
     }
 
     #[test]
-    fn a_session_without_assistance_keeps_its_path_while_both_sides_speak() {
+    fn a_session_without_assistance_keeps_its_path_once_it_is_settled_and_while_it_speaks() {
         let mut occupant = Occupant {
             is_assisted: false,
             heard: None,
             asked: None,
-            is_answered: true,
+            is_assured: true,
+            answered: Some(at(1_000)),
             active: at(1_000),
         };
+        assert_eq!(occupant.occupancy(at(3_999)), Occupancy::GivesWay);
+        assert_eq!(occupant.occupancy(at(4_000)), Occupancy::Stays);
         assert_eq!(occupant.occupancy(at(10_999)), Occupancy::Stays);
         assert_eq!(occupant.occupancy(at(11_000)), Occupancy::GivesWay);
-        occupant.is_answered = false;
-        assert_eq!(occupant.occupancy(at(1_000)), Occupancy::GivesWay);
+        // An answer to one forged datagram.
+        occupant.is_assured = false;
+        assert_eq!(occupant.occupancy(at(4_000)), Occupancy::GivesWay);
+        (occupant.is_assured, occupant.answered) = (true, None);
+        assert_eq!(occupant.occupancy(at(4_000)), Occupancy::GivesWay);
     }
 }

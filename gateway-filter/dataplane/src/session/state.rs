@@ -1,26 +1,27 @@
 //! One client of one route.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use packrat_engine::{Flow, NetworkPath, Outbox};
+use packrat_engine::{Flow, FlowCounters, HandshakeOutcome, NetworkPath, Outbox};
 use packrat_wire::estimate::Timestamp;
 use serde_json::{Map, Value};
 
 use super::assistance::Assistance;
 use super::assisted::AssistedSessions;
 use super::client_path::ClientPath;
-use super::deadlines::Armed;
+use super::deadlines::{Armed, look_at};
 use super::endpoint::{endpoint_for, source_ports};
 use super::engine_events;
 use super::far_round_trip::FarRoundTrip;
 use super::flow_id::FlowId;
 use super::occupancy::{Occupancy, Occupant};
-use super::transfer::{Arm, Transfer};
+use super::transfer::{Losses, Transfer};
 use super::upstream::Upstream;
 use super::upstream_state::{UpstreamState, UpstreamStateCell};
-use crate::context::{RouteContext, Settings};
+use crate::context::{Arm, RouteContext, Settings};
 use crate::log::{Event, LogSubject, Logger};
 use crate::metrics::{Distribution, Metric};
 use crate::socket::{
@@ -78,9 +79,12 @@ pub(crate) struct Session {
     /// asked whether it is still there, in microseconds; 0: never.
     heard: AtomicU64,
     asked: AtomicU64,
-    /// Another client has proved to be at this client's path: nothing is sent there until this one
-    /// shows up elsewhere.
+    /// Another client has proved to be at this client's path: nothing of this session is sent there
+    /// until its client shows up elsewhere.
     displaced: AtomicBool,
+    /// The session that has displaced this one, which is without assistance: what the server still
+    /// sends here is, most likely, for its client.
+    successor: Mutex<Weak<Self>>,
     /// Taken out of the table for good.
     closed: AtomicBool,
     upstream: RwLock<Arc<Upstream>>,
@@ -92,12 +96,16 @@ pub(crate) struct Session {
     /// True if the engine assists this session, whose client has therefore proved its address; known
     /// without the lock of `assistance`.
     assisted: AtomicBool,
+    /// True if the route sends twice what sparse flows bring to clients without a session.
+    sparse_copies: AtomicBool,
     last_activity: AtomicU64,
     /// The time at which the I/O thread will look at this session next; others ask for an earlier
     /// one.
     pub(crate) armed: Armed,
     ecn: AtomicU8,
     far_round_trip: FarRoundTrip,
+    /// The refusal of the client's last question, if it was refused.
+    refusal: Mutex<Option<HandshakeOutcome>>,
     /// The right to the descriptor and the port of `upstream`.
     _permit: FlowPermit,
 }
@@ -132,6 +140,7 @@ impl Session {
             heard: AtomicU64::new(0),
             asked: AtomicU64::new(0),
             displaced: AtomicBool::new(false),
+            successor: Mutex::default(),
             closed: AtomicBool::new(false),
             upstream: RwLock::new(Arc::new(Upstream::open(endpoint, &ports)?)),
             upstream_state: UpstreamStateCell::default(),
@@ -140,10 +149,12 @@ impl Session {
             assistance: Mutex::new(Assistance::new(Arc::clone(&route.engine))),
             index: Arc::clone(index),
             assisted: AtomicBool::new(false),
+            sparse_copies: AtomicBool::new(settings.config.sparse_copies),
             last_activity: AtomicU64::new(now.as_micros()),
             armed: Armed::default(),
             ecn: AtomicU8::new(0),
             far_round_trip: FarRoundTrip::default(),
+            refusal: Mutex::default(),
             _permit: permit,
         })
     }
@@ -182,7 +193,8 @@ impl Session {
             is_assisted: self.is_assisted(),
             heard: time(&self.heard),
             asked: time(&self.asked),
-            is_answered: self.far_round_trip().is_some(),
+            is_assured: self.is_assured(),
+            answered: self.answered(),
             active: self.idle_since(),
         };
         let occupancy = occupant.occupancy(now);
@@ -212,9 +224,33 @@ impl Session {
         self.displaced.load(Ordering::Relaxed)
     }
 
-    /// The table's lock of the path must be held.
+    /// The session's client is at its path, or another one is. The table's lock of the path must be
+    /// held.
     pub(crate) fn set_displaced(&self, displaced: bool) {
         self.displaced.store(displaced, Ordering::Relaxed);
+        *self.successor.lock() = Weak::new();
+    }
+
+    /// Another session has displaced this one, which has no assistance. The table's lock of the path
+    /// must be held.
+    pub(crate) fn set_successor(&self, successor: &Arc<Self>) {
+        *self.successor.lock() = Arc::downgrade(successor);
+        self.displaced.store(true, Ordering::Relaxed);
+    }
+
+    /// The session whose client is at the path that was this one's, as long as it is there.
+    pub(crate) fn successor(&self) -> Option<Arc<Self>> {
+        if !self.is_displaced() {
+            return None;
+        }
+        let successor = self.successor.lock().upgrade()?;
+        let is_there = !successor.is_displaced() && successor.network() == self.network();
+        is_there.then_some(successor)
+    }
+
+    /// True if something of the base connection was sent to the server.
+    pub(crate) fn has_asked(&self) -> bool {
+        self.totals.to_server_datagrams.load(Ordering::Relaxed) > 0
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -229,6 +265,20 @@ impl Session {
     /// True if the engine assists this session.
     pub(crate) fn is_assisted(&self) -> bool {
         self.assisted.load(Ordering::Relaxed)
+    }
+
+    /// True if the engine wants to know what passes: it assists this session, or sends some of it twice.
+    pub(crate) fn is_followed(&self) -> bool {
+        self.is_assisted() || self.has_sparse_copies()
+    }
+
+    /// True if the engine wants to know what comes from the client.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.has_sparse_copies() && !self.is_assisted()
+    }
+
+    fn has_sparse_copies(&self) -> bool {
+        self.sparse_copies.load(Ordering::Relaxed)
     }
 
     /// Calls the engine for this session, and keeps the index of assisted sessions up to date;
@@ -283,7 +333,9 @@ impl Session {
     /// True if the engine wants to be called before the I/O thread looks at this session anyway:
     /// then the thread has to be told.
     pub(crate) fn wants_earlier_look(&self, deadline: Option<Timestamp>) -> bool {
-        deadline.is_some_and(|deadline| self.armed.is_later_than(deadline))
+        deadline.is_some_and(|deadline| {
+            self.armed.is_later_than(look_at(deadline, self.route.environment.now()))
+        })
     }
 
     pub(crate) fn touch(&self, now: Timestamp) {
@@ -319,10 +371,17 @@ impl Session {
         self.far_round_trip.microseconds()
     }
 
-    /// The time after which the session has been idle for too long.
+    /// The time of the server's first answer.
+    pub(crate) fn answered(&self) -> Option<Timestamp> {
+        self.far_round_trip.answered()
+    }
+
+    /// The time after which the session has been idle for too long. Of one that is displaced, and
+    /// has no assistance, the client never speaks again.
     pub(crate) fn idle_timeout(&self) -> Duration {
         let configured = self.route.settings().config.idle_timeout();
-        if self.is_assured() { configured } else { configured.min(UNASSURED_IDLE_TIMEOUT) }
+        let lasts = self.is_assured() && (self.is_assisted() || !self.is_displaced());
+        if lasts { configured } else { configured.min(UNASSURED_IDLE_TIMEOUT) }
     }
 
     pub(crate) fn remember_ecn(&self, ecn: Ecn) {
@@ -377,6 +436,8 @@ impl Session {
             let mut assistance = self.assistance.lock();
             assistance.follow_route(&self.route, outbox);
             self.index(&mut assistance);
+            let sparse_copies = self.route.engine.config().sparse_copies;
+            self.sparse_copies.store(sparse_copies, Ordering::Relaxed);
         }
         {
             // Under its lock, and with the settings of now: another thread that follows an earlier
@@ -458,7 +519,10 @@ impl Session {
         let ecn = Ecn::from_traffic_class(self.ecn.load(Ordering::Relaxed)).for_repair();
         if !self.is_displaced() {
             let repairs = self.path().send_outbox(&self.route, sender, outbox, ecn, when_full);
-            self.totals.repairs.fetch_add(repairs, Ordering::Relaxed);
+            // Without a session, what is sent again are copies of a sparse flow's.
+            if self.is_assisted() {
+                self.totals.repairs.fetch_add(repairs, Ordering::Relaxed);
+            }
         }
         self.record_events(outbox);
         outbox.clear();
@@ -486,10 +550,20 @@ impl Session {
         self.route.environment.logger.about(event, self, fields);
     }
 
+    /// The last mile's losses, as the client has reported them.
+    pub(crate) fn losses(&self) -> Losses {
+        let (counters, ..) = self.assistance.lock().figures(&self.route);
+        Losses {
+            recorded: counters.datagrams_recorded,
+            missing: counters.datagrams_missing,
+            repaired: counters.repairs_arrived,
+        }
+    }
+
     /// The session as an operator may see it.
     pub(crate) fn snapshot(&self) -> SessionSnapshot {
         let environment = &self.route.environment;
-        let (counters, gauges, assistance) = self.assistance.lock().figures();
+        let (counters, gauges, assistance) = self.assistance.lock().figures(&self.route);
         let total = |value: &AtomicU64| value.load(Ordering::Relaxed);
         SessionSnapshot {
             session: self.id.get(),
@@ -511,7 +585,35 @@ impl Session {
             last_mile_loss_ppm: gauges.loss_ppm,
             far_round_trip_microseconds: self.far_round_trip().unwrap_or_default(),
             route: self.route.name().to_owned(),
+            refusal: self.refusal().map(|outcome| outcome.name().to_owned()),
+            counters: BTreeMap::new(),
         }
+    }
+
+    /// The same, with what the engine has counted.
+    pub(crate) fn detailed_snapshot(&self) -> SessionSnapshot {
+        let (counters, ..) = self.assistance.lock().figures(&self.route);
+        let counted = FlowCounters::FIELDS.iter().zip(counters.values());
+        let counted = counted.filter(|(_, count)| *count > 0);
+        SessionSnapshot {
+            counters: counted.map(|((name, _), count)| ((*name).to_owned(), count)).collect(),
+            ..self.snapshot()
+        }
+    }
+
+    /// Notes what became of a question of the client.
+    pub(crate) fn note_outcome(&self, outcome: HandshakeOutcome) {
+        let refusal = match outcome {
+            // Questions in between.
+            HandshakeOutcome::Offered | HandshakeOutcome::Malformed => return,
+            HandshakeOutcome::Accepted | HandshakeOutcome::AcceptedWithoutCookie => None,
+            refusal => Some(refusal),
+        };
+        *self.refusal.lock() = refusal;
+    }
+
+    fn refusal(&self) -> Option<HandshakeOutcome> {
+        *self.refusal.lock()
     }
 }
 

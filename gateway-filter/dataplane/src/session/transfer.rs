@@ -5,23 +5,14 @@ use std::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
 
-use crate::metrics::{Metric, Metrics};
+use crate::context::{Arm, Transferred};
+use crate::metrics::{Distribution, Metric, Metrics};
 use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// A longer time without a datagram is no part of a transfer: nothing was asked for.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Sessions with less are not counted: their time is that of a few round trips.
 const LEAST_BYTES: u64 = 256_000;
-
-/// The part in the comparison of a session whose client asked for assistance; others, and those refused
-/// for another reason, have none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Arm {
-    /// It is left without assistance for comparison.
-    Holdout = 1,
-    /// It was assisted, at least for a while.
-    Assisted = 2,
-}
 
 /// The time that a session has spent on bringing datagrams to its client. One thread at a time notes
 /// them.
@@ -32,6 +23,17 @@ pub(crate) struct Transfer {
     /// The time of the last datagram, in microseconds; 0: there was none.
     last: AtomicU64,
     active_microseconds: AtomicU64,
+}
+
+/// The report of an assisted session's client.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Losses {
+    /// Datagrams that it could report on.
+    pub(crate) recorded: u64,
+    /// Those of them that the last mile lost at first.
+    pub(crate) missing: u64,
+    /// Those of the missing ones that a repair has brought.
+    pub(crate) repaired: u64,
 }
 
 impl Transfer {
@@ -52,34 +54,80 @@ impl Transfer {
         self.arm.fetch_max(arm as u8, Ordering::Relaxed);
     }
 
-    /// The session ends, after so many bytes.
-    pub(crate) fn count(&self, bytes: u64, metrics: &Metrics) {
+    /// The session ends, after so many bytes. Returns what there is to compare, if its arm is compared.
+    pub(crate) fn count(
+        &self,
+        bytes: u64,
+        losses: Losses,
+        metrics: &Metrics,
+    ) -> Option<Transferred> {
         let microseconds = self.active_microseconds.load(Ordering::Relaxed);
         if bytes < LEAST_BYTES || microseconds == 0 {
-            return;
+            return None;
         }
-        let arm = self.arm.load(Ordering::Relaxed);
-        let of_arm = |plain, assisted, holdout| match arm {
-            arm if arm == Arm::Assisted as u8 => assisted,
-            arm if arm == Arm::Holdout as u8 => holdout,
-            _ => plain,
+        let arm = match self.arm.load(Ordering::Relaxed) {
+            arm if arm == Arm::Assisted as u8 => Some(Arm::Assisted),
+            arm if arm == Arm::Holdout as u8 => Some(Arm::Holdout),
+            _ => None,
         };
-        use Metric::{
-            TransferBytesAssisted, TransferBytesHoldout, TransferBytesPlain, TransferTimeAssisted,
-            TransferTimeHoldout, TransferTimePlain, TransfersAssisted, TransfersHoldout,
-            TransfersPlain,
+        let (sessions, of_bytes, of_time) = match arm {
+            None => (Metric::TransfersPlain, Metric::TransferBytesPlain, Metric::TransferTimePlain),
+            Some(Arm::Holdout) => (
+                Metric::TransfersHoldout,
+                Metric::TransferBytesHoldout,
+                Metric::TransferTimeHoldout,
+            ),
+            Some(Arm::Assisted) => (
+                Metric::TransfersAssisted,
+                Metric::TransferBytesAssisted,
+                Metric::TransferTimeAssisted,
+            ),
         };
-        metrics.add(of_arm(TransfersPlain, TransfersAssisted, TransfersHoldout), 1);
-        let of_bytes = of_arm(TransferBytesPlain, TransferBytesAssisted, TransferBytesHoldout);
+        metrics.add(sessions, 1);
         metrics.add(of_bytes, bytes);
-        let of_time = of_arm(TransferTimePlain, TransferTimeAssisted, TransferTimeHoldout);
         metrics.add(of_time, microseconds);
+        let transferred =
+            Transferred { arm: arm?, bytes, microseconds, missing: 0, recorded: losses.recorded };
+        let missing = losses.missing.min(losses.recorded);
+        let transferred = Transferred { missing, ..transferred };
+        record(&transferred, losses, metrics);
+        Some(transferred)
+    }
+}
+
+/// Adds the session to the histograms of its arm.
+fn record(transferred: &Transferred, losses: Losses, metrics: &Metrics) {
+    use Distribution::{
+        TransferGoodputAssisted, TransferGoodputHoldout, TransferLossLastMile, TransferLossSender,
+        TransferTimeAssistedLarge, TransferTimeAssistedMiddle, TransferTimeAssistedSmall,
+        TransferTimeHoldoutLarge, TransferTimeHoldoutMiddle, TransferTimeHoldoutSmall,
+    };
+    let (goodput, times) = match transferred.arm {
+        Arm::Assisted => (
+            TransferGoodputAssisted,
+            [TransferTimeAssistedSmall, TransferTimeAssistedMiddle, TransferTimeAssistedLarge],
+        ),
+        Arm::Holdout => (
+            TransferGoodputHoldout,
+            [TransferTimeHoldoutSmall, TransferTimeHoldoutMiddle, TransferTimeHoldoutLarge],
+        ),
+    };
+    metrics.record(goodput, transferred.bits_per_second() as u64);
+    if let Some(time) = times.get(transferred.size()) {
+        metrics.record(*time, transferred.microseconds);
+    }
+    if transferred.arm == Arm::Assisted && losses.recorded > 0 {
+        let share = |part: u64| (part as f64 / losses.recorded as f64 * 1e6) as u64;
+        metrics.record(TransferLossLastMile, share(transferred.missing));
+        metrics
+            .record(TransferLossSender, share(transferred.missing.saturating_sub(losses.repaired)));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::Summary;
 
     fn noted(milliseconds: &[u64]) -> Transfer {
         let transfer = Transfer::default();
@@ -89,18 +137,23 @@ mod tests {
         transfer
     }
 
+    fn histogram(metrics: &Metrics, series: &str) -> Summary {
+        let series = format!("packrat_{series}");
+        metrics.summaries().into_iter().find(|summary| summary.series() == series).expect(&series)
+    }
+
     #[test]
     fn pauses_are_no_part_of_a_transfer_and_small_sessions_are_none() {
         let metrics = Metrics::default();
         let transfer = noted(&[0, 200, 1200, 4000, 4500]);
-        transfer.count(LEAST_BYTES - 1, &metrics);
+        transfer.count(LEAST_BYTES - 1, Losses::default(), &metrics);
         assert_eq!(metrics.get(Metric::TransfersPlain), 0);
-        transfer.count(LEAST_BYTES, &metrics);
+        transfer.count(LEAST_BYTES, Losses::default(), &metrics);
         assert_eq!(metrics.get(Metric::TransfersPlain), 1);
         assert_eq!(metrics.get(Metric::TransferBytesPlain), LEAST_BYTES);
         // The first began at a microsecond after zero.
         assert_eq!(metrics.get(Metric::TransferTimePlain), 1_699_999);
-        noted(&[5]).count(LEAST_BYTES, &metrics);
+        noted(&[5]).count(LEAST_BYTES, Losses::default(), &metrics);
         assert_eq!(metrics.get(Metric::TransfersPlain), 1, "nothing is known of its time");
     }
 
@@ -112,7 +165,8 @@ mod tests {
         {
             let transfer = noted(&[1, 2]);
             arms.iter().for_each(|arm| transfer.set_arm(*arm));
-            transfer.count(LEAST_BYTES + more, &metrics);
+            let counted = transfer.count(LEAST_BYTES + more, Losses::default(), &metrics);
+            assert_eq!(counted.map(|counted| counted.arm), arms.first().copied());
         }
         let counts = [
             (Metric::TransfersPlain, Metric::TransferBytesPlain),
@@ -121,6 +175,31 @@ mod tests {
         ];
         for (added, (sessions, bytes)) in (0..).zip(counts) {
             assert_eq!((metrics.get(sessions), metrics.get(bytes)), (1, LEAST_BYTES + added));
+        }
+    }
+
+    #[test]
+    fn a_session_is_in_the_histograms_of_its_arm_and_size() {
+        let metrics = Metrics::default();
+        let transfer = noted(&[100, 600, 1100]);
+        transfer.set_arm(Arm::Assisted);
+        // 8 Mbit in a second; 2 % lost, a quarter of it for good.
+        let losses = Losses { recorded: 1000, missing: 20, repaired: 15 };
+        transfer.count(1_000_000, losses, &metrics);
+        let transfer = noted(&[100, 600]);
+        transfer.set_arm(Arm::Holdout);
+        transfer.count(300_000, Losses::default(), &metrics);
+        for (series, count, sum) in [
+            ("transfer_goodput_bits_per_second{assisted=\"yes\"}", 1, 8_000_000),
+            ("transfer_goodput_bits_per_second{assisted=\"holdout\"}", 1, 4_800_000),
+            ("transfer_duration_microseconds{assisted=\"yes\",size=\"1MB\"}", 1, 1_000_000),
+            ("transfer_duration_microseconds{assisted=\"yes\",size=\"256kB\"}", 0, 0),
+            ("transfer_duration_microseconds{assisted=\"holdout\",size=\"256kB\"}", 1, 500_000),
+            ("transfer_loss_ppm{seen=\"last_mile\"}", 1, 20_000),
+            ("transfer_loss_ppm{seen=\"sender\"}", 1, 5_000),
+        ] {
+            let summary = histogram(&metrics, series);
+            assert_eq!((summary.count, summary.sum), (count, sum), "{series}");
         }
     }
 }

@@ -136,6 +136,10 @@ pub(super) fn is_no_holdout(share: &f64) -> bool {
     *share == 0.0
 }
 
+pub(super) fn is_off(value: &bool) -> bool {
+    !*value
+}
+
 pub(super) fn is_early_copies(value: &f64) -> bool {
     *value == early_copies()
 }

@@ -100,6 +100,10 @@ pub struct RouteConfig {
         skip_serializing_if = "default::is_early_copies"
     )]
     pub early_copies: f64,
+    /// True if what sparse flows bring (audio, games, handshakes, the last datagram before a pause) is
+    /// sent twice to clients that have no session.
+    #[serde(default, skip_serializing_if = "default::is_off")]
+    pub sparse_copies: bool,
     /// Probability that a repaired datagram may still be missing when it is needed.
     #[serde(default = "default::residual_loss_target", deserialize_with = "number::fraction")]
     pub residual_loss_target: f64,
@@ -222,6 +226,7 @@ impl RouteConfig {
             cache_bytes_total: default::cache_bytes_total(),
             repair_budget: default::repair_budget(),
             early_copies: default::early_copies(),
+            sparse_copies: false,
             residual_loss_target: default::residual_loss_target(),
             idle_timeout_seconds: default::idle_timeout_seconds(),
             maximum_sessions: default::maximum_sessions(),
@@ -344,6 +349,7 @@ mod tests {
             RouteConfig::of_stream("tv", StreamRoute::new("0.0.0.0:5".parse().unwrap())).unwrap();
         config.assist = false;
         config.early_copies = 0.0;
+        config.sparse_copies = true;
         config.holdout = 0.05;
         config.handshakes_per_second_without_cookie = 0;
         let stream = config.stream.as_mut().unwrap();
@@ -383,11 +389,20 @@ mod tests {
         config.weights = [("192.0.2.1:443".parse().unwrap(), 2.0)].into();
         config.refused_weight = 1.0;
         config.holdout = 0.05;
+        config.sparse_copies = true;
         let mut unknown = unknown(&config);
         unknown.sort();
         assert_eq!(
             unknown,
-            ["affinity", "holdout", "new_clients", "refused_weight", "sender", "weights"]
+            [
+                "affinity",
+                "holdout",
+                "new_clients",
+                "refused_weight",
+                "sender",
+                "sparse_copies",
+                "weights"
+            ]
         );
     }
 

@@ -90,6 +90,7 @@ impl Drop for Demo {
 /// dropped.
 pub(crate) struct IdleEnvoy {
     server: UdpSocket,
+    compared: [UdpSocket; 2],
     envoy: Envoy,
 }
 
@@ -97,10 +98,16 @@ impl IdleEnvoy {
     pub(crate) fn start() -> Self {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
         server.set_read_timeout(Some(PATIENCE)).unwrap();
-        let endpoints = format!("[\"{}\"]", server.local_addr().unwrap());
+        let endpoints = |server: &UdpSocket| format!("[\"{}\"]", server.local_addr().unwrap());
+        let compared = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let listeners = [
+            idle_listener(&endpoints(&server)),
+            compared_listener(COMPARED[0], &endpoints(&compared[0])),
+            compared_listener(COMPARED[1], &endpoints(&compared[1])),
+        ];
         let program = root().join(".packrat/venv/bin/envoy");
-        let envoy = Envoy::start_gateway(&program, &built(), 1, &[idle_listener(&endpoints)]);
-        Self { server, envoy }
+        let envoy = Envoy::start_gateway(&program, &built(), 1, &listeners);
+        Self { server, compared, envoy }
     }
 
     pub(crate) fn admin(&self) -> SocketAddr {
@@ -119,9 +126,20 @@ impl IdleEnvoy {
 
     /// The listener for clients.
     pub(crate) fn listener(&self) -> SocketAddr {
+        self.listener_of("idle")
+    }
+
+    /// Listener and server of one of the routes that are [`COMPARED`].
+    pub(crate) fn compared(&self, number: usize) -> (SocketAddr, UdpSocket) {
+        (self.listener_of(COMPARED[number]), self.compared[number].try_clone().unwrap())
+    }
+
+    fn listener_of(&self, name: &str) -> SocketAddr {
         let listener = || {
             let status: Value = serde_json::from_str(&self.envoy.get("/packrat")).ok()?;
-            status["routes"][0]["listeners"][0].as_str()?.parse().ok()
+            let routes = status["routes"].as_array()?;
+            let route = routes.iter().find(|route| route["route"] == name)?;
+            route["listeners"][0].as_str()?.parse().ok()
         };
         self.envoy.wait_until("the listener's socket to be found", |_| listener().is_some());
         listener().unwrap()
@@ -143,6 +161,16 @@ impl IdleEnvoy {
     pub(crate) fn refuse_a_configuration(&mut self) {
         assert!(!self.envoy.update(&[idle_listener("[]")]), "a route without endpoints was taken");
     }
+}
+
+/// Routes that hold half of their clients out.
+pub(crate) const COMPARED: [&str; 2] = ["pays", "harms"];
+
+fn compared_listener(name: &str, endpoints: &str) -> String {
+    let value = format!(
+        "{{ route: {name}, gateway: idle, endpoints: {endpoints}, idle_timeout_seconds: 1, holdout: 0.5 }}"
+    );
+    listener(name, ([127, 0, 0, 1], 0).into(), &value)
 }
 
 fn idle_listener(endpoints: &str) -> String {

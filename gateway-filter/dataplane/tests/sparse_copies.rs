@@ -1,0 +1,103 @@
+//! Datagrams of sparse flows are sent twice to clients that have no session, where the route says so.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
+
+mod client;
+mod gateway;
+
+use std::net::{SocketAddr, UdpSocket};
+
+use client::{Client, transfer};
+use gateway::{Gateway, config, receive, socket};
+use packrat_api::route::RouteConfig;
+use packrat_client::{AssistState, ClientConfig};
+
+fn copying(server: &UdpSocket) -> RouteConfig {
+    let mut config = config(&[server]);
+    config.sparse_copies = true;
+    config
+}
+
+/// A client that has said this, and its address at the server.
+fn client(gateway: &Gateway, server: &UdpSocket, hello: &[u8]) -> (UdpSocket, SocketAddr) {
+    let client = gateway.client();
+    client.send(hello).unwrap();
+    let (heard, upstream) = receive(server);
+    assert_eq!(heard, hello);
+    (client, upstream)
+}
+
+fn frame(number: u8) -> Vec<u8> {
+    vec![number; 100]
+}
+
+#[test]
+fn a_client_that_knows_nothing_gets_each_datagram_of_a_sparse_flow_twice() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", copying(&server));
+    let (client, upstream) = client(&gateway, &server, &[7; 1200]);
+    for number in 0..10 {
+        server.send_to(&frame(number), upstream).unwrap();
+        assert_eq!(receive(&client).0, frame(number));
+        assert_eq!(receive(&client).0, frame(number), "the copy");
+    }
+    gateway.wait_for("copies", |gateway| gateway.metric("sparse_copies_total") == 10);
+    assert_eq!(gateway.metric("sparse_copy_bytes_total"), 1000);
+    assert_eq!(gateway.metric("repairs_total"), 0, "a copy is no repair");
+
+    // Switched off while the flow is there, and on again.
+    gateway.dataplane.configure(config(&[&server])).unwrap();
+    client.send(b"again").unwrap();
+    receive(&server);
+    for number in 10..15 {
+        server.send_to(&frame(number), upstream).unwrap();
+        assert_eq!(receive(&client).0, frame(number));
+    }
+    gateway.dataplane.configure(copying(&server)).unwrap();
+    client.send(&[8; 1200]).unwrap();
+    receive(&server);
+    server.send_to(&frame(15), upstream).unwrap();
+    assert_eq!((receive(&client).0, receive(&client).0), (frame(15), frame(15)));
+}
+
+#[test]
+fn an_address_that_has_proved_nothing_gets_three_times_what_has_come_from_there() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", copying(&server));
+    let (client, upstream) = client(&gateway, &server, &[7; 200]);
+    // Two with their copies, one without, and all the others as they come.
+    for (number, copies) in [(0, 2), (1, 2), (2, 2), (3, 1), (4, 1)] {
+        server.send_to(&frame(number), upstream).unwrap();
+        for _ in 0..copies {
+            assert_eq!(receive(&client).0, frame(number));
+        }
+    }
+    // The server's random value comes back: it is there.
+    let question = [&[0xc3, 0, 0, 0, 1, 0, 8][..], b"chosen!!", &[1; 60]].concat();
+    server.send_to(&question, upstream).unwrap();
+    assert_eq!(receive(&client).0, question);
+    client.send(&[&[0x41][..], b"chosen!!", &[2; 30]].concat()).unwrap();
+    receive(&server);
+    let mut got = Vec::new();
+    server.send_to(&frame(5), upstream).unwrap();
+    while got.iter().filter(|datagram| **datagram == frame(5)).count() < 2 {
+        got.push(receive(&client).0);
+    }
+}
+
+#[test]
+fn a_client_with_a_session_gets_repairs_instead() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", copying(&server));
+    let mut client = Client::from("127.0.0.1:0", gateway.listen, ClientConfig::default());
+    client.socket.send(&[7; 1200]).unwrap();
+    let (_, upstream) = receive(&server);
+    client.turn_until("a session", |client, received| {
+        if let Some(datagram) = received {
+            client.assist.on_datagram(&datagram, client.now());
+        }
+        let stats = client.assist.stats();
+        stats.state == AssistState::Established && stats.reports > 0
+    });
+    transfer(&mut client, &server, upstream, 0..50);
+    assert_eq!(gateway.metric("sparse_copies_total"), 0);
+}
