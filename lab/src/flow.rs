@@ -87,7 +87,7 @@ impl Flow {
         simulation: &Simulation<'_>,
         setup: FlowSetup,
     ) -> Result<SocketAddr, Box<dyn Error>> {
-        let Simulation { handle, clock, world, certificate, memory } = simulation;
+        let Simulation { handle, clock, world, certificate, .. } = simulation;
         let FlowSetup { sender, seed, split, config, start, after, segments, .. } = setup;
         let [far, last_mile] = segments;
         let (clock, arrivals) = (*clock, Arc::new(Arrivals::new(setup.settled_at)));
@@ -116,14 +116,7 @@ impl Flow {
         let uploader = is_upload.then_some(sender);
         let receiver = match setup.receiver {
             ReceiverStack::S2n => Receiver::S2n(Box::new(S2nReceiver::start(
-                handle,
-                clock,
-                certificate,
-                config,
-                seed,
-                observer,
-                uploader,
-                Arc::clone(memory),
+                simulation, config, seed, observer, uploader,
             )?)),
             ReceiverStack::Quinn if is_upload => return Err("a quinn client only downloads".into()),
             ReceiverStack::Quinn => {

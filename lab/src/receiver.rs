@@ -1,7 +1,7 @@
 //! The receiver: an unmodified QUIC client, with Packrat's client under it.
 
-use crate::certificate::{Certificate, SERVER_NAME};
-use crate::clock::VirtualClock;
+use crate::certificate::SERVER_NAME;
+use crate::flow::Simulation;
 use crate::host::VirtualHost;
 use crate::observer::Observer;
 use crate::quinn_client::QuinnReceiver;
@@ -12,12 +12,12 @@ use crate::tls;
 use crate::traffic::arrivals::Arrivals;
 use crate::traffic::exchange::{ClientConnection, Failure};
 use crate::traffic::work::{Work, WorkOutcome, Working};
-use packrat_client::{ClientConfig, LossMemory};
+use packrat_client::ClientConfig;
 use packrat_s2n_quic::{Assistance, AssistanceStats, Attachment, ReceivedPacketNumbers};
 use s2n_quic::Client;
 use s2n_quic::client::Connect;
 use s2n_quic::provider::congestion_controller::Bbr;
-use s2n_quic::provider::io::testing::{Handle, spawn};
+use s2n_quic::provider::io::testing::spawn;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -146,19 +146,18 @@ impl S2nReceiver {
     /// Starts a client; `config`: `None` without assistance. `uploader`: of uploads, the sender
     /// whose congestion control the client has, s2n-quic's CUBIC or BBR.
     pub(crate) fn start(
-        handle: &Handle,
-        clock: VirtualClock,
-        certificate: &Certificate,
+        simulation: &Simulation<'_>,
         config: Option<ClientConfig>,
         seed: u64,
         observer: Observer,
         uploader: Option<Sender>,
-        memory: Arc<LossMemory>,
     ) -> Result<Self, Box<dyn Error>> {
-        let host = Arc::new(VirtualHost { clock, socket: OnceLock::new() });
+        let Simulation { handle, clock, certificate, memory, .. } = simulation;
+        let host = Arc::new(VirtualHost { clock: *clock, socket: OnceLock::new() });
         let observer = if config.is_some() { observer } else { observer.recording() };
-        let mut attachment =
-            Attachment::new(host.clone()).with_observer(observer.of_client()).with_memory(memory);
+        let mut attachment = Attachment::new(host.clone())
+            .with_observer(observer.of_client())
+            .with_memory(Arc::clone(memory));
         if config.as_ref().is_some_and(|config| config.uploads) {
             attachment = attachment.with_uploads();
         }

@@ -133,7 +133,7 @@ impl World {
                     if self.passed.len() > 64 {
                         self.passed.drain(..32);
                     }
-                    if passed.len() % every == 0 {
+                    if passed.len().is_multiple_of(every) {
                         self.offer(3, FEEDBACK, Event::Quack(passed));
                     }
                 }
