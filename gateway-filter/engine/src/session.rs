@@ -78,7 +78,7 @@ pub(crate) use numbering::granted as granted_numbers;
 use repairs::{Means, Repairs};
 use tail_probe::TailProbe;
 use thin::Thin;
-use timers::SHRINK_INTERVAL;
+use timers::{NEVER, SHRINK_INTERVAL};
 pub(crate) use turn::Turn;
 use upward::Uploads;
 
@@ -127,7 +127,7 @@ pub(crate) struct Session {
     live: Option<Box<LiveStream>>,
     reported: Reported,
     /// When memory that was not used is given back.
-    shrink_at: Option<Timestamp>,
+    shrink_at: Timestamp,
 }
 
 /// Parameters that the handshake has settled.
@@ -204,7 +204,7 @@ impl Session {
             noted: false,
             live,
             reported: Reported::default(),
-            shrink_at: None,
+            shrink_at: NEVER,
             permit,
         }
     }
@@ -306,7 +306,7 @@ impl Session {
         if self.thin.is_some() {
             self.plan_early_copy(now);
         }
-        if self.shrink_at.is_none() || self.history.next().is_multiple_of(TRIM_INTERVAL) {
+        if self.shrink_at == NEVER || self.history.next().is_multiple_of(TRIM_INTERVAL) {
             self.look_after_memory(now, counters);
         }
         // A client that has not proven the session may not know it: to its transport, a number would
@@ -337,7 +337,7 @@ impl Session {
     fn look_after_memory(&mut self, now: Timestamp, counters: &mut FlowCounters) {
         self.follow_config(counters);
         self.trim(SETTLED_ENTRIES);
-        self.shrink_at.get_or_insert(now + SHRINK_INTERVAL);
+        self.shrink_at = self.shrink_at.min(now + SHRINK_INTERVAL);
         if self.memory().abs_diff(self.permit.held()) > HOLD_STEP {
             self.permit.hold(self.memory());
         }

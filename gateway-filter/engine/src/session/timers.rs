@@ -21,6 +21,8 @@ const QUIET: Duration = Duration::from_secs(1);
 const MAXIMUM_AGE: Duration = Duration::from_secs(10);
 /// Interval of giving back memory that was not used.
 pub(super) const SHRINK_INTERVAL: Duration = Duration::from_secs(1);
+/// The time of a timer that is not planned.
+pub(super) const NEVER: Timestamp = Timestamp::from_micros(u64::MAX);
 
 /// Kinds of timers, in the order in which they are handled.
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +51,7 @@ impl Session {
             (Timer::RepairCopy, self.repairs.next_timeout()),
             (Timer::EarlyCopy, self.live.as_deref().and_then(LiveStream::next_timeout)),
             (Timer::ThinCopy, self.thin.as_deref().and_then(Thin::next_timeout)),
-            (Timer::Shrink, self.shrink_at),
+            (Timer::Shrink, Some(self.shrink_at).filter(|at| *at < NEVER)),
             (Timer::TailProbe, self.probe.next_timeout(&self.last_mile.path)),
             (Timer::Upward, self.upward_timeout()),
         ]
@@ -120,7 +122,7 @@ impl Session {
         }
         self.history.shrink();
         self.permit.hold(self.memory());
-        self.shrink_at = (!self.is_quiet()).then_some(now + SHRINK_INTERVAL);
+        self.shrink_at = if self.is_quiet() { NEVER } else { now + SHRINK_INTERVAL };
     }
 
     /// The flow is quiet for so long that no client waits for a repair of what it was sent: the
