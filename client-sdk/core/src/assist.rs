@@ -758,7 +758,10 @@ impl Assist {
         if let Some(settled) =
             report.settled.and_then(|settled| session.recorder.packet_number(settled))
             && self.hold.settle(settled, now, &mut self.stats)
+            && session.number_key.is_none()
         {
+            // The transport's numbers: its sender has left one out. The gateway leaves none out, and
+            // what is settled of its own has come without a number, as an early repair does.
             session.onset.on_settled();
         }
     }

@@ -4,7 +4,8 @@
 //! ```text
 //!   forwarded ---> a token? ---> planned ---- due, and not known to have arrived ---> sent again
 //!                    |                 |
-//!                    +-- none: bulk    +---- a queue stands, or repairs pause: forgotten
+//!                    +-- none: bulk    +---- others have followed, a queue stands, repairs pause or
+//!                                            need the budget: forgotten
 //! ```
 //!
 //! What passes before the client has proved its address waits for that: nothing is sent to others.
@@ -26,6 +27,10 @@ const THIN: Rate = Rate { per_second: 10.0, burst: 10.0 };
 /// bounds. Bursts of loss are over then, most likely.
 const SPACING: core::ops::RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_millis(5);
+/// A datagram with so many behind it shows its loss by itself (RFC 9002, section 6.1.1), and is not rare;
+/// but for the first ones of a session.
+const FOLLOWED: u64 = 3;
+const FIRST: u64 = 10;
 /// Fates that are noted for later sessions at once: the first time, and then.
 const FIRST_NOTED: u64 = 16;
 const NOTED: u64 = 256;
@@ -128,7 +133,8 @@ impl Session {
 
     fn send_early_copy(&mut self, sequence: u64, turn: &mut Turn<'_>) {
         let Some(entry) = self.history.get(sequence) else { return };
-        if entry.fate != Fate::Unknown {
+        let is_followed = sequence >= FIRST && self.history.next() > sequence + FOLLOWED;
+        if entry.fate != Fate::Unknown || is_followed {
             return;
         }
         let Some((first, second)) = self.history.bytes(sequence) else { return };
@@ -136,8 +142,8 @@ impl Session {
         let numbering = self.numbering.as_deref();
         let number = numbering.and_then(|numbering| numbering.copy(sequence, identifier));
         let length = first.len() + second.len() + number.map_or(0, |number| number.len());
-        if !self.repairs.afford(length, &self.permit, false) {
-            turn.counters.budget_refusals += 1;
+        // What repairs may need is theirs: a slow flow earns less than its copies would take.
+        if !self.repairs.is_ample() || !self.repairs.afford(length, &self.permit, false) {
             return;
         }
         let Some((first, second)) = self.history.bytes(sequence) else { return };
