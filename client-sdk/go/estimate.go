@@ -40,9 +40,9 @@ func (r *roundTrip) patience(maximum time.Duration) time.Duration {
 //	           a repair without a queue
 //	Undecided --------------------------> On <---+ a repair without a queue
 //	    |                                 |      |
-//	    | a queue stands, or a held hole  v      |
+//	    | a queue stands                  v      |
 //	    +-------------------------------> Off ---+
-//	      was settled           30 s without such a repair
+//	                            30 s without such a repair
 type onset struct {
 	decided bool
 	// Time of the last loss of the medium; zero: none.
@@ -79,8 +79,8 @@ func (o *onset) onFilled(after time.Duration, queueStands bool, now time.Time) {
 	}
 }
 
-// onUseless says that a queue stands, or that a held hole was settled.
-func (o *onset) onUseless() {
+// onQueue says that a queue stands.
+func (o *onset) onQueue() {
 	o.decided = true
 }
 

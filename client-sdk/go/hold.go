@@ -181,10 +181,8 @@ func (h *hold) giveUp() {
 	}
 }
 
-// settle ends the holes below a number, below which the gateway repairs nothing any more; true if
-// any was held.
-func (h *hold) settle(below uint64) bool {
-	before := h.count
+// settle ends the holes below a number, below which the gateway repairs nothing any more.
+func (h *hold) settle(below uint64) {
 	for at := range h.holes {
 		if h.holes[at].number >= below {
 			break
@@ -192,7 +190,6 @@ func (h *hold) settle(below uint64) bool {
 		h.holes[at].settled = true
 		h.end(&h.holes[at])
 	}
-	return h.count < before
 }
 
 // expectedMissing is the number of datagrams that the gateway may still have to repair.

@@ -376,7 +376,7 @@ func (s *Shim[M]) onReport(r *report, now time.Time) {
 		session.onset.onRoundTrip(sample, now)
 	}
 	if session.queueStands {
-		session.onset.onUseless()
+		session.onset.onQueue()
 	}
 	if wasOn && !session.onset.isOn(now) {
 		s.hold.giveUp()
@@ -391,8 +391,9 @@ func (s *Shim[M]) onReport(r *report, now time.Time) {
 	if r.form == formPowerSums && session.want(int(r.count), s.path.smoothed, now) {
 		session.scheduler.onUrgent(now)
 	}
-	if found, ok := session.known[r.settled]; ok && found.hasNumber && s.hold.settle(found.number) {
-		session.onset.onUseless()
+	// The gateway leaves no number out: what is settled has come without one, as an early repair does.
+	if found, ok := session.known[r.settled]; ok && found.hasNumber {
+		s.hold.settle(found.number)
 	}
 }
 

@@ -42,6 +42,9 @@ enum Action {
     /// Measure what assistance takes from others, and what it costs its own user: shares, objects,
     /// pages, video, uploads
     Harm(crate::harm::Harm),
+    /// Measure the time to the first byte of short connections, with copies of thin datagrams and
+    /// without
+    FirstByte(crate::first_byte::FirstByte),
     /// Live streams: media (one receiver), multicast (many)
     Live(crate::live::command::Options),
 }
@@ -148,6 +151,10 @@ struct Run {
     /// out about the servers stays known
     #[arg(long, default_value_t = 0)]
     warm: u8,
+    /// The client has downloaded through the same gateway before: both remember the losses of its last
+    /// mile
+    #[arg(long)]
+    known: bool,
     /// Real time: real Envoy, real Caddy, the emulated path between real sockets (only as `packrat
     /// lab`)
     #[arg(long)]
@@ -271,6 +278,7 @@ pub fn run(options: &Options) -> ExitCode {
             }
             Ok(ExitCode::SUCCESS)
         }
+        Action::FirstByte(measurement) => measurement.run().map_err(FigureError::from),
         Action::Live(live) => Ok(crate::live::command::run(live)),
         Action::Figures(making) => making.make(&figures::RECIPES.iter().collect::<Vec<_>>()),
     };
@@ -442,6 +450,7 @@ impl Run {
             trial.name_sender();
         }
         trial.warm = self.warm;
+        trial.known = self.known;
         trial
     }
 }

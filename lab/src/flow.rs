@@ -11,7 +11,7 @@ use crate::split;
 use crate::traffic::arrivals::Arrivals;
 use crate::traffic::work::Work;
 use crate::world::{Place, World};
-use packrat_client::ClientConfig;
+use packrat_client::{ClientConfig, LossMemory};
 use packrat_wire::estimate::Timestamp;
 use s2n_quic::provider::io::testing::{Handle, primary, spawn};
 use std::error::Error;
@@ -26,6 +26,8 @@ pub(crate) struct Simulation<'a> {
     pub(crate) clock: VirtualClock,
     pub(crate) world: &'a World,
     pub(crate) certificate: Certificate,
+    /// Memory of the clients' last miles.
+    pub(crate) memory: Arc<LossMemory>,
 }
 
 /// The kind of a flow.
@@ -85,7 +87,7 @@ impl Flow {
         simulation: &Simulation<'_>,
         setup: FlowSetup,
     ) -> Result<SocketAddr, Box<dyn Error>> {
-        let Simulation { handle, clock, world, certificate } = simulation;
+        let Simulation { handle, clock, world, certificate, .. } = simulation;
         let FlowSetup { sender, seed, split, config, start, after, segments, .. } = setup;
         let [far, last_mile] = segments;
         let (clock, arrivals) = (*clock, Arc::new(Arrivals::new(setup.settled_at)));
@@ -114,13 +116,7 @@ impl Flow {
         let uploader = is_upload.then_some(sender);
         let receiver = match setup.receiver {
             ReceiverStack::S2n => Receiver::S2n(Box::new(S2nReceiver::start(
-                handle,
-                clock,
-                certificate,
-                config,
-                seed,
-                observer,
-                uploader,
+                simulation, config, seed, observer, uploader,
             )?)),
             ReceiverStack::Quinn if is_upload => return Err("a quinn client only downloads".into()),
             ReceiverStack::Quinn => {

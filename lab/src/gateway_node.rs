@@ -16,7 +16,10 @@ use std::sync::Arc;
 #[derive(Debug)]
 struct Client {
     flow: Flow,
-    server: SocketAddr,
+    /// `None` before the first control datagram.
+    server: Option<SocketAddr>,
+    /// Datagrams of the base connection that have come from it.
+    heard: u64,
     counters: FlowCounters,
     gauges: FlowGauges,
     /// Cached bytes, summed over the forwarded datagrams, and how many those were.
@@ -109,6 +112,32 @@ impl GatewayNode {
         self.clients.get(&client).map_or(0, |client| client.gauges.cache_bytes)
     }
 
+    fn client<'a>(
+        clients: &'a mut BTreeMap<SocketAddr, Client>,
+        gateway: &Arc<Gateway>,
+        observed: Option<SocketAddr>,
+        from: SocketAddr,
+    ) -> &'a mut Client {
+        clients.entry(from).or_insert_with(|| {
+            let mut flow = Flow::new(Arc::clone(gateway));
+            flow.observe(observed == Some(from));
+            Client {
+                flow,
+                server: None,
+                heard: 0,
+                counters: FlowCounters::default(),
+                gauges: FlowGauges::default(),
+                cache_sum: 0,
+                cache_samples: 0,
+            }
+        })
+    }
+
+    /// A datagram of the base connection passes towards the server.
+    pub(crate) fn note_upward(&mut self, from: SocketAddr) {
+        Self::client(&mut self.clients, &self.gateway, self.observed, from).heard += 1;
+    }
+
     /// A control datagram came from the client of `server`.
     pub(crate) fn control(
         &mut self,
@@ -118,18 +147,8 @@ impl GatewayNode {
         now: Timestamp,
         originated: &mut Vec<Originated>,
     ) {
-        let client = self.clients.entry(from).or_insert_with(|| {
-            let mut flow = Flow::new(Arc::clone(&self.gateway));
-            flow.observe(self.observed == Some(from));
-            Client {
-                flow,
-                server,
-                counters: FlowCounters::default(),
-                gauges: FlowGauges::default(),
-                cache_sum: 0,
-                cache_samples: 0,
-            }
-        });
+        let client = Self::client(&mut self.clients, &self.gateway, self.observed, from);
+        client.server = Some(server);
         let peer = match self.network {
             0 => from,
             network => SocketAddr::from(([10, network, 0, 1], from.port())),
@@ -138,7 +157,7 @@ impl GatewayNode {
             Received::Done(_) => {}
             Received::Begin(begin) => {
                 let fresh = randomness::bytes(&mut self.random);
-                client.flow.begin(begin, fresh, now, &mut self.out);
+                client.flow.begin(begin.after(client.heard), fresh, now, &mut self.out);
             }
             Received::ForFlow => client.flow.control(datagram, now, &mut self.out),
         }
@@ -200,15 +219,16 @@ fn keep(out: &mut Outbox, now: Timestamp, trace: &mut Vec<TraceEvent>) {
 
 impl Client {
     fn drain(&mut self, client: SocketAddr, out: &mut Outbox, originated: &mut Vec<Originated>) {
+        let Some(server) = self.server else { return };
         originated.extend(out.datagrams().map(|bytes| Originated {
             client,
-            server: self.server,
+            server,
             to_server: None,
             bytes: bytes.to_vec(),
         }));
         originated.extend(out.datagrams_to_server().map(|(bytes, mark)| Originated {
             client,
-            server: self.server,
+            server,
             to_server: Some(mark),
             bytes: bytes.to_vec(),
         }));

@@ -25,6 +25,7 @@ pub mod command;
 mod congestion;
 pub mod field;
 pub mod figures;
+pub mod first_byte;
 mod flow;
 mod gateway_node;
 mod harm;

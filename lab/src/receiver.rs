@@ -1,7 +1,7 @@
 //! The receiver: an unmodified QUIC client, with Packrat's client under it.
 
-use crate::certificate::{Certificate, SERVER_NAME};
-use crate::clock::VirtualClock;
+use crate::certificate::SERVER_NAME;
+use crate::flow::Simulation;
 use crate::host::VirtualHost;
 use crate::observer::Observer;
 use crate::quinn_client::QuinnReceiver;
@@ -17,7 +17,7 @@ use packrat_s2n_quic::{Assistance, AssistanceStats, Attachment, ReceivedPacketNu
 use s2n_quic::Client;
 use s2n_quic::client::Connect;
 use s2n_quic::provider::congestion_controller::Bbr;
-use s2n_quic::provider::io::testing::{Handle, spawn};
+use s2n_quic::provider::io::testing::spawn;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -39,6 +39,8 @@ pub(crate) struct Order {
 pub(crate) struct Download {
     /// From the request to the last byte.
     pub(crate) seconds: f64,
+    /// From the beginning of the connection to the first byte of an answer.
+    pub(crate) first_byte: Option<f64>,
     pub(crate) received: u64,
     /// The objects, pages and videos among it.
     pub(crate) work: WorkOutcome,
@@ -59,6 +61,9 @@ impl Download {
         let arrivals = Arc::clone(&working.arrivals);
         Self {
             seconds: now.saturating_since(begun).as_secs_f64(),
+            first_byte: arrivals
+                .first_at()
+                .map(|at| at.saturating_since(working.connected_from).as_secs_f64()),
             received: arrivals.all(),
             counted: arrivals.counted(),
             counted_seconds: now.saturating_since(begun.max(arrivals.settled_at())).as_secs_f64(),
@@ -141,17 +146,18 @@ impl S2nReceiver {
     /// Starts a client; `config`: `None` without assistance. `uploader`: of uploads, the sender
     /// whose congestion control the client has, s2n-quic's CUBIC or BBR.
     pub(crate) fn start(
-        handle: &Handle,
-        clock: VirtualClock,
-        certificate: &Certificate,
+        simulation: &Simulation<'_>,
         config: Option<ClientConfig>,
         seed: u64,
         observer: Observer,
         uploader: Option<Sender>,
     ) -> Result<Self, Box<dyn Error>> {
-        let host = Arc::new(VirtualHost { clock, socket: OnceLock::new() });
+        let Simulation { handle, clock, certificate, memory, .. } = simulation;
+        let host = Arc::new(VirtualHost { clock: *clock, socket: OnceLock::new() });
         let observer = if config.is_some() { observer } else { observer.recording() };
-        let mut attachment = Attachment::new(host.clone()).with_observer(observer.of_client());
+        let mut attachment = Attachment::new(host.clone())
+            .with_observer(observer.of_client())
+            .with_memory(Arc::clone(memory));
         if config.as_ref().is_some_and(|config| config.uploads) {
             attachment = attachment.with_uploads();
         }

@@ -14,7 +14,7 @@ use crate::traffic::FlowResult;
 use crate::traffic::plan::{Plan, PlannedFlow};
 use crate::traffic::results::share_out;
 use crate::world::{PathCounters, World};
-use packrat_client::ClientConfig;
+use packrat_client::{ClientConfig, LossMemory};
 use packrat_emulation::path::LinkCounters;
 use packrat_emulation::scenario::{FlowDirection, QueueKind, Scenario};
 use packrat_engine::{GatewayConfig, SenderAnswer, SenderMemory};
@@ -26,6 +26,9 @@ use std::time::Duration;
 
 /// Virtual time after which a download is given up; what has arrived by then counts.
 pub(crate) const LIMIT: Duration = Duration::from_secs(1200);
+
+/// Bytes of the download by which a client and its gateway know their last mile.
+const KNOWN_BY: u64 = 500_000;
 
 /// The means against loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -72,6 +75,9 @@ pub struct Trial {
     /// Downloads through the same gateway before, each a trial in another network: what the gateway has
     /// found out about the servers stays known.
     pub warm: u8,
+    /// The client has downloaded through the same gateway before, and both remember the losses of its
+    /// last mile.
+    pub known: bool,
 }
 
 /// Failure to run a trial. A connection that fails is a result, not an error.
@@ -111,6 +117,8 @@ pub struct TrialResult {
     pub goodput_mbps: f64,
     /// Virtual seconds of the same.
     pub seconds: f64,
+    /// Virtual seconds from the connection's first datagram to the first byte of an answer.
+    pub first_byte: Option<f64>,
     /// True if everything has arrived within the time limit.
     pub complete: bool,
     /// The reason why the connection ended early, if it did: a path can be so bad that QUIC gives
@@ -252,6 +260,7 @@ impl Trial {
             client,
             gateway,
             warm: 0,
+            known: false,
         }
     }
 
@@ -282,9 +291,15 @@ impl Trial {
             for network in 1..=warm {
                 let seed = self.seed ^ (u64::from(network) << 32);
                 let before = Self { seed, gateway, ..self.clone() };
-                before.simulate(false, Arc::clone(&senders), network)?;
+                before.simulate(false, Arc::clone(&senders), Arc::default(), network)?;
             }
-            self.simulate(tracing, Arc::clone(&senders), 0)
+            let memory = Arc::<LossMemory>::default();
+            if self.known {
+                let mut before = Self { seed: self.seed ^ (1 << 60), ..self.clone() };
+                (before.scenario.size, before.scenario.traffic) = (KNOWN_BY, None);
+                before.simulate(false, Arc::clone(&senders), Arc::clone(&memory), 0)?;
+            }
+            self.simulate(tracing, Arc::clone(&senders), memory, 0)
         };
         run().map_err(|reason| TrialError {
             scenario: self.scenario.name.clone(),
@@ -299,6 +314,7 @@ impl Trial {
         &self,
         tracing: bool,
         senders: Arc<SenderMemory>,
+        memory: Arc<LossMemory>,
         network: u8,
     ) -> Result<(TrialResult, Vec<TraceEvent>), String> {
         let scenario = match self.arm {
@@ -326,8 +342,13 @@ impl Trial {
             let clock = VirtualClock::new();
             spawn(of_world.start(clock));
             tls::begin_trial(self.seed);
-            let simulation =
-                Simulation { handle, clock, world: &of_world, certificate: certificate::fixed()? };
+            let simulation = Simulation {
+                handle,
+                clock,
+                world: &of_world,
+                certificate: certificate::fixed()?,
+                memory,
+            };
             let mut number = 0_u64;
             for (flow, connections) in of_plan.flows.iter().zip(&of_flows) {
                 let own =
@@ -440,6 +461,7 @@ impl Trial {
             seed: self.seed,
             goodput_mbps: download.goodput_mbps(),
             seconds: download.seconds,
+            first_byte: download.first_byte,
             complete: flow.is_open_ended() || download.work.complete,
             failure: download.failure.clone(),
             lost_last_mile: path.client.down.lost,

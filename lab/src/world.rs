@@ -542,7 +542,7 @@ impl State {
                     gateway.control(sender, receiver, &packet.payload, now, originated);
                     return;
                 }
-                _ => {}
+                _ => gateway.note_upward(sender),
             }
         }
         self.travel(packet, at, destination, false, now);

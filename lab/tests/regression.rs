@@ -43,7 +43,17 @@ fn goodput(results: &[TrialResult]) -> f64 {
 }
 
 fn ratio(scenario: &str, loss: Option<f64>, sender: Sender, arm: Arm, to: Arm) -> f64 {
-    let seeds = 5;
+    ratio_of(5, scenario, loss, sender, arm, to)
+}
+
+fn ratio_of(
+    seeds: u64,
+    scenario: &str,
+    loss: Option<f64>,
+    sender: Sender,
+    arm: Arm,
+    to: Arm,
+) -> f64 {
     goodput(&run(scenario, loss, arm, sender, seeds))
         / goodput(&run(scenario, loss, to, sender, seeds))
 }
@@ -237,7 +247,9 @@ fn the_first_packets_of_a_connection_are_repaired_as_well() {
 #[test]
 fn loss_on_a_wireless_lan_is_hidden_from_cubic() {
     for (loss, bound) in [(0.04, 0.95), (0.1, 0.95), (0.24, 0.8)] {
-        let ratio = ratio("wifi", Some(loss), Sender::S2nCubic, Arm::Packrat, Arm::Ideal);
+        // One in five leaves slow start by an overflow, and not by the delay before it: the median of five
+        // may be one of those.
+        let ratio = ratio_of(15, "wifi", Some(loss), Sender::S2nCubic, Arm::Packrat, Arm::Ideal);
         assert!(ratio > bound, "{ratio} of the lossless link at {loss}");
     }
 }
@@ -254,6 +266,19 @@ fn loss_on_a_satellite_last_mile_is_hidden_from_cubic() {
         let ratio = ratio("satellite", Some(loss), Sender::S2nCubic, Arm::Packrat, Arm::Ideal);
         assert!(ratio > 0.82, "{ratio} of the lossless link at {loss}");
     }
+}
+
+#[test]
+fn hardly_a_download_is_slow_because_of_what_its_first_flight_lost() {
+    // A loss before any numbered datagram has arrived is repaired without a number. Where that ended the
+    // hold, a quarter of these downloads left slow start at once; where copies then took what repairs
+    // needed, they stayed without repairs.
+    let slow: Vec<(u64, f64)> = run("satellite", Some(0.1), Arm::Packrat, Sender::S2nCubic, 20)
+        .iter()
+        .map(|result| (result.seed, result.goodput_mbps))
+        .filter(|(_, goodput)| *goodput < 8.0)
+        .collect();
+    assert!(slow.len() <= 1, "{slow:?}");
 }
 
 #[test]

@@ -473,6 +473,9 @@ impl Agent {
             }
             errors + self.run.flush(&upstream.socket, way)
         } else {
+            for (datagram, _) in message.datagrams() {
+                self.table.on_send(id, datagram, now);
+            }
             upstream.socket.send(way, message.data, message.size, message.mark)
         };
         self.count_errors(service, errors);

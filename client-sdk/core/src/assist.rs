@@ -25,6 +25,7 @@ use crate::events::{
 };
 use crate::hold::{Hold, Onset};
 use crate::liveness::{ASSUMED_ROUND_TRIP, ECHO_INTERVAL, Liveness, Silence};
+use crate::loss_memory::{Experience, Remembered};
 use crate::packet_number::PacketNumber;
 use crate::randomness::Randomness;
 use crate::reconnection::{RECONNECT_AFTER, Reconnection};
@@ -32,6 +33,7 @@ use crate::recorder::{Recorded, Recorder};
 use crate::scheduler::Scheduler;
 use crate::session::{SentEacks, Session};
 use crate::stats::{AssistState, AssistStats};
+use crate::thin::Thin;
 use crate::timers::Timer;
 use crate::token::Token;
 use crate::upward::{Upward, UpwardStats};
@@ -56,6 +58,10 @@ const FIRST_FLIGHT: u64 = 32;
 /// nothing could be repaired. Forged ones in their place make the first eACKs longer, and no more
 /// ([`crate::recorder`]).
 const UNPROVEN_AT_FIRST: u8 = 16;
+/// The first question for a gateway waits so long for the transport's first datagram, and behind it for
+/// the rest of the flight, where the caller has promised one.
+const FLIGHT_BEGINS: Duration = Duration::from_millis(50);
+const FLIGHT_ENDS: Duration = Duration::from_millis(5);
 
 /// Classification of a received datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,6 +143,9 @@ pub struct Assist {
     numbers: PacketNumbers,
     outgoing: Outgoing,
     reconnection: Reconnection,
+    thin: Thin,
+    /// The first question is behind the transport's first flight, or waits for it until then.
+    question_from: Option<Timestamp>,
     /// The datagram that was passed in last, while nothing has authenticated it.
     provisional: Option<Provisional>,
     /// Datagrams that were authentic.
@@ -171,6 +180,7 @@ impl Assist {
         now: Timestamp,
     ) -> Self {
         let mut random = Randomness::new(seed);
+        let thin = Thin::new(config.copies && config.live.is_none(), now);
         let client_params = ClientParams {
             scheme: config.scheme,
             limits: LIMITS,
@@ -195,6 +205,8 @@ impl Assist {
             numbers: PacketNumbers { known: false, overdue_below: PacketNumber::new(0) },
             outgoing: Outgoing::default(),
             reconnection: Reconnection::default(),
+            thin,
+            question_from: None,
             provisional: None,
             authentic: 0,
             unproven: UNPROVEN_AT_FIRST,
@@ -318,6 +330,9 @@ impl Assist {
     pub(crate) fn on_recovered(&mut self, now: Timestamp) {
         let Some(session) = &mut self.session else { return };
         session.onset.on_recovered(session.queue_stands, now);
+        if !session.queue_stands {
+            self.thin.on_lost();
+        }
         if let Some(coded) = &mut session.coded {
             coded.on_recovered();
         }
@@ -351,6 +366,9 @@ impl Assist {
 
     /// Takes a datagram into the set.
     fn believe(&mut self, material: Material, at: Timestamp) {
+        if self.session.is_some() {
+            self.thin.on_arrived(1);
+        }
         match &mut self.session {
             Some(session) => match session.recorder.record(material, at) {
                 Recorded::New if !self.numbers.known => session.recorder.mark_newest(),
@@ -415,8 +433,10 @@ impl Assist {
             if arrival.opened_hole {
                 session.onset.on_hole();
             }
-            if let Some(time) = arrival.missed_for {
-                session.onset.on_filled(time, session.queue_stands, now);
+            if let Some(time) = arrival.missed_for
+                && session.onset.on_filled(time, session.queue_stands, now)
+            {
+                self.thin.on_lost();
             }
         }
     }
@@ -515,7 +535,11 @@ impl Assist {
         let mut onset = Onset::default();
         if let Some(sample) = sample {
             self.path.on_round_trip(sample);
+            self.thin.on_round_trip(sample);
             onset.on_round_trip(sample, now);
+        }
+        if self.stats.sessions == 0 {
+            self.thin.on_answer(established.gateway_params.hint, now);
         }
         self.stats.sessions += 1;
         self.stats.gateway_key = established.gateway_key;
@@ -621,15 +645,52 @@ impl Assist {
 
     /// The transport sends a datagram: what goes in front of it.
     pub(crate) fn on_send(&mut self, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {
-        if self.closed {
+        if self.closed || is_control(datagram) {
             return None;
         }
+        let number = self.number(datagram, now);
+        let is_free = self.session.as_ref().is_none_or(|session| !session.queue_stands);
+        // A copy of a numbered one would pass those that wait for a missing one at the gateway, which
+        // asks for what is missing in any case.
+        if number.is_none() {
+            self.thin.on_send(datagram, is_free, now);
+        }
+        if self.question_from.is_some() {
+            self.question_from = Some(now + FLIGHT_ENDS);
+        }
+        number
+    }
+
+    fn number(&mut self, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {
         let session = self.session.as_mut()?;
         let upward = session.upward.as_deref_mut()?;
-        if is_control(datagram) || !upward.takes(datagram.len(), now) {
+        if !upward.takes(datagram.len(), now) {
             return None;
         }
         Some(upward.number(datagram, session.recorder.identify(datagram), now))
+    }
+
+    /// See [`crate::Shim::remember`].
+    pub(crate) fn remember(&mut self, remembered: Remembered) {
+        self.thin.remember(remembered);
+        self.discovery.set_copies(self.thin.copies_of_each(), self.thin.spacing());
+    }
+
+    /// See [`crate::Shim::experience`].
+    pub(crate) fn experience(&self) -> Experience {
+        self.thin.experience()
+    }
+
+    /// See [`crate::Shim::expect_first_flight`].
+    pub(crate) fn expect_first_flight(&mut self, now: Timestamp) {
+        if self.config.copies {
+            self.question_from = Some(now + FLIGHT_BEGINS);
+        }
+    }
+
+    /// See [`crate::Shim::end_first_flight`].
+    pub(crate) fn end_first_flight(&mut self) {
+        self.question_from = None;
     }
 
     /// Takes over the figures of the session before it is forgotten.
@@ -686,6 +747,7 @@ impl Assist {
         session.epoch.confirm();
         if let Some(sample) = sample {
             self.path.on_round_trip(sample);
+            self.thin.on_round_trip(sample);
         }
         if let Some(wanted) = report.wanted.filter(|wanted| session.recorder.can_give(*wanted)) {
             let round_trip = self.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
@@ -696,7 +758,10 @@ impl Assist {
         if let Some(settled) =
             report.settled.and_then(|settled| session.recorder.packet_number(settled))
             && self.hold.settle(settled, now, &mut self.stats)
+            && session.number_key.is_none()
         {
+            // The transport's numbers: its sender has left one out. The gateway leaves none out, and
+            // what is settled of its own has come without a number, as an early repair does.
             session.onset.on_settled();
         }
     }
@@ -779,13 +844,26 @@ impl Assist {
             self.events.tell(now, || ClientEvent::DatagramSentAgain { place, bytes });
             return Some(again);
         }
+        if !self.closed
+            && let Some(copy) = self.thin.poll_transmit(now)
+        {
+            let bytes = copy.len();
+            self.events.tell(now, || ClientEvent::CopySent { bytes });
+            return Some(copy);
+        }
         let datagram = match self.outgoing.urgent.pop_front() {
             Some(urgent) => Some(urgent),
             None if self.closed => None,
             None if self.session.is_some() => self.poll_eack(now),
+            None if self.question_from.is_some_and(|from| now < from) => None,
             None => {
                 let random = &mut self.random;
-                self.discovery.poll_transmit(now, || random.attempt())
+                let question = self.discovery.poll_transmit(now, || random.attempt());
+                if question.is_some() {
+                    self.question_from = None;
+                    self.thin.on_question();
+                }
+                question
             }
         }?;
         self.stats.control_bytes_sent += datagram.len() as u64;
@@ -888,7 +966,11 @@ impl Assist {
             Timer::Quiet => session?.liveness.quiet_deadline(),
             Timer::Echo => session?.liveness.echo_deadline(&self.path),
             Timer::Tail => session?.upward.as_deref()?.tail_deadline(),
-            Timer::Handshake if session.is_none() => self.discovery.next_timeout(),
+            Timer::Copy => self.thin.next_timeout(),
+            Timer::Handshake if session.is_none() => {
+                let next = self.discovery.next_timeout()?;
+                Some(self.question_from.map_or(next, |from| from.max(next)))
+            }
             Timer::Handshake => None,
             Timer::Eack => session?.scheduler.due(self.hold.held() > 0, self.path.round_trip()),
         }
@@ -940,6 +1022,13 @@ impl Assist {
                     upward.on_tail(now);
                 }
             }
+            (Timer::Copy, session) => {
+                if self.thin.take_reminder(now)
+                    && let Some(session) = session
+                {
+                    session.scheduler.on_urgent(now);
+                }
+            }
             // What these are for is done by every call: `handle_timeout`, `poll_transmit`.
             (Timer::Remind | Timer::Hold | Timer::Handshake | Timer::Eack, _) => {}
             (Timer::Quiet | Timer::Echo | Timer::Tail, None) => {}
@@ -965,6 +1054,7 @@ impl Assist {
             self.tell_closed(SessionClosedReason::Done, now);
         }
         self.closed = true;
+        self.thin.forget();
     }
 
     /// The application or the system changes this client's address: call it before anything is sent
@@ -975,6 +1065,7 @@ impl Assist {
         if self.closed {
             return;
         }
+        self.thin.forget();
         let Some(session) = &mut self.session else {
             // A nonce, too, is for one path.
             if matches!(self.discovery.progress(), Progress::Discovering | Progress::Initiating) {
@@ -1010,6 +1101,8 @@ impl Assist {
             state,
             refusal,
             round_trip: self.path.round_trip(),
+            copies: self.thin.copies,
+            copy_bytes: self.thin.copy_bytes,
             upward_numbered: self.stats.upward_numbered + upward.numbered,
             upward_missing: self.stats.upward_missing + upward.missing,
             upward_repairs: self.stats.upward_repairs + upward.repairs,

@@ -84,7 +84,7 @@ impl Access {
 /// assert_eq!(config.live, None);
 /// assert_eq!(config, Access::default().with_maximum_hold(Duration::from_millis(200)).into());
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientConfig {
     /// From whom, with which permission, how long.
@@ -97,6 +97,21 @@ pub struct ClientConfig {
     pub uploads: bool,
     /// See [`Self::with_longest_prefix`].
     pub longest_prefix: bool,
+    /// See [`Self::with_copies`].
+    pub copies: bool,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        Self {
+            access: Access::default(),
+            scheme: IdentifierScheme::default(),
+            live: None,
+            uploads: false,
+            longest_prefix: false,
+            copies: true,
+        }
+    }
 }
 
 impl From<Access> for ClientConfig {
@@ -158,6 +173,18 @@ impl ClientConfig {
     #[must_use]
     pub fn with_longest_prefix(mut self, longest_prefix: bool) -> Self {
         self.longest_prefix = longest_prefix;
+        self
+    }
+
+    /// Sets whether the transport's first datagrams, and later those that it sends seldom, are sent twice
+    /// or three times where the last mile is known to lose 1 % or more: handshakes, requests, last
+    /// acknowledgements. Ten at once and ten a second are, and none while a queue stands. The shell
+    /// passes what the transport sends to [`Shim::on_send`](crate::Shim::on_send).
+    ///
+    /// Defaults to `true`. Never for live streams.
+    #[must_use]
+    pub fn with_copies(mut self, copies: bool) -> Self {
+        self.copies = copies;
         self
     }
 

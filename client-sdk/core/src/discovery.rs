@@ -63,9 +63,12 @@ pub(crate) struct Discovery {
     /// Questions that are still asked in short distances: there was a gateway here, so that
     /// another one is likely to come.
     successor_questions: u32,
+    /// Questions that follow the first one at this distance, because some are likely to be lost.
+    copies: u32,
+    spacing: Duration,
     /// There is a newer token than the one of this attempt.
     has_new_token: bool,
-    sent_at: Timestamp,
+    asked_at: Timestamp,
     next_at: Timestamp,
 }
 
@@ -115,8 +118,10 @@ impl Discovery {
             tries: 0,
             full: 0,
             successor_questions: 0,
+            copies: 0,
+            spacing: FIRST_RETRY,
             has_new_token: false,
-            sent_at: now,
+            asked_at: now,
             next_at: now,
         }
     }
@@ -165,9 +170,16 @@ impl Discovery {
     /// Starts again, `delay` from now, with fresh randomness.
     pub(crate) fn restart(&mut self, nonce: u64, seed: [u8; 32], at: Timestamp) {
         let (full, successor_questions) = (self.full, self.successor_questions);
+        let (copies, spacing) = (self.copies, self.spacing);
         *self = Self::new(self.client_params.clone(), self.pinned, nonce, seed, at);
         self.full = full;
         self.successor_questions = successor_questions;
+        (self.copies, self.spacing) = (copies, spacing);
+    }
+
+    /// So many copies of a question follow it, at this distance from each other.
+    pub(crate) fn set_copies(&mut self, copies: u32, spacing: Duration) {
+        (self.copies, self.spacing) = (copies, spacing);
     }
 
     /// There was a gateway on this path: its successor may come at any moment.
@@ -205,7 +217,7 @@ impl Discovery {
             self.restart(nonce, seed, now);
             if refused.is_none() {
                 // One question only: the last attempt got no answer.
-                self.tries = TRIES - 1;
+                self.tries = TRIES + self.copies - 1;
             }
         }
         let mut datagram = Vec::new();
@@ -232,14 +244,19 @@ impl Discovery {
             }
             Step::Waiting { .. } | Step::Done => return None,
         }
-        self.sent_at = now;
         self.tries += 1;
-        if self.tries > TRIES {
+        if self.tries > TRIES + self.copies {
             self.step = Step::Waiting { refused: None };
             self.next_at = now + self.wait();
             return None;
         }
-        self.next_at = now + FIRST_RETRY * (1 << (self.tries - 1).min(10));
+        self.next_at = match self.tries.checked_sub(self.copies + 1) {
+            Some(tries) => now + FIRST_RETRY * (1 << tries.min(10)),
+            None => now + self.spacing,
+        };
+        if self.tries == 1 {
+            self.asked_at = now;
+        }
         Some(datagram)
     }
 
@@ -272,7 +289,8 @@ impl Discovery {
         now: Timestamp,
         random: impl FnOnce() -> u32,
     ) -> Outcome {
-        let fresh = self.tries == 1;
+        // The first one of those that leave together was answered, most likely.
+        let fresh = self.tries <= 1 + self.copies;
         match (control, &self.step) {
             (Control::Offer { nonce, version, cookie_time, cookie }, Step::Discovering)
                 if *nonce == self.nonce && *version == VERSION =>
@@ -292,7 +310,7 @@ impl Discovery {
                         self.step = Step::Done;
                         self.full = 0;
                         self.successor_questions = 0;
-                        let sample = fresh.then(|| now.saturating_since(self.sent_at));
+                        let sample = fresh.then(|| now.saturating_since(self.asked_at));
                         Outcome::Established(Box::new(established), sample)
                     }
                     Err(_) => Outcome::Dropped,

@@ -112,6 +112,11 @@ pub enum ClientEvent {
         /// UDP payload.
         bytes: usize,
     },
+    /// The copy of a datagram towards the server was sent, because the last mile is known to lose some.
+    CopySent {
+        /// UDP payload.
+        bytes: usize,
+    },
     /// An eACK left.
     EackSent {
         /// Its counter.

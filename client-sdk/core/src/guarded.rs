@@ -8,6 +8,7 @@ use packrat_wire::estimate::Timestamp;
 use packrat_wire::number::{NumberHeader, split};
 
 use crate::counters::{Condition, Counters};
+use crate::loss_memory::Experience;
 use crate::shim::{Released, Shim, ShimStats, Verdict};
 use crate::stats::AssistStats;
 use crate::token::Token;
@@ -129,6 +130,16 @@ impl<M: Clone> GuardedShim<M> {
     /// The program sends a datagram, as for [`Shim::on_send`]: what goes in front of it.
     pub fn on_send(&mut self, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {
         self.call("on_send", |shim| shim.on_send(datagram, now)).flatten()
+    }
+
+    /// Ends the first flight: the program has sent what it had, as for [`Shim::end_first_flight`].
+    pub fn end_first_flight(&mut self) {
+        self.call("end_first_flight", Shim::end_first_flight);
+    }
+
+    /// Observations of the last mile so far, as for [`Shim::experience`].
+    pub fn experience(&mut self) -> Experience {
+        self.call("experience", |shim| shim.experience()).unwrap_or_default()
     }
 
     /// The program has sent so much: for the figures.

@@ -17,6 +17,7 @@
 //! - `recorder`, `scheduler`: the set of identifiers, and when to send its sketch
 //! - `hold`, `ranges`: which holes are waited for
 //! - `upward`: what the transport sends, kept for a while and sent again
+//! - `thin`, [`LossMemory`]: copies of the first datagrams and of rare ones, where loss is known
 //! - [`Shim`]: datagrams in order for a transport that knows nothing of this; [`GuardedShim`]: the
 //!   same, with its failures kept away from the connection
 //! - [`Counters`], [`Condition`]: a flow's figures, the same in every SDK
@@ -34,6 +35,7 @@ mod events;
 mod guarded;
 mod hold;
 mod liveness;
+mod loss_memory;
 mod packet_number;
 mod randomness;
 mod ranges;
@@ -45,6 +47,7 @@ mod session;
 mod shim;
 mod source_address;
 mod stats;
+mod thin;
 mod timers;
 mod token;
 mod upward;
@@ -54,10 +57,11 @@ pub use config::{Access, ClientConfig};
 pub use counters::{Condition, Counters};
 pub use events::{ClientEvent, HoldEndedReason, NotHeldReason, Observer, SessionClosedReason};
 pub use guarded::{GuardedShim, Health};
+pub use loss_memory::{Experience, LossMemory, Remembered};
 pub use packet_number::PacketNumber;
 pub use packrat_wire::control::RefusalReason;
 pub use packrat_wire::estimate::Timestamp;
-pub use packrat_wire::handshake::Live;
+pub use packrat_wire::handshake::{Live, LossClass};
 pub use packrat_wire::identifier::IdentifierScheme;
 pub use packrat_wire::message::{ResetReason, Totals};
 pub use packrat_wire::number::NumberHeader;

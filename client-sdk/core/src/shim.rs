@@ -24,6 +24,7 @@ use packrat_wire::number::{NumberHeader, Places, split};
 use crate::assist::{Assist, Datagram, TimeoutActions};
 use crate::config::ClientConfig;
 use crate::events::{ClientEvent, Observer};
+use crate::loss_memory::{Experience, Remembered};
 use crate::packet_number::PacketNumber;
 use crate::stats::AssistStats;
 use crate::token::Token;
@@ -326,6 +327,31 @@ impl<M: Clone> Shim<M> {
     /// unless [`ClientConfig::with_uploads`] is set and a gateway agrees.
     pub fn on_send(&mut self, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {
         self.assist.on_send(datagram, now)
+    }
+
+    /// Takes in what earlier connections have seen of the last mile ([`crate::LossMemory::recall`]). To be called
+    /// before anything else.
+    pub fn remember(&mut self, remembered: Remembered) {
+        self.assist.remember(remembered);
+    }
+
+    /// Observations of the last mile so far, for [`crate::LossMemory::note`].
+    pub fn experience(&self) -> Experience {
+        self.assist.experience()
+    }
+
+    /// The transport is about to begin, and [`Self::on_send`] is told of all that it sends: the first
+    /// question for a gateway follows its first flight, so that the gateway can say in its answer
+    /// whether all of that has arrived. It waits for [`Self::end_first_flight`], for 5 ms after a datagram
+    /// of the flight, or for 50 ms.
+    pub fn expect_first_flight(&mut self, now: Timestamp) {
+        self.assist.expect_first_flight(now);
+    }
+
+    /// Ends the first flight: the transport has sent what it had, and what [`Self::poll_transmit`] has may
+    /// follow.
+    pub fn end_first_flight(&mut self) {
+        self.assist.end_first_flight();
     }
 
     /// The next control datagram, or repair, to send to the peer's address, from the transport's own

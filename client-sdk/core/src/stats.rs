@@ -80,6 +80,10 @@ pub struct AssistStats {
     pub upward_repairs: u64,
     /// Bytes of them (UDP payload).
     pub upward_repair_bytes: u64,
+    /// Copies of datagrams towards the server ([`ClientConfig::with_copies`](crate::ClientConfig::with_copies)).
+    pub copies: u64,
+    /// Bytes of them (UDP payload).
+    pub copy_bytes: u64,
     /// Smoothed last-mile round trip, as measured here.
     pub round_trip: Option<Duration>,
     /// The gateway's totals, as of its last report.

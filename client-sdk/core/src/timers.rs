@@ -18,6 +18,8 @@ pub(crate) enum Timer {
     Echo,
     /// The gateway does not tell of the last datagram that was sent.
     Tail,
+    /// The copy of a datagram that was sent.
+    Copy,
     /// The next question to a gateway.
     Handshake,
     /// The next eACK.
@@ -26,7 +28,7 @@ pub(crate) enum Timer {
 
 impl Timer {
     /// All of them, in the order in which they are handled.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Remind,
         Self::Hold,
         Self::Doubt,
@@ -34,6 +36,7 @@ impl Timer {
         Self::Quiet,
         Self::Echo,
         Self::Tail,
+        Self::Copy,
         Self::Handshake,
         Self::Eack,
     ];

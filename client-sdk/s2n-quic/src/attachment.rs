@@ -8,7 +8,7 @@ use crate::host::Host;
 use crate::path::{AssistedPath, Guarded, PathShim};
 use crate::paths::Paths;
 use crate::release::ReleasingProvider;
-use packrat_client::{ClientConfig, Observer, Shim};
+use packrat_client::{ClientConfig, LossMemory, Observer, Shim};
 use s2n_quic::client::{Builder, ClientProviders};
 use s2n_quic::provider::event::Subscriber;
 use s2n_quic::provider::io;
@@ -55,12 +55,22 @@ pub struct Attachment {
     host: Arc<dyn Host>,
     pub(crate) paths: Arc<Paths>,
     observer: Option<Observer>,
+    memory: Arc<LossMemory>,
 }
 
 impl Attachment {
     /// For a client that runs on `host`.
     pub fn new(host: Arc<dyn Host>) -> Self {
-        Self { host, paths: Arc::new(Paths::default()), observer: None }
+        Self { host, paths: Arc::default(), observer: None, memory: Arc::default() }
+    }
+
+    /// Lets connections know what those of other clients with this memory have seen of their last miles.
+    ///
+    /// Defaults to a memory of this client's own.
+    #[must_use]
+    pub fn with_memory(mut self, memory: Arc<LossMemory>) -> Self {
+        self.memory = memory;
+        self
     }
 
     /// Tells `observer` of the events of all connections that begin from here on.
@@ -125,14 +135,22 @@ impl Attachment {
         remote: SocketAddr,
         config: Option<(ClientConfig, [u8; 32])>,
     ) -> (Assistance, impl Future<Output = ()> + Send + use<>) {
-        let shim = config.map(|(config, seed)| self.shim(config, seed));
+        let shim = config.map(|(config, seed)| self.shim(remote, config, seed));
         self.assist_with(remote, Guarded::new(shim))
     }
 
     /// The shim of a path that begins now.
-    pub(crate) fn shim(&self, mut config: ClientConfig, seed: [u8; 32]) -> Box<PathShim> {
+    pub(crate) fn shim(
+        &self,
+        remote: SocketAddr,
+        mut config: ClientConfig,
+        seed: [u8; 32],
+    ) -> Box<PathShim> {
         config.uploads = self.paths.repairs_uploads();
-        let mut shim = Shim::new(config, seed, self.host.now());
+        let now = self.host.now();
+        let mut shim = Shim::new(config, seed, now);
+        shim.remember(self.memory.recall(remote.ip().to_canonical(), now));
+        shim.expect_first_flight(now);
         if let Some(observer) = &self.observer {
             shim.observe(observer.clone());
         }
@@ -147,7 +165,8 @@ impl Attachment {
     ) -> (Assistance, impl Future<Output = ()> + Send + use<>) {
         let (path, is_new) = self.paths.join(remote, || {
             let released = self.paths.released.clone();
-            AssistedPath::new(remote, Arc::clone(&self.host), shim, released)
+            let memory = Arc::clone(&self.memory);
+            AssistedPath::new(remote, Arc::clone(&self.host), shim, released, memory)
         });
         let driven = is_new.then(|| Arc::clone(&path));
         let driver = async move {

@@ -295,15 +295,20 @@ impl Endpoint {
         if ServerName::try_from(server_name).is_err() {
             return Err(ConnectError::ServerName { name: server_name.to_owned() });
         }
-        let shim = self.config.assist.clone().map(|config| self.shim(config)).transpose()?;
+        let shim =
+            self.config.assist.clone().map(|config| self.shim(remote, config)).transpose()?;
         self.connect_with(remote, server_name, Guarded::new(shim)).await
     }
 
-    fn shim(&self, config: ClientConfig) -> Result<Box<PathShim>, ConnectError> {
+    fn shim(
+        &self,
+        remote: SocketAddr,
+        config: ClientConfig,
+    ) -> Result<Box<PathShim>, ConnectError> {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed)
             .map_err(|error| ConnectError::Randomness { reason: error.to_string() })?;
-        Ok(self.attachment.shim(config, seed))
+        Ok(self.attachment.shim(remote, config, seed))
     }
 
     /// [`Self::connect`] with any shim.

@@ -217,7 +217,7 @@ async fn a_shim_that_panics_at_any_time_leaves_the_connection_intact() {
     let (server, certificate) = server();
     let endpoint = endpoint(&certificate, None);
     for calls in [1, 2, 3, 10, 100, 1000] {
-        let mut shim = Guarded::new(Some(endpoint.shim(ClientConfig::default()).unwrap()));
+        let mut shim = Guarded::new(Some(endpoint.shim(server, ClientConfig::default()).unwrap()));
         shim.fail_at(calls);
         let (connection, assistance) =
             endpoint.connect_with(server, "localhost", shim).await.unwrap().split();

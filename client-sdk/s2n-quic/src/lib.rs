@@ -64,8 +64,9 @@ pub use fuzz_corpus::client_shell;
 pub use host::{Host, Sleep};
 pub use packrat_client::{
     Access, AssistState, AssistStats, ClientConfig, ClientEvent, Epoch, HoldEndedReason,
-    IdentifierScheme, Live, MessageCounter, NotHeldReason, Observer, PacketNumber, RefusalReason,
-    ResetReason, SessionClosedReason, SessionId, ShimStats, Timestamp, Token, TokenTooLong, Totals,
+    IdentifierScheme, Live, LossMemory, MessageCounter, NotHeldReason, Observer, PacketNumber,
+    RefusalReason, ResetReason, SessionClosedReason, SessionId, ShimStats, Timestamp, Token,
+    TokenTooLong, Totals,
 };
 pub use received::ReceivedPacketNumbers;
 pub use s2n_quic;

@@ -3,7 +3,7 @@
 use crate::host::Host;
 use crate::released::ReleasedDatagrams;
 use packrat_client::{
-    AssistStats, GuardedShim, Health, Shim, ShimStats, SourceAddress, Token, Verdict,
+    AssistStats, GuardedShim, Health, LossMemory, Shim, ShimStats, SourceAddress, Token, Verdict,
 };
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::number::NumberHeader;
@@ -31,6 +31,8 @@ pub(crate) struct AssistedPath {
     host: Arc<dyn Host>,
     /// The way to s2n-quic's endpoint for what was kept back.
     released: ReleasedDatagrams,
+    /// Memory of the last miles of this client.
+    memory: Arc<LossMemory>,
     state: Mutex<State>,
     /// Wakes the driver when its timer is too late.
     pub(crate) wake: Notify,
@@ -43,6 +45,8 @@ struct State {
     /// When the driver will wake by itself.
     armed: Option<Timestamp>,
     closed: bool,
+    /// The first question for a gateway has not left.
+    begins: bool,
     /// The connections whose handles of assistance the application has: only they can be made to
     /// send something.
     connections: Vec<(u64, Handle)>,
@@ -76,16 +80,18 @@ impl AssistedPath {
         host: Arc<dyn Host>,
         shim: Guarded,
         released: ReleasedDatagrams,
+        memory: Arc<LossMemory>,
     ) -> Self {
         let state = State {
             shim,
             source: SourceAddress::default(),
             armed: None,
             closed: false,
+            begins: true,
             connections: Vec::new(),
             counters: ShellCounters::default(),
         };
-        Self { remote, host, released, state: Mutex::new(state), wake: Notify::new() }
+        Self { remote, host, released, memory, state: Mutex::new(state), wake: Notify::new() }
     }
 
     /// No code of ours panics while it holds the lock (the shim is guarded), so a poisoned lock is
@@ -151,6 +157,32 @@ impl AssistedPath {
         // The last datagram may have to be sent again.
         self.wake_in_time(state);
         number
+    }
+
+    /// True until the first question for a gateway has left.
+    pub(crate) fn begins(&self) -> bool {
+        self.lock().begins
+    }
+
+    /// s2n-quic's first flight has left: what the shim has to say follows. `send` is false where the
+    /// datagram cannot leave now.
+    pub(crate) fn end_first_flight(&self, mut send: impl FnMut(&[u8]) -> bool) {
+        let now = self.host.now();
+        let state = &mut *self.lock();
+        state.begins = false;
+        if state.closed {
+            return;
+        }
+        state.shim.end_first_flight();
+        let State { shim, counters, .. } = state;
+        shim.transmit(now, |datagram| {
+            if send(&datagram) || self.host.send(&datagram, self.remote).is_ok() {
+                counters.control_sent += 1;
+            } else {
+                counters.control_send_failures += 1;
+            }
+        });
+        self.wake_in_time(state);
     }
 
     /// Lets time pass: runs what is due, sends what is ready, says when to come back.
@@ -281,6 +313,7 @@ impl AssistedPath {
             state.shim.close(now);
             self.settle(state, now);
             state.closed = true;
+            self.memory.note(self.remote.ip().to_canonical(), state.shim.experience(), now);
             self.wake.notify_one();
         }
     }

@@ -166,12 +166,10 @@ impl<E: Endpoint> Endpoint for ReleasingEndpoint<E> {
             let mut released = ReleasedQueue { paths: &self.paths, handle };
             self.endpoint.receive(&mut released, clock);
         }
-        if self.paths.repairs_uploads() {
-            let Self { endpoint, paths, sent } = self;
-            endpoint.transmit(&mut Numbering { queue, paths, buffer: sent }, clock);
-        } else {
-            self.endpoint.transmit(queue, clock);
-        }
+        let Self { endpoint, paths, sent } = self;
+        let mut numbering = Numbering { queue, paths, buffer: sent, flights: Vec::new() };
+        endpoint.transmit(&mut numbering, clock);
+        numbering.end_flights();
     }
 
     fn poll_wakeups<C: Clock>(

@@ -83,7 +83,7 @@ pub(crate) fn new_path_on(
 ) -> AssistedPath {
     let shim = || Box::new(Shim::new(ClientConfig::default(), [1; 32], host.now()));
     let shim = Guarded::new(assisted.then(shim));
-    AssistedPath::new(SERVER.parse().unwrap(), host.clone(), shim, released)
+    AssistedPath::new(SERVER.parse().unwrap(), host.clone(), shim, released, Arc::default())
 }
 
 /// Metadata of a datagram from this address.

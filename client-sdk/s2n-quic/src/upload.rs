@@ -1,23 +1,45 @@
-//! Stands between s2n-quic's endpoint and a socket: puts a number in front of what the path's shim
-//! wants to repair.
+//! Stands between s2n-quic's endpoint and a socket: shows the path's shim what s2n-quic sends, and puts
+//! a number in front of what it wants to repair.
 
+use crate::path::AssistedPath;
 use crate::paths::Paths;
 use packrat_wire::number::NUMBER_LENGTH;
 use s2n_quic_core::inet::ExplicitCongestionNotification;
 use s2n_quic_core::io::tx::{self, Error, Message, Outcome, PayloadBuffer};
 use s2n_quic_core::path::{Handle, mtu};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Longest datagram that is written here.
 const LONGEST: usize = 1 << 16;
 
 /// Queue of the datagrams that s2n-quic sends.
-pub(crate) struct Numbering<'a, Q> {
+pub(crate) struct Numbering<'a, Q: tx::Queue> {
     pub(crate) queue: &'a mut Q,
     pub(crate) paths: &'a Paths,
     /// Memory for one datagram.
     pub(crate) buffer: &'a mut Vec<u8>,
+    /// Paths whose first flight leaves, and the way there.
+    pub(crate) flights: Vec<(Arc<AssistedPath>, Q::Handle)>,
+}
+
+impl<Q: tx::Queue> Numbering<'_, Q> {
+    /// s2n-quic has sent what it had: the first questions for a gateway follow, by the same way.
+    pub(crate) fn end_flights(&mut self) {
+        for (path, handle) in core::mem::take(&mut self.flights) {
+            path.end_first_flight(|question| {
+                let written = Written {
+                    handle,
+                    ecn: ExplicitCongestionNotification::NotEct,
+                    delay: Duration::ZERO,
+                    flow_label: 0,
+                    datagram: question,
+                };
+                self.queue.has_capacity() && self.queue.push(written).is_ok()
+            });
+        }
+    }
 }
 
 impl<Q: tx::Queue> tx::Queue for Numbering<'_, Q> {
@@ -56,7 +78,12 @@ impl<Q: tx::Queue> tx::Queue for Numbering<'_, Q> {
             flow_label: message.ipv6_flow_label(),
             datagram,
         };
+        let handle = written.handle;
         let outcome = self.queue.push(written)?;
+        let is_known = self.flights.iter().any(|(known, _)| Arc::ptr_eq(known, &path));
+        if !is_known && path.begins() {
+            self.flights.push((path, handle));
+        }
         Ok(Outcome { len: length, index: outcome.index })
     }
 

@@ -1,10 +1,12 @@
 //! The table of flows, sans-IO: which address belongs to which flow, and when each is due.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use packrat_client::{Access, ClientConfig, Condition, Counters, NumberHeader, Shim, Timestamp};
+use packrat_client::{
+    Access, ClientConfig, Condition, Counters, LossMemory, NumberHeader, Shim, Timestamp,
+};
 
 use crate::flow::{Flow, Outlet};
 
@@ -95,6 +97,16 @@ pub struct Table<M> {
     refused: Vec<u64>,
     evicted: Vec<u64>,
     ended: Vec<Counters>,
+    memory: LossMemory<LastMile>,
+}
+
+/// A last mile, as flows tell them apart: the service, and the address of the peer or of the
+/// destination.
+type LastMile = (usize, IpAddr);
+
+fn last_mile(peer: &Peer) -> LastMile {
+    let address = peer.through.map_or(peer.address, |(_, destination)| destination);
+    (peer.service, address.ip().to_canonical())
 }
 
 impl<M: Clone> Table<M> {
@@ -113,6 +125,7 @@ impl<M: Clone> Table<M> {
             waiting: HashMap::new(),
             waiting_total: 0,
             next: 0,
+            memory: LossMemory::default(),
         }
     }
 
@@ -131,7 +144,9 @@ impl<M: Clone> Table<M> {
         };
         let id = FlowId(self.next);
         self.next += 1;
-        let flow = Flow::new(peer, Shim::new(config, seed, now), now);
+        let mut shim = Shim::new(config, seed, now);
+        shim.remember(self.memory.recall(last_mile(&peer), now));
+        let flow = Flow::new(peer, shim, now);
         self.flows.insert(id, flow);
         self.by_peer.insert(peer, id);
         Some(id)
@@ -180,14 +195,15 @@ impl<M: Clone> Table<M> {
         self.configs.get(service).is_some_and(|config| config.uploads)
     }
 
-    /// The program sends a datagram in a flow: what goes in front of it. `None`: nothing, and always
+    /// The program sends a datagram in a flow: what goes in front of it. To be asked of datagrams to
+    /// which nothing can be added, too: where the last mile is known to lose some, they have copies. `None`: nothing, and always
     /// so unless [`ClientConfig::with_uploads`] is set and a gateway agrees. A datagram that was asked
     /// about and does not leave is one that the path has lost.
     pub fn on_send(&mut self, id: FlowId, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {
-        let header = self.flows.get_mut(&id)?.on_send(datagram, now)?;
+        let header = self.flows.get_mut(&id)?.on_send(datagram, now);
         // The last datagram may have to be sent again.
         self.arm(id);
-        Some(header)
+        header
     }
 
     /// The program has sent so much in a flow.
@@ -310,6 +326,7 @@ impl<M: Clone> Table<M> {
         let Some(mut flow) = self.flows.remove(&id) else { return };
         flow.shim.close(now);
         flow.drain(now, outlet);
+        self.memory.note(last_mile(&flow.peer), flow.shim.experience(), now);
         self.forget(id, &mut flow);
     }
 

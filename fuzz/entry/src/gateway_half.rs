@@ -23,6 +23,7 @@ impl GatewayHalf {
                 secret: [6; 32].into(),
                 stream: None,
                 numbered: None,
+                hint: Default::default(),
             })
             .expect("a first message");
         let mut datagram = Vec::new();

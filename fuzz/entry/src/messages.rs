@@ -132,6 +132,7 @@ fn answer(first: &[u8]) -> Option<(Established, Vec<u8>)> {
             secret: secret.into(),
             stream: None,
             numbered: None,
+            hint: Default::default(),
         }
     });
     answered.ok().map(|(established, _, second)| (established, second))

@@ -7,7 +7,9 @@ mod gateway;
 
 use client::Client;
 use gateway::{Gateway, config, payload, receive, socket};
+use packrat_client::{ClientConfig, Shim};
 use packrat_wire::control::{Control, FIRST_BYTE, VERSION};
+use packrat_wire::estimate::Timestamp;
 use packrat_wire::number;
 
 fn garbage(seed: usize, length: usize) -> Vec<u8> {
@@ -174,4 +176,35 @@ fn a_batch_with_control_in_it_is_taken_apart() {
     }
     assert_eq!(gateway.metric("control_received_total"), 2);
     assert_eq!(gateway.metric("to_server_datagrams_total"), 3);
+}
+
+#[test]
+fn a_client_is_told_how_much_of_its_first_flight_has_come() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let client = gateway.client();
+    // Of three datagrams two get through, and the question behind them.
+    let now = Timestamp::ZERO;
+    let mut shim = Shim::<()>::new(ClientConfig::default(), [7; 32], now);
+    shim.expect_first_flight(now);
+    assert_eq!(shim.poll_transmit(now), None, "the flight goes first");
+    for (number, arrives) in [(0, true), (1, false), (2, true)] {
+        let datagram = payload(number, 1200);
+        assert_eq!(shim.on_send(&datagram, now), None);
+        if arrives {
+            client.send(&datagram).unwrap();
+            assert!(receive(&server).0 == datagram);
+        }
+    }
+    shim.end_first_flight();
+    client.send(&shim.poll_transmit(now).unwrap()).unwrap();
+    let (answer, _) = receive(&client);
+    let _ = shim.on_datagram(&answer, (), now);
+    let mut again = Vec::new();
+    while let Some(datagram) = shim.poll_transmit(now) {
+        again.push(datagram);
+    }
+    for number in 0..3 {
+        assert!(again.contains(&payload(number, 1200)), "{number}");
+    }
 }

@@ -43,7 +43,8 @@ pub struct GatewayConfig {
     /// rises with the loss, to twice this at most.
     pub repair_budget: f64,
     /// Second copies that thin live streams get at once where a repair comes too late for their
-    /// receiver's buffer, as a share of the forwarded bytes of such a stream; 0: none.
+    /// receiver's buffer, as a share of the forwarded bytes of such a stream; 0: none, also of first
+    /// and rare datagrams of other flows.
     pub early_copies: f64,
     /// Probability with which a repaired datagram may still be missing when it is needed.
     pub residual_loss_target: f64,

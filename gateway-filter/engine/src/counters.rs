@@ -116,7 +116,7 @@ counters! {
         repair_pauses,
         /// Repairs put off because the budget was used up.
         budget_refusals,
-        /// Second copies of thin live streams' datagrams, sent at once because a repair would come too late.
+        /// Early copies of thin live streams' datagrams, where a repair would come too late, and of first and rare datagrams, where the last mile is known to lose some.
         early_copies,
         /// Bytes of them.
         early_copy_bytes,

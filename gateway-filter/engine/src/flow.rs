@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use packrat_wire::SessionId;
 use packrat_wire::estimate::Timestamp;
-use packrat_wire::handshake::{ClientParams, GatewayParams};
+use packrat_wire::handshake::{ClientParams, GatewayParams, LossClass, RouteHint};
 use packrat_wire::is_control;
 use packrat_wire::message::GoodbyeReason;
 use packrat_wire::number::{NumberHeader, split};
 use packrat_wire::seal::session_of;
 use zeroize::Zeroizing;
 
-use crate::admission::{Refusal, SessionPermit};
+use crate::admission::{Network, Refusal, SessionPermit};
 use crate::counters::{FlowCounters, FlowGauges};
 use crate::event::{Event, Side};
 use crate::gateway::{Begin, Gateway, HandshakeOutcome, refuse};
@@ -115,6 +115,8 @@ impl Flow {
         }
         let gateway = &self.gateway;
         let config = gateway.config();
+        let expected = gateway.losses().expect(Network::of(source), now);
+        let hint = RouteHint { heard: begin.heard, loss: LossClass::of(expected) };
         let grant = |client_params: &ClientParams, session, secret| GatewayParams {
             session,
             scheme: client_params.scheme,
@@ -123,6 +125,7 @@ impl Flow {
             secret: Zeroizing::new(secret),
             stream: None,
             numbered: granted_numbers(client_params.numbered, source, &config),
+            hint,
         };
         let answered = Handshake::answer(gateway, &begin, seed, now, |_| false, grant);
         let Some((handshake, established, client_params)) = answered else {

@@ -15,6 +15,7 @@ use crate::admission::{Admission, TokenAdmission, WorkBudget};
 use crate::budget::GatewayBudget;
 use crate::config::GatewayConfig;
 use crate::holdout::HoldoutKey;
+use crate::loss_memory::LossMemory;
 use crate::outbox::Outbox;
 use crate::sender_memory::SenderMemory;
 use crate::sync::{RwLock, RwLockReadGuard};
@@ -152,6 +153,18 @@ pub struct Begin {
     pub(crate) is_validated: bool,
     pub(crate) nonce: u64,
     pub(crate) noise: Vec<u8>,
+    /// Datagrams of the base connection that have come from the client before, if the caller says so.
+    pub(crate) heard: Option<u8>,
+}
+
+impl Begin {
+    /// Says how many datagrams of the base connection have come along the client's path before this:
+    /// the client is told, and sends its first ones again if some of them have not.
+    #[must_use]
+    pub fn after(mut self, datagrams: u64) -> Self {
+        self.heard = Some(u8::try_from(datagrams).unwrap_or(u8::MAX));
+        self
+    }
 }
 
 impl Gateway {
@@ -230,6 +243,11 @@ impl Gateway {
     /// that for cookies. Gateways with the same one choose the same clients.
     pub fn set_holdout_key(&self, secret: [u8; 32]) {
         *self.holdout.write().unwrap_or_else(PoisonError::into_inner) = HoldoutKey::new(secret);
+    }
+
+    /// The losses of the clients' last miles.
+    pub(crate) fn losses(&self) -> &LossMemory {
+        &self.senders.losses
     }
 
     /// True if clients of this address are refused assistance for comparison.
@@ -339,6 +357,7 @@ impl Gateway {
                         is_validated: false,
                         nonce,
                         noise: noise.to_vec(),
+                        heard: None,
                     })
                 }
             }
@@ -357,6 +376,7 @@ impl Gateway {
                         is_validated: true,
                         nonce,
                         noise: noise.to_vec(),
+                        heard: None,
                     })
                 }
             }

@@ -47,6 +47,7 @@ mod holdout;
 mod index;
 mod lazy_box;
 mod live;
+mod loss_memory;
 mod outbox;
 mod path_validation;
 mod reconciliation;

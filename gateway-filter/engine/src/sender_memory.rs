@@ -27,6 +27,7 @@ use std::sync::PoisonError;
 use packrat_wire::estimate::Timestamp;
 
 use crate::admission::Network;
+use crate::loss_memory::LossMemory;
 use crate::sync::Mutex;
 
 /// Votes that are remembered, the newest of each network, for so long.
@@ -71,9 +72,11 @@ pub(crate) enum Expectation {
     Tolerates,
 }
 
-/// The votes about the senders of a route. One for as long as the route exists.
+/// The votes about the senders of a route, and the losses of its clients' last miles. One for as long
+/// as the route exists.
 #[derive(Debug, Default)]
 pub struct SenderMemory {
+    pub(crate) losses: LossMemory,
     votes: Mutex<Votes>,
 }
 

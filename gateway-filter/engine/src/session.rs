@@ -36,6 +36,7 @@ mod numbering;
 mod policing;
 mod repairs;
 mod tail_probe;
+mod thin;
 mod timers;
 mod turn;
 mod upward;
@@ -76,7 +77,8 @@ use numbering::Numbering;
 pub(crate) use numbering::granted as granted_numbers;
 use repairs::{Means, Repairs};
 use tail_probe::TailProbe;
-use timers::SHRINK_INTERVAL;
+use thin::Thin;
+use timers::{NEVER, SHRINK_INTERVAL};
 pub(crate) use turn::Turn;
 use upward::Uploads;
 
@@ -117,11 +119,15 @@ pub(crate) struct Session {
     probe: TailProbe,
     /// `Some`: the sender is shown what it may tolerate, and its answers are looked at.
     shown: Option<Box<Answers>>,
+    /// `Some`: the last mile is known to lose datagrams, and rare ones are sent twice.
+    thin: Option<Box<Thin>>,
+    /// True if later sessions know of this one's losses.
+    noted: bool,
     /// The client receives a live stream.
     live: Option<Box<LiveStream>>,
     reported: Reported,
     /// When memory that was not used is given back.
-    shrink_at: Option<Timestamp>,
+    shrink_at: Timestamp,
 }
 
 /// Parameters that the handshake has settled.
@@ -164,6 +170,9 @@ impl Session {
         let selective = live.as_deref().is_some_and(LiveStream::is_selective);
         let entries = if selective { SELECTIVE_ENTRIES } else { MAXIMUM_ENTRIES };
         let config = permit.gateway().config();
+        let copies = live.is_none() && config.early_copies > 0.0 && config.repair_budget > 0.0;
+        let expected = || permit.gateway().losses().expect(permit.source(), now);
+        let thin = if copies { Thin::new(expected(), now) } else { None };
         let mut session = Self {
             agreed: Agreed {
                 scheme: gateway_params.scheme,
@@ -185,9 +194,11 @@ impl Session {
             breaker: LazyBox::new(),
             probe: TailProbe::new(now),
             shown: None,
+            thin,
+            noted: false,
             live,
             reported: Reported::default(),
-            shrink_at: None,
+            shrink_at: NEVER,
             permit,
         };
         if session.permit.is_validated() {
@@ -307,7 +318,10 @@ impl Session {
             probes = !live.is_selective();
         }
         self.probe.on_forward(probes, now);
-        if self.shrink_at.is_none() || self.history.next().is_multiple_of(TRIM_INTERVAL) {
+        if self.thin.is_some() {
+            self.plan_early_copy(now);
+        }
+        if self.shrink_at == NEVER || self.history.next().is_multiple_of(TRIM_INTERVAL) {
             self.look_after_memory(now, counters);
         }
         // A client that has not proven the session may not know it: to its transport, a number would
@@ -338,7 +352,7 @@ impl Session {
     fn look_after_memory(&mut self, now: Timestamp, counters: &mut FlowCounters) {
         self.follow_config(counters);
         self.trim(SETTLED_ENTRIES);
-        self.shrink_at.get_or_insert(now + SHRINK_INTERVAL);
+        self.shrink_at = self.shrink_at.min(now + SHRINK_INTERVAL);
         if self.memory().abs_diff(self.permit.held()) > HOLD_STEP {
             self.permit.hold(self.memory());
         }
@@ -479,6 +493,9 @@ impl Session {
             }
             if returned {
                 self.on_return(turn.now);
+            }
+            if heard.is_none() {
+                self.copy_first_flight(turn.now);
             }
             if turn.unpaid_work > 0 {
                 self.permit.charge_work(turn.unpaid_work, turn.now);

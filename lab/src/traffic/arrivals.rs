@@ -3,6 +3,7 @@
 use crate::clock::VirtualClock;
 use packrat_wire::estimate::Timestamp;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// A counter of arrived bytes.
 #[derive(Debug)]
@@ -10,17 +11,26 @@ pub(crate) struct Arrivals {
     settled_at: Timestamp,
     all: AtomicU64,
     counted: AtomicU64,
+    /// Microseconds; 0: nothing has come.
+    first_at: AtomicU64,
 }
 
 impl Arrivals {
     /// A counter; bytes that arrive earlier than `settled_at` do not count.
     pub(crate) fn new(settled_at: Timestamp) -> Self {
-        Self { settled_at, all: AtomicU64::new(0), counted: AtomicU64::new(0) }
+        Self {
+            settled_at,
+            all: AtomicU64::new(0),
+            counted: AtomicU64::new(0),
+            first_at: AtomicU64::new(0),
+        }
     }
 
     /// Bytes have arrived just now.
     pub(crate) fn add(&self, bytes: u64, clock: VirtualClock) {
-        self.all.fetch_add(bytes, Ordering::Relaxed);
+        if self.all.fetch_add(bytes, Ordering::Relaxed) == 0 {
+            self.first_at.store(clock.now().as_micros(), Ordering::Relaxed);
+        }
         if clock.now() >= self.settled_at {
             self.counted.fetch_add(bytes, Ordering::Relaxed);
         }
@@ -29,6 +39,12 @@ impl Arrivals {
     /// Bytes that have arrived.
     pub(crate) fn all(&self) -> u64 {
         self.all.load(Ordering::Relaxed)
+    }
+
+    /// The time at which the first ones have arrived.
+    pub(crate) fn first_at(&self) -> Option<Timestamp> {
+        let micros = Some(self.first_at.load(Ordering::Relaxed)).filter(|micros| *micros > 0)?;
+        Some(Timestamp::ZERO + Duration::from_micros(micros))
     }
 
     /// Those of them that count.

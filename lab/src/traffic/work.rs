@@ -41,6 +41,8 @@ pub(crate) struct Working {
     pub(crate) limit: Duration,
     /// The beginning: of the connection, then of the request where that is what counts.
     begun: Timestamp,
+    /// The beginning of the connection.
+    pub(crate) connected_from: Timestamp,
     outcome: Mutex<WorkOutcome>,
     /// Of a video session.
     player: Mutex<Option<Player>>,
@@ -75,6 +77,7 @@ impl Working {
             arrivals,
             limit,
             begun: clock.now(),
+            connected_from: clock.now(),
             outcome: Mutex::default(),
             player: Mutex::default(),
         }

@@ -165,7 +165,7 @@ pub const KNOBS: [Knob; 39] = [
     Knob::new(
         "early_copies",
         "0 to 1",
-        "second copies that thin live streams get at once where a repair would come too late, as a share of the forwarded bytes of such a stream",
+        "second copies that thin live streams get at once where a repair would come too late, as a share of the forwarded bytes of such a stream; 0: none, also of the first and rare datagrams of other flows",
     )
     .with_default("0.5"),
     Knob::new(

@@ -25,6 +25,13 @@ const FLAG_TO_CLIENT: u8 = 1;
 const FLAG_TO_SERVER: u8 = 2;
 const FLAG_CODED: u8 = 4;
 
+/// Flags of the gateway's [`Numbered`] record that carry [`RouteHint`].
+const LOSS_SHIFT: u32 = 3;
+const LOSS_MASK: u8 = 3;
+const HEARD_SHIFT: u32 = 5;
+/// The most datagrams that [`RouteHint::heard`] can tell of.
+pub const MOST_HEARD: u8 = 6;
+
 const FLAG_SELECTIVE: u8 = 1;
 const FLAG_SUBSCRIBE: u8 = 2;
 
@@ -84,14 +91,77 @@ pub struct Numbered {
     pub largest: u16,
 }
 
+/// Knowledge of the gateway about the client's way to it, in bits of the *numbered* record that are zero
+/// otherwise: a client that does not know them ignores them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RouteHint {
+    /// Datagrams of the base connection that had come from the client before the question that is
+    /// answered, at most [`MOST_HEARD`]; `None`: the gateway does not say.
+    pub heard: Option<u8>,
+    /// Loss of the last mile that is remembered.
+    pub loss: LossClass,
+}
+
+/// Loss of a last mile, as one of four classes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum LossClass {
+    /// None that is known, or less than 1 %.
+    #[default]
+    Low,
+    /// From 1 % on.
+    FromOne,
+    /// From 3 % on.
+    FromThree,
+    /// From 8 % on.
+    FromEight,
+}
+
+impl LossClass {
+    const ALL: [Self; 4] = [Self::Low, Self::FromOne, Self::FromThree, Self::FromEight];
+
+    /// The class of a share, 0 to 1.
+    pub fn of(loss: f64) -> Self {
+        Self::ALL.into_iter().rev().find(|class| loss >= class.least()).unwrap_or_default()
+    }
+
+    /// The lower end of the class.
+    pub const fn least(self) -> f64 {
+        match self {
+            Self::Low => 0.0,
+            Self::FromOne => 0.01,
+            Self::FromThree => 0.03,
+            Self::FromEight => 0.08,
+        }
+    }
+}
+
+impl RouteHint {
+    /// In the flags of the record.
+    pub(crate) fn flags(self) -> u8 {
+        let heard = self.heard.map_or(0, |heard| heard.min(MOST_HEARD) + 1);
+        (self.loss as u8) << LOSS_SHIFT | heard << HEARD_SHIFT
+    }
+
+    /// Looks for the record in the bytes behind the fields of the params.
+    pub(crate) fn find(bytes: &[u8]) -> Self {
+        let flags = find(bytes, NUMBERED).and_then(|value| value.first().copied()).unwrap_or(0);
+        Self {
+            heard: (flags >> HEARD_SHIFT).checked_sub(1),
+            loss: LossClass::ALL[usize::from(flags >> LOSS_SHIFT & LOSS_MASK)],
+        }
+    }
+}
+
 impl Numbered {
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+    /// `hint`: the gateway's.
+    pub(crate) fn encode(&self, hint: RouteHint, out: &mut Vec<u8>) {
         out.put_u8(NUMBERED);
         out.put_u8(3);
         out.put_u8(
             u8::from(self.to_client) * FLAG_TO_CLIENT
                 + u8::from(self.to_server) * FLAG_TO_SERVER
-                + u8::from(self.coded) * FLAG_CODED,
+                + u8::from(self.coded) * FLAG_CODED
+                + hint.flags(),
         );
         out.put_u16(self.largest);
     }
@@ -172,6 +242,28 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
+    fn a_hint_is_in_bits_that_the_record_does_not_use() {
+        let granted = Numbered { to_client: true, to_server: true, coded: true, largest: 1400 };
+        let mut plain = Vec::new();
+        granted.encode(RouteHint::default(), &mut plain);
+        assert_eq!(RouteHint::find(&plain), RouteHint::default());
+        for heard in (0..=MOST_HEARD).map(Some).chain([None]) {
+            for loss in LossClass::ALL {
+                let (hint, mut bytes) = (RouteHint { heard, loss }, Vec::new());
+                granted.encode(hint, &mut bytes);
+                assert_eq!(RouteHint::find(&bytes), hint);
+                assert_eq!(Numbered::find(&bytes), Some(granted), "as without");
+                assert_eq!(bytes.len(), plain.len());
+            }
+        }
+        let many = RouteHint { heard: Some(200), ..RouteHint::default() };
+        let mut bytes = Vec::new();
+        granted.encode(many, &mut bytes);
+        assert_eq!(RouteHint::find(&bytes).heard, Some(MOST_HEARD));
+        assert_eq!(LossClass::of(0.029), LossClass::FromOne);
+    }
+
+    #[test]
     fn a_record_is_found_among_others_and_may_be_longer_than_known() {
         let live = Live {
             selective: true,
@@ -196,7 +288,7 @@ mod tests {
     fn a_wish_is_granted_as_far_as_both_are_able() {
         let wish = Numbered { to_client: true, to_server: true, coded: true, largest: 1400 };
         let mut bytes = vec![200, 1, 4];
-        wish.encode(&mut bytes);
+        wish.encode(RouteHint::default(), &mut bytes);
         assert_eq!(Numbered::find(&bytes), Some(wish));
         assert_eq!(Numbered::find(&bytes[..bytes.len() - 1]), None);
         let able = Numbered { to_client: true, to_server: false, coded: true, largest: 1464 };

@@ -23,7 +23,7 @@ use crate::SessionId;
 use crate::cipher::Key;
 use crate::codec::{DecodeError, Reader, Write};
 use crate::control::VERSION;
-pub use crate::extension::{Live, Numbered};
+pub use crate::extension::{Live, LossClass, MOST_HEARD, Numbered, RouteHint};
 use crate::extension::{find_stream, find_versions, put_grease, put_stream, put_versions};
 use crate::identifier::{IdentifierKey, IdentifierScheme};
 use crate::number::NumberKey;
@@ -94,6 +94,8 @@ pub struct GatewayParams {
     pub stream: Option<Zeroizing<[u8; 32]>>,
     /// The directions in which datagrams are numbered; `None`: in neither.
     pub numbered: Option<Numbered>,
+    /// Knowledge of the gateway about the way from the client; told where there is `numbered`.
+    pub hint: RouteHint,
 }
 
 impl core::fmt::Debug for GatewayParams {
@@ -121,7 +123,7 @@ impl ClientParams {
             live.encode(&mut out);
         }
         if let Some(numbered) = &self.numbered {
-            numbered.encode(&mut out);
+            numbered.encode(RouteHint::default(), &mut out);
         }
         put_versions(&client_versions(nonce), &mut out);
         put_grease(random, &mut out);
@@ -174,7 +176,7 @@ impl GatewayParams {
             put_stream(stream, &mut out);
         }
         if let Some(numbered) = &self.numbered {
-            numbered.encode(&mut out);
+            numbered.encode(self.hint, &mut out);
         }
         put_grease(random, &mut out);
         out
@@ -190,10 +192,12 @@ impl GatewayParams {
             secret: Zeroizing::new(reader.array()?),
             stream: None,
             numbered: None,
+            hint: RouteHint::default(),
         };
         let records = reader.rest();
         gateway_params.stream = find_stream(records).map(Zeroizing::new);
         gateway_params.numbered = Numbered::find(records);
+        gateway_params.hint = RouteHint::find(records);
         Ok(gateway_params)
     }
 
@@ -511,6 +515,7 @@ mod tests {
             secret: secret.into(),
             stream: None,
             numbered: None,
+            hint: RouteHint::default(),
         }
     }
 

@@ -125,6 +125,7 @@ mod tests {
             secret: [3; 32].into(),
             stream: Some([4; 32].into()),
             numbered: None,
+            hint: Default::default(),
         };
         let (gateway, _, answer) =
             respond([2; 32], &[5; 32], 9, &message, |_, _| gateway_params).unwrap();

@@ -72,13 +72,20 @@ impl Onset {
     }
 
     /// A missing packet arrived, so long after the hole had opened. `queue_stands`: the gateway
-    /// says so.
-    pub(crate) fn on_filled(&mut self, after: Duration, queue_stands: bool, now: Timestamp) {
-        let Some(base) = self.queueing.base() else { return };
+    /// says so. True if the medium has lost it.
+    pub(crate) fn on_filled(
+        &mut self,
+        after: Duration,
+        queue_stands: bool,
+        now: Timestamp,
+    ) -> bool {
+        let Some(base) = self.queueing.base() else { return false };
         // What comes sooner was overtaken, not repaired.
-        if !queue_stands && after * 2 >= base && after < base + STANDING_QUEUE {
+        let is_medium = !queue_stands && after * 2 >= base && after < base + STANDING_QUEUE;
+        if is_medium {
             self.state = State::On(now);
         }
+        is_medium
     }
 
     /// A missing datagram was recovered from symbols. `queue_stands`: it may have been lost there.

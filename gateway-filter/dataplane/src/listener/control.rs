@@ -25,6 +25,7 @@ use crate::metrics::{Distribution, Metric, Stopwatch, handshake};
 use crate::route::{Moved, Route};
 use crate::session::{ClientPath, Session, guarded};
 use crate::socket::{Ecn, WhenFull};
+use crate::sync::atomic::Ordering;
 use packrat_api::token::TokenPolicy;
 
 /// One control datagram on its way.
@@ -103,6 +104,7 @@ impl Control<'_> {
             self.route.metrics().add(Metric::ControlDropped, 1);
             return;
         };
+        let begin = begin.after(session.totals.to_server_datagrams.load(Ordering::Relaxed));
         let outcome = self.run(&session, |flow, outbox| flow.begin(begin, seed, now, outbox));
         if let Some(outcome) = outcome {
             self.route.metrics().add(handshake(outcome), 1);

@@ -128,6 +128,11 @@ impl SessionPermit {
         }
     }
 
+    /// The client's address, or its /64.
+    pub(crate) fn source(&self) -> Network {
+        Network::of(self.source)
+    }
+
     /// The network whose vote its client has.
     pub(crate) fn network(&self) -> Network {
         Network::largest_of(self.source)

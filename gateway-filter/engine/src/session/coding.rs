@@ -49,6 +49,10 @@ pub(crate) struct Coding {
     medium: MediumLoss,
     /// The same of all losses, which the medium's are some of.
     all: MediumLoss,
+    /// Datagrams that met no queue, and those of them that were lost: all in all, and those of which
+    /// later sessions do not know.
+    known: u64,
+    unnoted: (u64, u64),
     /// Until then, what is missing may have been lost in a queue.
     queued_until: Option<Timestamp>,
     /// Recovered datagrams that the client has told of.
@@ -79,6 +83,8 @@ impl Coding {
             seed: 0,
             medium: MediumLoss::default(),
             all: MediumLoss::default(),
+            known: 0,
+            unnoted: (0, 0),
             queued_until: None,
             recovered: 0,
             counted: 0,
@@ -114,7 +120,25 @@ impl Coding {
         self.all.on_fate(sent, lost, bursts);
         if !self.is_queued(now) {
             self.medium.on_fate(sent, lost, bursts);
+            self.known += sent;
+            self.unnoted.0 += sent;
+            self.unnoted.1 += lost;
         }
+    }
+
+    /// Datagrams whose fate without a queue is known.
+    pub(crate) fn known(&self) -> u64 {
+        self.known
+    }
+
+    /// Those of which later sessions do not know, and those of them that were lost.
+    pub(crate) fn unnoted(&self) -> (u64, u64) {
+        self.unnoted
+    }
+
+    /// Later sessions know of them.
+    pub(crate) fn forget_unnoted(&mut self) {
+        self.unnoted = (0, 0);
     }
 
     /// The client has recovered so many datagrams in this session, all in all.

@@ -161,6 +161,7 @@ impl Session {
         self.follow_sender(newest, newly_missing, turn);
         self.follow_breaker(turn);
         self.follow_coding(turn.now);
+        self.follow_thin(turn.now);
         turn.tell(|| SessionEvent::EackDecoded {
             eack: counter,
             recorded: self.history.next(),

@@ -452,6 +452,7 @@ mod tests {
                 secret: [7; 32].into(),
                 stream: None,
                 numbered: None,
+                hint: Default::default(),
             };
             let mut history = History::new(1 << 20, MAXIMUM_ENTRIES);
             for number in 0..forwarded {

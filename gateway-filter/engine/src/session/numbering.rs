@@ -156,6 +156,12 @@ impl Numbering {
         self.place(sequence).map(|place| self.key.header(place, identifier))
     }
 
+    /// A copy of a datagram is sent before anything is known of the first one: the number in front of
+    /// that, if there was one.
+    pub(crate) fn copy(&self, sequence: u64, identifier: Identifier) -> Option<NumberHeader> {
+        self.place(sequence).map(|place| self.key.header(place, identifier))
+    }
+
     fn place(&self, sequence: u64) -> Option<u64> {
         let after = self.runs.partition_point(|run| run.first <= sequence);
         let run = self.runs.get(after.checked_sub(1)?)?;
@@ -235,6 +241,7 @@ mod tests {
             secret: [7; 32].into(),
             stream: None,
             numbered: Some(Numbered { to_client: true, to_server: false, coded: true, largest }),
+            hint: Default::default(),
         };
         Numbering::new(&params).unwrap()
     }

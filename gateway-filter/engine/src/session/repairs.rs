@@ -229,6 +229,12 @@ impl Repairs {
         permit.take_repair(&mut self.budget, bytes, live)
     }
 
+    /// True if more may be sent than what is known to be missing.
+    pub(crate) fn is_ample(&mut self) -> bool {
+        self.earn();
+        self.budget.is_ample()
+    }
+
     /// Sends a datagram again, if the budgets allow.
     pub(crate) fn send(&mut self, sequence: u64, means: Means<'_>, turn: &mut Turn<'_>) -> bool {
         let Means { history, permit, live, numbering } = means;

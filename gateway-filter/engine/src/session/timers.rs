@@ -6,6 +6,7 @@ use core::time::Duration;
 use packrat_wire::estimate::Timestamp;
 
 use super::coding::Coding;
+use super::thin::Thin;
 use super::{Session, Turn};
 use crate::history::{Fate, QUIET_ENTRIES};
 use crate::live::LiveStream;
@@ -20,6 +21,8 @@ const QUIET: Duration = Duration::from_secs(1);
 const MAXIMUM_AGE: Duration = Duration::from_secs(10);
 /// Interval of giving back memory that was not used.
 pub(super) const SHRINK_INTERVAL: Duration = Duration::from_secs(1);
+/// The time of a timer that is not planned.
+pub(super) const NEVER: Timestamp = Timestamp::from_micros(u64::MAX);
 
 /// Kinds of timers, in the order in which they are handled.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +33,8 @@ enum Timer {
     RepairCopy,
     /// The second copy of a thin stream's datagram.
     EarlyCopy,
+    /// The copy of a rare datagram where the last mile loses some.
+    ThinCopy,
     /// Memory that was not used is given back.
     Shrink,
     /// The newest datagram is sent again.
@@ -40,12 +45,13 @@ enum Timer {
 
 impl Session {
     /// All timers, each with the time at which it is due. Each is its machine's; none is kept here.
-    fn timers(&self) -> [(Timer, Option<Timestamp>); 6] {
+    fn timers(&self) -> [(Timer, Option<Timestamp>); 7] {
         [
             (Timer::Symbol, self.coding.as_deref().and_then(Coding::next_timeout)),
             (Timer::RepairCopy, self.repairs.next_timeout()),
             (Timer::EarlyCopy, self.live.as_deref().and_then(LiveStream::next_timeout)),
-            (Timer::Shrink, self.shrink_at),
+            (Timer::ThinCopy, self.thin.as_deref().and_then(Thin::next_timeout)),
+            (Timer::Shrink, Some(self.shrink_at).filter(|at| *at < NEVER)),
             (Timer::TailProbe, self.probe.next_timeout(&self.last_mile.path)),
             (Timer::Upward, self.upward_timeout()),
         ]
@@ -69,6 +75,7 @@ impl Session {
                 }
                 Timer::Symbol => self.send_symbols(turn),
                 Timer::EarlyCopy => self.send_early_copies(turn),
+                Timer::ThinCopy => self.send_thin_copies(turn),
                 Timer::Shrink => self.shrink(turn),
                 Timer::TailProbe => self.send_probe(turn),
                 Timer::Upward => self.on_upward_timeout(turn),
@@ -115,7 +122,7 @@ impl Session {
         }
         self.history.shrink();
         self.permit.hold(self.memory());
-        self.shrink_at = (!self.is_quiet()).then_some(now + SHRINK_INTERVAL);
+        self.shrink_at = if self.is_quiet() { NEVER } else { now + SHRINK_INTERVAL };
     }
 
     /// The flow is quiet for so long that no client waits for a repair of what it was sent: the

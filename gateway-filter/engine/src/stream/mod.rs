@@ -579,5 +579,6 @@ fn gateway_params(
         secret: Zeroizing::new(secret),
         stream: Some(Zeroizing::new(stream)),
         numbered: None,
+        hint: Default::default(),
     }
 }

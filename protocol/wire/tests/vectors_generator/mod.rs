@@ -291,6 +291,7 @@ pub(crate) fn session() -> (Established, Established, Vec<u8>, Vec<u8>) {
                 secret: secret.into(),
                 stream: None,
                 numbered: None,
+                hint: Default::default(),
             }
         })
         .expect("the second message");
@@ -319,6 +320,7 @@ fn extended(
                 secret: secret.into(),
                 stream: stream.map(Into::into),
                 numbered,
+                hint: Default::default(),
             }
         })
         .expect("the second message");

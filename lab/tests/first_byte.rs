@@ -1,0 +1,57 @@
+//! The time to the first byte of an answer, with copies of thin datagrams and without them: bounds
+//! inside the measurements of docs/POLICY.md.
+//!
+//! Virtual time: nothing here depends on how fast this machine is.
+
+#![allow(clippy::unwrap_used)]
+
+use packrat_emulation::scenario::Scenario;
+use packrat_lab::first_byte::{Way, first_bytes};
+use packrat_lab::{Sender, TrialResult};
+
+/// The seeds on which no constant was chosen.
+const SEEDS: std::ops::Range<u64> = 1001..1101;
+
+fn connections(path: &str, loss: f64, way: Way, seeds: std::ops::Range<u64>) -> Vec<TrialResult> {
+    let scenario = Scenario::load(path).unwrap().with_loss(loss);
+    seeds.map(|seed| way.trial(&scenario, Sender::S2nCubic, seed).run().unwrap()).collect()
+}
+
+/// The mean beyond a time, milliseconds: the worst tenth without the worst of all, which 100 seeds do
+/// not measure.
+fn slow(results: &[TrialResult]) -> f64 {
+    let times = first_bytes(results);
+    let tenth = &times[times.len() * 9 / 10..times.len() - 1];
+    tenth.iter().sum::<f64>() / tenth.len() as f64
+}
+
+#[test]
+fn slow_connections_cost_a_round_trip_or_two_where_the_last_mile_is_known() {
+    for path in ["cellular", "ingress_lte"] {
+        let round_trip = 2.0 * Scenario::load(path).unwrap().last_mile.delay_ms as f64;
+        let of = |loss, way| slow(&connections(path, loss, way, SEEDS));
+        let lossless = of(0.0, Way::Lossless);
+        let (without, known) = (of(0.1, Way::WithoutCopies), of(0.1, Way::Known));
+        assert!(known < lossless + 2.0 * round_trip, "{path}: {known}, lossless {lossless}");
+        assert!(without > lossless + 8.0 * round_trip, "{path}: {without}, lossless {lossless}");
+    }
+}
+
+#[test]
+fn a_first_flight_that_is_lost_costs_a_round_trip_also_on_a_first_connection() {
+    let of = |way| slow(&connections("ingress_lte", 0.1, way, SEEDS));
+    let (without, first) = (of(Way::WithoutCopies), of(Way::First));
+    assert!(first < 0.7 * without, "{first} beside {without}");
+}
+
+#[test]
+fn where_nothing_is_lost_nothing_is_copied() {
+    for path in ["wifi", "cellular", "ingress_wifi", "ingress_lte"] {
+        let of = |way| connections(path, 0.0, way, 1001..1003);
+        for way in [Way::First, Way::Known] {
+            for (with, without) in of(way).iter().zip(of(Way::WithoutCopies)) {
+                assert_eq!(with.links, without.links, "{path}, {way:?}");
+            }
+        }
+    }
+}
