@@ -5,8 +5,8 @@
 //!   program in the control group --- UDP to port 443 --- output: mark --- route: lo
 //!     --- prerouting: TPROXY ---> the agent's socket
 //!
-//!   host behind an interface --- UDP to port 443 --- prerouting: TPROXY, mark --- route: lo
-//!     ---> the agent's socket
+//!   host behind an interface --- UDP to port 443, by the uplink --- prerouting: TPROXY, mark
+//!     --- route: lo ---> the agent's socket
 //! ```
 
 use std::fs;
@@ -31,7 +31,10 @@ pub(crate) enum Whose<'a> {
     Hosts {
         /// The interfaces that their datagrams come in on.
         interfaces: &'a [Interface],
-        /// The networks that they have to go to; where there are none, all public addresses.
+        /// The interfaces that their datagrams have to leave by: other networks of the same site are the
+        /// firewall's.
+        uplinks: &'a [Interface],
+        /// The networks that they have to go to; where there are none, all.
         destinations: &'a [Network],
     },
 }
@@ -61,6 +64,27 @@ impl Interface {
     pub(crate) fn name(&self) -> &str {
         &self.0
     }
+}
+
+/// The interfaces of this host's default routes.
+///
+/// # Errors
+/// A sentence about the tool that is missing.
+pub(crate) fn default_uplinks() -> Result<Vec<Interface>, String> {
+    let mut uplinks = Vec::new();
+    for family in ["-4", "-6"] {
+        let mut command = Command::new("ip");
+        let routes = run(command.args([family, "route", "show", "default"]), None)?;
+        for line in routes.lines() {
+            let mut words = line.split(' ').skip_while(|word| *word != "dev");
+            if let Some(Ok(name)) = words.nth(1).map(Interface::from_str)
+                && !uplinks.contains(&name)
+            {
+                uplinks.push(name);
+            }
+        }
+    }
+    Ok(uplinks)
 }
 
 /// A network, or one address.
@@ -168,21 +192,31 @@ impl Redirection {
                 let text = redirection.of_program(rules, path.components().count())?;
                 (redirection, text)
             }
-            Whose::Hosts { interfaces, destinations } => {
+            Whose::Hosts { interfaces, uplinks, destinations } => {
                 let table = "packrat_router".to_owned();
                 let redirection = Self { table, mark: OF_HOSTS, group: None, is_over: false };
-                let text = redirection.of_hosts(rules, interfaces, destinations);
+                let text = of_hosts(
+                    &redirection.table,
+                    redirection.mark,
+                    rules,
+                    [interfaces, uplinks],
+                    destinations,
+                );
                 (redirection, text)
             }
         };
         redirection.take_away();
-        nft(&text).map_err(|error| format!("cannot redirect: {error}"))?;
-        for family in ["-4", "-6"] {
-            let result = redirection.route(family);
-            if family == "-4" {
-                result?;
+        // The routes first: a datagram with the mark and without a route is lost.
+        redirection.route("-4")?;
+        let text = match redirection.route("-6") {
+            Ok(()) => text,
+            // A host without IPv6 has no such datagrams, either.
+            Err(_) => {
+                text.lines().filter(|line| !line.contains("[::1]")).collect::<Vec<_>>().join("\n")
+                    + "\n"
             }
-        }
+        };
+        nft(&text).map_err(|error| format!("cannot redirect: {error}"))?;
         Ok(redirection)
     }
 
@@ -199,10 +233,6 @@ impl Redirection {
             format!("{} is not below /sys/fs/cgroup; use packrat agent", group.display())
         })?;
         Ok(of_program(&self.table, self.mark, rules, level, path))
-    }
-
-    fn of_hosts(&self, rules: &[Rules], from: &[Interface], to: &[Network]) -> String {
-        of_hosts(&self.table, self.mark, rules, from, to)
     }
 
     /// Ends it: datagrams go their own way again. A program's control group stays.
@@ -282,71 +312,65 @@ fn of_program(name: &str, mark: u32, rules: &[Rules], level: usize, path: &Path)
     )
 }
 
-/// The packet filter's table for hosts that this one forwards for.
+/// The packet filter's table for hosts that this one forwards for. `ways`: interfaces that their
+/// datagrams come in on, and that they leave by.
 ///
 /// TPROXY comes before the mark: without a socket of the agent the rule ends there, and the datagram
-/// is forwarded as it would be without a redirection. What is for this host itself, what goes to
-/// many, and other networks of the same site go their own way.
-fn of_hosts(name: &str, mark: u32, rules: &[Rules], from: &[Interface], to: &[Network]) -> String {
-    let from: Vec<_> = from.iter().map(|Interface(name)| format!("\"{name}\"")).collect();
-    let from = from.join(", ");
-    let of_family = |is_v4: bool| -> Vec<String> {
-        to.iter()
-            .filter(|Network(address, _)| address.is_ipv4() == is_v4)
-            .map(|Network(address, length)| format!("{address}/{length}"))
-            .collect()
-    };
-    let destinations = [true, false].map(|is_v4| match (of_family(is_v4), to.is_empty(), is_v4) {
-        (_, true, true) => Some(format!("ip daddr != {{ {} }}", NOT_PUBLIC.join(", "))),
-        (_, true, false) => Some(format!("ip6 daddr {PUBLIC_V6}")),
-        (networks, ..) if networks.is_empty() => None,
-        (networks, _, true) => Some(format!("ip daddr {{ {} }}", networks.join(", "))),
-        (networks, _, false) => Some(format!("ip6 daddr {{ {} }}", networks.join(", "))),
+/// is forwarded as it would be without a redirection. Neither it nor the answer is tracked, so that the
+/// system gives the connection an address of its own when the agent has gone.
+fn of_hosts(
+    name: &str,
+    mark: u32,
+    rules: &[Rules],
+    ways: [&[Interface]; 2],
+    to: &[Network],
+) -> String {
+    let [from, by] = ways.map(|interfaces| {
+        let names = interfaces.iter().map(|Interface(name)| format!("\"{name}\""));
+        names.collect::<Vec<_>>().join(", ")
     });
-    let mut prerouting = String::new();
+    let of_family = |is_v4: bool, word: &str| {
+        let networks = to.iter().filter(|Network(address, _)| address.is_ipv4() == is_v4);
+        let networks: Vec<_> =
+            networks.map(|Network(address, length)| format!("{address}/{length}")).collect();
+        match (networks.is_empty(), to.is_empty()) {
+            (true, true) => Some(String::new()),
+            (true, false) => None,
+            (false, _) => Some(format!("{word} daddr {{ {} }} ", networks.join(", "))),
+        }
+    };
+    let (mut prerouting, mut output) = (String::new(), String::new());
     for Rules { port, v4, v6 } in rules {
-        let families = [("ip", "127.0.0.1", v4), ("ip6", "[::1]", v6)];
-        for ((family, address, own), destinations) in families.into_iter().zip(&destinations) {
-            let (Some(own), Some(destinations)) = (own, destinations) else { continue };
+        let families = [("ip", "ipv4", "127.0.0.1", v4), ("ip6", "ipv6", "[::1]", v6)];
+        for (family, protocol, address, own) in families {
+            let (Some(own), Some(to)) = (own, of_family(family == "ip", family)) else { continue };
             prerouting += &format!(
-                "    iifname {{ {from} }} udp dport {port} {destinations} fib daddr type unicast \
-                 tproxy {family} to {address}:{own} meta mark set {mark} accept\n"
+                "    iifname {{ {from} }} meta nfproto {protocol} udp dport {port} {to}fib daddr type unicast \
+                 fib daddr oifname {{ {by} }} tproxy {family} to {address}:{own} meta mark set {mark} notrack accept\n"
             );
         }
+        output +=
+            &format!("    oifname {{ {from} }} udp sport {port} fib saddr type != local notrack\n");
     }
     format!(
-        "table inet {name} {{\n  chain prerouting {{\n    type filter hook prerouting priority mangle\n{prerouting}  }}\n}}\n"
+        "table inet {name} {{\n  chain prerouting {{\n    type filter hook prerouting priority raw\n{prerouting}  }}\n  \
+         chain output {{\n    type filter hook output priority raw\n{output}  }}\n}}\n"
     )
 }
 
-/// Addresses of IPv4 that are not public (the IANA's special-purpose registry, and multicast).
-const NOT_PUBLIC: [&str; 9] = [
-    "0.0.0.0/8",
-    "10.0.0.0/8",
-    "100.64.0.0/10",
-    "127.0.0.0/8",
-    "169.254.0.0/16",
-    "172.16.0.0/12",
-    "192.168.0.0/16",
-    "198.18.0.0/15",
-    "224.0.0.0/3",
-];
-/// The public addresses of IPv6.
-const PUBLIC_V6: &str = "2000::/3";
-
 fn nft(text: &str) -> Result<(), String> {
-    run(Command::new("nft").args(["-f", "-"]), Some(text))
+    run(Command::new("nft").args(["-f", "-"]), Some(text)).map(drop)
 }
 
 fn ip(arguments: &[&str]) -> Result<(), String> {
-    run(Command::new("ip").args(arguments), None)
+    run(Command::new("ip").args(arguments), None).map(drop)
 }
 
-/// Runs a tool of the system; its own words if it fails.
-fn run(command: &mut Command, input: Option<&str>) -> Result<(), String> {
+/// Runs a tool of the system: what it prints, or its own words if it fails.
+fn run(command: &mut Command, input: Option<&str>) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let input_kind = if input.is_some() { Stdio::piped() } else { Stdio::null() };
-    let child = command.stdin(input_kind).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let child = command.stdin(input_kind).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = child
         .map_err(|error| format!("cannot run {name}: {error}; install it, or use packrat agent"))?;
     if let (Some(text), Some(mut stdin)) = (input, child.stdin.take()) {
@@ -355,7 +379,7 @@ fn run(command: &mut Command, input: Option<&str>) -> Result<(), String> {
     }
     let output = child.wait_with_output().map_err(|error| format!("{name}: {error}"))?;
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&output.stderr);
     Err(format!("{name} refuses: {}; run it as root, or use packrat agent", said.trim()))
@@ -391,18 +415,17 @@ mod tests {
     fn of_other_hosts_only_what_comes_in_there_and_leaves_the_site_is_taken() {
         let rules = [Rules { port: 443, v4: Some(5000), v6: Some(5001) }];
         let from = ["br-lan".parse().unwrap(), "wlan0.7".parse().unwrap()];
-        let text = of_hosts("packrat_router", 77, &rules, &from, &[]);
-        assert_eq!(text.matches("iifname { \"br-lan\", \"wlan0.7\" } udp dport 443").count(), 2);
-        assert!(text.contains("ip daddr != { 0.0.0.0/8, 10.0.0.0/8,"));
-        assert!(
-            text.contains("ip6 daddr 2000::/3 fib daddr type unicast tproxy ip6 to [::1]:5001")
-        );
+        let by = ["wan".parse().unwrap()];
+        let text = of_hosts("packrat_router", 77, &rules, [&from, &by], &[]);
+        assert_eq!(text.matches("iifname { \"br-lan\", \"wlan0.7\" } meta nfproto").count(), 2);
+        assert_eq!(text.matches("fib daddr type unicast fib daddr oifname { \"wan\" }").count(), 2);
         // No socket, no mark: a datagram of a host must not be lost with the agent.
-        assert!(text.contains("tproxy ip to 127.0.0.1:5000 meta mark set 77 accept"));
+        assert!(text.contains("tproxy ip to 127.0.0.1:5000 meta mark set 77 notrack accept"));
+        assert!(text.contains("tproxy ip6 to [::1]:5001 meta mark"));
         let to = ["192.0.2.0/24".parse().unwrap(), "198.51.100.7".parse().unwrap()];
-        let text = of_hosts("packrat_router", 77, &rules, &from, &to);
+        let text = of_hosts("packrat_router", 77, &rules, [&from, &by], &to);
         assert!(text.contains("ip daddr { 192.0.2.0/24, 198.51.100.7/32 } fib"));
-        assert!(!text.contains("ip6"));
+        assert!(!text.contains("tproxy ip6"));
     }
 
     #[test]

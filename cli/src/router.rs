@@ -1,6 +1,7 @@
 //! `packrat router`: an agent for hosts that this one forwards for, without their knowledge.
 
-use std::net::SocketAddr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,11 +9,12 @@ use std::time::Duration;
 use clap::{Args, ValueHint};
 use packrat_agent::{Access, Agent, ClientConfig, IdentifierScheme, Limits};
 use packrat_token_client::gateway_key;
+use rustix::process::{Resource, getrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::agent::{raise_descriptor_limit, read_token, serve_pages};
-use crate::redirection::{Interface, Network, Redirection, Whose, listeners};
+use crate::redirection::{Interface, Network, Redirection, Whose, default_uplinks, listeners};
 use crate::run::summary;
 
 const EXAMPLES: &str = "\
@@ -20,8 +22,12 @@ Examples:
     packrat router --interface br-lan
     packrat router --interface br-lan --interface wlan-guests --port 443 --port 51820 --to 203.0.113.0/24
 
-It needs root (CAP_NET_ADMIN), nft and iproute2. What the firewall forbids to forward it does not forbid to
-this command: forbid it before, as docs/CLIENTS.md says.";
+It needs root (CAP_NET_ADMIN), nft and iproute2. To the firewall, these datagrams are the router's own:
+docs/CLIENTS.md says what it has to let in, and how it forbids some.";
+/// Descriptors that this process has besides those of flows.
+const OTHER_DESCRIPTORS: u64 = 64;
+/// Descriptors of a flow: to its server, and to its host.
+const FLOW_DESCRIPTORS: u64 = 2;
 
 /// Options of `packrat router`.
 #[derive(Debug, Clone, Args)]
@@ -33,7 +39,10 @@ pub(crate) struct Options {
     /// Take over datagrams to this port; repeat it for more [default: 443]
     #[arg(long = "port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     ports: Vec<u16>,
-    /// Take over datagrams to this network only; repeat it for more [default: all public addresses]
+    /// Take over what leaves by this interface; repeat it for more [default: those of the default routes]
+    #[arg(long = "uplink", value_name = "NAME")]
+    uplinks: Vec<Interface>,
+    /// Take over datagrams to this network only; repeat it for more [default: all]
     #[arg(long = "to", value_name = "NETWORK")]
     destinations: Vec<Network>,
     /// Accept help only from the gateway with this public key (64 hexadecimal digits)
@@ -47,7 +56,7 @@ pub(crate) struct Options {
     assist_token_file: Option<PathBuf>,
     /// Address to serve Prometheus metrics (/metrics) and the status (/packrat) on, over plain HTTP
     #[arg(long, value_name = "ADDR")]
-    metrics: Option<SocketAddr>,
+    metrics: Option<std::net::SocketAddr>,
     /// Serve metrics and status on addresses that other machines can reach, too
     #[arg(long)]
     allow_remote_metrics: bool,
@@ -81,16 +90,28 @@ async fn serve(options: &Options) -> Result<(), String> {
         access.token = read_token(path)?;
     }
     let config = ClientConfig::from(access).with_scheme(IdentifierScheme::Payload);
-    let defaults = Limits::default();
-    let flows = options.flows.map_or(defaults.flows, |flows| flows as usize);
     let begun = |error: std::io::Error| format!("cannot start: {error}");
     // From here on signals end the command in order.
     let mut interrupt = signal(SignalKind::interrupt()).map_err(begun)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(begun)?;
     raise_descriptor_limit();
+    let limits = limits(options.flows);
+    // Of this network namespace, until the process ends.
+    let name = SocketAddr::from_abstract_name("packrat-router").map_err(begun)?;
+    let _only_one = UnixListener::bind_addr(&name).map_err(|_| {
+        "another packrat router runs here; name all interfaces and ports to one of them".to_owned()
+    })?;
+    let uplinks = match options.uplinks.as_slice() {
+        [] => default_uplinks()?,
+        uplinks => uplinks.to_vec(),
+    };
+    if uplinks.is_empty() {
+        return Err(
+            "there is no default route; name the uplink's interface with --uplink".to_owned()
+        );
+    }
     let (services, rules) = listeners(&options.ports, &config)?;
-    let (agent, handle) =
-        Agent::new(services, None, Limits { flows, ..defaults }).map_err(begun)?;
+    let (agent, handle) = Agent::new(services, None, limits).map_err(begun)?;
     let pages = options
         .metrics
         .map(|address| serve_pages(address, options.allow_remote_metrics, &handle))
@@ -98,8 +119,11 @@ async fn serve(options: &Options) -> Result<(), String> {
     let (ended, has_ended) = oneshot::channel();
     let thread = std::thread::Builder::new().name("packrat-agent".to_owned());
     let thread = thread.spawn(move || drop(ended.send(agent.run()))).map_err(begun)?;
-    let whose =
-        Whose::Hosts { interfaces: &options.interfaces, destinations: &options.destinations };
+    let whose = Whose::Hosts {
+        interfaces: &options.interfaces,
+        uplinks: &uplinks,
+        destinations: &options.destinations,
+    };
     let redirection = Redirection::set_up(&whose, &rules)?;
     for missing in options.interfaces.iter().filter(|interface| !interface.exists()) {
         eprintln!("packrat router: there is no interface {} yet", missing.name());
@@ -127,4 +151,19 @@ async fn serve(options: &Options) -> Result<(), String> {
     // Its panic has been printed already.
     let _ = thread.join();
     outcome
+}
+
+/// The limits of the agent: as many flows as are wished, and as there are descriptors for.
+fn limits(wished: Option<u32>) -> Limits {
+    let defaults = Limits::default();
+    let wished = wished.map_or(defaults.flows, |flows| flows as usize);
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let possible = descriptors.saturating_sub(OTHER_DESCRIPTORS) / FLOW_DESCRIPTORS;
+    let flows = usize::try_from(possible).map_or(wished, |possible| possible.clamp(1, wished));
+    if flows < wished {
+        eprintln!(
+            "packrat router: {descriptors} descriptors are enough for {flows} sockets of hosts, not for {wished}: raise the limit (ulimit -n)"
+        );
+    }
+    Limits { flows, ..defaults }
 }

@@ -3,7 +3,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Output, Stdio};
@@ -76,6 +76,16 @@ table inet probe {
   }
 }
 END
+nft -f - <<END
+table inet nat {
+  chain postrouting {
+    type nat hook postrouting priority srcnat
+    oifname "v0" masquerade
+  }
+}
+END
+test -w /proc/sys/net/ipv4/ip_forward
+nsenter --version >/dev/null
 ip rule add fwmark 1 lookup 77
 ip route add local default dev lo table 77
 "#;
@@ -150,9 +160,6 @@ fn far() {
     done("ip address add 10.77.0.2/24 dev v1");
     done("ip address add fd77::2/64 dev v1 nodad");
     done("ip link set v1 up");
-    // To the host behind the router, if there is one.
-    done("ip route add 10.78.0.0/24 via 10.77.0.1");
-    done("ip route add fd78::/64 via fd77::1");
     let dataplane = Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap();
     let attachments = ["10.77.0.2", "fd77::2"].map(|address| {
         let server = UdpSocket::bind((address, 0)).unwrap();
@@ -203,11 +210,47 @@ fn far_host() -> Far {
     far
 }
 
+/// Exchanges datagrams from one socket until its input ends, and says each number; what is lost is sent
+/// again.
+const PERSISTENT: &str = "
+import os, select, socket, sys, time
+host, port = sys.argv[1], int(sys.argv[2])
+one = socket.socket(socket.AF_INET6 if ':' in host else socket.AF_INET, socket.SOCK_DGRAM)
+one.connect((host, port))
+one.settimeout(0.5)
+number, begun = 0, time.monotonic()
+while not select.select([sys.stdin], [], [], 0.05)[0]:
+    one.send(b'%d' % number)
+    try:
+        while one.recv(2000) != b'%d' % number:
+            pass
+    except TimeoutError:
+        assert time.monotonic() - begun < 60, number
+        continue
+    print(number, flush=True)
+    number, begun = number + 1, time.monotonic()
+";
+
+/// An operator's firewall, besides the rules of the router: masquerading, and for hosts no way to the router itself
+/// but for what it has taken over.
+const FIREWALL: &str = r#"
+table inet firewall {
+  chain postrouting {
+    type nat hook postrouting priority srcnat
+    oifname "v0" masquerade
+  }
+  chain input {
+    type filter hook input priority filter
+    iifname "l0" meta mark 0x50400000 accept
+    iifname "l0" meta l4proto udp drop
+  }
+}
+"#;
+
 /// Starts `packrat router` for the host behind `l0`, and waits until it serves.
-fn router(to: &[&str]) -> (Child, impl Iterator<Item = String>) {
+fn router(uplink: &str) -> (Child, impl Iterator<Item = String>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_packrat"));
-    command.args(["router", "--interface", "l0", "--port", "4433"]);
-    command.args(to.iter().flat_map(|network| ["--to", network]));
+    command.args(["router", "--interface", "l0", "--uplink", uplink, "--port", "4433"]);
     let mut router = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(router.stdout.take().unwrap()).lines().map_while(Result::ok);
     let first = output.next();
@@ -237,42 +280,73 @@ fn inside_a_router() {
     there("ip route add default via fd78::1");
     std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
     std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").unwrap();
-    let exchange = |address: &str| {
+    let mut nft = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    nft.stdin.take().unwrap().write_all(FIREWALL.as_bytes()).unwrap();
+    assert!(nft.wait().unwrap().success());
+    let python = |script: &str, address: &str| {
         let mut program = Command::new("nsenter");
-        program.args(["--net", "--target", &id.to_string(), "python3", "-c", PROGRAM]);
-        program.args([address, "4433"]).status().unwrap().code()
+        program.args(["--net", "--target", &id.to_string(), "python3", "-c", script, address]);
+        program.arg("4433");
+        program
     };
+    let exchange = |address: &str| python(PROGRAM, address).status().unwrap().code();
     let both = ["10.77.0.2", "fd77::2"];
+    let tables = || words("nft list tables").replace("table inet firewall\n", "");
 
-    let (mut first, mut said) = router(&["10.77.0.0/24", "fd77::/64"]);
+    let (mut first, mut said) = router("v0");
     for address in both {
         assert_eq!(exchange(address), Some(42), "{address}");
     }
+    let mut another = Command::new(env!("CARGO_BIN_EXE_packrat"));
+    another.args(["router", "--interface", "l0", "--uplink", "v0"]);
+    let another = another.output().unwrap();
+    let refusal = String::from_utf8_lossy(&another.stderr);
+    assert!(refusal.contains("another packrat router runs here"), "{refusal}");
     done(&format!("kill -TERM {}", first.id()));
     assert_eq!(first.wait().unwrap().code(), Some(0));
     let last = said.next().unwrap_or_default();
     assert!(last.starts_with("2 sessions with gateways"), "{last}");
-    assert_eq!(words("nft list tables"), "");
+    assert_eq!(tables(), "");
 
-    // Other networks of the site are none of its business; a killed one leaves rules, and the hosts'
-    // datagrams go their own way; the next one takes them away with its own.
-    let (mut second, mut said) = router(&["10.99.0.0/24"]);
+    // What does not leave by the uplink is none of its business.
+    let (mut second, mut said) = router("l0");
     assert_eq!(exchange("10.77.0.2"), Some(42));
     done(&format!("kill -TERM {}", second.id()));
     assert_eq!(second.wait().unwrap().code(), Some(0));
     let last = said.next().unwrap_or_default();
     assert!(last.starts_with("0 sessions with gateways"), "{last}");
-    let (mut third, _said) = router(&["10.77.0.0/24", "fd77::/64"]);
+
+    // A killed one leaves its rules. Connections go on, from an address that the system gives them, and
+    // others begin; the next one takes the rules away with its own.
+    let (mut third, _said) = router("v0");
+    let mut lasting: Vec<_> = both
+        .iter()
+        .map(|address| {
+            let mut program = python(PERSISTENT, address);
+            let mut program = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            let numbers =
+                BufReader::new(program.stdout.take().unwrap()).lines().map_while(Result::ok);
+            (program, numbers)
+        })
+        .collect();
+    for (_, numbers) in &mut lasting {
+        assert!(numbers.by_ref().any(|number| number == "5"));
+    }
     done(&format!("kill -KILL {}", third.id()));
     assert_eq!(third.wait().unwrap().code(), None);
-    assert!(words("nft list tables").contains("packrat_router"));
+    assert!(tables().contains("packrat_router"));
+    for (program, numbers) in &mut lasting {
+        assert!(numbers.by_ref().any(|number| number == "25"), "the connection is lost");
+        drop(program.stdin.take());
+        assert!(program.wait().unwrap().success());
+    }
     for address in both {
         assert_eq!(exchange(address), Some(42), "{address}");
     }
-    let (mut fourth, _said) = router(&["10.77.0.0/24"]);
+    let (mut fourth, _said) = router("v0");
     done(&format!("kill -INT {}", fourth.id()));
     assert_eq!(fourth.wait().unwrap().code(), Some(0));
-    assert_eq!(words("nft list tables"), "");
+    assert_eq!(tables(), "");
     assert!(!words("ip rule").contains("fwmark") && !words("ip -6 rule").contains("fwmark"));
 }
 

@@ -1,5 +1,5 @@
 // Package pion is an example: a peer of pion's WebRTC on an assisted socket. What the server's peer sends and the last mile loses is
-// repaired before the peer's jitter buffer sees it, and no packet is asked for again end to end.
+// repaired below, before the peer notices.
 package pion
 
 import (
@@ -11,8 +11,9 @@ import (
 	"packrat.dev/packrat"
 )
 
-// NewAPI returns pion's API with all of its datagrams on the socket: an assisted one, or any other.
-func NewAPI(conn net.PacketConn) (*webrtc.API, error) {
+// NewAPI returns pion's API with all of its datagrams on the socket, an assisted one or any other. Without options it has pion's own
+// interceptors, among them those that ask for missing packets end to end.
+func NewAPI(conn net.PacketConn, options ...func(*webrtc.API)) (*webrtc.API, error) {
 	codecs := &webrtc.MediaEngine{}
 	if err := codecs.RegisterDefaultCodecs(); err != nil {
 		return nil, err
@@ -21,7 +22,8 @@ func NewAPI(conn net.PacketConn) (*webrtc.API, error) {
 	settings.SetICEUDPMux(webrtc.NewICEUDPMux(logging.NewDefaultLoggerFactory().NewLogger("packrat"), conn))
 	settings.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeUDP4})
 	settings.SetIncludeLoopbackCandidate(true)
-	return webrtc.NewAPI(webrtc.WithSettingEngine(settings), webrtc.WithMediaEngine(codecs)), nil
+	options = append(options, webrtc.WithSettingEngine(settings), webrtc.WithMediaEngine(codecs))
+	return webrtc.NewAPI(options...), nil
 }
 
 // Assisted opens the socket of a peer whose other end is behind a gateway.
