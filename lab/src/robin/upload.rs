@@ -410,7 +410,7 @@ impl World {
             self.delivered += 1;
         }
         self.connections[at].sender.on_echo(&self.passed[first..self.delivered], self.now);
-        if length % 2 == 0 {
+        if length.is_multiple_of(2) {
             self.offer(at, NEAR_UP, Content::SegmentAcknowledgement);
         }
     }
