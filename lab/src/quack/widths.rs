@@ -102,7 +102,7 @@ impl<const MODULUS: u64> Sums<MODULUS> {
             let mut sum = 0;
             for (i, difference) in differences[..k].iter().enumerate() {
                 let term = multiply::<MODULUS>(symmetric[k - 1 - i], *difference);
-                sum = if i % 2 == 0 {
+                sum = if i.is_multiple_of(2) {
                     add::<MODULUS>(sum, term)
                 } else {
                     subtract::<MODULUS>(sum, term)
