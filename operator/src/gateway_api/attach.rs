@@ -13,7 +13,7 @@ use super::translate::{edge_gateway_key, edge_gateway_spec, parameters};
 use super::{Objects, controller_name, is_packrat};
 use crate::annotations::ObjectKey;
 use crate::index::{ServiceModel, listener_key, route_key, told};
-use crate::resource::EdgeGatewaySpec;
+use crate::resource::{EdgeGatewaySpec, GatewayParametersSpec};
 use crate::workload::METRICS_PORT;
 
 /// The result for all objects of the Gateway API that are this operator's.
@@ -61,8 +61,8 @@ pub struct ListenerState {
     pub takes_udp_routes: bool,
     /// Namespaces whose routes it takes.
     pub namespaces: NamespaceRule,
-    /// The Service, or the UDPRoute in its place, that is served there and still asks for it: no
-    /// other one gets it.
+    /// The Service (or its live stream), or the UDPRoute in its place, that is served there and still
+    /// asks for it: no other one gets it.
     pub holder: Option<ObjectKey>,
     /// The route that it has.
     pub attached: Option<Attached>,
@@ -280,11 +280,7 @@ fn gateway_state(
     class: &str,
 ) -> GatewayState {
     let own = gateway.spec.infrastructure.parameters_ref.as_ref();
-    let settings = match (own, of_class) {
-        (Some(own), _) => parameters(objects, own, Some(&key.namespace)).map(Some),
-        (None, Some(of_class)) => parameters(objects, of_class, None).map(Some),
-        (None, None) => Ok(None),
-    };
+    let settings = settings(objects, key, own, of_class);
     let listeners: Vec<_> = gateway
         .spec
         .listeners
@@ -307,16 +303,23 @@ fn gateway_state(
             "ListenersNotValid",
             "no listener can be served: their conditions say why".to_owned(),
         ),
-        Ok(_) if !refused.is_empty() => Finding::yes(
+        Ok((_, lowered)) if !refused.is_empty() => Finding::yes(
             "Accepted",
             "ListenersNotValid",
-            &format!("all listeners are served but {}: their conditions say why", refused.join(", ")),
+            &format!(
+                "all listeners are served but {}: their conditions say why{lowered}",
+                refused.join(", ")
+            ),
         ),
-        Ok(_) => Finding::yes("Accepted", "Accepted", "all listeners can be served"),
+        Ok((_, lowered)) => Finding::yes(
+            "Accepted",
+            "Accepted",
+            &format!("all listeners can be served{lowered}"),
+        ),
     };
     let spec = match settings {
-        Ok(settings) if accepted.status == Some(true) => {
-            Some(Box::new(edge_gateway_spec(key, gateway, settings, class)))
+        Ok((settings, _)) if accepted.status == Some(true) => {
+            Some(Box::new(edge_gateway_spec(key, gateway, settings.as_ref(), class)))
         }
         Ok(_) | Err(_) => None,
     };
@@ -327,6 +330,31 @@ fn gateway_state(
         accepted,
         listeners,
     }
+}
+
+/// The settings of a Gateway: its own ones within those of its class, or else those of its class;
+/// and the end of a sentence that says what was lowered.
+fn settings(
+    objects: &Objects,
+    gateway: &ObjectKey,
+    own: Option<&ParametersRef>,
+    of_class: Option<&ParametersRef>,
+) -> Result<(Option<GatewayParametersSpec>, String), String> {
+    let of_class = of_class.map(|reference| parameters(objects, reference, None)).transpose()?;
+    let own = own.map(|reference| parameters(objects, reference, Some(&gateway.namespace)));
+    let own = own.transpose()?;
+    let (Some(own), Some(ceiling)) = (own, of_class) else {
+        return Ok((own.or(of_class).cloned(), String::new()));
+    };
+    let (settings, lowered) = own.clone().within(ceiling)?;
+    let told = match lowered.as_slice() {
+        [] => String::new(),
+        lowered => format!(
+            "; its parametersRef asks for more than the parameters of its class allow: {}",
+            lowered.join(", ")
+        ),
+    };
+    Ok((Some(settings), told))
 }
 
 fn listener_state(

@@ -185,8 +185,13 @@ impl Index {
             }
         }
         // Of a free port of a Gateway a UDPRoute comes before Services.
-        let held = claims.iter().filter(|claim| !claim.is_new);
-        let held = held.map(|claim| (&claim.gateway, claim.listener, claim.service));
+        let held = claims.iter().flat_map(|claim| {
+            let listener = (!claim.is_new).then_some(claim.listener);
+            let stream = claim.overrides.multicast.filter(|_| !claim.is_new_stream);
+            let stream = stream.map(|multicast| multicast.upstream.port());
+            let ports = listener.into_iter().chain(stream);
+            ports.map(move |port| (&claim.gateway, port, claim.service))
+        });
         let holders = self.holders(&declared, held);
         gateway_api::attach_routes(
             &self.gateway_api,

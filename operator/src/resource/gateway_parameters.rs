@@ -27,7 +27,7 @@ use super::pod_settings::Workload;
     namespaced,
     derive = "PartialEq",
     derive = "Default",
-    doc = "Settings of Gateways beside their listeners: those of an EdgeGateway without its class and its routes. Named by parametersRef of a GatewayClass, or of a Gateway's infrastructure."
+    doc = "Settings of Gateways beside their listeners: those of an EdgeGateway without its class and its routes. Named by parametersRef of a GatewayClass, or of a Gateway's infrastructure: these stay within those of the class."
 )]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(transform = RecursiveTransform(join_lines))]
@@ -67,7 +67,8 @@ pub struct GatewayParametersSpec {
     /// Pods: datagrams go to Pods of a Service's namespace only, as Kubernetes' own EndpointSlice
     /// controller names them. Any: to every EndpointSlice of the Service. Default: Pods.
     pub endpoints: EndpointsFrom,
-    /// The most that policies and annotations may ask for.
+    /// The most that policies and annotations may ask for. In the parameters of a GatewayClass:
+    /// also Gateways with parameters of their own.
     pub limits: Limits,
 }
 

@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{EdgeGatewaySpec, NamespacesFrom, RouteNamespaces, parse_size};
 use crate::annotations::CONFIG_PREFIX;
-use crate::overrides::Overrides;
+use crate::overrides::{Overrides, knob};
 
-/// The most that Services may ask for by annotation. A limit that is not set is the EdgeGateway's
+/// The most that Services may ask for by annotation, and Gateways of a class by parameters of their
+/// own. A limit that is not set is the EdgeGateway's
 /// own setting: without any, Services can only lower what the EdgeGateway has.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
@@ -136,16 +137,42 @@ impl RouteNamespaces {
     }
 }
 
+/// A setting that was lowered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Lowered {
+    /// After `packrat.dev/config.`.
+    name: &'static str,
+    asked: String,
+    instead: String,
+}
+
+impl Lowered {
+    /// A part of a sentence, with the name that the setting has in a spec.
+    pub(super) fn told(&self) -> String {
+        let path = knob(self.name).map_or(self.name, |knob| knob.edge_gateway);
+        format!("{path} {} ({} is used)", self.asked, self.instead)
+    }
+}
+
 impl Overrides {
     /// These, as far as an EdgeGateway lets its Services have them, and a sentence about each that
     /// was lowered. `gateway`: its name, for the sentences.
-    pub fn within(mut self, spec: &EdgeGatewaySpec, gateway: &str) -> (Self, Vec<String>) {
+    pub fn within(self, spec: &EdgeGatewaySpec, gateway: &str) -> (Self, Vec<String>) {
+        let (kept, lowered) = self.lowered(spec);
+        let sentence = |Lowered { name, asked, instead }: Lowered| {
+            format!(
+                "{CONFIG_PREFIX}{name}: {asked} is not what EdgeGateway {gateway} allows; {instead} is used"
+            )
+        };
+        (kept, lowered.into_iter().map(sentence).collect())
+    }
+
+    /// These, as far as an EdgeGateway lets its Services have them, and what was lowered.
+    pub(super) fn lowered(mut self, spec: &EdgeGatewaySpec) -> (Self, Vec<Lowered>) {
         let limits = &spec.limits;
         let mut lowered = Vec::new();
-        let mut lower = |name: &str, value: String, instead: String| {
-            lowered.push(format!(
-                "{CONFIG_PREFIX}{name}: {value} is not what EdgeGateway {gateway} allows; {instead} is used"
-            ));
+        let mut lower = |name: &'static str, asked: String, instead: String| {
+            lowered.push(Lowered { name, asked, instead });
         };
         // What the platform has switched off stays off.
         if self.assist == Some(true) && !spec.assist {

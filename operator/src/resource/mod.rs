@@ -1,5 +1,6 @@
 //! The custom resources, and their definitions as YAML.
 
+mod ceiling;
 mod edge_gateway;
 mod edge_gateway_status;
 mod gateway_parameters;

@@ -6,6 +6,7 @@ use packrat_operator::gateway_api::objects::{Gateway, UdpRoute};
 use packrat_operator::gateway_api::{controller_name, status, translate};
 use packrat_operator::index::{Index, Operator, Resolution};
 use packrat_operator::policy::Policy;
+use packrat_operator::resource::GatewayParametersSpec;
 use serde_json::{Value, json};
 
 use super::{key, service, slice, take};
@@ -487,6 +488,37 @@ fn a_port_stays_with_what_is_served_there_service_or_route() {
     }
 }
 
+/// Nor does a UDPRoute get the port at which another tenant's live stream arrives.
+#[test]
+fn a_stream_keeps_its_port_when_a_route_asks_for_it() {
+    let resolve = |stream: Option<u16>| {
+        let gateway = a_gateway(
+            "edge",
+            json!([listener("tv", 7000, json!({})), listener("quic", 5004, json!({}))]),
+        );
+        let mut edge = serving(&gateway, &[(7000, "tv")]);
+        edge["spec"]["multicast"]["enabled"] = true.into();
+        edge["status"]["listeners"][0]["streamPort"] = json!(stream);
+        let annotations =
+            [("assist", "enabled"), ("gateway", "edge"), ("multicast", "0.0.0.0:5004")];
+        let parent = json!({ "name": "edge", "sectionName": "quic" });
+        let mut all = vec![
+            of_packrat(),
+            edge,
+            gateway,
+            service("tv", 0, &annotations, &[("rtp", 7000)]),
+            slice("tv", "tv-1", &[("rtp", 7000)], &[("10.0.0.9", true)]),
+            route("app", "web", 0, parent, json!([{ "name": "web", "port": 8443 }])),
+        ];
+        all.extend(servers());
+        let resolution = index(&all).resolve();
+        let listener = &resolution.gateways[&key("app", "edge")].listeners[&7000];
+        (listener.stream_port(), served(&resolution, 5004).is_some())
+    };
+    assert_eq!(resolve(Some(5004)), (Some(5004), false));
+    assert_eq!(resolve(None), (None, true), "a free one is the route's");
+}
+
 fn condition<'a>(conditions: &'a Value, type_: &str) -> (&'a str, &'a str) {
     let all = conditions.as_array().unwrap();
     let found = all.iter().find(|condition| condition["type"] == type_).unwrap();
@@ -908,4 +940,118 @@ fn assistance_that_has_stopped_by_itself_is_told_at_gateway_and_route() {
     let (of_gateway, routes) = told(&edge);
     assert!(!of_gateway.to_string().contains("Assisting"), "{of_gateway}");
     assert_eq!(routes, [None, None, None]);
+}
+
+/// GatewayParameters `name` of a namespace.
+fn parameters(namespace: &str, name: &str, spec: Value) -> Value {
+    json!({
+        "apiVersion": "packrat.dev/v1alpha1", "kind": "GatewayParameters",
+        "metadata": { "namespace": namespace, "name": name }, "spec": spec,
+    })
+}
+
+/// A Gateway's author does not become more than the class lets its Gateways be.
+#[test]
+fn a_gateways_own_parameters_lower_what_its_class_has_and_no_more() {
+    let reference = |namespace: Option<&str>, name: &str| json!({ "group": "packrat.dev", "kind": "GatewayParameters", "namespace": namespace, "name": name });
+    let state_with = |of_class: Option<&Value>, own: &Value| {
+        let mut class = of_packrat();
+        let mut gateway = a_gateway("edge", json!([listener("quic", 443, json!({}))]));
+        gateway["spec"]["infrastructure"] = json!({ "parametersRef": reference(None, "own") });
+        let mut all = vec![parameters("app", "own", own.clone())];
+        if let Some(spec) = of_class {
+            class["spec"]["parametersRef"] = reference(Some("packrat-system"), "of-class");
+            if !spec.is_null() {
+                all.push(parameters("packrat-system", "of-class", spec.clone()));
+            }
+        }
+        all.extend([class, gateway]);
+        index(&all).resolve().attachments.gateways[&key("app", "edge")].clone()
+    };
+    let spec_with = |of_class: Option<&Value>, own: &Value| {
+        let state = state_with(of_class, own);
+        assert_eq!(state.accepted.status, Some(true), "{}", state.accepted.message);
+        (*state.spec.unwrap(), state.accepted.message)
+    };
+    let as_parameters = |spec: &Value| {
+        let parameters: GatewayParametersSpec = serde_json::from_value(spec.clone()).unwrap();
+        parameters.edge_gateway("packrat")
+    };
+    let limits = json!({
+        "cacheBytesPerSession": "4Gi", "cacheBytesTotal": "1000000Gi", "repairBudgetPercent": 1000,
+        "residualLossPerMillion": 1, "idleTimeoutSeconds": 86400, "maximumSessions": 10_000_000,
+        "sessionsPerSource": 10_000_000, "handshakesPerSecondPerSource": 10_000_000,
+        "sparseCopies": true, "weakerTokens": true,
+    });
+    let greedy = json!({
+        "cache": { "bytesPerSession": "2Gi", "bytesTotal": "100000Gi" },
+        "repair": { "budgetPercent": 1000, "sparseCopies": true },
+        "lastMile": { "residualLossPerMillion": 1 },
+        "sessions": {
+            "idleTimeoutSeconds": 86400, "maximum": 10_000_000, "perSource": 10_000_000,
+            "handshakesPerSecondPerSource": 10_000_000,
+        },
+        "tokens": { "policy": "Off" }, "limits": limits, "endpoints": "Any",
+        "envoy": { "image": "example.org/theirs:1" }, "exposure": { "type": "HostNetwork" },
+        "multicast": { "enabled": true },
+    });
+    let class = json!({
+        "assist": false, "exposure": { "type": "NodePort" }, "cache": { "bytesTotal": "64Mi" },
+        "tokens": { "policy": "Required", "tls": { "secretName": "tls" } },
+        "limits": { "maximumSessions": 200_000 },
+    });
+    let (spec, message) = spec_with(Some(&class), &greedy);
+    let mut expected = as_parameters(&class);
+    // What only lowers, or was not asked for, is the Gateway's own.
+    expected.sessions.maximum = 200_000;
+    expected.limits = spec.limits.clone();
+    expected.workload = spec.workload.clone();
+    expected.exposure = spec.exposure.clone();
+    assert_eq!(spec, expected);
+    assert_eq!(spec.exposure.type_, packrat_operator::resource::ExposureType::NodePort);
+    let most = &spec.limits;
+    assert_eq!(
+        (most.cache_bytes_per_session.as_deref(), most.cache_bytes_total.as_deref()),
+        (Some("1Mi"), Some("64Mi"))
+    );
+    assert_eq!((most.maximum_sessions, most.repair_budget_percent), (Some(200_000), Some(25)));
+    assert!(!most.sparse_copies && !most.weaker_tokens, "{most:?}");
+    for part in [
+        "tokens.policy off (required is used)",
+        "cache.bytesTotal 107374182400000 (67108864 is used)",
+        "limits: cache.bytesTotal 1073741824000000 (67108864 is used)",
+        "endpoints Any (Pods is used)",
+        "envoy.image example.org/theirs:1",
+        "exposure.type HostNetwork (NodePort is used)",
+    ] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+
+    // What the class has or allows a Gateway may have, and less.
+    let mut generous = greedy.clone();
+    generous["tokens"] = json!({ "policy": "Off" });
+    let (spec, message) = spec_with(Some(&generous), &greedy);
+    assert_eq!(spec.limits, as_parameters(&greedy).limits);
+    assert_eq!(spec.cache, as_parameters(&greedy).cache);
+    assert_eq!(message, "all listeners can be served");
+    // The class demands tokens: those of a Gateway are no weaker.
+    let strict = json!({ "tokens": {
+        "policy": "Optional", "tls": { "secretName": "tls" }, "bindToNetwork": true, "lifetimeSeconds": 60,
+    }});
+    let own = json!({ "tokens": { "policy": "Required", "tls": { "secretName": "own" } } });
+    let (spec, message) = spec_with(Some(&strict), &own);
+    let tokens = &spec.tokens;
+    assert_eq!(tokens.policy, packrat_api::token::TokenPolicy::Required, "a stricter policy stays");
+    assert_eq!((tokens.lifetime_seconds, tokens.bind_to_network), (60, true));
+    assert_eq!(tokens.tls.as_ref().unwrap().secret_name, "own");
+    assert!(message.contains("tokens.lifetimeSeconds 300 (60 is used)"), "{message}");
+    let modest = json!({ "assist": false, "cache": { "bytesTotal": "2Mi" }, "workload": { "replicas": 5 }, "tokens": class["tokens"] });
+    let (spec, message) = spec_with(Some(&class), &modest);
+    assert_eq!((spec.cache.bytes_total.as_str(), spec.workload.replicas), ("2Mi", 5));
+    assert_eq!(message, "all listeners can be served");
+    // A class without parameters limits nothing; one whose parameters are gone allows nothing.
+    let (spec, _) = spec_with(None, &greedy);
+    assert_eq!(spec.cache, as_parameters(&greedy).cache);
+    let refused = state_with(Some(&Value::Null), &modest);
+    assert_eq!((refused.accepted.reason, refused.spec), ("InvalidParameters", None));
 }

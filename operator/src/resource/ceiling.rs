@@ -1,0 +1,161 @@
+//! The ceiling that the parameters of a GatewayClass are for those of its Gateways: a Gateway is to
+//! its class what a Service is to its EdgeGateway.
+
+use packrat_api::token::TokenPolicy;
+
+use super::limits::{Limits, Lowered};
+use super::{EndpointsFrom, ExposureType, GatewayParametersSpec, PolicySettings, parse_size};
+use crate::overrides::Overrides;
+
+impl GatewayParametersSpec {
+    /// These, as far as the parameters of a GatewayClass let a Gateway have them, and a part of a
+    /// sentence about each that was lowered.
+    ///
+    /// # Errors
+    /// A sentence about a value that the schema would not have let in.
+    pub fn within(mut self, class: &Self) -> Result<(Self, Vec<String>), String> {
+        let ceiling = class.clone().edge_gateway("");
+        let settings: PolicySettings = serde_json::to_value(&self)
+            .and_then(serde_json::from_value)
+            .map_err(|error| format!("GatewayParameters cannot be read: {error}"))?;
+        let settings = settings.overrides().map_err(|error| format!("spec.{error}"))?;
+        let (settings, above) = settings.lowered(&ceiling);
+        let mut told: Vec<String> = above.iter().map(Lowered::told).collect();
+        self.take(settings, class);
+        let (limits, above) = self.limits.overrides().lowered(&ceiling);
+        told.extend(above.iter().map(|lowered| format!("limits: {}", lowered.told())));
+        self.limits.take(limits);
+        if class.tokens.policy != TokenPolicy::Off {
+            let most = class.tokens.lifetime_seconds;
+            if self.tokens.lifetime_seconds > most {
+                told.push(format!(
+                    "tokens.lifetimeSeconds {} ({most} is used)",
+                    self.tokens.lifetime_seconds
+                ));
+                self.tokens.lifetime_seconds = most;
+            }
+            if class.tokens.bind_to_network && !self.tokens.bind_to_network {
+                told.push("tokens.bindToNetwork false (true is used)".to_owned());
+                self.tokens.bind_to_network = true;
+            }
+        }
+        if self.endpoints == EndpointsFrom::Any && class.endpoints == EndpointsFrom::Pods {
+            self.endpoints = EndpointsFrom::Pods;
+            told.push("endpoints Any (Pods is used)".to_owned());
+        }
+        if self.envoy.image.is_some() && self.envoy.image != class.envoy.image {
+            let image = self.envoy.image.take().unwrap_or_default();
+            self.envoy.image.clone_from(&class.envoy.image);
+            told.push(format!("envoy.image {image} (that of the class is used)"));
+        }
+        let host = ExposureType::HostNetwork;
+        if self.exposure.type_ == host && class.exposure.type_ != host {
+            self.exposure.type_ = class.exposure.type_;
+            told.push(format!("exposure.type HostNetwork ({:?} is used)", class.exposure.type_));
+        }
+        if self.multicast.enabled && !class.multicast.enabled {
+            self.multicast.enabled = false;
+            told.push("multicast.enabled true (false is used)".to_owned());
+        }
+        Ok((self, told))
+    }
+
+    fn take(&mut self, settings: Overrides, class: &Self) {
+        // A new setting has to be taken here, too.
+        let Overrides {
+            assist,
+            cache_bytes_per_session,
+            cache_bytes_total,
+            repair_budget_percent,
+            sparse_copies,
+            residual_loss_per_million,
+            idle_timeout_seconds,
+            maximum_sessions,
+            sessions_per_source,
+            handshakes_per_second_per_source,
+            tokens,
+            affinity: _,
+            holdout_percent: _,
+            sender: _,
+            multicast: _,
+        } = settings;
+        set(&mut self.assist, assist);
+        set_size(&mut self.cache.bytes_per_session, cache_bytes_per_session);
+        set_size(&mut self.cache.bytes_total, cache_bytes_total);
+        set(&mut self.repair.budget_percent, number(repair_budget_percent));
+        set(&mut self.repair.sparse_copies, sparse_copies);
+        set(&mut self.last_mile.residual_loss_per_million, number(residual_loss_per_million));
+        set(&mut self.sessions.idle_timeout_seconds, number(idle_timeout_seconds));
+        set(&mut self.sessions.maximum, number(maximum_sessions));
+        set(&mut self.sessions.per_source, number(sessions_per_source));
+        set(
+            &mut self.sessions.handshakes_per_second_per_source,
+            number(handshakes_per_second_per_source),
+        );
+        if tokens.is_some_and(|policy| policy != self.tokens.policy) {
+            // With the certificate that its policy needs.
+            self.tokens = class.tokens.clone();
+        }
+    }
+}
+
+impl Limits {
+    /// What Services may ask for at most, where these limits say so.
+    fn overrides(&self) -> Overrides {
+        let size = |limit: &Option<String>| limit.as_ref().and_then(|text| parse_size(text).ok());
+        Overrides {
+            cache_bytes_per_session: size(&self.cache_bytes_per_session),
+            cache_bytes_total: size(&self.cache_bytes_total),
+            repair_budget_percent: number(self.repair_budget_percent),
+            sparse_copies: self.sparse_copies.then_some(true),
+            residual_loss_per_million: number(self.residual_loss_per_million),
+            idle_timeout_seconds: number(self.idle_timeout_seconds),
+            maximum_sessions: number(self.maximum_sessions),
+            sessions_per_source: number(self.sessions_per_source),
+            handshakes_per_second_per_source: number(self.handshakes_per_second_per_source),
+            tokens: self.weaker_tokens.then_some(TokenPolicy::Off),
+            ..Overrides::default()
+        }
+    }
+
+    fn take(&mut self, most: Overrides) {
+        // A new limit has to be taken here, too.
+        *self = Self {
+            cache_bytes_per_session: most.cache_bytes_per_session.map(size_text),
+            cache_bytes_total: most.cache_bytes_total.map(size_text),
+            repair_budget_percent: number(most.repair_budget_percent),
+            residual_loss_per_million: number(most.residual_loss_per_million),
+            idle_timeout_seconds: number(most.idle_timeout_seconds),
+            maximum_sessions: number(most.maximum_sessions),
+            sessions_per_source: number(most.sessions_per_source),
+            handshakes_per_second_per_source: number(most.handshakes_per_second_per_source),
+            sparse_copies: most.sparse_copies == Some(true),
+            weaker_tokens: most.tokens == Some(TokenPolicy::Off),
+        };
+    }
+}
+
+fn set<T>(field: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *field = value;
+    }
+}
+
+/// Sets a size, unless it is the same in another notation.
+fn set_size(field: &mut String, bytes: Option<u64>) {
+    if let Some(bytes) = bytes.filter(|bytes| parse_size(field).ok() != Some(*bytes)) {
+        *field = size_text(bytes);
+    }
+}
+
+/// A size with the largest unit that leaves it whole: the schema takes no more than 15 digits.
+fn size_text(bytes: u64) -> String {
+    let units = [(1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")];
+    let unit = units.into_iter().find(|(unit, _)| bytes.is_multiple_of(*unit));
+    unit.map_or_else(|| bytes.to_string(), |(unit, name)| format!("{}{name}", bytes / unit))
+}
+
+/// A number that the schema has bounded.
+fn number<T, U: TryFrom<T>>(value: Option<T>) -> Option<U> {
+    value.and_then(|value| U::try_from(value).ok())
+}
