@@ -123,27 +123,41 @@ func TestAfterTwoResetsFewPlainDatagramsAreBelieved(t *testing.T) {
 	var p plain
 	admitted := func(from time.Duration) (count int) {
 		for millisecond := range 1000 {
-			if p.admits(begun().Add(from + time.Duration(millisecond)*time.Millisecond)) {
+			if p.admits(1000, begun().Add(from+time.Duration(millisecond)*time.Millisecond)) {
 				count++
 			}
 		}
 		return count
 	}
-	p.onReset(10, begun())
-	p.onReset(70, begun().Add(19*time.Second))
+	p.onNumber(1000)
+	p.onReset(begun())
+	p.onReset(begun().Add(19 * time.Second))
 	if count := admitted(19 * time.Second); count != 1000 {
 		t.Errorf("%d, after two that are far from each other", count)
 	}
-	p.onReset(70, begun().Add(21*time.Second))
+	p.onReset(begun().Add(21 * time.Second))
 	if count := admitted(21 * time.Second); count < 90 || count > 130 {
 		t.Errorf("%d of 1000 in doubt", count)
 	}
 	if count := admitted(32 * time.Second); count != 1000 {
 		t.Errorf("%d, when the doubt is over", count)
 	}
-	p.onReset(70+numberedEnough, begun().Add(100*time.Second))
+	for range numberedEnough {
+		p.onNumber(900)
+	}
+	p.onReset(begun().Add(100 * time.Second))
 	if count := admitted(100 * time.Second); count > 130 {
 		t.Errorf("%d of 1000, after one where numbers arrive", count)
+	}
+	for range numberedEnough {
+		p.onNumber(900)
+	}
+	if !p.admits(1001, begun().Add(180*time.Second)) {
+		t.Error("in doubt")
+	}
+	p.onReset(begun().Add(181 * time.Second))
+	if count := admitted(181 * time.Second); count != 1000 {
+		t.Errorf("%d, where longer ones have no number", count)
 	}
 }
 
@@ -154,7 +168,7 @@ func TestAnAttackerWhoGoesOnIsBelievedEverMoreRarely(t *testing.T) {
 		now := begun().Add(time.Duration(tenth) * 100 * time.Millisecond)
 		if !now.Before(p.doubtedUntil) {
 			believed++
-			p.onReset(0, now)
+			p.onReset(now)
 		}
 	}
 	if believed >= 25 {

@@ -108,18 +108,28 @@ const (
 // numbers arrive, only 100 a second enter the set, until ten seconds have passed without one; twice as
 // long each time that belief ends within a minute.
 type plain struct {
-	lastReset    time.Time
-	numbered     uint64
+	lastReset time.Time
+	// Numbers that were believed since the last Reset, and the longest datagram with one ever.
+	numbered uint64
+	longest  int
+	// A longer one without a number was recorded since then: the path may have no room for its number.
+	hasLonger    bool
 	doubtedUntil time.Time
 	lasts        time.Duration
 	tokens       float64
 	earnedAt     time.Time
 }
 
-func (p *plain) onReset(numbered uint64, now time.Time) {
+func (p *plain) onNumber(length int) {
+	p.numbered++
+	p.longest = max(p.longest, length)
+}
+
+func (p *plain) onReset(now time.Time) {
 	soon := !p.lastReset.IsZero() && now.Sub(p.lastReset) < doubt
-	hasNumbers := numbered-p.numbered >= numberedEnough
-	p.lastReset, p.numbered = now, numbered
+	hasLonger := p.hasLonger
+	hasNumbers := p.numbered >= numberedEnough && !hasLonger
+	p.lastReset, p.numbered, p.hasLonger = now, 0, false
 	if now.Before(p.doubtedUntil) {
 		if until := now.Add(doubt); until.After(p.doubtedUntil) {
 			p.doubtedUntil = until
@@ -129,7 +139,7 @@ func (p *plain) onReset(numbered uint64, now time.Time) {
 	if !soon && !hasNumbers {
 		return
 	}
-	if isAgain := !p.doubtedUntil.IsZero() && now.Before(p.doubtedUntil.Add(reliable)); isAgain {
+	if isAgain := !hasLonger && !p.doubtedUntil.IsZero() && now.Before(p.doubtedUntil.Add(reliable)); isAgain {
 		p.lasts = min(2*p.lasts, longestDoubt)
 	} else {
 		p.lasts = doubt
@@ -137,10 +147,13 @@ func (p *plain) onReset(numbered uint64, now time.Time) {
 	p.doubtedUntil = now.Add(p.lasts)
 }
 
-func (p *plain) admits(now time.Time) bool {
-	if !now.Before(p.doubtedUntil) {
-		return true
-	}
+func (p *plain) admits(length int, now time.Time) bool {
+	isBelieved := !now.Before(p.doubtedUntil) || p.pays(now)
+	p.hasLonger = p.hasLonger || isBelieved && length > p.longest
+	return isBelieved
+}
+
+func (p *plain) pays(now time.Time) bool {
 	if !p.earnedAt.IsZero() {
 		p.tokens = min(p.tokens+now.Sub(p.earnedAt).Seconds()*doubtedRate, doubtedAtOnce)
 	}

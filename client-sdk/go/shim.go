@@ -127,9 +127,7 @@ type Shim[M any] struct {
 	anchor *material
 	// A number has arrived.
 	isNumbered bool
-	// Numbers that were believed.
-	numbered  uint64
-	authentic int
+	authentic  int
 	// Gateways in a row that were lost without a Report.
 	losses  int
 	closed  bool
@@ -196,7 +194,7 @@ func (s *Shim[M]) onBase(base []byte, masked uint32, hasNumber bool, metadata M,
 		s.onSignOfLife(now)
 	}
 	if !hasNumber || s.session.numbers == nil {
-		if !isKnown && !hasNumber && s.plain.admits(now) {
+		if !isKnown && !hasNumber && s.plain.admits(len(base), now) {
 			s.session.record(value, m, now)
 			if !s.isNumbered {
 				s.session.newest = s.session.last
@@ -214,6 +212,7 @@ func (s *Shim[M]) onBase(base []byte, masked uint32, hasNumber bool, metadata M,
 		s.session.record(value, m, now)
 		s.onAuthentic(now)
 	}
+	s.plain.onNumber(len(base))
 	s.onNumber(number, value, now)
 	if first, waits := s.hold.firstHeld(); (!waits || number < first.number) && s.release.isNext(number) {
 		return true
@@ -240,7 +239,6 @@ func (s *Shim[M]) keep(number uint64, base []byte, metadata M) {
 func (s *Shim[M]) onNumber(number uint64, value identifier, now time.Time) {
 	session := s.session
 	s.isNumbered = true
-	s.numbered++
 	arrival := s.hold.onArrival(number, s.holds(now), now, &s.figures)
 	session.join(value, number)
 	if arrival.newest {
@@ -353,7 +351,7 @@ func (s *Shim[M]) onSealed(datagram []byte, now time.Time) {
 		s.onReport(&m.report, now)
 	case m.kind == messageReset:
 		if isNewer(m.epoch, s.session.epoch) {
-			s.plain.onReset(s.numbered, now)
+			s.plain.onReset(now)
 			s.session.begin(m.epoch, now)
 		}
 	case m.kind == messageGoodbye:

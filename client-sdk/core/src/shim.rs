@@ -156,7 +156,10 @@ impl<M: Clone> Shim<M> {
             let identifier = self.assist.identify(base)?;
             self.places.as_mut()?.read(number, identifier, now).map(PacketNumber::new)
         });
-        self.stats.numbered += u64::from(place.is_some());
+        if place.is_some() {
+            self.stats.numbered += 1;
+            self.plain.on_number(base.len());
+        }
         self.stats.far += u64::from(number.is_some() && place.is_none());
         // The repair of what was recovered: the transport has it, or it waits.
         if self.is_repair_of_recovered(place, base, &metadata, now) {
@@ -168,7 +171,7 @@ impl<M: Clone> Shim<M> {
             Some(number) if self.assist.has_arrived(number) => Order::Unproven,
             Some(number) => Order::Number(number),
             None if number.is_some() => Order::Unproven,
-            None if self.plain.admits(now) => Order::Unnumbered,
+            None if self.plain.admits(base.len(), now) => Order::Unnumbered,
             None => Order::Unproven,
         };
         let verdict = self.put_in_order(order, base, skip, metadata, now);
@@ -299,7 +302,7 @@ impl<M: Clone> Shim<M> {
             }
             self.recovery = self.assist.repairs_by_code().then(Recovery::new);
         }
-        self.plain.on_resets(self.assist.stats().resets, self.stats.numbered, now);
+        self.plain.on_resets(self.assist.stats().resets, now);
         self.release();
         while let (Some(places), Some(recovery)) = (&self.places, &mut self.recovery)
             && let Some(symbol) = self.assist.take_symbol()

@@ -461,13 +461,17 @@ fn overtaking_costs_no_datagram_and_no_more_than_a_round_trip() {
 #[test]
 fn forged_numbers_hold_nothing_up_for_long_and_displace_nothing() {
     let setting = Setting { forged: 20, loss: [20, 20], ..CALM };
-    let outcome = run(setting, 8);
-    // What is given up the transport sends again; of the 2 % that are lost these are some.
-    assert!(outcome.missing(&setting) * 40 <= setting.datagrams, "{}", outcome.missing(&setting));
-    assert_eq!(outcome.strange, 20 * setting.datagrams, "the server decides about them");
-    assert!(outcome.slowest() < Duration::from_millis(300), "{:?}", outcome.slowest());
-    let late = outcome.times().iter().filter(|time| **time > Duration::from_millis(60)).count();
-    assert!(late < 400, "{late}");
+    for seed in 1..16 {
+        let outcome = run(setting, seed);
+        // Of 80 that are lost.
+        let missing = outcome.missing(&setting);
+        assert!(missing <= 8, "seed {seed}: {missing}, {:?}", outcome.counters);
+        assert_eq!(outcome.strange, 20 * setting.datagrams, "the server decides about them");
+        assert!(outcome.slowest() < Duration::from_millis(300), "{:?}", outcome.slowest());
+        let times = outcome.times();
+        let late = times.iter().filter(|time| **time > Duration::from_millis(60)).count();
+        assert!(late < 400, "seed {seed}: {late}");
+    }
 }
 
 #[test]

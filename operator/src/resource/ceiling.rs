@@ -100,7 +100,7 @@ impl GatewayParametersSpec {
 }
 
 impl Limits {
-    /// What Services may ask for at most, where these limits say so.
+    /// The most that Services may ask for, where these limits say so.
     fn overrides(&self) -> Overrides {
         let size = |limit: &Option<String>| limit.as_ref().and_then(|text| parse_size(text).ok());
         Overrides {

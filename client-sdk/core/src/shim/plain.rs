@@ -19,7 +19,8 @@ use packrat_wire::estimate::Timestamp;
 /// Datagrams that are recorded per second while there is doubt, and at once.
 const DOUBTED: Rate = Rate { per_second: 100.0, burst: 24.0 };
 /// The doubt lasts for so long after a Reset at first, and begins with the second one in such a time: one
-/// happens. Where what the gateway forwards has numbers, the first one is enough.
+/// happens. Where what the gateway forwards has numbers, the first one is enough; not where longer
+/// datagrams than those with numbers come, for which the path may have no room for a number.
 const DOUBT: Duration = Duration::from_secs(10);
 /// The same at most: an attacker who goes on costs two Resets in as long.
 const LONGEST_DOUBT: Duration = Duration::from_secs(640);
@@ -34,8 +35,12 @@ pub(super) struct Plain {
     /// Resets of the gateway that have been seen, and when the last one was.
     resets: u64,
     last_reset: Option<Timestamp>,
-    /// Numbers that were believed before.
-    numbered: u64,
+    /// Numbers that were believed until the last Reset, and since.
+    numbered: [u64; 2],
+    /// Length of the longest datagram with one.
+    longest: usize,
+    /// A plain one that is longer was recorded since the last Reset.
+    has_longer: bool,
     doubted_until: Option<Timestamp>,
     /// Length of the next doubt.
     doubt: Duration,
@@ -48,7 +53,9 @@ impl Default for Plain {
         Self {
             resets: 0,
             last_reset: None,
-            numbered: 0,
+            numbered: [0; 2],
+            longest: 0,
+            has_longer: false,
             doubted_until: None,
             doubt: DOUBT,
             tokens: TokenBucket::new(0.0),
@@ -58,36 +65,44 @@ impl Default for Plain {
 }
 
 impl Plain {
-    /// The gateway has asked for so many Resets until now, and as many numbers were believed.
-    pub(super) fn on_resets(&mut self, resets: u64, numbered: u64, now: Timestamp) {
+    /// The number of a datagram of this length was believed.
+    pub(super) fn on_number(&mut self, length: usize) {
+        self.numbered[1] += 1;
+        self.longest = self.longest.max(length);
+    }
+
+    /// The gateway has asked for so many Resets until now.
+    pub(super) fn on_resets(&mut self, resets: u64, now: Timestamp) {
         if resets == self.resets {
             return;
         }
         self.resets = resets;
         let soon = self.last_reset.replace(now).is_some_and(|last| now < last + DOUBT);
-        let before = std::mem::replace(&mut self.numbered, numbered);
-        let has_numbers = numbered.saturating_sub(before) >= NUMBERED;
+        let has_longer = core::mem::take(&mut self.has_longer);
+        let has_numbers = self.numbered[1] - self.numbered[0] >= NUMBERED && !has_longer;
+        self.numbered[0] = self.numbered[1];
         match self.doubted_until {
             // It goes on.
             Some(until) if now < until => self.doubted_until = Some(until.max(now + DOUBT)),
             _ if !soon && !has_numbers => {}
             before => {
-                let is_again = before.is_some_and(|until| now < until + RELIABLE);
+                let is_again = !has_longer && before.is_some_and(|until| now < until + RELIABLE);
                 self.doubt = if is_again { (self.doubt * 2).min(LONGEST_DOUBT) } else { DOUBT };
                 self.doubted_until = Some(now + self.doubt);
             }
         }
     }
 
-    /// True if a plain datagram is to be recorded.
-    pub(super) fn admits(&mut self, now: Timestamp) -> bool {
-        if self.doubted_until.is_none_or(|until| now >= until) {
-            return true;
-        }
-        let elapsed = now.saturating_since(self.earned_at);
-        self.earned_at = now;
-        self.tokens.earn(DOUBTED.earned(elapsed), DOUBTED.burst);
-        self.tokens.try_take(1.0)
+    /// True if a plain datagram of this length is to be recorded.
+    pub(super) fn admits(&mut self, length: usize, now: Timestamp) -> bool {
+        let is_believed = self.doubted_until.is_none_or(|until| now >= until) || {
+            let elapsed = now.saturating_since(self.earned_at);
+            self.earned_at = now;
+            self.tokens.earn(DOUBTED.earned(elapsed), DOUBTED.burst);
+            self.tokens.try_take(1.0)
+        };
+        self.has_longer |= is_believed && length > self.longest;
+        is_believed
     }
 }
 
@@ -100,19 +115,26 @@ mod tests {
         let mut plain = Plain::default();
         let at = Timestamp::from_millis;
         let admitted = |plain: &mut Plain, from: u64| {
-            (from..from + 1000).filter(|millis| plain.admits(at(*millis))).count()
+            (from..from + 1000).filter(|millis| plain.admits(1000, at(*millis))).count()
         };
-        plain.on_resets(1, 10, at(1000));
+        (0..10).for_each(|_| plain.on_number(1000));
+        plain.on_resets(1, at(1000));
         assert_eq!(admitted(&mut plain, 1000), 1000, "one happens");
-        plain.on_resets(2, 70, at(20_000));
+        plain.on_resets(2, at(20_000));
         assert_eq!(admitted(&mut plain, 20_000), 1000, "and another one, much later");
-        plain.on_resets(3, 70, at(22_000));
+        plain.on_resets(3, at(22_000));
         let few = admitted(&mut plain, 22_000);
         assert!((90..=130).contains(&few), "{few}");
-        plain.on_resets(3, 70, at(31_000));
+        plain.on_resets(3, at(31_000));
         assert_eq!(admitted(&mut plain, 32_000), 1000);
-        plain.on_resets(4, 70 + NUMBERED, at(90_000));
+        (0..NUMBERED).for_each(|_| plain.on_number(900));
+        plain.on_resets(4, at(90_000));
         assert!(admitted(&mut plain, 90_000) < 130, "where numbers arrive, one says enough");
+        // A path that has no room for the numbers of long datagrams.
+        (0..NUMBERED).for_each(|_| plain.on_number(900));
+        assert!(plain.admits(1001, at(150_000)));
+        plain.on_resets(5, at(151_000));
+        assert_eq!(admitted(&mut plain, 151_000), 1000, "longer than all that have numbers");
     }
 
     #[test]
@@ -124,14 +146,14 @@ mod tests {
             let now = Timestamp::from_millis(1000 + tenth * 100);
             if plain.doubted_until.is_none_or(|until| now >= until) {
                 (resets, believed) = (resets + 1, believed + 1);
-                plain.on_resets(resets, 0, now);
+                plain.on_resets(resets, now);
             }
         }
         assert!(believed < 25, "{believed} tenths of a second in an hour");
         // After a while without an attacker a doubt is short again.
         let now = plain.doubted_until.unwrap() + RELIABLE;
-        plain.on_resets(resets + 1, 0, now);
-        plain.on_resets(resets + 2, 0, now + Duration::from_millis(100));
+        plain.on_resets(resets + 1, now);
+        plain.on_resets(resets + 2, now + Duration::from_millis(100));
         assert_eq!(plain.doubted_until, Some(now + Duration::from_millis(100) + DOUBT));
     }
 }

@@ -9,7 +9,8 @@ pub(crate) const WINDOW: Duration = Duration::from_millis(1);
 /// Messages in a window from which on the rate is high.
 const MANY: u64 = 16;
 
-/// The rate as of the last window, with hysteresis, so that it does not change with each of them. `FEW`: messages in a window below which it is not high any more.
+/// The rate as of the last window, with hysteresis, so that it does not change with each of them.
+/// `FEW`: messages in a window below which it is not high any more.
 #[derive(Debug, Default)]
 pub(crate) struct MessageRate<const FEW: u64> {
     is_high: bool,

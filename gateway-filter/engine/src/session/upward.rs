@@ -166,9 +166,16 @@ struct Upward {
     credit: TokenBucket,
     /// A queue stands or seems to begin, as of the last hole or message.
     queued: bool,
-    /// Datagrams found missing, and those of them that have arrived.
+    /// Datagrams that have arrived, and those that were lost at first.
+    received: u64,
     missing: u64,
-    filled: u64,
+    /// Places that the client has used, as far as more than one datagram says so: an invented number
+    /// leads ahead of them, and what comes next fills the places in between.
+    confirmed: u64,
+    /// Places in front of far ones, which are not looked for.
+    skipped: u64,
+    /// The breaker has been told of the holes below this place.
+    suspected: u64,
 }
 
 impl Upward {
@@ -184,7 +191,10 @@ impl Upward {
             credit: TokenBucket::new(CREDIT),
             queued: false,
             missing: 0,
-            filled: 0,
+            received: 0,
+            confirmed: 0,
+            skipped: 0,
+            suspected: 0,
         }))
     }
 
@@ -213,6 +223,22 @@ impl Upward {
         }
     }
 
+    /// Tells the breaker of the holes that have been open for longer than overtaking takes, below the
+    /// confirmed places: an invented number opens some that the next datagrams fill.
+    fn suspect(&mut self, minimum: Option<Duration>, round_trip: Duration, now: Timestamp) {
+        let overtaking = minimum.unwrap_or_default() / 2;
+        let confirmed = self.suspected.max(self.confirmed);
+        while let Some((&place, hole)) = self.holes.range(self.suspected..confirmed).next()
+            && now.saturating_since(hole.since) >= overtaking
+        {
+            self.suspected = place + 1;
+            self.missing += 1;
+            if !hole.queued {
+                self.breaker.on_loss(place, hole.since, round_trip);
+            }
+        }
+    }
+
     /// A hole is filled, or given up: `lost` if what has filled it was sent again.
     fn on_fate(&mut self, hole: Hole, lost: bool) {
         if lost && !hole.queued {
@@ -221,9 +247,8 @@ impl Upward {
     }
 
     fn totals(&self) -> Totals {
-        let forwarded = self.places.expected();
-        let lost = self.missing;
-        Totals { forwarded, arrived: (forwarded + self.filled).saturating_sub(lost), lost }
+        let forwarded = self.confirmed.saturating_sub(self.skipped);
+        Totals { forwarded, arrived: self.received, lost: self.missing }
     }
 
     /// When the client is told next.
@@ -307,18 +332,21 @@ impl Session {
         let Some(place) = upward.places.read(number, identifier, now) else { return false };
         upward.telling.untold += 1;
         upward.telling.first_untold.get_or_insert(now);
+        self.suspect(upward, now);
         if place >= expected {
             upward.newest_at = now;
             // Places that are skipped at once in so great a number are none: a far number was believed
             // because others went on from it.
             let from = if place - expected > MAXIMUM_JUMP { place } else { expected };
+            upward.confirmed = upward.confirmed.max(expected);
+            upward.skipped += from - expected;
             upward.on_places(place - from + 1);
             self.open_holes(upward, from, place, turn);
         } else if let Some(hole) = upward.holes.remove(&place) {
             // What comes sooner was overtaken.
             let round_trip = self.last_mile.path.minimum_round_trip().unwrap_or_default();
             upward.on_fate(hole, now.saturating_since(hole.since) >= round_trip / 2);
-            upward.filled += 1;
+            upward.confirmed = upward.confirmed.max(place + 1);
             turn.counters.upward_repaired += 1;
             upward.breaker.on_repair();
             upward.breaker.on_repaired(true, now);
@@ -326,6 +354,7 @@ impl Session {
             // Known, too late, or forged: the transport at the other end decides.
             return false;
         }
+        upward.received += 1;
         let is_above = upward.holes.first_key_value().is_some_and(|(hole, _)| *hole < place);
         let is_above = is_above && self.waits_upward();
         let room = self.upward_room();
@@ -367,6 +396,13 @@ impl Session {
             || self.permit.gateway().config().repair_budget <= 0.0
     }
 
+    /// See [`Upward::suspect`].
+    fn suspect(&self, upward: &mut Upward, now: Timestamp) {
+        let path = &self.last_mile.path;
+        let round_trip = path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
+        upward.suspect(path.minimum_round_trip(), round_trip, now);
+    }
+
     /// The places from `from` to `to` are empty: [`MAXIMUM_JUMP`] at most, which is work for one
     /// datagram.
     fn open_holes(&mut self, upward: &mut Upward, from: u64, to: u64, turn: &mut Turn<'_>) {
@@ -375,7 +411,6 @@ impl Session {
         }
         let now = turn.now;
         turn.counters.upward_missing += to - from;
-        upward.missing += to - from;
         // A client can skip as many as it likes.
         if !self.admits_upward(now) {
             return;
@@ -383,13 +418,9 @@ impl Session {
         self.eack_credit.charge(HOLE_WORK * (to - from));
         self.permit.charge_work(HOLE_WORK * (to - from), now);
         upward.queued = self.last_mile.is_perhaps_queued(now);
-        let round_trip = self.last_mile.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
         let until = now + self.upward_patience();
         for place in from..to {
             upward.holes.insert(place, Hole { since: now, until, queued: upward.queued });
-            if !upward.queued {
-                upward.breaker.on_loss(place, now, round_trip);
-            }
         }
         if upward.queued {
             upward.credit.charge((to - from) as f64);
@@ -446,6 +477,7 @@ impl Session {
         upward.queued = self.last_mile.is_perhaps_queued(now);
         let queue_stands = upward.queued;
         let totals = upward.totals();
+        self.suspect(upward, now);
         let change = upward.breaker.on_eack(totals, round_trip, queue_stands, now);
         if matches!(change, Some(Change::Paused(_))) {
             turn.counters.upward_pauses += 1;
