@@ -19,7 +19,7 @@ const MAXIMUM_MESSAGE_BYTES: usize = 4096;
 /// A reading of the pages of an EdgeGateway's gateways, added up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// Gateways that have answered.
+    /// Gateways that have been read.
     pub gateways: i32,
     /// Their sessions.
     pub sessions: i64,
@@ -69,7 +69,7 @@ pub struct Observed {
     pub node_ports: BTreeMap<u16, i32>,
     /// The operator that writes the status.
     pub operator: String,
-    /// The reading of its gateways' pages, once there is one.
+    /// The reading of the pages of those that are ready, once there is one.
     pub reading: Option<Reading>,
     /// Why the objects of the gateway could not be applied.
     pub failure: Option<String>,
@@ -99,7 +99,8 @@ pub fn gateway_status(
         .listeners
         .iter()
         .map(|(&port, listener)| {
-            let StoppedRoute { stopped, trying } = stopped_route(listener, observed);
+            let StoppedRoute { stopped, trying } =
+                stopped_route(gateway, (port, listener), observed);
             ListenerStatus {
                 port: port.into(),
                 service: listener.service.to_string(),
@@ -300,10 +301,20 @@ fn ready(gateway: &GatewayModel, view: &GatewayView, observed: &Observed) -> Fin
     Finding(Some(true), "Ready", message)
 }
 
-/// The report of the gateways about the route of a listener.
-fn stopped_route(listener: &Listener, observed: &Observed) -> StoppedRoute {
-    let found = observed.reading.as_ref().map(|reading| reading.routes.get(&listener.route()));
-    found.flatten().copied().unwrap_or_default()
+/// The report of the gateways about the route of a listener. Before the first reading it is that in the
+/// status: an operator that has just begun knows no better.
+fn stopped_route(
+    gateway: &GatewayModel,
+    (port, listener): (u16, &Listener),
+    observed: &Observed,
+) -> StoppedRoute {
+    let Some(reading) = &observed.reading else {
+        let is_it = |known: &&ListenerStatus| {
+            known.port == i32::from(port) && known.service == listener.service.to_string()
+        };
+        return StoppedRoute::worst(gateway.status.listeners.iter().filter(is_it));
+    };
+    reading.routes.get(&listener.route()).copied().unwrap_or_default()
 }
 
 /// Condition `Assisting`: assistance has stopped by itself on no route.
@@ -312,37 +323,39 @@ fn assisting(gateway: &GatewayModel, view: &GatewayView, observed: &Observed) ->
         let message = "spec.assist is false: clients are forwarded without assistance";
         return Finding(Some(false), "SwitchedOff", message.to_owned());
     }
-    let gateways = observed.reading.as_ref().map_or(0, |reading| reading.gateways);
-    if gateways == 0 {
-        let message = "no gateway has been asked for its routes yet";
-        return Finding(None, "NotKnown", message.to_owned());
-    }
     let harmed: Vec<(String, StoppedRoute)> = view
         .listeners
         .iter()
         .filter(|(_, listener)| !listener.is_leaving)
-        .map(|(port, listener)| {
+        .map(|(&port, listener)| {
             let name = format!("UDP port {port} ({})", told(&listener.service));
-            (name, stopped_route(listener, observed))
+            (name, stopped_route(gateway, (port, listener), observed))
         })
         .filter(|(_, route)| *route != StoppedRoute::default())
         .collect();
     let mut said: Vec<String> = harmed
         .iter()
         .take(TOLD)
-        .map(|(name, route)| format!("{name}: {}", route.told(gateways)))
+        .map(|(name, route)| format!("{name}: {}", route.told(observed.ready)))
         .collect();
     if harmed.len() > TOLD {
         said.push(format!("and {} more", harmed.len() - TOLD));
     }
-    match harmed_reason(harmed.iter().map(|(_, route)| *route)) {
-        Some(reason) => Finding(Some(false), reason, said.join("; ")),
-        None => Finding(
-            Some(true),
-            "Assisting",
-            "assistance has stopped by itself on no route".to_owned(),
-        ),
+    if let Some(reason) = harmed_reason(harmed.iter().map(|(_, route)| *route)) {
+        return Finding(Some(false), reason, said.join("; "));
     }
+    let mut message = "assistance has stopped by itself on no route".to_owned();
+    match observed.reading.as_ref().map_or(0, |reading| reading.gateways) {
+        0 => {
+            let message = "no gateway has been asked for its routes yet";
+            return Finding(None, "NotKnown", message.to_owned());
+        }
+        read if read < observed.ready => {
+            message.push_str(&format!(" of the {read} gateways that have answered"));
+        }
+        _ => {}
+    }
+    Finding(Some(true), "Assisting", message)
 }
 
 /// The reason of a condition about these routes; `None` where all is well.
@@ -368,9 +381,10 @@ impl StoppedRoute {
         harmed_reason(std::iter::once(self))
     }
 
-    /// A sentence about it. `gateways`: all that there are.
+    /// A sentence about it. `gateways`: those that are ready; more were so when they were read.
     pub fn told(self, gateways: i32) -> String {
         let Self { stopped, trying } = self;
+        let gateways = gateways.max(stopped.saturating_add(trying));
         let mut parts = Vec::new();
         if stopped > 0 {
             parts.push(format!(
@@ -702,6 +716,33 @@ mod tests {
         let mut off = model.clone();
         off.spec.assist = false;
         assert_eq!(said(&of(&off, &routed()), "Assisting").1, "SwitchedOff");
+    }
+
+    /// Without a reading the operator knows what the status says, and no more.
+    #[test]
+    fn a_route_stays_stopped_until_a_gateway_says_otherwise() {
+        let mut model = model(ExposureType::LoadBalancer);
+        let of = |model: &GatewayModel, observed: &Observed| {
+            gateway_status(model, &routed(), observed, &[], Timestamp::UNIX_EPOCH)
+        };
+        model.status = of(&model, &harmed(StoppedRoute { stopped: 2, trying: 0 }));
+        // One of the two is not ready any more.
+        let unread = Observed { reading: None, ready: 1, ..well() };
+        let status = of(&model, &unread);
+        assert_eq!(status.listeners[0].stopped_gateways, 2);
+        let (found, reason, message) = said(&status, "Assisting");
+        assert_eq!((found.as_str(), reason.as_str()), ("False", "AssistanceStopped"));
+        assert!(message.contains("on 2 of 2 gateways"), "{message}");
+        let status = of(&model, &well());
+        assert_eq!(status.listeners[0].stopped_gateways, 0);
+        assert_eq!(said(&status, "Assisting").0, "True");
+        let one = Reading { gateways: 1, ..Reading::default() };
+        let message = said(&of(&model, &Observed { reading: Some(one), ..well() }), "Assisting").2;
+        assert!(message.ends_with("on no route of the 1 gateways that have answered"), "{message}");
+        // Of another Service at that port the status has said nothing.
+        model.status.listeners[0].stopped_gateways = 2;
+        model.status.listeners[0].service = "shop/game".to_owned();
+        assert_eq!(of(&model, &unread).listeners[0].stopped_gateways, 0);
     }
 
     /// A gateway that the operator cannot reach keeps what it has: that is not the newest.

@@ -66,8 +66,8 @@ pub struct ListenerState {
     pub holder: Option<ObjectKey>,
     /// The route that it has.
     pub attached: Option<Attached>,
-    /// Number of younger routes that want it, too.
-    pub waiting: usize,
+    /// Other routes that want it, too.
+    pub waiting: BTreeSet<ObjectKey>,
 }
 
 impl ListenerState {
@@ -414,7 +414,7 @@ fn listener_state(
         namespaces: NamespaceRule::of(&listener.allowed_routes.namespaces, gateway),
         holder: None,
         attached: None,
-        waiting: 0,
+        waiting: BTreeSet::new(),
     }
 }
 
@@ -495,12 +495,12 @@ fn attach_to(
             (_, Some(holder)) if *holder != own => {
                 let why = format!("{}, which is served there,", told(holder));
                 waits = Some((holder.clone(), why));
-                listener.waiting += 1;
+                listener.waiting.insert(attached.route.clone());
             }
             (Some(other), _) => {
                 let why = format!("the older UDPRoute {}", other.route);
                 waits = Some((listener_key(&other.route), why));
-                listener.waiting += 1;
+                listener.waiting.insert(attached.route.clone());
             }
             (None, _) => {
                 listener.attached = Some(attached.clone());

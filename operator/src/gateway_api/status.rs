@@ -140,7 +140,7 @@ pub fn gateway_status(
             json!({
                 "name": listener.name,
                 "supportedKinds": kinds,
-                "attachedRoutes": usize::from(listener.attached.is_some()) + listener.waiting,
+                "attachedRoutes": usize::from(listener.attached.is_some()) + listener.waiting.len(),
                 "conditions": conditions(&findings, previous, generation, now),
             })
         })
@@ -167,22 +167,17 @@ pub fn assisting(edge: &GatewayModel) -> Option<Finding> {
     Some(Finding { type_: ASSISTING, status, reason, message: found.message.clone() })
 }
 
-/// The condition about assistance of a UDPRoute at a parent; `None` where it has no listener, or
-/// assistance cannot be told.
+/// The condition about assistance of a UDPRoute at a parent; `None` where it has no listener, or its
+/// EdgeGateway has no such condition.
 pub fn route_assisting(
     route: &ObjectKey,
     parent: &ParentState,
     attachments: &Attachments,
     edges: &BTreeMap<ObjectKey, GatewayModel>,
 ) -> Option<Finding> {
-    let namespace = parent.reference.namespace.as_ref().unwrap_or(&route.namespace);
-    let gateway = ObjectKey::new(namespace, &parent.reference.name);
-    let state = attachments.gateways.get(&gateway)?;
+    let state = attachments.gateways.get(&parent.reference.gateway(route))?;
     let edge = edges.get(&state.edge).filter(|edge| edge.owner.as_deref() == Some(&state.uid))?;
     let whole = assisting(edge)?;
-    if matches!(whole.reason, "SwitchedOff" | "NotKnown") {
-        return Some(whole);
-    }
     let is_own = |listener: &&ListenerState| {
         listener.attached.as_ref().is_some_and(|attached| attached.route == *route)
             && parent.reference.selects(&listener.name, listener.port)
@@ -191,6 +186,9 @@ pub fn route_assisting(
         state.listeners.iter().filter(is_own).map(|listener| listener.port.into()).collect();
     if own.is_empty() {
         return None;
+    }
+    if matches!(whole.reason, "SwitchedOff" | "NotKnown") {
+        return Some(whole);
     }
     let listeners = edge.status.listeners.iter();
     let harm = StoppedRoute::worst(listeners.filter(|listener| own.contains(&listener.port)));

@@ -119,7 +119,10 @@ struct Claim<'a> {
     is_new_stream: bool,
     created: i64,
     listener: u16,
+    /// The Service's port of which the route has its name.
     service_port: u16,
+    /// The Service's port as it is now.
+    current_port: u16,
     port_name: String,
     endpoints: Vec<SocketAddr>,
     overrides: Overrides,
@@ -338,19 +341,24 @@ impl Index {
         view.problems.extend(refusal);
         let claims = chosen
             .into_iter()
-            .map(|ChosenPort { listener, service_port, port_name, endpoints, .. }| Claim {
-                gateway: gateway_key.clone(),
-                service: key,
-                is_new: has(listener).is_none(),
-                is_new_stream: has(listener).and_then(|listener| listener.stream_port)
-                    != own.multicast.map(|multicast| multicast.upstream.port().into()),
-                created: service.created,
-                listener,
-                service_port,
-                port_name,
-                endpoints,
-                overrides: settings(Some(listener)).0,
-            })
+            .map(
+                |ChosenPort {
+                     listener, service_port, current_port, port_name, endpoints, ..
+                 }| Claim {
+                    gateway: gateway_key.clone(),
+                    service: key,
+                    is_new: has(listener).is_none(),
+                    is_new_stream: has(listener).and_then(|listener| listener.stream_port)
+                        != own.multicast.map(|multicast| multicast.upstream.port().into()),
+                    created: service.created,
+                    listener,
+                    service_port,
+                    current_port,
+                    port_name,
+                    endpoints,
+                    overrides: settings(Some(listener)).0,
+                },
+            )
             .collect();
         (view, claims)
     }
@@ -521,7 +529,7 @@ impl Resolution {
                     claim.gateway,
                     told(&holder.service),
                     claim.listener.wrapping_add(1).max(1024),
-                    claim.service_port
+                    claim.current_port
                 )
             };
             view.problems.push(Problem { reason: Reason::PortConflict, message });
@@ -532,7 +540,7 @@ impl Resolution {
             // is not listened on, as there is nothing to forward to.
             let message = format!(
                 "port {} of the Service has no endpoint; check that Pods match its selector and have that port",
-                claim.service_port
+                claim.current_port
             );
             view.problems.push(Problem { reason: Reason::NoEndpoints, message });
         }
@@ -593,8 +601,10 @@ struct ChosenPort {
     listener: u16,
     /// True if that follows from the number of the Service's port.
     follows: bool,
-    /// The Service's port.
+    /// The Service's port of which the route has its name.
     service_port: u16,
+    /// The Service's port as it is now.
+    current_port: u16,
     /// Its name.
     port_name: String,
     endpoints: Vec<SocketAddr>,
@@ -611,6 +621,8 @@ fn keep_ports(
     let own = key.to_string();
     let is_own = |listener: &&ListenerStatus| listener.service == own && !listener.draining;
     let held: Vec<&ListenerStatus> = gateway.status.listeners.iter().filter(is_own).collect();
+    // Of the ports that the annotation names none is kept for another one.
+    let named: Vec<u16> = chosen.iter().map(|port| port.listener).collect();
     let mut problems = Vec::new();
     for port in chosen.iter_mut().filter(|port| port.follows) {
         let has = |number: u16| held.iter().any(|listener| listener.port == i32::from(number));
@@ -621,7 +633,8 @@ fn keep_ports(
             let number = u16::try_from(listener.port).ok()?;
             let followed = listener.port == listener.service_port;
             let is_same = listener.service_port_name.as_ref() == Some(&port.port_name);
-            let is_free = service.ports.iter().all(|port| port.port != number);
+            let is_free =
+                service.ports.iter().all(|port| port.port != number) && !named.contains(&number);
             (followed && is_same && is_free).then_some(number)
         });
         let Some(kept) = kept else { continue };
@@ -700,6 +713,7 @@ fn choose_ports(
             listener: choice.listener.unwrap_or(port.port),
             follows: choice.listener.is_none() && (is_named || service.annotations.ports.is_none()),
             service_port: port.port,
+            current_port: port.port,
             port_name: port.name.clone(),
             endpoints,
         });

@@ -559,16 +559,17 @@ impl Controller {
             let content = json!({ "status": { "proxies": proxies } });
             api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(content)).await?;
         }
+        let ready_pods = self.observations.ready_pods(key);
         let observed = Observed {
             addresses,
             ready,
             pods,
-            ready_pods: self.observations.ready_pods(key),
+            reading: self.readings.of(key, &ready_pods),
+            ready_pods,
             proxies,
             versions: done.versions.versions().cloned().collect(),
             node_ports: self.observations.node_ports(key),
             operator: self.operator.identity.clone(),
-            reading: self.readings.of(key),
             failure: done.failure.clone(),
             namespace_ends: done.namespace_ends,
             definition_is_outdated: done.definition_is_outdated,

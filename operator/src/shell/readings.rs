@@ -1,7 +1,7 @@
 //! Readings of the gateways' pages: sessions, and routes on which assistance has stopped by itself.
 //! The elected replica asks each ready Pod twice a minute.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -30,17 +30,46 @@ const PARALLEL: usize = 16;
 /// Largest page that is read.
 const MAXIMUM_BYTES: usize = 8 << 20;
 
-/// The newest reading of each EdgeGateway, its gateways added up.
+/// The last readings of the Pods of each EdgeGateway, by the name of the Pod.
+type OfPods = BTreeMap<ObjectKey, BTreeMap<String, Reading>>;
+
+/// The last reading of each gateway.
 #[derive(Debug, Default)]
 pub(super) struct Readings {
-    newest: Mutex<BTreeMap<ObjectKey, Reading>>,
+    last: Mutex<OfPods>,
     changed: watch::Sender<u64>,
 }
 
 impl Readings {
-    /// The reading of an EdgeGateway; `None` while there is none.
-    pub(super) fn of(&self, gateway: &ObjectKey) -> Option<Reading> {
-        self.newest.lock().unwrap_or_else(PoisonError::into_inner).get(gateway).cloned()
+    /// The readings of those Pods of an EdgeGateway that are ready, added up; `None` while there is none.
+    pub(super) fn of(&self, gateway: &ObjectKey, ready: &BTreeSet<String>) -> Option<Reading> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_ready = last.get(gateway)?.iter().filter(|(pod, _)| ready.contains(*pod));
+        of_ready.map(|(_, reading)| reading.clone()).reduce(|mut sum, reading| {
+            sum.add(reading);
+            sum
+        })
+    }
+
+    /// Takes the answers of all Pods. One that is too busy to answer keeps its last reading: what has
+    /// stopped there goes on being stopped.
+    fn take(&self, answers: Vec<(ObjectKey, String, Option<Reading>)>) {
+        let differs = {
+            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut newest = OfPods::new();
+            for (gateway, pod, answer) in answers {
+                let known = || last.get(&gateway).and_then(|pods| pods.get(&pod)).cloned();
+                if let Some(reading) = answer.or_else(known) {
+                    newest.entry(gateway).or_default().insert(pod, reading);
+                }
+            }
+            let differs = *last != newest;
+            *last = newest;
+            differs
+        };
+        if differs {
+            self.changed.send_modify(|count| *count = count.wrapping_add(1));
+        }
     }
 
     /// Tells of changes.
@@ -59,43 +88,29 @@ impl Readings {
         loop {
             tokio::time::sleep(std::mem::replace(&mut pause, PERIOD)).await;
             if !*elected.borrow() {
+                // When it is elected again, they are old.
+                self.take(Vec::new());
                 continue;
             }
             let snapshot = snapshots.subscribe().borrow().clone().unwrap_or_default();
-            let pods: Vec<(ObjectKey, String)> = snapshot
+            let pods: Vec<(ObjectKey, String, Option<String>)> = snapshot
                 .gateways
                 .keys()
                 .flat_map(|gateway| {
-                    let addresses = observations.pods(gateway).into_values().flatten();
-                    addresses.map(move |address| (gateway.clone(), address))
+                    let pods = observations.pods(gateway).into_iter();
+                    pods.map(move |(pod, address)| (gateway.clone(), pod, address))
                 })
                 .collect();
-            let read: Vec<(ObjectKey, Option<Reading>)> = futures::stream::iter(pods)
-                .map(|(gateway, address)| async move {
+            let answers = futures::stream::iter(pods)
+                .map(|(gateway, pod, address)| async move {
+                    let Some(address) = address else { return (gateway, pod, None) };
                     let reading = tokio::time::timeout(PATIENCE, ask(&address)).await;
-                    (gateway, reading.ok().flatten())
+                    (gateway, pod, reading.ok().flatten())
                 })
                 .buffer_unordered(PARALLEL)
                 .collect()
                 .await;
-            let mut sums: BTreeMap<ObjectKey, Reading> = BTreeMap::new();
-            for (gateway, reading) in read {
-                // A Pod that does not answer is missing from the sum; it is about to be no longer
-                // ready.
-                let sum = sums.entry(gateway).or_default();
-                if let Some(reading) = reading {
-                    sum.add(reading);
-                }
-            }
-            let differs = {
-                let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
-                let differs = *newest != sums;
-                *newest = sums;
-                differs
-            };
-            if differs {
-                self.changed.send_modify(|count| *count = count.wrapping_add(1));
-            }
+            self.take(answers);
         }
     }
 }
@@ -142,6 +157,33 @@ mod tests {
         assert_eq!(sessions(r#"{"routes":[]}"#), Some(0));
         assert_eq!(sessions(r#"{"routes":[{}]}"#), None);
         assert_eq!(sessions("no page"), None);
+    }
+
+    #[test]
+    fn a_gateway_that_does_not_answer_keeps_its_last_reading() {
+        let (edge, readings) = (ObjectKey::new("shop", "edge"), Readings::default());
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let sessions = |ready: &[&str]| {
+            let reading = readings.of(&edge, &names(ready))?;
+            Some((reading.gateways, reading.sessions))
+        };
+        let take = |answers: &[(&str, Option<i64>)]| {
+            let answers = answers.iter().map(|(pod, sessions)| {
+                let reading = |sessions| Reading { gateways: 1, sessions, ..Reading::default() };
+                (edge.clone(), (*pod).to_owned(), sessions.map(reading))
+            });
+            readings.take(answers.collect());
+        };
+        take(&[("a", None), ("b", None)]);
+        assert_eq!(sessions(&["a", "b"]), None);
+        take(&[("a", Some(2)), ("b", Some(3))]);
+        assert_eq!(sessions(&["a", "b"]), Some((2, 5)));
+        take(&[("a", None), ("b", Some(4))]);
+        assert_eq!(sessions(&["a", "b"]), Some((2, 6)));
+        assert_eq!(sessions(&["b"]), Some((1, 4)), "one that is not ready does not count");
+        // One that is gone is forgotten.
+        take(&[("b", Some(4))]);
+        assert_eq!(sessions(&["a", "b"]), Some((1, 4)));
     }
 
     #[test]

@@ -11,10 +11,11 @@ use super::administration::{ADMINISTRATION, METRICS};
 /// Port of the page with metrics.
 pub const METRICS_PORT: u16 = 9902;
 
-/// Paths that everyone who reaches the Pod may read, without a query, and the cluster that answers. That
-/// of `/ready` is its own: a reader who keeps the others busy does not make the gateway unready.
-const PUBLIC: [(&str, &str); 3] =
-    [("/stats/prometheus", METRICS), ("/packrat", METRICS), ("/ready", ADMINISTRATION)];
+/// Paths that everyone who reaches the Pod may read, without a query, of Envoy's main thread.
+const PUBLIC: [&str; 2] = ["/stats/prometheus", "/packrat"];
+/// The path that Envoy's workers answer themselves: readers who keep the main thread busy, with this path
+/// or another one, do not make the gateway unready. Envoy listens on the page once it has its routes.
+const READY: &str = "/ready";
 
 /// Paths of the administration interface that can be read by way of the loopback interface, with
 /// queries: none that shows a key, so neither `/packrat/log` nor `/config_dump`. `packrat top`, `tap`,
@@ -47,10 +48,10 @@ pub(crate) fn metrics_page(name: &str, address: &Value, readers: Readers) -> Val
         "name": name,
         "address": address,
         // A page that is read twice a minute needs no place on every worker.
-        "default_filter_chain": filter_chain(&public_routes()),
+        "default_filter_chain": filter_chain(&[ready(), router()], &public_routes()),
     });
     if readers == Readers::OwnAndPublic {
-        let mut own = filter_chain(&own_routes());
+        let mut own = filter_chain(&[router()], &own_routes());
         own["filter_chain_match"] = json!({ "source_prefix_ranges": [
             { "address_prefix": "127.0.0.0", "prefix_len": 8 },
             { "address_prefix": "::1", "prefix_len": 128 },
@@ -66,17 +67,8 @@ fn own_routes() -> Vec<Value> {
 }
 
 fn public_routes() -> Vec<Value> {
-    let mut routes: Vec<Value> = PUBLIC
-        .iter()
-        .map(|(path, cluster)| {
-            let mut found = get(path);
-            if let Some(headers) = found["headers"].as_array_mut() {
-                // With the query, unlike the path that routes are chosen by.
-                headers.push(json!({ "name": ":path", "string_match": { "exact": path } }));
-            }
-            json!({ "match": found, "route": { "cluster": cluster, "timeout": "5s" } })
-        })
-        .collect();
+    let answer = |path: &str| json!({ "match": exactly(path), "route": { "cluster": METRICS, "timeout": "5s" } });
+    let mut routes: Vec<Value> = PUBLIC.map(answer).into();
     let refuse = |path: &str| {
         let answer = json!({ "status": 403, "body": { "inline_string": NOT_HERE } });
         json!({ "match": get(path), "direct_response": answer })
@@ -90,7 +82,38 @@ fn get(path: &str) -> Value {
     json!({ "path": path, "headers": [{ "name": ":method", "string_match": { "exact": "GET" } }] })
 }
 
-fn filter_chain(routes: &[Value]) -> Value {
+/// The match of a GET of a path without a query.
+fn exactly(path: &str) -> Value {
+    let mut found = get(path);
+    found["headers"] = without_query(path);
+    found
+}
+
+/// The headers of a GET of a path without a query. `:path` has the query, unlike the path that routes are
+/// chosen by.
+fn without_query(path: &str) -> Value {
+    json!([
+        { "name": ":method", "string_match": { "exact": "GET" } },
+        { "name": ":path", "string_match": { "exact": path } },
+    ])
+}
+
+/// The filter that answers [`READY`] on a worker.
+fn ready() -> Value {
+    json!({ "name": "envoy.filters.http.health_check", "typed_config": {
+        "@type": "type.googleapis.com/envoy.extensions.filters.http.health_check.v3.HealthCheck",
+        "pass_through_mode": false,
+        "headers": without_query(READY),
+    }})
+}
+
+fn router() -> Value {
+    json!({ "name": "envoy.filters.http.router", "typed_config": {
+        "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
+    }})
+}
+
+fn filter_chain(filters: &[Value], routes: &[Value]) -> Value {
     json!({ "filters": [{
         "name": "envoy.filters.network.http_connection_manager",
         "typed_config": {
@@ -100,9 +123,7 @@ fn filter_chain(routes: &[Value]) -> Value {
             "common_http_protocol_options": { "idle_timeout": "120s" },
             "request_headers_timeout": "10s",
             "route_config": { "virtual_hosts": [{ "name": "metrics", "domains": ["*"], "routes": routes }] },
-            "http_filters": [{ "name": "envoy.filters.http.router", "typed_config": {
-                "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
-            }}],
+            "http_filters": filters,
         },
     }]})
 }

@@ -346,7 +346,7 @@ mod tests {
         }
     }
 
-    /// Envoy's main thread answers to one more connection beside those of a few readers.
+    /// Envoy's main thread answers to a few readers, and its workers to those who ask whether it is ready.
     #[test]
     fn readers_of_metrics_are_few_at_a_time_and_readiness_does_not_wait_behind_them() {
         let objects = made(|_| {});
@@ -365,8 +365,14 @@ mod tests {
             let limits = &cluster(path)["circuit_breakers"]["thresholds"][0];
             assert!(limits["max_connections"].as_u64().unwrap() <= 8, "{path}");
             assert!(limits["max_pending_requests"].as_u64().unwrap() <= 8, "{path}");
-            assert_ne!(cluster(path)["name"], cluster("/ready")["name"]);
         }
+        let routes = host["routes"].as_array().unwrap();
+        let unlimited =
+            routes.iter().find(|route| route["route"]["cluster"] == administration::ADMINISTRATION);
+        assert_eq!(unlimited, None, "strangers have no other way to the main thread");
+        let first = &public["typed_config"]["http_filters"][0];
+        assert_eq!(first["name"], "envoy.filters.http.health_check");
+        assert!(first["typed_config"]["headers"].to_string().contains(r#""exact":"/ready""#));
     }
 
     /// Gateways reach the servers of their routes, the operator, names, and nothing else.

@@ -416,6 +416,15 @@ fn a_listener_stays_with_the_route_that_is_served_there() {
         let resolution = resolve(&listeners, status, &both);
         assert_eq!(holder(&resolution, 443), "app/old.udproute/443", "{status:?}");
     }
+    // One that names the listener twice is one.
+    let mut twice = of("old", 0, Some("quic"));
+    let by_port = json!({ "name": "edge", "namespace": "app", "port": 443 });
+    twice["spec"]["parentRefs"].as_array_mut().unwrap().push(by_port);
+    let resolution = resolve(&listeners, &[(443, "new.udproute")], &[twice, both[1].clone()]);
+    let gateway = read_gateway(&a_gateway("edge", listeners.clone()));
+    let state = &resolution.attachments.gateways[&key("app", "edge")];
+    let status = status::gateway_status(&gateway, state, None, None, at(0));
+    assert_eq!(status["listeners"][0]["attachedRoutes"], 2);
     // A route that wants all of them gets what is free, and no more.
     let greedy = [of("old", 0, None), of("new", 59, Some("quic"))];
     let resolution = resolve(&listeners, &[(443, "new.udproute")], &greedy);
@@ -935,6 +944,9 @@ fn assistance_that_has_stopped_by_itself_is_told_at_gateway_and_route() {
     assert!(web.message.contains("stopped by itself on 2 of 3 gateways"), "{}", web.message);
     assert_eq!(game.map(|game| game.status), Some(Some(true)));
     assert_eq!(late, None, "it has no listener");
+    edge["status"]["conditions"][0]["reason"] = "SwitchedOff".into();
+    let [web, game, late] = told(&edge).1.map(|found| found.map(|finding| finding.reason));
+    assert_eq!([web, game, late], [Some("SwitchedOff"), Some("SwitchedOff"), None]);
     // An operator of an earlier version has left no such condition.
     edge["status"]["conditions"] = json!([]);
     let (of_gateway, routes) = told(&edge);

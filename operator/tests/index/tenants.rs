@@ -115,6 +115,39 @@ fn a_port_of_the_gateway_stays_when_the_services_port_gets_another_number() {
     assert_eq!(endpoints(&resolution, 443), ["10.0.0.1:8444"]);
 }
 
+/// A Service with the gateway's port 443 for its port `quic`, which has moved from 443 to 4433.
+fn moved(port: &str, pods: &[(&str, bool)]) -> Resolution {
+    let mut edge = gateway("app", "default", "Same");
+    edge["status"] = json!({ "listeners": [{
+        "port": 443, "service": "app/web", "servicePort": 443, "servicePortName": "quic", "endpoints": 1,
+    }]});
+    let annotations = [("assist", "enabled"), ("port", port)];
+    index(&[
+        edge,
+        service("web", 0, &annotations, &[("quic", 4433), ("other", 9000)]),
+        slice("web", "web-1", &[("quic", 8443), ("other", 8444)], pods),
+    ])
+    .resolve()
+}
+
+#[test]
+fn a_port_that_an_annotation_gives_to_another_port_is_not_kept() {
+    for both in ["quic,443:other", "443:other,quic"] {
+        let resolution = moved(both, &[("10.0.0.1", true)]);
+        assert_eq!(endpoints(&resolution, 443), ["10.0.0.1:8444"], "{both}");
+        assert_eq!(endpoints(&resolution, 4433), ["10.0.0.1:8443"], "{both}");
+        assert_eq!(resolution.services[&key("app", "web")].problems, [], "{both}");
+    }
+}
+
+#[test]
+fn of_a_port_that_is_kept_the_number_is_told_that_the_service_has() {
+    let resolution = moved("quic", &[]);
+    let problems = &resolution.services[&key("app", "web")].problems;
+    let found = problems.iter().find(|problem| problem.reason == Reason::NoEndpoints).unwrap();
+    assert!(found.message.starts_with("port 4433 of the Service has no endpoint"), "{found:?}");
+}
+
 #[test]
 fn an_edge_gateway_says_which_namespaces_have_which_ports() {
     let resolve = |ports: Value, port: u16| {
