@@ -1,4 +1,4 @@
-//! What is served at a port keeps it.
+//! Ports stay with the Service or the UDPRoute that is served there.
 
 use packrat_operator::annotations::Reason;
 use packrat_operator::gateway_api::status;

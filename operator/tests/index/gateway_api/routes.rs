@@ -1,4 +1,4 @@
-//! Which route has which listener, and where its datagrams go.
+//! Listeners of UDPRoutes, and the destinations of their datagrams.
 
 use packrat_operator::annotations::Reason;
 use packrat_operator::index::{Index, Operator};
