@@ -331,8 +331,8 @@ fn read_answer(stream: &mut TcpStream) -> String {
     }
 }
 
-/// Pages of Envoy that show keys or change something.
-const NOBODYS: [&str; 5] =
+/// Pages of Envoy that show keys or change something: no listener leads there.
+const UNREACHABLE_PAGES: [&str; 5] =
     ["/packrat/log", "/config_dump", "/quitquitquit", "/packrat/../config_dump", "/packrat/"];
 
 /// Strangers find no client and no session on the page with metrics, begin no observation, and have
@@ -369,7 +369,9 @@ fn strangers_read_totals_and_ask_for_no_client_and_no_session() {
             assert!(answer.contains("kubectl port-forward"), "{target} from {from}: {answer}");
             assert_eq!(ask(from, page, "POST", target).0, 404, "{target} from {from}");
         }
-        for target in NOBODYS.into_iter().chain(["/packrat%2Fsessions", "//packrat/sessions"]) {
+        for target in
+            UNREACHABLE_PAGES.into_iter().chain(["/packrat%2Fsessions", "//packrat/sessions"])
+        {
             assert_eq!(ask(from, page, "GET", target).0, 404, "{target} from {from}");
         }
     }
@@ -397,7 +399,7 @@ fn the_loopback_interface_of_a_gateway_has_its_sessions_and_changes_nothing() {
         json(target);
         assert_eq!(ask(local, page, "POST", target).0, 404, "{target}");
     }
-    for target in NOBODYS {
+    for target in UNREACHABLE_PAGES {
         assert_eq!(ask(local, page, "GET", target).0, 404, "{target}");
         assert_eq!(ask(local, page, "POST", target).0, 404, "{target}");
     }

@@ -1,0 +1,142 @@
+//! The conditions of an EdgeGateway, but that of its assistance.
+
+use super::{Finding, Observed, TOLD};
+use crate::annotations::Reason;
+use crate::index::{GatewayModel, GatewayView, told};
+use crate::resource::{ExposureType, GatewayProxy};
+
+/// Condition `Accepted`: the objects of the gateway may and can be made.
+pub(super) fn accepted(view: &GatewayView, observed: &Observed) -> Finding {
+    match &observed.failure {
+        _ if observed.namespace_ends => Finding(
+            Some(false),
+            "NamespaceEnds",
+            "the namespace is being deleted: nothing is made or repaired in it any more".to_owned(),
+        ),
+        _ if observed.definition_is_outdated => Finding(
+            Some(false),
+            Reason::DefinitionOutdated.name(),
+            "the cluster has the resource definitions of an older version, which drop what the operator writes: of the status only conditions are current. Apply those of this version: kubectl apply --server-side --force-conflicts -f charts/packrat/crds".to_owned(),
+        ),
+        _ if view.refusal.is_some() => {
+            Finding(Some(false), "NotPermitted", view.refusal.clone().unwrap_or_default())
+        }
+        None => Finding(Some(true), "Accepted", "the gateways are set up".to_owned()),
+        Some(failure) => Finding(
+            Some(false),
+            "ApplyFailed",
+            format!("an object of this EdgeGateway was refused: {failure}"),
+        ),
+    }
+}
+
+/// Condition `ResolvedRoutes`: every Service that chose the gateway has its ports.
+pub(super) fn resolved_routes(view: &GatewayView) -> Finding {
+    let problems =
+        || view.problems.iter().filter(|(_, problem)| problem.reason != Reason::PortKept);
+    let Some((_, first)) = problems().next() else {
+        let message = "all Services that chose this gateway have their ports".to_owned();
+        return Finding(Some(true), "Resolved", message);
+    };
+    let mut told: Vec<String> = problems()
+        .take(TOLD)
+        .map(|(service, problem)| format!("{}: {}", told(service), problem.message))
+        .collect();
+    let count = problems().count();
+    if count > TOLD {
+        told.push(format!("and {} more", count - TOLD));
+    }
+    Finding(Some(false), first.reason.name(), told.join("; "))
+}
+
+/// Condition `Programmed`: every gateway that is ready is connected, and has taken the newest
+/// configuration.
+pub(super) fn programmed(observed: &Observed) -> Finding {
+    let Observed { proxies, ready_pods, versions, .. } = observed;
+    let refusals: Vec<String> = proxies
+        .iter()
+        .filter_map(|proxy| Some(format!("{}: {}", proxy.name, proxy.error.as_ref()?)))
+        .collect();
+    if !refusals.is_empty() {
+        let message = format!(
+            "{} of {} gateways refused a part of the configuration and keep the former: {}",
+            refusals.len(),
+            proxies.len(),
+            refusals.join("; ")
+        );
+        return Finding(Some(false), "Refused", message);
+    }
+    if proxies.is_empty() {
+        let message = "no gateway is connected to the operator".to_owned();
+        return Finding(None, "NotConnected", message);
+    }
+    let silent: Vec<&str> = ready_pods
+        .iter()
+        .filter(|pod| !proxies.iter().any(|proxy| proxy.name == **pod))
+        .map(String::as_str)
+        .collect();
+    if !silent.is_empty() {
+        let message = format!(
+            "{} of {} gateways are not connected to the operator and keep the configuration that they have: {}; can their Pods reach its Service?",
+            silent.len(),
+            ready_pods.len(),
+            some_of(&silent)
+        );
+        return Finding(Some(false), "NotConnected", message);
+    }
+    // One that is not ready serves no one who is new, and may be on its way out.
+    let counts = |proxy: &&GatewayProxy| ready_pods.is_empty() || ready_pods.contains(&proxy.name);
+    let counted: Vec<&GatewayProxy> = proxies.iter().filter(counts).collect();
+    let behind: Vec<&str> = counted
+        .iter()
+        .filter(|proxy| proxy.version.as_ref().is_none_or(|version| !versions.contains(version)))
+        .map(|proxy| proxy.name.as_str())
+        .collect();
+    if !behind.is_empty() {
+        let message = format!(
+            "{} of {} gateways have not acknowledged the newest configuration: {}",
+            behind.len(),
+            counted.len(),
+            some_of(&behind)
+        );
+        return Finding(Some(false), "Pending", message);
+    }
+    let message = format!("{} gateways have the newest configuration", counted.len());
+    Finding(Some(true), "Programmed", message)
+}
+
+/// The first names of many.
+fn some_of(names: &[&str]) -> String {
+    let mut told = names.iter().take(TOLD).copied().collect::<Vec<_>>().join(", ");
+    if names.len() > TOLD {
+        told.push_str(&format!(" and {} more", names.len() - TOLD));
+    }
+    told
+}
+
+/// Condition `Ready`: gateways run, and clients can reach them.
+pub(super) fn ready(gateway: &GatewayModel, view: &GatewayView, observed: &Observed) -> Finding {
+    if observed.ready == 0 {
+        let message = format!(
+            "none of {} gateway Pods is ready; look at them with kubectl describe pods",
+            observed.pods
+        );
+        return Finding(Some(false), "NoReadyGateway", message);
+    }
+    if view.listeners.values().all(|listener| listener.is_leaving) {
+        let message =
+            "no Service has chosen this gateway; annotate one with packrat.dev/assist: enabled";
+        return Finding(Some(false), "NoRoutes", message.to_owned());
+    }
+    if observed.addresses.is_empty() {
+        let message = match gateway.spec.exposure.type_ {
+            ExposureType::LoadBalancer => {
+                "the Service of type LoadBalancer has no address yet; without a load balancer choose spec.exposure.type NodePort or HostNetwork"
+            }
+            _ => "the gateways have no address yet",
+        };
+        return Finding(Some(false), "NoAddress", message.to_owned());
+    }
+    let message = format!("{} of {} gateways are ready", observed.ready, observed.pods);
+    Finding(Some(true), "Ready", message)
+}

@@ -1,0 +1,76 @@
+//! The condition of a Service.
+
+use super::{StoppedRoute, TOLD, shortened};
+use crate::annotations::{ObjectKey, Problem, Reason};
+use crate::index::ServiceView;
+use crate::resource::{EdgeGatewayStatus, ListenerStatus};
+
+/// The condition of a Service: status, reason, message. `None`: it has nothing to say, and an older
+/// one has to go. `edge`: the status of the EdgeGateway that it has.
+pub fn service_condition(
+    key: &ObjectKey,
+    view: &ServiceView,
+    edge: Option<&EdgeGatewayStatus>,
+) -> Option<(bool, &'static str, String)> {
+    let condition = configured_condition(view)?;
+    let own = |listener: &&ListenerStatus| {
+        listener.service == key.to_string()
+            && u16::try_from(listener.port).is_ok_and(|port| view.listeners.contains(&port))
+    };
+    let listeners = edge.iter().flat_map(|edge| &edge.listeners);
+    let harm = StoppedRoute::worst(listeners.filter(own));
+    let gateways = edge.and_then(|edge| edge.ready_gateways).unwrap_or_default();
+    match (harm.reason(), condition) {
+        (Some(reason), (true, _, message)) => {
+            Some((false, reason, shortened(format!("{message}; {}", harm.told(gateways)))))
+        }
+        (_, condition) => Some(condition),
+    }
+}
+
+/// The condition of a Service as far as objects determine it.
+fn configured_condition(view: &ServiceView) -> Option<(bool, &'static str, String)> {
+    let worst = view.problems.iter().map(|problem| problem.reason).min();
+    let told = |problems: &[Problem]| {
+        problems
+            .iter()
+            .take(TOLD)
+            .map(|problem| problem.message.clone())
+            .collect::<Vec<_>>()
+            .join("; ")
+    };
+    match (view.wanted, &view.gateway, view.listeners.is_empty()) {
+        (false, _, _) if view.problems.is_empty() => None,
+        (true, Some(gateway), false) => {
+            let ports: Vec<_> = view.listeners.iter().map(ToString::to_string).collect();
+            let how = if view.is_off { "forwarded without assistance" } else { "assisted" };
+            let route = format!("{how} by EdgeGateway {gateway} on UDP port {}", ports.join(", "));
+            let is_served =
+                view.problems.iter().all(|problem| problem.reason != Reason::NoEndpoints);
+            Some(match worst {
+                None if view.is_off => (
+                    false,
+                    "SwitchedOff",
+                    format!(
+                        "{route}; switched off by packrat.dev/config.assist, or by spec.assist of the EdgeGateway"
+                    ),
+                ),
+                None => (true, "Assisted", route),
+                Some(reason) if view.is_off && is_served => {
+                    (false, reason.name(), shortened(format!("{route}; {}", told(&view.problems))))
+                }
+                Some(reason) if !is_served => {
+                    (false, reason.name(), shortened(told(&view.problems)))
+                }
+                Some(reason) => {
+                    (true, reason.name(), shortened(format!("{route}; {}", told(&view.problems))))
+                }
+            })
+        }
+        _ => Some((
+            false,
+            worst.map_or("NotAssisted", Reason::name),
+            shortened(told(&view.problems)),
+        )),
+    }
+}

@@ -1,0 +1,121 @@
+//! Parameters of Gateways, within those of their class.
+
+use packrat_operator::resource::GatewayParametersSpec;
+use serde_json::{Value, json};
+
+use super::super::key;
+use super::{a_gateway, index, listener, of_packrat};
+
+/// GatewayParameters `name` of a namespace.
+fn parameters(namespace: &str, name: &str, spec: Value) -> Value {
+    json!({
+        "apiVersion": "packrat.dev/v1alpha1", "kind": "GatewayParameters",
+        "metadata": { "namespace": namespace, "name": name }, "spec": spec,
+    })
+}
+
+/// A Gateway's author does not become more than the class lets its Gateways be.
+#[test]
+fn a_gateways_own_parameters_lower_what_its_class_has_and_no_more() {
+    let reference = |namespace: Option<&str>, name: &str| json!({ "group": "packrat.dev", "kind": "GatewayParameters", "namespace": namespace, "name": name });
+    let state_with = |of_class: Option<&Value>, own: &Value| {
+        let mut class = of_packrat();
+        let mut gateway = a_gateway("edge", json!([listener("quic", 443, json!({}))]));
+        gateway["spec"]["infrastructure"] = json!({ "parametersRef": reference(None, "own") });
+        let mut all = vec![parameters("app", "own", own.clone())];
+        if let Some(spec) = of_class {
+            class["spec"]["parametersRef"] = reference(Some("packrat-system"), "of-class");
+            if !spec.is_null() {
+                all.push(parameters("packrat-system", "of-class", spec.clone()));
+            }
+        }
+        all.extend([class, gateway]);
+        index(&all).resolve().attachments.gateways[&key("app", "edge")].clone()
+    };
+    let spec_with = |of_class: Option<&Value>, own: &Value| {
+        let state = state_with(of_class, own);
+        assert_eq!(state.accepted.status, Some(true), "{}", state.accepted.message);
+        (*state.spec.unwrap(), state.accepted.message)
+    };
+    let as_parameters = |spec: &Value| {
+        let parameters: GatewayParametersSpec = serde_json::from_value(spec.clone()).unwrap();
+        parameters.edge_gateway("packrat")
+    };
+    let limits = json!({
+        "cacheBytesPerSession": "4Gi", "cacheBytesTotal": "1000000Gi", "repairBudgetPercent": 1000,
+        "residualLossPerMillion": 1, "idleTimeoutSeconds": 86400, "maximumSessions": 10_000_000,
+        "sessionsPerSource": 10_000_000, "handshakesPerSecondPerSource": 10_000_000,
+        "sparseCopies": true, "weakerTokens": true,
+    });
+    let greedy = json!({
+        "cache": { "bytesPerSession": "2Gi", "bytesTotal": "100000Gi" },
+        "repair": { "budgetPercent": 1000, "sparseCopies": true },
+        "lastMile": { "residualLossPerMillion": 1 },
+        "sessions": {
+            "idleTimeoutSeconds": 86400, "maximum": 10_000_000, "perSource": 10_000_000,
+            "handshakesPerSecondPerSource": 10_000_000,
+        },
+        "tokens": { "policy": "Off" }, "limits": limits, "endpoints": "Any",
+        "envoy": { "image": "example.org/theirs:1" }, "exposure": { "type": "HostNetwork" },
+        "multicast": { "enabled": true },
+    });
+    let class = json!({
+        "assist": false, "exposure": { "type": "NodePort" }, "cache": { "bytesTotal": "64Mi" },
+        "tokens": { "policy": "Required", "tls": { "secretName": "tls" } },
+        "limits": { "maximumSessions": 200_000 },
+    });
+    let (spec, message) = spec_with(Some(&class), &greedy);
+    let mut expected = as_parameters(&class);
+    // What only lowers, or was not asked for, is the Gateway's own.
+    expected.sessions.maximum = 200_000;
+    expected.limits = spec.limits.clone();
+    expected.workload = spec.workload.clone();
+    expected.exposure = spec.exposure.clone();
+    assert_eq!(spec, expected);
+    assert_eq!(spec.exposure.type_, packrat_operator::resource::ExposureType::NodePort);
+    let most = &spec.limits;
+    assert_eq!(
+        (most.cache_bytes_per_session.as_deref(), most.cache_bytes_total.as_deref()),
+        (Some("1Mi"), Some("64Mi"))
+    );
+    assert_eq!((most.maximum_sessions, most.repair_budget_percent), (Some(200_000), Some(25)));
+    assert!(!most.sparse_copies && !most.weaker_tokens, "{most:?}");
+    for part in [
+        "tokens.policy off (required is used)",
+        "cache.bytesTotal 107374182400000 (67108864 is used)",
+        "limits: cache.bytesTotal 1073741824000000 (67108864 is used)",
+        "endpoints Any (Pods is used)",
+        "envoy.image example.org/theirs:1",
+        "exposure.type HostNetwork (NodePort is used)",
+    ] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+
+    // What the class has or allows a Gateway may have, and less.
+    let mut generous = greedy.clone();
+    generous["tokens"] = json!({ "policy": "Off" });
+    let (spec, message) = spec_with(Some(&generous), &greedy);
+    assert_eq!(spec.limits, as_parameters(&greedy).limits);
+    assert_eq!(spec.cache, as_parameters(&greedy).cache);
+    assert_eq!(message, "all listeners can be served");
+    // The class demands tokens: those of a Gateway are no weaker.
+    let strict = json!({ "tokens": {
+        "policy": "Optional", "tls": { "secretName": "tls" }, "bindToNetwork": true, "lifetimeSeconds": 60,
+    }});
+    let own = json!({ "tokens": { "policy": "Required", "tls": { "secretName": "own" } } });
+    let (spec, message) = spec_with(Some(&strict), &own);
+    let tokens = &spec.tokens;
+    assert_eq!(tokens.policy, packrat_api::token::TokenPolicy::Required, "a stricter policy stays");
+    assert_eq!((tokens.lifetime_seconds, tokens.bind_to_network), (60, true));
+    assert_eq!(tokens.tls.as_ref().unwrap().secret_name, "own");
+    assert!(message.contains("tokens.lifetimeSeconds 300 (60 is used)"), "{message}");
+    let modest = json!({ "assist": false, "cache": { "bytesTotal": "2Mi" }, "workload": { "replicas": 5 }, "tokens": class["tokens"] });
+    let (spec, message) = spec_with(Some(&class), &modest);
+    assert_eq!((spec.cache.bytes_total.as_str(), spec.workload.replicas), ("2Mi", 5));
+    assert_eq!(message, "all listeners can be served");
+    // A class without parameters limits nothing; one whose parameters are gone allows nothing.
+    let (spec, _) = spec_with(None, &greedy);
+    assert_eq!(spec.cache, as_parameters(&greedy).cache);
+    let refused = state_with(Some(&Value::Null), &modest);
+    assert_eq!((refused.accepted.reason, refused.spec), ("InvalidParameters", None));
+}

@@ -1,0 +1,275 @@
+//! Listeners of UDPRoutes, and the destinations of their datagrams.
+
+use packrat_operator::annotations::Reason;
+use packrat_operator::index::{Index, Operator};
+use packrat_operator::policy::Policy;
+use serde_json::{Value, json};
+
+use super::super::{key, service, slice, take};
+use super::{
+    GOOD, GROUP, a_gateway, class, edge_of, index, listener, namespace, of_packrat, resolve, route,
+    served, servers, told,
+};
+
+#[test]
+fn a_udp_route_has_the_listener_that_it_names() {
+    let listeners = json!([listener("quic", 443, json!({})), listener("game", 7000, json!({}))]);
+    let to_web = json!([{ "name": "web", "port": 8443 }]);
+    for (parent, ports) in [
+        (json!({ "name": "edge" }), &[443, 7000][..]),
+        (json!({ "name": "edge", "sectionName": "quic" }), &[443]),
+        (json!({ "name": "edge", "port": 7000 }), &[7000]),
+        (
+            json!({ "name": "edge", "namespace": "app", "group": GROUP, "kind": "Gateway", "sectionName": "quic", "port": 443 }),
+            &[443],
+        ),
+    ] {
+        let resolution =
+            resolve(listeners.clone(), &[route("app", "web", 0, parent.clone(), to_web.clone())]);
+        for port in [443, 7000] {
+            let expected = ports
+                .contains(&port)
+                .then(|| (format!("app/web.udproute/{port}"), vec!["10.0.0.1:1443".to_owned()]));
+            assert_eq!(served(&resolution, port), expected, "{parent}");
+        }
+        assert_eq!(told(&resolution, "app", "web"), GOOD);
+        // Both are in front of the gateways, with or without a route.
+        assert_eq!(resolution.gateways[&key("app", "edge")].ports, [443, 7000].into());
+    }
+    // One Service behind several listeners, without any annotation of it.
+    let resolution =
+        resolve(listeners, &[route("app", "web", 0, json!({ "name": "edge" }), to_web)]);
+    assert!(resolution.services.is_empty(), "a Service that has no annotation is told nothing");
+}
+
+#[test]
+fn a_route_without_a_listener_is_told_why() {
+    let to_web = || json!([{ "name": "web", "port": 8443 }]);
+    let from = |from: &str| json!({ "namespaces": { "from": from } });
+    let labelled = json!({ "namespaces": { "from": "Selector", "selector": {
+        "matchLabels": { "team": "shop" },
+        "matchExpressions": [{ "key": "stage", "operator": "NotIn", "values": ["test"] }],
+    }}});
+    let namespaces = [
+        namespace("shop", json!({ "team": "shop" })),
+        namespace("shop-test", json!({ "team": "shop", "stage": "test" })),
+        namespace("other", json!({})),
+    ];
+    let from_all = ["shop", "shop-test", "other"]
+        .map(|name| json!({ "group": GROUP, "kind": "UDPRoute", "namespace": name }));
+    let grant = json!({
+        "apiVersion": format!("{GROUP}/v1"), "kind": "ReferenceGrant", "metadata": { "namespace": "app", "name": "all" },
+        "spec": {
+            "from": from_all,
+            "to": [{ "group": "", "kind": "Service" }],
+        },
+    });
+    let tcp = json!({ "kinds": [{ "kind": "TCPRoute" }] });
+    for (allowed, of, section, expected) in [
+        (json!({}), "app", "quic", (true, "Accepted")),
+        (json!({}), "app", "quick", (false, "NoMatchingParent")),
+        (json!({}), "shop", "quic", (false, "NotAllowedByListeners")),
+        (from("Same"), "shop", "quic", (false, "NotAllowedByListeners")),
+        (from("All"), "shop", "quic", (true, "Accepted")),
+        (from("None"), "app", "quic", (false, "NotAllowedByListeners")),
+        (labelled.clone(), "shop", "quic", (true, "Accepted")),
+        (labelled.clone(), "shop-test", "quic", (false, "NotAllowedByListeners")),
+        (labelled.clone(), "other", "quic", (false, "NotAllowedByListeners")),
+        (labelled, "unknown", "quic", (false, "NotAllowedByListeners")),
+        (tcp, "app", "quic", (false, "NotAllowedByListeners")),
+        (
+            json!({ "kinds": [{ "group": GROUP, "kind": "UDPRoute" }] }),
+            "app",
+            "quic",
+            (true, "Accepted"),
+        ),
+    ] {
+        let parent = json!({ "name": "edge", "namespace": "app", "sectionName": section });
+        let services = json!([{ "name": "web", "namespace": "app", "port": 8443 }]);
+        let mut more = vec![grant.clone(), route(of, "web", 0, parent, services)];
+        more.extend(namespaces.clone());
+        let resolution = resolve(json!([listener("quic", 443, allowed.clone())]), &more);
+        assert_eq!(told(&resolution, of, "web")[0], expected, "{allowed} {of} {section}");
+        assert_eq!(served(&resolution, 443).is_some(), expected.0, "{allowed} {of} {section}");
+    }
+
+    // The older one has a free listener that two want, whatever their order.
+    let resolution = resolve(
+        json!([listener("quic", 443, json!({}))]),
+        &[
+            route("app", "a", 9, json!({ "name": "edge" }), to_web()),
+            route("app", "b", 1, json!({ "name": "edge" }), to_web()),
+        ],
+    );
+    assert_eq!(served(&resolution, 443).unwrap().0, "app/b.udproute/443");
+    assert_eq!(told(&resolution, "app", "b"), GOOD);
+    assert_eq!(told(&resolution, "app", "a"), GOOD);
+    let waits = &resolution.attachments.routes[&key("app", "a")].parents[0];
+    assert_eq!(waits.waits_for, Some(key("app", "b.udproute")));
+    assert!(waits.accepted.message.contains("older UDPRoute app/b"), "{}", waits.accepted.message);
+    assert_eq!(resolution.attachments.routes[&key("app", "b")].parents[0].waits_for, None);
+}
+
+#[test]
+fn destinations_that_do_not_exist_or_may_not_be_named_are_told_and_get_nothing() {
+    let parent = || json!({ "name": "edge", "namespace": "app" });
+    let listeners = || json!([listener("quic", 443, json!({ "namespaces": { "from": "All" } }))]);
+    let grant = |from: &str, name: Value| {
+        json!({
+            "apiVersion": format!("{GROUP}/v1beta1"), "kind": "ReferenceGrant",
+            "metadata": { "namespace": "app", "name": "grant" },
+            "spec": {
+                "from": [{ "group": GROUP, "kind": "UDPRoute", "namespace": from }],
+                "to": [{ "group": "", "kind": "Service", "name": name }],
+            },
+        })
+    };
+    for (of, reference, grant, expected) in [
+        ("app", json!({ "name": "web", "port": 8443 }), None, (true, "ResolvedRefs")),
+        ("app", json!({ "name": "gone", "port": 8443 }), None, (false, "BackendNotFound")),
+        ("app", json!({ "name": "web", "port": 8444 }), None, (false, "BackendNotFound")),
+        ("app", json!({ "name": "web" }), None, (false, "BackendNotFound")),
+        (
+            "app",
+            json!({ "name": "web", "port": 8443, "kind": "Pod" }),
+            None,
+            (false, "InvalidKind"),
+        ),
+        (
+            "app",
+            json!({ "name": "web", "port": 8443, "group": "apps" }),
+            None,
+            (false, "InvalidKind"),
+        ),
+        (
+            "shop",
+            json!({ "name": "web", "namespace": "app", "port": 8443 }),
+            None,
+            (false, "RefNotPermitted"),
+        ),
+        (
+            "shop",
+            json!({ "name": "web", "namespace": "app", "port": 8443 }),
+            Some(grant("shop", Value::Null)),
+            (true, "ResolvedRefs"),
+        ),
+        (
+            "shop",
+            json!({ "name": "web", "namespace": "app", "port": 8443 }),
+            Some(grant("shop", json!("web"))),
+            (true, "ResolvedRefs"),
+        ),
+        (
+            "shop",
+            json!({ "name": "web", "namespace": "app", "port": 8443 }),
+            Some(grant("shop", json!("other"))),
+            (false, "RefNotPermitted"),
+        ),
+        (
+            "shop",
+            json!({ "name": "web", "namespace": "app", "port": 8443 }),
+            Some(grant("games", Value::Null)),
+            (false, "RefNotPermitted"),
+        ),
+    ] {
+        let mut more = vec![route(of, "web", 0, parent(), json!([reference.clone()]))];
+        more.extend(grant);
+        let resolution = resolve(listeners(), &more);
+        assert_eq!(told(&resolution, of, "web"), [(true, "Accepted"), expected], "{reference}");
+        let endpoints = served(&resolution, 443).unwrap().1;
+        assert_eq!(endpoints.is_empty(), !expected.0, "{reference}");
+    }
+}
+
+#[test]
+fn clients_are_shared_by_weight() {
+    let shares = |services: Value| {
+        let more = [route("app", "web", 0, json!({ "name": "edge" }), services)];
+        let resolution = resolve(json!([listener("quic", 443, json!({}))]), &more);
+        let listener = resolution.gateways[&key("app", "edge")].listeners[&443].clone();
+        let weights = listener.shares.weights.values().copied().collect::<Vec<_>>();
+        (listener.endpoints.len(), weights, listener.shares.refused)
+    };
+    let to = |name: &str, weight: u32| json!({ "name": name, "port": 8443, "weight": weight });
+    // A destination's weight is that of all its endpoints together.
+    assert_eq!(shares(json!([to("web", 9), to("canary", 1)])), (3, vec![9.0, 0.5, 0.5], 0.0));
+    assert_eq!(shares(json!([to("web", 1), to("canary", 2)])), (3, vec![], 0.0), "all the same");
+    assert_eq!(shares(json!([to("web", 1), to("canary", 0)])), (1, vec![], 0.0));
+    assert_eq!(shares(json!([{ "name": "canary", "port": 8443 }])), (2, vec![], 0.0));
+    // The share of what does not exist is dropped.
+    assert_eq!(shares(json!([to("web", 1), to("gone", 4)])), (1, vec![1.0], 4.0));
+    assert_eq!(shares(json!([to("gone", 4)])), (0, vec![], 4.0));
+}
+
+#[test]
+fn each_operator_serves_the_gateways_of_its_own_class_only() {
+    let gateway = a_gateway("edge", json!([listener("quic", 443, json!({}))]));
+    let to_web =
+        route("app", "web", 0, json!({ "name": "edge" }), json!([{ "name": "web", "port": 8443 }]));
+    let with = |controller: &str| {
+        let mut all =
+            vec![class("packrat", controller), edge_of(&gateway), gateway.clone(), to_web.clone()];
+        all.extend(servers());
+        all
+    };
+    let resolve = |objects: &[Value], own: &str| {
+        let operator = Operator { class: own.to_owned(), identity: format!("system/{own}") };
+        let mut index = Index::new("system", Policy::default()).of_operator(operator);
+        objects.iter().for_each(|object| take(&mut index, object));
+        index.resolve()
+    };
+    for (controller, own, is_own) in [
+        ("packrat.dev/gateway-controller", "packrat", true),
+        ("packrat.dev/gateway-controller", "blue", false),
+        ("packrat.dev/gateway-controller/blue", "blue", true),
+        ("packrat.dev/gateway-controller/blue", "packrat", false),
+        ("example.org/gateway-controller", "packrat", false),
+    ] {
+        let attachments = resolve(&with(controller), own).attachments;
+        let counts =
+            (attachments.classes.len(), attachments.gateways.len(), attachments.routes.len());
+        assert_eq!(counts, if is_own { (1, 1, 1) } else { (0, 0, 0) }, "{controller} {own}");
+    }
+    // Another controller's from now on: what was made for it goes. Another Packrat operator's: that
+    // one takes it over.
+    let abandoned = |controller: &str| resolve(&with(controller), "packrat").abandoned.len();
+    assert_eq!(abandoned("example.org/gateway-controller"), 1);
+    assert_eq!(abandoned("packrat.dev/gateway-controller/blue"), 0);
+    assert_eq!(abandoned("packrat.dev/gateway-controller"), 0);
+}
+
+/// An annotation exposes a Service where a listener lets it.
+#[test]
+fn annotated_services_have_the_ports_of_listeners_only() {
+    let resolve = |allowed: Value, port: u16, routes: &[Value]| {
+        let gateway = a_gateway("edge", json!([listener("quic", 443, allowed)]));
+        let annotations = [("assist", "enabled"), ("gateway", "edge")];
+        let mut all = vec![
+            of_packrat(),
+            edge_of(&gateway),
+            gateway,
+            service("own", 0, &annotations, &[("quic", port)]),
+            slice("own", "own-1", &[("quic", 1443)], &[("10.0.0.9", true)]),
+        ];
+        all.extend(servers());
+        all.extend(routes.iter().cloned());
+        let resolution = index(&all).resolve();
+        let problems = resolution.services[&key("app", "own")].problems.clone();
+        (served(&resolution, port).map(|(route, _)| route), problems)
+    };
+    let (route_of_own, problems) = resolve(json!({}), 443, &[]);
+    assert_eq!((route_of_own.as_deref(), problems.len()), (Some("app/own/443"), 0));
+    for (allowed, port, part) in [
+        (json!({}), 444, "Gateway app/edge has no UDP listener at port 444"),
+        (json!({ "namespaces": { "from": "None" } }), 443, "takes no routes of namespace app"),
+    ] {
+        let (route, problems) = resolve(allowed, port, &[]);
+        assert_eq!((route, problems[0].reason), (None, Reason::NotAllowed));
+        assert!(problems[0].message.contains(part), "{}", problems[0].message);
+    }
+    let to_web =
+        route("app", "web", 0, json!({ "name": "edge" }), json!([{ "name": "web", "port": 8443 }]));
+    let (route, problems) = resolve(json!({}), 443, &[to_web]);
+    assert_eq!(route.as_deref(), Some("app/web.udproute/443"), "a free port is a UDPRoute's first");
+    assert!(problems[0].message.contains("belongs to UDPRoute app/web"), "{}", problems[0].message);
+}
