@@ -180,7 +180,7 @@ impl Assist {
         now: Timestamp,
     ) -> Self {
         let mut random = Randomness::new(seed);
-        let thin = Thin::new(config.copies && config.live.is_none(), now);
+        let thin = Thin::new(config.makes_copies(), now);
         let client_params = ClientParams {
             scheme: config.scheme,
             limits: LIMITS,
@@ -683,7 +683,7 @@ impl Assist {
 
     /// See [`crate::Shim::expect_first_flight`].
     pub(crate) fn expect_first_flight(&mut self, now: Timestamp) {
-        if self.config.copies {
+        if self.config.makes_copies() {
             self.question_from = Some(now + FLIGHT_BEGINS);
         }
     }

@@ -176,12 +176,17 @@ impl ClientConfig {
         self
     }
 
+    pub(crate) fn makes_copies(&self) -> bool {
+        self.copies && self.live.is_none() && self.scheme == IdentifierScheme::Trailer
+    }
+
     /// Sets whether the transport's first datagrams, and later those that it sends seldom, are sent twice
     /// or three times where the last mile is known to lose 1 % or more: handshakes, requests, last
     /// acknowledgements. Ten at once and ten a second are, and none while a queue stands. The shell
     /// passes what the transport sends to [`Shim::on_send`](crate::Shim::on_send).
     ///
-    /// Defaults to `true`. Never for live streams.
+    /// Defaults to `true`. Never for live streams, and with [`IdentifierScheme::Trailer`] only: QUIC's and
+    /// SRTP's ends drop what comes twice, another protocol's may act upon it.
     #[must_use]
     pub fn with_copies(mut self, copies: bool) -> Self {
         self.copies = copies;

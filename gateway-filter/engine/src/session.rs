@@ -170,7 +170,12 @@ impl Session {
         let selective = live.as_deref().is_some_and(LiveStream::is_selective);
         let entries = if selective { SELECTIVE_ENTRIES } else { MAXIMUM_ENTRIES };
         let config = permit.gateway().config();
-        let copies = live.is_none() && config.early_copies > 0.0 && config.repair_budget > 0.0;
+        // Not every protocol's end drops what comes twice, as QUIC's and SRTP's do.
+        let is_replay_safe = gateway_params.scheme == IdentifierScheme::Trailer;
+        let copies = live.is_none()
+            && is_replay_safe
+            && config.early_copies > 0.0
+            && config.repair_budget > 0.0;
         let expected = || permit.gateway().losses().expect(permit.source(), now);
         let thin = if copies { Thin::new(expected(), now) } else { None };
         let mut session = Self {
