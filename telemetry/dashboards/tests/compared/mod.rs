@@ -41,8 +41,9 @@ impl Clients {
                 if over.load(Ordering::Relaxed) {
                     return;
                 }
+                // A network has one vote.
                 let [high, low] = number.to_be_bytes();
-                visit(gateway, &server, &format!("127.{network}.{high}.{low}:0"), slow);
+                visit(gateway, &server, &format!("127.{network}.{low}.{}:0", high + 1), slow);
             }
         });
         Self { is_over, thread: Some(thread) }
