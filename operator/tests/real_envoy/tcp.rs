@@ -53,7 +53,7 @@ fn connect(envoy: &Envoy, port: u16, expected: &str) -> TcpStream {
     found.unwrap()
 }
 
-/// What is sent comes back.
+/// Sends bytes, and expects the same back.
 fn echoes(stream: &mut TcpStream) {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let sent = [7; 5000];
