@@ -82,7 +82,7 @@ impl<M: Clone> Peers<M> {
         now: Timestamp,
         wire: &mut impl Wire<M>,
     ) -> Option<FlowId> {
-        if let Some(idlest) = self.table.idlest(now)
+        if let Some(idlest) = self.table.room_for(key(peer), now)
             && let Some(Remote { address, .. }) = self.flows.remove(&idlest)
         {
             self.table.evict(idlest, now, &mut Line { peer: address, wire });
