@@ -22,7 +22,7 @@ use packrat_socket::{
 
 use crate::handle::{Command, Handle};
 use crate::network::{Wakefulness, is_of_this_host};
-use crate::socket::{DontFragment, Run, Socket, Way, is_quic_initial, transparent};
+use crate::socket::{DontFragment, Run, Socket, Way, is_quic_initial};
 use crate::socks::{
     AssociationId, CONNECTION, RELAY, Route, Socks, SocksListener, Waiting, header,
 };
@@ -68,7 +68,9 @@ pub enum Target {
     /// To the service, with a gateway on the way or at this very address.
     Service(SocketAddr),
     /// To the address that the program has sent them to, at this port: the system redirects them to
-    /// a [`crate::transparent`] socket (Linux, TPROXY).
+    /// a [`crate::transparent`] socket (Linux, TPROXY). Answers leave from that address and from the
+    /// socket's own port: the packet filter gives them the port that the program has sent to. No
+    /// socket has that one here, so that a server of this host may.
     Original {
         /// The port that programs send to.
         port: u16,
@@ -134,8 +136,6 @@ struct Upstream {
     local: Option<IpAddr>,
     /// The bytes in front of each datagram for the program.
     header: Vec<u8>,
-    /// The socket that answers leave from, where the program has sent to the service itself.
-    answers: Option<Socket>,
 }
 
 /// Sends what leaves a flow.
@@ -492,17 +492,29 @@ impl Agent {
             self.table.count_refused(service, message.count());
             return None;
         }
-        if let Some(idlest) = self.table.idlest(now) {
-            self.with(idlest, |table, wire| table.evict(idlest, now, wire));
-            self.drop_upstream(idlest);
+        if let Some(idlest) = self.table.room_for(peer, now) {
+            self.evict(idlest, now);
         }
         let id = self.table.begin(peer, now, seed())?;
-        if let Err(error) = self.open(peer, id, message) {
+        let mut opened = self.open(peer, id, message);
+        if opened.as_ref().is_err_and(is_out_of_descriptors)
+            && let Some(idlest) = self.table.longest_idle(now)
+        {
+            self.evict(idlest, now);
+            opened = self.open(peer, id, message);
+        }
+        if let Err(error) = opened {
             tracing::warn!(%error, "a program cannot be served");
             self.table.refuse(id);
             return None;
         }
         Some(id)
+    }
+
+    /// Ends a flow to make room for another one.
+    fn evict(&mut self, id: FlowId, now: Timestamp) {
+        self.with(id, |table, wire| table.evict(id, now, wire));
+        self.drop_upstream(id);
     }
 
     /// Opens the upstream socket of a new flow.
@@ -523,22 +535,25 @@ impl Agent {
                 !datagram.is_some_and(|(datagram, _)| is_quic_initial(datagram))
             }
         };
+        let is_redirected = matches!(listener.entrance, Entrance::Redirected(..));
+        let usual = source_towards(to);
+        // A program of this host may have chosen the address that it sends from.
+        let is_chosen = |ip: &IpAddr| is_redirected && usual != Some(*ip) && is_of_this_host(*ip);
+        let bound = Some(peer.address.ip()).filter(is_chosen).unwrap_or(any);
         // Not connected: after a change of network it sends from the new address.
-        let mut socket = Socket::new(UdpSocket::bind((any, 0))?, may_fragment)?;
+        let mut socket = Socket::new(UdpSocket::bind((bound, 0))?, may_fragment)?;
         let port = socket.socket.local_addr()?.port();
         let number = usize::try_from(id.0).ok().and_then(|number| number.checked_add(FIRST_FLOW));
         let number = number.ok_or_else(|| io::Error::other("the numbers are used up"))?;
         let registry = self.poll.registry();
         registry.register(&mut socket.socket, Number(number), Interest::READABLE)?;
         // Answers come from where the program has sent to.
-        let local = first.local.filter(|_| listener.listen.ip().is_unspecified());
-        let is_redirected = matches!(listener.entrance, Entrance::Redirected(..));
-        let answers = is_redirected.then(|| Socket::new(transparent(to)?, true)).transpose()?;
+        let local = first.local.filter(|_| is_redirected || listener.listen.ip().is_unspecified());
         let header =
             peer.through.filter(|_| !is_redirected).map_or_else(Vec::new, |(_, to)| header(to));
         let mut source = SourceAddress::default();
-        source.set(source_towards(to));
-        self.upstreams.insert(id, Upstream { socket, port, to, source, local, header, answers });
+        source.set(usual);
+        self.upstreams.insert(id, Upstream { socket, port, to, source, local, header });
         self.ports.insert(port);
         Ok(())
     }
@@ -585,7 +600,6 @@ impl Agent {
         let peer @ Peer { service, address: program, .. } = self.table.peer(id)?;
         let upstream = self.upstreams.get(&id)?;
         let listener = self.listeners.get(service)?.socket(peer)?;
-        let listener = upstream.answers.as_ref().unwrap_or(listener);
         let mut wire = Wire { listener, upstream, program, run: &mut self.run, errors: 0 };
         let result = call(&mut self.table, &mut wire);
         let errors = wire.finish();
@@ -696,6 +710,12 @@ impl Agent {
             flows: self.table.busiest(FLOWS_SHOWN, now).into_iter().map(FlowStatus::from).collect(),
         }
     }
+}
+
+/// True if the process, or the system, has as many descriptors as it may have.
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    // ENFILE, EMFILE and WSAEMFILE.
+    error.raw_os_error().is_some_and(|code| [23, 24, 10_024].contains(&code))
 }
 
 fn seed() -> Option<[u8; 32]> {

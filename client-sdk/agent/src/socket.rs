@@ -69,8 +69,9 @@ fn allow_fragments(_: &std::net::UdpSocket) -> io::Result<()> {
     Ok(())
 }
 
-/// A socket that may have an address of another host's, several at a time: for datagrams that the
-/// system redirects (TPROXY), and for their answers.
+/// A socket that may send from addresses of other hosts: for datagrams that the system redirects
+/// (TPROXY), and for their answers. It shares its address with no other socket (SO_REUSEADDR), which
+/// would get what is redirected.
 ///
 /// # Errors
 /// When the system refuses it: CAP_NET_ADMIN is needed, and Linux.
@@ -78,7 +79,6 @@ fn allow_fragments(_: &std::net::UdpSocket) -> io::Result<()> {
 pub fn transparent(address: SocketAddr) -> io::Result<std::net::UdpSocket> {
     use socket2::{Domain, Protocol, Socket, Type};
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
-    socket.set_reuse_address(true)?;
     if address.is_ipv4() {
         socket.set_ip_transparent_v4(true)?;
     } else {
@@ -241,6 +241,26 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Another user's socket at the same port would get what is redirected, or keep it from the agent.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_socket_for_what_is_redirected_shares_its_address_with_none() {
+        use socket2::{Domain, Socket, Type};
+        let own = match transparent(([127, 0, 0, 1], 0).into()) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                println!("SKIPPED: it needs CAP_NET_ADMIN");
+                return;
+            }
+            own => own.unwrap(),
+        };
+        let port = own.local_addr().unwrap().port();
+        for address in [[127, 0, 0, 1], [0; 4]] {
+            let other = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+            other.set_reuse_address(true).unwrap();
+            other.bind(&SocketAddr::from((address, port)).into()).unwrap_err();
+        }
+    }
 
     #[test]
     fn quic_finds_its_path_mtu_itself_and_others_do_not() {
