@@ -27,6 +27,7 @@ fn routed() -> GatewayView {
         port_name: "quic".to_owned(),
         endpoints: vec!["[fd00::1]:443".parse().unwrap()],
         shares: Default::default(),
+        tcp: None,
         overrides: Default::default(),
         is_leaving: false,
     };
