@@ -17,7 +17,7 @@ use mio::{Events, Interest, Poll, Token as Number, Waker};
 use packrat_client::{ClientConfig, SourceAddress, Timestamp};
 
 use packrat_socket::{
-    Batch, FlowId, Limits, Mark, Message, Outlet, Peer, Table, same_peer, source_towards,
+    Batch, FlowId, Limits, Mark, Message, Outlet, Peer, Table, capable, same_peer, source_towards,
 };
 
 use crate::handle::{Command, Handle};
@@ -132,6 +132,8 @@ struct Upstream {
     to: SocketAddr,
     /// Where datagrams leave from.
     source: SourceAddress,
+    /// The ECN mark of the program's last datagram.
+    mark: Mark,
     /// The address that the program sends to, which answers come from.
     local: Option<IpAddr>,
     /// The bytes in front of each datagram for the program.
@@ -167,6 +169,12 @@ impl Outlet<Mark> for Wire<'_> {
     fn transmit(&mut self, control: &[u8]) {
         let way = Way { to: self.upstream.to, from: None };
         self.errors += self.upstream.socket.send(way, control, control.len(), None);
+    }
+
+    fn repeat(&mut self, datagram: &[u8]) {
+        let way = Way { to: self.upstream.to, from: None };
+        let mark = self.upstream.mark;
+        self.errors += self.upstream.socket.send(way, datagram, datagram.len(), mark);
     }
 }
 
@@ -469,7 +477,8 @@ impl Agent {
         let service = peer.service;
         let known = self.table.find(peer);
         let Some(id) = known.or_else(|| self.begin(peer, message, now)) else { return };
-        let Some(upstream) = self.upstreams.get(&id) else { return };
+        let Some(upstream) = self.upstreams.get_mut(&id) else { return };
+        upstream.mark = capable(message.mark);
         let way = Way { to: upstream.to, from: None };
         let errors = if self.table.repairs_uploads(service) {
             let mut errors = 0;
@@ -478,7 +487,11 @@ impl Agent {
                 let front = number.as_ref().map_or(&[][..], |number| &number[..]);
                 errors += self.run.add_numbered(&upstream.socket, way, front, datagram, mark);
             }
-            errors + self.run.flush(&upstream.socket, way)
+            errors += self.run.flush(&upstream.socket, way);
+            if let Some(length) = upstream.socket.take_refused() {
+                self.table.on_refused(id, length);
+            }
+            errors
         } else {
             for (datagram, _) in message.datagrams() {
                 self.table.on_send(id, datagram, now);
@@ -560,7 +573,7 @@ impl Agent {
             peer.through.filter(|_| !is_redirected).map_or_else(Vec::new, |(_, to)| header(to));
         let mut source = SourceAddress::default();
         source.set(usual);
-        self.upstreams.insert(id, Upstream { socket, port, to, source, local, header });
+        self.upstreams.insert(id, Upstream { socket, port, to, source, mark: None, local, header });
         self.ports.insert(port);
         Ok(())
     }
@@ -761,5 +774,49 @@ mod tests {
         assert_eq!(handle.status().unwrap().flows.len(), 1);
         handle.stop();
         thread.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn the_programs_own_datagrams_are_sent_again_with_its_mark_and_control_without() {
+        use quinn_udp::EcnCodepoint::{Ce, Ect0, Ect1};
+        let bound = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let server = bound();
+        let to = server.local_addr().unwrap();
+        let server = Socket::new(server, true).unwrap();
+        let mut upstream = Upstream {
+            socket: Socket::new(bound(), true).unwrap(),
+            port: 0,
+            to,
+            source: SourceAddress::default(),
+            mark: None,
+            local: None,
+            header: Vec::new(),
+        };
+        let listener = Socket::new(bound(), true).unwrap();
+        let (mut run, mut batch, program) = (Run::default(), Batch::new(), to);
+        for (of_program, expected) in
+            [(Some(Ect1), Some(Ect1)), (Some(Ce), Some(Ect0)), (None, None)]
+        {
+            upstream.mark = capable(of_program);
+            let mut wire = Wire {
+                listener: &listener,
+                upstream: &upstream,
+                program,
+                run: &mut run,
+                errors: 0,
+            };
+            wire.repeat(b"again");
+            wire.transmit(b"control");
+            for (datagram, mark) in [(&b"again"[..], expected), (&b"control"[..], None)] {
+                // On loopback it is there when sending returns; both may come in one batch.
+                server.receive(&mut batch).unwrap();
+                let all: Vec<_> = batch.messages().map(|one| (one.data, one.mark)).collect();
+                if all.len() == 2 {
+                    assert_eq!(all, [(&b"again"[..], expected), (&b"control"[..], None)]);
+                    break;
+                }
+                assert_eq!(all, [(datagram, mark)]);
+            }
+        }
     }
 }

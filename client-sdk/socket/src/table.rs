@@ -276,11 +276,24 @@ impl<M: Clone> Table<M> {
         header
     }
 
+    /// The link refuses a datagram of this length (without its number) for what [`Self::on_send`] has put in
+    /// front of it; the caller sends it as it is.
+    pub fn on_refused(&mut self, id: FlowId, length: usize) {
+        if let Some(flow) = self.flows.get_mut(&id) {
+            flow.shim.on_refused(length);
+        }
+    }
+
     /// The program has sent so much in a flow.
     pub fn on_sent(&mut self, id: FlowId, datagrams: u64, bytes: u64, now: Timestamp) {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.on_sent(datagrams, bytes, now);
         }
+    }
+
+    /// True if a flow takes numbers off datagrams: its gateway has agreed to them.
+    pub fn knows_numbers(&mut self, id: FlowId) -> bool {
+        self.flows.get_mut(&id).is_some_and(|flow| flow.shim.knows_numbers())
     }
 
     /// Datagrams arrived from upstream, in this order. Call [`Self::serve`] afterwards.
