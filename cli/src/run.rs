@@ -10,7 +10,7 @@ use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::agent::raise_descriptor_limit;
+use crate::agent::{OTHER_DESCRIPTORS, limits, raise_descriptor_limit};
 use crate::redirection::{self, Redirection, Whose, listeners};
 
 const EXAMPLES: &str = "\
@@ -62,7 +62,10 @@ fn serve(options: &Options) -> Result<(ExitStatus, Counters), String> {
         let members = redirection.members().ok_or("there is no control group")?.to_owned();
         let descriptors = getrlimit(Resource::Nofile).current;
         raise_descriptor_limit();
-        let (agent, handle) = Agent::new(services, None, Limits::default()).map_err(begun)?;
+        let limits = limits("run", None, OTHER_DESCRIPTORS);
+        // All flows are one program's.
+        let limits = Limits { source_flows: limits.flows, ..limits };
+        let (agent, handle) = Agent::new(services, None, limits).map_err(begun)?;
         let (ended, has_ended) = oneshot::channel();
         let thread = std::thread::spawn(move || drop(ended.send(agent.run())));
         // Without the agent the program's datagrams would go to no socket.

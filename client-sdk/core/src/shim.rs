@@ -347,6 +347,12 @@ impl<M: Clone> Shim<M> {
         self.assist.on_send(datagram, now)
     }
 
+    /// The link refuses a datagram of this length (without its number) for what [`Self::on_send`] has put in
+    /// front of it: such ones have no number from then on. The caller sends this one as it is.
+    pub fn on_refused(&mut self, length: usize) {
+        self.assist.on_refused(length);
+    }
+
     /// Takes in what earlier connections have seen of the last mile ([`crate::LossMemory::recall`]). To be called
     /// before anything else.
     pub fn remember(&mut self, remembered: Remembered) {
@@ -421,6 +427,11 @@ impl<M: Clone> Shim<M> {
     pub fn close(&mut self, now: Timestamp) {
         self.assist.close(now);
         self.release_all();
+    }
+
+    /// True since a session in which numbers were agreed: they come off.
+    pub fn knows_numbers(&self) -> bool {
+        self.places.is_some()
     }
 
     /// Counters of the assistance.
