@@ -648,6 +648,9 @@ impl Assist {
         if self.closed || is_control(datagram) {
             return None;
         }
+        if let Some(session) = &mut self.session {
+            session.scheduler.on_company(now);
+        }
         let number = self.number(datagram, now);
         let is_free = self.session.as_ref().is_none_or(|session| !session.queue_stands);
         // A copy of a numbered one would pass those that wait for a missing one at the gateway, which
