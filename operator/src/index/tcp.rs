@@ -21,11 +21,11 @@ pub struct Passthrough {
     pub refused: f64,
 }
 
-/// What a gateway says about TCP connections to one of its ports.
+/// A wish for TCP connections at a port of a gateway, and what decides about it.
 pub(super) struct Asked<'a> {
     pub(super) gateway: &'a ObjectKey,
     pub(super) spec: &'a EdgeGatewaySpec,
-    /// What the route itself says.
+    /// The word of the route itself.
     pub(super) own: Option<bool>,
     /// The policy about tokens, which are given out at the same port.
     pub(super) tokens: TokenPolicy,
