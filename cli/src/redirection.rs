@@ -15,8 +15,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
+use std::time::Duration;
 
-use packrat_agent::{ClientConfig, DontFragment, Service, Target, transparent};
+use clap::{Args, ValueHint};
+use packrat_agent::{
+    Access, ClientConfig, DontFragment, IdentifierScheme, Service, Target, transparent,
+};
+use packrat_token_client::gateway_key;
+
+use crate::agent::read_token;
 
 /// The port whose datagrams are redirected where no port is named: HTTP/3.
 const HTTP: u16 = 443;
@@ -112,15 +119,37 @@ pub(crate) struct Rules {
     v6: Option<u16>,
 }
 
-/// Opens the agent's sockets for what is sent to these ports (HTTP/3's where there are none).
+/// Which datagrams a command redirects, and the settings of their assistance.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Assistance {
+    /// Redirect datagrams to this port; repeat it for more [default: 443]
+    #[arg(long = "port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    ports: Vec<u16>,
+    /// Accept help only from the gateway with this public key (64 hexadecimal digits)
+    #[arg(long, value_name = "HEX", value_parser = gateway_key)]
+    gateway_key: Option<[u8; 32]>,
+    /// Longest time a datagram waits for the repair of an earlier one, in milliseconds
+    #[arg(long, value_name = "MS")]
+    maximum_hold: Option<u64>,
+    /// Read an assist token from this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    assist_token_file: Option<PathBuf>,
+}
+
+/// Opens the agent's sockets for what is sent to the ports (HTTP/3's where there are none).
 ///
 /// # Errors
-/// A sentence about the right that is missing.
-pub(crate) fn listeners(
-    ports: &[u16],
-    config: &ClientConfig,
-) -> Result<(Vec<Service>, Vec<Rules>), String> {
-    let mut ports = if ports.is_empty() { vec![HTTP] } else { ports.to_vec() };
+/// A sentence about the token, or the right that is missing.
+pub(crate) fn listeners(options: &Assistance) -> Result<(Vec<Service>, Vec<Rules>), String> {
+    let mut access = Access::default().with_gateway_key(options.gateway_key);
+    if let Some(hold) = options.maximum_hold {
+        access.maximum_hold = Duration::from_millis(hold);
+    }
+    if let Some(path) = &options.assist_token_file {
+        access.token = read_token(path)?;
+    }
+    let config = ClientConfig::from(access).with_scheme(IdentifierScheme::Payload);
+    let mut ports = if options.ports.is_empty() { vec![HTTP] } else { options.ports.clone() };
     ports.sort_unstable();
     ports.dedup();
     let (mut services, mut rules) = (Vec::new(), Vec::new());

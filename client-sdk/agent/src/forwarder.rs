@@ -214,8 +214,9 @@ impl Agent {
         let (sender, commands) = channel();
         let handle = Handle { commands: sender, waker };
         let of_socks = socks.iter().map(|socks| socks.config.clone());
-        let configs =
-            services.iter().map(|service| service.config.clone()).chain(of_socks).collect();
+        let configs = services.iter().map(|service| service.config.clone()).chain(of_socks);
+        // Programs' sockets take only so much at once.
+        let configs = configs.map(|config| config.with_spread_bursts(true)).collect();
         let mut listeners = Vec::with_capacity(count);
         for (index, service) in services.into_iter().enumerate() {
             let Service { name, socket, to, dont_fragment, .. } = service;
@@ -369,6 +370,9 @@ impl Agent {
                 let peer = Peer { service, address: message.source, through };
                 self.forward(peer, &message, now);
             }
+            if !batch.may_have_more() {
+                return false;
+            }
         }
         true
     }
@@ -441,6 +445,9 @@ impl Agent {
                         Route::Refused => self.table.count_refused(service, 1),
                     }
                 }
+            }
+            if !batch.may_have_more() {
+                return false;
             }
         }
         true
@@ -571,6 +578,9 @@ impl Agent {
             let peer = self.table.peer(id);
             if let Some(listener) = peer.and_then(|peer| self.listeners.get_mut(peer.service)) {
                 listener.foreign += foreign;
+            }
+            if !batch.may_have_more() {
+                return false;
             }
         }
         true

@@ -195,6 +195,11 @@ impl<M: Clone> GuardedShim<M> {
         self.call("release_all", Shim::release_all);
     }
 
+    /// No more than so many bytes wait, as for [`Shim::limit_waiting`].
+    pub fn limit_waiting(&mut self, bytes: usize) {
+        self.call("limit_waiting", |shim| shim.limit_waiting(bytes));
+    }
+
     /// Bytes of the datagrams that wait now.
     pub fn waiting_bytes(&mut self) -> usize {
         self.call("waiting_bytes", |shim| shim.waiting_bytes()).unwrap_or_default()

@@ -111,6 +111,13 @@ impl Batch {
         Ok(())
     }
 
+    /// False if the last call has received all that there was: what comes after that is another event of
+    /// the system's, where it tells events by edges.
+    pub fn may_have_more(&self) -> bool {
+        // recvmmsg(2) returns fewer only when there are no more.
+        !cfg!(target_os = "linux") || self.received == BATCH_SIZE
+    }
+
     /// Those of the last call.
     pub fn messages(&self) -> impl Iterator<Item = Message<'_>> {
         let buffers = self.data.chunks(MESSAGE_BYTES);

@@ -18,9 +18,9 @@ pub struct Limits {
     pub flows: usize,
     /// A flow ends when nothing has passed for so long.
     pub idle: Duration,
-    /// Bytes that may wait for repairs in one flow; beyond, all of them pass.
+    /// Bytes that may wait for repairs in one flow; beyond, the first of them pass.
     pub flow_bytes: usize,
-    /// The same, in all flows together.
+    /// The same, in all flows together; beyond, all of a flow's pass.
     pub total_bytes: usize,
 }
 
@@ -235,7 +235,8 @@ impl<M: Clone> Table<M> {
         let before = self.waiting.get(&id).copied().unwrap_or_default();
         let total = self.waiting_total - before + waits;
         if waits > self.limits.flow_bytes || total > self.limits.total_bytes {
-            flow.shim.release_all();
+            let is_of_all = total > self.limits.total_bytes;
+            flow.shim.limit_waiting(if is_of_all { 0 } else { self.limits.flow_bytes });
             flow.drain(now, outlet);
             waits = flow.shim.waiting_bytes();
         }

@@ -279,8 +279,8 @@ fn what_waits_is_bounded() {
     assert_eq!(world.table.waiting_bytes(), 5 * 1200);
     world.serve(0, 26);
     world.steps(ONE_WAY, false);
-    assert_eq!(world.delivered(0)[20..], [21, 22, 23, 24, 25, 26]);
-    assert_eq!(world.table.waiting_bytes(), 0);
+    assert_eq!(world.delivered(0)[20..], [21], "the first of them passes");
+    assert_eq!(world.table.waiting_bytes(), 5 * 1200);
 }
 
 #[test]

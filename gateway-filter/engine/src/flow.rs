@@ -193,6 +193,12 @@ impl Flow {
         self.assisted.is_some()
     }
 
+    /// True if what passes to the client is recorded: for the session that assists, or for one that begins
+    /// when the client seals something in it. Its client may have what passes meanwhile in its set.
+    pub fn records(&self) -> bool {
+        self.assisted.is_some() || self.pending.is_some()
+    }
+
     /// So many bytes are about to pass, in several datagrams: makes room for all of them at once.
     pub fn expect(&mut self, bytes: usize) {
         if let Some(assisted) = &mut self.assisted {

@@ -21,7 +21,7 @@ pub struct Passthrough {
     pub refused: f64,
 }
 
-/// A wish for TCP connections at a port of a gateway, and what decides about it.
+/// The words of a gateway about TCP connections to one of its ports.
 pub(super) struct Asked<'a> {
     pub(super) gateway: &'a ObjectKey,
     pub(super) spec: &'a EdgeGatewaySpec,

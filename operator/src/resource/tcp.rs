@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The fate of TCP connections to the ports of routes.
+/// Treatment of TCP connections to the ports of routes.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TcpPolicy {
     /// There are none.

@@ -139,7 +139,9 @@ fn check_setting(setting: &str, value: &str, alone: &Annotations) {
         // Sizes have 15 digits at most, so that this one was written with a unit.
         if expected.len() > 15 {
             let bytes: u64 = expected.parse().expect("bytes");
-            let (unit, shift) = if bytes.is_multiple_of(1 << 30) { ("Gi", 30) } else { ("Ki", 10) };
+            let units = [("Gi", 30), ("Mi", 20), ("Ki", 10)];
+            let largest = units.into_iter().find(|(_, shift)| bytes.is_multiple_of(1 << shift));
+            let (unit, shift) = largest.expect("a unit");
             expected = format!("{}{unit}", bytes >> shift);
         }
         let again = read(Carrier::Service, &[(format!("{CONFIG_PREFIX}{setting}"), expected)]);

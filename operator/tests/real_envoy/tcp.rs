@@ -54,7 +54,7 @@ fn connect(envoy: &Envoy, port: u16, expected: &str) -> TcpStream {
     found.unwrap()
 }
 
-/// Bytes that are sent come back.
+/// Sends bytes, and expects the same back.
 fn echoes(stream: &mut TcpStream) {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let sent = [7; 5000];
