@@ -410,6 +410,16 @@ impl<M: Clone> Shim<M> {
         self.release();
     }
 
+    /// Nothing has passed for a while, longer than any repair takes: gives back the memory that what has
+    /// passed has taken. The session stays.
+    pub fn trim(&mut self) {
+        self.assist.trim();
+        if let Some(recovery) = &mut self.recovery {
+            recovery.trim();
+        }
+        self.release.trim();
+    }
+
     /// The application or the system changes this client's address: call it before anything is sent
     /// from the new one.
     pub fn on_network_change(&mut self, now: Timestamp) {

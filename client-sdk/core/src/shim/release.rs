@@ -160,6 +160,11 @@ impl<M> Release<M> {
         Some(released)
     }
 
+    /// Gives back the memory of those that have left.
+    pub(super) fn trim(&mut self) {
+        self.ready.shrink_to_fit();
+    }
+
     /// The time at which what is ready may leave.
     pub(super) fn next_timeout(&self) -> Option<Timestamp> {
         self.pace.as_ref().filter(|_| !self.ready.is_empty()).map(|pace| pace.next_timeout())
