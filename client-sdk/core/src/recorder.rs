@@ -58,6 +58,8 @@ pub(crate) struct Recorder {
     key: IdentifierKey,
     sketch: Sketch,
     known: Generations<Check>,
+    /// The one that was looked for last, if it is not among them.
+    unknown: Option<Identifier>,
     /// Packet numbers by identifier, of the last datagrams that had one.
     packet_numbers: Generations<PacketNumber>,
     /// The datagram recorded last, and when.
@@ -79,6 +81,7 @@ impl Recorder {
             key,
             sketch: Sketch::new(gateway_params.sketch_key(), gateway_params.limits),
             known: Generations::new(REMEMBERED),
+            unknown: None,
             packet_numbers: Generations::new(JOINED),
             last: None,
             newest: None,
@@ -105,7 +108,9 @@ impl Recorder {
     /// True if this datagram was recorded before; a packet number that follows is its own.
     pub(crate) fn is_known(&mut self, material: &Material, now: Timestamp) -> bool {
         let identifier = self.key.identify_material(material);
-        let known = self.known.get(identifier) == Some(material.into());
+        let found = self.known.get(identifier);
+        self.unknown = found.is_none().then_some(identifier);
+        let known = found == Some(material.into());
         if known {
             self.last = Some((identifier, now));
         }
@@ -152,11 +157,14 @@ impl Recorder {
 
     fn remember(&mut self, identifier: Identifier, material: Material) -> Recorded {
         let check = Check::from(&material);
-        match self.known.get(identifier) {
-            Some(known) if known == check => return Recorded::Duplicate,
-            Some(_) => return Recorded::Collision,
-            None => self.known.insert(identifier, check),
+        if self.unknown.take() != Some(identifier) {
+            match self.known.get(identifier) {
+                Some(known) if known == check => return Recorded::Duplicate,
+                Some(_) => return Recorded::Collision,
+                None => {}
+            }
         }
+        self.known.insert(identifier, check);
         Recorded::New
     }
 

@@ -119,7 +119,7 @@ impl<M: Clone> Shim<M> {
         let (spread, hold) = (config.spread_bursts, config.access.maximum_hold);
         let mut shim = Self::with(Assist::with_numbers(config, seed, now));
         if spread {
-            shim.release.spread(hold, now);
+            shim.release.spread(hold);
         }
         shim
     }
@@ -306,6 +306,7 @@ impl<M: Clone> Shim<M> {
             && self.places_of != session
         {
             self.places_of = session;
+            self.release.begin(now);
             match &mut self.places {
                 Some(places) => places.follow(key),
                 None => self.places = Some(Places::new(key)),
