@@ -182,7 +182,7 @@ fn code(status: ExitStatus) -> ExitCode {
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
-/// What was repaired, and what was lost here.
+/// One line: what was repaired, and what was lost here.
 pub(crate) fn summary(status: &Status) -> String {
     let counters = status.total();
     let refused: u64 = status.services.iter().map(|service| service.refused_datagrams).sum();

@@ -21,7 +21,7 @@ use packrat_socket::{
 };
 
 use crate::handle::{Command, Handle};
-use crate::network::{Wakefulness, is_of_this_host};
+use crate::network::{NetworkEvents, Wakefulness, is_of_this_host};
 use crate::socket::{DontFragment, Run, Socket, Way, is_quic_initial};
 use crate::socks::{
     AssociationId, CONNECTION, RELAY, Route, Socks, SocksListener, Waiting, header,
@@ -41,6 +41,8 @@ const FLOWS_SHOWN: usize = 100;
 /// The number of the waker; flows have those from [`FIRST_FLOW`] on, services those between. Those of
 /// SOCKS have a bit of their own.
 const WAKER: usize = 0;
+/// The number of the host's addresses and routes.
+const NETWORK: usize = usize::MAX - 1;
 const FIRST_FLOW: usize = 1 << 16;
 /// The association of datagrams that the system redirects.
 const REDIRECTED: AssociationId = AssociationId::MAX;
@@ -192,9 +194,12 @@ pub struct Agent {
     run: Run,
     began: Instant,
     wakefulness: Wakefulness,
+    /// Where the host tells of them.
+    network_events: Option<NetworkEvents>,
     network_changes: u64,
-    /// When to look for another network.
+    /// When to look for another network, and when at the earliest if the host tells of one.
     next_network: Timestamp,
+    next_network_event: Timestamp,
     /// When to look for programs that connect and say nothing.
     next_look: Timestamp,
 }
@@ -250,6 +255,9 @@ impl Agent {
             listeners.push(Listener::new(name, entrance, listen, None, dont_fragment));
         }
         let began = Instant::now();
+        let network_events = NetworkEvents::new(poll.registry(), Number(NETWORK))
+            .inspect_err(|error| tracing::debug!(%error, "the host does not tell of its networks"))
+            .ok();
         let agent = Self {
             poll,
             commands,
@@ -261,8 +269,10 @@ impl Agent {
             run: Run::default(),
             began,
             wakefulness: Wakefulness::new(began, SystemTime::now()),
+            network_events,
             network_changes: 0,
             next_network: Timestamp::ZERO,
+            next_network_event: Timestamp::ZERO,
             next_look: Timestamp::ZERO,
         };
         for Listener { name, to, .. } in &agent.listeners {
@@ -326,9 +336,10 @@ impl Agent {
                 result => result?,
             }
             for event in &events {
-                let number = event.token().0;
-                if number != WAKER {
-                    ready.insert(number);
+                match event.token().0 {
+                    WAKER => {}
+                    NETWORK => self.on_network_events(),
+                    number => drop(ready.insert(number)),
                 }
             }
             self.follow_network();
@@ -664,6 +675,16 @@ impl Agent {
         }
     }
 
+    /// The host tells of other addresses and routes: the agent looks at once.
+    fn on_network_events(&mut self) {
+        let lost = self.network_events.as_mut().map(NetworkEvents::take).unwrap_or_default();
+        for upstream in self.upstreams.values_mut() {
+            lost.iter().for_each(|address| upstream.source.lose(*address));
+            upstream.source.doubt();
+        }
+        self.next_network = self.next_network.min(self.next_network_event);
+    }
+
     /// The gateways learn of another network before anything is sent from there.
     fn follow_network(&mut self) {
         let now = self.now();
@@ -684,7 +705,8 @@ impl Agent {
             self.with(id, |table, wire| table.on_network_change(id, now, wire));
         }
         let took = self.now().saturating_since(now);
-        self.next_network = now + SourceAddress::INTERVAL.max(took.saturating_mul(NETWORK_SHARE));
+        self.next_network_event = now + took.saturating_mul(NETWORK_SHARE);
+        self.next_network = self.next_network_event.max(now + SourceAddress::INTERVAL);
     }
 
     /// True if it is the end.

@@ -1066,6 +1066,13 @@ impl Assist {
         self.thin.forget();
     }
 
+    /// Nothing has passed for a while: gives back the memory that what has passed has taken.
+    pub(crate) fn trim(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.recorder.trim();
+        }
+    }
+
     /// The application or the system changes this client's address: call it before anything is sent
     /// from the new one. No path then sees a name that another one has seen, as long as the session
     /// has names left, and the gateway learns of the move at once. A move that it is not told of shows
