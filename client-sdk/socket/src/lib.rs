@@ -1,7 +1,7 @@
 //! Assisted UDP sockets for any program, and what every shell on sockets shares.
 //!
 //! - [`AssistedSocket`]: a UDP socket that blocks, whose peers' datagrams are repaired on the way and
-//!   come in order; [`AsyncAssistedSocket`]: the same for tokio, with the feature `tokio`
+//!   come in order; `AsyncAssistedSocket`: the same for tokio, with the feature `tokio`
 //! - [`Peers`]: the same without a socket: the flows of one socket, by the peer's address. Time and
 //!   sockets are the caller's; packrat-quinn is a shell around it
 //! - [`Table`]: flows with their limits and deadlines, sans-IO; the agent has one for its programs
