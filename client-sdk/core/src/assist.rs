@@ -170,7 +170,9 @@ impl Assist {
     pub(crate) fn with_numbers(config: ClientConfig, seed: [u8; 32], now: Timestamp) -> Self {
         let to_server = config.uploads;
         let wish = Numbered { to_client: true, to_server, coded: true, largest: u16::MAX };
-        Self::begin(config, Some(wish), seed, now)
+        let mut assist = Self::begin(config, Some(wish), seed, now);
+        assist.hold.number_places();
+        assist
     }
 
     fn begin(
@@ -1065,6 +1067,13 @@ impl Assist {
         }
         self.closed = true;
         self.thin.forget();
+    }
+
+    /// Nothing has passed for a while: gives back the memory that what has passed has taken.
+    pub(crate) fn trim(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.recorder.trim();
+        }
     }
 
     /// The application or the system changes this client's address: call it before anything is sent
