@@ -50,7 +50,7 @@
 #define PACKRAT_KEPT 1
 
 /**
- * Of packrat_shim_receive(): the datagram is not the transport's, or waits already. Forget it.
+ * Of packrat_shim_receive(): the datagram is not the transport's, or the repair of one that was recovered. Forget it.
  */
 #define PACKRAT_CONSUMED 2
 

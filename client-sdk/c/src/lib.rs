@@ -32,7 +32,7 @@ pub const PACKRAT_OK: i32 = 0;
 pub const PACKRAT_PASS: i32 = 0;
 /// Of packrat_shim_receive(): the datagram was copied, and comes out of packrat_shim_deliver().
 pub const PACKRAT_KEPT: i32 = 1;
-/// Of packrat_shim_receive(): the datagram is not the transport's, or waits already. Forget it.
+/// Of packrat_shim_receive(): the datagram is not the transport's, or the repair of one that was recovered. Forget it.
 pub const PACKRAT_CONSUMED: i32 = 2;
 /// There is nothing (any more).
 pub const PACKRAT_EMPTY: i32 = -1;

@@ -148,6 +148,8 @@ pub struct Assist {
     question_from: Option<Timestamp>,
     /// The datagram that was passed in last, while nothing has authenticated it.
     provisional: Option<Provisional>,
+    /// Its identifier in the session.
+    identifier: Option<Identifier>,
     /// Datagrams that were authentic.
     authentic: u64,
     /// Datagrams that may still be believed unproven.
@@ -210,6 +212,7 @@ impl Assist {
             thin,
             question_from: None,
             provisional: None,
+            identifier: None,
             authentic: 0,
             unproven: UNPROVEN_AT_FIRST,
             remind: false,
@@ -258,13 +261,17 @@ impl Assist {
         self.stats.datagrams += 1;
         self.stats.bytes += datagram.len() as u64;
         self.events.tell(now, || ClientEvent::DatagramReceived { bytes: datagram.len() });
-        let material = match &self.session {
-            Some(session) => session.recorder.material(datagram),
-            None => Material::of(self.config.scheme, datagram),
+        let (material, found) = match &mut self.session {
+            Some(session) => {
+                let material = session.recorder.material(datagram);
+                (material, Some(session.recorder.look_up(&material, now)))
+            }
+            None => (Material::of(self.config.scheme, datagram), None),
         };
+        self.identifier = found.map(|(identifier, _)| identifier);
         // A second copy of what is authentic proves nothing new, and does no harm: it says that the
         // gateway is in doubt.
-        if self.session.as_mut().is_some_and(|session| session.recorder.is_known(&material, now)) {
+        if found.is_some_and(|(_, is_known)| is_known) {
             self.stats.duplicates += 1;
             self.events.tell(now, || ClientEvent::DuplicateReceived);
             self.on_sign_of_life(now);
@@ -346,9 +353,9 @@ impl Assist {
         coded.is_some_and(|coded| coded.is_active(now))
     }
 
-    /// The identifier of a datagram in the session.
-    pub(crate) fn identify(&self, datagram: &[u8]) -> Option<Identifier> {
-        Some(self.session.as_ref()?.recorder.identify(datagram))
+    /// The identifier of the datagram that was passed in last, if there was a session.
+    pub(crate) fn identifier(&self) -> Option<Identifier> {
+        self.identifier
     }
 
     /// The transport decrypted a packet without a number of use here, such as one of the handshake:
@@ -1073,7 +1080,16 @@ impl Assist {
     pub(crate) fn trim(&mut self) {
         if let Some(session) = &mut self.session {
             session.recorder.trim();
+            if let Some(upward) = &mut session.upward {
+                upward.trim();
+            }
         }
+    }
+
+    /// Bytes of what is remembered of what has passed, and kept to be sent again.
+    pub(crate) fn memory(&self) -> usize {
+        let Some(session) = &self.session else { return 0 };
+        session.recorder.memory() + session.upward.as_ref().map_or(0, |upward| upward.memory())
     }
 
     /// The application or the system changes this client's address: call it before anything is sent

@@ -58,6 +58,12 @@ impl<T: Copy> Generations<T> {
         self.newer.insert(identifier, value);
     }
 
+    /// Bytes of memory, about: of each place of a table, and the byte by which that tells places apart.
+    pub(crate) fn memory(&self) -> usize {
+        let places = self.newer.capacity() + self.older.capacity();
+        places * (size_of::<(Identifier, T)>() + 1)
+    }
+
     /// Forgets everything, and gives the memory back.
     pub(crate) fn clear(&mut self) {
         *self = Self::new(self.most);

@@ -220,6 +220,11 @@ impl<M: Clone> GuardedShim<M> {
         self.call("waiting_bytes", |shim| shim.waiting_bytes()).unwrap_or_default()
     }
 
+    /// Bytes of what grows with the traffic, as for [`Shim::memory`].
+    pub fn memory(&mut self) -> usize {
+        self.call("memory", |shim| shim.memory()).unwrap_or_default()
+    }
+
     /// When the shim is to be called at the latest.
     pub fn next_timeout(&mut self) -> Option<Timestamp> {
         self.call("next_timeout", |shim| shim.next_timeout()).flatten()

@@ -146,6 +146,9 @@ impl Liveness {
         let once = path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP)
             + path.round_trip_variation() * 4
             + ECHO_MARGIN;
+        if self.unanswered < ECHOES_OF_A_STEP {
+            return once;
+        }
         // Silence may be a long burst of loss: what is asked ever more seldom is still answered
         // when it is over.
         once + (once * (self.unanswered / ECHOES_OF_A_STEP)).min(once.max(LONGEST_STEP))

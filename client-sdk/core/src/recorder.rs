@@ -105,8 +105,9 @@ impl Recorder {
         self.key.identify(self.scheme, datagram)
     }
 
-    /// True if this datagram was recorded before; a packet number that follows is its own.
-    pub(crate) fn is_known(&mut self, material: &Material, now: Timestamp) -> bool {
+    /// The identifier of a datagram, and true if it was recorded before; a packet number that follows is its
+    /// own then.
+    pub(crate) fn look_up(&mut self, material: &Material, now: Timestamp) -> (Identifier, bool) {
         let identifier = self.key.identify_material(material);
         let found = self.known.get(identifier);
         self.unknown = found.is_none().then_some(identifier);
@@ -114,7 +115,7 @@ impl Recorder {
         if known {
             self.last = Some((identifier, now));
         }
-        known
+        (identifier, known)
     }
 
     /// Records an authentic datagram, which arrived at `now`.
@@ -172,6 +173,11 @@ impl Recorder {
     pub(crate) fn join(&mut self, packet_number: PacketNumber) {
         let Some((identifier, _)) = self.last else { return };
         self.packet_numbers.insert(identifier, packet_number);
+    }
+
+    /// Bytes of memory that grow with what is recorded.
+    pub(crate) fn memory(&self) -> usize {
+        self.known.memory() + self.packet_numbers.memory()
     }
 
     /// Nothing has passed for a while: what comes now is no duplicate.

@@ -76,17 +76,21 @@ impl Scheduler {
     /// When the next eACK is due. `open_holes`: whether something is being waited for;
     /// `round_trip`: of the last mile.
     pub(crate) fn due(&self, open_holes: bool, round_trip: Option<Duration>) -> Option<Timestamp> {
-        let enough = self.unreported >= EVERY_DATAGRAMS && !self.selective;
-        let many = self.unreported >= AT_ONCE_DATAGRAMS;
-        let by_count = self.first_unreported.filter(|_| enough);
-        let by_count = by_count.map(|at| if many { at } else { self.not_before(at) });
-        let by_time =
-            self.first_unreported.map(|at| at + if self.selective { KEEP_ALIVE } else { EVERY });
-        let by_hole = self.last_sent.filter(|_| open_holes).map(|at| {
+        let mut due = self.at_once;
+        let mut add = |at: Timestamp| due = Some(due.map_or(at, |due| due.min(at)));
+        if let Some(first) = self.first_unreported {
+            add(match self.unreported {
+                _ if self.selective => first + KEEP_ALIVE,
+                AT_ONCE_DATAGRAMS.. => first,
+                EVERY_DATAGRAMS.. => self.not_before(first).min(first + EVERY),
+                _ => first + EVERY,
+            });
+        }
+        if let Some(last) = self.last_sent.filter(|_| open_holes) {
             let (low, high) = (*OPEN_HOLE_INTERVAL.start(), *OPEN_HOLE_INTERVAL.end());
-            at + round_trip.unwrap_or(high).clamp(low, high)
-        });
-        [by_count, by_time, by_hole, self.at_once].into_iter().flatten().min()
+            add(last + round_trip.unwrap_or(high).clamp(low, high));
+        }
+        due
     }
 
     fn not_before(&self, wanted: Timestamp) -> Timestamp {

@@ -47,7 +47,7 @@ pub enum Verdict<M> {
     },
     /// It is kept, and comes out of [`Shim::poll_deliver`].
     Later,
-    /// It is not the transport's, or waits already.
+    /// It is not the transport's, or the repair of one that the transport has, as it was recovered.
     Never,
 }
 
@@ -160,7 +160,7 @@ impl<M: Clone> Shim<M> {
             return Verdict::Never;
         }
         let place = number.and_then(|number| {
-            let identifier = self.assist.identify(base)?;
+            let identifier = self.assist.identifier()?;
             self.places.as_mut()?.read(number, identifier, now).map(PacketNumber::new)
         });
         if place.is_some() {
@@ -209,15 +209,11 @@ impl<M: Clone> Shim<M> {
     fn pass_behind(&mut self, base: &[u8], skip: usize, metadata: M, now: Timestamp) -> Verdict<M> {
         let in_order = self.places.is_some() && self.release.waiting() > 0;
         let newest = self.assist.highest_arrived().filter(|_| in_order);
-        match newest {
-            Some(newest) if self.release.keep(newest, base, metadata.clone()) => {
-                self.on_kept(newest, now);
-                self.release();
-                Verdict::Later
-            }
-            Some(_) => Verdict::Never,
-            None => Verdict::Now { skip, metadata },
-        }
+        let Some(newest) = newest else { return Verdict::Now { skip, metadata } };
+        self.release.keep(newest, base, metadata);
+        self.on_kept(newest, now);
+        self.release();
+        Verdict::Later
     }
 
     /// Takes what the code has recovered, as if it had arrived.
@@ -260,7 +256,7 @@ impl<M: Clone> Shim<M> {
         self.put_in_order(order(datagram), datagram, 0, metadata, now)
     }
 
-    /// A datagram of the transport's passes, waits, or waits already.
+    /// A datagram of the transport's passes, or waits.
     fn put_in_order(
         &mut self,
         order: Order,
@@ -284,11 +280,10 @@ impl<M: Clone> Shim<M> {
         let verdict = if passes {
             self.release.on_passing(base.len());
             Verdict::Now { skip, metadata }
-        } else if self.release.keep(number, base, metadata) {
+        } else {
+            self.release.keep(number, base, metadata);
             self.on_kept(number, now);
             Verdict::Later
-        } else {
-            Verdict::Never
         };
         self.release();
         verdict
@@ -463,5 +458,12 @@ impl<M: Clone> Shim<M> {
     /// Their bytes.
     pub fn waiting_bytes(&self) -> usize {
         self.release.waiting_bytes()
+    }
+
+    /// Bytes of what grows with the traffic: of what waits, of what is remembered of what has passed, and of what
+    /// is kept to be sent again. [`Self::trim`] gives back all but the first.
+    pub fn memory(&self) -> usize {
+        let recovery = self.recovery.as_ref().map_or(0, Recovery::memory);
+        self.release.waiting_bytes() + self.assist.memory() + recovery
     }
 }

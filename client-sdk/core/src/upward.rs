@@ -211,6 +211,18 @@ impl Upward {
         self.probes = 0;
     }
 
+    /// Bytes of what is kept to be sent again.
+    pub(crate) fn memory(&self) -> usize {
+        self.bytes + self.kept.capacity() * size_of::<Sent>()
+    }
+
+    /// Forgets all that was sent, which is too old to be of use, and gives the memory back.
+    pub(crate) fn trim(&mut self) {
+        self.forget();
+        self.kept = VecDeque::new();
+        self.ready = VecDeque::new();
+    }
+
     /// The gateway has said something.
     pub(crate) fn on_authentic(&mut self) {
         self.is_silent = false;

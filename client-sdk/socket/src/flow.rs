@@ -18,6 +18,15 @@ pub trait Outlet<M> {
     }
 }
 
+/// Bytes of a flow, or of all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Size {
+    /// Those that wait.
+    pub(crate) waiting: usize,
+    /// With what is remembered of what has passed, and kept to be sent again.
+    pub(crate) memory: usize,
+}
+
 /// A flow of the table.
 pub(crate) struct Flow<M> {
     pub(crate) peer: Peer,
@@ -26,6 +35,8 @@ pub(crate) struct Flow<M> {
     pub(crate) last_active: Timestamp,
     /// Its memory was given back since.
     pub(crate) is_trimmed: bool,
+    /// Bytes that wait, and bytes that it takes with them, as the table has counted them.
+    pub(crate) size: Size,
     /// The deadline under which the table has it.
     pub(crate) armed: Option<Timestamp>,
 }
@@ -33,7 +44,8 @@ pub(crate) struct Flow<M> {
 impl<M: Clone> Flow<M> {
     pub(crate) fn new(peer: Peer, shim: Shim<M>, now: Timestamp) -> Self {
         let shim = GuardedShim::new(Some(Box::new(shim)));
-        Self { peer, shim, last_active: now, is_trimmed: false, armed: None }
+        let size = Size::default();
+        Self { peer, shim, last_active: now, is_trimmed: false, size, armed: None }
     }
 
     /// The program sends a datagram: what goes in front of it.
@@ -76,6 +88,15 @@ impl<M: Clone> Flow<M> {
             Some(_) => outlet.repeat(&datagram),
             None => outlet.transmit(&datagram),
         });
+    }
+
+    /// Counts its bytes anew, in its own size and in that of all flows.
+    pub(crate) fn count(&mut self, all: &mut Size) {
+        let Self { shim, size: before, .. } = self;
+        let size = Size { waiting: shim.waiting_bytes(), memory: shim.memory() };
+        all.waiting = all.waiting - before.waiting + size.waiting;
+        all.memory = all.memory - before.memory + size.memory;
+        *before = size;
     }
 
     pub(crate) fn figures(&mut self, now: Timestamp) -> FlowFigures {

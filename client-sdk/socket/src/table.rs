@@ -8,7 +8,7 @@ use packrat_client::{
     Access, ClientConfig, Condition, Counters, LossMemory, NumberHeader, Shim, Timestamp,
 };
 
-use crate::flow::{Flow, Outlet};
+use crate::flow::{Flow, Outlet, Size};
 
 /// Limits of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,8 @@ pub struct Limits {
     pub idle: Duration,
     /// Bytes that may wait for repairs in one flow; beyond, the first of them pass.
     pub flow_bytes: usize,
-    /// The same, in all flows together; beyond, all of a flow's pass.
+    /// Bytes that wait in all flows together, with what they remember of what has passed. Beyond, the idlest forget;
+    /// where that is not enough, all that waits in a flow passes.
     pub total_bytes: usize,
 }
 
@@ -121,9 +122,8 @@ pub struct Table<M> {
     by_peer: HashMap<Peer, FlowId>,
     by_source: HashMap<IpAddr, OfSource>,
     deadlines: BTreeSet<(Timestamp, FlowId)>,
-    /// Bytes that wait, by flow where there are any.
-    waiting: HashMap<FlowId, usize>,
-    waiting_total: usize,
+    /// Of all flows.
+    size: Size,
     next: u64,
     /// Before then no flow has been idle for long enough to be evicted.
     none_idle_before: Timestamp,
@@ -156,8 +156,7 @@ impl<M: Clone> Table<M> {
             by_peer: HashMap::new(),
             by_source: HashMap::new(),
             deadlines: BTreeSet::new(),
-            waiting: HashMap::new(),
-            waiting_total: 0,
+            size: Size::default(),
             next: 0,
             memory: LossMemory::default(),
         }
@@ -318,22 +317,41 @@ impl<M: Clone> Table<M> {
     pub fn serve(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         flow.drain(now, outlet);
-        let mut waits = flow.shim.waiting_bytes();
-        let before = self.waiting.get(&id).copied().unwrap_or_default();
-        let total = self.waiting_total - before + waits;
-        if waits > self.limits.flow_bytes || total > self.limits.total_bytes {
-            let is_of_all = total > self.limits.total_bytes;
-            flow.shim.limit_waiting(if is_of_all { 0 } else { self.limits.flow_bytes });
+        flow.count(&mut self.size);
+        if flow.size.waiting > self.limits.flow_bytes {
+            flow.shim.limit_waiting(self.limits.flow_bytes);
             flow.drain(now, outlet);
-            waits = flow.shim.waiting_bytes();
+            flow.count(&mut self.size);
         }
-        self.waiting_total = self.waiting_total - before + waits;
-        if waits > 0 {
-            self.waiting.insert(id, waits);
-        } else if before > 0 {
-            self.waiting.remove(&id);
+        if self.size.memory > self.limits.total_bytes
+            && !self.forget_idlest()
+            && let Some(flow) = self.flows.get_mut(&id)
+        {
+            flow.shim.limit_waiting(0);
+            flow.drain(now, outlet);
+            flow.count(&mut self.size);
         }
         self.arm(id);
+    }
+
+    /// Flows forget what has passed, the idlest first, until an eighth of the room is free again. False if that does
+    /// not make it free.
+    fn forget_idlest(&mut self) -> bool {
+        let enough = self.limits.total_bytes / 8 * 7;
+        let remembers = |flow: &Flow<M>| flow.size.memory > flow.size.waiting;
+        let flows = self.flows.iter().filter(|(_, flow)| remembers(flow));
+        let mut flows: Vec<_> = flows.map(|(id, flow)| (flow.last_active, *id)).collect();
+        flows.sort_unstable();
+        for (_, id) in flows {
+            if self.size.memory <= enough {
+                break;
+            }
+            if let Some(flow) = self.flows.get_mut(&id) {
+                flow.shim.trim();
+                flow.count(&mut self.size);
+            }
+        }
+        self.size.memory <= enough
     }
 
     /// Notes when the flow is due next.
@@ -443,7 +461,8 @@ impl<M: Clone> Table<M> {
         if let Some(armed) = flow.armed {
             self.deadlines.remove(&(armed, id));
         }
-        self.waiting_total -= self.waiting.remove(&id).unwrap_or_default();
+        self.size.waiting -= flow.size.waiting;
+        self.size.memory -= flow.size.memory;
         if let Some(ended) = self.ended.get_mut(flow.peer.service) {
             ended.add(&flow.shim.counters());
         }
@@ -479,7 +498,12 @@ impl<M: Clone> Table<M> {
 
     /// Bytes that wait for repairs in all flows.
     pub fn waiting_bytes(&self) -> usize {
-        self.waiting_total
+        self.size.waiting
+    }
+
+    /// The same, and bytes of what flows remember of what has passed.
+    pub fn memory(&self) -> usize {
+        self.size.memory
     }
 
     /// Datagrams of programs that were not served, of a service.

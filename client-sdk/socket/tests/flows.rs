@@ -284,6 +284,30 @@ fn what_waits_is_bounded() {
 }
 
 #[test]
+fn what_all_flows_remember_is_bounded_together_and_repair_goes_on() {
+    let limits = Limits { total_bytes: 1 << 20, ..Limits::default() };
+    let mut world = World::new(limits, true, 50);
+    for number in 1..5 {
+        world.begin(number);
+    }
+    world.steps(200, true);
+    for number in 0..2000 {
+        (0..4).for_each(|side| world.serve(side, number));
+        world.step(true);
+        let memory = world.table.memory();
+        assert!(memory <= limits.total_bytes, "{memory} bytes after {number} datagrams each");
+    }
+    world.steps(1000, true);
+    let (sums, _) = world.table.sums(0);
+    let lost: u64 = world.sides.iter().map(|side| side.lost).sum();
+    assert!(sums.repaired_in_time * 2 > lost, "{lost} lost: {sums:?}");
+    for side in 0..4 {
+        let delivered = world.delivered(side).len();
+        assert!(delivered > 1950, "{delivered}: {sums:?}");
+    }
+}
+
+#[test]
 fn as_many_flows_as_there_may_be_and_room_again_when_one_has_been_idle() {
     let limits = Limits { flows: 2, idle: Duration::from_secs(60), ..Limits::default() };
     let mut world = World::new(limits, true, 0);

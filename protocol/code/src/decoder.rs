@@ -320,6 +320,14 @@ impl Decoder {
             return;
         }
         let places = self.limits.capacity() as u64;
+        if end - self.end == 1 {
+            if end - self.base > places {
+                self.forget_oldest();
+            }
+            self.end = end;
+            self.slots.push_back(Slot::default());
+            return;
+        }
         let base = end.saturating_sub(places);
         if base >= self.end {
             self.forget_all(base);
@@ -375,6 +383,9 @@ impl Decoder {
 
     /// Takes all solved halves, until none is left.
     fn solve(&mut self) {
+        if self.open_equations() == 0 {
+            return;
+        }
         let mut index = 0;
         while index < Half::BOTH.len() {
             let half = Half::BOTH[index];

@@ -116,6 +116,11 @@ impl<M: Clone> Recovery<M> {
         is_duplicate && self.recovered.take(content(datagram), now)
     }
 
+    /// Bytes of datagrams and equations.
+    pub(super) fn memory(&self) -> usize {
+        self.decoder.as_ref().map_or(0, |decoder| decoder.len())
+    }
+
     /// Nothing has passed for a while: gives the memory back.
     pub(super) fn trim(&mut self) {
         self.decoder = None;
@@ -150,8 +155,8 @@ impl<M: Clone> Recovery<M> {
 
     /// The next recovered datagram.
     pub(super) fn next_recovered(&mut self, now: Timestamp) -> Option<Recovered<M>> {
-        let metadata = self.last.clone()?;
         let (place, datagram) = self.decoder.as_mut()?.next_recovered()?;
+        let metadata = self.last.clone()?;
         let content = content(datagram);
         let datagram = datagram.to_vec();
         let is_passed = self.plain.take(content, now);

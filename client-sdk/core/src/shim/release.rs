@@ -24,9 +24,11 @@ pub struct Released<M> {
 /// Waiting by number, and released in order.
 #[derive(Debug)]
 pub(super) struct Release<M> {
-    /// The transport decides which of several of one number is authentic.
-    waiting: BTreeMap<u64, Vec<Released<M>>>,
-    count: usize,
+    /// By number, and in the order of arrival where several have the same: the transport decides which of
+    /// them is authentic.
+    waiting: BTreeMap<(u64, u64), Released<M>>,
+    /// Datagrams that have been kept.
+    kept: u64,
     bytes: usize,
     /// Released, each with the time at which it was.
     ready: VecDeque<(Timestamp, Released<M>)>,
@@ -45,7 +47,7 @@ impl<M> Default for Release<M> {
     fn default() -> Self {
         Self {
             waiting: BTreeMap::new(),
-            count: 0,
+            kept: 0,
             bytes: 0,
             ready: VecDeque::new(),
             ready_bytes: 0,
@@ -90,7 +92,7 @@ impl<M> Release<M> {
     /// part of a burst that is to be spread.
     pub(super) fn is_next(&self, number: PacketNumber) -> bool {
         self.ready.is_empty()
-            && self.waiting.first_key_value().is_none_or(|(first, _)| number.get() <= *first)
+            && self.waiting.first_key_value().is_none_or(|((first, _), _)| number.get() <= *first)
             && self.pace.as_ref().is_none_or(|pace| pace.admits())
     }
 
@@ -101,31 +103,26 @@ impl<M> Release<M> {
         }
     }
 
-    /// Keeps a datagram; false if it waits already.
-    pub(super) fn keep(&mut self, number: PacketNumber, datagram: &[u8], metadata: M) -> bool {
-        let waiting = self.waiting.entry(number.get()).or_default();
-        if waiting.iter().any(|known| known.datagram == datagram) {
-            return false;
-        }
-        waiting.push(Released { datagram: datagram.to_vec(), metadata });
-        self.count += 1;
+    /// Keeps a datagram, behind those of the same number. None is compared with another: to know its
+    /// duplicates is the transport's, and forged ones would have each compared with all of the others.
+    pub(super) fn keep(&mut self, number: PacketNumber, datagram: &[u8], metadata: M) {
+        let released = Released { datagram: datagram.to_vec(), metadata };
+        self.waiting.insert((number.get(), self.kept), released);
+        self.kept += 1;
         self.bytes += datagram.len();
-        true
     }
 
     /// Releases everything below this number, and what there is no room for.
     pub(super) fn release_below(&mut self, limit: PacketNumber) {
-        while let Some(entry) = self.waiting.first_entry()
-            && (*entry.key() < limit.get()
+        while let Some(((lowest, _), _)) = self.waiting.first_key_value()
+            && (*lowest < limit.get()
                 || self.bytes > MAXIMUM_BYTES
-                || self.count > MAXIMUM_WAITING)
+                || self.waiting.len() > MAXIMUM_WAITING)
+            && let Some((_, released)) = self.waiting.pop_first()
         {
-            for released in entry.remove() {
-                self.count -= 1;
-                self.bytes -= released.datagram.len();
-                self.ready_bytes += released.datagram.len();
-                self.ready.push_back((self.now, released));
-            }
+            self.bytes -= released.datagram.len();
+            self.ready_bytes += released.datagram.len();
+            self.ready.push_back((self.now, released));
         }
     }
 
@@ -144,7 +141,7 @@ impl<M> Release<M> {
                     beyond = beyond.saturating_sub(released.datagram.len());
                     leaving += 1;
                 }
-                (None, Some((lowest, _))) => {
+                (None, Some(((lowest, _), _))) => {
                     let above = PacketNumber::new(lowest.saturating_add(1));
                     self.release_below(above);
                 }
@@ -182,7 +179,7 @@ impl<M> Release<M> {
 
     /// Datagrams that wait, and those that are released and have not left.
     pub(super) fn waiting(&self) -> usize {
-        self.count + self.ready.len()
+        self.waiting.len() + self.ready.len()
     }
 
     /// Their bytes.
@@ -217,12 +214,24 @@ mod tests {
     }
 
     #[test]
+    fn equal_datagrams_of_one_number_all_come_out() {
+        let mut release = Release::default();
+        for copy in 0..3 {
+            release.keep(PacketNumber::new(7), b"the same bytes", copy);
+        }
+        release.keep(PacketNumber::new(6), b"the same bytes", 3);
+        release.release_below(PacketNumber::new(8));
+        let released = std::iter::from_fn(|| release.poll()).map(|released| released.metadata);
+        assert_eq!(released.collect::<Vec<_>>(), [3, 0, 1, 2]);
+        assert_eq!((release.waiting(), release.waiting_bytes()), (0, 0));
+    }
+
+    #[test]
     fn there_is_room_for_so_much_and_the_lowest_passes_first() {
         let mut release = Release::default();
         let datagram = vec![7; 1 << 20];
         for number in (0..18).rev() {
-            assert!(release.keep(PacketNumber::new(number), &datagram, number));
-            assert!(!release.keep(PacketNumber::new(number), &datagram, number), "a second copy");
+            release.keep(PacketNumber::new(number), &datagram, number);
         }
         release.release_below(PacketNumber::new(0));
         let released: Vec<u64> =

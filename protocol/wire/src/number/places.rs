@@ -95,7 +95,7 @@ impl Places {
     ) -> Option<u64> {
         let mut place = self.key.place(number, identifier, self.expected);
         let is_near = match place.checked_sub(self.expected) {
-            Some(ahead) => ahead <= self.jump(now),
+            Some(ahead) => ahead <= MINIMUM_JUMP || ahead <= self.jump(now),
             None => self.expected - place <= MAXIMUM_JUMP,
         };
         if !is_near {
