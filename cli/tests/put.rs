@@ -112,7 +112,7 @@ fn a_file_that_cannot_be_read_is_not_begun() {
     assert_fails(&output, 26, "not a folder");
 }
 
-/// What the server has of an upload: what it was told of it, and its bytes.
+/// An upload at the server: what it was told of it, and its bytes.
 fn stored(server: &Server, folder: &Path, place: &str) -> (String, Vec<u8>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_packrat"));
     command.args(["get", place, "-o", "-", "--silent", "--cacert"]).arg(&server.authority);

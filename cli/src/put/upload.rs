@@ -21,7 +21,7 @@ pub(crate) struct Upload {
     pub(crate) headers: HeaderMap,
     /// The body, or the rest of it.
     pub(crate) source: Source,
-    /// What the server has of it.
+    /// Its state at the server.
     pub(crate) begun: Begun,
 }
 
