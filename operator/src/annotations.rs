@@ -19,17 +19,23 @@ pub const PORT: &str = "packrat.dev/port";
 pub const MULTICAST: &str = "packrat.dev/multicast";
 /// TCP connections to the gateway's port of the same number: `passthrough`, or `off`.
 pub const TCP: &str = "packrat.dev/tcp";
+/// The work of the gateway for the Service: `assist`, or `terminate`.
+pub const MODE: &str = "packrat.dev/mode";
+/// The Secret with the certificate of a Service whose connections end at the gateway.
+pub const CERTIFICATE: &str = "packrat.dev/certificate";
 /// Prefix of the names of overrides.
 pub const CONFIG_PREFIX: &str = "packrat.dev/config.";
 /// Prefix of all annotations of Packrat.
 pub const PREFIX: &str = "packrat.dev/";
 /// Annotations that people write, and the objects that they are for: the table in
 /// operator/README.md.
-pub const ANNOTATIONS: [(&str, &str); 8] = [
+pub const ANNOTATIONS: [(&str, &str); 10] = [
     (ASSIST, "Service, Namespace"),
     (GATEWAY, "Service, Namespace"),
     (PORT, "Service"),
     (TCP, "Service, UDPRoute"),
+    (MODE, "Service"),
+    (CERTIFICATE, "Service"),
     (MULTICAST, "Service"),
     ("packrat.dev/config.NAME", "Service, Namespace"),
     (INJECT, "Pod template"),
@@ -68,6 +74,8 @@ pub enum Reason {
     EndpointRefused,
     /// There is nothing to forward to.
     NoEndpoints,
+    /// There is no certificate for connections that end at the gateway.
+    NoCertificate,
     /// A Pod has no sidecar although it asks for one.
     NotInjected,
     /// The operator's installer does not allow it.
@@ -101,6 +109,7 @@ impl Reason {
             Self::AboveLimit => "AboveLimit",
             Self::EndpointRefused => "EndpointRefused",
             Self::NoEndpoints => "NoEndpoints",
+            Self::NoCertificate => "NoCertificate",
             Self::NotInjected => "NotInjected",
             Self::NotPermitted => "NotPermitted",
             Self::OtherOperator => "OtherOperator",
@@ -176,10 +185,23 @@ pub struct Annotations {
     pub ports: Option<Result<Vec<PortChoice>, ()>>,
     /// True if TCP connections are to be passed through, false if not.
     pub tcp: Option<bool>,
+    /// The work of the gateway. The inner error: it cannot be read, nothing may be assumed.
+    pub mode: Option<Result<Mode, ()>>,
+    /// The name of the Secret with the certificate.
+    pub certificate: Option<String>,
     /// Settings; those that cannot be read are left out.
     pub overrides: Overrides,
     /// Problems of the annotations.
     pub problems: Vec<Problem>,
+}
+
+/// The work of a gateway for a Service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// It forwards datagrams, and repairs what the last mile loses.
+    Assist,
+    /// Connections of clients end at it, over HTTP/3, HTTP/2 or HTTP/1.1.
+    Terminate,
 }
 
 /// Which kind of object carries the annotations.
@@ -192,6 +214,11 @@ pub enum Carrier {
 }
 
 impl Annotations {
+    /// True if clients' connections are to end at the gateway.
+    pub fn terminates(&self) -> bool {
+        self.mode == Some(Ok(Mode::Terminate))
+    }
+
     /// Reads the annotations of an object; other people's are ignored.
     pub fn read<'a>(carrier: Carrier, all: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut read = Self::default();
@@ -221,7 +248,7 @@ impl Annotations {
                 }
                 self.gateway = Some(gateway);
             }
-            PORT | MULTICAST | TCP if carrier == Carrier::Namespace => {
+            PORT | MULTICAST | TCP | MODE | CERTIFICATE if carrier == Carrier::Namespace => {
                 self.problem(
                     Reason::UnknownAnnotation,
                     format!("{name} has no effect on a Namespace; put it on the Service"),
@@ -233,7 +260,7 @@ impl Annotations {
                     self.invalid(
                         name,
                         value,
-                        "write names or numbers of the Service's UDP ports, separated by commas, each with the gateway's port and a colon in front where it is another one, for example 443:quic",
+                        "write names or numbers of the Service's ports, separated by commas, each with the gateway's port and a colon in front where it is another one, for example 443:quic",
                     );
                 }
                 self.ports = Some(ports);
@@ -241,6 +268,20 @@ impl Annotations {
             TCP => match read_tcp(value) {
                 Ok(tcp) => self.tcp = Some(tcp),
                 Err(remedy) => self.invalid(name, value, remedy),
+            },
+            MODE => {
+                self.mode = Some(match value {
+                    "assist" => Ok(Mode::Assist),
+                    "terminate" => Ok(Mode::Terminate),
+                    _ => {
+                        self.invalid(name, value, "write assist or terminate; the port is not served meanwhile");
+                        Err(())
+                    }
+                });
+            }
+            CERTIFICATE => match is_name(value) {
+                true => self.certificate = Some(value.to_owned()),
+                false => self.invalid(name, value, "write the name of a Secret of the Service's namespace"),
             },
             MULTICAST => match Multicast::read(value) {
                 Some(multicast) => self.overrides.multicast = Some(multicast),
@@ -256,7 +297,7 @@ impl Annotations {
                 None => self.problem(
                     Reason::UnknownAnnotation,
                     format!(
-                        "{name} does not exist; there are {ASSIST}, {GATEWAY}, {PORT}, {TCP}, {MULTICAST} and {CONFIG_PREFIX}*"
+                        "{name} does not exist; there are {ASSIST}, {GATEWAY}, {PORT}, {TCP}, {MODE}, {CERTIFICATE}, {MULTICAST} and {CONFIG_PREFIX}*"
                     ),
                 ),
             },

@@ -256,6 +256,7 @@ impl Index {
             endpoints,
             shares,
             tcp: None,
+            terminated: None,
             overrides: Default::default(),
             is_leaving: false,
         };

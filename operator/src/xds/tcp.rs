@@ -12,7 +12,7 @@ use crate::index::Passthrough;
 /// Connections that are tried one after the other, as a server may just have gone.
 const ATTEMPTS: u32 = 3;
 /// Seconds for each.
-const CONNECT_SECONDS: i64 = 5;
+pub(super) const CONNECT_SECONDS: i64 = 5;
 /// Least weight of an endpoint, in Envoy's units: it takes none below 1.
 const SMALLEST_WEIGHT: f64 = 1.0;
 /// The sum of all weights of a route, in Envoy's units.
@@ -51,6 +51,7 @@ pub(super) fn cluster(port: u16, passed: &Passthrough, connections: u32) -> Clus
             thresholds: vec![Thresholds {
                 max_connections: most.clone(),
                 max_pending_requests: most,
+                max_requests: None,
             }],
         }),
         load_assignment: Some(ClusterLoadAssignment {
@@ -59,6 +60,7 @@ pub(super) fn cluster(port: u16, passed: &Passthrough, connections: u32) -> Clus
                 lb_endpoints: passed.weights.iter().map(endpoint).collect(),
             }],
         }),
+        ..Cluster::default()
     }
 }
 
