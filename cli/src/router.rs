@@ -1,16 +1,13 @@
 //! `packrat router`: an agent for hosts that this one forwards for, without their knowledge.
 
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::ExitCode;
 
 use clap::Args;
-use packrat_agent::{Agent, Limits};
-use rustix::process::{Resource, getrlimit};
+use packrat_agent::Agent;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::agent::{raise_descriptor_limit, serve_pages};
+use crate::agent::{OTHER_DESCRIPTORS, limits, raise_descriptor_limit, serve_pages};
 use crate::redirection::{
     self, Interface, Network, Redirection, Whose, default_uplinks, listeners,
 };
@@ -23,11 +20,6 @@ Examples:
 
 It needs root (CAP_NET_ADMIN), nft and iproute2. To the firewall, these datagrams are the router's own:
 docs/CLIENTS.md says what it has to let in, and how it forbids some.";
-/// Descriptors that this process has besides those of flows.
-const OTHER_DESCRIPTORS: u64 = 64;
-/// Descriptors of a flow: to its server, and to its host.
-const FLOW_DESCRIPTORS: u64 = 2;
-
 /// Options of `packrat router`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
@@ -76,12 +68,7 @@ async fn serve(options: &Options) -> Result<(), String> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(begun)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(begun)?;
     raise_descriptor_limit();
-    let limits = limits(options.flows);
-    // Of this network namespace, until the process ends.
-    let name = SocketAddr::from_abstract_name("packrat-router").map_err(begun)?;
-    let _only_one = UnixListener::bind_addr(&name).map_err(|_| {
-        "another packrat router runs here; name all interfaces and ports to one of them".to_owned()
-    })?;
+    let limits = limits("router", options.flows, OTHER_DESCRIPTORS);
     let uplinks = match options.uplinks.as_slice() {
         [] => default_uplinks()?,
         uplinks => uplinks.to_vec(),
@@ -104,6 +91,7 @@ async fn serve(options: &Options) -> Result<(), String> {
         interfaces: &options.interfaces,
         uplinks: &uplinks,
         destinations: &options.destinations,
+        flows: limits.flows,
     };
     let redirection = Redirection::set_up(&whose, &rules)?;
     for missing in options.interfaces.iter().filter(|interface| !interface.exists()) {
@@ -126,25 +114,10 @@ async fn serve(options: &Options) -> Result<(), String> {
     // Hosts' datagrams go their own way before the sockets end.
     drop(redirection);
     if let Some(status) = handle.status() {
-        println!("{}", summary(&status.total()));
+        println!("{}", summary(&status));
     }
     handle.stop();
     // Its panic has been printed already.
     let _ = thread.join();
     outcome
-}
-
-/// The limits of the agent: as many flows as are wished, and as there are descriptors for.
-fn limits(wished: Option<u32>) -> Limits {
-    let defaults = Limits::default();
-    let wished = wished.map_or(defaults.flows, |flows| flows as usize);
-    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let possible = descriptors.saturating_sub(OTHER_DESCRIPTORS) / FLOW_DESCRIPTORS;
-    let flows = usize::try_from(possible).map_or(wished, |possible| possible.clamp(1, wished));
-    if flows < wished {
-        eprintln!(
-            "packrat router: {descriptors} descriptors are enough for {flows} sockets of hosts, not for {wished}: raise the limit (ulimit -n)"
-        );
-    }
-    Limits { flows, ..defaults }
 }

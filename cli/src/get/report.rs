@@ -82,6 +82,8 @@ pub(crate) enum Progress {
     Sending {
         /// Bytes of it, when known.
         expected_bytes: Option<u64>,
+        /// Bytes that the server has already.
+        resumed_from: u64,
     },
     /// Part of the body has arrived and was written, or was read and handed to QUIC.
     Data {

@@ -128,6 +128,7 @@ pub(crate) fn json(url: &str, report: &Report, role: &str, file: &str) -> Value 
         "expected_bytes": report.expected_bytes,
         "resumed_from": report.resumed_from,
         "partial": report.partial,
+        "location": report.location,
         "connect_seconds": report.connect_time.as_secs_f64(),
         "seconds": report.seconds(),
         "goodput_mbps": report.goodput_mbps(),

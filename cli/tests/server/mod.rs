@@ -3,6 +3,7 @@
 
 #[allow(dead_code, reason = "not every test that has this server has TCP")]
 pub(crate) mod tcp;
+mod tus;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -131,9 +132,12 @@ impl Server {
 }
 
 async fn serve(endpoint: quinn::Endpoint) {
+    let uploads = Arc::new(tus::Uploads::default());
     while let Some(incoming) = endpoint.accept().await {
+        let uploads = Arc::clone(&uploads);
         tokio::spawn(async move {
             let Ok(connection) = incoming.await else { return };
+            let quic = connection.clone();
             let Ok(mut h3) = h3::server::Connection::<_, bytes::Bytes>::new(
                 h3_quinn::Connection::new(connection),
             )
@@ -142,10 +146,15 @@ async fn serve(endpoint: quinn::Endpoint) {
                 return;
             };
             while let Ok(Some(resolver)) = h3.accept().await {
+                let (uploads, quic) = (Arc::clone(&uploads), quic.clone());
                 tokio::spawn(async move {
                     let Ok((request, mut stream)) = resolver.resolve_request().await else {
                         return;
                     };
+                    if request.uri().path().starts_with("/tus") {
+                        let _ = uploads.respond(&request, &mut stream, &quic).await;
+                        return;
+                    }
                     // Clients may leave at any moment.
                     let _ = respond(&request, &mut stream).await;
                 });

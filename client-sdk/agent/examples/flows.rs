@@ -28,6 +28,7 @@ const ASSISTED: u32 = 4_000;
 /// The agent's own limits are for fewer flows than it has in this measurement.
 const LIMITS: Limits = Limits {
     flows: FLOWS as usize + 1,
+    source_flows: FLOWS as usize + 1,
     idle: Duration::from_secs(3600),
     flow_bytes: 4 << 20,
     total_bytes: 256 << 20,

@@ -119,7 +119,7 @@ impl<M: Clone> Shim<M> {
         let (spread, hold) = (config.spread_bursts, config.access.maximum_hold);
         let mut shim = Self::with(Assist::with_numbers(config, seed, now));
         if spread {
-            shim.release.spread(hold, now);
+            shim.release.spread(hold);
         }
         shim
     }
@@ -306,6 +306,7 @@ impl<M: Clone> Shim<M> {
             && self.places_of != session
         {
             self.places_of = session;
+            self.release.begin(now);
             match &mut self.places {
                 Some(places) => places.follow(key),
                 None => self.places = Some(Places::new(key)),
@@ -345,6 +346,12 @@ impl<M: Clone> Shim<M> {
     /// unless [`ClientConfig::with_uploads`] is set and a gateway agrees.
     pub fn on_send(&mut self, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {
         self.assist.on_send(datagram, now)
+    }
+
+    /// The link refuses a datagram of this length (without its number) for what [`Self::on_send`] has put in
+    /// front of it: such ones have no number from then on. The caller sends this one as it is.
+    pub fn on_refused(&mut self, length: usize) {
+        self.assist.on_refused(length);
     }
 
     /// Takes in what earlier connections have seen of the last mile ([`crate::LossMemory::recall`]). To be called
@@ -410,6 +417,16 @@ impl<M: Clone> Shim<M> {
         self.release();
     }
 
+    /// Nothing has passed for a while, longer than any repair takes: gives back the memory that what has
+    /// passed has taken. The session stays.
+    pub fn trim(&mut self) {
+        self.assist.trim();
+        if let Some(recovery) = &mut self.recovery {
+            recovery.trim();
+        }
+        self.release.trim();
+    }
+
     /// The application or the system changes this client's address: call it before anything is sent
     /// from the new one.
     pub fn on_network_change(&mut self, now: Timestamp) {
@@ -421,6 +438,11 @@ impl<M: Clone> Shim<M> {
     pub fn close(&mut self, now: Timestamp) {
         self.assist.close(now);
         self.release_all();
+    }
+
+    /// True since a session in which numbers were agreed: they come off.
+    pub fn knows_numbers(&self) -> bool {
+        self.places.is_some()
     }
 
     /// Counters of the assistance.

@@ -61,8 +61,10 @@ impl AssistedSocket {
     pub fn send_to(&self, datagram: &[u8], peer: SocketAddr) -> io::Result<usize> {
         let socket = self.shared.socket();
         let number = self.shared.on_sending(peer, datagram);
-        let numbered = number
-            .is_some_and(|number| socket.send_to(&[&number[..], datagram].concat(), peer).is_ok());
+        let numbered = number.is_some_and(|number| {
+            let sent = socket.send_to(&[&number[..], datagram].concat(), peer);
+            self.shared.has_left_numbered(&sent, peer, datagram)
+        });
         // With a number it may be too long for the link.
         let sent = if numbered { datagram.len() } else { socket.send_to(datagram, peer)? };
         self.shared.on_sent(peer, sent);

@@ -76,7 +76,10 @@ impl AsyncAssistedSocket {
         let number = self.shared.on_sending(peer, datagram);
         self.begun.notify_one();
         let numbered = match number {
-            Some(number) => socket.send_to(&[&number[..], datagram].concat(), peer).await.is_ok(),
+            Some(number) => {
+                let sent = socket.send_to(&[&number[..], datagram].concat(), peer).await;
+                self.shared.has_left_numbered(&sent, peer, datagram)
+            }
             None => false,
         };
         // With a number it may be too long for the link.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use packrat_client::{Access, ClientConfig, Counters, NumberHeader, Timestamp};
 
+use crate::batch::is_too_long;
 use crate::peers::{Peers, Wire};
 use crate::source::source_from;
 use crate::table::{FlowFigures, Limits};
@@ -98,6 +99,19 @@ impl<S: Raw> Shared<S> {
             peers.on_sending(peer, now, port);
             peers.on_send(peer, datagram, now)
         })
+    }
+
+    /// True if a datagram has left with its number, for which the link may refuse it.
+    pub(crate) fn has_left_numbered(
+        &self,
+        sent: &io::Result<usize>,
+        peer: SocketAddr,
+        datagram: &[u8],
+    ) -> bool {
+        if sent.as_ref().is_err_and(is_too_long) {
+            self.with(|peers, _, _| peers.on_refused(peer, datagram.len()));
+        }
+        sent.is_ok()
     }
 
     /// It has been sent.

@@ -83,8 +83,9 @@ impl Flow {
             return refuse(begin.nonce, HandshakeOutcome::RefusedDisabled, out);
         }
         self.forget_stale(now);
-        for known in self.assisted.iter().chain(self.pending.as_deref()) {
+        for known in self.assisted.iter_mut().chain(self.pending.as_deref_mut()) {
             if known.handshake.repeat(begin.nonce, out) {
+                known.session.join();
                 return HandshakeOutcome::Accepted;
             }
         }
