@@ -53,7 +53,7 @@ pub struct Certificate {
 pub struct FoundCertificate {
     /// The last one that could be read.
     pub certificate: Option<Certificate>,
-    /// What is wrong with the Secret now.
+    /// The fault of the Secret as it is now.
     pub problem: Option<String>,
 }
 
@@ -101,7 +101,8 @@ impl Certificate {
 }
 
 impl Index {
-    /// How connections to a Service end at a gateway, and what is wrong with that. `None`: they do not.
+    /// The end of connections to a Service at a gateway, and what is wrong with it. `None`: they do not end
+    /// there.
     pub(super) fn terminated(
         &self,
         key: &ObjectKey,

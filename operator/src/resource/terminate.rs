@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Whether connections of clients may end at the gateways.
+/// Permission for connections of clients to end at the gateways.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TerminatePolicy {
     /// They do not.

@@ -143,7 +143,7 @@ fn what_is_wrong_with_a_certificate_is_told_at_the_service() {
     assert_eq!(certificate(&index.resolve()), read.ok());
 }
 
-/// What Envoy would refuse, a tenant's Secret must not bring to it.
+/// A tenant's Secret must not bring to Envoy what that would refuse.
 #[test]
 fn a_secret_is_refused_that_a_gateway_would_refuse() {
     let (one, other) = (entries("a.example"), entries("b.example"));
