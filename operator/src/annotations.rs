@@ -11,7 +11,7 @@ use packrat_api::knobs;
 pub const ASSIST: &str = "packrat.dev/assist";
 /// The EdgeGateway, `name` or `namespace/name`.
 pub const GATEWAY: &str = "packrat.dev/gateway";
-/// UDP ports of the Service: names or numbers, each with the gateway's port in front where it is
+/// Ports of the Service, for UDP, or for TCP where connections end at the gateway: names or numbers, each with the gateway's port in front where it is
 /// another one.
 pub const PORT: &str = "packrat.dev/port";
 /// The Service's UDP port is one live stream for everybody who subscribes: where it arrives at the
@@ -504,7 +504,7 @@ mod tests {
     /// Each wrong annotation, and exactly what is said about it.
     #[test]
     fn what_is_said_about_wrong_ones() {
-        let port = "write names or numbers of the Service's UDP ports, separated by commas, each with the gateway's port and a colon in front where it is another one, for example 443:quic";
+        let port = "write names or numbers of the Service's ports, separated by commas, each with the gateway's port and a colon in front where it is another one, for example 443:quic";
         let meanwhile = "the gateway's setting is used meanwhile";
         let bytes = format!(
             "write whole bytes or Ki, Mi or Gi, at least 1, for example 512Ki or 1Mi; {meanwhile}"
@@ -531,6 +531,16 @@ mod tests {
             ("port", "+443", port.to_owned()),
             ("port", "Quic", port.to_owned()),
             ("tcp", "Passthrough", "write passthrough or off".to_owned()),
+            (
+                "mode",
+                "Terminate",
+                "write assist or terminate; the port is not served meanwhile".to_owned(),
+            ),
+            (
+                "certificate",
+                "other/web-tls",
+                "write the name of a Secret of the Service's namespace".to_owned(),
+            ),
             ("config.cache-bytes-per-session", "0", bytes.clone()),
             ("config.cache-bytes-per-session", "1M", bytes.clone()),
             ("config.cache-bytes-total", "lots", bytes),
@@ -563,7 +573,7 @@ mod tests {
         };
         assert_eq!(
             unknown(service("packrat.dev/asist", "enabled")),
-            "packrat.dev/asist does not exist; there are packrat.dev/assist, packrat.dev/gateway, packrat.dev/port, packrat.dev/tcp, packrat.dev/multicast and packrat.dev/config.*"
+            "packrat.dev/asist does not exist; there are packrat.dev/assist, packrat.dev/gateway, packrat.dev/port, packrat.dev/tcp, packrat.dev/mode, packrat.dev/certificate, packrat.dev/multicast and packrat.dev/config.*"
         );
         assert_eq!(
             unknown(service("packrat.dev/config.cache", "1Mi")),
@@ -577,11 +587,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_gives_a_value_or_a_problem(name in "(assist|gateway|port|tcp|config\\.[a-z-]{0,12}|\\PC{0,8})", value in "\\PC{0,80}") {
+        fn any_text_gives_a_value_or_a_problem(name in "(assist|gateway|port|tcp|mode|certificate|config\\.[a-z-]{0,12}|\\PC{0,8})", value in "\\PC{0,80}") {
             let read = service(&format!("{PREFIX}{name}"), &value);
             let understood = read.assist == Some(true) || value == "disabled"
                 || matches!(read.gateway, Some(Ok(_))) || matches!(read.ports, Some(Ok(_)))
-                || read.tcp.is_some() || read.overrides != Overrides::default() || reserved(&format!("{PREFIX}{name}"));
+                || read.tcp.is_some() || matches!(read.mode, Some(Ok(_))) || read.certificate.is_some()
+                || read.overrides != Overrides::default() || reserved(&format!("{PREFIX}{name}"));
             prop_assert!(understood != (read.problems.len() == 1));
             for problem in &read.problems {
                 prop_assert!(problem.message.len() < 700 && !problem.message.contains(char::is_control));

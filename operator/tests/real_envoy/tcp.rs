@@ -15,6 +15,8 @@ use super::envoy::Entry;
 use super::operator::Replica;
 use super::scene::{OneRoute, Scene, agree, exchange, socket};
 
+/// The query of `packrat stat` about TCP connections.
+const COUNTED: &str = "%5Ecluster%5C.servers-%5B0-9%5D%2B%5C.upstream_cx_(active|total)%24";
 /// Asks a route for TCP.
 pub(crate) const ASK: [(&str, &str); 1] = [("packrat.dev/tcp", "passthrough")];
 
@@ -103,6 +105,14 @@ fn tcp_connections_go_to_the_servers_of_the_route_and_last() {
     // A Pod that ends waits for connections as for sessions.
     let count = |envoy: &Envoy| envoy.get(CONNECTIONS).trim().rsplit(' ').next().map(str::to_owned);
     envoy.wait_until("the connection to be counted", |envoy| count(envoy).as_deref() == Some("1"));
+
+    // As packrat stat asks, by way of the loopback interface.
+    let counted = envoy.get(&format!("/stats/prometheus?filter={COUNTED}"));
+    let line = |what: &str, value: u32| {
+        format!("envoy_cluster_upstream_cx_{what}{{envoy_cluster_name=\"servers-{port}\"}} {value}")
+    };
+    assert!(counted.lines().any(|found| found == line("active", 1)), "{counted}");
+    assert!(counted.lines().all(|line| line.starts_with('#') || line.contains("servers-")));
 
     // Its servers change: new connections go to the new one, and those that are there last.
     serve(second, &ASK);
