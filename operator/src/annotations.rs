@@ -17,7 +17,7 @@ pub const PORT: &str = "packrat.dev/port";
 /// The Service's UDP port is one live stream for everybody who subscribes: where it arrives at the
 /// gateway, and after a comma the group that it is sent to, if there is one.
 pub const MULTICAST: &str = "packrat.dev/multicast";
-/// TCP connections to the gateway's port of the same number: `passthrough`, or `off`.
+/// TCP connections to the gateway's port of the same number: `passthrough`, `proxy-protocol`, or `off`.
 pub const TCP: &str = "packrat.dev/tcp";
 /// The work of the gateway for the Service: `assist`, or `terminate`.
 pub const MODE: &str = "packrat.dev/mode";
@@ -183,8 +183,8 @@ pub struct Annotations {
     pub gateway: Option<Result<(Option<String>, String), ()>>,
     /// The ports. The inner error: they cannot be read.
     pub ports: Option<Result<Vec<PortChoice>, ()>>,
-    /// True if TCP connections are to be passed through, false if not.
-    pub tcp: Option<bool>,
+    /// The fate of TCP connections.
+    pub tcp: Option<TcpChoice>,
     /// The work of the gateway. The inner error: it cannot be read, nothing may be assumed.
     pub mode: Option<Result<Mode, ()>>,
     /// The name of the Secret with the certificate.
@@ -193,6 +193,17 @@ pub struct Annotations {
     pub overrides: Overrides,
     /// Problems of the annotations.
     pub problems: Vec<Problem>,
+}
+
+/// The fate of TCP connections to the port of a route, by its own word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TcpChoice {
+    /// There are none.
+    Off,
+    /// They are passed through.
+    Passthrough,
+    /// The same, and the server reads the client's address in front of each (PROXY protocol, version 2).
+    ProxyProtocol,
 }
 
 /// The work of a gateway for a Service.
@@ -366,11 +377,12 @@ fn is_name(text: &str) -> bool {
 ///
 /// # Errors
 /// Says what to write instead.
-pub(crate) fn read_tcp(value: &str) -> Result<bool, &'static str> {
+pub(crate) fn read_tcp(value: &str) -> Result<TcpChoice, &'static str> {
     match value {
-        "passthrough" => Ok(true),
-        "off" => Ok(false),
-        _ => Err("write passthrough or off"),
+        "passthrough" => Ok(TcpChoice::Passthrough),
+        "proxy-protocol" => Ok(TcpChoice::ProxyProtocol),
+        "off" => Ok(TcpChoice::Off),
+        _ => Err("write passthrough, proxy-protocol or off"),
     }
 }
 
@@ -530,7 +542,7 @@ mod tests {
             ("port", "443:444:445", port.to_owned()),
             ("port", "+443", port.to_owned()),
             ("port", "Quic", port.to_owned()),
-            ("tcp", "Passthrough", "write passthrough or off".to_owned()),
+            ("tcp", "Passthrough", "write passthrough, proxy-protocol or off".to_owned()),
             (
                 "mode",
                 "Terminate",

@@ -13,7 +13,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::tcp::Passthrough;
 use super::{Index, ServiceModel};
-use crate::annotations::{CERTIFICATE, MODE, ObjectKey, Problem, Reason, TCP};
+use crate::annotations::{CERTIFICATE, MODE, ObjectKey, Problem, Reason, TCP, TcpChoice};
 use crate::resource::{EdgeGatewaySpec, TerminatePolicy};
 use crate::workload::SECRET_LABEL;
 
@@ -148,9 +148,9 @@ impl Index {
                 }
             }
         }
-        if service.annotations.tcp == Some(true) {
+        if service.annotations.tcp.is_some_and(|tcp| tcp != TcpChoice::Off) {
             let message = format!(
-                "{TCP}: passthrough and {MODE}: terminate exclude each other; TCP connections end at the gateway, too. Remove {TCP}, or write off"
+                "{TCP} and {MODE}: terminate exclude each other; TCP connections end at the gateway, too. Remove {TCP}, or write off"
             );
             tell(Reason::InvalidAnnotation, message);
         }
@@ -182,5 +182,6 @@ pub(super) fn tcp(
     endpoints: &[std::net::SocketAddr],
 ) -> Option<Passthrough> {
     let weights = endpoints.iter().map(|endpoint| (*endpoint, 1.0)).collect();
-    (service.annotations.tcp != Some(false)).then_some(Passthrough { weights, refused: 0.0 })
+    (service.annotations.tcp != Some(TcpChoice::Off))
+        .then(|| Passthrough { weights, ..Passthrough::default() })
 }

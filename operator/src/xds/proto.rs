@@ -141,6 +141,7 @@ messages! {
         #[prost(string, tag = "1")] name: String,
         #[prost(message, optional, tag = "4")] connect_timeout: Option<Duration>,
         #[prost(message, optional, tag = "10")] circuit_breakers: Option<CircuitBreakers>,
+        #[prost(message, optional, tag = "24")] transport_socket: Option<TransportSocket>,
         #[prost(message, optional, tag = "33")] load_assignment: Option<ClusterLoadAssignment>,
         #[prost(btree_map = "string, message", tag = "36")] typed_extension_protocol_options: BTreeMap<String, Any>,
     }
@@ -149,6 +150,14 @@ messages! {
     }
     "envoy.extensions.upstreams.http.v3.HttpProtocolOptions.ExplicitHttpConfig" ExplicitHttpConfig {
         #[prost(message, optional, tag = "2")] http2_protocol_options: Option<Http2Options>,
+    }
+    "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer" RawBuffer {}
+    "envoy.extensions.transport_sockets.proxy_protocol.v3.ProxyProtocolUpstreamTransport" ProxyProtocolUpstreamTransport {
+        #[prost(message, optional, tag = "1")] config: Option<ProxyProtocolConfig>,
+        #[prost(message, optional, tag = "2")] transport_socket: Option<TransportSocket>,
+    }
+    "envoy.config.core.v3.ProxyProtocolConfig" ProxyProtocolConfig {
+        #[prost(int32, tag = "1")] version: i32,
     }
     "envoy.config.cluster.v3.CircuitBreakers" CircuitBreakers {
         #[prost(message, repeated, tag = "1")] thresholds: Vec<Thresholds>,

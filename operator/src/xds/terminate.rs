@@ -79,6 +79,7 @@ pub(super) fn cluster(
             }],
         }),
         typed_extension_protocol_options: options.into_iter().collect(),
+        transport_socket: None,
     }
 }
 

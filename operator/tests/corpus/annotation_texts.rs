@@ -10,7 +10,7 @@ use packrat_api::knobs::{self, ClusterValues};
 use packrat_fuzz_entry::take;
 
 use crate::annotations::{ASSIST, Annotations, CERTIFICATE, CONFIG_PREFIX, Carrier, GATEWAY, MODE};
-use crate::annotations::{MULTICAST, Mode, PORT, PREFIX, PortChoice, Reason, TCP};
+use crate::annotations::{MULTICAST, Mode, PORT, PREFIX, PortChoice, Reason, TCP, TcpChoice};
 use crate::overrides::Overrides;
 
 /// Reads annotations, one by one and all at once; panics when a promise is broken.
@@ -92,7 +92,9 @@ fn check(carrier: Carrier, name: &str, value: &str, alone: &Annotations) {
             Err(()) => assert_eq!(reason, invalid),
         },
         TCP => match alone.tcp {
-            Some(on) => assert_eq!(value, if on { "passthrough" } else { "off" }),
+            Some(TcpChoice::Passthrough) => assert_eq!(value, "passthrough"),
+            Some(TcpChoice::ProxyProtocol) => assert_eq!(value, "proxy-protocol"),
+            Some(TcpChoice::Off) => assert_eq!(value, "off"),
             None => assert_eq!(reason, invalid),
         },
         MODE => match alone.mode.expect("it is said") {
