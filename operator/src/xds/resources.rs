@@ -22,7 +22,7 @@ use super::{tcp, terminate};
 use crate::annotations::ObjectKey;
 use crate::index::{GatewayView, Listener as Route};
 use crate::keys::GatewayKeys;
-use crate::resource::{EdgeGatewaySpec, ExposureType};
+use crate::resource::EdgeGatewaySpec;
 
 /// The module, and the namespace of its metrics.
 const MODULE: &str = "packrat_envoy";
@@ -79,7 +79,7 @@ pub fn resources(settings: &GatewaySettings<'_>, view: &GatewayView) -> Resource
             http3.address = address(settings, PROTOCOL_UDP, port);
             add(http3.name.clone(), http3.to_any());
             if route.tcp.is_some() {
-                let public = public_port(settings.spec, port);
+                let public = terminate::public_port(settings.spec, port);
                 let mut over_tcp = terminate::over_tcp(port, certificate, &config, public);
                 over_tcp.address = address(settings, 0, port);
                 add(over_tcp.name.clone(), over_tcp.to_any());
@@ -189,18 +189,6 @@ fn address(settings: &GatewaySettings<'_>, protocol: i32, port: u16) -> Option<A
             ipv4_compat: settings.listen_address == "::",
         }),
     })
-}
-
-/// The port at which clients reach a gateway's port, where that is known.
-fn public_port(spec: &EdgeGatewaySpec, port: u16) -> Option<u16> {
-    let exposure = &spec.exposure;
-    match exposure.type_ {
-        ExposureType::NodePort => {
-            let chosen = exposure.node_ports.get(&port.to_string());
-            chosen.and_then(|port| u16::try_from(*port).ok())
-        }
-        _ => Some(port),
-    }
 }
 
 fn udp_listener(settings: &GatewaySettings<'_>, port: u16, config: &RouteConfig) -> Listener {

@@ -18,6 +18,7 @@ use super::proto::{
 };
 use super::tcp::{CONNECT_SECONDS, maximum_connections};
 use crate::index::{Certificate, Listener as Served, Terminated, Upstream};
+use crate::resource::{EdgeGatewaySpec, ExposureType};
 
 /// HTTP/3 as the codec of a connection manager; 0 finds out which of the others it is.
 const HTTP3: i32 = 3;
@@ -40,6 +41,18 @@ fn cluster_name(port: u16) -> String {
 
 fn number(value: u32) -> Option<UInt32Value> {
     Some(UInt32Value { value })
+}
+
+/// The port at which clients reach a gateway's port, where that is known.
+pub(super) fn public_port(spec: &EdgeGatewaySpec, port: u16) -> Option<u16> {
+    let exposure = &spec.exposure;
+    match exposure.type_ {
+        ExposureType::NodePort => {
+            let chosen = exposure.node_ports.get(&port.to_string());
+            chosen.and_then(|port| u16::try_from(*port).ok())
+        }
+        _ => Some(port),
+    }
 }
 
 /// The cluster of the servers.
@@ -221,5 +234,37 @@ fn manager(port: u16, config: &RouteConfig, public: Option<u16>) -> HttpConnecti
         common_http_protocol_options: Some(CommonHttpOptions { idle_timeout: idle(config) }),
         request_headers_timeout: Some(Duration { seconds: HEADERS_SECONDS }),
         ..HttpConnectionManager::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use packrat_api::route::Hidden;
+
+    use super::*;
+
+    /// A port where no one answers would cost each browser a wait.
+    #[test]
+    fn http3_is_named_where_clients_reach_it_and_not_elsewhere() {
+        let mut spec = EdgeGatewaySpec::default();
+        assert_eq!(public_port(&spec, 443), Some(443));
+        spec.exposure.type_ = ExposureType::NodePort;
+        assert_eq!(public_port(&spec, 443), None);
+        spec.exposure.node_ports = [("443".to_owned(), 30443)].into();
+        assert_eq!(public_port(&spec, 443), Some(30443));
+
+        let config = RouteConfig::unchecked("shop/web/443", []);
+        let certificate = Certificate { chain: String::new(), key: Hidden::new("") };
+        let named = |public| {
+            let listener = over_tcp(443, &certificate, &config, public);
+            let filters = &listener.filter_chains[0].filters;
+            let manager = filters[1].typed_config.clone().unwrap();
+            let manager: HttpConnectionManager =
+                prost::Message::decode(manager.value.as_slice()).unwrap();
+            let fields = manager.route_config.unwrap().response_headers_to_add;
+            fields.into_iter().map(|field| field.header.unwrap().value).collect::<Vec<_>>()
+        };
+        assert_eq!(named(None), [""; 0]);
+        assert_eq!(named(Some(30443)), ["h3=\":30443\"; ma=86400"]);
     }
 }
