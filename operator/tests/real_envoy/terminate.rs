@@ -28,7 +28,7 @@ use tokio::runtime::Runtime;
 
 use super::envoy::{self, Entry};
 use super::operator::Replica;
-use super::scene::{Scene, agree};
+use super::scene::{OneRoute, Scene, agree, exchange};
 
 /// The name that clients ask for.
 const NAME: &str = "shop.example";
@@ -394,4 +394,23 @@ fn connections_that_end_at_a_gateway_are_limited() {
     envoy.wait_until("the place that has become free", |_| {
         Http3::try_connect(port, &[&pair]).is_some_and(|mut client| client.get().is_some())
     });
+}
+
+/// The same port, first with assistance, then as the end of connections, and back.
+#[test]
+fn a_port_changes_its_mode() {
+    let Some(OneRoute { scene, envoy, server: udp, port, client, .. }) = OneRoute::begin(&[])
+    else {
+        return;
+    };
+    let (pair, replica) = (Pair::new(), &scene.replica);
+    allow(replica);
+    agree(&envoy, replica, 1);
+    pair.publish(replica);
+    serve(replica, port, server("web"), "http", &[]);
+    assert!(Http3::connect(&envoy, port, &[&pair]).get().is_some());
+    agree(&envoy, replica, 2);
+    replica.service("web", port, &[udp.local_addr().unwrap()], &[]);
+    agree(&envoy, replica, 1);
+    exchange(&client, &udp);
 }
