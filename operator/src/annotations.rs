@@ -11,25 +11,31 @@ use packrat_api::knobs;
 pub const ASSIST: &str = "packrat.dev/assist";
 /// The EdgeGateway, `name` or `namespace/name`.
 pub const GATEWAY: &str = "packrat.dev/gateway";
-/// UDP ports of the Service: names or numbers, each with the gateway's port in front where it is
+/// Ports of the Service, for UDP, or for TCP where connections end at the gateway: names or numbers, each with the gateway's port in front where it is
 /// another one.
 pub const PORT: &str = "packrat.dev/port";
 /// The Service's UDP port is one live stream for everybody who subscribes: where it arrives at the
 /// gateway, and after a comma the group that it is sent to, if there is one.
 pub const MULTICAST: &str = "packrat.dev/multicast";
-/// TCP connections to the gateway's port of the same number: `passthrough`, or `off`.
+/// TCP connections to the gateway's port of the same number: `passthrough`, `proxy-protocol`, or `off`.
 pub const TCP: &str = "packrat.dev/tcp";
+/// The work of the gateway for the Service: `assist`, or `terminate`.
+pub const MODE: &str = "packrat.dev/mode";
+/// The Secret with the certificate of a Service whose connections end at the gateway.
+pub const CERTIFICATE: &str = "packrat.dev/certificate";
 /// Prefix of the names of overrides.
 pub const CONFIG_PREFIX: &str = "packrat.dev/config.";
 /// Prefix of all annotations of Packrat.
 pub const PREFIX: &str = "packrat.dev/";
 /// Annotations that people write, and the objects that they are for: the table in
 /// operator/README.md.
-pub const ANNOTATIONS: [(&str, &str); 8] = [
+pub const ANNOTATIONS: [(&str, &str); 10] = [
     (ASSIST, "Service, Namespace"),
     (GATEWAY, "Service, Namespace"),
     (PORT, "Service"),
     (TCP, "Service, UDPRoute"),
+    (MODE, "Service"),
+    (CERTIFICATE, "Service"),
     (MULTICAST, "Service"),
     ("packrat.dev/config.NAME", "Service, Namespace"),
     (INJECT, "Pod template"),
@@ -68,6 +74,8 @@ pub enum Reason {
     EndpointRefused,
     /// There is nothing to forward to.
     NoEndpoints,
+    /// There is no certificate for connections that end at the gateway.
+    NoCertificate,
     /// A Pod has no sidecar although it asks for one.
     NotInjected,
     /// The operator's installer does not allow it.
@@ -101,6 +109,7 @@ impl Reason {
             Self::AboveLimit => "AboveLimit",
             Self::EndpointRefused => "EndpointRefused",
             Self::NoEndpoints => "NoEndpoints",
+            Self::NoCertificate => "NoCertificate",
             Self::NotInjected => "NotInjected",
             Self::NotPermitted => "NotPermitted",
             Self::OtherOperator => "OtherOperator",
@@ -174,12 +183,36 @@ pub struct Annotations {
     pub gateway: Option<Result<(Option<String>, String), ()>>,
     /// The ports. The inner error: they cannot be read.
     pub ports: Option<Result<Vec<PortChoice>, ()>>,
-    /// True if TCP connections are to be passed through, false if not.
-    pub tcp: Option<bool>,
+    /// The fate of TCP connections.
+    pub tcp: Option<TcpChoice>,
+    /// The work of the gateway. The inner error: it cannot be read, nothing may be assumed.
+    pub mode: Option<Result<Mode, ()>>,
+    /// The name of the Secret with the certificate.
+    pub certificate: Option<String>,
     /// Settings; those that cannot be read are left out.
     pub overrides: Overrides,
     /// Problems of the annotations.
     pub problems: Vec<Problem>,
+}
+
+/// The fate of TCP connections to the port of a route, by its own word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TcpChoice {
+    /// There are none.
+    Off,
+    /// They are passed through.
+    Passthrough,
+    /// The same, and the server reads the client's address in front of each (PROXY protocol, version 2).
+    ProxyProtocol,
+}
+
+/// The work of a gateway for a Service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// It forwards datagrams, and repairs what the last mile loses.
+    Assist,
+    /// Connections of clients end at it, over HTTP/3, HTTP/2 or HTTP/1.1.
+    Terminate,
 }
 
 /// Which kind of object carries the annotations.
@@ -192,6 +225,11 @@ pub enum Carrier {
 }
 
 impl Annotations {
+    /// True if clients' connections are to end at the gateway.
+    pub fn terminates(&self) -> bool {
+        self.mode == Some(Ok(Mode::Terminate))
+    }
+
     /// Reads the annotations of an object; other people's are ignored.
     pub fn read<'a>(carrier: Carrier, all: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut read = Self::default();
@@ -221,7 +259,7 @@ impl Annotations {
                 }
                 self.gateway = Some(gateway);
             }
-            PORT | MULTICAST | TCP if carrier == Carrier::Namespace => {
+            PORT | MULTICAST | TCP | MODE | CERTIFICATE if carrier == Carrier::Namespace => {
                 self.problem(
                     Reason::UnknownAnnotation,
                     format!("{name} has no effect on a Namespace; put it on the Service"),
@@ -233,7 +271,7 @@ impl Annotations {
                     self.invalid(
                         name,
                         value,
-                        "write names or numbers of the Service's UDP ports, separated by commas, each with the gateway's port and a colon in front where it is another one, for example 443:quic",
+                        "write names or numbers of the Service's ports, separated by commas, each with the gateway's port and a colon in front where it is another one, for example 443:quic",
                     );
                 }
                 self.ports = Some(ports);
@@ -241,6 +279,20 @@ impl Annotations {
             TCP => match read_tcp(value) {
                 Ok(tcp) => self.tcp = Some(tcp),
                 Err(remedy) => self.invalid(name, value, remedy),
+            },
+            MODE => {
+                self.mode = Some(match value {
+                    "assist" => Ok(Mode::Assist),
+                    "terminate" => Ok(Mode::Terminate),
+                    _ => {
+                        self.invalid(name, value, "write assist or terminate; the port is not served meanwhile");
+                        Err(())
+                    }
+                });
+            }
+            CERTIFICATE => match is_name(value) {
+                true => self.certificate = Some(value.to_owned()),
+                false => self.invalid(name, value, "write the name of a Secret of the Service's namespace"),
             },
             MULTICAST => match Multicast::read(value) {
                 Some(multicast) => self.overrides.multicast = Some(multicast),
@@ -256,7 +308,7 @@ impl Annotations {
                 None => self.problem(
                     Reason::UnknownAnnotation,
                     format!(
-                        "{name} does not exist; there are {ASSIST}, {GATEWAY}, {PORT}, {TCP}, {MULTICAST} and {CONFIG_PREFIX}*"
+                        "{name} does not exist; there are {ASSIST}, {GATEWAY}, {PORT}, {TCP}, {MODE}, {CERTIFICATE}, {MULTICAST} and {CONFIG_PREFIX}*"
                     ),
                 ),
             },
@@ -325,11 +377,12 @@ fn is_name(text: &str) -> bool {
 ///
 /// # Errors
 /// Says what to write instead.
-pub(crate) fn read_tcp(value: &str) -> Result<bool, &'static str> {
+pub(crate) fn read_tcp(value: &str) -> Result<TcpChoice, &'static str> {
     match value {
-        "passthrough" => Ok(true),
-        "off" => Ok(false),
-        _ => Err("write passthrough or off"),
+        "passthrough" => Ok(TcpChoice::Passthrough),
+        "proxy-protocol" => Ok(TcpChoice::ProxyProtocol),
+        "off" => Ok(TcpChoice::Off),
+        _ => Err("write passthrough, proxy-protocol or off"),
     }
 }
 
@@ -463,7 +516,7 @@ mod tests {
     /// Each wrong annotation, and exactly what is said about it.
     #[test]
     fn what_is_said_about_wrong_ones() {
-        let port = "write names or numbers of the Service's UDP ports, separated by commas, each with the gateway's port and a colon in front where it is another one, for example 443:quic";
+        let port = "write names or numbers of the Service's ports, separated by commas, each with the gateway's port and a colon in front where it is another one, for example 443:quic";
         let meanwhile = "the gateway's setting is used meanwhile";
         let bytes = format!(
             "write whole bytes or Ki, Mi or Gi, at least 1, for example 512Ki or 1Mi; {meanwhile}"
@@ -489,7 +542,17 @@ mod tests {
             ("port", "443:444:445", port.to_owned()),
             ("port", "+443", port.to_owned()),
             ("port", "Quic", port.to_owned()),
-            ("tcp", "Passthrough", "write passthrough or off".to_owned()),
+            ("tcp", "Passthrough", "write passthrough, proxy-protocol or off".to_owned()),
+            (
+                "mode",
+                "Terminate",
+                "write assist or terminate; the port is not served meanwhile".to_owned(),
+            ),
+            (
+                "certificate",
+                "other/web-tls",
+                "write the name of a Secret of the Service's namespace".to_owned(),
+            ),
             ("config.cache-bytes-per-session", "0", bytes.clone()),
             ("config.cache-bytes-per-session", "1M", bytes.clone()),
             ("config.cache-bytes-total", "lots", bytes),
@@ -522,7 +585,7 @@ mod tests {
         };
         assert_eq!(
             unknown(service("packrat.dev/asist", "enabled")),
-            "packrat.dev/asist does not exist; there are packrat.dev/assist, packrat.dev/gateway, packrat.dev/port, packrat.dev/tcp, packrat.dev/multicast and packrat.dev/config.*"
+            "packrat.dev/asist does not exist; there are packrat.dev/assist, packrat.dev/gateway, packrat.dev/port, packrat.dev/tcp, packrat.dev/mode, packrat.dev/certificate, packrat.dev/multicast and packrat.dev/config.*"
         );
         assert_eq!(
             unknown(service("packrat.dev/config.cache", "1Mi")),
@@ -536,11 +599,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_gives_a_value_or_a_problem(name in "(assist|gateway|port|tcp|config\\.[a-z-]{0,12}|\\PC{0,8})", value in "\\PC{0,80}") {
+        fn any_text_gives_a_value_or_a_problem(name in "(assist|gateway|port|tcp|mode|certificate|config\\.[a-z-]{0,12}|\\PC{0,8})", value in "\\PC{0,80}") {
             let read = service(&format!("{PREFIX}{name}"), &value);
             let understood = read.assist == Some(true) || value == "disabled"
                 || matches!(read.gateway, Some(Ok(_))) || matches!(read.ports, Some(Ok(_)))
-                || read.tcp.is_some() || read.overrides != Overrides::default() || reserved(&format!("{PREFIX}{name}"));
+                || read.tcp.is_some() || matches!(read.mode, Some(Ok(_))) || read.certificate.is_some()
+                || read.overrides != Overrides::default() || reserved(&format!("{PREFIX}{name}"));
             prop_assert!(understood != (read.problems.len() == 1));
             for problem in &read.problems {
                 prop_assert!(problem.message.len() < 700 && !problem.message.contains(char::is_control));

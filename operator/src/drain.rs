@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Envoy's counts of the connections to the clusters of TCP servers.
-pub const CONNECTIONS: &str = "/stats?filter=%5Ecluster%5C.servers-.*%5C.upstream_cx_active%24";
+/// Envoy's counts of the connections to the clusters of TCP servers, and of those that end at it.
+pub const CONNECTIONS: &str = "/stats?filter=%5E(cluster%5C.servers-.*%5C.upstream|http%5C.terminated-.*%5C.downstream)_cx_active%24";
 /// Time between two looks at the number of sessions.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Longest time for one request.
@@ -84,7 +84,7 @@ fn sessions(body: &str) -> Option<u64> {
     serde_json::from_str::<Value>(body).ok()?["total"].as_u64()
 }
 
-/// TCP connections that are passed through, of all routes.
+/// TCP connections that are passed through, and connections that end here, of all routes.
 fn connections(admin: &Path) -> Option<u64> {
     total(&request(admin, "GET", CONNECTIONS).ok()?)
 }

@@ -1,5 +1,6 @@
 //! A gateway that is asked over HTTP.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,24 @@ use super::error::OperateError;
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest answer that is read.
 const LARGEST_ANSWER: u64 = 64 << 20;
+
+/// Envoy's counts of TCP connections to servers.
+const TCP_CONNECTIONS: &str =
+    "/stats/prometheus?filter=%5Ecluster%5C.servers-%5B0-9%5D%2B%5C.upstream_cx_(active|total)%24";
+
+/// The port of a line of Prometheus text about TCP connections, the value, and whether it is of all that
+/// there were.
+fn tcp_connections(line: &str) -> Option<(u16, f64, bool)> {
+    let counts = line.strip_prefix("envoy_cluster_upstream_cx_")?;
+    let (what, rest) = counts.split_once("{envoy_cluster_name=\"servers-")?;
+    let (port, value) = rest.split_once("\"}")?;
+    let is_total = match what {
+        "total" => true,
+        "active" => false,
+        _ => return None,
+    };
+    Some((port.parse().ok()?, value.trim().parse().ok()?, is_total))
+}
 
 /// One gateway.
 #[derive(Debug, Clone)]
@@ -147,8 +166,42 @@ impl Gateway {
         }
     }
 
+    /// TCP connections that are passed through, by the gateway's port: those that are there, and all that
+    /// were. None of a gateway without Envoy.
+    pub(crate) fn tcp_connections(&self) -> BTreeMap<u16, (f64, f64)> {
+        let text = self.get(TCP_CONNECTIONS).unwrap_or_default();
+        let mut found = BTreeMap::<u16, (f64, f64)>::new();
+        for line in text.lines() {
+            let Some((port, value, is_total)) = tcp_connections(line) else { continue };
+            let of_port = found.entry(port).or_default();
+            *(if is_total { &mut of_port.1 } else { &mut of_port.0 }) = value;
+        }
+        found
+    }
+
     /// Prometheus text, wherever this gateway has it.
     pub(crate) fn metrics(&self) -> Result<String, OperateError> {
         self.text("/stats/prometheus").or_else(|_| self.text("/metrics"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tcp_connections_are_those_of_servers() {
+        let line = |name: &str| format!("envoy_cluster_upstream_cx_{name}");
+        let read = |name: &str| tcp_connections(&line(name));
+        assert_eq!(read("active{envoy_cluster_name=\"servers-443\"} 3"), Some((443, 3.0, false)));
+        assert_eq!(read("total{envoy_cluster_name=\"servers-443\"} 10"), Some((443, 10.0, true)));
+        for other in [
+            "total{envoy_cluster_name=\"packrat-operator\"} 1",
+            "connect_fail{envoy_cluster_name=\"servers-443\"} 1",
+            "active{envoy_cluster_name=\"servers-web\"} 1",
+        ] {
+            assert_eq!(read(other), None, "{other}");
+        }
+        assert_eq!(tcp_connections("# TYPE envoy_cluster_upstream_cx_active gauge"), None);
     }
 }

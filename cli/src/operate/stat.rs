@@ -14,7 +14,7 @@ use super::gateway::Route;
 use super::output::{
     Align, Format, Paint, Table, bits, bytes, count, milliseconds, or_dash, percent,
 };
-use super::target::{RouteFigures, Target};
+use super::target::{RouteFigures, TCP_CONNECTIONS, Target};
 use super::{finish, warn};
 
 /// Options of the command.
@@ -256,6 +256,8 @@ fn table(routes: &[RouteFigures], options: &Options) -> String {
             ("UP MISSING", Align::Right),
             ("UP REPAIRED", Align::Right),
             ("UP LATE", Align::Right),
+            // Passed through now, by Envoy.
+            ("TCP", Align::Right),
         ]);
     }
     let mut table = Table::new(&columns);
@@ -326,6 +328,7 @@ fn table(routes: &[RouteFigures], options: &Options) -> String {
                 (count(total("packrat_upward_missing_total")), None),
                 (count(total("packrat_upward_repaired_total")), None),
                 (count(total("packrat_upward_given_up_total")), None),
+                (or_dash(route.metrics.get(TCP_CONNECTIONS).copied(), count), None),
             ]);
         }
         table.row(cells);

@@ -1,6 +1,6 @@
 //! Which gateways a command is about: one that is named by its URL, or those of a cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -150,6 +150,11 @@ pub(crate) struct Measured {
     pub(crate) problems: Vec<OperateError>,
 }
 
+/// TCP connections of a route that are passed through, beside the gateway's own metrics.
+pub(crate) const TCP_CONNECTIONS: &str = "tcp_connections";
+/// All of them since the gateways run.
+const TCP_CONNECTIONS_TOTAL: &str = "tcp_connections_total";
+
 type Reading = BTreeMap<String, f64>;
 
 impl Gateways {
@@ -184,7 +189,7 @@ impl Gateways {
         let ask = |gateway: &Gateway| (Instant::now(), gateway.status());
         let before = self.each(ask);
         std::thread::sleep(window);
-        let after = self.each(ask);
+        let after = self.each(|gateway| (Instant::now(), with_tcp_connections(gateway)));
         let mut problems = Vec::new();
         let mut groups: BTreeMap<(Option<Place>, String), Group> = BTreeMap::new();
         for ((gateway, (begun, before)), (ended, after)) in
@@ -214,6 +219,20 @@ impl Gateways {
         let routes = groups.into_iter().map(|((place, _), group)| group.figures(place)).collect();
         Ok(Measured { routes, problems })
     }
+}
+
+/// The status of a gateway, with the TCP connections of each route beside its own metrics.
+fn with_tcp_connections(gateway: &Gateway) -> Result<Status, OperateError> {
+    let mut status = gateway.status()?;
+    let mut found = gateway.tcp_connections();
+    for route in &mut status.routes {
+        let ports: BTreeSet<u16> = route.listeners.iter().map(|listener| listener.port()).collect();
+        for (active, total) in ports.iter().filter_map(|port| found.remove(port)) {
+            *route.metrics.entry(TCP_CONNECTIONS.to_owned()).or_default() += active;
+            *route.metrics.entry(TCP_CONNECTIONS_TOTAL.to_owned()).or_default() += total;
+        }
+    }
+    Ok(status)
 }
 
 /// Readings of a route on several gateways, added up.

@@ -40,6 +40,7 @@ impl Lingering {
                 endpoints: Vec::new(),
                 shares: Default::default(),
                 tcp: status.tcp_endpoints.map(|_| Passthrough::default()),
+                terminated: None,
                 overrides: Default::default(),
                 is_leaving: true,
             };
@@ -119,6 +120,7 @@ mod tests {
                     endpoints: vec!["192.0.2.1:443".parse().unwrap()],
                     shares: Default::default(),
                     tcp: None,
+                    terminated: None,
                     overrides: Default::default(),
                     is_leaving: false,
                 };

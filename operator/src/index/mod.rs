@@ -11,9 +11,10 @@ mod model;
 mod ports;
 mod resolve;
 mod tcp;
+mod terminate;
 mod udp_routes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
@@ -31,6 +32,7 @@ pub use model::{
 };
 pub use resolve::{GatewayView, Listener, Resolution, ServiceView};
 pub use tcp::Passthrough;
+pub use terminate::{Certificate, FoundCertificate, Terminated, Upstream};
 pub use udp_routes::Shares;
 pub(crate) use udp_routes::{listener_key, route_key, told};
 
@@ -58,6 +60,8 @@ pub struct Index {
     operators: BTreeMap<ObjectKey, Operator>,
     /// The objects of the Gateway API.
     gateway_api: Objects,
+    /// The certificates of Services whose connections end at a gateway, by their Secret.
+    certificates: BTreeMap<ObjectKey, FoundCertificate>,
 }
 
 /// An operator among others of the cluster.
@@ -155,9 +159,55 @@ impl Index {
         set(&mut self.gateway_api.namespaces, name, labels)
     }
 
-    /// Takes or replaces (`Some`) or forgets an EndpointSlice; whether anything has changed.
+    /// Takes or replaces (`Some`) or forgets an EndpointSlice; whether anything has changed. Those
+    /// without UDP ports, which are most, matter to Services of the mode `terminate` only.
     pub fn set_slice(&mut self, key: ObjectKey, model: Option<SliceModel>) -> bool {
-        set(&mut self.slices, key, model)
+        let matters = |slice: &SliceModel, services: &BTreeMap<ObjectKey, ServiceModel>| {
+            let service = services.get(&slice.service_key(&key.namespace));
+            !slice.ports.is_empty() || service.is_some_and(|found| found.annotations.terminates())
+        };
+        let before = self.slices.get(&key);
+        let matters = [before, model.as_ref()]
+            .into_iter()
+            .flatten()
+            .any(|slice| matters(slice, &self.services));
+        set(&mut self.slices, key, model) && matters
+    }
+
+    /// The Secrets with certificates that Services name.
+    pub fn certificates(&self) -> BTreeSet<ObjectKey> {
+        let of_service = |(key, service): (&ObjectKey, &ServiceModel)| {
+            let annotations = &service.annotations;
+            let name = annotations.certificate.as_ref().filter(|_| annotations.terminates())?;
+            Some(ObjectKey::new(key.namespace.clone(), name.clone()))
+        };
+        self.services.iter().filter_map(of_service).collect()
+    }
+
+    /// True if a certificate has been looked for, and found.
+    pub fn has_certificate(&self, key: &ObjectKey) -> bool {
+        self.certificates.get(key).is_some_and(|found| found.problem.is_none())
+    }
+
+    /// Takes the content of a Secret with a certificate, or the reason for which there is none: then the
+    /// former goes on. Whether anything has changed.
+    pub fn set_certificate(&mut self, key: ObjectKey, read: Result<Certificate, String>) -> bool {
+        let found = match read {
+            Ok(certificate) => FoundCertificate { certificate: Some(certificate), problem: None },
+            Err(problem) => FoundCertificate {
+                certificate: self
+                    .certificates
+                    .get(&key)
+                    .and_then(|found| found.certificate.clone()),
+                problem: Some(problem),
+            },
+        };
+        set(&mut self.certificates, key, Some(found))
+    }
+
+    /// Forgets certificates that are not in `keys`.
+    pub fn retain_certificates(&mut self, keys: &BTreeSet<ObjectKey>) {
+        self.certificates.retain(|key, _| keys.contains(key));
     }
 
     /// Takes or replaces (`Some`) or forgets a Pod; whether anything has changed.

@@ -1,5 +1,6 @@
 //! The models of objects: the fields that the operator needs.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Service};
@@ -69,6 +70,8 @@ pub struct ServiceModel {
     pub ports: Vec<ServicePort>,
     /// TCP ports.
     pub tcp_ports: Vec<ServicePort>,
+    /// The `appProtocol` of TCP ports that have one, by their number.
+    pub application_protocols: BTreeMap<u16, String>,
     /// True if IPv6 is its first family of addresses. Where its Pods have addresses of both, those
     /// of the first are used.
     pub prefers_ipv6: bool,
@@ -129,6 +132,15 @@ impl ServiceModel {
             annotations,
             ports,
             tcp_ports: ports_of("TCP"),
+            application_protocols: service
+                .spec
+                .iter()
+                .flat_map(|spec| spec.ports.iter().flatten())
+                .filter(|port| port.protocol.as_deref().unwrap_or("TCP") == "TCP")
+                .filter_map(|port| {
+                    Some((u16::try_from(port.port).ok()?, port.app_protocol.clone()?))
+                })
+                .collect(),
             prefers_ipv6: service
                 .spec
                 .iter()
@@ -190,7 +202,7 @@ pub struct Address {
 }
 
 impl SliceModel {
-    /// The model of an EndpointSlice; `None` when it is of no use: no Service, no UDP port, or host
+    /// The model of an EndpointSlice; `None` when it is of no use: no Service, no port, or host
     /// names.
     pub fn read(slice: &EndpointSlice) -> Option<Self> {
         let service = slice.labels().get(SERVICE_NAME)?.clone();
@@ -205,8 +217,8 @@ impl SliceModel {
                 })
                 .collect()
         };
-        let ports = ports_of("UDP");
-        if ports.is_empty() || slice.address_type == "FQDN" {
+        let (ports, tcp_ports) = (ports_of("UDP"), ports_of("TCP"));
+        if (ports.is_empty() && tcp_ports.is_empty()) || slice.address_type == "FQDN" {
             return None;
         }
         let addresses = slice
@@ -241,7 +253,6 @@ impl SliceModel {
             .collect();
         let is_kubernetes =
             slice.labels().get(MANAGED_BY.0).map(String::as_str) == Some(MANAGED_BY.1);
-        let tcp_ports = ports_of("TCP");
         Some(Self { service, is_kubernetes, ports, tcp_ports, addresses })
     }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::endpoints::{Addresses, Protocol};
-use super::{GatewayModel, ServiceModel, SliceModel};
+use super::{GatewayModel, ServiceModel, ServicePort, SliceModel};
 use crate::annotations::{ObjectKey, PORT, PortChoice, PortName, Problem, Reason};
 use crate::resource::{EndpointsFrom, ListenerStatus};
 
@@ -45,8 +45,8 @@ pub(super) fn keep_ports(
             let number = u16::try_from(listener.port).ok()?;
             let followed = listener.port == listener.service_port;
             let is_same = listener.service_port_name.as_ref() == Some(&port.port_name);
-            let is_free =
-                service.ports.iter().all(|port| port.port != number) && !named.contains(&number);
+            let is_free = ports_of(service).1.iter().all(|port| port.port != number)
+                && !named.contains(&number);
             (followed && is_same && is_free).then_some(number)
         });
         let Some(kept) = kept else { continue };
@@ -64,7 +64,16 @@ pub(super) fn keep_ports(
     problems
 }
 
-/// The UDP ports of a Service that are to be assisted, and what is wrong with its choice.
+/// The ports of a Service by which clients come: where their connections end at the gateway those for
+/// TCP, by which servers are reached.
+fn ports_of(service: &ServiceModel) -> (Protocol, &[ServicePort]) {
+    match service.annotations.terminates() {
+        true => (Protocol::Tcp, &service.tcp_ports),
+        false => (Protocol::Udp, &service.ports),
+    }
+}
+
+/// The ports of a Service that are to be assisted, and what is wrong with its choice.
 pub(super) fn choose_ports(
     key: &ObjectKey,
     service: &ServiceModel,
@@ -73,13 +82,17 @@ pub(super) fn choose_ports(
     from: EndpointsFrom,
 ) -> (Vec<ChosenPort>, Vec<Problem>) {
     let mut problems = Vec::new();
+    let (protocol, ports) = ports_of(service);
+    let name = match protocol {
+        Protocol::Udp => "UDP",
+        Protocol::Tcp => "TCP",
+    };
     let all: Vec<PortChoice>;
     let choices = match &service.annotations.ports {
         Some(Ok(choices)) => choices,
         Some(Err(())) => return (Vec::new(), problems),
         None => {
-            all = service
-                .ports
+            all = ports
                 .iter()
                 .map(|port| PortChoice { listener: None, service: PortName::Number(port.port) })
                 .collect();
@@ -89,19 +102,19 @@ pub(super) fn choose_ports(
     if choices.is_empty() {
         problems.push(Problem {
             reason: Reason::NoSuchPort,
-            message: "the Service has no UDP port; add one with protocol: UDP, or remove packrat.dev/assist"
-                .to_owned(),
+            message: format!(
+                "the Service has no {name} port; add one with protocol: {name}, or remove packrat.dev/assist"
+            ),
         });
     }
     let mut chosen = Vec::new();
     for choice in choices {
-        let found = service.ports.iter().find(|port| match &choice.service {
+        let found = ports.iter().find(|port| match &choice.service {
             PortName::Number(number) => port.port == *number,
             PortName::Name(name) => port.name == *name,
         });
         let Some(port) = found else {
-            let known: Vec<_> = service
-                .ports
+            let known: Vec<_> = ports
                 .iter()
                 .map(|port| match port.name.as_str() {
                     "" => port.port.to_string(),
@@ -112,7 +125,7 @@ pub(super) fn choose_ports(
             problems.push(Problem {
                 reason: Reason::NoSuchPort,
                 message: format!(
-                    "the Service has no UDP port {}; its UDP ports: {known}",
+                    "the Service has no {name} port {}; its {name} ports: {known}",
                     choice.service
                 ),
             });
@@ -121,7 +134,7 @@ pub(super) fn choose_ports(
         let (endpoints, problem) = addresses.endpoints(
             from,
             &key.namespace,
-            (Protocol::Udp, &port.name),
+            (protocol, &port.name),
             service.prefers_ipv6,
             slices,
         );

@@ -9,10 +9,11 @@ use packrat_api::token::TokenPolicy;
 use super::endpoints::Addresses;
 use super::ports::{ChosenPort, choose_ports, keep_ports};
 use super::tcp::{self, Asked, Passthrough};
+use super::terminate::{self, Terminated};
 use super::udp_routes::{Declared, Shares, Slices, settings_at, told};
 use super::{GatewayModel, Index, SliceModel};
 use crate::annotations::{
-    Annotations, DEFAULT_GATEWAY, MULTICAST, ObjectKey, PORT, Problem, Reason,
+    Annotations, DEFAULT_GATEWAY, MODE, MULTICAST, ObjectKey, PORT, Problem, Reason,
 };
 use crate::gateway_api::{self, Attachments, Policies, controller_name};
 use crate::overrides::{Multicast, Overrides};
@@ -69,8 +70,10 @@ pub struct Listener {
     pub endpoints: Vec<SocketAddr>,
     /// Shares of these.
     pub shares: Shares,
-    /// Where TCP connections to the port go, if they are passed through.
+    /// Where TCP connections to the port go, if it takes any.
     pub tcp: Option<Passthrough>,
+    /// The way in which clients' connections end here, if they do: the endpoints are those of TCP then.
+    pub terminated: Option<Terminated>,
     /// Overrides of the Service, or else of its Namespace.
     pub overrides: Overrides,
     /// True if the route is gone: the sessions that are there are served, and no one else.
@@ -95,7 +98,9 @@ impl Listener {
 
     /// True if tokens are given out at the TCP port of the same number.
     pub fn gives_tokens(&self, spec: &EdgeGatewaySpec) -> bool {
-        self.tokens(spec) != TokenPolicy::Off && spec.tokens.tls.is_some()
+        self.tokens(spec) != TokenPolicy::Off
+            && spec.tokens.tls.is_some()
+            && self.terminated.is_none()
     }
 }
 
@@ -106,6 +111,8 @@ pub struct ServiceView {
     pub wanted: bool,
     /// True if assistance is switched off: the gateway only forwards.
     pub is_off: bool,
+    /// True if clients' connections end at the gateway.
+    pub terminates: bool,
     /// The gateway that it has.
     pub gateway: Option<ObjectKey>,
     /// The gateway's ports that it has.
@@ -135,6 +142,7 @@ struct Claim<'a> {
     port_name: String,
     endpoints: Vec<SocketAddr>,
     tcp: Option<Passthrough>,
+    terminated: Option<Terminated>,
     overrides: Overrides,
 }
 
@@ -276,10 +284,12 @@ impl Index {
             self.namespaces.get(&key.namespace).map_or(&nothing, |model| &model.annotations);
         let own = &service.annotations;
         // A Namespace speaks for Services with UDP ports only.
-        let inherited = namespace.assist.unwrap_or(false) && !service.ports.is_empty();
+        let has_ports = !service.ports.is_empty() || own.terminates();
+        let inherited = namespace.assist.unwrap_or(false) && has_ports;
         let mut view = ServiceView {
             wanted: own.assist.unwrap_or(inherited),
             problems: own.problems.clone(),
+            terminates: own.terminates(),
             condition: service.condition.clone(),
             uid: service.uid.clone(),
             ..ServiceView::default()
@@ -295,6 +305,14 @@ impl Index {
             }
         };
         view.gateway = Some(gateway_key.clone());
+        // Nothing is done to connections that was not asked for.
+        if own.mode == Some(Err(())) {
+            return (view, Vec::new());
+        }
+        if let Some(problem) = terminate::refusal(service, gateway_key, &gateway.spec) {
+            view.problems.push(problem);
+            return (view, Vec::new());
+        }
         let from = gateway.spec.routes.endpoints;
         let (mut chosen, mut problems) = choose_ports(key, service, slices, addresses, from);
         problems.extend(keep_ports(&mut chosen, key, service, (gateway_key, gateway)));
@@ -321,6 +339,13 @@ impl Index {
         });
         let mut own = own.overrides.clone().or(namespace.overrides.clone());
         let mut refusal = None;
+        if own.multicast.is_some() && service.annotations.terminates() {
+            own.multicast = None;
+            let message = format!(
+                "{MULTICAST} is for datagrams, and {MODE}: terminate for connections; remove one"
+            );
+            refusal = Some(Problem { reason: Reason::InvalidAnnotation, message });
+        }
         if let Some(multicast) = own.multicast {
             refusal = refuse_multicast(multicast, gateway_key, &gateway.spec, chosen.len());
             if refusal.is_some() {
@@ -358,9 +383,16 @@ impl Index {
                 tokens: overrides.tokens.unwrap_or(gateway.spec.tokens.policy),
             };
             let place = (key, service);
-            let (tcp, problem) =
-                tcp::of_service(&asked, place, chosen.current_port, slices, addresses);
-            view.problems.extend(problem);
+            let (terminated, problems) = self.terminated(key, service, chosen.current_port);
+            view.problems.extend(problems);
+            let tcp = if terminated.is_some() {
+                terminate::tcp(service, &chosen.endpoints)
+            } else {
+                let (tcp, problem) =
+                    tcp::of_service(&asked, place, chosen.current_port, slices, addresses);
+                view.problems.extend(problem);
+                tcp
+            };
             Claim {
                 gateway: gateway_key.clone(),
                 service: key,
@@ -374,6 +406,7 @@ impl Index {
                 port_name: chosen.port_name,
                 endpoints: chosen.endpoints,
                 tcp,
+                terminated,
                 overrides,
             }
         };
@@ -572,6 +605,7 @@ impl Resolution {
                 endpoints: claim.endpoints,
                 shares: Shares::default(),
                 tcp: claim.tcp,
+                terminated: claim.terminated,
                 // Live streams are granted when all listeners are known.
                 overrides: Overrides { multicast: None, ..claim.overrides },
                 is_leaving: false,

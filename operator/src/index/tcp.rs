@@ -9,7 +9,7 @@ use packrat_api::token::TokenPolicy;
 
 use super::endpoints::{Addresses, Protocol};
 use super::{ServiceModel, SliceModel};
-use crate::annotations::{ObjectKey, Problem, Reason, TCP};
+use crate::annotations::{ObjectKey, Problem, Reason, TCP, TcpChoice};
 use crate::resource::{EdgeGatewaySpec, TcpPolicy};
 
 /// The destinations of TCP connections to a port of a gateway.
@@ -19,6 +19,8 @@ pub struct Passthrough {
     pub weights: BTreeMap<SocketAddr, f64>,
     /// Weight of connections that are closed.
     pub refused: f64,
+    /// True if servers read the client's address in front of each connection.
+    pub proxy_protocol: bool,
 }
 
 /// The words of a gateway about TCP connections to one of its ports.
@@ -26,7 +28,7 @@ pub(super) struct Asked<'a> {
     pub(super) gateway: &'a ObjectKey,
     pub(super) spec: &'a EdgeGatewaySpec,
     /// The word of the route itself.
-    pub(super) own: Option<bool>,
+    pub(super) own: Option<TcpChoice>,
     /// The policy about tokens, which are given out at the same port.
     pub(super) tokens: TokenPolicy,
 }
@@ -36,13 +38,13 @@ impl Asked<'_> {
     pub(super) fn wanted(&self) -> Result<bool, Problem> {
         let not_allowed = |message| Problem { reason: Reason::NotAllowed, message };
         let wanted = match (self.spec.tcp, self.own) {
-            (TcpPolicy::Off, Some(true)) => {
+            (TcpPolicy::Off, Some(TcpChoice::Passthrough | TcpChoice::ProxyProtocol)) => {
                 return Err(not_allowed(format!(
                     "EdgeGateway {} takes no TCP connections; set its spec.tcp to Allowed, or remove {TCP}",
                     self.gateway
                 )));
             }
-            (TcpPolicy::Off, _) | (_, Some(false)) | (TcpPolicy::Allowed, None) => false,
+            (TcpPolicy::Off, _) | (_, Some(TcpChoice::Off)) | (TcpPolicy::Allowed, None) => false,
             (TcpPolicy::Allowed | TcpPolicy::Passthrough, _) => true,
         };
         let tls = self.spec.tokens.tls.as_ref().filter(|_| self.tokens != TokenPolicy::Off);
@@ -55,9 +57,16 @@ impl Asked<'_> {
         Ok(wanted)
     }
 
+    /// The way in which connections are passed through, without destinations.
+    pub(super) fn passthrough(&self) -> Passthrough {
+        let proxy_protocol = self.own == Some(TcpChoice::ProxyProtocol);
+        Passthrough { proxy_protocol, ..Passthrough::default() }
+    }
+
     /// A problem if the route has asked, and its Service has no such port.
     pub(super) fn without_port(&self, number: u16, service: &ObjectKey) -> Option<Problem> {
-        (self.own == Some(true)).then(|| Problem {
+        let asks = self.own.is_some_and(|own| own != TcpChoice::Off);
+        asks.then(|| Problem {
             reason: Reason::NoSuchPort,
             message: format!(
                 "Service {service} has no TCP port {number}; add one with protocol: TCP, of the number of the UDP port, or remove {TCP}"
@@ -99,7 +108,7 @@ pub(super) fn of_service(
         None => (None, asked.without_port(number, key)),
         Some(found) => {
             let weights = found.into_iter().map(|endpoint| (endpoint, 1.0)).collect();
-            (Some(Passthrough { weights, refused: 0.0 }), None)
+            (Some(Passthrough { weights, ..asked.passthrough() }), None)
         }
     }
 }

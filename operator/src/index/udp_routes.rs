@@ -256,6 +256,7 @@ impl Index {
             endpoints,
             shares,
             tcp: None,
+            terminated: None,
             overrides: Default::default(),
             is_leaving: false,
         };
@@ -286,7 +287,7 @@ impl Index {
             Ok(false) => return (None, Vec::new()),
             Err(problem) => return (None, vec![problem]),
         }
-        let (mut passed, mut problems) = (Passthrough::default(), Vec::new());
+        let (mut passed, mut problems) = (asked.passthrough(), Vec::new());
         let mut has_port = false;
         for destination in attached.destinations.iter().filter(|found| found.weight > 0) {
             let weight = f64::from(destination.weight);

@@ -5,7 +5,8 @@ use packrat_api::token::TokenPolicy;
 
 use super::limits::{Limits, Lowered};
 use super::{
-    EndpointsFrom, ExposureType, GatewayParametersSpec, PolicySettings, TcpPolicy, parse_size,
+    EndpointsFrom, ExposureType, GatewayParametersSpec, PolicySettings, TcpPolicy, TerminatePolicy,
+    parse_size,
 };
 use crate::overrides::Overrides;
 
@@ -58,6 +59,10 @@ impl GatewayParametersSpec {
         if self.tcp != TcpPolicy::Off && class.tcp == TcpPolicy::Off {
             told.push(format!("tcp {:?} (Off is used)", self.tcp));
             self.tcp = TcpPolicy::Off;
+        }
+        if self.terminate != TerminatePolicy::Off && class.terminate == TerminatePolicy::Off {
+            told.push("terminate Allowed (Off is used)".to_owned());
+            self.terminate = TerminatePolicy::Off;
         }
         if self.multicast.enabled && !class.multicast.enabled {
             self.multicast.enabled = false;

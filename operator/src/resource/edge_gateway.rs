@@ -17,6 +17,7 @@ use super::join_lines;
 use super::limits::{EndpointsFrom, Limits, PortGrant, PortRange};
 use super::pod_settings::Workload;
 use super::tcp::TcpPolicy;
+use super::terminate::TerminatePolicy;
 
 /// The class of operators that an EdgeGateway is for unless it names another.
 pub const DEFAULT_CLASS: &str = "packrat";
@@ -90,6 +91,10 @@ pub struct EdgeGatewaySpec {
     /// passed through, to the TCP port of their Service that has the number of the UDP port.
     /// Passthrough: all routes with such a port do, unless packrat.dev/tcp says off. Default: Off.
     pub tcp: TcpPolicy,
+    /// Connections of clients that end at the gateways, which ask the servers over HTTP/1.1 or HTTP/2.
+    /// Off: none. Allowed: those of Services that ask with packrat.dev/mode: terminate, and name
+    /// the Secret of a certificate with packrat.dev/certificate. Default: Off.
+    pub terminate: TerminatePolicy,
     /// Live streams with many receivers.
     pub multicast: MulticastStreams,
     /// Shutdown of a gateway.
@@ -117,6 +122,7 @@ impl Default for EdgeGatewaySpec {
             sender: SenderKind::Any,
             tokens: Tokens::default(),
             tcp: TcpPolicy::default(),
+            terminate: TerminatePolicy::default(),
             multicast: MulticastStreams::default(),
             drain: Drain::default(),
             telemetry: Telemetry::default(),

@@ -63,9 +63,12 @@ pub struct ListenerStatus {
     pub service_port_name: Option<String>,
     /// Number of endpoints.
     pub endpoints: i32,
-    /// Number of endpoints of TCP connections to the same port, where they are passed through.
+    /// Number of endpoints of TCP connections to the same port, where it takes any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_endpoints: Option<i32>,
+    /// True if clients' connections end here: the gateway asks the endpoints over HTTP.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub terminated: bool,
     /// UDP port at which the listener's live stream arrives, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream_port: Option<i32>,

@@ -15,6 +15,7 @@ use super::join_lines;
 use super::limits::{EndpointsFrom, Limits};
 use super::pod_settings::Workload;
 use super::tcp::TcpPolicy;
+use super::terminate::TerminatePolicy;
 
 /// Settings of Gateways beside their listeners: those of an EdgeGateway without its class and its
 /// routes.
@@ -64,6 +65,10 @@ pub struct GatewayParametersSpec {
     /// passed through, to the TCP port of their Service that has the number of the UDP port.
     /// Passthrough: all routes with such a port do, unless packrat.dev/tcp says off. Default: Off.
     pub tcp: TcpPolicy,
+    /// Connections of clients that end at the gateways, which ask the servers over HTTP/1.1 or HTTP/2.
+    /// Off: none. Allowed: those of Services that ask with packrat.dev/mode: terminate, and name
+    /// the Secret of a certificate with packrat.dev/certificate. Default: Off.
+    pub terminate: TerminatePolicy,
     /// Live streams with many receivers.
     pub multicast: MulticastStreams,
     /// Shutdown of a gateway.
@@ -92,6 +97,7 @@ impl Default for GatewayParametersSpec {
             sender: SenderKind::Any,
             tokens: Tokens::default(),
             tcp: TcpPolicy::default(),
+            terminate: TerminatePolicy::default(),
             multicast: MulticastStreams::default(),
             drain: Drain::default(),
             telemetry: Telemetry::default(),
@@ -118,6 +124,7 @@ impl GatewayParametersSpec {
             sender: self.sender,
             tokens: self.tokens,
             tcp: self.tcp,
+            terminate: self.terminate,
             multicast: self.multicast,
             drain: self.drain,
             telemetry: self.telemetry,

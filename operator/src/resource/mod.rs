@@ -10,6 +10,7 @@ mod pod_settings;
 mod route;
 mod size;
 mod tcp;
+mod terminate;
 
 pub use edge_gateway::{
     Cache, DEFAULT_CLASS, Drain, EdgeGateway, EdgeGatewaySpec, Envoy, Exposure, ExposureType,
@@ -27,6 +28,7 @@ pub use packrat_policy::{
 pub use pod_settings::{Autoscaling, PodSettings, Resources, Toleration, Workload, WorkloadKind};
 pub use size::{SizeError, parse_size};
 pub use tcp::TcpPolicy;
+pub use terminate::TerminatePolicy;
 
 use kube::CustomResourceExt as _;
 

@@ -23,6 +23,7 @@ mod run;
 mod secrets;
 mod services;
 mod snapshot;
+mod tenant_certificates;
 mod tls;
 mod watches;
 

@@ -27,7 +27,7 @@ use super::health::{self, Health};
 use super::observations::Observations;
 use super::readings::Readings;
 use super::snapshot::{Snapshots, Surroundings};
-use super::{gateway_api, injector, keys, listening, reports, tls, watches};
+use super::{gateway_api, injector, keys, listening, reports, tenant_certificates, tls, watches};
 use crate::annotations::ObjectKey;
 use crate::inject::Sidecar;
 use crate::workload::Platform;
@@ -144,6 +144,8 @@ impl<'a> Replica<'a> {
         let index = Arc::clone(&self.snapshots);
         tasks.spawn(async move { index.run().await });
         tasks.spawn(keys::follow(self.client.clone(), Arc::clone(&self.snapshots)));
+        let snapshots = Arc::clone(&self.snapshots);
+        tasks.spawn(tenant_certificates::follow(self.client.clone(), snapshots));
         (drifted, served)
     }
 

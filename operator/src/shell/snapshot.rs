@@ -145,6 +145,15 @@ impl Snapshots {
             .collect()
     }
 
+    /// Secrets with certificates that Services name: all of them, or those that could not be used. Others
+    /// are forgotten.
+    pub fn certificates(&self, everything: bool) -> Vec<ObjectKey> {
+        let mut index = locked(&self.index);
+        let wanted = index.certificates();
+        index.retain_certificates(&wanted);
+        wanted.into_iter().filter(|key| everything || !index.has_certificate(key)).collect()
+    }
+
     /// The newest snapshot, and those that come.
     pub fn subscribe(&self) -> watch::Receiver<Option<Arc<Snapshot>>> {
         self.newest.subscribe()

@@ -89,6 +89,7 @@ pub fn gateway_status(
                     .tcp
                     .as_ref()
                     .map(|tcp| i32::try_from(tcp.weights.len()).unwrap_or(i32::MAX)),
+                terminated: listener.terminated.is_some(),
                 stream_port: listener.stream_port().map(i32::from),
                 draining: listener.is_leaving,
                 node_port: observed.node_ports.get(&port).copied(),

@@ -28,6 +28,26 @@ pub fn service_condition(
     }
 }
 
+/// The condition of a Service whose connections end at a gateway.
+fn terminated(view: &ServiceView, place: &str) -> (bool, &'static str, String) {
+    let lacks = |problem: &&Problem| {
+        matches!(problem.reason, Reason::NoEndpoints | Reason::NoCertificate | Reason::NotAllowed)
+    };
+    let route = format!(
+        "connections end at EdgeGateway {place}: HTTP/3 over UDP, HTTP/2 and HTTP/1.1 over TCP; they are not assisted"
+    );
+    let messages: Vec<&str> =
+        view.problems.iter().take(TOLD).map(|problem| problem.message.as_str()).collect();
+    match view.problems.iter().find(lacks) {
+        Some(problem) => (false, problem.reason.name(), shortened(messages.join("; "))),
+        None => {
+            let worst = view.problems.iter().map(|problem| problem.reason).min();
+            let all = std::iter::once(route.as_str()).chain(messages).collect::<Vec<_>>();
+            (true, worst.map_or("Terminated", Reason::name), shortened(all.join("; ")))
+        }
+    }
+}
+
 /// The condition of a Service as far as objects determine it.
 fn configured_condition(view: &ServiceView) -> Option<(bool, &'static str, String)> {
     let worst = view.problems.iter().map(|problem| problem.reason).min();
@@ -43,6 +63,9 @@ fn configured_condition(view: &ServiceView) -> Option<(bool, &'static str, Strin
         (false, _, _) if view.problems.is_empty() => None,
         (true, Some(gateway), false) => {
             let ports: Vec<_> = view.listeners.iter().map(ToString::to_string).collect();
+            if view.terminates {
+                return Some(terminated(view, &format!("{gateway} on port {}", ports.join(", "))));
+            }
             let how = if view.is_off { "forwarded without assistance" } else { "assisted" };
             let route = format!("{how} by EdgeGateway {gateway} on UDP port {}", ports.join(", "));
             let is_served =

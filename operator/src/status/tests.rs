@@ -28,6 +28,7 @@ fn routed() -> GatewayView {
         endpoints: vec!["[fd00::1]:443".parse().unwrap()],
         shares: Default::default(),
         tcp: None,
+        terminated: None,
         overrides: Default::default(),
         is_leaving: false,
     };

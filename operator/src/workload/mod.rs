@@ -158,6 +158,7 @@ mod tests {
             endpoints: vec!["10.0.0.1:8443".parse().unwrap(), "10.0.0.2:8443".parse().unwrap()],
             shares: Default::default(),
             tcp: None,
+            terminated: None,
             overrides: Default::default(),
             is_leaving: false,
         };

@@ -332,8 +332,9 @@ fn egress(spec: &EdgeGatewaySpec, view: &GatewayView, platform: &Platform) -> Ve
 /// Where a gateway sends what comes to a listener, by protocol.
 fn destinations(listener: &Listener) -> impl Iterator<Item = (&'static str, &SocketAddr)> {
     let tcp = listener.tcp.iter().flat_map(|passed| passed.weights.keys());
-    let udp = listener.endpoints.iter().map(|endpoint| ("UDP", endpoint));
-    udp.chain(tcp.map(|endpoint| ("TCP", endpoint)))
+    let own = if listener.terminated.is_some() { "TCP" } else { "UDP" };
+    let own = listener.endpoints.iter().map(move |endpoint| (own, endpoint));
+    own.chain(tcp.map(|endpoint| ("TCP", endpoint)))
 }
 
 /// The port of a collector's URL, which the schema lets in as `http://HOST[:PORT][/…]`.

@@ -8,6 +8,7 @@ pub mod delta;
 pub mod proto;
 mod resources;
 mod tcp;
+mod terminate;
 pub mod wire;
 
 pub use resources::{

@@ -1,6 +1,6 @@
 //! Envoy's configuration messages, as far as a gateway's listeners need them.
 //!
-//! Written by hand: the whole of Envoy's API is 90,000 lines of generated code, and 50 messages of
+//! Written by hand: the whole of Envoy's API is 90,000 lines of generated code, and 70 messages of
 //! it are needed. Field numbers are Envoy's; the tests run a real Envoy and compare its
 //! configuration dump.
 #![allow(missing_docs)] // Envoy's API reference explains the fields
@@ -75,7 +75,23 @@ messages! {
     }
     "envoy.config.core.v3.DataSource" DataSource {
         #[prost(string, optional, tag = "1")] filename: Option<String>,
+        #[prost(string, optional, tag = "3")] inline_string: Option<String>,
     }
+    "envoy.config.core.v3.HeaderValue" HeaderValue {
+        #[prost(string, tag = "1")] key: String,
+        #[prost(string, tag = "2")] value: String,
+    }
+    "envoy.config.core.v3.HeaderValueOption" HeaderValueOption {
+        #[prost(message, optional, tag = "1")] header: Option<HeaderValue>,
+        #[prost(int32, tag = "3")] append_action: i32,
+    }
+    "envoy.config.core.v3.HttpProtocolOptions" CommonHttpOptions {
+        #[prost(message, optional, tag = "1")] idle_timeout: Option<Duration>,
+    }
+    "envoy.config.core.v3.Http2ProtocolOptions" Http2Options {
+        #[prost(message, optional, tag = "2")] max_concurrent_streams: Option<UInt32Value>,
+    }
+    "envoy.config.core.v3.Http3ProtocolOptions" Http3Options {}
     "envoy.config.core.v3.AsyncDataSource" AsyncDataSource {
         #[prost(message, optional, tag = "1")] local: Option<DataSource>,
     }
@@ -100,6 +116,10 @@ messages! {
     }
     "envoy.config.listener.v3.UdpListenerConfig" UdpListenerConfig {
         #[prost(message, optional, tag = "5")] downstream_socket_config: Option<UdpSocketConfig>,
+        #[prost(message, optional, tag = "7")] quic_options: Option<QuicOptions>,
+    }
+    "envoy.config.listener.v3.QuicProtocolOptions" QuicOptions {
+        #[prost(message, optional, tag = "2")] idle_timeout: Option<Duration>,
     }
     "envoy.config.listener.v3.ListenerFilter" ListenerFilter {
         #[prost(string, tag = "1")] name: String,
@@ -121,7 +141,23 @@ messages! {
         #[prost(string, tag = "1")] name: String,
         #[prost(message, optional, tag = "4")] connect_timeout: Option<Duration>,
         #[prost(message, optional, tag = "10")] circuit_breakers: Option<CircuitBreakers>,
+        #[prost(message, optional, tag = "24")] transport_socket: Option<TransportSocket>,
         #[prost(message, optional, tag = "33")] load_assignment: Option<ClusterLoadAssignment>,
+        #[prost(btree_map = "string, message", tag = "36")] typed_extension_protocol_options: BTreeMap<String, Any>,
+    }
+    "envoy.extensions.upstreams.http.v3.HttpProtocolOptions" UpstreamHttpOptions {
+        #[prost(message, optional, tag = "3")] explicit_http_config: Option<ExplicitHttpConfig>,
+    }
+    "envoy.extensions.upstreams.http.v3.HttpProtocolOptions.ExplicitHttpConfig" ExplicitHttpConfig {
+        #[prost(message, optional, tag = "2")] http2_protocol_options: Option<Http2Options>,
+    }
+    "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer" RawBuffer {}
+    "envoy.extensions.transport_sockets.proxy_protocol.v3.ProxyProtocolUpstreamTransport" ProxyProtocolUpstreamTransport {
+        #[prost(message, optional, tag = "1")] config: Option<ProxyProtocolConfig>,
+        #[prost(message, optional, tag = "2")] transport_socket: Option<TransportSocket>,
+    }
+    "envoy.config.core.v3.ProxyProtocolConfig" ProxyProtocolConfig {
+        #[prost(int32, tag = "1")] version: i32,
     }
     "envoy.config.cluster.v3.CircuitBreakers" CircuitBreakers {
         #[prost(message, repeated, tag = "1")] thresholds: Vec<Thresholds>,
@@ -129,6 +165,7 @@ messages! {
     "envoy.config.cluster.v3.CircuitBreakers.Thresholds" Thresholds {
         #[prost(message, optional, tag = "2")] max_connections: Option<UInt32Value>,
         #[prost(message, optional, tag = "3")] max_pending_requests: Option<UInt32Value>,
+        #[prost(message, optional, tag = "4")] max_requests: Option<UInt32Value>,
     }
     "envoy.config.endpoint.v3.ClusterLoadAssignment" ClusterLoadAssignment {
         #[prost(string, tag = "1")] cluster_name: String,
@@ -173,10 +210,20 @@ messages! {
         #[prost(message, optional, tag = "3")] filter_config: Option<Any>,
     }
     "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager" HttpConnectionManager {
+        #[prost(int32, tag = "1")] codec_type: i32,
         #[prost(string, tag = "2")] stat_prefix: String,
         #[prost(message, optional, tag = "4")] route_config: Option<RouteConfiguration>,
         #[prost(message, repeated, tag = "5")] http_filters: Vec<HttpFilter>,
+        #[prost(message, optional, tag = "9")] http2_protocol_options: Option<Http2Options>,
         #[prost(message, optional, tag = "14")] use_remote_address: Option<BoolValue>,
+        #[prost(message, repeated, tag = "23")] upgrade_configs: Vec<UpgradeConfig>,
+        #[prost(int32, tag = "34")] server_header_transformation: i32,
+        #[prost(message, optional, tag = "35")] common_http_protocol_options: Option<CommonHttpOptions>,
+        #[prost(message, optional, tag = "41")] request_headers_timeout: Option<Duration>,
+        #[prost(message, optional, tag = "44")] http3_protocol_options: Option<Http3Options>,
+    }
+    "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager.UpgradeConfig" UpgradeConfig {
+        #[prost(string, tag = "1")] upgrade_type: String,
     }
     "envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter" HttpFilter {
         #[prost(string, tag = "1")] name: String,
@@ -184,6 +231,29 @@ messages! {
     }
     "envoy.config.route.v3.RouteConfiguration" RouteConfiguration {
         #[prost(string, tag = "1")] name: String,
+        #[prost(message, repeated, tag = "2")] virtual_hosts: Vec<VirtualHost>,
+        #[prost(message, repeated, tag = "4")] response_headers_to_add: Vec<HeaderValueOption>,
+    }
+    "envoy.config.route.v3.VirtualHost" VirtualHost {
+        #[prost(string, tag = "1")] name: String,
+        #[prost(string, repeated, tag = "2")] domains: Vec<String>,
+        #[prost(message, repeated, tag = "3")] routes: Vec<Route>,
+    }
+    "envoy.config.route.v3.Route" Route {
+        #[prost(message, optional, tag = "1")] r#match: Option<RouteMatch>,
+        #[prost(message, optional, tag = "2")] route: Option<RouteAction>,
+    }
+    "envoy.config.route.v3.RouteMatch" RouteMatch {
+        #[prost(string, optional, tag = "1")] prefix: Option<String>,
+    }
+    "envoy.config.route.v3.RouteAction" RouteAction {
+        #[prost(string, optional, tag = "1")] cluster: Option<String>,
+        #[prost(message, optional, tag = "8")] timeout: Option<Duration>,
+        #[prost(message, optional, tag = "9")] retry_policy: Option<RetryPolicy>,
+    }
+    "envoy.config.route.v3.RetryPolicy" RetryPolicy {
+        #[prost(string, tag = "1")] retry_on: String,
+        #[prost(message, optional, tag = "2")] num_retries: Option<UInt32Value>,
     }
     "envoy.extensions.filters.http.router.v3.Router" Router {}
     "envoy.extensions.filters.http.wasm.v3.Wasm" Wasm {
@@ -202,7 +272,16 @@ messages! {
     "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext" DownstreamTlsContext {
         #[prost(message, optional, tag = "1")] common_tls_context: Option<CommonTlsContext>,
     }
+    "envoy.extensions.transport_sockets.quic.v3.QuicDownstreamTransport" QuicDownstreamTransport {
+        #[prost(message, optional, tag = "1")] downstream_tls_context: Option<DownstreamTlsContext>,
+        #[prost(message, optional, tag = "2")] enable_early_data: Option<BoolValue>,
+    }
+    "envoy.extensions.transport_sockets.tls.v3.TlsCertificate" TlsCertificate {
+        #[prost(message, optional, tag = "1")] certificate_chain: Option<DataSource>,
+        #[prost(message, optional, tag = "2")] private_key: Option<DataSource>,
+    }
     "envoy.extensions.transport_sockets.tls.v3.CommonTlsContext" CommonTlsContext {
+        #[prost(message, repeated, tag = "2")] tls_certificates: Vec<TlsCertificate>,
         #[prost(string, repeated, tag = "4")] alpn_protocols: Vec<String>,
         #[prost(message, repeated, tag = "6")] tls_certificate_sds_secret_configs: Vec<SdsSecretConfig>,
     }

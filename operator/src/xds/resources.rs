@@ -17,8 +17,8 @@ use super::proto::{
     PluginConfig, RouteConfiguration, Router, SdsSecretConfig, SocketAddress, StringValue, Struct,
     TransportSocket, Typed as _, UdpListenerConfig, UdpSocketConfig, VmConfig, Wasm,
 };
-use super::tcp;
 use super::wire::DiscoveryResponse;
+use super::{tcp, terminate};
 use crate::annotations::ObjectKey;
 use crate::index::{GatewayView, Listener as Route};
 use crate::keys::GatewayKeys;
@@ -69,6 +69,23 @@ pub fn resources(settings: &GatewaySettings<'_>, view: &GatewayView) -> Resource
     };
     for (&port, route) in view.listeners.iter().filter(|(_, route)| !route.endpoints.is_empty()) {
         let config = route_config(settings, route);
+        if let Some(terminated) = &route.terminated {
+            let cluster = terminate::cluster(port, terminated, route, &config);
+            add(cluster.name.clone(), cluster.to_any());
+            // Envoy lets the connections of a listener that is gone last as long as the route drains.
+            let certificate = terminated.certificate.as_ref().filter(|_| !route.is_leaving);
+            let Some(certificate) = certificate else { continue };
+            let mut http3 = terminate::http3(port, certificate, &config);
+            http3.address = address(settings, PROTOCOL_UDP, port);
+            add(http3.name.clone(), http3.to_any());
+            if route.tcp.is_some() {
+                let public = terminate::public_port(settings.spec, port);
+                let mut over_tcp = terminate::over_tcp(port, certificate, &config, public);
+                over_tcp.address = address(settings, 0, port);
+                add(over_tcp.name.clone(), over_tcp.to_any());
+            }
+            continue;
+        }
         let udp = udp_listener(settings, port, &config);
         add(udp.name.clone(), udp.to_any());
         let gives_tokens = route.gives_tokens(settings.spec);
@@ -195,6 +212,7 @@ fn udp_listener(settings: &GatewaySettings<'_>, port: u16, config: &RouteConfig)
             downstream_socket_config: Some(UdpSocketConfig {
                 prefer_gro: Some(BoolValue { value: true }),
             }),
+            quic_options: None,
         }),
         listener_filters: vec![ListenerFilter {
             name: "packrat".to_owned(),
@@ -233,7 +251,10 @@ fn token_chain(settings: &GatewaySettings<'_>, port: u16, route: &Route) -> Filt
     };
     let manager = HttpConnectionManager {
         stat_prefix: format!("token_{port}"),
-        route_config: Some(RouteConfiguration { name: "nothing".to_owned() }),
+        route_config: Some(RouteConfiguration {
+            name: "nothing".to_owned(),
+            ..RouteConfiguration::default()
+        }),
         http_filters: vec![
             HttpFilter { name: "packrat_token".to_owned(), typed_config: Some(wasm.to_any()) },
             HttpFilter {
@@ -242,6 +263,7 @@ fn token_chain(settings: &GatewaySettings<'_>, port: u16, route: &Route) -> Filt
             },
         ],
         use_remote_address: Some(BoolValue { value: true }),
+        ..HttpConnectionManager::default()
     };
     let certificate = ConfigSource {
         resource_api_version: API_V3,
@@ -254,6 +276,7 @@ fn token_chain(settings: &GatewaySettings<'_>, port: u16, route: &Route) -> Filt
                 sds_config: Some(certificate),
             }],
             alpn_protocols: vec!["h2".to_owned(), "http/1.1".to_owned()],
+            ..CommonTlsContext::default()
         }),
     };
     FilterChain {
@@ -270,7 +293,7 @@ fn token_chain(settings: &GatewaySettings<'_>, port: u16, route: &Route) -> Filt
 }
 
 fn file(filename: String) -> Option<DataSource> {
-    Some(DataSource { filename: Some(filename) })
+    Some(DataSource { filename: Some(filename), inline_string: None })
 }
 
 impl Versioned {

@@ -4,7 +4,8 @@
 use super::proto::{
     CircuitBreakers, Cluster, ClusterLoadAssignment, ClusterWeight, ConnectionLimit, Duration,
     Endpoint, Filter, FilterChain, FilterChainMatch, LbEndpoint, Listener, ListenerFilter,
-    LocalityLbEndpoints, TcpProxy, Thresholds, TlsInspector, Typed as _, UInt32Value, UInt64Value,
+    LocalityLbEndpoints, ProxyProtocolConfig, ProxyProtocolUpstreamTransport, RawBuffer, TcpProxy,
+    Thresholds, TlsInspector, TransportSocket, Typed as _, UInt32Value, UInt64Value,
     WeightedCluster, address,
 };
 use crate::index::Passthrough;
@@ -12,7 +13,7 @@ use crate::index::Passthrough;
 /// Connections that are tried one after the other, as a server may just have gone.
 const ATTEMPTS: u32 = 3;
 /// Seconds for each.
-const CONNECT_SECONDS: i64 = 5;
+pub(super) const CONNECT_SECONDS: i64 = 5;
 /// Least weight of an endpoint, in Envoy's units: it takes none below 1.
 const SMALLEST_WEIGHT: f64 = 1.0;
 /// The sum of all weights of a route, in Envoy's units.
@@ -20,6 +21,9 @@ const WEIGHTS: f64 = 1_000_000.0;
 /// Sessions of which one TCP connection is the equal, which has two sockets: however many come, files
 /// are left for sessions.
 const SESSIONS_PER_CONNECTION: u64 = 4;
+
+/// The binary one, in a [`ProxyProtocolConfig`].
+const VERSION_2: i32 = 1;
 
 /// The name of the cluster of a port.
 pub(super) fn cluster_name(port: u16) -> String {
@@ -51,6 +55,7 @@ pub(super) fn cluster(port: u16, passed: &Passthrough, connections: u32) -> Clus
             thresholds: vec![Thresholds {
                 max_connections: most.clone(),
                 max_pending_requests: most,
+                max_requests: None,
             }],
         }),
         load_assignment: Some(ClusterLoadAssignment {
@@ -59,6 +64,24 @@ pub(super) fn cluster(port: u16, passed: &Passthrough, connections: u32) -> Clus
                 lb_endpoints: passed.weights.iter().map(endpoint).collect(),
             }],
         }),
+        transport_socket: passed.proxy_protocol.then(proxy_protocol),
+        ..Cluster::default()
+    }
+}
+
+/// The client's address in front of each connection to a server, by PROXY protocol, version 2.
+fn proxy_protocol() -> TransportSocket {
+    let plain = TransportSocket {
+        name: "envoy.transport_sockets.raw_buffer".to_owned(),
+        typed_config: Some(RawBuffer {}.to_any()),
+    };
+    let with_header = ProxyProtocolUpstreamTransport {
+        config: Some(ProxyProtocolConfig { version: VERSION_2 }),
+        transport_socket: Some(plain),
+    };
+    TransportSocket {
+        name: "envoy.transport_sockets.upstream_proxy_protocol".to_owned(),
+        typed_config: Some(with_header.to_any()),
     }
 }
 
@@ -130,7 +153,7 @@ mod tests {
     fn shares_of_connections_are_those_of_clients() {
         let weights = [("192.0.2.1:443", 3.0), ("192.0.2.2:443", 1.0)]
             .map(|(at, weight)| (at.parse().unwrap(), weight));
-        let all = Passthrough { weights: weights.into(), refused: 0.0 };
+        let all = Passthrough { weights: weights.into(), ..Passthrough::default() };
         let made = cluster(443, &all, 10);
         let endpoints = &made.load_assignment.as_ref().unwrap().endpoints[0].lb_endpoints;
         let found: Vec<u32> = endpoints
@@ -138,7 +161,9 @@ mod tests {
             .map(|endpoint| endpoint.load_balancing_weight.as_ref().unwrap().value)
             .collect();
         assert_eq!(found, [750_000, 250_000]);
-        assert!(made.encoded_len() > 0);
+        assert!(made.encoded_len() > 0 && made.transport_socket.is_none());
+        let with_address = Passthrough { proxy_protocol: true, ..all.clone() };
+        assert!(cluster(443, &with_address, 10).transport_socket.is_some());
         let proxy = |passed: &Passthrough| {
             let listener = listener(443, passed, 10, None);
             assert!(listener.listener_filters.is_empty());
@@ -148,7 +173,7 @@ mod tests {
         assert_eq!(proxy(&all).cluster.as_deref(), Some("servers-443"));
         // A backendRef that does not exist.
         let clusters =
-            proxy(&Passthrough { refused: 4.0, ..all }).weighted_clusters.unwrap().clusters;
+            proxy(&Passthrough { refused: 4.0, ..all.clone() }).weighted_clusters.unwrap().clusters;
         assert_eq!(clusters.iter().map(|share| share.weight).collect::<Vec<_>>(), [500_000; 2]);
         assert_eq!(
             proxy(&Passthrough { refused: 4.0, ..Passthrough::default() }).weighted_clusters,

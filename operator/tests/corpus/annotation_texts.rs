@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use packrat_api::knobs::{self, ClusterValues};
 use packrat_fuzz_entry::take;
 
-use crate::annotations::{ASSIST, Annotations, CONFIG_PREFIX, Carrier, GATEWAY, MULTICAST, PORT};
-use crate::annotations::{PREFIX, PortChoice, Reason, TCP};
+use crate::annotations::{ASSIST, Annotations, CERTIFICATE, CONFIG_PREFIX, Carrier, GATEWAY, MODE};
+use crate::annotations::{MULTICAST, Mode, PORT, PREFIX, PortChoice, Reason, TCP, TcpChoice};
 use crate::overrides::Overrides;
 
 /// Reads annotations, one by one and all at once; panics when a promise is broken.
@@ -78,10 +78,10 @@ fn check(carrier: Carrier, name: &str, value: &str, alone: &Annotations) {
             }
             Err(()) => assert_eq!(reason, invalid),
         },
-        PORT | MULTICAST | TCP if !is_service => {
+        PORT | MULTICAST | TCP | MODE | CERTIFICATE if !is_service => {
             assert_eq!(reason, Some(Reason::UnknownAnnotation));
             assert_eq!((&alone.ports, &alone.overrides), (&None, &Overrides::default()));
-            assert_eq!(alone.tcp, None);
+            assert_eq!((alone.tcp, alone.mode, &alone.certificate), (None, None, &None));
         }
         PORT => match alone.ports.as_ref().expect("it is said") {
             Ok(ports) => {
@@ -92,7 +92,22 @@ fn check(carrier: Carrier, name: &str, value: &str, alone: &Annotations) {
             Err(()) => assert_eq!(reason, invalid),
         },
         TCP => match alone.tcp {
-            Some(on) => assert_eq!(value, if on { "passthrough" } else { "off" }),
+            Some(TcpChoice::Passthrough) => assert_eq!(value, "passthrough"),
+            Some(TcpChoice::ProxyProtocol) => assert_eq!(value, "proxy-protocol"),
+            Some(TcpChoice::Off) => assert_eq!(value, "off"),
+            None => assert_eq!(reason, invalid),
+        },
+        MODE => match alone.mode.expect("it is said") {
+            Ok(mode) => {
+                let terminates = mode == Mode::Terminate;
+                assert_eq!(value, if terminates { "terminate" } else { "assist" });
+                assert_eq!((alone.terminates(), reason), (terminates, None));
+            }
+            Err(()) => assert_eq!((alone.terminates(), reason), (false, invalid)),
+        },
+        CERTIFICATE => match &alone.certificate {
+            // Never one of another namespace.
+            Some(name) => assert!(name == value && !name.contains('/') && reason.is_none()),
             None => assert_eq!(reason, invalid),
         },
         MULTICAST => match alone.overrides.multicast {

@@ -9,6 +9,7 @@
 mod gateway_api;
 mod tcp;
 mod tenants;
+mod terminate;
 
 use std::collections::BTreeMap;
 

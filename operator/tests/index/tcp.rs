@@ -62,6 +62,10 @@ fn a_service_has_tcp_where_its_edge_gateway_lets_it() {
         assert_eq!(passed(&resolution), expected, "{policy} {annotations:?}");
         assert_eq!(problems(&resolution), [], "{policy} {annotations:?}");
     }
+    let with_address = resolve(json!({ "tcp": "Allowed" }), &[("tcp", "proxy-protocol")], &HTTPS);
+    assert_eq!(passed(&with_address), ready);
+    let listener = &with_address.gateways[&key("app", "default")].listeners[&443];
+    assert!(listener.tcp.as_ref().unwrap().proxy_protocol);
     let refused = resolve(json!({}), &[ask], &HTTPS);
     assert_eq!(passed(&refused), None);
     let told = problems(&refused);
@@ -213,7 +217,7 @@ fn a_udp_route_has_tcp_with_the_weights_of_its_destinations() {
     ]);
     let weights = [("10.0.0.1:2443", 3.0), ("10.0.0.2:2443", 1.0)];
     let weights = weights.map(|(at, weight)| (at.parse().unwrap(), weight)).into();
-    let expected = Some(Passthrough { weights, refused: 2.0 });
+    let expected = Some(Passthrough { weights, refused: 2.0, proxy_protocol: false });
     assert_eq!(passed(&with("Passthrough", None, shared.clone())), expected);
     assert_eq!(passed(&with("Allowed", Some("passthrough"), shared.clone())), expected);
     for (tcp, annotation) in [

@@ -18,6 +18,7 @@ mod scale;
 mod security;
 mod tcp;
 mod tenants;
+mod terminate;
 mod upgrade;
 mod webhook;
 

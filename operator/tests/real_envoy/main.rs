@@ -15,6 +15,7 @@ mod last;
 mod operator;
 mod scene;
 mod tcp;
+mod terminate;
 mod tokens;
 
 use std::io::{Read as _, Write as _};

@@ -1,20 +1,25 @@
 //! TCP connections that a gateway passes through to the servers of a route.
 
+use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use packrat_operator::drain::CONNECTIONS;
 use packrat_operator::resource::TcpPolicy;
 use packrat_operator::xds::file_of;
 use packrat_operator::xds::wire::{CLUSTER_TYPE, LISTENER_TYPE};
-use packrat_real_envoy::{Envoy, PATIENCE, free_port};
+use packrat_real_envoy::{Envoy, PATIENCE, find, free_port};
 use tokio::net::TcpSocket;
 
 use super::envoy::Entry;
 use super::operator::Replica;
 use super::scene::{OneRoute, Scene, agree, exchange, socket};
 
+/// The query of `packrat stat` about TCP connections.
+const COUNTED: &str = "%5Ecluster%5C.servers-%5B0-9%5D%2B%5C.upstream_cx_(active|total)%24";
 /// Asks a route for TCP.
 pub(crate) const ASK: [(&str, &str); 1] = [("packrat.dev/tcp", "passthrough")];
 
@@ -104,6 +109,14 @@ fn tcp_connections_go_to_the_servers_of_the_route_and_last() {
     let count = |envoy: &Envoy| envoy.get(CONNECTIONS).trim().rsplit(' ').next().map(str::to_owned);
     envoy.wait_until("the connection to be counted", |envoy| count(envoy).as_deref() == Some("1"));
 
+    // As packrat stat asks, by way of the loopback interface.
+    let counted = envoy.get(&format!("/stats/prometheus?filter={COUNTED}"));
+    let line = |what: &str, value: u32| {
+        format!("envoy_cluster_upstream_cx_{what}{{envoy_cluster_name=\"servers-{port}\"}} {value}")
+    };
+    assert!(counted.lines().any(|found| found == line("active", 1)), "{counted}");
+    assert!(counted.lines().all(|line| line.starts_with('#') || line.contains("servers-")));
+
     // Its servers change: new connections go to the new one, and those that are there last.
     serve(second, &ASK);
     let late = connect(&envoy, port, "second");
@@ -180,4 +193,62 @@ fn a_gateway_that_starts_without_an_operator_passes_tcp_through() {
     let envoy = scene.envoy_by(&entry);
     echoes(&mut connect(&envoy, port, "last"));
     assert_eq!(replica.connected(), 0, "it has the configuration of the operator");
+}
+
+/// A server that takes the PROXY protocol: Caddy.
+struct Caddy(Child);
+
+impl Caddy {
+    fn start(folder: &Path, port: u16) -> Option<Self> {
+        let program = find("PACKRAT_CADDY", ".packrat/bin/caddy", "demo-parts")?;
+        let configuration = format!(
+            "{{\n admin off\n auto_https off\n servers {{\n  listener_wrappers {{\n   proxy_protocol {{\n    allow 127.0.0.0/8\n   }}\n  }}\n }}\n}}\nhttp://:{port} {{\n bind 127.0.0.1\n respond {{remote_host}}\n}}\n"
+        );
+        let file = folder.join("Caddyfile");
+        fs::write(&file, configuration).unwrap();
+        let child = Command::new(program)
+            .args(["run", "--adapter", "caddyfile", "--config"])
+            .arg(&file)
+            .env("HOME", folder)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Some(Self(child))
+    }
+}
+
+impl Drop for Caddy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Over TCP a server need not ask for the client's address.
+#[test]
+fn a_server_that_takes_the_proxy_protocol_knows_its_clients() {
+    let folder = tempfile::tempdir().unwrap();
+    let tcp = free_port();
+    let Some(_caddy) = Caddy::start(folder.path(), tcp) else { return };
+    let Some(OneRoute { scene, envoy, server: udp, port, .. }) = OneRoute::begin(&[]) else {
+        return;
+    };
+    let (replica, endpoint) = (&scene.replica, udp.local_addr().unwrap());
+    replica.gateway(|model| model.spec.tcp = TcpPolicy::Allowed);
+    let seen = |expected: &str| {
+        envoy.wait_until("the address that the server sees", |_| {
+            let output = Command::new("curl")
+                .args(["--silent", "--max-time", "5", "--interface", "127.0.0.2"])
+                .arg(format!("http://127.0.0.1:{port}/"))
+                .output()
+                .unwrap_or_else(|error| panic!("this test needs curl: {error}"));
+            output.stdout == expected.as_bytes()
+        });
+    };
+    replica.service_with_tcp("web", port, &[endpoint], Some(tcp), &ASK);
+    seen("127.0.0.1");
+    let with_address = [("packrat.dev/tcp", "proxy-protocol")];
+    replica.service_with_tcp("web", port, &[endpoint], Some(tcp), &with_address);
+    seen("127.0.0.2");
 }

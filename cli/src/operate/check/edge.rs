@@ -148,7 +148,9 @@ pub(super) fn reachable(cluster: &Cluster, gateway: &EdgeGateway) -> Vec<Check> 
         if exposure == ExposureType::NodePort { service_of(cluster, gateway) } else { None };
     let mut targets = Vec::new();
     for address in &status.addresses {
-        for listener in status.listeners.iter().filter(|listener| !listener.draining) {
+        // Where connections end, nothing answers a Discover.
+        let asked = |listener: &&ListenerStatus| !listener.draining && !listener.terminated;
+        for listener in status.listeners.iter().filter(asked) {
             let Some(port) = port_of(exposure, listener, service.as_ref()) else { continue };
             let found =
                 (address.as_str(), port).to_socket_addrs().ok().and_then(|mut found| found.next());

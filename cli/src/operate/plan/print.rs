@@ -93,7 +93,7 @@ pub(super) fn text(known: &Known, paths: &Paths, plan: &Plan) {
     println!("{verdict} Why: {}.", plan.why);
     if plan.advice == Advice::Terminate {
         println!(
-            "A connection that ends at the gateway's place would be faster: it has congestion control of its own on the last mile, and a round trip of {} there. It needs the server's key.",
+            "A connection that ends at the gateway's place would be faster: it has congestion control of its own on the last mile, and a round trip of {} there. It needs a certificate for the server's name: in a cluster packrat.dev/mode: terminate.",
             milliseconds(paths.last_mile)
         );
     }

@@ -1,0 +1,187 @@
+//! Connections that end at the gateway: with the certificate of the Service's tenant, over HTTP/3 at the
+//! UDP port and over HTTP/2 or HTTP/1.1 at the TCP port of the same number. Requests go on to the TCP port
+//! of the Service.
+
+use std::collections::BTreeMap;
+
+use packrat_api::route::Hidden;
+use rustls::SignatureAlgorithm;
+use rustls::crypto::ring::sign::any_supported_type;
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::tcp::Passthrough;
+use super::{Index, ServiceModel};
+use crate::annotations::{CERTIFICATE, MODE, ObjectKey, Problem, Reason, TCP, TcpChoice};
+use crate::resource::{EdgeGatewaySpec, TerminatePolicy};
+use crate::workload::SECRET_LABEL;
+
+/// The entries of a Secret of type kubernetes.io/tls.
+const CHAIN: &str = "tls.crt";
+const KEY: &str = "tls.key";
+
+/// A route whose connections end at the gateway.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Terminated {
+    /// The protocol of its servers.
+    pub upstream: Upstream,
+    /// The certificate; without one nothing is listened on.
+    pub certificate: Option<Certificate>,
+}
+
+/// The protocol of servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Upstream {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2 without TLS.
+    Http2,
+}
+
+/// A certificate with its key, in PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Certificate {
+    /// The certificate, and those between it and its authority.
+    pub chain: String,
+    /// Its private key.
+    pub key: Hidden,
+}
+
+/// The state of a certificate.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct FoundCertificate {
+    /// The last one that could be read.
+    pub certificate: Option<Certificate>,
+    /// The fault of the Secret as it is now.
+    pub problem: Option<String>,
+}
+
+impl Certificate {
+    /// Reads a Secret. `labels` and `entries`: its own.
+    ///
+    /// # Errors
+    /// Says what is wrong with it. What a gateway would refuse is refused here: a Secret of one tenant
+    /// must not show as a fault of the gateway.
+    pub fn read(
+        labels: &BTreeMap<String, String>,
+        entries: &BTreeMap<String, Vec<u8>>,
+    ) -> Result<Self, String> {
+        if labels.get(SECRET_LABEL).is_none_or(|value| value != "true") {
+            return Err(format!("is not for gateways; label it {SECRET_LABEL}: \"true\""));
+        }
+        let text = |entry: &str| {
+            let bytes = entries.get(entry).ok_or_else(|| {
+                format!("has no entry {entry}; a Secret of type kubernetes.io/tls has both")
+            })?;
+            String::from_utf8(bytes.clone())
+                .map_err(|_| format!("has an entry {entry} that is no PEM"))
+        };
+        let (chain, key) = (text(CHAIN)?, Hidden::new(text(KEY)?));
+        let certificates: Result<Vec<_>, _> =
+            CertificateDer::pem_slice_iter(chain.as_bytes()).collect();
+        let certificates = certificates
+            .ok()
+            .filter(|found| !found.is_empty())
+            .ok_or_else(|| format!("has an entry {CHAIN} that is no certificate in PEM"))?;
+        let private = PrivateKeyDer::from_pem_slice(key.reveal().as_bytes())
+            .ok()
+            .and_then(|found| any_supported_type(&found).ok())
+            .filter(|found| {
+                matches!(found.algorithm(), SignatureAlgorithm::RSA | SignatureAlgorithm::ECDSA)
+            })
+            .ok_or_else(|| {
+                format!("has an entry {KEY} that is no RSA key (2048 bits or more) or ECDSA key (P-256, P-384) in PEM")
+            })?;
+        CertifiedKey::new(certificates, private)
+            .keys_match()
+            .map_err(|_| format!("has an entry {KEY} that is not the key of {CHAIN}"))?;
+        Ok(Self { chain, key })
+    }
+}
+
+impl Index {
+    /// The end of connections to a Service at a gateway, and what is wrong with it. `None`: they do not end
+    /// there.
+    pub(super) fn terminated(
+        &self,
+        key: &ObjectKey,
+        service: &ServiceModel,
+        number: u16,
+    ) -> (Option<Terminated>, Vec<Problem>) {
+        if !service.annotations.terminates() {
+            return (None, Vec::new());
+        }
+        let mut problems = Vec::new();
+        let mut tell = |reason, message| problems.push(Problem { reason, message });
+        let mut refused = false;
+        let upstream = match service.application_protocols.get(&number).map(String::as_str) {
+            None | Some("http") => Upstream::Http1,
+            Some("kubernetes.io/h2c") => Upstream::Http2,
+            Some(other) => {
+                let message = format!(
+                    "port {number} of the Service has the appProtocol {other}; gateways ask servers over HTTP/1.1 (http) and over HTTP/2 without TLS (kubernetes.io/h2c)"
+                );
+                tell(Reason::NotAllowed, message);
+                refused = true;
+                Upstream::Http1
+            }
+        };
+        let mut certificate = None;
+        match &service.annotations.certificate {
+            None => tell(
+                Reason::NoCertificate,
+                format!(
+                    "{MODE}: terminate needs a certificate; name its Secret with {CERTIFICATE}"
+                ),
+            ),
+            Some(name) => {
+                let secret = ObjectKey::new(key.namespace.clone(), name.clone());
+                let found = self.certificates.get(&secret);
+                certificate = found.and_then(|found| found.certificate.clone());
+                let problem = match found {
+                    None => Some("has not been read yet"),
+                    Some(found) => found.problem.as_deref(),
+                };
+                if let Some(problem) = problem {
+                    tell(Reason::NoCertificate, format!("Secret {secret} {problem}"));
+                }
+            }
+        }
+        if service.annotations.tcp.is_some_and(|tcp| tcp != TcpChoice::Off) {
+            let message = format!(
+                "{TCP} and {MODE}: terminate exclude each other; TCP connections end at the gateway, too. Remove {TCP}, or write off"
+            );
+            tell(Reason::InvalidAnnotation, message);
+        }
+        // The port is the Service's all the same.
+        let certificate = certificate.filter(|_| !refused);
+        (Some(Terminated { upstream, certificate }), problems)
+    }
+}
+
+/// Why connections to a Service may not end at a gateway.
+pub(super) fn refusal(
+    service: &ServiceModel,
+    gateway: &ObjectKey,
+    spec: &EdgeGatewaySpec,
+) -> Option<Problem> {
+    let is_refused = service.annotations.terminates() && spec.terminate == TerminatePolicy::Off;
+    is_refused.then(|| Problem {
+        reason: Reason::NotAllowed,
+        message: format!(
+            "EdgeGateway {gateway} ends no connections; set its spec.terminate to Allowed, or remove {MODE}"
+        ),
+    })
+}
+
+/// TCP connections at the port of such a route: they end at the gateway as well, unless the Service has
+/// said `off`.
+pub(super) fn tcp(
+    service: &ServiceModel,
+    endpoints: &[std::net::SocketAddr],
+) -> Option<Passthrough> {
+    let weights = endpoints.iter().map(|endpoint| (*endpoint, 1.0)).collect();
+    (service.annotations.tcp != Some(TcpChoice::Off))
+        .then(|| Passthrough { weights, ..Passthrough::default() })
+}

@@ -1,0 +1,270 @@
+//! Connections that end at the gateway: a listener for HTTP/3, another for HTTP/2 and HTTP/1.1 at the TCP
+//! port of the same number, and the cluster of the servers that requests go on to.
+//!
+//! The certificate is in the listeners. A new one replaces their filters alone: connections with the former
+//! one last as long as a route drains.
+
+use packrat_api::route::RouteConfig;
+
+use super::proto::{
+    Any, BoolValue, CircuitBreakers, Cluster, ClusterLoadAssignment, CommonHttpOptions,
+    CommonTlsContext, ConnectionLimit, DataSource, DownstreamTlsContext, Duration, Endpoint,
+    ExplicitHttpConfig, Filter, FilterChain, HeaderValue, HeaderValueOption, Http2Options,
+    Http3Options, HttpConnectionManager, HttpFilter, LbEndpoint, Listener, LocalityLbEndpoints,
+    QuicDownstreamTransport, QuicOptions, RetryPolicy, Route, RouteAction, RouteConfiguration,
+    RouteMatch, Router, Thresholds, TlsCertificate, TransportSocket, Typed as _, UInt32Value,
+    UInt64Value, UdpListenerConfig, UdpSocketConfig, UpgradeConfig, UpstreamHttpOptions,
+    VirtualHost, address,
+};
+use super::tcp::{CONNECT_SECONDS, maximum_connections};
+use crate::index::{Certificate, Listener as Served, Terminated, Upstream};
+use crate::resource::{EdgeGatewaySpec, ExposureType};
+
+/// HTTP/3 as the codec of a connection manager; 0 finds out which of the others it is.
+const HTTP3: i32 = 3;
+/// The server's own `server` field is left as it is.
+const PASS_THROUGH: i32 = 2;
+/// A field takes the place of the server's own.
+const OVERWRITE: i32 = 2;
+/// Requests of a connection at a time.
+const STREAMS: u32 = 100;
+/// Seconds for the fields of a request.
+const HEADERS_SECONDS: i64 = 30;
+/// Seconds for which clients remember that there is HTTP/3.
+const ALT_SVC_SECONDS: u32 = 86_400;
+/// Times that a request is sent to another server when one did not take the connection.
+const RETRIES: u32 = 2;
+
+fn cluster_name(port: u16) -> String {
+    format!("web-{port}")
+}
+
+fn number(value: u32) -> Option<UInt32Value> {
+    Some(UInt32Value { value })
+}
+
+/// The port at which clients reach a gateway's port, where that is known.
+pub(super) fn public_port(spec: &EdgeGatewaySpec, port: u16) -> Option<u16> {
+    let exposure = &spec.exposure;
+    match exposure.type_ {
+        ExposureType::NodePort => {
+            let chosen = exposure.node_ports.get(&port.to_string());
+            chosen.and_then(|port| u16::try_from(*port).ok())
+        }
+        _ => Some(port),
+    }
+}
+
+/// The cluster of the servers.
+pub(super) fn cluster(
+    port: u16,
+    terminated: &Terminated,
+    route: &Served,
+    config: &RouteConfig,
+) -> Cluster {
+    let endpoint = |server: &std::net::SocketAddr| LbEndpoint {
+        endpoint: Some(Endpoint { address: address(&server.ip().to_string(), server.port()) }),
+        load_balancing_weight: None,
+    };
+    let connections = number(maximum_connections(config.maximum_sessions));
+    let http2 = UpstreamHttpOptions {
+        explicit_http_config: Some(ExplicitHttpConfig {
+            http2_protocol_options: Some(Http2Options::default()),
+        }),
+    };
+    let options = (terminated.upstream == Upstream::Http2).then(|| {
+        ("envoy.extensions.upstreams.http.v3.HttpProtocolOptions".to_owned(), http2.to_any())
+    });
+    Cluster {
+        name: cluster_name(port),
+        connect_timeout: Some(Duration { seconds: CONNECT_SECONDS }),
+        circuit_breakers: Some(CircuitBreakers {
+            thresholds: vec![Thresholds {
+                max_connections: connections.clone(),
+                max_pending_requests: connections,
+                max_requests: number(u32::try_from(config.maximum_sessions).unwrap_or(u32::MAX)),
+            }],
+        }),
+        load_assignment: Some(ClusterLoadAssignment {
+            cluster_name: cluster_name(port),
+            endpoints: vec![LocalityLbEndpoints {
+                lb_endpoints: route.endpoints.iter().map(endpoint).collect(),
+            }],
+        }),
+        typed_extension_protocol_options: options.into_iter().collect(),
+        transport_socket: None,
+    }
+}
+
+/// The listener for HTTP/3, without its address.
+pub(super) fn http3(port: u16, certificate: &Certificate, config: &RouteConfig) -> Listener {
+    let transport = QuicDownstreamTransport {
+        downstream_tls_context: Some(tls(certificate, &["h3"])),
+        // What comes before the handshake is done can be replayed, and servers do not know.
+        enable_early_data: Some(BoolValue { value: false }),
+    };
+    let manager = HttpConnectionManager {
+        codec_type: HTTP3,
+        http3_protocol_options: Some(Http3Options {}),
+        ..manager(port, config, None)
+    };
+    let name = format!("quic-{port}");
+    Listener {
+        udp_listener_config: Some(UdpListenerConfig {
+            downstream_socket_config: Some(UdpSocketConfig {
+                prefer_gro: Some(BoolValue { value: true }),
+            }),
+            quic_options: Some(QuicOptions { idle_timeout: idle(config) }),
+        }),
+        filter_chains: vec![FilterChain {
+            filters: filters(&name, config.maximum_sessions, &manager),
+            transport_socket: socket("envoy.transport_sockets.quic", transport.to_any()),
+            ..FilterChain::default()
+        }],
+        stat_prefix: name.clone(),
+        name,
+        ..Listener::default()
+    }
+}
+
+/// The listener for HTTP/2 and HTTP/1.1, without its address. `public`: the port at which clients find
+/// HTTP/3, if it is known.
+pub(super) fn over_tcp(
+    port: u16,
+    certificate: &Certificate,
+    config: &RouteConfig,
+    public: Option<u16>,
+) -> Listener {
+    let mut manager = manager(port, config, public);
+    manager.http2_protocol_options = Some(Http2Options { max_concurrent_streams: number(STREAMS) });
+    let name = format!("tcp-{port}");
+    let connections = maximum_connections(config.maximum_sessions);
+    Listener {
+        filter_chains: vec![FilterChain {
+            filters: filters(&name, connections.into(), &manager),
+            transport_socket: socket(
+                "envoy.transport_sockets.tls",
+                tls(certificate, &["h2", "http/1.1"]).to_any(),
+            ),
+            ..FilterChain::default()
+        }],
+        stat_prefix: name.clone(),
+        name,
+        ..Listener::default()
+    }
+}
+
+fn socket(name: &str, typed_config: Any) -> Option<TransportSocket> {
+    Some(TransportSocket { name: name.to_owned(), typed_config: Some(typed_config) })
+}
+
+fn idle(config: &RouteConfig) -> Option<Duration> {
+    Some(Duration { seconds: i64::try_from(config.idle_timeout_seconds).unwrap_or(i64::MAX) })
+}
+
+fn filters(name: &str, connections: u64, manager: &HttpConnectionManager) -> Vec<Filter> {
+    let limit = ConnectionLimit {
+        stat_prefix: name.to_owned(),
+        max_connections: Some(UInt64Value { value: connections }),
+    };
+    let filter = |name: &str, typed_config| Filter {
+        name: name.to_owned(),
+        typed_config: Some(typed_config),
+    };
+    vec![
+        filter("envoy.filters.network.connection_limit", limit.to_any()),
+        filter("envoy.filters.network.http_connection_manager", manager.to_any()),
+    ]
+}
+
+fn tls(certificate: &Certificate, protocols: &[&str]) -> DownstreamTlsContext {
+    let inline =
+        |text: &str| Some(DataSource { filename: None, inline_string: Some(text.to_owned()) });
+    DownstreamTlsContext {
+        common_tls_context: Some(CommonTlsContext {
+            tls_certificates: vec![TlsCertificate {
+                certificate_chain: inline(&certificate.chain),
+                private_key: inline(certificate.key.reveal()),
+            }],
+            alpn_protocols: protocols.iter().map(|name| (*name).to_owned()).collect(),
+            ..CommonTlsContext::default()
+        }),
+    }
+}
+
+/// Every request goes to the servers as it is, with the client's address behind `x-forwarded-for`.
+fn manager(port: u16, config: &RouteConfig, public: Option<u16>) -> HttpConnectionManager {
+    let alt_svc = public.map(|port| HeaderValueOption {
+        header: Some(HeaderValue {
+            key: "alt-svc".to_owned(),
+            value: format!("h3=\":{port}\"; ma={ALT_SVC_SECONDS}"),
+        }),
+        append_action: OVERWRITE,
+    });
+    let to_servers = Route {
+        r#match: Some(RouteMatch { prefix: Some("/".to_owned()) }),
+        route: Some(RouteAction {
+            cluster: Some(cluster_name(port)),
+            // A download lasts as long as it does.
+            timeout: Some(Duration { seconds: 0 }),
+            retry_policy: Some(RetryPolicy {
+                retry_on: "connect-failure,refused-stream".to_owned(),
+                num_retries: number(RETRIES),
+            }),
+        }),
+    };
+    HttpConnectionManager {
+        stat_prefix: format!("terminated-{port}"),
+        route_config: Some(RouteConfiguration {
+            name: config.route.clone(),
+            virtual_hosts: vec![VirtualHost {
+                name: "all".to_owned(),
+                domains: vec!["*".to_owned()],
+                routes: vec![to_servers],
+            }],
+            response_headers_to_add: alt_svc.into_iter().collect(),
+        }),
+        http_filters: vec![HttpFilter {
+            name: "envoy.filters.http.router".to_owned(),
+            typed_config: Some(Router {}.to_any()),
+        }],
+        use_remote_address: Some(BoolValue { value: true }),
+        upgrade_configs: vec![UpgradeConfig { upgrade_type: "websocket".to_owned() }],
+        server_header_transformation: PASS_THROUGH,
+        common_http_protocol_options: Some(CommonHttpOptions { idle_timeout: idle(config) }),
+        request_headers_timeout: Some(Duration { seconds: HEADERS_SECONDS }),
+        ..HttpConnectionManager::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use packrat_api::route::Hidden;
+
+    use super::*;
+
+    /// A port where no one answers would cost each browser a wait.
+    #[test]
+    fn http3_is_named_where_clients_reach_it_and_not_elsewhere() {
+        let mut spec = EdgeGatewaySpec::default();
+        assert_eq!(public_port(&spec, 443), Some(443));
+        spec.exposure.type_ = ExposureType::NodePort;
+        assert_eq!(public_port(&spec, 443), None);
+        spec.exposure.node_ports = [("443".to_owned(), 30443)].into();
+        assert_eq!(public_port(&spec, 443), Some(30443));
+
+        let config = RouteConfig::unchecked("shop/web/443", []);
+        let certificate = Certificate { chain: String::new(), key: Hidden::new("") };
+        let named = |public| {
+            let listener = over_tcp(443, &certificate, &config, public);
+            let filters = &listener.filter_chains[0].filters;
+            let manager = filters[1].typed_config.clone().unwrap();
+            let manager: HttpConnectionManager =
+                prost::Message::decode(manager.value.as_slice()).unwrap();
+            let fields = manager.route_config.unwrap().response_headers_to_add;
+            fields.into_iter().map(|field| field.header.unwrap().value).collect::<Vec<_>>()
+        };
+        assert_eq!(named(None), [""; 0]);
+        assert_eq!(named(Some(30443)), ["h3=\":30443\"; ma=86400"]);
+    }
+}
