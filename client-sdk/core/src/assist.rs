@@ -388,6 +388,7 @@ impl Assist {
         let Some(session) = &mut self.session else { return };
         session.scheduler.on_datagram(now);
         session.liveness.on_datagram(quiet_after, now);
+        session.onset.on_datagram(now);
         // The first flight has no packet numbers that would show a hole, and its loss costs the
         // most: a timeout, or slow start.
         if !self.numbers.known && self.authentic <= FIRST_FLIGHT {
@@ -897,7 +898,9 @@ impl Assist {
             session.scheduler.on_sent(now);
             return None;
         };
-        let wants_echo = session.liveness.wants_echo(now);
+        // A live stream's pace is no measure of its last mile, and it has no time to lose.
+        let is_open = held > 0 || self.config.live.is_some();
+        let wants_echo = session.liveness.wants_echo(is_open, now);
         let newest = session.recorder.newest();
         let eack = Eack {
             epoch: session.epoch.number(),
