@@ -1,19 +1,17 @@
 //! `packrat run`: a program whose datagrams an agent forwards, without the program's knowledge.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
-use std::time::Duration;
 
-use clap::{Args, ValueHint};
-use packrat_agent::{Access, Agent, ClientConfig, Counters, IdentifierScheme, Limits};
-use packrat_token_client::gateway_key;
+use clap::Args;
+use packrat_agent::{Agent, Counters, Limits};
 use rustix::process::{Pid, Resource, getrlimit, kill_process};
 use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::agent::{raise_descriptor_limit, read_token};
-use crate::redirection::{Redirection, Whose, listeners};
+use crate::agent::{OTHER_DESCRIPTORS, limits, raise_descriptor_limit};
+use crate::redirection::{self, Redirection, Whose, listeners};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,18 +25,8 @@ It needs root (CAP_NET_ADMIN), nft, iproute2 and control groups version 2. Witho
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// Redirect datagrams to this port; repeat it for more [default: 443]
-    #[arg(long = "port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
-    ports: Vec<u16>,
-    /// Accept help only from the gateway with this public key (64 hexadecimal digits)
-    #[arg(long, value_name = "HEX", value_parser = gateway_key)]
-    gateway_key: Option<[u8; 32]>,
-    /// Longest time a datagram waits for the repair of an earlier one, in milliseconds
-    #[arg(long, value_name = "MS")]
-    maximum_hold: Option<u64>,
-    /// Read an assist token from this file
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    assist_token_file: Option<PathBuf>,
+    #[command(flatten)]
+    redirection: redirection::Assistance,
     /// No line about what was repaired at the end
     #[arg(short, long)]
     silent: bool,
@@ -64,15 +52,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
 }
 
 fn serve(options: &Options) -> Result<(ExitStatus, Counters), String> {
-    let mut access = Access::default().with_gateway_key(options.gateway_key);
-    if let Some(hold) = options.maximum_hold {
-        access.maximum_hold = Duration::from_millis(hold);
-    }
-    if let Some(path) = &options.assist_token_file {
-        access.token = read_token(path)?;
-    }
-    let config = ClientConfig::from(access).with_scheme(IdentifierScheme::Payload);
-    let (services, rules) = listeners(&options.ports, &config)?;
+    let (services, rules) = listeners(&options.redirection)?;
     let begun = |error: std::io::Error| format!("cannot start: {error}");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(begun)?.block_on(async {
@@ -82,7 +62,10 @@ fn serve(options: &Options) -> Result<(ExitStatus, Counters), String> {
         let members = redirection.members().ok_or("there is no control group")?.to_owned();
         let descriptors = getrlimit(Resource::Nofile).current;
         raise_descriptor_limit();
-        let (agent, handle) = Agent::new(services, None, Limits::default()).map_err(begun)?;
+        let limits = limits("run", None, OTHER_DESCRIPTORS);
+        // All flows are one program's.
+        let limits = Limits { source_flows: limits.flows, ..limits };
+        let (agent, handle) = Agent::new(services, None, limits).map_err(begun)?;
         let (ended, has_ended) = oneshot::channel();
         let thread = std::thread::spawn(move || drop(ended.send(agent.run())));
         // Without the agent the program's datagrams would go to no socket.

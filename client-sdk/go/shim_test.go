@@ -613,6 +613,45 @@ func TestAGatewayThatIsGoneIsMissedAndItsSuccessorFound(t *testing.T) {
 	}
 }
 
+// A tunnel, or a lift: nothing gets through, in neither direction.
+func TestASessionOutlastsAnOutageOfTheLastMileButNotALongOne(t *testing.T) {
+	for _, outage := range []struct {
+		seconds  int
+		sessions uint64
+	}{{20, 1}, {60, 2}} {
+		w := newWorld(t, 1, settings())
+		w.run(200 * time.Millisecond)
+		for index := range 100 {
+			w.forward(index)
+			w.run(time.Millisecond)
+		}
+		w.loss = 1
+		w.download(100, outage.seconds*100, 10*time.Millisecond)
+		w.loss = 0
+		w.run(40 * time.Second)
+		if figures := w.shim.Statistics(); figures.Sessions != outage.sessions || figures.Condition != Assisted {
+			t.Errorf("after %d s: %s", outage.seconds, w.said())
+		}
+	}
+}
+
+func TestAReportThatWantsWhatDoesNotExistIsMalformed(t *testing.T) {
+	w := newWorld(t, 1, settings())
+	w.run(200 * time.Millisecond)
+	w.download(0, 50, time.Millisecond)
+	for wants, isReport := range map[[2]byte]bool{{0, 0}: true, {0, 5}: false, {1, 1}: false, {1, 2}: true, {2, 3}: false,
+		{2, 4}: true, {2, 191}: true, {2, 192}: false, {3, 9}: false} {
+		before := w.shim.Statistics().ControlDropped
+		report := w.report(0)
+		report[15], report[16] = wants[0], wants[1]
+		w.say(report)
+		w.run(20 * time.Millisecond)
+		if isDropped := w.shim.Statistics().ControlDropped > before; isDropped == isReport {
+			t.Errorf("%v: %v", wants, isDropped)
+		}
+	}
+}
+
 func TestASessionThatTheGatewayDoesNotKnowIsReplacedAtOnce(t *testing.T) {
 	w := newWorld(t, 2, settings())
 	w.run(200 * time.Millisecond)

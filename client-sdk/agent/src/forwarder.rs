@@ -17,12 +17,12 @@ use mio::{Events, Interest, Poll, Token as Number, Waker};
 use packrat_client::{ClientConfig, SourceAddress, Timestamp};
 
 use packrat_socket::{
-    Batch, FlowId, Limits, Mark, Message, Outlet, Peer, Table, same_peer, source_towards,
+    Batch, FlowId, Limits, Mark, Message, Outlet, Peer, Table, capable, same_peer, source_towards,
 };
 
 use crate::handle::{Command, Handle};
 use crate::network::{Wakefulness, is_of_this_host};
-use crate::socket::{DontFragment, Run, Socket, Way, is_quic_initial, transparent};
+use crate::socket::{DontFragment, Run, Socket, Way, is_quic_initial};
 use crate::socks::{
     AssociationId, CONNECTION, RELAY, Route, Socks, SocksListener, Waiting, header,
 };
@@ -68,7 +68,9 @@ pub enum Target {
     /// To the service, with a gateway on the way or at this very address.
     Service(SocketAddr),
     /// To the address that the program has sent them to, at this port: the system redirects them to
-    /// a [`crate::transparent`] socket (Linux, TPROXY).
+    /// a [`crate::transparent`] socket (Linux, TPROXY). Answers leave from that address and from the
+    /// socket's own port: the packet filter gives them the port that the program has sent to. No
+    /// socket has that one here, so that a server of this host may.
     Original {
         /// The port that programs send to.
         port: u16,
@@ -130,12 +132,12 @@ struct Upstream {
     to: SocketAddr,
     /// Where datagrams leave from.
     source: SourceAddress,
+    /// The ECN mark of the program's last datagram.
+    mark: Mark,
     /// The address that the program sends to, which answers come from.
     local: Option<IpAddr>,
     /// The bytes in front of each datagram for the program.
     header: Vec<u8>,
-    /// The socket that answers leave from, where the program has sent to the service itself.
-    answers: Option<Socket>,
 }
 
 /// Sends what leaves a flow.
@@ -167,6 +169,12 @@ impl Outlet<Mark> for Wire<'_> {
     fn transmit(&mut self, control: &[u8]) {
         let way = Way { to: self.upstream.to, from: None };
         self.errors += self.upstream.socket.send(way, control, control.len(), None);
+    }
+
+    fn repeat(&mut self, datagram: &[u8]) {
+        let way = Way { to: self.upstream.to, from: None };
+        let mark = self.upstream.mark;
+        self.errors += self.upstream.socket.send(way, datagram, datagram.len(), mark);
     }
 }
 
@@ -214,8 +222,9 @@ impl Agent {
         let (sender, commands) = channel();
         let handle = Handle { commands: sender, waker };
         let of_socks = socks.iter().map(|socks| socks.config.clone());
-        let configs =
-            services.iter().map(|service| service.config.clone()).chain(of_socks).collect();
+        let configs = services.iter().map(|service| service.config.clone()).chain(of_socks);
+        // Programs' sockets take only so much at once.
+        let configs = configs.map(|config| config.with_spread_bursts(true)).collect();
         let mut listeners = Vec::with_capacity(count);
         for (index, service) in services.into_iter().enumerate() {
             let Service { name, socket, to, dont_fragment, .. } = service;
@@ -369,6 +378,9 @@ impl Agent {
                 let peer = Peer { service, address: message.source, through };
                 self.forward(peer, &message, now);
             }
+            if !batch.may_have_more() {
+                return false;
+            }
         }
         true
     }
@@ -442,6 +454,9 @@ impl Agent {
                     }
                 }
             }
+            if !batch.may_have_more() {
+                return false;
+            }
         }
         true
     }
@@ -462,7 +477,8 @@ impl Agent {
         let service = peer.service;
         let known = self.table.find(peer);
         let Some(id) = known.or_else(|| self.begin(peer, message, now)) else { return };
-        let Some(upstream) = self.upstreams.get(&id) else { return };
+        let Some(upstream) = self.upstreams.get_mut(&id) else { return };
+        upstream.mark = capable(message.mark);
         let way = Way { to: upstream.to, from: None };
         let errors = if self.table.repairs_uploads(service) {
             let mut errors = 0;
@@ -471,7 +487,11 @@ impl Agent {
                 let front = number.as_ref().map_or(&[][..], |number| &number[..]);
                 errors += self.run.add_numbered(&upstream.socket, way, front, datagram, mark);
             }
-            errors + self.run.flush(&upstream.socket, way)
+            errors += self.run.flush(&upstream.socket, way);
+            if let Some(length) = upstream.socket.take_refused() {
+                self.table.on_refused(id, length);
+            }
+            errors
         } else {
             for (datagram, _) in message.datagrams() {
                 self.table.on_send(id, datagram, now);
@@ -492,17 +512,29 @@ impl Agent {
             self.table.count_refused(service, message.count());
             return None;
         }
-        if let Some(idlest) = self.table.idlest(now) {
-            self.with(idlest, |table, wire| table.evict(idlest, now, wire));
-            self.drop_upstream(idlest);
+        if let Some(idlest) = self.table.room_for(peer, now) {
+            self.evict(idlest, now);
         }
         let id = self.table.begin(peer, now, seed())?;
-        if let Err(error) = self.open(peer, id, message) {
+        let mut opened = self.open(peer, id, message);
+        if opened.as_ref().is_err_and(is_out_of_descriptors)
+            && let Some(idlest) = self.table.longest_idle(now)
+        {
+            self.evict(idlest, now);
+            opened = self.open(peer, id, message);
+        }
+        if let Err(error) = opened {
             tracing::warn!(%error, "a program cannot be served");
             self.table.refuse(id);
             return None;
         }
         Some(id)
+    }
+
+    /// Ends a flow to make room for another one.
+    fn evict(&mut self, id: FlowId, now: Timestamp) {
+        self.with(id, |table, wire| table.evict(id, now, wire));
+        self.drop_upstream(id);
     }
 
     /// Opens the upstream socket of a new flow.
@@ -523,22 +555,25 @@ impl Agent {
                 !datagram.is_some_and(|(datagram, _)| is_quic_initial(datagram))
             }
         };
+        let is_redirected = matches!(listener.entrance, Entrance::Redirected(..));
+        let usual = source_towards(to);
+        // A program of this host may have chosen the address that it sends from.
+        let is_chosen = |ip: &IpAddr| is_redirected && usual != Some(*ip) && is_of_this_host(*ip);
+        let bound = Some(peer.address.ip()).filter(is_chosen).unwrap_or(any);
         // Not connected: after a change of network it sends from the new address.
-        let mut socket = Socket::new(UdpSocket::bind((any, 0))?, may_fragment)?;
+        let mut socket = Socket::new(UdpSocket::bind((bound, 0))?, may_fragment)?;
         let port = socket.socket.local_addr()?.port();
         let number = usize::try_from(id.0).ok().and_then(|number| number.checked_add(FIRST_FLOW));
         let number = number.ok_or_else(|| io::Error::other("the numbers are used up"))?;
         let registry = self.poll.registry();
         registry.register(&mut socket.socket, Number(number), Interest::READABLE)?;
         // Answers come from where the program has sent to.
-        let local = first.local.filter(|_| listener.listen.ip().is_unspecified());
-        let is_redirected = matches!(listener.entrance, Entrance::Redirected(..));
-        let answers = is_redirected.then(|| Socket::new(transparent(to)?, true)).transpose()?;
+        let local = first.local.filter(|_| is_redirected || listener.listen.ip().is_unspecified());
         let header =
             peer.through.filter(|_| !is_redirected).map_or_else(Vec::new, |(_, to)| header(to));
         let mut source = SourceAddress::default();
-        source.set(source_towards(to));
-        self.upstreams.insert(id, Upstream { socket, port, to, source, local, header, answers });
+        source.set(usual);
+        self.upstreams.insert(id, Upstream { socket, port, to, source, mark: None, local, header });
         self.ports.insert(port);
         Ok(())
     }
@@ -572,6 +607,9 @@ impl Agent {
             if let Some(listener) = peer.and_then(|peer| self.listeners.get_mut(peer.service)) {
                 listener.foreign += foreign;
             }
+            if !batch.may_have_more() {
+                return false;
+            }
         }
         true
     }
@@ -585,7 +623,6 @@ impl Agent {
         let peer @ Peer { service, address: program, .. } = self.table.peer(id)?;
         let upstream = self.upstreams.get(&id)?;
         let listener = self.listeners.get(service)?.socket(peer)?;
-        let listener = upstream.answers.as_ref().unwrap_or(listener);
         let mut wire = Wire { listener, upstream, program, run: &mut self.run, errors: 0 };
         let result = call(&mut self.table, &mut wire);
         let errors = wire.finish();
@@ -698,6 +735,12 @@ impl Agent {
     }
 }
 
+/// True if the process, or the system, has as many descriptors as it may have.
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    // ENFILE, EMFILE and WSAEMFILE.
+    error.raw_os_error().is_some_and(|code| [23, 24, 10_024].contains(&code))
+}
+
 fn seed() -> Option<[u8; 32]> {
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).ok().map(|()| seed)
@@ -731,5 +774,49 @@ mod tests {
         assert_eq!(handle.status().unwrap().flows.len(), 1);
         handle.stop();
         thread.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn the_programs_own_datagrams_are_sent_again_with_its_mark_and_control_without() {
+        use quinn_udp::EcnCodepoint::{Ce, Ect0, Ect1};
+        let bound = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let server = bound();
+        let to = server.local_addr().unwrap();
+        let server = Socket::new(server, true).unwrap();
+        let mut upstream = Upstream {
+            socket: Socket::new(bound(), true).unwrap(),
+            port: 0,
+            to,
+            source: SourceAddress::default(),
+            mark: None,
+            local: None,
+            header: Vec::new(),
+        };
+        let listener = Socket::new(bound(), true).unwrap();
+        let (mut run, mut batch, program) = (Run::default(), Batch::new(), to);
+        for (of_program, expected) in
+            [(Some(Ect1), Some(Ect1)), (Some(Ce), Some(Ect0)), (None, None)]
+        {
+            upstream.mark = capable(of_program);
+            let mut wire = Wire {
+                listener: &listener,
+                upstream: &upstream,
+                program,
+                run: &mut run,
+                errors: 0,
+            };
+            wire.repeat(b"again");
+            wire.transmit(b"control");
+            for (datagram, mark) in [(&b"again"[..], expected), (&b"control"[..], None)] {
+                // On loopback it is there when sending returns; both may come in one batch.
+                server.receive(&mut batch).unwrap();
+                let all: Vec<_> = batch.messages().map(|one| (one.data, one.mark)).collect();
+                if all.len() == 2 {
+                    assert_eq!(all, [(&b"again"[..], expected), (&b"control"[..], None)]);
+                    break;
+                }
+                assert_eq!(all, [(datagram, mark)]);
+            }
+        }
     }
 }

@@ -671,6 +671,13 @@ impl Assist {
         Some(upward.number(datagram, session.recorder.identify(datagram), now))
     }
 
+    /// See [`crate::Shim::on_refused`].
+    pub(crate) fn on_refused(&mut self, length: usize) {
+        if let Some(upward) = self.upward() {
+            upward.on_refused(length);
+        }
+    }
+
     /// See [`crate::Shim::remember`].
     pub(crate) fn remember(&mut self, remembered: Remembered) {
         self.thin.remember(remembered);

@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod assist;
+mod base;
 mod coded;
 mod config;
 mod counters;
@@ -53,6 +54,7 @@ mod token;
 mod upward;
 
 pub use assist::{Assist, Datagram, TimeoutActions};
+pub use base::base_of;
 pub use config::{Access, ClientConfig};
 pub use counters::{Condition, Counters};
 pub use events::{ClientEvent, HoldEndedReason, NotHeldReason, Observer, SessionClosedReason};

@@ -1,6 +1,6 @@
 //! One flow: its address, and the shim for what comes back to it.
 
-use packrat_client::{GuardedShim, NumberHeader, Released, Shim, Timestamp, Verdict};
+use packrat_client::{GuardedShim, NumberHeader, Released, Shim, Timestamp, Verdict, base_of};
 
 use crate::table::{FlowFigures, Peer};
 
@@ -10,6 +10,12 @@ pub trait Outlet<M> {
     fn deliver(&mut self, datagram: &[u8], metadata: M);
     /// A control datagram, to the peer from the socket that the flow has.
     fn transmit(&mut self, control: &[u8]);
+    /// A datagram of the program's own again: a repair, or a copy. It bears the ECN mark of the program's
+    /// last one, as far as the shell knows that: without one it would contradict what the program's
+    /// transport counts (RFC 9000, section 13.4.2.1).
+    fn repeat(&mut self, datagram: &[u8]) {
+        self.transmit(datagram);
+    }
 }
 
 /// A flow of the table.
@@ -63,7 +69,10 @@ impl<M: Clone> Flow<M> {
     /// Lets go of what is ready.
     pub(crate) fn drain(&mut self, now: Timestamp, outlet: &mut impl Outlet<M>) {
         self.deliver_released(outlet);
-        self.shim.transmit(now, |control| outlet.transmit(&control));
+        self.shim.transmit(now, |datagram| match base_of(&datagram) {
+            Some(_) => outlet.repeat(&datagram),
+            None => outlet.transmit(&datagram),
+        });
     }
 
     pub(crate) fn figures(&mut self, now: Timestamp) -> FlowFigures {
@@ -80,7 +89,7 @@ impl<M: Clone> Flow<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packrat_client::{ClientConfig, Condition};
+    use packrat_client::{ClientConfig, Condition, IdentifierScheme, LossClass, Remembered};
     use packrat_wire::number::NumberKey;
 
     #[derive(Default)]
@@ -112,5 +121,41 @@ mod tests {
         }
         assert_eq!(taken.0, [b"plain".to_vec(), b"numbered".to_vec()]);
         assert_eq!(flow.shim.next_timeout(), None);
+    }
+
+    #[derive(Default)]
+    struct Sent {
+        control: usize,
+        again: Vec<Vec<u8>>,
+    }
+
+    impl Outlet<()> for Sent {
+        fn deliver(&mut self, _: &[u8], (): ()) {}
+
+        fn transmit(&mut self, _: &[u8]) {
+            self.control += 1;
+        }
+
+        fn repeat(&mut self, datagram: &[u8]) {
+            self.again.push(datagram.to_vec());
+        }
+    }
+
+    #[test]
+    fn a_copy_of_the_programs_own_is_told_from_control() {
+        let mut now = Timestamp::from_millis(1000);
+        let config = ClientConfig::default().with_scheme(IdentifierScheme::Trailer);
+        let mut shim = Shim::new(config, [1; 32], now);
+        shim.remember(Remembered { loss: LossClass::FromThree, round_trip: None });
+        let peer = Peer { service: 0, address: "127.0.0.1:9".parse().unwrap(), through: None };
+        let (mut flow, mut sent) = (Flow::new(peer, shim, now), Sent::default());
+        assert_eq!(flow.on_send(b"hello", now), None);
+        for _ in 0..20 {
+            flow.shim.handle_timeout(now);
+            flow.drain(now, &mut sent);
+            now = now + std::time::Duration::from_millis(1);
+        }
+        assert!(!sent.again.is_empty() && sent.again.iter().all(|again| again == b"hello"));
+        assert!(sent.control > 0);
     }
 }

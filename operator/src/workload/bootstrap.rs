@@ -46,6 +46,7 @@ pub fn bootstrap(key: &ObjectKey, platform: &Platform, on_host: bool) -> Value {
                 "set_node_on_first_message_only": true,
                 "grpc_services": [{ "envoy_grpc": { "cluster_name": "packrat-operator" } }],
             },
+            "cds_config": { "resource_api_version": "V3", "ads": {}, "initial_fetch_timeout": "0s" },
             "lds_config": { "resource_api_version": "V3", "ads": {}, "initial_fetch_timeout": "0s" },
         },
         "static_resources": {

@@ -14,6 +14,7 @@ mod envoy;
 mod last;
 mod operator;
 mod scene;
+mod tcp;
 mod tokens;
 
 use std::io::{Read as _, Write as _};
@@ -416,7 +417,8 @@ fn what_envoy_refuses_is_told_and_costs_nobody_else_anything() {
     // A certificate that does not exist: the listener of the tokens is refused, the routes are not.
     replica.gateway(|model| {
         model.spec.tokens.policy = TokenPolicy::Optional;
-        model.spec.tokens.tls = Some(TokenTls { secret_name: "nowhere".to_owned() });
+        model.spec.tokens.tls =
+            Some(TokenTls { secret_name: "nowhere".to_owned(), server_name: None });
     });
     replica.service("second", taken, &[server_address], &[]);
     envoy.wait_until("a refusal", |_| !replica.refusals().is_empty());

@@ -131,7 +131,8 @@ fn tokens_are_given_out_taken_and_outlive_one_exchange_of_the_keys() {
     let replica = &route.scene.replica;
     replica.gateway(|model| {
         model.spec.tokens.policy = TokenPolicy::Required;
-        model.spec.tokens.tls = Some(TokenTls { secret_name: "edge-tls".to_owned() });
+        model.spec.tokens.tls =
+            Some(TokenTls { secret_name: "edge-tls".to_owned(), server_name: None });
     });
     agree(&route.envoy, replica, 2);
 

@@ -9,7 +9,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::io_thread;
-use super::memory::{self, Tide};
 use crate::configuration::ConfigurationError;
 use crate::context::Environment;
 use crate::listener::{Attachment, Command, Ingress, Listeners, Mailboxes};
@@ -75,7 +74,6 @@ pub struct Dataplane {
     routes: Mutex<HashMap<String, Arc<Route>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     draining: AtomicBool,
-    tide: Mutex<Tide>,
 }
 
 impl Dataplane {
@@ -112,7 +110,6 @@ impl Dataplane {
             routes: Mutex::default(),
             threads: Mutex::default(),
             draining: AtomicBool::new(false),
-            tide: Mutex::default(),
         };
         for worker in 0..mailboxes.workers() {
             let thread = io_thread::spawn(worker, Arc::clone(&environment), Arc::clone(&mailboxes))
@@ -328,16 +325,6 @@ impl Dataplane {
         }
         drop(routes);
         self.environment.logger.log(Event::Draining, || []);
-    }
-
-    /// Gives memory back to the operating system after datagrams have passed that took much of it. To
-    /// be called every few seconds by a thread that nothing waits for, in a process whose allocator
-    /// is the C library's: others give back by themselves.
-    pub fn give_back_memory(&self) {
-        let kept = self.routes().iter().map(|route| route.context.engine.kept_bytes()).sum();
-        if self.tide.lock().has_ebbed(kept) {
-            memory::give_back();
-        }
     }
 
     /// Ends every session (assisted clients are told) and waits for the threads.

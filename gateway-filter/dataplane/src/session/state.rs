@@ -96,6 +96,8 @@ pub(crate) struct Session {
     /// True if the engine assists this session, whose client has therefore proved its address; known
     /// without the lock of `assistance`.
     assisted: AtomicBool,
+    /// True if the engine records what passes to the client: also for a session that is only asked for.
+    recorded: AtomicBool,
     /// True if the route sends twice what sparse flows bring to clients without a session.
     sparse_copies: AtomicBool,
     last_activity: AtomicU64,
@@ -149,6 +151,7 @@ impl Session {
             assistance: Mutex::new(Assistance::new(Arc::clone(&route.engine))),
             index: Arc::clone(index),
             assisted: AtomicBool::new(false),
+            recorded: AtomicBool::new(false),
             sparse_copies: AtomicBool::new(settings.config.sparse_copies),
             last_activity: AtomicU64::new(now.as_micros()),
             armed: Armed::default(),
@@ -267,9 +270,9 @@ impl Session {
         self.assisted.load(Ordering::Relaxed)
     }
 
-    /// True if the engine wants to know what passes: it assists this session, or sends some of it twice.
+    /// True if the engine wants to know what passes: it records that, or sends some of it twice.
     pub(crate) fn is_followed(&self) -> bool {
-        self.is_assisted() || self.has_sparse_copies()
+        self.recorded.load(Ordering::Relaxed) || self.has_sparse_copies()
     }
 
     /// True if the engine wants to know what comes from the client.
@@ -328,6 +331,7 @@ impl Session {
             self.transfer.set_arm(Arm::Assisted);
         }
         self.assisted.store(is_assisted, Ordering::Relaxed);
+        self.recorded.store(assistance.records(), Ordering::Relaxed);
     }
 
     /// True if the engine wants to be called before the I/O thread looks at this session anyway:

@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn the_chart_gives_the_operator_what_is_asked_for_here() {
-        let all = documents(include_str!("../../../../charts/renders/namespaces.yaml"));
+        let all = documents(include_str!("../../../../../charts/renders/namespaces.yaml"));
         let is = |document: &Value, kind: &str, name: &str| {
             document["kind"] == kind && document["metadata"]["name"] == name
         };
@@ -299,7 +299,7 @@ mod tests {
             bindings.map(|binding| binding["metadata"]["namespace"].as_str().unwrap()).collect();
         assert_eq!(bound, ["edge", "packrat-system", "shop"]);
         // Or there is one binding for all.
-        let all = documents(include_str!("../../../../charts/renders/cluster-wide.yaml"));
+        let all = documents(include_str!("../../../../../charts/renders/cluster-wide.yaml"));
         let binding = all.iter().find(|one| is(one, "ClusterRoleBinding", &makes)).unwrap();
         assert_eq!(binding["roleRef"]["name"], makes);
     }
