@@ -905,9 +905,9 @@ impl Assist {
             session.scheduler.on_sent(now);
             return None;
         };
-        // A live stream's pace is no measure of its last mile, and it has no time to lose.
-        let is_open = held > 0 || self.config.live.is_some();
-        let wants_echo = session.liveness.wants_echo(is_open, now);
+        // A live stream has no time to lose, and the gateway judges uploads by what it hears often.
+        let always = self.config.live.is_some() || session.upward.is_some();
+        let wants_echo = session.liveness.wants_echo(always || held > 0, now);
         let newest = session.recorder.newest();
         let eack = Eack {
             epoch: session.epoch.number(),
