@@ -114,7 +114,7 @@ async fn serve(options: &Options) -> Result<(), String> {
     // Hosts' datagrams go their own way before the sockets end.
     drop(redirection);
     if let Some(status) = handle.status() {
-        println!("{}", summary(&status.total()));
+        println!("{}", summary(&status));
     }
     handle.stop();
     // Its panic has been printed already.

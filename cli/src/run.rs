@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
 
 use clap::Args;
-use packrat_agent::{Agent, Counters, Limits};
+use packrat_agent::{Agent, Limits, Status};
 use rustix::process::{Pid, Resource, getrlimit, kill_process};
 use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -38,9 +38,9 @@ pub(crate) struct Options {
 /// Runs the command; the program's exit code.
 pub(crate) fn run(options: Options) -> ExitCode {
     match serve(&options) {
-        Ok((status, counters)) => {
-            if !options.silent {
-                eprintln!("packrat run: {}", summary(&counters));
+        Ok((status, summary)) => {
+            if let Some(summary) = summary.filter(|_| !options.silent) {
+                eprintln!("packrat run: {summary}");
             }
             code(status)
         }
@@ -51,7 +51,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
     }
 }
 
-fn serve(options: &Options) -> Result<(ExitStatus, Counters), String> {
+fn serve(options: &Options) -> Result<(ExitStatus, Option<String>), String> {
     let (services, rules) = listeners(&options.redirection)?;
     let begun = |error: std::io::Error| format!("cannot start: {error}");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -80,12 +80,12 @@ fn serve(options: &Options) -> Result<(ExitStatus, Counters), String> {
         };
         let outcome =
             run_program(&options.program, &members, descriptors, let_go, &mut signals).await;
-        let counters = handle.status().map(|status| status.total()).unwrap_or_default();
+        let summary = handle.status().map(|status| summary(&status));
         handle.stop();
         // Its panic has been printed already.
         let _ = thread.join();
         drop(redirection);
-        Ok((outcome?, counters))
+        Ok((outcome?, summary))
     })
 }
 
@@ -182,9 +182,18 @@ fn code(status: ExitStatus) -> ExitCode {
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
-pub(crate) fn summary(counters: &Counters) -> String {
+/// One line: what was repaired, and what was lost here.
+pub(crate) fn summary(status: &Status) -> String {
+    let counters = status.total();
+    let refused: u64 = status.services.iter().map(|service| service.refused_datagrams).sum();
+    let lost = match refused {
+        0 => String::new(),
+        _ => {
+            format!("; {refused} datagrams refused, as there were as many sockets as there may be")
+        }
+    };
     format!(
-        "{} sessions with gateways; {} datagrams missing: {} repaired in time, {} late, {} given up",
+        "{} sessions with gateways; {} datagrams missing: {} repaired in time, {} late, {} given up{lost}",
         counters.sessions,
         counters.holes,
         counters.repaired_in_time,

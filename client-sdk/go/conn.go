@@ -83,7 +83,7 @@ type peer struct {
 	// The last datagram to it, or of it.
 	used time.Time
 	// What waited in a shim that has failed.
-	rescued []kept[mark]
+	rescued []*kept[mark]
 }
 
 // Wrap takes over a UDP socket that is not connected. The program uses the Conn in its place from
@@ -131,7 +131,7 @@ func (p *peer) guard(run func(*Shim[mark])) {
 
 // allThatWaits takes what waits out of a shim that has failed, as far as that is possible: to lose it
 // would be no harm beyond a loss on the path.
-func allThatWaits(shim *Shim[mark]) (waiting []kept[mark]) {
+func allThatWaits(shim *Shim[mark]) (waiting []*kept[mark]) {
 	defer func() { _ = recover() }()
 	waiting = append(waiting, shim.release.ready...)
 	return append(waiting, shim.release.waiting...)

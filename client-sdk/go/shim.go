@@ -231,9 +231,8 @@ func (s *Shim[M]) behind(base []byte, metadata M) bool {
 }
 
 func (s *Shim[M]) keep(number uint64, base []byte, metadata M) {
-	if s.release.keep(number, base, metadata) {
-		s.figures.Kept++
-	}
+	s.release.keep(number, base, metadata)
+	s.figures.Kept++
 }
 
 func (s *Shim[M]) onNumber(number uint64, value identifier, now time.Time) {

@@ -755,6 +755,27 @@ func TestANumberThatHasArrivedSpeaksForNothingElse(t *testing.T) {
 	}
 }
 
+// A server may send the same bytes twice: each datagram is one of its own, and none is a copy that may be dropped.
+func TestEqualDatagramsAllComeOutAlsoWhereTheyWait(t *testing.T) {
+	w := newWorld(t, 5, settings())
+	w.loss = 0.1
+	w.run(200 * time.Millisecond)
+	w.download(0, 300, time.Millisecond)
+	w.loss = 0
+	w.skip(300)
+	for range 3 {
+		w.receive(w.gateway.number(len(w.gateway.places) - 1))
+	}
+	if w.deliveries[302] != 0 {
+		t.Fatalf("it does not wait: %s", w.said())
+	}
+	w.run(2 * time.Second)
+	if w.deliveries[302] != 4 {
+		t.Errorf("%d of 4 come out: %s", w.deliveries[302], w.said())
+	}
+	w.assertNothingIsLost(testHold)
+}
+
 func TestAGoodbyeEndsTheSessionAndAClosedShimIsSilent(t *testing.T) {
 	w := newWorld(t, 4, settings())
 	w.run(200 * time.Millisecond)

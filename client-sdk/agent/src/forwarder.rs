@@ -21,7 +21,7 @@ use packrat_socket::{
 };
 
 use crate::handle::{Command, Handle};
-use crate::network::{Wakefulness, is_of_this_host};
+use crate::network::{NetworkEvents, Wakefulness, is_of_this_host};
 use crate::socket::{DontFragment, Run, Socket, Way, is_quic_initial};
 use crate::socks::{
     AssociationId, CONNECTION, RELAY, Route, Socks, SocksListener, Waiting, header,
@@ -41,6 +41,8 @@ const FLOWS_SHOWN: usize = 100;
 /// The number of the waker; flows have those from [`FIRST_FLOW`] on, services those between. Those of
 /// SOCKS have a bit of their own.
 const WAKER: usize = 0;
+/// The number of the host's addresses and routes.
+const NETWORK: usize = usize::MAX - 1;
 const FIRST_FLOW: usize = 1 << 16;
 /// The association of datagrams that the system redirects.
 const REDIRECTED: AssociationId = AssociationId::MAX;
@@ -128,7 +130,8 @@ impl Listener {
 /// The socket of a flow towards its service.
 struct Upstream {
     socket: Socket,
-    port: u16,
+    /// Where it is bound.
+    bound: SocketAddr,
     to: SocketAddr,
     /// Where datagrams leave from.
     source: SourceAddress,
@@ -186,14 +189,17 @@ pub struct Agent {
     limits: Limits,
     listeners: Vec<Listener>,
     upstreams: HashMap<FlowId, Upstream>,
-    /// Local ports of the upstream sockets: what comes from there has gone in a circle.
-    ports: HashSet<u16>,
+    /// Local addresses of the upstream sockets: what comes from there has gone in a circle.
+    bound: HashSet<SocketAddr>,
     run: Run,
     began: Instant,
     wakefulness: Wakefulness,
+    /// Where the host tells of them.
+    network_events: Option<NetworkEvents>,
     network_changes: u64,
-    /// When to look for another network.
+    /// When to look for another network, and when at the earliest if the host tells of one.
     next_network: Timestamp,
+    next_network_event: Timestamp,
     /// When to look for programs that connect and say nothing.
     next_look: Timestamp,
 }
@@ -249,6 +255,9 @@ impl Agent {
             listeners.push(Listener::new(name, entrance, listen, None, dont_fragment));
         }
         let began = Instant::now();
+        let network_events = NetworkEvents::new(poll.registry(), Number(NETWORK))
+            .inspect_err(|error| tracing::debug!(%error, "the host does not tell of its networks"))
+            .ok();
         let agent = Self {
             poll,
             commands,
@@ -256,12 +265,14 @@ impl Agent {
             limits,
             listeners,
             upstreams: HashMap::new(),
-            ports: HashSet::new(),
+            bound: HashSet::new(),
             run: Run::default(),
             began,
             wakefulness: Wakefulness::new(began, SystemTime::now()),
+            network_events,
             network_changes: 0,
             next_network: Timestamp::ZERO,
+            next_network_event: Timestamp::ZERO,
             next_look: Timestamp::ZERO,
         };
         for Listener { name, to, .. } in &agent.listeners {
@@ -294,6 +305,18 @@ impl Agent {
         })
     }
 
+    /// True if what comes from this address has left one of the upstream sockets. A program may have the port
+    /// of one at another address, or in the other family.
+    fn is_upstream(&self, from: SocketAddr) -> bool {
+        let ip = from.ip().to_canonical();
+        let any: IpAddr = match ip {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let is_bound = |ip: IpAddr| self.bound.contains(&SocketAddr::new(ip, from.port()));
+        is_bound(ip) || is_bound(any) && is_of_this_host(ip)
+    }
+
     fn now(&self) -> Timestamp {
         Timestamp::ZERO + self.began.elapsed()
     }
@@ -313,9 +336,10 @@ impl Agent {
                 result => result?,
             }
             for event in &events {
-                let number = event.token().0;
-                if number != WAKER {
-                    ready.insert(number);
+                match event.token().0 {
+                    WAKER => {}
+                    NETWORK => self.on_network_events(),
+                    number => drop(ready.insert(number)),
                 }
             }
             self.follow_network();
@@ -506,7 +530,7 @@ impl Agent {
     /// Begins the flow of a program.
     fn begin(&mut self, peer: Peer, message: &Message<'_>, now: Timestamp) -> Option<FlowId> {
         let Peer { service, address: program, through } = peer;
-        let is_own = self.ports.contains(&program.port()) && is_of_this_host(program.ip());
+        let is_own = self.is_upstream(program);
         if is_own || through.is_some_and(|(_, to)| self.is_own(to)) {
             tracing::warn!(%program, "datagrams of the agent's own come back to it, or would");
             self.table.count_refused(service, message.count());
@@ -559,10 +583,10 @@ impl Agent {
         let usual = source_towards(to);
         // A program of this host may have chosen the address that it sends from.
         let is_chosen = |ip: &IpAddr| is_redirected && usual != Some(*ip) && is_of_this_host(*ip);
-        let bound = Some(peer.address.ip()).filter(is_chosen).unwrap_or(any);
+        let from = Some(peer.address.ip()).filter(is_chosen).unwrap_or(any);
         // Not connected: after a change of network it sends from the new address.
-        let mut socket = Socket::new(UdpSocket::bind((bound, 0))?, may_fragment)?;
-        let port = socket.socket.local_addr()?.port();
+        let mut socket = Socket::new(UdpSocket::bind((from, 0))?, may_fragment)?;
+        let bound = socket.socket.local_addr()?;
         let number = usize::try_from(id.0).ok().and_then(|number| number.checked_add(FIRST_FLOW));
         let number = number.ok_or_else(|| io::Error::other("the numbers are used up"))?;
         let registry = self.poll.registry();
@@ -573,14 +597,15 @@ impl Agent {
             peer.through.filter(|_| !is_redirected).map_or_else(Vec::new, |(_, to)| header(to));
         let mut source = SourceAddress::default();
         source.set(usual);
-        self.upstreams.insert(id, Upstream { socket, port, to, source, mark: None, local, header });
-        self.ports.insert(port);
+        self.upstreams
+            .insert(id, Upstream { socket, bound, to, source, mark: None, local, header });
+        self.bound.insert(bound);
         Ok(())
     }
 
     fn drop_upstream(&mut self, id: FlowId) {
         if let Some(upstream) = self.upstreams.remove(&id) {
-            self.ports.remove(&upstream.port);
+            self.bound.remove(&upstream.bound);
         }
     }
 
@@ -650,6 +675,16 @@ impl Agent {
         }
     }
 
+    /// The host tells of other addresses and routes: the agent looks at once.
+    fn on_network_events(&mut self) {
+        let lost = self.network_events.as_mut().map(NetworkEvents::take).unwrap_or_default();
+        for upstream in self.upstreams.values_mut() {
+            lost.iter().for_each(|address| upstream.source.lose(*address));
+            upstream.source.doubt();
+        }
+        self.next_network = self.next_network.min(self.next_network_event);
+    }
+
     /// The gateways learn of another network before anything is sent from there.
     fn follow_network(&mut self) {
         let now = self.now();
@@ -670,7 +705,8 @@ impl Agent {
             self.with(id, |table, wire| table.on_network_change(id, now, wire));
         }
         let took = self.now().saturating_since(now);
-        self.next_network = now + SourceAddress::INTERVAL.max(took.saturating_mul(NETWORK_SHARE));
+        self.next_network_event = now + took.saturating_mul(NETWORK_SHARE);
+        self.next_network = self.next_network_event.max(now + SourceAddress::INTERVAL);
     }
 
     /// True if it is the end.
@@ -777,6 +813,24 @@ mod tests {
     }
 
     #[test]
+    fn a_program_may_have_the_port_of_an_upstream_socket_in_the_other_family() {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let to = Target::Service("127.0.0.1:9".parse().unwrap());
+        let config = ClientConfig::default();
+        let dont_fragment = DontFragment::default();
+        let service = Service { name: "web".to_owned(), socket, to, config, dont_fragment };
+        let (mut agent, _) = Agent::new(vec![service], None, Limits::default()).unwrap();
+        let at = |text: &str| -> SocketAddr { text.parse().unwrap() };
+        agent.bound.extend([at("0.0.0.0:5000"), at("127.0.0.2:5001")]);
+        assert!(agent.is_upstream(at("127.0.0.1:5000")));
+        assert!(agent.is_upstream(at("[::ffff:127.0.0.1]:5000")));
+        assert!(agent.is_upstream(at("127.0.0.2:5001")));
+        assert!(!agent.is_upstream(at("[::1]:5000")));
+        assert!(!agent.is_upstream(at("127.0.0.1:5001")));
+        assert!(!agent.is_upstream(at("192.0.2.1:5000")), "another host");
+    }
+
+    #[test]
     fn the_programs_own_datagrams_are_sent_again_with_its_mark_and_control_without() {
         use quinn_udp::EcnCodepoint::{Ce, Ect0, Ect1};
         let bound = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -785,7 +839,7 @@ mod tests {
         let server = Socket::new(server, true).unwrap();
         let mut upstream = Upstream {
             socket: Socket::new(bound(), true).unwrap(),
-            port: 0,
+            bound: to,
             to,
             source: SourceAddress::default(),
             mark: None,

@@ -170,7 +170,9 @@ impl Assist {
     pub(crate) fn with_numbers(config: ClientConfig, seed: [u8; 32], now: Timestamp) -> Self {
         let to_server = config.uploads;
         let wish = Numbered { to_client: true, to_server, coded: true, largest: u16::MAX };
-        Self::begin(config, Some(wish), seed, now)
+        let mut assist = Self::begin(config, Some(wish), seed, now);
+        assist.hold.number_places();
+        assist
     }
 
     fn begin(
@@ -649,6 +651,9 @@ impl Assist {
         if self.closed || is_control(datagram) {
             return None;
         }
+        if let Some(session) = &mut self.session {
+            session.scheduler.on_company(now);
+        }
         let number = self.number(datagram, now);
         let is_free = self.session.as_ref().is_none_or(|session| !session.queue_stands);
         // A copy of a numbered one would pass those that wait for a missing one at the gateway, which
@@ -1065,6 +1070,13 @@ impl Assist {
         }
         self.closed = true;
         self.thin.forget();
+    }
+
+    /// Nothing has passed for a while: gives back the memory that what has passed has taken.
+    pub(crate) fn trim(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.recorder.trim();
+        }
     }
 
     /// The application or the system changes this client's address: call it before anything is sent

@@ -180,6 +180,11 @@ impl<M: Clone> GuardedShim<M> {
         self.call("set_access", |shim| shim.set_access(gateway_key, token, now));
     }
 
+    /// Nothing has passed for a while, as for [`Shim::trim`].
+    pub fn trim(&mut self) {
+        self.call("trim", Shim::trim);
+    }
+
     /// Another address of this client's, as for [`Shim::on_network_change`].
     pub fn on_network_change(&mut self, now: Timestamp) {
         self.call("on_network_change", |shim| shim.on_network_change(now));

@@ -33,6 +33,7 @@ mod counters;
 mod discovery;
 mod epoch;
 mod events;
+mod generations;
 mod guarded;
 mod hold;
 mod liveness;

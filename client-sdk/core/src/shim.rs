@@ -119,7 +119,7 @@ impl<M: Clone> Shim<M> {
         let (spread, hold) = (config.spread_bursts, config.access.maximum_hold);
         let mut shim = Self::with(Assist::with_numbers(config, seed, now));
         if spread {
-            shim.release.spread(hold, now);
+            shim.release.spread(hold);
         }
         shim
     }
@@ -306,6 +306,7 @@ impl<M: Clone> Shim<M> {
             && self.places_of != session
         {
             self.places_of = session;
+            self.release.begin(now);
             match &mut self.places {
                 Some(places) => places.follow(key),
                 None => self.places = Some(Places::new(key)),
@@ -414,6 +415,16 @@ impl<M: Clone> Shim<M> {
     ) {
         self.assist.set_access(gateway_key, token, now);
         self.release();
+    }
+
+    /// Nothing has passed for a while, longer than any repair takes: gives back the memory that what has
+    /// passed has taken. The session stays.
+    pub fn trim(&mut self) {
+        self.assist.trim();
+        if let Some(recovery) = &mut self.recovery {
+            recovery.trim();
+        }
+        self.release.trim();
     }
 
     /// The application or the system changes this client's address: call it before anything is sent

@@ -24,13 +24,16 @@ pub(crate) struct Flow<M> {
     pub(crate) shim: GuardedShim<M>,
     /// When a datagram passed last, in either direction.
     pub(crate) last_active: Timestamp,
+    /// Its memory was given back since.
+    pub(crate) is_trimmed: bool,
     /// The deadline under which the table has it.
     pub(crate) armed: Option<Timestamp>,
 }
 
 impl<M: Clone> Flow<M> {
     pub(crate) fn new(peer: Peer, shim: Shim<M>, now: Timestamp) -> Self {
-        Self { peer, shim: GuardedShim::new(Some(Box::new(shim))), last_active: now, armed: None }
+        let shim = GuardedShim::new(Some(Box::new(shim)));
+        Self { peer, shim, last_active: now, is_trimmed: false, armed: None }
     }
 
     /// The program sends a datagram: what goes in front of it.
@@ -41,7 +44,7 @@ impl<M: Clone> Flow<M> {
     /// The program has sent so much.
     pub(crate) fn on_sent(&mut self, datagrams: u64, bytes: u64, now: Timestamp) {
         self.shim.on_sent(datagrams, bytes);
-        self.last_active = now;
+        (self.last_active, self.is_trimmed) = (now, false);
     }
 
     /// A datagram from upstream.
@@ -52,7 +55,7 @@ impl<M: Clone> Flow<M> {
         now: Timestamp,
         outlet: &mut impl Outlet<M>,
     ) {
-        self.last_active = now;
+        (self.last_active, self.is_trimmed) = (now, false);
         let verdict = self.shim.on_datagram(datagram, metadata, now);
         if let Verdict::Now { skip, metadata } = verdict {
             outlet.deliver(datagram.get(skip..).unwrap_or_default(), metadata);

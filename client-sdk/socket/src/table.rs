@@ -48,6 +48,10 @@ pub struct FlowId(pub u64);
 /// call or a download is silent.
 const EVICTED_AFTER: Duration = Duration::from_secs(10);
 
+/// A flow that nothing has passed for so long gives back the memory of what has: longer than any repair
+/// takes.
+const TRIMMED_AFTER: Duration = Duration::from_secs(10);
+
 /// A flow's figures.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -336,7 +340,8 @@ impl<M: Clone> Table<M> {
     fn arm(&mut self, id: FlowId) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         let end = flow.last_active + self.limits.idle;
-        let due = flow.shim.next_timeout().map_or(end, |at| at.min(end));
+        let trim = (!flow.is_trimmed).then_some(flow.last_active + TRIMMED_AFTER);
+        let due = [flow.shim.next_timeout(), trim].into_iter().flatten().fold(end, Timestamp::min);
         // What moves to a later time is looked at when the earlier one has come.
         if flow.armed.is_none_or(|armed| due < armed) {
             if let Some(armed) = flow.armed.replace(due) {
@@ -372,6 +377,10 @@ impl<M: Clone> Table<M> {
         if now >= flow.last_active + self.limits.idle {
             self.close(id, now, outlet);
             return true;
+        }
+        if !flow.is_trimmed && now >= flow.last_active + TRIMMED_AFTER {
+            flow.shim.trim();
+            flow.is_trimmed = true;
         }
         flow.shim.handle_timeout(now);
         self.serve(id, now, outlet);

@@ -13,7 +13,7 @@ use crate::annotations::ObjectKey;
 pub fn bootstrap(key: &ObjectKey, platform: &Platform, on_host: bool) -> Value {
     let host = if on_host { "127.0.0.1" } else { &platform.listen_address };
     let listener = metrics_page("metrics", &address(host, METRICS_PORT), Readers::OwnAndPublic);
-    let [administration, metrics] = administration(ADMIN_SOCKET);
+    let [administration, metrics, look_ups] = administration(ADMIN_SOCKET);
     let sds = |name: &str, file: &str| {
         json!({ "name": name, "sds_config": {
             "resource_api_version": "V3",
@@ -77,6 +77,7 @@ pub fn bootstrap(key: &ObjectKey, platform: &Platform, on_host: bool) -> Value {
                     }},
                 },
                 metrics,
+                look_ups,
             ],
         },
     })

@@ -12,6 +12,7 @@ use packrat_real_envoy::{Envoy, PATIENCE, free_port};
 use tokio::net::TcpSocket;
 
 use super::envoy::Entry;
+use super::operator::Replica;
 use super::scene::{OneRoute, Scene, agree, exchange, socket};
 
 /// Asks a route for TCP.
@@ -68,6 +69,14 @@ fn is_refused(port: u16) -> bool {
         .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
+/// Waits until Envoy has acknowledged the newest configuration.
+fn acknowledged(envoy: &Envoy, replica: &Replica) {
+    envoy.wait_until("the newest configuration to be acknowledged", |_| {
+        let (newest, acknowledged) = replica.versions();
+        newest.is_some() && newest == acknowledged
+    });
+}
+
 /// A browser comes by TCP first, and a client whose network blocks UDP never comes by anything else.
 #[test]
 fn tcp_connections_go_to_the_servers_of_the_route_and_last() {
@@ -90,10 +99,7 @@ fn tcp_connections_go_to_the_servers_of_the_route_and_last() {
     let mut early = connect(&envoy, port, "first");
     echoes(&mut early);
     assert_eq!(exchange(&client, &udp), source, "the same port has UDP, as before");
-    envoy.wait_until("the newest configuration to be acknowledged", |_| {
-        let (newest, acknowledged) = replica.versions();
-        newest.is_some() && newest == acknowledged
-    });
+    acknowledged(&envoy, replica);
     // A Pod that ends waits for connections as for sessions.
     let count = |envoy: &Envoy| envoy.get(CONNECTIONS).trim().rsplit(' ').next().map(str::to_owned);
     envoy.wait_until("the connection to be counted", |envoy| count(envoy).as_deref() == Some("1"));
@@ -108,6 +114,8 @@ fn tcp_connections_go_to_the_servers_of_the_route_and_last() {
     replica.gateway(|model| model.spec.tcp = TcpPolicy::Allowed);
     replica.service_with_tcp("web", port, &[endpoint], Some(second), &ASK);
     replica.complete();
+    // It has asked again, so that the replica knows what it has.
+    acknowledged(&envoy, replica);
     agree(&envoy, replica, 2);
     echoes(&mut early);
 

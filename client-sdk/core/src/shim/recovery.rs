@@ -116,6 +116,13 @@ impl<M: Clone> Recovery<M> {
         is_duplicate && self.recovered.take(content(datagram), now)
     }
 
+    /// Nothing has passed for a while: gives the memory back.
+    pub(super) fn trim(&mut self) {
+        self.decoder = None;
+        self.recovered = Recent::default();
+        self.plain = Recent::default();
+    }
+
     /// The decoder, which knows of what comes from here on at least.
     fn decoder(&mut self) -> &mut Decoder {
         let from = self.next;

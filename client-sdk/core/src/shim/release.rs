@@ -33,6 +33,8 @@ pub(super) struct Release<M> {
     ready_bytes: usize,
     /// The first so many of them leave without delay.
     at_once: usize,
+    /// Bursts are to be spread, and nothing was numbered so far.
+    spreads: Option<Duration>,
     /// Where bursts are spread.
     pace: Option<Box<Pace>>,
     /// Since then.
@@ -48,6 +50,7 @@ impl<M> Default for Release<M> {
             ready: VecDeque::new(),
             ready_bytes: 0,
             at_once: 0,
+            spreads: None,
             pace: None,
             now: Timestamp::ZERO,
         }
@@ -55,9 +58,16 @@ impl<M> Default for Release<M> {
 }
 
 impl<M> Release<M> {
-    /// Spreads bursts from here on. `maximum_hold`: the longest time that datagrams wait.
-    pub(super) fn spread(&mut self, maximum_hold: Duration, now: Timestamp) {
-        self.pace = Pace::new(maximum_hold, now).map(Box::new);
+    /// Spreads bursts once a session has begun. `maximum_hold`: the longest time that datagrams wait.
+    pub(super) fn spread(&mut self, maximum_hold: Duration) {
+        self.spreads = Some(maximum_hold);
+    }
+
+    /// A session has begun.
+    pub(super) fn begin(&mut self, now: Timestamp) {
+        if let Some(maximum_hold) = self.spreads.take() {
+            self.pace = Pace::new(maximum_hold, now).map(Box::new);
+        }
         self.now = now;
     }
 
@@ -160,6 +170,11 @@ impl<M> Release<M> {
         Some(released)
     }
 
+    /// Gives back the memory of those that have left.
+    pub(super) fn trim(&mut self) {
+        self.ready.shrink_to_fit();
+    }
+
     /// The time at which what is ready may leave.
     pub(super) fn next_timeout(&self) -> Option<Timestamp> {
         self.pace.as_ref().filter(|_| !self.ready.is_empty()).map(|pace| pace.next_timeout())
@@ -184,7 +199,8 @@ mod tests {
     fn what_is_beyond_a_limit_is_not_spread() {
         let mut release = Release::default();
         let start = PacketNumber::new(0);
-        release.spread(Duration::from_secs(1), Timestamp::from_millis(1000));
+        release.spread(Duration::from_secs(1));
+        release.begin(Timestamp::from_millis(1000));
         for number in 0..400 {
             release.keep(PacketNumber::new(number), &[7; 1000], number);
         }

@@ -18,7 +18,7 @@ use crate::socket::{Capacity, ListenerAddress, Reader, raise_descriptor_limit};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use packrat_api::route::RouteConfig;
-use packrat_api::status::{Events, SessionEvent, SessionSnapshot};
+use packrat_api::status::{ClientOfServer, Events, SessionEvent, SessionSnapshot};
 use packrat_wire::estimate::Timestamp;
 
 /// The options of a data plane.
@@ -215,6 +215,13 @@ impl Dataplane {
         let routes = self.routes();
         let sessions = routes.iter().flat_map(|route| route.sessions.of_client(address, port));
         sessions.map(|session| session.detailed_snapshot()).collect()
+    }
+
+    /// The clients of the server at this address, and what it sees in their place.
+    pub fn clients_of_server(&self, server: IpAddr) -> Vec<ClientOfServer> {
+        let routes = self.routes();
+        let sessions = routes.iter().flat_map(|route| route.sessions.of_server(server));
+        sessions.filter_map(|session| session.client_of_server()).collect()
     }
 
     /// Observes a session for `duration` from now, at least, and returns its events after number

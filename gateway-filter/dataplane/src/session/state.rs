@@ -25,11 +25,11 @@ use crate::context::{Arm, RouteContext, Settings};
 use crate::log::{Event, LogSubject, Logger};
 use crate::metrics::{Distribution, Metric};
 use crate::socket::{
-    ClientAddress, Ecn, FlowPermit, GsoBatch, RouteRoom, SendReport, Sender, WhenFull,
+    ClientAddress, Ecn, FlowPermit, GsoBatch, RouteRoom, SendReport, Sender, WhenFull, canonical,
 };
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::sync::{Mutex, RwLock};
-use packrat_api::status::SessionSnapshot;
+use packrat_api::status::{ClientOfServer, SessionSnapshot};
 
 /// Longest time that a server which is not configured any more may leave its client without an
 /// answer; then another one is tried.
@@ -569,6 +569,18 @@ impl Session {
     /// The session as an operator may see it.
     pub(crate) fn snapshot(&self) -> SessionSnapshot {
         self.snapshot_with_counters().0
+    }
+
+    /// The client, for its server; `None` while the system does not tell the socket's address.
+    pub(crate) fn client_of_server(&self) -> Option<ClientOfServer> {
+        let upstream = self.upstream();
+        Some(ClientOfServer {
+            upstream: canonical(upstream.local()?),
+            client: canonical(self.client().get()),
+            server: canonical(upstream.endpoint().get()),
+            route: self.route.name().to_owned(),
+            session: self.id.get(),
+        })
     }
 
     /// The same, with what the engine has counted.
