@@ -254,6 +254,25 @@ fn loss_on_a_wireless_lan_is_hidden_from_cubic() {
     }
 }
 
+/// On a slow link a burst of a few datagrams takes as long as a queue that stands elsewhere.
+#[test]
+fn loss_on_a_slow_last_mile_is_no_queue() {
+    for (scenario, least) in [("ceten", 1.6), ("rquic_satellite", 1.8)] {
+        let run = |arm| {
+            let mut scenario = Scenario::load(scenario).unwrap().with_loss(0.02);
+            (scenario.size, scenario.traffic) = (4_000_000, None);
+            let trials: Vec<Trial> = (1..=3)
+                .map(|seed| Trial::new(scenario.clone(), arm, Sender::S2nCubic, seed))
+                .collect();
+            let mut results = Vec::new();
+            batch::run(&trials, 2, |result| result.map(|result| results.push(result))).unwrap();
+            goodput(&results)
+        };
+        let ratio = run(Arm::Packrat) / run(Arm::EndToEnd);
+        assert!(ratio > least, "{scenario}: {ratio}");
+    }
+}
+
 #[test]
 fn loss_on_a_cellular_last_mile_is_hidden_from_cubic() {
     let ratio = ratio("cellular", None, Sender::S2nCubic, Arm::Packrat, Arm::Ideal);

@@ -397,6 +397,7 @@ impl Assist {
         let Some(session) = &mut self.session else { return };
         session.scheduler.on_datagram(now);
         session.liveness.on_datagram(quiet_after, now);
+        session.onset.on_datagram(now);
         // The first flight has no packet numbers that would show a hole, and its loss costs the
         // most: a timeout, or slow start.
         if !self.numbers.known && self.authentic <= FIRST_FLIGHT {
@@ -916,7 +917,9 @@ impl Assist {
             session.scheduler.on_sent(now);
             return None;
         };
-        let wants_echo = session.liveness.wants_echo(now);
+        // A live stream has no time to lose, and the gateway judges uploads by what it hears often.
+        let always = self.config.live.is_some() || session.upward.is_some();
+        let wants_echo = session.liveness.wants_echo(always || held > 0, now);
         let newest = session.recorder.newest();
         let eack = Eack {
             epoch: session.epoch.number(),

@@ -22,6 +22,11 @@ use packrat_wire::estimate::{PathEstimate, Timestamp};
 
 /// While datagrams arrive, the gateway is asked for an echo this often.
 pub(crate) const ECHO_INTERVAL: Duration = Duration::from_millis(150);
+/// On a slow flow more seldom, while nothing is waited for: after so many datagrams, of which an answer
+/// takes half a percent...
+const ECHO_DATAGRAMS: u32 = 16;
+/// ...or after this time.
+const LONGEST_ECHO_INTERVAL: Duration = Duration::from_secs(2);
 /// An echo is overdue after a round trip with its variation and this.
 const ECHO_MARGIN: Duration = Duration::from_millis(25);
 /// The round trip that is assumed before one was measured.
@@ -71,6 +76,8 @@ pub(crate) struct Liveness {
     contradicted: u32,
     /// True if a datagram has come since the echo was asked for.
     has_datagram: bool,
+    /// Datagrams since an echo was asked for.
+    datagrams: u32,
     /// When the gateway last said something.
     last_authentic: Option<Timestamp>,
     /// An unauthenticated refusal says that the gateway does not know this session; believed at
@@ -84,18 +91,24 @@ impl Liveness {
     pub(crate) fn on_datagram(&mut self, quiet: Option<Duration>, now: Timestamp) {
         self.quiet_at = quiet.map(|quiet| now + quiet);
         self.has_datagram = true;
+        self.datagrams = self.datagrams.saturating_add(1);
     }
 
-    /// True if the next eACK should ask for an echo.
-    pub(crate) fn wants_echo(&self, now: Timestamp) -> bool {
-        self.echo.is_none()
-            && self.last_echo.is_none_or(|last| now.saturating_since(last) >= ECHO_INTERVAL)
+    /// True if the next eACK should ask for an echo. `is_open`: something is waited for.
+    pub(crate) fn wants_echo(&self, is_open: bool, now: Timestamp) -> bool {
+        let is_due = |last| {
+            let since = now.saturating_since(last);
+            let soon = is_open || self.datagrams >= ECHO_DATAGRAMS;
+            since >= if soon { ECHO_INTERVAL } else { LONGEST_ECHO_INTERVAL }
+        };
+        self.echo.is_none() && self.last_echo.is_none_or(is_due)
     }
 
     /// An eACK with this counter asked for an echo.
     pub(crate) fn on_asked(&mut self, counter: MessageCounter, now: Timestamp) {
         self.echo = Some((counter, now));
         self.has_datagram = false;
+        self.datagrams = 0;
         self.last_echo = Some(now);
     }
 
@@ -219,14 +232,32 @@ mod tests {
     #[test]
     fn one_echo_at_a_time_and_one_each_interval() {
         let mut liveness = Liveness::default();
-        assert!(liveness.wants_echo(at(0)));
+        assert!(liveness.wants_echo(true, at(0)));
         liveness.on_asked(MessageCounter::new(7), at(0));
-        assert!(!liveness.wants_echo(at(1000)), "one is under way");
+        assert!(!liveness.wants_echo(true, at(1000)), "one is under way");
         liveness.on_answer(MessageCounter::new(6));
-        assert!(!liveness.wants_echo(at(1000)), "an older eACK was answered");
+        assert!(!liveness.wants_echo(true, at(1000)), "an older eACK was answered");
         liveness.on_answer(MessageCounter::new(7));
-        assert!(!liveness.wants_echo(at(149)));
-        assert!(liveness.wants_echo(at(150)));
+        assert!(!liveness.wants_echo(true, at(149)));
+        assert!(liveness.wants_echo(true, at(150)));
+    }
+
+    #[test]
+    fn a_slow_flow_is_spared_answers_while_nothing_is_waited_for() {
+        let mut liveness = Liveness::default();
+        liveness.on_asked(MessageCounter::new(7), at(0));
+        liveness.on_answer(MessageCounter::new(7));
+        for datagram in 1..16 {
+            liveness.on_datagram(None, at(datagram * 100));
+        }
+        assert!(liveness.wants_echo(true, at(1500)), "a repair is on its way");
+        assert!(!liveness.wants_echo(false, at(1999)));
+        assert!(liveness.wants_echo(false, at(2000)), "but not for ever");
+        liveness.on_datagram(None, at(1600));
+        assert!(liveness.wants_echo(false, at(1600)), "datagrams enough to pay for the answer");
+        liveness.on_asked(MessageCounter::new(8), at(1600));
+        liveness.on_answer(MessageCounter::new(8));
+        assert!(!liveness.wants_echo(false, at(1800)), "they are counted anew");
     }
 
     #[test]
@@ -235,7 +266,7 @@ mod tests {
         liveness.on_authentic(at(0));
         let (mut now, mut waits) = (at(0), Vec::new());
         for counter in 1..=24 {
-            assert!(liveness.wants_echo(now));
+            assert!(liveness.wants_echo(true, now));
             liveness.on_asked(MessageCounter::new(counter), now);
             let overdue = liveness.echo_deadline(&path).unwrap();
             liveness.on_datagram(None, now);
@@ -290,7 +321,7 @@ mod tests {
         liveness.on_asked(MessageCounter::new(1), at(0));
         assert!(liveness.on_doubt(&path, at(10)));
         assert_eq!(liveness.doubt_deadline(), Some(at(130)));
-        assert!(liveness.wants_echo(at(10)), "the gateway is asked at once");
+        assert!(liveness.wants_echo(true, at(10)), "the gateway is asked at once");
         assert!(!liveness.on_doubt(&path, at(100)), "an attacker cannot postpone it");
         assert_eq!(liveness.doubt_deadline(), Some(at(130)));
         liveness.on_authentic(at(101));
@@ -306,7 +337,7 @@ mod tests {
         assert_eq!(liveness.quiet_deadline(), Some(at(205)));
         assert!(liveness.on_quiet());
         assert_eq!(liveness.quiet_deadline(), None);
-        assert!(liveness.wants_echo(at(6)));
+        assert!(liveness.wants_echo(true, at(6)));
         liveness.on_asked(MessageCounter::new(2), at(6));
         assert!(!liveness.on_quiet(), "one is under way");
     }

@@ -5,6 +5,8 @@
 //! [`PathEstimate`] the single place where round trip and loss of the last mile are estimated, so
 //! that repair, hold and scheduling never disagree about the path.
 
+mod arrivals;
+mod least;
 mod medium_loss;
 mod path;
 mod queueing;

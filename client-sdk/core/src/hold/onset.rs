@@ -23,7 +23,7 @@
 
 use core::time::Duration;
 
-use packrat_wire::estimate::{Queueing, STANDING_QUEUE, Timestamp};
+use packrat_wire::estimate::{Queueing, Timestamp};
 
 /// The hold is off again after this time without a loss of the medium. CUBIC recovers from one in
 /// 16 s with a window of 5,000 packets (RFC 9438, section 4.1), so that rarer losses cost it
@@ -52,15 +52,23 @@ pub(crate) struct Onset {
     state: State,
     /// The round trips of this client's eACKs and their answers.
     queueing: Queueing,
+    /// Datagrams that have arrived.
+    arrived: u64,
     /// Round trips without a queue since the last one with a queue.
     calm: u32,
 }
 
 impl Onset {
+    /// A datagram of the last mile has arrived.
+    pub(crate) fn on_datagram(&mut self, now: Timestamp) {
+        self.arrived += 1;
+        self.queueing.on_arrival(self.arrived, now);
+    }
+
     /// A round trip of the last mile was measured.
     pub(crate) fn on_round_trip(&mut self, sample: Duration, now: Timestamp) {
         self.queueing.on_round_trip(sample, now);
-        if self.queueing.base().is_some_and(|base| sample < base + STANDING_QUEUE) {
+        if self.queueing.base().is_some_and(|base| sample < base + self.queueing.threshold()) {
             self.calm += 1;
             if self.calm >= CALM && self.state == State::Overflowed {
                 self.state = State::Undecided;
@@ -81,7 +89,8 @@ impl Onset {
     ) -> bool {
         let Some(base) = self.queueing.base() else { return false };
         // What comes sooner was overtaken, not repaired.
-        let is_medium = !queue_stands && after * 2 >= base && after < base + STANDING_QUEUE;
+        let longest = base + self.queueing.threshold();
+        let is_medium = !queue_stands && after * 2 >= base && after < longest;
         if is_medium {
             self.state = State::On(now);
         }
@@ -139,6 +148,7 @@ impl Onset {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use packrat_wire::estimate::STANDING_QUEUE;
     use proptest::prelude::*;
 
     const BASE: Duration = Duration::from_millis(40);
@@ -200,6 +210,24 @@ mod tests {
         onset.on_filled(BASE + STANDING_QUEUE, false, at(1));
         onset.on_filled(BASE, true, at(1));
         assert!(!onset.is_on(at(1)));
+    }
+
+    #[test]
+    fn a_repair_behind_a_burst_on_a_slow_link_has_met_no_queue() {
+        let late = BASE * 10 + STANDING_QUEUE * 3;
+        let on_after = |each: u64| {
+            let mut onset = Onset::default();
+            onset.on_round_trip(BASE * 10, at(0));
+            for place in 0..500 {
+                let millis = place / 10 * 400 + place % 10 * each;
+                onset.on_datagram(Timestamp::from_millis(millis));
+            }
+            onset.on_settled();
+            onset.on_filled(late, false, at(20));
+            onset.is_on(at(20))
+        };
+        assert!(on_after(8), "eight datagrams take 64 ms");
+        assert!(!on_after(1));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use packrat_wire::estimate::{PathEstimate, Queueing, STANDING_QUEUE, Timestamp};
+use packrat_wire::estimate::{PathEstimate, Queueing, Timestamp};
 use packrat_wire::message::SATURATED_AGE;
 
 use super::Turn;
@@ -41,6 +41,8 @@ impl LastMile {
             self.path.on_round_trip(sample);
             turn.out.sample(Sample::LastMileRoundTrip(sample));
             self.queueing.on_round_trip(sample, turn.now);
+            // On this clock it is late by the way back, each time.
+            self.queueing.on_arrival(newest, entry.forwarded_at + sample);
             self.measured = Some(newest);
         }
     }
@@ -48,7 +50,7 @@ impl LastMile {
     /// The delay of the queue that stands now, if it is so long that what is lost now was lost in
     /// it, most likely.
     pub(crate) fn standing_queue(&self, now: Timestamp) -> Option<Duration> {
-        Some(self.queueing.standing(now)).filter(|standing| *standing >= STANDING_QUEUE)
+        Some(self.queueing.standing(now)).filter(|standing| *standing >= self.queueing.threshold())
     }
 
     /// True if a queue stands, or seems to begin: what is lost now need not be the medium's.
@@ -61,7 +63,7 @@ impl LastMile {
     pub(crate) fn has_grown(&self) -> bool {
         let now = self.path.round_trip().zip(self.queueing.latest());
         now.zip(self.queueing.base()).is_some_and(|((smoothed, latest), base)| {
-            smoothed.min(latest).saturating_sub(base) >= STANDING_QUEUE
+            smoothed.min(latest).saturating_sub(base) >= self.queueing.threshold()
         })
     }
 
@@ -69,7 +71,7 @@ impl LastMile {
     /// lost now need not be the medium's.
     pub(crate) fn is_perhaps_queued(&self, now: Timestamp) -> bool {
         let last = self.queueing.latest().zip(self.queueing.base());
-        last.is_some_and(|(last, base)| last.saturating_sub(base) >= STANDING_QUEUE)
+        last.is_some_and(|(last, base)| last.saturating_sub(base) >= self.queueing.threshold())
             || self.may_be_queued(now)
     }
 
@@ -147,6 +149,29 @@ mod tests {
         last_mile.measure(0, SATURATED_AGE - Duration::from_micros(16), &history, &mut turn);
         drop(turn);
         assert!(last_mile.path.round_trip().is_some());
+    }
+
+    #[test]
+    fn bursts_on_a_slow_link_are_no_queue() {
+        let standing = |each: u64, pause: u64| {
+            let mut history = History::new(1 << 20, MAXIMUM_ENTRIES);
+            let (mut last_mile, mut counters) = (LastMile::new(), FlowCounters::default());
+            let mut out = Outbox::new();
+            for sequence in 0..500u64 {
+                let identifier =
+                    Identifier::from_hash((sequence + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                let sent = sequence / 10 * pause + 1;
+                history.push(identifier, &[], at(sent));
+                let heard = sent + 200 + sequence % 10 * each;
+                let mut turn = Turn::new(at(heard), &mut counters, &mut out);
+                last_mile.measure(sequence, Duration::ZERO, &history, &mut turn);
+            }
+            // What the last burst's end has met.
+            last_mile.standing_queue(at(49 * pause + 1 + 200 + 9 * each + 20))
+        };
+        assert_eq!(standing(6, 200), None, "30 to 54 ms: eight datagrams take 48, a quarter is 50");
+        assert!(standing(6, 70).is_some(), "the link is filled");
+        assert!(standing(2, 200).is_none(), "within CoDel's interval it was short");
     }
 
     #[test]

@@ -9,17 +9,21 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use crate::estimate::Timestamp;
+use crate::estimate::arrivals::Arrivals;
+use crate::estimate::least::Least;
 
 /// Losses that come with a queue that makes datagrams wait for this long are not repaired: they are
-/// the sender's to see.
+/// the sender's to see. On a slow link it is longer ([`Queueing::threshold`]).
 pub const STANDING_QUEUE: Duration = Duration::from_millis(10);
 /// A queue stands when there was one for this long (CoDel: a round trip).
 const INTERVAL: Duration = Duration::from_millis(50);
 /// Fewer round trips within the interval say nothing.
 const SAMPLES: usize = 3;
-/// The round trip without a queue is the least one of this time and of as long before: a path may
-/// change.
-const MEMORY: Duration = Duration::from_secs(30);
+/// Of a link that the flow does not fill, a burst of so many datagrams is no standing queue...
+const BURST: u32 = 8;
+/// ...but this share of the round trip without a queue is one, always: what a queue has room for is
+/// often one round trip.
+const ROUND_TRIP_SHARE: u32 = 4;
 
 /// The least queueing delay of a while. Fed with round trips, sample by sample.
 #[derive(Debug, Clone, Default)]
@@ -29,15 +33,16 @@ pub struct Queueing {
     /// Times and round trips within the interval: those that no later one is less than. The least
     /// of them, and of any later part of them, is the first.
     recent: VecDeque<(Timestamp, Duration)>,
-    /// Least round trip since then, and that of the period before.
-    least: Option<(Timestamp, Duration)>,
-    least_before: Option<Duration>,
+    /// The round trip without a queue.
+    least: Least,
+    /// `None` until something has come: clients are many, and most are idle.
+    arrivals: Option<Box<Arrivals>>,
 }
 
 impl Queueing {
     /// One that knows nothing yet.
     pub const fn new() -> Self {
-        Self { last: [None; SAMPLES], recent: VecDeque::new(), least: None, least_before: None }
+        Self { last: [None; SAMPLES], recent: VecDeque::new(), least: Least::new(), arrivals: None }
     }
 
     /// Takes in one round-trip sample.
@@ -51,16 +56,24 @@ impl Queueing {
         while self.recent.front().is_some_and(|&(at, _)| now.saturating_since(at) > INTERVAL) {
             self.recent.pop_front();
         }
-        self.least = Some(match self.least {
-            Some((since, least)) if now.saturating_since(since) < MEMORY => {
-                (since, least.min(sample))
-            }
-            Some((_, least)) => {
-                self.least_before = Some(least);
-                (now, sample)
-            }
-            None => (now, sample),
-        });
+        self.least.on_sample(sample, now);
+    }
+
+    /// The datagram with this place in the flow arrived.
+    pub fn on_arrival(&mut self, place: u64, at: Timestamp) {
+        let round_trip = self.base().unwrap_or(INTERVAL);
+        self.arrivals.get_or_insert_default().on_arrival(place, round_trip, at);
+    }
+
+    /// Queueing delay from which on what is lost is the sender's to see: [`STANDING_QUEUE`], or the
+    /// time in which a slow link carries a burst, unless the flow fills that link.
+    pub fn threshold(&self) -> Duration {
+        let each = self.arrivals.as_ref().and_then(|arrivals| arrivals.of_unfilled_link());
+        let burst = each.map(|each| each * BURST);
+        match burst.zip(self.base()) {
+            Some((burst, base)) => STANDING_QUEUE.max(burst.min(base / ROUND_TRIP_SHARE)),
+            None => STANDING_QUEUE,
+        }
     }
 
     /// Gives back the memory of samples that say nothing about a queue any more.
@@ -75,7 +88,7 @@ impl Queueing {
 
     /// The round trip without a queue: the least one of the last half minute or more.
     pub fn base(&self) -> Option<Duration> {
-        [self.least.map(|(_, least)| least), self.least_before].into_iter().flatten().min()
+        self.least.get()
     }
 
     /// The last round trip.
@@ -147,6 +160,29 @@ mod tests {
             standing > Duration::from_millis(44) && standing < Duration::from_millis(50),
             "{standing:?}"
         );
+    }
+
+    /// A link that takes `each` milliseconds for a datagram carries bursts of ten, one in `round_trip`.
+    fn bursts(each: u64, round_trip: u64) -> Queueing {
+        let mut queueing = Queueing::new();
+        for place in 0..500 {
+            let (burst, within) = (place / 10, place % 10 * each);
+            queueing
+                .on_round_trip(Duration::from_millis(round_trip + within), at(burst * round_trip));
+            queueing.on_arrival(place, at(burst * round_trip + within));
+        }
+        queueing
+    }
+
+    #[test]
+    fn what_counts_as_a_queue_is_a_burst_on_a_slow_link_that_is_not_filled() {
+        let threshold = |each, round_trip| bursts(each, round_trip).threshold();
+        assert_eq!(threshold(2, 92), Duration::from_millis(16));
+        assert_eq!(threshold(8, 400), Duration::from_millis(64));
+        assert_eq!(threshold(8, 200), Duration::from_millis(50), "a quarter of the round trip");
+        assert_eq!(threshold(1, 92), STANDING_QUEUE, "a fast link");
+        assert_eq!(threshold(8, 92), STANDING_QUEUE, "it is filled");
+        assert_eq!(Queueing::new().threshold(), STANDING_QUEUE);
     }
 
     #[test]
