@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help quick format check-format bench profile demo flood lab field figures alternatives token test test-token test-rust test-documentation check-names test-dependencies test-c c-header install-c test-python test-mobile test-go advisories test-demo test-programs test-interop test-telemetry test-page test-operator test-conformance test-command test-loki demo-parts test-chart chart chart-schemas images static release-dry-run e2e soak fuzz miri sanitize concurrency models clean test-instructions instructions
+.PHONY: help quick format check-format bench profile demo flood lab field figures alternatives token test test-token test-fuzz test-rust test-documentation check-names test-dependencies test-c c-header install-c test-python test-mobile test-go advisories test-demo test-programs test-interop test-telemetry test-page test-operator test-conformance test-command test-loki demo-parts test-chart chart chart-schemas images static release-dry-run e2e soak fuzz miri sanitize concurrency models clean test-instructions instructions
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -64,7 +64,7 @@ check-format:
 	cargo fmt --all --check
 	@tools/format-markdown --check
 
-test: check-format test-documentation test-dependencies test-chart test-token test-c test-rust test-instructions test-interop test-python test-go test-demo test-telemetry ## Everything that must pass before a change goes in
+test: check-format test-documentation test-dependencies test-chart test-token test-fuzz test-c test-rust test-instructions test-interop test-python test-go test-demo test-telemetry ## Everything that must pass before a change goes in
 
 token: ## Build the filter for Envoy that issues assist tokens (.packrat/packrat-token.wasm)
 	@tools/check-toolchain cargo
@@ -76,6 +76,12 @@ test-token: ## Formatting, lints and tests of the filter that issues assist toke
 	cargo clippy --locked --all-targets --manifest-path gateway-filter/token/Cargo.toml -- -D warnings
 	cargo test --locked --manifest-path gateway-filter/token/Cargo.toml
 	@tools/build-token-filter --if-possible
+
+# To run they need a nightly toolchain and libFuzzer, to be checked neither.
+test-fuzz: ## The fuzz targets compile; they are no members of the workspace (make fuzz runs them)
+	@tools/check-toolchain cargo
+	CUSTOM_LIBFUZZER_PATH=/none/libfuzzer.a RUSTFLAGS="--cfg fuzzing" cargo check --locked --bins --manifest-path fuzz/Cargo.toml \
+		--target-dir "$${CARGO_TARGET_DIR:-target}/fuzz"
 
 # Tests of the filter and of the tokens run in the real Envoy, so it is installed first.
 test-rust: check-format demo-parts ## Formatting, lints, and the tests of all crates

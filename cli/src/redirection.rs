@@ -7,21 +7,47 @@
 //!
 //!   host behind an interface --- UDP to port 443, by the uplink --- prerouting: TPROXY, mark
 //!     --- route: lo ---> the agent's socket
+//!
+//!   the agent's socket --- answer --- output: the port that was sent to ---> program, or host
 //! ```
 
 use std::fs;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
+use std::time::Duration;
 
-use packrat_agent::{ClientConfig, DontFragment, Service, Target, transparent};
+use clap::{Args, ValueHint};
+use packrat_agent::{
+    Access, ClientConfig, DontFragment, IdentifierScheme, Service, Target, transparent,
+};
+use packrat_token_client::gateway_key;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::process::geteuid;
+
+use crate::agent::read_token;
 
 /// The port whose datagrams are redirected where no port is named: HTTP/3.
 const HTTP: u16 = 443;
-/// The mark of the datagrams of other hosts, and the number of the routing table; no process has it.
-const OF_HOSTS: u32 = 0x5040_0000;
+/// The bits of packets' marks that are ours; all others stay as they are. Kubernetes has 0xc000,
+/// Tailscale 0xff0000.
+const MARKS: u32 = 0xff00_0000;
+/// The mark of the datagrams of other hosts, and the number of the routing table.
+const OF_HOSTS: u32 = 0x6000_0000;
+/// The mark of the first of the programs that run at the same time, and the next one's distance.
+const OF_PROGRAMS: u32 = 0x5000_0000;
+const NEXT_MARK: u32 = 0x0100_0000;
+/// Seconds for which a socket of a host counts as used: longer than the agent keeps one that it may need
+/// the place of.
+const USED: u32 = 30;
+/// Programs that are run at the same time.
+const MOST_PROGRAMS: u32 = 16;
+/// Control groups that have a process's number: left by others with that number.
+const MOST_GROUPS: u32 = 64;
 
 /// Where the datagrams come from that are redirected.
 pub(crate) enum Whose<'a> {
@@ -36,6 +62,8 @@ pub(crate) enum Whose<'a> {
         uplinks: &'a [Interface],
         /// The networks that they have to go to; where there are none, all.
         destinations: &'a [Network],
+        /// Sockets of theirs that the agent serves at the same time.
+        flows: usize,
     },
 }
 
@@ -112,15 +140,37 @@ pub(crate) struct Rules {
     v6: Option<u16>,
 }
 
-/// Opens the agent's sockets for what is sent to these ports (HTTP/3's where there are none).
+/// Which datagrams a command redirects, and the settings of their assistance.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Assistance {
+    /// Redirect datagrams to this port; repeat it for more [default: 443]
+    #[arg(long = "port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    ports: Vec<u16>,
+    /// Accept help only from the gateway with this public key (64 hexadecimal digits)
+    #[arg(long, value_name = "HEX", value_parser = gateway_key)]
+    gateway_key: Option<[u8; 32]>,
+    /// Longest time a datagram waits for the repair of an earlier one, in milliseconds
+    #[arg(long, value_name = "MS")]
+    maximum_hold: Option<u64>,
+    /// Read an assist token from this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    assist_token_file: Option<PathBuf>,
+}
+
+/// Opens the agent's sockets for what is sent to the ports (HTTP/3's where there are none).
 ///
 /// # Errors
-/// A sentence about the right that is missing.
-pub(crate) fn listeners(
-    ports: &[u16],
-    config: &ClientConfig,
-) -> Result<(Vec<Service>, Vec<Rules>), String> {
-    let mut ports = if ports.is_empty() { vec![HTTP] } else { ports.to_vec() };
+/// A sentence about the token, or the right that is missing.
+pub(crate) fn listeners(options: &Assistance) -> Result<(Vec<Service>, Vec<Rules>), String> {
+    let mut access = Access::default().with_gateway_key(options.gateway_key);
+    if let Some(hold) = options.maximum_hold {
+        access.maximum_hold = Duration::from_millis(hold);
+    }
+    if let Some(path) = &options.assist_token_file {
+        access.token = read_token(path)?;
+    }
+    let config = ClientConfig::from(access).with_scheme(IdentifierScheme::Payload);
+    let mut ports = if options.ports.is_empty() { vec![HTTP] } else { options.ports.clone() };
     ports.sort_unstable();
     ports.dedup();
     let (mut services, mut rules) = (Vec::new(), Vec::new());
@@ -152,6 +202,41 @@ pub(crate) fn listeners(
     Ok((services, rules))
 }
 
+/// A name that one process at a time has, in this network namespace, until it is dropped.
+enum Name {
+    /// It is ours.
+    Own(UnixListener),
+    /// Another process of this user, or of root, has it.
+    Taken,
+    /// A process that could not redirect anything has it.
+    Usurped,
+}
+
+impl Name {
+    fn take(name: &str) -> std::io::Result<Self> {
+        let address = std::os::unix::net::SocketAddr::from_abstract_name(name)?;
+        match UnixListener::bind_addr(&address) {
+            Ok(own) => Ok(Self::Own(own)),
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+                Ok(if is_of_a_stranger(name) { Self::Usurped } else { Self::Taken })
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// True if the process that has a name has fewer rights than this one.
+fn is_of_a_stranger(name: &str) -> bool {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let owner = || {
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+        sockopt::socket_peercred(&socket)
+    };
+    owner().is_ok_and(|owner: rustix::net::UCred| !owner.uid.is_root() && owner.uid != geteuid())
+}
+
 /// A redirection that is in force.
 pub(crate) struct Redirection {
     /// The name of the packet filter's table.
@@ -161,46 +246,48 @@ pub(crate) struct Redirection {
     /// The control group of the program, and the file that members are written to.
     group: Option<(PathBuf, PathBuf)>,
     is_over: bool,
+    /// Keeps other processes from the same table and mark.
+    _name: Option<UnixListener>,
 }
 
 impl Redirection {
-    /// Sets the rules up; those that an earlier process has left behind are taken away before.
+    /// Sets the rules up; those that earlier processes have left behind are taken away before.
     ///
     /// # Errors
     /// A sentence about the right or the tool that is missing.
     pub(crate) fn set_up(whose: &Whose<'_>, rules: &[Rules]) -> Result<Self, String> {
-        let id = std::process::id();
         let (redirection, text) = match *whose {
             Whose::Program => {
-                let name = format!("packrat-run-{id}");
+                let mut redirection = Self::of_one_program()?;
                 let (root, own) = own_group()?;
-                let path = own.join(&name);
-                let group = root.join(&path);
-                // One that is empty is left of a process that had this number.
-                let _ = fs::remove_dir(&group);
-                fs::create_dir(&group).map_err(|error| {
-                    format!(
-                        "cannot make the control group {}: {error}; run it as root",
-                        group.display()
-                    )
-                })?;
+                let (path, group) = make_group(&root, &own)?;
                 let members = group.join("cgroup.procs");
                 // From here on it cleans up behind itself.
-                let group = Some((group, members));
-                let redirection =
-                    Self { table: name.replace('-', "_"), mark: mark(id), group, is_over: false };
+                redirection.group = Some((group, members));
                 let text = redirection.of_program(rules, path.components().count())?;
                 (redirection, text)
             }
-            Whose::Hosts { interfaces, uplinks, destinations } => {
+            Whose::Hosts { interfaces, uplinks, destinations, flows } => {
+                let failed = |error: std::io::Error| format!("cannot start: {error}");
+                let name = match Name::take("packrat-router").map_err(failed)? {
+                    Name::Own(name) => Some(name),
+                    Name::Usurped => None,
+                    Name::Taken => {
+                        return Err("another packrat router runs here; name all interfaces and ports to one of \
+                                    them"
+                            .to_owned());
+                    }
+                };
                 let table = "packrat_router".to_owned();
-                let redirection = Self { table, mark: OF_HOSTS, group: None, is_over: false };
+                let redirection =
+                    Self { table, mark: OF_HOSTS, group: None, is_over: false, _name: name };
                 let text = of_hosts(
                     &redirection.table,
                     redirection.mark,
                     rules,
                     [interfaces, uplinks],
                     destinations,
+                    flows,
                 );
                 (redirection, text)
             }
@@ -218,6 +305,38 @@ impl Redirection {
         };
         nft(&text).map_err(|error| format!("cannot redirect: {error}"))?;
         Ok(redirection)
+    }
+
+    /// The first mark that no other program has. What those that were killed have left behind at the
+    /// others is taken away.
+    fn of_one_program() -> Result<Self, String> {
+        let mut first = None;
+        // Without the right to look there is none to set up, either.
+        let left = run(Command::new("ip").args(["rule", "list"]), None).unwrap_or_default();
+        for number in 0..MOST_PROGRAMS {
+            let taken = Name::take(&format!("packrat-run-{number}"));
+            let Name::Own(name) = taken.map_err(|error| format!("cannot start: {error}"))? else {
+                continue;
+            };
+            let (table, mark) = (format!("packrat_run_{number}"), OF_PROGRAMS + number * NEXT_MARK);
+            let own = Self { table, mark, group: None, is_over: false, _name: Some(name) };
+            match &first {
+                None => first = Some(own),
+                Some(_) if left.contains(&own.route_names().0) => drop(own),
+                Some(_) => own.forget(),
+            }
+        }
+        first.ok_or_else(|| {
+            format!(
+                "{MOST_PROGRAMS} programs are run already, or other users keep the names of those \
+                 (ss -xl lists packrat-run-0 and so on); use packrat agent"
+            )
+        })
+    }
+
+    /// There is nothing to take away.
+    fn forget(mut self) {
+        self.is_over = true;
     }
 
     /// The file that a program's processes are written to.
@@ -245,17 +364,22 @@ impl Redirection {
     /// Takes the rules away; those that are not there need not be.
     fn take_away(&self) {
         let _ = nft(&format!("delete table inet {}\n", self.table));
-        let mark = self.mark.to_string();
+        let (mark, table) = self.route_names();
         for family in ["-4", "-6"] {
-            let _ = ip(&[family, "rule", "del", "fwmark", &mark, "lookup", &mark]);
-            let _ = ip(&[family, "route", "flush", "table", &mark]);
+            let _ = ip(&[family, "rule", "del", "fwmark", &mark, "lookup", &table]);
+            let _ = ip(&[family, "route", "flush", "table", &table]);
         }
     }
 
     fn route(&self, family: &str) -> Result<(), String> {
-        let (mark, table) = (self.mark.to_string(), self.mark.to_string());
+        let (mark, table) = self.route_names();
         ip(&[family, "rule", "add", "fwmark", &mark, "lookup", &table])?;
         ip(&[family, "route", "add", "local", "default", "dev", "lo", "table", &table])
+    }
+
+    /// The mark of a routing rule, and its table.
+    fn route_names(&self) -> (String, String) {
+        (format!("{:#x}/{MARKS:#x}", self.mark), self.mark.to_string())
     }
 }
 
@@ -269,9 +393,33 @@ impl Drop for Redirection {
     }
 }
 
-/// The mark of a process's redirection: Linux has no more processes than these bits have numbers.
-fn mark(id: u32) -> u32 {
-    0x5000_0000 | (id & 0x003f_ffff)
+/// Makes a control group below the own one: its path below the root of all, and its folder.
+fn make_group(root: &Path, own: &Path) -> Result<(PathBuf, PathBuf), String> {
+    let id = std::process::id();
+    let mut last = None;
+    for number in 0..MOST_GROUPS {
+        let path = own.join(match number {
+            0 => format!("packrat-run-{id}"),
+            _ => format!("packrat-run-{id}-{number}"),
+        });
+        let group = root.join(&path);
+        // One that is empty is left of a process that had this number.
+        let _ = fs::remove_dir(&group);
+        match fs::create_dir(&group) {
+            Ok(()) => return Ok((path, group)),
+            // One that is not empty has processes that a program has left behind.
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                last = Some((group, error));
+            }
+            Err(error) => {
+                last = Some((group, error));
+                break;
+            }
+        }
+    }
+    let (group, error) =
+        last.map_or_else(Default::default, |(group, error)| (group, error.to_string()));
+    Err(format!("cannot make the control group {}: {error}; run it as root", group.display()))
 }
 
 /// Where control groups version 2 are mounted, and the one that this process is in.
@@ -289,31 +437,51 @@ fn own_group() -> Result<(PathBuf, PathBuf), String> {
     root.zip(own).ok_or_else(|| hint.to_owned())
 }
 
+/// The rule for answers of the agent's socket at port `own`: they are not from this host, and get the
+/// port that the programs send to, before anything tracks them.
+fn answer(own: &u16, port: u16) -> String {
+    format!("udp sport {own} fib saddr type != local udp sport set {port}")
+}
+
+/// Sets our bits of a packet's mark.
+fn set_mark(mark: u32) -> String {
+    format!("meta mark set meta mark & {:#x} | {mark:#x}", !MARKS)
+}
+
+/// Excludes addresses of one link: they mean nothing without its interface.
+fn off_one_link(family: &str) -> &'static str {
+    if family == "ip6" { " ip6 daddr != fe80::/10" } else { "" }
+}
+
 /// The packet filter's table for the members of a control group.
 fn of_program(name: &str, mark: u32, rules: &[Rules], level: usize, path: &Path) -> String {
     let path = path.display();
-    let (mut output, mut prerouting) = (String::new(), String::new());
+    let (mut answers, mut output, mut prerouting) = (String::new(), String::new(), String::new());
     for Rules { port, v4, v6 } in rules {
         for (family, address, own) in [("ip", "127.0.0.1", v4), ("ip6", "[::1]", v6)] {
             let Some(own) = own else { continue };
             let protocol = if family == "ip" { "ipv4" } else { "ipv6" };
-            let these = format!("meta nfproto {protocol} udp dport {port}");
+            let these = format!("meta nfproto {protocol} udp dport {port}{}", off_one_link(family));
+            answers += &format!("    meta nfproto {protocol} {}\n", answer(own, *port));
             output += &format!(
-                "    {these} fib daddr type unicast socket cgroupv2 level {level} \"{path}\" meta mark set {mark}\n"
+                "    {these} fib daddr type unicast socket cgroupv2 level {level} \"{path}\" {}\n",
+                set_mark(mark)
             );
             prerouting += &format!(
-                "    meta mark {mark} {these} tproxy {family} to {address}:{own} accept\n"
+                "    meta mark & {MARKS:#x} == {mark:#x} {these} tproxy {family} to {address}:{own} accept\n"
             );
         }
     }
     format!(
-        "table inet {name} {{\n  chain output {{\n    type route hook output priority mangle\n{output}  }}\n  \
+        "table inet {name} {{\n  chain answers {{\n    type filter hook output priority raw\n{answers}  }}\n  \
+         chain output {{\n    type route hook output priority mangle\n{output}  }}\n  \
          chain prerouting {{\n    type filter hook prerouting priority mangle\n{prerouting}  }}\n}}\n"
     )
 }
 
 /// The packet filter's table for hosts that this one forwards for. `ways`: interfaces that their
-/// datagrams come in on, and that they leave by.
+/// datagrams come in on, and that they leave by. `flows`: sockets of theirs that are served at the same
+/// time; while there are as many, what others send is forwarded as it would be without a redirection.
 ///
 /// TPROXY comes before the mark: without a socket of the agent the rule ends there, and the datagram
 /// is forwarded as it would be without a redirection. Neither it nor the answer is tracked, so that the
@@ -324,6 +492,7 @@ fn of_hosts(
     rules: &[Rules],
     ways: [&[Interface]; 2],
     to: &[Network],
+    flows: usize,
 ) -> String {
     let [from, by] = ways.map(|interfaces| {
         let names = interfaces.iter().map(|Interface(name)| format!("\"{name}\""));
@@ -339,21 +508,33 @@ fn of_hosts(
             (false, _) => Some(format!("{word} daddr {{ {} }} ", networks.join(", "))),
         }
     };
-    let (mut prerouting, mut output) = (String::new(), String::new());
+    let (mut sets, mut prerouting, mut output) = (String::new(), String::new(), String::new());
+    for (set, kind) in [("flows_ip", "ipv4_addr"), ("flows_ip6", "ipv6_addr")] {
+        sets += &format!(
+            "  set {set} {{\n    type {kind} . inet_service . {kind} . inet_service\n    \
+             flags dynamic, timeout\n    size {}\n    timeout {USED}s\n  }}\n",
+            (flows / 2).max(1)
+        );
+    }
     for Rules { port, v4, v6 } in rules {
         let families = [("ip", "ipv4", "127.0.0.1", v4), ("ip6", "ipv6", "[::1]", v6)];
         for (family, protocol, address, own) in families {
             let (Some(own), Some(to)) = (own, of_family(family == "ip", family)) else { continue };
             prerouting += &format!(
-                "    iifname {{ {from} }} meta nfproto {protocol} udp dport {port} {to}fib daddr type unicast \
-                 fib daddr oifname {{ {by} }} tproxy {family} to {address}:{own} meta mark set {mark} notrack accept\n"
+                "    iifname {{ {from} }} meta nfproto {protocol} udp dport {port}{} {to}fib daddr type unicast \
+                 fib daddr oifname {{ {by} }} \
+                 update @flows_{family} {{ {family} saddr . udp sport . {family} daddr . udp dport }} \
+                 tproxy {family} to {address}:{own} {} notrack accept\n",
+                off_one_link(family),
+                set_mark(mark)
             );
+            let answer = answer(own, *port);
+            output +=
+                &format!("    oifname {{ {from} }} meta nfproto {protocol} {answer} notrack\n");
         }
-        output +=
-            &format!("    oifname {{ {from} }} udp sport {port} fib saddr type != local notrack\n");
     }
     format!(
-        "table inet {name} {{\n  chain prerouting {{\n    type filter hook prerouting priority raw\n{prerouting}  }}\n  \
+        "table inet {name} {{\n{sets}  chain prerouting {{\n    type filter hook prerouting priority raw\n{prerouting}  }}\n  \
          chain output {{\n    type filter hook output priority raw\n{output}  }}\n}}\n"
     )
 }
@@ -398,14 +579,15 @@ mod tests {
         let text =
             of_program("packrat_run_7", 77, &rules, 2, Path::new("unified/user/packrat-run-7"));
         assert_eq!(
-            text.matches("socket cgroupv2 level 2 \"unified/user/packrat-run-7\" meta mark set 77")
+            text.matches("socket cgroupv2 level 2 \"unified/user/packrat-run-7\" meta mark set meta mark & 0xffffff | 0x4d\n")
                 .count(),
             3
         );
         assert!(text.contains(
-            "meta mark 77 meta nfproto ipv4 udp dport 443 tproxy ip to 127.0.0.1:5000 accept"
+            "meta mark & 0xff000000 == 0x4d meta nfproto ipv4 udp dport 443 tproxy ip to 127.0.0.1:5000 accept"
         ));
-        assert!(text.contains("udp dport 443 tproxy ip6 to [::1]:5001"));
+        assert!(text.contains("udp dport 443 ip6 daddr != fe80::/10 tproxy ip6 to [::1]:5001"));
+        assert!(text.contains("ipv4 udp sport 5002 fib saddr type != local udp sport set 9\n"));
         assert!(!text.contains("nfproto ipv6 udp dport 9"));
         // Multicast and broadcast have no one answer, and the agent forwards none.
         assert_eq!(text.matches("fib daddr type unicast").count(), 3);
@@ -416,14 +598,19 @@ mod tests {
         let rules = [Rules { port: 443, v4: Some(5000), v6: Some(5001) }];
         let from = ["br-lan".parse().unwrap(), "wlan0.7".parse().unwrap()];
         let by = ["wan".parse().unwrap()];
-        let text = of_hosts("packrat_router", 77, &rules, [&from, &by], &[]);
+        let text = of_hosts("packrat_router", 77, &rules, [&from, &by], &[], 1000);
         assert_eq!(text.matches("iifname { \"br-lan\", \"wlan0.7\" } meta nfproto").count(), 2);
         assert_eq!(text.matches("fib daddr type unicast fib daddr oifname { \"wan\" }").count(), 2);
         // No socket, no mark: a datagram of a host must not be lost with the agent.
-        assert!(text.contains("tproxy ip to 127.0.0.1:5000 meta mark set 77 notrack accept"));
-        assert!(text.contains("tproxy ip6 to [::1]:5001 meta mark"));
+        let mark = "meta mark set meta mark & 0xffffff | 0x4d notrack accept";
+        assert!(text.contains(&format!("tproxy ip to 127.0.0.1:5000 {mark}")));
+        assert!(text.contains(&format!("tproxy ip6 to [::1]:5001 {mark}")));
+        assert_eq!(text.matches("size 500\n").count(), 2);
+        assert!(
+            text.contains("ipv6 udp sport 5001 fib saddr type != local udp sport set 443 notrack")
+        );
         let to = ["192.0.2.0/24".parse().unwrap(), "198.51.100.7".parse().unwrap()];
-        let text = of_hosts("packrat_router", 77, &rules, [&from, &by], &to);
+        let text = of_hosts("packrat_router", 77, &rules, [&from, &by], &to, 1000);
         assert!(text.contains("ip daddr { 192.0.2.0/24, 198.51.100.7/32 } fib"));
         assert!(!text.contains("tproxy ip6"));
     }
@@ -439,10 +626,14 @@ mod tests {
     }
 
     #[test]
-    fn processes_have_marks_of_their_own() {
-        let most = 1 << 22;
-        assert_ne!(mark(7), mark(7 + 65_536));
-        assert_ne!(mark(1), mark(most - 1));
-        assert!((1..most).all(|id| mark(id) != OF_HOSTS));
+    fn a_name_is_taken_once_until_it_is_given_back() {
+        let name = format!("packrat-test-{}", std::process::id());
+        let own = Name::take(&name).unwrap();
+        assert!(matches!(own, Name::Own(_)));
+        for _ in 0..300 {
+            assert!(matches!(Name::take(&name).unwrap(), Name::Taken));
+        }
+        drop(own);
+        assert!(matches!(Name::take(&name).unwrap(), Name::Own(_)));
     }
 }

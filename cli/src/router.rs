@@ -1,20 +1,16 @@
 //! `packrat router`: an agent for hosts that this one forwards for, without their knowledge.
 
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use clap::{Args, ValueHint};
-use packrat_agent::{Access, Agent, ClientConfig, IdentifierScheme, Limits};
-use packrat_token_client::gateway_key;
-use rustix::process::{Resource, getrlimit};
+use clap::Args;
+use packrat_agent::Agent;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::agent::{raise_descriptor_limit, read_token, serve_pages};
-use crate::redirection::{Interface, Network, Redirection, Whose, default_uplinks, listeners};
+use crate::agent::{OTHER_DESCRIPTORS, limits, raise_descriptor_limit, serve_pages};
+use crate::redirection::{
+    self, Interface, Network, Redirection, Whose, default_uplinks, listeners,
+};
 use crate::run::summary;
 
 const EXAMPLES: &str = "\
@@ -24,11 +20,6 @@ Examples:
 
 It needs root (CAP_NET_ADMIN), nft and iproute2. To the firewall, these datagrams are the router's own:
 docs/CLIENTS.md says what it has to let in, and how it forbids some.";
-/// Descriptors that this process has besides those of flows.
-const OTHER_DESCRIPTORS: u64 = 64;
-/// Descriptors of a flow: to its server, and to its host.
-const FLOW_DESCRIPTORS: u64 = 2;
-
 /// Options of `packrat router`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
@@ -36,24 +27,14 @@ pub(crate) struct Options {
     /// Serve the hosts whose datagrams come in on this interface; repeat it for more
     #[arg(long = "interface", value_name = "NAME", required = true)]
     interfaces: Vec<Interface>,
-    /// Take over datagrams to this port; repeat it for more [default: 443]
-    #[arg(long = "port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
-    ports: Vec<u16>,
     /// Take over what leaves by this interface; repeat it for more [default: those of the default routes]
     #[arg(long = "uplink", value_name = "NAME")]
     uplinks: Vec<Interface>,
     /// Take over datagrams to this network only; repeat it for more [default: all]
     #[arg(long = "to", value_name = "NETWORK")]
     destinations: Vec<Network>,
-    /// Accept help only from the gateway with this public key (64 hexadecimal digits)
-    #[arg(long, value_name = "HEX", value_parser = gateway_key)]
-    gateway_key: Option<[u8; 32]>,
-    /// Longest time a datagram waits for the repair of an earlier one, in milliseconds
-    #[arg(long, value_name = "MS")]
-    maximum_hold: Option<u64>,
-    /// Read an assist token from this file
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    assist_token_file: Option<PathBuf>,
+    #[command(flatten)]
+    redirection: redirection::Assistance,
     /// Address to serve Prometheus metrics (/metrics) and the status (/packrat) on, over plain HTTP
     #[arg(long, value_name = "ADDR")]
     metrics: Option<std::net::SocketAddr>,
@@ -82,25 +63,12 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 
 /// Forwards until a signal ends the command.
 async fn serve(options: &Options) -> Result<(), String> {
-    let mut access = Access::default().with_gateway_key(options.gateway_key);
-    if let Some(hold) = options.maximum_hold {
-        access.maximum_hold = Duration::from_millis(hold);
-    }
-    if let Some(path) = &options.assist_token_file {
-        access.token = read_token(path)?;
-    }
-    let config = ClientConfig::from(access).with_scheme(IdentifierScheme::Payload);
     let begun = |error: std::io::Error| format!("cannot start: {error}");
     // From here on signals end the command in order.
     let mut interrupt = signal(SignalKind::interrupt()).map_err(begun)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(begun)?;
     raise_descriptor_limit();
-    let limits = limits(options.flows);
-    // Of this network namespace, until the process ends.
-    let name = SocketAddr::from_abstract_name("packrat-router").map_err(begun)?;
-    let _only_one = UnixListener::bind_addr(&name).map_err(|_| {
-        "another packrat router runs here; name all interfaces and ports to one of them".to_owned()
-    })?;
+    let limits = limits("router", options.flows, OTHER_DESCRIPTORS);
     let uplinks = match options.uplinks.as_slice() {
         [] => default_uplinks()?,
         uplinks => uplinks.to_vec(),
@@ -110,7 +78,7 @@ async fn serve(options: &Options) -> Result<(), String> {
             "there is no default route; name the uplink's interface with --uplink".to_owned()
         );
     }
-    let (services, rules) = listeners(&options.ports, &config)?;
+    let (services, rules) = listeners(&options.redirection)?;
     let (agent, handle) = Agent::new(services, None, limits).map_err(begun)?;
     let pages = options
         .metrics
@@ -123,6 +91,7 @@ async fn serve(options: &Options) -> Result<(), String> {
         interfaces: &options.interfaces,
         uplinks: &uplinks,
         destinations: &options.destinations,
+        flows: limits.flows,
     };
     let redirection = Redirection::set_up(&whose, &rules)?;
     for missing in options.interfaces.iter().filter(|interface| !interface.exists()) {
@@ -145,25 +114,10 @@ async fn serve(options: &Options) -> Result<(), String> {
     // Hosts' datagrams go their own way before the sockets end.
     drop(redirection);
     if let Some(status) = handle.status() {
-        println!("{}", summary(&status.total()));
+        println!("{}", summary(&status));
     }
     handle.stop();
     // Its panic has been printed already.
     let _ = thread.join();
     outcome
-}
-
-/// The limits of the agent: as many flows as are wished, and as there are descriptors for.
-fn limits(wished: Option<u32>) -> Limits {
-    let defaults = Limits::default();
-    let wished = wished.map_or(defaults.flows, |flows| flows as usize);
-    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let possible = descriptors.saturating_sub(OTHER_DESCRIPTORS) / FLOW_DESCRIPTORS;
-    let flows = usize::try_from(possible).map_or(wished, |possible| possible.clamp(1, wished));
-    if flows < wished {
-        eprintln!(
-            "packrat router: {descriptors} descriptors are enough for {flows} sockets of hosts, not for {wished}: raise the limit (ulimit -n)"
-        );
-    }
-    Limits { flows, ..defaults }
 }

@@ -1,19 +1,17 @@
 //! `packrat run`: a program whose datagrams an agent forwards, without the program's knowledge.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
-use std::time::Duration;
 
-use clap::{Args, ValueHint};
-use packrat_agent::{Access, Agent, ClientConfig, Counters, IdentifierScheme, Limits};
-use packrat_token_client::gateway_key;
+use clap::Args;
+use packrat_agent::{Agent, Limits, Status};
 use rustix::process::{Pid, Resource, getrlimit, kill_process};
 use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::agent::{raise_descriptor_limit, read_token};
-use crate::redirection::{Redirection, Whose, listeners};
+use crate::agent::{OTHER_DESCRIPTORS, limits, raise_descriptor_limit};
+use crate::redirection::{self, Redirection, Whose, listeners};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,18 +25,8 @@ It needs root (CAP_NET_ADMIN), nft, iproute2 and control groups version 2. Witho
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// Redirect datagrams to this port; repeat it for more [default: 443]
-    #[arg(long = "port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
-    ports: Vec<u16>,
-    /// Accept help only from the gateway with this public key (64 hexadecimal digits)
-    #[arg(long, value_name = "HEX", value_parser = gateway_key)]
-    gateway_key: Option<[u8; 32]>,
-    /// Longest time a datagram waits for the repair of an earlier one, in milliseconds
-    #[arg(long, value_name = "MS")]
-    maximum_hold: Option<u64>,
-    /// Read an assist token from this file
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    assist_token_file: Option<PathBuf>,
+    #[command(flatten)]
+    redirection: redirection::Assistance,
     /// No line about what was repaired at the end
     #[arg(short, long)]
     silent: bool,
@@ -50,9 +38,9 @@ pub(crate) struct Options {
 /// Runs the command; the program's exit code.
 pub(crate) fn run(options: Options) -> ExitCode {
     match serve(&options) {
-        Ok((status, counters)) => {
-            if !options.silent {
-                eprintln!("packrat run: {}", summary(&counters));
+        Ok((status, summary)) => {
+            if let Some(summary) = summary.filter(|_| !options.silent) {
+                eprintln!("packrat run: {summary}");
             }
             code(status)
         }
@@ -63,16 +51,8 @@ pub(crate) fn run(options: Options) -> ExitCode {
     }
 }
 
-fn serve(options: &Options) -> Result<(ExitStatus, Counters), String> {
-    let mut access = Access::default().with_gateway_key(options.gateway_key);
-    if let Some(hold) = options.maximum_hold {
-        access.maximum_hold = Duration::from_millis(hold);
-    }
-    if let Some(path) = &options.assist_token_file {
-        access.token = read_token(path)?;
-    }
-    let config = ClientConfig::from(access).with_scheme(IdentifierScheme::Payload);
-    let (services, rules) = listeners(&options.ports, &config)?;
+fn serve(options: &Options) -> Result<(ExitStatus, Option<String>), String> {
+    let (services, rules) = listeners(&options.redirection)?;
     let begun = |error: std::io::Error| format!("cannot start: {error}");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(begun)?.block_on(async {
@@ -82,7 +62,10 @@ fn serve(options: &Options) -> Result<(ExitStatus, Counters), String> {
         let members = redirection.members().ok_or("there is no control group")?.to_owned();
         let descriptors = getrlimit(Resource::Nofile).current;
         raise_descriptor_limit();
-        let (agent, handle) = Agent::new(services, None, Limits::default()).map_err(begun)?;
+        let limits = limits("run", None, OTHER_DESCRIPTORS);
+        // All flows are one program's.
+        let limits = Limits { source_flows: limits.flows, ..limits };
+        let (agent, handle) = Agent::new(services, None, limits).map_err(begun)?;
         let (ended, has_ended) = oneshot::channel();
         let thread = std::thread::spawn(move || drop(ended.send(agent.run())));
         // Without the agent the program's datagrams would go to no socket.
@@ -97,12 +80,12 @@ fn serve(options: &Options) -> Result<(ExitStatus, Counters), String> {
         };
         let outcome =
             run_program(&options.program, &members, descriptors, let_go, &mut signals).await;
-        let counters = handle.status().map(|status| status.total()).unwrap_or_default();
+        let summary = handle.status().map(|status| summary(&status));
         handle.stop();
         // Its panic has been printed already.
         let _ = thread.join();
         drop(redirection);
-        Ok((outcome?, counters))
+        Ok((outcome?, summary))
     })
 }
 
@@ -199,9 +182,18 @@ fn code(status: ExitStatus) -> ExitCode {
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
-pub(crate) fn summary(counters: &Counters) -> String {
+/// One line: what was repaired, and what was lost here.
+pub(crate) fn summary(status: &Status) -> String {
+    let counters = status.total();
+    let refused: u64 = status.services.iter().map(|service| service.refused_datagrams).sum();
+    let lost = match refused {
+        0 => String::new(),
+        _ => {
+            format!("; {refused} datagrams refused, as there were as many sockets as there may be")
+        }
+    };
     format!(
-        "{} sessions with gateways; {} datagrams missing: {} repaired in time, {} late, {} given up",
+        "{} sessions with gateways; {} datagrams missing: {} repaired in time, {} late, {} given up{lost}",
         counters.sessions,
         counters.holes,
         counters.repaired_in_time,

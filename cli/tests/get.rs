@@ -9,7 +9,8 @@
 mod server;
 
 use serde_json::Value;
-use server::{FILE_SIZE, STALL_AFTER, Server, file};
+use server::tcp::TcpServer;
+use server::{FILE_SIZE, Identity, STALL_AFTER, Server, file};
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -294,4 +295,84 @@ fn a_part_that_is_complete_takes_its_name() {
     fs::write(folder.path().join(".file.part"), [&file()[..], b"more"].concat()).unwrap();
     fs::write(folder.path().join(".file.part.validator"), "\"one\"").unwrap();
     assert_fails(&get(&server, folder.path(), "/file", &["-C"]), 33, "cannot resume");
+}
+
+/// A download from a server that has TCP, and UDP that leads nowhere; its report.
+fn over_tcp(server: &TcpServer, identity: &Identity, folder: &Path, more: &[&str]) -> Output {
+    let url = format!("https://localhost:{}/file", server.address.port());
+    let authority = identity.authority.to_str().unwrap();
+    // Of the name's addresses one has a server.
+    let at = server.address.to_string();
+    let arguments = [&url, "--cacert", authority, "--connect-to", &at, "--json", "--silent"];
+    run(folder, &[&arguments, more].concat())
+}
+
+fn report(output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(0), "{}", errors(output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// A network that lets no UDP through.
+#[test]
+fn where_udp_gives_nothing_the_file_comes_over_tcp() {
+    let (identity, folder) = (Identity::new(&["localhost"], false), tempfile::tempdir().unwrap());
+    let folder = folder.path();
+    for protocol in ["h2", "http/1.1"] {
+        // UDP is silent there.
+        let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = silent.local_addr().unwrap().port();
+        let server = TcpServer::start(&identity, port, protocol, None);
+        let told = report(&over_tcp(
+            &server,
+            &identity,
+            folder,
+            &["--connect-timeout", "4", "-o", "silent"],
+        ));
+        assert_eq!(told["protocol"], protocol);
+        assert_eq!(told["bytes"], FILE_SIZE);
+        assert_eq!(told["sha256"], sha256(&file()));
+        assert_eq!(told["assist"], Value::Null);
+        assert_eq!(fs::read(folder.join("silent")).unwrap(), file());
+        // Nothing listens there any more: it is refused at once.
+        drop(silent);
+        let told = report(&over_tcp(&server, &identity, folder, &["-o", "refused"]));
+        assert_eq!(told["protocol"], protocol);
+        assert_eq!(told["bytes"], FILE_SIZE);
+
+        let refused = over_tcp(&server, &identity, folder, &["--http3-only", "-o", "never"]);
+        assert_eq!(refused.status.code(), Some(7), "{}", errors(&refused));
+        assert!(!folder.join("never").exists());
+    }
+    // What has arrived before is not asked for again.
+    let server = TcpServer::start(&identity, 0, "h2", None);
+    fs::write(folder.join(".rest.part"), &file()[..1000]).unwrap();
+    fs::write(folder.join(".rest.part.validator"), "\"one\"").unwrap();
+    let told = report(&over_tcp(&server, &identity, folder, &["-C", "-o", "rest"]));
+    assert_eq!(told["resumed_from"], 1000);
+    assert_eq!(told["sha256"], sha256(&file()));
+    // A server that is not who it says it is gives nothing over TCP either.
+    let stranger = Identity::new(&["localhost"], false);
+    let output = over_tcp(&server, &stranger, folder, &["-o", "never"]);
+    assert_eq!(output.status.code(), Some(60), "{}", errors(&output));
+}
+
+/// As browsers find it: the gateway's port is another one than that in the URL.
+#[test]
+fn http3_is_found_by_alt_svc() {
+    let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
+    let port = server.address.port();
+    let alternative = Some(format!(r#"h3=":{port}"; ma=60"#));
+    let tcp = TcpServer::start(&server.identity, 0, "h2", alternative);
+    let told = report(&over_tcp(&tcp, &server.identity, folder.path(), &[]));
+    assert_eq!(told["protocol"], "h3");
+    assert_eq!(told["remote"], server.address.to_string());
+    assert_eq!(told["sha256"], sha256(&file()));
+    assert_eq!(told["assist"]["gateway"], false, "assistance was asked for there");
+
+    // What it says may be wrong: the answer that is there counts.
+    let nowhere = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let tcp = TcpServer::start(&server.identity, 0, "h2", Some(format!(r#"h3=":{nowhere}""#)));
+    let told = report(&over_tcp(&tcp, &server.identity, folder.path(), &[]));
+    assert_eq!(told["protocol"], "h2");
+    assert_eq!(told["sha256"], sha256(&file()));
 }

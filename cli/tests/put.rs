@@ -111,3 +111,79 @@ fn a_file_that_cannot_be_read_is_not_begun() {
     let output = command(&server, folder.path(), ".", "/taken").output().unwrap();
     assert_fails(&output, 26, "not a folder");
 }
+
+/// What the server has of an upload: what it was told of it, and its bytes.
+fn stored(server: &Server, folder: &Path, place: &str) -> (String, Vec<u8>) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_packrat"));
+    command.args(["get", place, "-o", "-", "--silent", "--cacert"]).arg(&server.authority);
+    let output = command.current_dir(folder).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let end = output.stdout.iter().position(|byte| *byte == b'\n').unwrap();
+    let metadata = String::from_utf8(output.stdout[..end].to_vec()).unwrap();
+    (metadata, output.stdout[end + 1..].to_vec())
+}
+
+#[test]
+fn an_upload_that_the_server_remembers_goes_on_after_each_break() {
+    let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
+    let options = ["--tus", "--content-type", "text/plain", "--json"];
+    let output = put(&server, folder.path(), "/tus-breaking", &options);
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let breaks = errors(&output).matches("next attempt in 1 s").count();
+    assert_eq!(breaks, 2, "3 MB, and a break after 1.3: {}", errors(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let (sent, before) =
+        (report["bytes"].as_u64().unwrap(), report["resumed_from"].as_u64().unwrap());
+    assert!(before > 2_000_000 && sent + before == file().len() as u64, "{report}");
+    assert_eq!(report["sha256"], sha256(&file()), "of all of it");
+    let place = report["location"].as_str().unwrap();
+    assert!(place.starts_with(&server.url("/tus-breaking/")), "{place}");
+    let (metadata, content) = stored(&server, folder.path(), place);
+    assert_eq!(metadata, "filename ZmlsZQ==,filetype dGV4dC9wbGFpbg==");
+    assert!(content == file());
+}
+
+#[test]
+fn the_rest_of_an_upload_that_was_given_up_can_be_sent_later() {
+    let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
+    let folder = folder.path();
+    // The server takes a piece and refuses the rest.
+    let output = put(&server, folder, "/tus-failing", &["--tus"]);
+    assert_fails(&output, 22, "refused the PATCH with HTTP status 403");
+    let place = server.url("/tus-failing/0");
+    assert_fails(&output, 22, &format!("to send the rest: packrat put --continue file {place}"));
+    let (_, begun) = stored(&server, folder, &place);
+    assert!(!begun.is_empty() && begun.len() < file().len() && file().starts_with(&begun));
+
+    // Another file is not the rest of this one.
+    fs::write(folder.join("other"), b"other").unwrap();
+    let output =
+        command(&server, folder, "other", "/tus-failing/0").arg("--continue").output().unwrap();
+    assert_fails(&output, 33, "name the file that it was begun with");
+    let output =
+        command(&server, folder, "file", "/tus-failing/9").arg("--continue").output().unwrap();
+    assert_fails(&output, 22, "refused the HEAD with HTTP status 404");
+}
+
+#[test]
+fn an_upload_that_is_whole_already_is_not_sent_again() {
+    let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
+    let output = put(&server, folder.path(), "/tus", &["--tus", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["bytes"], &report["resumed_from"]), (&file().len().into(), &0.into()));
+    let output = put(&server, folder.path(), "/tus/0", &["--continue", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["bytes"], &report["resumed_from"]), (&0.into(), &file().len().into()));
+    assert_eq!(report["sha256"], sha256(&file()));
+}
+
+#[test]
+fn a_server_without_tus_and_a_stream_are_errors_that_say_what_to_do() {
+    let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
+    let output = put(&server, folder.path(), "/tus-none", &["--tus"]);
+    assert_fails(&output, 33, "check the URL, or leave --tus out");
+    let output = command(&server, folder.path(), "-", "/tus").arg("--tus").output().unwrap();
+    assert_fails(&output, 26, "must be a file, not a stream");
+}

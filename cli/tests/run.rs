@@ -241,16 +241,21 @@ table inet firewall {
   }
   chain input {
     type filter hook input priority filter
-    iifname "l0" meta mark 0x50400000 accept
+    iifname "l0" meta mark & 0xff000000 == 0x60000000 accept
     iifname "l0" meta l4proto udp drop
   }
 }
 "#;
 
 /// Starts `packrat router` for the host behind `l0`, and waits until it serves.
-fn router(uplink: &str) -> (Child, impl Iterator<Item = String>) {
+fn router(uplink: &str) -> (Child, impl Iterator<Item = String> + use<>) {
+    router_with(uplink, &[])
+}
+
+fn router_with(uplink: &str, options: &[&str]) -> (Child, impl Iterator<Item = String> + use<>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_packrat"));
     command.args(["router", "--interface", "l0", "--uplink", uplink, "--port", "4433"]);
+    command.args(options);
     let mut router = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(router.stdout.take().unwrap()).lines().map_while(Result::ok);
     let first = output.next();
@@ -294,6 +299,8 @@ fn inside_a_router() {
     let tables = || words("nft list tables").replace("table inet firewall\n", "");
 
     let (mut first, mut said) = router("v0");
+    // A server of the router's own at the port that is taken over, such as WireGuard's.
+    let server = UdpSocket::bind("[::]:4433").unwrap();
     for address in both {
         assert_eq!(exchange(address), Some(42), "{address}");
     }
@@ -302,6 +309,9 @@ fn inside_a_router() {
     let another = another.output().unwrap();
     let refusal = String::from_utf8_lossy(&another.stderr);
     assert!(refusal.contains("another packrat router runs here"), "{refusal}");
+    // It may start while hosts' flows last.
+    drop(server);
+    UdpSocket::bind("[::]:4433").unwrap();
     done(&format!("kill -TERM {}", first.id()));
     assert_eq!(first.wait().unwrap().code(), Some(0));
     let last = said.next().unwrap_or_default();
@@ -315,6 +325,21 @@ fn inside_a_router() {
     assert_eq!(second.wait().unwrap().code(), Some(0));
     let last = said.next().unwrap_or_default();
     assert!(last.starts_with("0 sessions with gateways"), "{last}");
+
+    // One that has as many flows of a family as it may have lets further ones go their own way.
+    let (mut full, mut said) = router_with("v0", &["--flows", "2"]);
+    let mut program = python(PERSISTENT, "10.77.0.2");
+    let mut program = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut numbers = BufReader::new(program.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(numbers.any(|number| number == "5"));
+    assert_eq!(exchange("10.77.0.2"), Some(42));
+    assert!(numbers.any(|number| number == "50"), "the first one has gone on");
+    drop(program.stdin.take());
+    assert!(program.wait().unwrap().success());
+    done(&format!("kill -TERM {}", full.id()));
+    assert_eq!(full.wait().unwrap().code(), Some(0));
+    let last = said.next().unwrap_or_default();
+    assert!(last.starts_with("1 sessions with gateways"), "{last}");
 
     // A killed one leaves its rules. Connections go on, from an address that the system gives them, and
     // others begin; the next one takes the rules away with its own.
@@ -354,12 +379,15 @@ fn inside_a_router() {
 #[ignore = "runs on a host of its own, which another test makes"]
 fn inside() {
     let _far = far_host();
+    // A server of this host at the port that is taken over.
+    let server = UdpSocket::bind("[::]:4433").unwrap();
     for address in ["10.77.0.2", "fd77::2"] {
         let output = packrat(&["--port", "4433", "--", "python3", "-c", PROGRAM, address, "4433"]);
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(42), "{said}");
         assert!(said.contains("1 sessions with gateways"), "{said}");
     }
+    drop(server);
     assert_eq!(words("nft list tables"), "");
     assert!(!words("ip rule").contains("fwmark") && !words("ip -6 rule").contains("fwmark"));
     assert_eq!(groups(), 0);

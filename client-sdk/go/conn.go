@@ -19,8 +19,10 @@ const (
 	batchSize       = 8
 	longestDatagram = 65_535
 	oobSize         = 128
-	// A peer to which nothing was sent for so long makes room for another one.
+	// A peer with which nothing was exchanged for so long makes room for another one.
 	idle = 5 * time.Minute
+	// Its gateway may number for so long, if the goodbye is lost: longer than sessions are idle.
+	numbering = 3 * time.Minute
 	// Peers that are assisted at the same time.
 	mostPeers = 64
 	// A timer is set no sooner than this, so that what has arrived is read between two of them.
@@ -46,6 +48,8 @@ type Conn struct {
 
 	mu    sync.Mutex
 	peers map[netip.AddrPort]*peer
+	// Peers that have made room, and until when their gateways may number.
+	former map[netip.AddrPort]time.Time
 	// The program's deadline for reading, and the one that is set; zero: none.
 	deadline, armed time.Time
 }
@@ -76,8 +80,10 @@ type peer struct {
 	last Statistics
 	// The shim's next timeout; zero: none.
 	due time.Time
-	// The program's last datagram to it.
+	// The last datagram to it, or of it.
 	used time.Time
+	// What waited in a shim that has failed.
+	rescued []*kept[mark]
 }
 
 // Wrap takes over a UDP socket that is not connected. The program uses the Conn in its place from
@@ -90,7 +96,8 @@ func Wrap(udp *net.UDPConn, settings Settings) (*Conn, error) {
 		return nil, err
 	}
 	c := &Conn{udp: udp, batch: ipv4.NewPacketConn(udp), settings: settings,
-		messages: make([]ipv4.Message, batchSize), peers: make(map[netip.AddrPort]*peer)}
+		messages: make([]ipv4.Message, batchSize), peers: make(map[netip.AddrPort]*peer),
+		former: make(map[netip.AddrPort]time.Time)}
 	for at := range c.messages {
 		c.messages[at].Buffers = [][]byte{make([]byte, longestDatagram)}
 		c.messages[at].OOB = make([]byte, oobSize)
@@ -102,20 +109,50 @@ func unmapped(addr netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
 }
 
-// guard runs something with a peer's shim. If the shim fails, it is put away, and the peer's
-// datagrams pass from then on. Statistics count to the last call before.
+// guard runs something with a peer's shim. If the shim fails, it is put away; what waited in it is
+// rescued, and the peer's datagrams pass from then on. Statistics count to the last call before.
 func (p *peer) guard(run func(*Shim[mark])) {
 	if p.shim == nil {
 		return
 	}
 	defer func() {
 		if recover() != nil {
+			p.rescued = allThatWaits(p.shim)
 			p.shim, p.due = nil, time.Time{}
+			if len(p.rescued) > 0 {
+				p.due = time.Now()
+			}
 			p.last.Condition = Failed
 		}
 	}()
 	run(p.shim)
 	p.due, p.last = p.shim.Timeout(), p.shim.Statistics()
+}
+
+// allThatWaits takes what waits out of a shim that has failed, as far as that is possible: to lose it
+// would be no harm beyond a loss on the path.
+func allThatWaits(shim *Shim[mark]) (waiting []*kept[mark]) {
+	defer func() { _ = recover() }()
+	waiting = append(waiting, shim.release.ready...)
+	return append(waiting, shim.release.waiting...)
+}
+
+// withoutNumber is a datagram of a peer whose session is not known here any more: its gateway goes on
+// numbering until it knows. False: it is a message of the gateway's.
+func withoutNumber(datagram []byte) ([]byte, bool) {
+	_, base, _ := splitNumber(datagram)
+	return base, !isControl(base)
+}
+
+// rescue delivers what waited in a peer's shim that has failed.
+func (c *Conn) rescue(p *peer) {
+	for _, waiting := range p.rescued {
+		beside := waiting.metadata
+		c.ready = append(c.ready, received{waiting.payload, beside.oob[:beside.length], beside.flags, p.from})
+	}
+	if p.rescued != nil {
+		p.rescued, p.due = nil, time.Time{}
+	}
 }
 
 // transmit sends the control datagrams that are due.
@@ -192,6 +229,12 @@ func (c *Conn) makeRoom(now time.Time) bool {
 	}
 	c.leave(oldest, now)
 	delete(c.peers, oldest.addr)
+	for addr, until := range c.former {
+		if now.After(until) {
+			delete(c.former, addr)
+		}
+	}
+	c.former[oldest.addr] = now.Add(numbering)
 	return true
 }
 
@@ -240,31 +283,58 @@ func (c *Conn) onMessage(m *ipv4.Message, now time.Time) {
 		return
 	}
 	r := received{m.Buffers[0][:m.N], m.OOB[:m.NN], m.Flags, from}
-	p := c.peers[unmapped(from.AddrPort())]
+	key := unmapped(from.AddrPort())
+	p := c.peers[key]
+	wasPeer := now.Before(c.former[key])
+	if p != nil {
+		p.from, p.used = from, now
+	}
 	if p == nil || p.shim == nil {
-		c.ready = append(c.ready, r)
+		if p != nil {
+			c.rescue(p)
+		}
+		c.pass(r, p != nil || wasPeer)
 		return
 	}
-	isNow := true
-	p.from = from
+	// Of a session that its shim does not know.
+	if wasPeer && p.shim.places == nil {
+		if base, isFor := withoutNumber(r.payload); isFor {
+			r.payload = base
+		}
+	}
+	isDone := false
 	p.guard(func(shim *Shim[mark]) {
 		// Of an earlier message of this batch, or of a timer.
 		c.deliver(p, shim)
 		beside := mark{flags: r.flags}
 		beside.length = copy(beside.oob[:], r.oob)
-		var payload []byte
-		payload, isNow = shim.Receive(r.payload, beside, now)
+		payload, isNow := shim.Receive(r.payload, beside, now)
+		isDone = true
 		if isNow {
 			r.payload = payload
 			c.ready = append(c.ready, r)
 		}
 		c.deliver(p, shim)
 	})
-	if isNow && p.shim == nil {
-		// It has failed over this one.
-		c.ready = append(c.ready, r)
+	if p.shim == nil {
+		c.rescue(p)
+		if !isDone {
+			// It has failed over this one.
+			c.pass(r, true)
+		}
 	}
 	c.transmit(p, now)
+}
+
+// pass hands a datagram on without a shim. wasAssisted: what a gateway has added comes off.
+func (c *Conn) pass(r received, wasAssisted bool) {
+	isFor := true
+	if wasAssisted {
+		r.payload, isFor = withoutNumber(r.payload)
+	}
+	if isFor {
+		c.ready = append(c.ready, r)
+	}
 }
 
 func (c *Conn) deliver(p *peer, shim *Shim[mark]) {
@@ -286,6 +356,7 @@ func (c *Conn) onTimeouts(now time.Time) {
 			shim.HandleTimeout(now)
 			c.deliver(p, shim)
 		})
+		c.rescue(p)
 		c.transmit(p, now)
 	}
 }

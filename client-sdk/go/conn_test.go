@@ -178,6 +178,141 @@ func TestAShimThatFailsIsPutAwayAndDatagramsPass(t *testing.T) {
 	}
 }
 
+// asNumbered is a datagram as a gateway numbers it.
+func asNumbered(text string) []byte {
+	return append([]byte{magic[0], magic[1], magic[2], magic[3], version<<4 | byte(typeNumbered), 0, 0, 7}, text...)
+}
+
+// saying is a peer that answers the first datagram with these.
+func saying(t *testing.T, datagrams ...[]byte) *net.UDPAddr {
+	t.Helper()
+	peer, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { peer.Close() })
+	go func() {
+		buffer := make([]byte, longestDatagram)
+		for {
+			n, from, err := peer.ReadFrom(buffer)
+			if err != nil {
+				return
+			}
+			if !isControl(buffer[:n]) {
+				for _, datagram := range datagrams {
+					_, _ = peer.WriteTo(datagram, from)
+				}
+			}
+		}
+	}()
+	return peer.LocalAddr().(*net.UDPAddr)
+}
+
+// expectAll reads these, in this order.
+func expectAll(t *testing.T, conn *Conn, texts ...string) {
+	t.Helper()
+	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	buffer := make([]byte, 100)
+	for _, text := range texts {
+		n, _, err := conn.ReadFrom(buffer)
+		if err != nil || string(buffer[:n]) != text {
+			t.Fatalf("%q instead of %q, %v", buffer[:n], text, err)
+		}
+	}
+}
+
+// A gateway numbers until it knows that its session is over: what it adds is not for the program.
+func TestAfterAFailureNumbersComeOffAndWhatWaitedComesOut(t *testing.T) {
+	report := append(header(typeSealed), make([]byte, 30)...)
+	server := saying(t, asNumbered("numbered"), report, []byte("plain"))
+	conn := wrapped(t, Settings{})
+	if _, err := conn.WriteTo([]byte("hello"), server); err != nil {
+		t.Fatal(err)
+	}
+	conn.mu.Lock()
+	for _, p := range conn.peers {
+		p.from = server
+		p.shim.release.keep(2, []byte("the second"), mark{})
+		p.shim.release.keep(1, []byte("the first"), mark{})
+		p.guard(func(*Shim[mark]) { panic("as the test wants it") })
+	}
+	conn.mu.Unlock()
+	expectAll(t, conn, "the first", "the second", "numbered", "plain")
+	if statistics, _ := conn.Statistics(server); statistics.Condition != Failed {
+		t.Errorf("%+v", statistics)
+	}
+}
+
+func TestADatagramOverWhichAShimFailsPassesOnceAndWithoutItsNumber(t *testing.T) {
+	server := saying(t, asNumbered("numbered"), []byte("plain"))
+	conn := wrapped(t, Settings{})
+	if _, err := conn.WriteTo([]byte("hello"), server); err != nil {
+		t.Fatal(err)
+	}
+	conn.mu.Lock()
+	for _, p := range conn.peers {
+		p.shim.places = &places{}
+		p.shim.session = &session{} // it panics over the next datagram
+	}
+	conn.mu.Unlock()
+	expectAll(t, conn, "numbered", "plain")
+	if statistics, _ := conn.Statistics(server); statistics.Condition != Failed {
+		t.Errorf("%+v", statistics)
+	}
+}
+
+func TestAPeerThatHasMadeRoomIsStillNumberedAndOneThatIsHeardMakesNone(t *testing.T) {
+	server := saying(t, asNumbered("numbered"), []byte("plain"))
+	conn := wrapped(t, Settings{})
+	send := func(to net.Addr) {
+		t.Helper()
+		if _, err := conn.WriteTo([]byte("hello"), to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(server)
+	expectAll(t, conn, string(asNumbered("numbered")), "plain") // there never was a session
+	age := func(used time.Duration) {
+		conn.mu.Lock()
+		for _, p := range conn.peers {
+			p.used = time.Now().Add(-used)
+		}
+		conn.mu.Unlock()
+	}
+	age(idle)
+	send(server)
+	age(idle)
+	expectAll(t, conn, string(asNumbered("numbered")), "plain")
+	for at := range mostPeers - 1 {
+		send(&net.UDPAddr{IP: net.IPv4(127, 0, 3, byte(at)), Port: 9})
+	}
+	another := &net.UDPAddr{IP: net.IPv4(127, 0, 4, 1), Port: 9}
+	send(another)
+	if _, ok := conn.Statistics(server); !ok {
+		t.Error("a peer that is heard makes room")
+	}
+	age(idle)
+	conn.mu.Lock()
+	if p := conn.peers[unmapped(server.AddrPort())]; p != nil {
+		p.used = time.Time{}
+	}
+	conn.mu.Unlock()
+	send(another)
+	if _, ok := conn.Statistics(server); ok {
+		t.Error("an idle peer makes no room")
+	}
+	// It is not among the peers now, nor is there a session when it is one again.
+	if _, err := conn.udp.WriteTo([]byte("hello"), server); err != nil {
+		t.Fatal(err)
+	}
+	expectAll(t, conn, "numbered", "plain")
+	age(idle)
+	send(server)
+	expectAll(t, conn, "numbered", "plain")
+}
+
 func TestManyUseASocketAtTheSameTimeAndWithManyPeers(t *testing.T) {
 	server, conn := echo(t), wrapped(t, Settings{})
 	var writers, readers sync.WaitGroup

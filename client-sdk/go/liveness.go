@@ -10,7 +10,13 @@ const (
 	echoesUntilNoHold = 8
 	echoesOfAStep     = 4
 	echoesUntilGone   = 24
-	minimumDoubt      = 20 * time.Millisecond
+	// Of them, those during which a datagram came: the last mile carries what its other end sends.
+	contradictedUntilGone = 4
+	// Where nothing at all gets through, the gateway is gone after this.
+	longestOutage = 30 * time.Second
+	// Most that is waited longer for an echo because others were not answered.
+	longestStep  = 100 * time.Millisecond
+	minimumDoubt = 20 * time.Millisecond
 )
 
 // liveness knows whether the gateway of a session is there. A zero time is none.
@@ -20,7 +26,9 @@ const (
 //	  ^                                | ^                                                |
 //	  |  the answer                    | +------------------------------------------------+
 //	  +--------------------------------+     after 8 in a row: nothing is held any more
-//	                                         after 24: the gateway is gone
+//	                                         after 24: the gateway is gone, if datagrams come all
+//	                                         the same; otherwise nothing gets through, and it is
+//	                                         asked for 30 s
 type liveness struct {
 	asked    time.Time
 	counter  uint32
@@ -28,6 +36,11 @@ type liveness struct {
 	// An echo is asked for then unless a datagram arrives before.
 	quietAt    time.Time
 	unanswered int
+	// Of the echoes, those during which a datagram came; and whether one has come since the last was asked for.
+	contradicted int
+	hasDatagram  bool
+	// When the gateway last said something.
+	lastAuthentic time.Time
 	// A Refusal says that the gateway does not know the session; believed then, unless the gateway
 	// speaks.
 	doubtedUntil time.Time
@@ -39,6 +52,7 @@ func (l *liveness) wantsEcho(now time.Time) bool {
 
 func (l *liveness) onAsked(counter uint32, now time.Time) {
 	l.asked, l.counter, l.lastEcho = now, counter, now
+	l.hasDatagram = false
 }
 
 func (l *liveness) onAnswer(counter uint32) {
@@ -52,8 +66,27 @@ func (l *liveness) askAgain() {
 	l.asked, l.lastEcho = time.Time{}, time.Time{}
 }
 
-func (l *liveness) onAuthentic() {
-	l.doubtedUntil, l.unanswered = time.Time{}, 0
+func (l *liveness) onAuthentic(now time.Time) {
+	l.doubtedUntil, l.lastAuthentic = time.Time{}, now
+	l.onRepair()
+}
+
+// onRepair says that the gateway is at work.
+func (l *liveness) onRepair() {
+	l.unanswered, l.contradicted = 0, 0
+}
+
+// onOverdue says that an echo was not answered in time. It is true if the gateway is gone: its silence is
+// not that of the last mile, which carries datagrams, or lasts for long.
+func (l *liveness) onOverdue(now time.Time) bool {
+	l.askAgain()
+	l.unanswered++
+	if l.hasDatagram {
+		l.contradicted++
+	}
+	isOutage := l.contradicted < contradictedUntilGone && !l.lastAuthentic.IsZero() &&
+		now.Sub(l.lastAuthentic) < longestOutage
+	return l.unanswered >= echoesUntilGone && !isOutage
 }
 
 // onDoubt is true if the gateway is to be asked.
@@ -77,7 +110,8 @@ func (l *liveness) echoWait(path *roundTrip) time.Duration {
 	if once == 0 {
 		once = assumedRoundTrip
 	}
-	return (once + 4*path.variation + echoMargin) * time.Duration(1+l.unanswered/echoesOfAStep)
+	once += 4*path.variation + echoMargin
+	return once + min(once*time.Duration(l.unanswered/echoesOfAStep), max(once, longestStep))
 }
 
 func (l *liveness) echoDeadline(path *roundTrip) time.Time {

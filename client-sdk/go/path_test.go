@@ -1,25 +1,24 @@
 package packrat
 
 import (
-	"bufio"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/quic-go/quic-go"
+
+	"packrat.dev/packrat/internal/lastmile"
 )
 
 var _ quic.OOBCapablePacketConn = (*Conn)(nil)
@@ -42,42 +41,10 @@ type pathFigures struct {
 
 func startPath(t *testing.T) *lossyPath {
 	t.Helper()
-	program := os.Getenv("PACKRAT_PATH")
-	if program == "" {
-		t.Skip("PACKRAT_PATH does not name the program packrat-path: tools/test-go builds it")
-	}
 	path := &lossyPath{certificate: filepath.Join(t.TempDir(), "certificate.pem")}
-	command := exec.Command(program, path.certificate)
-	input, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	output, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	command.Stderr = os.Stderr
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = command.Process.Kill()
-		_ = command.Wait()
-	})
-	lines := bufio.NewReader(output)
-	read := func(into any) {
-		line, err := lines.ReadBytes('\n')
-		if err == nil {
-			err = json.Unmarshal(line, into)
-		}
-		if err != nil {
-			t.Fatalf("%s says %q: %v", program, line, err)
-		}
-	}
-	read(path)
+	end := lastmile.Start(t, path, path.certificate)
 	path.end = func() (figures pathFigures) {
-		input.Close()
-		read(&figures)
+		end(&figures)
 		return figures
 	}
 	return path

@@ -2,6 +2,7 @@ package packrat
 
 import (
 	"bytes"
+	"slices"
 	"sort"
 )
 
@@ -19,10 +20,10 @@ type kept[M any] struct {
 
 // release has datagrams by number, and those that need not wait any more.
 type release[M any] struct {
-	// In the order of numbers.
-	waiting []kept[M]
+	// In the order of numbers; pointers, as a repair moves those above it.
+	waiting []*kept[M]
 	bytes   int
-	ready   []kept[M]
+	ready   []*kept[M]
 }
 
 // isNext is true if nothing waits below this number, nor is to be delivered before it.
@@ -30,30 +31,22 @@ func (r *release[M]) isNext(number uint64) bool {
 	return len(r.ready) == 0 && (len(r.waiting) == 0 || number <= r.waiting[0].number)
 }
 
-// keep copies a datagram; false if it waits already. Of several of one number the transport decides
-// which one is authentic.
-func (r *release[M]) keep(number uint64, payload []byte, metadata M) bool {
+// keep copies a datagram, behind those of the same number. None is compared with another: to know its
+// duplicates is the transport's, and forged ones would have each compared with all of the others.
+func (r *release[M]) keep(number uint64, payload []byte, metadata M) {
 	at := len(r.waiting)
 	if at > 0 && r.waiting[at-1].number > number {
 		at = sort.Search(at, func(at int) bool { return r.waiting[at].number > number })
 	}
-	for same := at - 1; same >= 0 && r.waiting[same].number == number; same-- {
-		if bytes.Equal(r.waiting[same].payload, payload) {
-			return false
-		}
-	}
-	r.waiting = append(r.waiting, kept[M]{})
-	copy(r.waiting[at+1:], r.waiting[at:])
-	r.waiting[at] = kept[M]{number, bytes.Clone(payload), metadata}
+	r.waiting = slices.Insert(r.waiting, at, &kept[M]{number, bytes.Clone(payload), metadata})
 	r.bytes += len(payload)
-	return true
 }
 
 // below releases everything below this number, and what there is no room for.
 func (r *release[M]) below(limit uint64) {
 	count := 0
 	for count < len(r.waiting) {
-		first := &r.waiting[count]
+		first := r.waiting[count]
 		isFull := r.bytes > mostWaitingBytes || len(r.waiting)-count > mostWaiting
 		if first.number >= limit && !isFull {
 			break
@@ -65,17 +58,19 @@ func (r *release[M]) below(limit uint64) {
 		return
 	}
 	r.ready = append(r.ready, r.waiting[:count]...)
-	left := copy(r.waiting, r.waiting[count:])
-	clear(r.waiting[left:])
-	r.waiting = r.waiting[:left]
+	// The others stay where they are, until there is no more room behind them.
+	clear(r.waiting[:count])
+	if r.waiting = r.waiting[count:]; len(r.waiting) == 0 {
+		r.waiting = nil
+	}
 }
 
 func (r *release[M]) poll() (kept[M], bool) {
 	if len(r.ready) == 0 {
 		return kept[M]{}, false
 	}
-	next := r.ready[0]
-	r.ready[0] = kept[M]{}
+	next := *r.ready[0]
+	r.ready[0] = nil
 	if r.ready = r.ready[1:]; len(r.ready) == 0 {
 		r.ready = nil
 	}

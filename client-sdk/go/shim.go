@@ -231,9 +231,8 @@ func (s *Shim[M]) behind(base []byte, metadata M) bool {
 }
 
 func (s *Shim[M]) keep(number uint64, base []byte, metadata M) {
-	if s.release.keep(number, base, metadata) {
-		s.figures.Kept++
-	}
+	s.release.keep(number, base, metadata)
+	s.figures.Kept++
 }
 
 func (s *Shim[M]) onNumber(number uint64, value identifier, now time.Time) {
@@ -249,7 +248,7 @@ func (s *Shim[M]) onNumber(number uint64, value identifier, now time.Time) {
 	}
 	if arrival.held {
 		// Most likely a repair: the gateway is at work.
-		session.liveness.unanswered = 0
+		session.liveness.onRepair()
 	}
 	if arrival.filled {
 		session.onset.onFilled(arrival.missed, session.queueStands, now)
@@ -276,6 +275,7 @@ func (s *Shim[M]) onSignOfLife(now time.Time) {
 	}
 	session := s.session
 	session.scheduler.onDatagram(now)
+	session.liveness.hasDatagram = true
 	session.liveness.quietAt = now.Add(max(session.liveness.echoWait(&s.path), echoInterval))
 	if !s.isNumbered && s.authentic <= firstFlight {
 		session.scheduler.onPrecious(now)
@@ -341,7 +341,7 @@ func (s *Shim[M]) onSealed(datagram []byte, now time.Time) {
 		s.figures.ControlDropped++
 		return
 	}
-	s.session.liveness.onAuthentic()
+	s.session.liveness.onAuthentic(now)
 	m, err := decodeMessage(plaintext)
 	switch {
 	case errors.Is(err, errUnknownMessage):
@@ -535,11 +535,10 @@ func (s *Shim[M]) HandleTimeout(now time.Time) {
 
 func (s *Shim[M]) onEchoOverdue(now time.Time) {
 	live := &s.session.liveness
-	live.askAgain()
-	live.unanswered++
+	isGone := live.onOverdue(now)
 	s.session.scheduler.onUrgent(now)
 	switch {
-	case live.unanswered >= echoesUntilGone:
+	case isGone:
 		s.lose(reconnectAfter, now)
 	case live.isSilent():
 		s.hold.giveUp()

@@ -613,6 +613,45 @@ func TestAGatewayThatIsGoneIsMissedAndItsSuccessorFound(t *testing.T) {
 	}
 }
 
+// A tunnel, or a lift: nothing gets through, in neither direction.
+func TestASessionOutlastsAnOutageOfTheLastMileButNotALongOne(t *testing.T) {
+	for _, outage := range []struct {
+		seconds  int
+		sessions uint64
+	}{{20, 1}, {60, 2}} {
+		w := newWorld(t, 1, settings())
+		w.run(200 * time.Millisecond)
+		for index := range 100 {
+			w.forward(index)
+			w.run(time.Millisecond)
+		}
+		w.loss = 1
+		w.download(100, outage.seconds*100, 10*time.Millisecond)
+		w.loss = 0
+		w.run(40 * time.Second)
+		if figures := w.shim.Statistics(); figures.Sessions != outage.sessions || figures.Condition != Assisted {
+			t.Errorf("after %d s: %s", outage.seconds, w.said())
+		}
+	}
+}
+
+func TestAReportThatWantsWhatDoesNotExistIsMalformed(t *testing.T) {
+	w := newWorld(t, 1, settings())
+	w.run(200 * time.Millisecond)
+	w.download(0, 50, time.Millisecond)
+	for wants, isReport := range map[[2]byte]bool{{0, 0}: true, {0, 5}: false, {1, 1}: false, {1, 2}: true, {2, 3}: false,
+		{2, 4}: true, {2, 191}: true, {2, 192}: false, {3, 9}: false} {
+		before := w.shim.Statistics().ControlDropped
+		report := w.report(0)
+		report[15], report[16] = wants[0], wants[1]
+		w.say(report)
+		w.run(20 * time.Millisecond)
+		if isDropped := w.shim.Statistics().ControlDropped > before; isDropped == isReport {
+			t.Errorf("%v: %v", wants, isDropped)
+		}
+	}
+}
+
 func TestASessionThatTheGatewayDoesNotKnowIsReplacedAtOnce(t *testing.T) {
 	w := newWorld(t, 2, settings())
 	w.run(200 * time.Millisecond)
@@ -714,6 +753,27 @@ func TestANumberThatHasArrivedSpeaksForNothingElse(t *testing.T) {
 	if w.shim.session.set.size != before || w.deliveries[99] != 1 {
 		t.Errorf("it enters the set: %s", w.said())
 	}
+}
+
+// A server may send the same bytes twice: each datagram is one of its own, and none is a copy that may be dropped.
+func TestEqualDatagramsAllComeOutAlsoWhereTheyWait(t *testing.T) {
+	w := newWorld(t, 5, settings())
+	w.loss = 0.1
+	w.run(200 * time.Millisecond)
+	w.download(0, 300, time.Millisecond)
+	w.loss = 0
+	w.skip(300)
+	for range 3 {
+		w.receive(w.gateway.number(len(w.gateway.places) - 1))
+	}
+	if w.deliveries[302] != 0 {
+		t.Fatalf("it does not wait: %s", w.said())
+	}
+	w.run(2 * time.Second)
+	if w.deliveries[302] != 4 {
+		t.Errorf("%d of 4 come out: %s", w.deliveries[302], w.said())
+	}
+	w.assertNothingIsLost(testHold)
 }
 
 func TestAGoodbyeEndsTheSessionAndAClosedShimIsSilent(t *testing.T) {

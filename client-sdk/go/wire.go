@@ -67,11 +67,14 @@ const (
 )
 
 const (
-	formPowerSums = 1
-	ageUnit       = 16 * time.Microsecond
-	saturatedAge  = 65535
-	greaseFirst   = 192
-	greaseCount   = 32
+	formPowerSums    = 1
+	formCodedSymbols = 2
+	fewestSymbols    = 4
+	mostSymbols      = 191
+	ageUnit          = 16 * time.Microsecond
+	saturatedAge     = 65535
+	greaseFirst      = 192
+	greaseCount      = 32
 )
 
 var errMalformed = errors.New("malformed")
@@ -392,7 +395,9 @@ func decodeMessage(plaintext []byte) (message, error) {
 		for at := range p.totals {
 			p.totals[at] = r.u32()
 		}
-		if uint32(p.settled) >= prime {
+		isWish := p.form == 0 && p.count == 0 || p.form == formPowerSums && p.count >= fewestSums ||
+			p.form == formCodedSymbols && p.count >= fewestSymbols && p.count <= mostSymbols
+		if uint32(p.settled) >= prime || r.err == nil && !isWish {
 			return message{}, errMalformed
 		}
 	case messageReset:

@@ -140,6 +140,8 @@ pub struct TrialResult {
     pub eack_bytes: u64,
     /// eACKs sent.
     pub eack_packets: u64,
+    /// Times that the client sent after a millisecond without: its radio wakes up.
+    pub client_wake_ups: u64,
     /// Bytes cached, mean over the datagrams forwarded.
     pub cache_mean: f64,
     /// Bytes cached, at most.
@@ -472,6 +474,7 @@ impl Trial {
             decode_failures: counters.eacks_failed,
             eack_bytes: assist.eack_bytes,
             eack_packets: assist.eacks,
+            client_wake_ups: path.client.wake_ups,
             cache_mean: gateway.cache_mean,
             cache_max: gateway.gauges.cache_high_water_bytes,
             hold_ms_mean: assist.hold_sum.as_secs_f64() * 1e3 / ended.max(1) as f64,

@@ -32,6 +32,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 /// The place of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,6 +68,8 @@ impl LinkName {
     }
 }
 
+/// A radio that has sent is ready for the next datagram for so long.
+const AWAKE: Duration = Duration::from_millis(1);
 /// The number of the flow that is cross traffic.
 const CROSS_TRAFFIC: u64 = u64::MAX;
 
@@ -93,6 +96,10 @@ pub(crate) struct PathCounters {
 pub(crate) struct ClientCounters {
     /// Offered to the last mile, bytes.
     pub(crate) last_mile_bytes: u64,
+    /// Datagrams that it has sent, when it had sent none for [`AWAKE`] before: its radio wakes up for them.
+    pub(crate) wake_ups: u64,
+    /// When it sent last.
+    sent: Option<Timestamp>,
     /// Those on the way to the client...
     pub(crate) down: WayCounters,
     /// ...and from it.
@@ -316,6 +323,13 @@ impl State {
         let (Some(from), Some(to)) = (from, to) else { return };
         if let Some(shim) = self.shims.get_mut(&SocketAddr::from(*packet.path.local_address)) {
             shim.send(&mut packet, now);
+        }
+        if from == Place::Client {
+            let client =
+                self.clients.entry(SocketAddr::from(*packet.path.local_address)).or_default();
+            let awake = client.sent.is_some_and(|sent| now.saturating_since(sent) < AWAKE);
+            client.wake_ups += u64::from(!awake);
+            client.sent = Some(now);
         }
         if self.trace.is_some()
             && to == Place::Client

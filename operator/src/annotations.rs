@@ -17,16 +17,19 @@ pub const PORT: &str = "packrat.dev/port";
 /// The Service's UDP port is one live stream for everybody who subscribes: where it arrives at the
 /// gateway, and after a comma the group that it is sent to, if there is one.
 pub const MULTICAST: &str = "packrat.dev/multicast";
+/// TCP connections to the gateway's port of the same number: `passthrough`, or `off`.
+pub const TCP: &str = "packrat.dev/tcp";
 /// Prefix of the names of overrides.
 pub const CONFIG_PREFIX: &str = "packrat.dev/config.";
 /// Prefix of all annotations of Packrat.
 pub const PREFIX: &str = "packrat.dev/";
 /// Annotations that people write, and the objects that they are for: the table in
 /// operator/README.md.
-pub const ANNOTATIONS: [(&str, &str); 7] = [
+pub const ANNOTATIONS: [(&str, &str); 8] = [
     (ASSIST, "Service, Namespace"),
     (GATEWAY, "Service, Namespace"),
     (PORT, "Service"),
+    (TCP, "Service, UDPRoute"),
     (MULTICAST, "Service"),
     ("packrat.dev/config.NAME", "Service, Namespace"),
     (INJECT, "Pod template"),
@@ -171,6 +174,8 @@ pub struct Annotations {
     pub gateway: Option<Result<(Option<String>, String), ()>>,
     /// The ports. The inner error: they cannot be read.
     pub ports: Option<Result<Vec<PortChoice>, ()>>,
+    /// True if TCP connections are to be passed through, false if not.
+    pub tcp: Option<bool>,
     /// Settings; those that cannot be read are left out.
     pub overrides: Overrides,
     /// Problems of the annotations.
@@ -216,7 +221,7 @@ impl Annotations {
                 }
                 self.gateway = Some(gateway);
             }
-            PORT | MULTICAST if carrier == Carrier::Namespace => {
+            PORT | MULTICAST | TCP if carrier == Carrier::Namespace => {
                 self.problem(
                     Reason::UnknownAnnotation,
                     format!("{name} has no effect on a Namespace; put it on the Service"),
@@ -233,6 +238,10 @@ impl Annotations {
                 }
                 self.ports = Some(ports);
             }
+            TCP => match read_tcp(value) {
+                Ok(tcp) => self.tcp = Some(tcp),
+                Err(remedy) => self.invalid(name, value, remedy),
+            },
             MULTICAST => match Multicast::read(value) {
                 Some(multicast) => self.overrides.multicast = Some(multicast),
                 None => self.invalid(
@@ -247,7 +256,7 @@ impl Annotations {
                 None => self.problem(
                     Reason::UnknownAnnotation,
                     format!(
-                        "{name} does not exist; there are {ASSIST}, {GATEWAY}, {PORT}, {MULTICAST} and {CONFIG_PREFIX}*"
+                        "{name} does not exist; there are {ASSIST}, {GATEWAY}, {PORT}, {TCP}, {MULTICAST} and {CONFIG_PREFIX}*"
                     ),
                 ),
             },
@@ -310,6 +319,18 @@ fn is_name(text: &str) -> bool {
         && text.bytes().all(inner)
         && !text.starts_with(['-', '.'])
         && !text.ends_with(['-', '.'])
+}
+
+/// The meaning of [`TCP`].
+///
+/// # Errors
+/// Says what to write instead.
+pub(crate) fn read_tcp(value: &str) -> Result<bool, &'static str> {
+    match value {
+        "passthrough" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("write passthrough or off"),
+    }
 }
 
 fn read_gateway(value: &str) -> Result<(Option<String>, String), ()> {
@@ -468,6 +489,7 @@ mod tests {
             ("port", "443:444:445", port.to_owned()),
             ("port", "+443", port.to_owned()),
             ("port", "Quic", port.to_owned()),
+            ("tcp", "Passthrough", "write passthrough or off".to_owned()),
             ("config.cache-bytes-per-session", "0", bytes.clone()),
             ("config.cache-bytes-per-session", "1M", bytes.clone()),
             ("config.cache-bytes-total", "lots", bytes),
@@ -491,7 +513,7 @@ mod tests {
                 "nothing is made of {annotation}: {value}"
             );
             assert!(read.assist != Some(true) && !matches!(read.gateway, Some(Ok(_))));
-            assert!(!matches!(read.ports, Some(Ok(_))));
+            assert!(!matches!(read.ports, Some(Ok(_))) && read.tcp.is_none());
         }
         let unknown = |read: Annotations| {
             assert_eq!(read.problems.len(), 1);
@@ -500,7 +522,7 @@ mod tests {
         };
         assert_eq!(
             unknown(service("packrat.dev/asist", "enabled")),
-            "packrat.dev/asist does not exist; there are packrat.dev/assist, packrat.dev/gateway, packrat.dev/port, packrat.dev/multicast and packrat.dev/config.*"
+            "packrat.dev/asist does not exist; there are packrat.dev/assist, packrat.dev/gateway, packrat.dev/port, packrat.dev/tcp, packrat.dev/multicast and packrat.dev/config.*"
         );
         assert_eq!(
             unknown(service("packrat.dev/config.cache", "1Mi")),
@@ -514,11 +536,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_gives_a_value_or_a_problem(name in "(assist|gateway|port|config\\.[a-z-]{0,12}|\\PC{0,8})", value in "\\PC{0,80}") {
+        fn any_text_gives_a_value_or_a_problem(name in "(assist|gateway|port|tcp|config\\.[a-z-]{0,12}|\\PC{0,8})", value in "\\PC{0,80}") {
             let read = service(&format!("{PREFIX}{name}"), &value);
             let understood = read.assist == Some(true) || value == "disabled"
                 || matches!(read.gateway, Some(Ok(_))) || matches!(read.ports, Some(Ok(_)))
-                || read.overrides != Overrides::default() || reserved(&format!("{PREFIX}{name}"));
+                || read.tcp.is_some() || read.overrides != Overrides::default() || reserved(&format!("{PREFIX}{name}"));
             prop_assert!(understood != (read.problems.len() == 1));
             for problem in &read.problems {
                 prop_assert!(problem.message.len() < 700 && !problem.message.contains(char::is_control));

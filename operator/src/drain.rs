@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+/// Envoy's counts of the connections to the clusters of TCP servers.
+pub const CONNECTIONS: &str = "/stats?filter=%5Ecluster%5C.servers-.*%5C.upstream_cx_active%24";
 /// Time between two looks at the number of sessions.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Longest time for one request.
@@ -23,7 +25,7 @@ const NOTICE: Duration = Duration::from_secs(3);
 /// The reason for the end of waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// No session is left.
+    /// No session is left, and no TCP connection.
     NoSessions,
     /// The time is up.
     TimeIsUp,
@@ -50,7 +52,9 @@ pub fn drain(admin: &Path, longest: Duration) -> std::io::Result<End> {
     }
     while Instant::now() < end {
         match request(admin, "GET", "/packrat/sessions?limit=0").map(|body| sessions(&body)) {
-            Ok(Some(0)) if start.elapsed() >= SETTLING => return Ok(End::NoSessions),
+            Ok(Some(0)) if start.elapsed() >= SETTLING && connections(admin) == Some(0) => {
+                return Ok(End::NoSessions);
+            }
             // Unknown is not none.
             Ok(_) => {}
             Err(error) if is_gone(&error) => return Ok(End::Gone),
@@ -78,6 +82,16 @@ fn is_gone(error: &std::io::Error) -> bool {
 /// Sessions of all routes, from the module's page.
 fn sessions(body: &str) -> Option<u64> {
     serde_json::from_str::<Value>(body).ok()?["total"].as_u64()
+}
+
+/// TCP connections that are passed through, of all routes.
+fn connections(admin: &Path) -> Option<u64> {
+    total(&request(admin, "GET", CONNECTIONS).ok()?)
+}
+
+/// The sum of counts as Envoy lists them.
+fn total(counts: &str) -> Option<u64> {
+    counts.lines().map(|line| line.rsplit_once(": ")?.1.trim().parse::<u64>().ok()).sum()
 }
 
 fn request(admin: &Path, method: &str, path: &str) -> std::io::Result<String> {
@@ -170,5 +184,9 @@ mod tests {
         assert_eq!(sessions(r#"{ "total": 0, "sessions": [] }"#), Some(0));
         assert_eq!(sessions("{}"), None);
         assert_eq!(sessions("no JSON"), None);
+        assert_eq!(total(""), Some(0), "no TCP connection is passed through anywhere");
+        let name = |port: u16| format!("cluster.servers-{port}.upstream_cx_active");
+        assert_eq!(total(&format!("{}: 0\n{}: 3\n", name(443), name(444))), Some(3));
+        assert_eq!(total("service is unavailable"), None);
     }
 }

@@ -20,6 +20,8 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::workload::LAST_CLUSTERS;
+
 /// Time between two looks for the operator before Envoy starts.
 const SOON: Duration = Duration::from_secs(1);
 /// Longest time for one look.
@@ -72,7 +74,7 @@ pub async fn start(settings: &Settings, arguments: &[String]) -> io::Result<Exit
             settings.last.display()
         );
         let mut envoy = Command::new(&settings.envoy)
-            .args(with_last(arguments, &settings.last)?)
+            .args(with_last(arguments, &settings.last, &clusters_of(settings)?)?)
             .kill_on_drop(true)
             .spawn()?;
         let ended = until_the_operator_answers(settings, wait, &mut envoy, &mut terminate).await?;
@@ -135,9 +137,21 @@ fn exit_code(code: Option<i32>) -> ExitCode {
     code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-/// Envoy's arguments with the listeners of a file instead of those of the operator. Envoy takes one
+/// The clusters beside the last listeners. A Secret of a former version has none: then none are made,
+/// in the only directory that can be written to.
+fn clusters_of(settings: &Settings) -> io::Result<PathBuf> {
+    let beside = settings.last.with_file_name(LAST_CLUSTERS);
+    if beside.exists() {
+        return Ok(beside);
+    }
+    let own = settings.admin.with_file_name(LAST_CLUSTERS);
+    std::fs::write(&own, [])?;
+    Ok(own)
+}
+
+/// Envoy's arguments with the listeners and clusters of files instead of those of the operator. Envoy takes one
 /// piece of further configuration: if there is one, this goes into it.
-fn with_last(arguments: &[String], last: &Path) -> io::Result<Vec<String>> {
+fn with_last(arguments: &[String], last: &Path, clusters: &Path) -> io::Result<Vec<String>> {
     const FLAG: &str = "--config-yaml";
     let mut arguments = arguments.to_vec();
     let place = arguments.iter().position(|argument| argument == FLAG).map(|flag| flag + 1);
@@ -145,11 +159,15 @@ fn with_last(arguments: &[String], last: &Path) -> io::Result<Vec<String>> {
         Some(text) => serde_json::from_str::<Value>(text)?,
         None => json!({}),
     };
-    let directory = last.parent().unwrap_or(Path::new("/"));
-    further["dynamic_resources"] = json!({ "lds_config": {
-        "resource_api_version": "V3",
-        "path_config_source": { "path": last, "watched_directory": { "path": directory } },
-    }});
+    let source = |path: &Path| {
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        json!({
+            "resource_api_version": "V3",
+            "path_config_source": { "path": path, "watched_directory": { "path": directory } },
+        })
+    };
+    further["dynamic_resources"] =
+        json!({ "lds_config": source(last), "cds_config": source(clusters) });
     match place.and_then(|place| arguments.get_mut(place)) {
         Some(text) => *text = further.to_string(),
         None => arguments.extend([FLAG.to_owned(), further.to_string()]),
@@ -195,14 +213,22 @@ mod tests {
         let last = Path::new("/etc/packrat/last/listeners.pb");
         let text = |arguments: &[&str]| -> Vec<String> {
             let arguments: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
-            with_last(&arguments, last).unwrap()
+            with_last(&arguments, last, Path::new("/etc/packrat/last/clusters.pb")).unwrap()
         };
-        let source = json!({ "path": last, "watched_directory": { "path": "/etc/packrat/last" } });
-        let lds = json!({ "resource_api_version": "V3", "path_config_source": source });
+        let source = |path: &str| {
+            let source =
+                json!({ "path": path, "watched_directory": { "path": "/etc/packrat/last" } });
+            json!({ "resource_api_version": "V3", "path_config_source": source })
+        };
+        let lds = source("/etc/packrat/last/listeners.pb");
+        let cds = source("/etc/packrat/last/clusters.pb");
         let plain = text(&["--config-path", "a.json"]);
         assert_eq!(plain[..3], ["--config-path", "a.json", "--config-yaml"]);
         let further: Value = serde_json::from_str(&plain[3]).unwrap();
-        assert_eq!(further, json!({ "dynamic_resources": { "lds_config": lds } }));
+        assert_eq!(
+            further,
+            json!({ "dynamic_resources": { "lds_config": lds, "cds_config": cds } })
+        );
         // On the host network there is a page beside the bootstrap configuration.
         let page = r#"{"static_resources":{"listeners":[]}}"#;
         let on_host = text(&["--config-yaml", page, "--concurrency", "2"]);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use indicatif::ProgressBar;
-use packrat_agent::{Access, Agent, Condition, Counters, Handle, Service, Target, choose};
+use packrat_agent::{Access, Agent, Condition, Counters, Handle, Limits, Service, Target, choose};
 use packrat_pages::{Answer, Pages};
 use packrat_token_client::AssistToken;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -101,6 +101,29 @@ pub(crate) fn raise_descriptor_limit() {
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     // With fewer there are fewer flows.
     let _ = setrlimit(Resource::Nofile, raised);
+}
+
+/// Descriptors that a forwarding process has besides those of flows.
+pub(crate) const OTHER_DESCRIPTORS: u64 = 64;
+
+/// The limits of a command's agent: as many flows as are wished, and as there are descriptors for: one each.
+/// `others`: descriptors for other things.
+pub(crate) fn limits(command: &str, wished: Option<u32>, others: u64) -> Limits {
+    let defaults = Limits::default();
+    let wished = wished.map_or(defaults.flows, |flows| flows as usize);
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    // Where there are few, the other things have a quarter.
+    let possible = descriptors - others.min(descriptors / 4);
+    let possible = usize::try_from(possible).unwrap_or(usize::MAX);
+    let flows = possible.clamp(1, wished);
+    if flows < wished {
+        eprintln!(
+            "packrat {command}: {descriptors} descriptors are enough for {flows} sockets of programs or hosts, not for \
+             {wished}: raise the limit (ulimit -n)"
+        );
+    }
+    // Another machine cannot keep all others out.
+    Limits { flows, source_flows: (flows / 4).max(1), ..defaults }
 }
 
 /// Says where to send to; for scripts, too: a port may have been chosen.

@@ -17,6 +17,9 @@ use crate::get::options::host_and_port;
 use crate::get::token::TokenSource;
 use crate::get::{Request, read_certificates};
 
+/// Descriptors of all associations of a SOCKS listener.
+const OF_SOCKS: u64 = 2048;
+
 /// A file with services.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -106,9 +109,14 @@ impl Plan {
             return Err("the configuration names no service; add one with [[service]], or [socks]"
                 .to_owned());
         }
-        let defaults = Limits::default();
+        let defaults = super::limits(
+            "agent",
+            options.flows.or(file.flows),
+            super::OTHER_DESCRIPTORS
+                + file.service.len() as u64
+                + file.socks.iter().len() as u64 * OF_SOCKS,
+        );
         let limits = Limits {
-            flows: options.flows.or(file.flows).map_or(defaults.flows, |flows| flows as usize),
             idle: options
                 .idle
                 .or(file.idle_seconds)

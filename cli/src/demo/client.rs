@@ -10,7 +10,7 @@ use packrat_s2n_quic::ClientConfig;
 
 use super::error::DemoError;
 use crate::get::{GetError, Progress, Report, Request, Trust, download, read_certificates};
-use crate::put::{Source, Upload, upload};
+use crate::put::{Begun, Source, Upload, upload};
 
 /// The parameters of a transfer.
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +45,12 @@ impl Transfer<'_> {
         let mut request = self.request().map_err(failed)?;
         request.assist = request.assist.map(|assist| assist.with_uploads(true));
         let source = Source::open(source).map_err(failed)?;
-        let body = Upload { method: Method::PUT, content_type: None, source };
+        let body = Upload {
+            method: Method::PUT,
+            headers: http::HeaderMap::new(),
+            source,
+            begun: Begun::default(),
+        };
         let report = upload(&request, body, &mut io::sink(), bytes_of(progress)).await;
         report.map_err(failed)
     }

@@ -48,6 +48,9 @@ pub(crate) struct Options {
     /// download fails
     #[arg(short = 'C', long = "continue")]
     resume: bool,
+    /// Never over TCP: by default that is tried where UDP gives nothing
+    #[arg(long)]
+    http3_only: bool,
     #[command(flatten)]
     transfer: TransferOptions,
 }
@@ -76,6 +79,7 @@ fn to_stdout(options: &Options) -> bool {
 async fn get(options: &Options, note: &mut Option<String>) -> Result<(Report, String), Failure> {
     let mut signals = Signals::catch()?;
     let mut request = options.transfer.request(&options.url)?;
+    request.may_use_tcp = !options.http3_only;
     let renewal = signals.or(options.transfer.use_token(&mut request)).await?;
     let bar = options.transfer.progress_bar();
     if to_stdout(options) {

@@ -63,7 +63,7 @@ pub(super) async fn connect(
 }
 
 /// The addresses of the target, IPv6 and IPv4 in the resolver's order.
-async fn resolve(request: &Request) -> Result<Vec<SocketAddr>, GetError> {
+pub(super) async fn resolve(request: &Request) -> Result<Vec<SocketAddr>, GetError> {
     let (host, port) = request.target();
     let fault = |reason: String| GetError::Resolve { host: host.clone(), reason };
     let lookup = tokio::net::lookup_host((host.as_str(), port));

@@ -153,6 +153,7 @@ impl Http3 {
         let assist = request.assist.as_ref();
         Ok(Report {
             status: exchanged.status,
+            protocol: "h3",
             remote: self.remote,
             bytes: exchanged.bytes,
             resumed_from: exchanged.resumed_from,

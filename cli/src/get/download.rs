@@ -1,4 +1,7 @@
-//! One GET request over HTTP/3.
+//! One GET request, over HTTP/3, or over TCP where UDP gives nothing.
+//!
+//! UDP has half of the time to connect for itself. TCP is tried beside it then, or at once when UDP has
+//! failed; a server that says there where it has HTTP/3 (Alt-Svc) is asked again over that.
 
 use super::connection::{Exchanged, Http3, Requests, Stream, request_head};
 use super::error::GetError;
@@ -7,11 +10,14 @@ use super::report::{Progress, Report};
 use super::request::Request;
 use super::resume::Resume;
 use super::sink::Sink;
+use super::{alternative, over_tcp};
 use bytes::Buf;
-use http::header;
+use http::{HeaderMap, header};
 use packrat_wire::hexadecimal;
 use sha2::{Digest, Sha256};
+use std::pin::Pin;
 use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 
 /// Longest time an open-ended wait takes.
 pub(crate) const NEVER: Duration = Duration::from_secs(60 * 60 * 24 * 365);
@@ -42,7 +48,134 @@ async fn run(
     progress: &mut impl FnMut(Progress),
     bytes: &mut u64,
 ) -> Result<Report, GetError> {
-    let (mut http3, mut requests) = Http3::connect(request, progress).await?;
+    let connection = match connect(request, progress).await? {
+        Way::Udp(http3, requests) => {
+            return over_http3(request, *http3, requests, sink, progress, bytes).await;
+        }
+        Way::Tcp(connection) => *connection,
+    };
+    let (remote, connect_time) = (connection.remote, connection.connect_time);
+    progress(Progress::Connected { remote });
+    let message = http_request(request).map_err(|error| broken(error.to_string()))?;
+    let started = Instant::now();
+    let stop = tokio::time::sleep(request.stop_after.unwrap_or(NEVER));
+    tokio::pin!(stop);
+    let mut answer = connection.send(request, message).await?;
+    if let Some(other) = at_alternative(request, answer.response.headers())
+        // The body waits meanwhile.
+        && let Ok((http3, requests)) = Http3::connect(&other, progress).await
+    {
+        return over_http3(&other, http3, requests, sink, progress, bytes).await;
+    }
+    let protocol = answer.protocol;
+    let head = head_of(request, &answer.response)?;
+    let stop = Stop { after: request.stop_after, started, timer: stop };
+    let exchanged =
+        receive(request, head, async || answer.next_chunk().await, sink, progress, bytes, stop)
+            .await?;
+    Ok(Report {
+        status: exchanged.status,
+        protocol,
+        remote,
+        bytes: exchanged.bytes,
+        resumed_from: exchanged.resumed_from,
+        expected_bytes: exchanged.expected_bytes,
+        location: None,
+        connect_time,
+        transfer_time: exchanged.transfer_time,
+        sha256: exchanged.sha256,
+        assist: None,
+        gateway_pinned: false,
+        with_token: false,
+        received_packet_numbers: Vec::new(),
+        declared_lost: 0,
+        partial: exchanged.partial,
+    })
+}
+
+fn broken(reason: String) -> GetError {
+    GetError::Transfer { bytes: 0, reason }
+}
+
+/// A connection to the server.
+enum Way {
+    Udp(Box<Http3>, Requests),
+    Tcp(Box<over_tcp::Connection>),
+}
+
+/// Connects over UDP, or over TCP where that may be used and UDP gives nothing.
+async fn connect(request: &Request, progress: &mut impl FnMut(Progress)) -> Result<Way, GetError> {
+    let udp = async {
+        let (http3, requests) = Http3::connect(request, progress).await?;
+        Ok::<_, GetError>(Way::Udp(Box::new(http3), requests))
+    };
+    if !request.may_use_tcp {
+        return udp.await;
+    }
+    let hurry = Notify::new();
+    let tcp = async {
+        tokio::select! {
+            () = hurry.notified() => {}
+            () = tokio::time::sleep(request.connect_timeout / 2) => {}
+        }
+        over_tcp::connect(request).await.map(|connection| Way::Tcp(Box::new(connection)))
+    };
+    tokio::pin!(udp, tcp);
+    tokio::select! {
+        biased;
+        way = &mut udp => match way {
+            Err(error) if gave_nothing(&error) => {
+                hurry.notify_one();
+                tcp.await.map_err(|of_tcp| more_telling(error, of_tcp))
+            }
+            way => way,
+        },
+        way = &mut tcp => match way {
+            Ok(way) => Ok(way),
+            Err(of_tcp) => udp.await.map_err(|error| more_telling(error, of_tcp)),
+        },
+    }
+}
+
+/// True if UDP may be what is at fault.
+const fn gave_nothing(error: &GetError) -> bool {
+    matches!(
+        error,
+        GetError::Unreachable { .. } | GetError::Connect { .. } | GetError::ConnectTimedOut { .. }
+    )
+}
+
+/// Of two failures that which the user can do something about: a server that answers by TCP, and is
+/// not trusted, is there.
+fn more_telling(udp: GetError, tcp: GetError) -> GetError {
+    match tcp {
+        GetError::Certificate { .. } if gave_nothing(&udp) => tcp,
+        _ => udp,
+    }
+}
+
+/// The request for the place at which the server says that it has HTTP/3, unless that was tried.
+fn at_alternative(request: &Request, headers: &HeaderMap) -> Option<Request> {
+    let (own, own_port) = request.target();
+    let (host, port) = alternative::http3(headers)?;
+    let target = (host.unwrap_or_else(|| own.clone()), port);
+    // The certificate must be valid for the URL's host there, too.
+    let connect_timeout = request.connect_timeout / 2;
+    (target != (own, own_port)).then(|| Request {
+        connect_to: Some(target),
+        connect_timeout,
+        ..request.clone()
+    })
+}
+
+async fn over_http3(
+    request: &Request,
+    mut http3: Http3,
+    mut requests: Requests,
+    sink: &mut impl Sink,
+    progress: &mut impl FnMut(Progress),
+    bytes: &mut u64,
+) -> Result<Report, GetError> {
     let exchange = exchange(request, &mut requests, sink, progress, bytes);
     let exchanged = http3.during(request, exchange).await;
     http3.close(request, requests, exchanged).await
@@ -56,7 +189,6 @@ async fn exchange(
     bytes: &mut u64,
 ) -> Result<Exchanged, GetError> {
     let started = Instant::now();
-    let broken = |reason: String| GetError::Transfer { bytes: 0, reason };
     let message = http_request(request).map_err(|error| broken(error.to_string()))?;
     let stop = tokio::time::sleep(request.stop_after.unwrap_or(NEVER));
     tokio::pin!(stop);
@@ -76,8 +208,34 @@ async fn exchange(
         result = response => result.map_err(|error| broken(format!("no response: {error}")))?,
         () = &mut stop => return Err(broken("no response before the time limit".to_owned())),
     };
+    let head = head_of(request, &response)?;
+    let chunks = async || next_chunk(&mut stream).await.map_err(|error| error.to_string());
+    let stop = Stop { after: request.stop_after, started, timer: stop };
+    receive(request, head, chunks, sink, progress, bytes, stop).await
+}
+
+fn head_of<T>(request: &Request, response: &http::Response<T>) -> Result<Head, GetError> {
     let status = response.status().as_u16();
-    let head = Head::read(&request.url, request.resume.as_ref(), status, response.headers())?;
+    Head::read(&request.url, request.resume.as_ref(), status, response.headers())
+}
+
+/// The limit of the time from the request on.
+struct Stop<'a> {
+    after: Option<Duration>,
+    started: Instant,
+    timer: Pin<&'a mut tokio::time::Sleep>,
+}
+
+/// Takes a body. `next`: its next part.
+async fn receive<B: Buf>(
+    request: &Request,
+    head: Head,
+    mut next: impl AsyncFnMut() -> Result<Option<B>, String>,
+    sink: &mut impl Sink,
+    progress: &mut impl FnMut(Progress),
+    bytes: &mut u64,
+    mut stop: Stop<'_>,
+) -> Result<Exchanged, GetError> {
     let mut digest = match &request.resume {
         Some(resume) if head.offset > 0 => resume.digest.clone(),
         _ => Sha256::new(),
@@ -97,14 +255,13 @@ async fn exchange(
         }
         let chunk = tokio::select! {
             biased;
-            chunk = next_chunk(&mut stream) => chunk,
-            () = &mut stop => {
+            chunk = next() => chunk,
+            () = stop.timer.as_mut() => {
                 stopped = true;
                 break;
             }
         };
-        let chunk = chunk
-            .map_err(|error| GetError::Transfer { bytes: *bytes, reason: error.to_string() })?;
+        let chunk = chunk.map_err(|reason| GetError::Transfer { bytes: *bytes, reason })?;
         let Some(mut chunk) = chunk else { break };
         while chunk.has_remaining() {
             let part = chunk.chunk();
@@ -116,14 +273,15 @@ async fn exchange(
         }
         progress(Progress::Data { bytes: *bytes });
         // A body that arrives without a pause must not outrun the time limit.
-        if stop.is_elapsed() || request.stop_after.is_some_and(|limit| started.elapsed() >= limit) {
+        let is_over = stop.after.is_some_and(|limit| stop.started.elapsed() >= limit);
+        if stop.timer.is_elapsed() || is_over {
             stopped = head.expected_bytes.is_none_or(|expected| head.offset + *bytes < expected);
             if stopped {
                 break;
             }
         }
     }
-    let transfer_time = started.elapsed();
+    let transfer_time = stop.started.elapsed();
     if !stopped {
         head.check_length(*bytes)?;
     }

@@ -67,7 +67,7 @@ pub(crate) enum GetError {
     #[error("{url}: the server refused the {method} with HTTP status {status}{}", refusal_advice(*.status))]
     Refused {
         url: String,
-        /// PUT or POST.
+        /// PUT, POST, PATCH or HEAD.
         method: http::Method,
         status: u16,
     },
@@ -103,6 +103,9 @@ pub(crate) enum GetError {
         offset: u64,
         reason: String,
     },
+    /// An upload cannot be created or continued.
+    #[error("{url}: {reason}")]
+    Resumable { url: String, reason: String },
     /// The transfer broke.
     #[error("the transfer broke after {bytes} bytes: {reason}")]
     Transfer { bytes: u64, reason: String },
@@ -205,6 +208,7 @@ fn refusal_advice(status: u16) -> &'static str {
     match status {
         401 | 403 => ": it wants a permission that this command does not have",
         404 | 409 => ": there is no such place there",
+        410 => ": it has forgotten it; begin anew",
         405 | 501 => ": it takes no such uploads there; try --post, or another URL",
         411 => ": it wants to know the length; name a file, not a stream",
         413 => ": it is too much for it",
@@ -235,7 +239,7 @@ impl GetError {
             Self::Write { .. } => 23,
             Self::Read { .. } => 26,
             Self::ConnectTimedOut { .. } | Self::TimedOut { .. } => 28,
-            Self::Range { .. } => 33,
+            Self::Range { .. } | Self::Resumable { .. } => 33,
             Self::Tls { .. } => 35,
             Self::Local { .. } => 45,
             Self::Redirect { .. } => 47,
@@ -269,6 +273,7 @@ impl GetError {
             Self::Status { .. } | Self::Refused { .. } | Self::Unclear { .. } => "status",
             Self::Redirect { .. } => "redirect",
             Self::Range { .. } => "range",
+            Self::Resumable { .. } => "resumable",
             Self::Token { .. } => "token",
             Self::TokenDocument { .. } => "token_document",
             Self::OtherGatewayKey { .. } => "gateway_key",

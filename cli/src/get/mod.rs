@@ -1,10 +1,11 @@
-//! `packrat get`: an HTTP/3 downloader.
+//! `packrat get`: an HTTP/3 downloader, which falls back to TCP where UDP gives nothing.
 //!
 //! [`download`] is the downloader as a function: it connects, sends one GET request and hands the
 //! body to a [`sink::Sink`]. [`command`] is the command around it: options, progress bar,
 //! files, exit codes. `packrat put` shares the connection ([`connection`]), the options and the
 //! last words.
 
+mod alternative;
 pub(crate) mod command;
 mod connect;
 pub(crate) mod connection;
@@ -17,6 +18,7 @@ mod fuzz_corpus;
 mod head;
 mod lost;
 pub(crate) mod options;
+mod over_tcp;
 mod qlog;
 mod report;
 mod request;

@@ -9,6 +9,8 @@ use std::time::Duration;
 pub(crate) struct Report {
     /// HTTP status code.
     pub(crate) status: u16,
+    /// The protocol, by the name that TLS has for it (ALPN): `h3`, `h2` or `http/1.1`.
+    pub(crate) protocol: &'static str,
     /// The server's address.
     pub(crate) remote: SocketAddr,
     /// Bytes of the body that arrived, or were sent, in this run.
@@ -19,7 +21,7 @@ pub(crate) struct Report {
     pub(crate) expected_bytes: Option<u64>,
     /// Where an upload is to be found, when the server said it.
     pub(crate) location: Option<String>,
-    /// Name lookup, QUIC and TLS handshake.
+    /// Name lookup, and the handshakes of QUIC, or of TCP, and of TLS.
     pub(crate) connect_time: Duration,
     /// From sending the request to the last byte of a download, or to the answer to an upload.
     pub(crate) transfer_time: Duration,
@@ -80,6 +82,8 @@ pub(crate) enum Progress {
     Sending {
         /// Bytes of it, when known.
         expected_bytes: Option<u64>,
+        /// Bytes that the server has already.
+        resumed_from: u64,
     },
     /// Part of the body has arrived and was written, or was read and handed to QUIC.
     Data {

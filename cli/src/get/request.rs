@@ -26,7 +26,7 @@ impl Default for Trust {
     }
 }
 
-/// One download over HTTP/3.
+/// One download.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     /// URL to download; its scheme is `https`.
@@ -47,6 +47,8 @@ pub(crate) struct Request {
     /// Stop this long after the request was sent and report what has arrived by then; not an
     /// error.
     pub(crate) stop_after: Option<Duration>,
+    /// Download over TCP where UDP gives nothing.
+    pub(crate) may_use_tcp: bool,
     /// The qlog of the connection; of the last one where several addresses were tried.
     pub(crate) qlog: Option<PathBuf>,
     /// Resume instead of starting at the beginning.
@@ -84,6 +86,7 @@ impl Request {
             connect_timeout: Duration::from_secs(10),
             max_time: None,
             stop_after: None,
+            may_use_tcp: false,
             qlog: None,
             resume: None,
         })

@@ -28,6 +28,12 @@ pub(crate) fn text(report: &Report, file: &str) -> String {
 }
 
 fn assistance(report: &Report) -> String {
+    if report.protocol != "h3" {
+        return format!(
+            "none: UDP gave nothing, and the transfer went over TCP ({})",
+            report.protocol
+        );
+    }
     let Some(stats) = &report.assist else { return "off".to_owned() };
     if stats.failed {
         return "broke down; the transfer went on without it (please report this)".to_owned();
@@ -117,10 +123,12 @@ pub(crate) fn json(url: &str, report: &Report, role: &str, file: &str) -> Value 
         role: file,
         "remote": report.remote.to_string(),
         "status": report.status,
+        "protocol": report.protocol,
         "bytes": report.bytes,
         "expected_bytes": report.expected_bytes,
         "resumed_from": report.resumed_from,
         "partial": report.partial,
+        "location": report.location,
         "connect_seconds": report.connect_time.as_secs_f64(),
         "seconds": report.seconds(),
         "goodput_mbps": report.goodput_mbps(),

@@ -1,15 +1,17 @@
 //! The command line around [`super::upload`].
 
-use super::{Source, Upload, upload};
+use super::{Begun, Resumable, Source, Upload, content_type, upload};
 use crate::get::ending::{self, Failure, Signals, Words};
 use crate::get::options::{TransferOptions, renewing, style};
-use crate::get::{GetError, Progress, Report};
+use crate::get::{GetError, Progress, Report, Request};
 use clap::{Args, ValueHint};
 use http::{HeaderValue, Method};
 use indicatif::ProgressBar;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
+use url::Url;
 
 /// Exit codes, for `--help`.
 const EXIT_CODES: &str = "\
@@ -26,6 +28,7 @@ Exit codes (curl's numbers where curl has the same error):
    23  the answer or the qlog cannot be written
    26  the file cannot be read
    28  timed out
+   33  no upload can be created or continued at the URL
    35  TLS handshake failed
    45  no local endpoint
    47  redirected (redirects are not followed)
@@ -35,7 +38,8 @@ Exit codes (curl's numbers where curl has the same error):
    90  the token endpoint names another gateway key than --gateway-key
   130  interrupted (Ctrl-C)
   143  terminated
-An upload that has failed begins again: servers do not take the rest of one.";
+With --tus an upload goes on where it broke, and --continue sends the rest of one that was given up.
+Without, one that has failed begins again: HTTP has no way to send the rest.";
 
 /// Options of `packrat put`.
 #[derive(Debug, Clone, Args)]
@@ -49,6 +53,12 @@ pub(crate) struct Options {
     /// Send a POST request instead of PUT
     #[arg(long)]
     post: bool,
+    /// Go on after a break, by the tus protocol (tus.io): the URL is where its server creates uploads
+    #[arg(long, conflicts_with_all = ["post", "answer"])]
+    tus: bool,
+    /// Send the rest of an upload that --tus has begun; the URL is that of the upload
+    #[arg(long = "continue", conflicts_with_all = ["post", "answer"])]
+    continues: bool,
     /// The type of what is sent, such as application/json [default: the server guesses]
     #[arg(long, value_name = "TYPE")]
     content_type: Option<HeaderValue>,
@@ -66,26 +76,66 @@ pub(crate) fn run(options: Options) -> ExitCode {
 
 async fn carry_out(options: Options) -> ExitCode {
     let TransferOptions { json, silent, .. } = options.transfer;
-    let result = put(&options).await;
     let words = Words { command: "packrat put", url: &options.url, role: "input", json, silent };
-    words.conclude(&result, None)
+    if options.tus || options.continues {
+        let mut place = None;
+        let result = put_resumable(&options, &mut place).await;
+        let place = place.filter(|_| result.is_err());
+        let file = options.file.display();
+        let note =
+            place.map(|place| format!("to send the rest: packrat put --continue {file} {place}"));
+        return words.conclude(&result, note);
+    }
+    words.conclude(&put(&options).await, None)
 }
 
-async fn put(options: &Options) -> Result<(Report, String), Failure> {
+async fn put_resumable(
+    options: &Options,
+    place: &mut Option<Url>,
+) -> Result<(Report, String), Failure> {
     let mut signals = Signals::catch()?;
+    let mut request = request(options)?;
+    let known = options.continues.then(|| request.url.clone());
+    let mut resumable = Resumable::new(&options.file, options.content_type.clone(), known)?;
+    let renewal = signals.or(options.transfer.use_token(&mut request)).await?;
+    let bar = options.transfer.progress_bar();
+    let silent = options.transfer.silent;
+    let paused = |error: &GetError, pause: Duration| {
+        if !silent {
+            bar.suspend(|| {
+                eprintln!("packrat put: {error}; next attempt in {} s", pause.as_secs())
+            });
+        }
+    };
+    let work = resumable.run(&request, show(&bar), paused);
+    let uploaded = signals.or(renewing(renewal, work)).await;
+    bar.finish_and_clear();
+    *place = resumable.place().cloned();
+    Ok((uploaded?, options.file.display().to_string()))
+}
+
+/// The request that the options describe, without its token.
+fn request(options: &Options) -> Result<Request, GetError> {
     let mut request = options.transfer.request(&options.url)?;
     if let Some(assist) = &mut request.assist {
         // s2n-quic sends with CUBIC, which answers each loss: docs/POLICY.md.
         assist.uploads = true;
     }
+    Ok(request)
+}
+
+async fn put(options: &Options) -> Result<(Report, String), Failure> {
+    let mut signals = Signals::catch()?;
+    let mut request = request(options)?;
     let source = Source::open(&options.file)?;
     let name = source.name().to_owned();
     let renewal = signals.or(options.transfer.use_token(&mut request)).await?;
     let bar = options.transfer.progress_bar();
     let body = Upload {
         method: if options.post { Method::POST } else { Method::PUT },
-        content_type: options.content_type.clone(),
+        headers: content_type(options.content_type.clone()),
         source,
+        begun: Begun::default(),
     };
     let mut answer: Box<dyn Write> =
         if options.answer { Box::new(io::stdout()) } else { Box::new(io::sink()) };
@@ -98,23 +148,23 @@ async fn put(options: &Options) -> Result<(Report, String), Failure> {
 }
 
 fn show(bar: &ProgressBar) -> impl FnMut(Progress) + '_ {
-    let mut all = None;
+    let (mut all, mut first) = (None, 0);
     move |progress| match progress {
         Progress::Connecting { remote } => bar.set_message(format!("connecting to {remote}")),
         Progress::Connected { .. } | Progress::Response { .. } => {}
-        Progress::Sending { expected_bytes } => {
+        Progress::Sending { expected_bytes, resumed_from } => {
             bar.set_message("uploading");
             if let Some(expected) = expected_bytes {
                 bar.set_length(expected);
                 bar.set_style(style(true));
             }
-            bar.set_position(0);
+            bar.set_position(resumed_from);
             bar.reset_eta();
-            all = expected_bytes;
+            (all, first) = (expected_bytes, resumed_from);
         }
         Progress::Data { bytes } => {
-            bar.set_position(bytes);
-            if all == Some(bytes) {
+            bar.set_position(first + bytes);
+            if all == Some(first + bytes) {
                 bar.set_message("waiting for the server");
             }
         }

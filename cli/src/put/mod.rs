@@ -1,12 +1,14 @@
 //! `packrat put`: an HTTP/3 uploader.
 //!
 //! [`upload`] is the uploader as a function: it connects, sends one request with a [`Source`] as its
-//! body, and waits for the answer. [`command`] is the command around it. Connection, options and
+//! body, and waits for the answer. [`Resumable`] is an upload that goes on after a break. [`command`] is the command around it. Connection, options and
 //! errors are those of `packrat get`.
 
 pub(crate) mod command;
+mod resumable;
 mod source;
 mod upload;
 
+pub(crate) use resumable::Resumable;
 pub(crate) use source::Source;
-pub(crate) use upload::{Upload, upload};
+pub(crate) use upload::{Begun, Upload, content_type, upload};

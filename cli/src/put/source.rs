@@ -3,7 +3,7 @@
 use crate::get::GetError;
 use bytes::Bytes;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 use tokio::sync::mpsc;
 
@@ -28,16 +28,32 @@ impl Source {
         if path.as_os_str() == "-" {
             return Ok(Self::reading("the standard input".to_owned(), None, io::stdin()));
         }
-        let name = path.display().to_string();
-        let opened = File::open(path).and_then(|file| {
-            let metadata = file.metadata()?;
-            if metadata.is_dir() {
-                return Err(io::ErrorKind::IsADirectory.into());
-            }
-            // Pipes and devices do not know.
-            let length = metadata.is_file().then_some(metadata.len());
-            Ok((file, length))
+        Self::opened(path, opened(path))
+    }
+
+    /// The file at `path` from its byte `offset` on. Must be called inside a Tokio runtime.
+    ///
+    /// # Errors
+    /// The file cannot be opened, is a folder, or has become shorter.
+    pub(crate) fn open_at(path: &Path, offset: u64) -> Result<Self, GetError> {
+        let rest = opened(path).and_then(|(mut file, length)| {
+            file.seek(SeekFrom::Start(offset))?;
+            let rest = length.map(|length| length.checked_sub(offset));
+            Ok((file, rest.map(|rest| rest.ok_or(io::ErrorKind::UnexpectedEof)).transpose()?))
         });
+        Self::opened(path, rest)
+    }
+
+    /// The first bytes of the file at `path`. Must be called inside a Tokio runtime.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or is a folder.
+    pub(crate) fn open_first(path: &Path, bytes: u64) -> Result<Self, GetError> {
+        Self::opened(path, opened(path).map(|(file, _)| (file, Some(bytes))))
+    }
+
+    fn opened(path: &Path, opened: io::Result<(File, Option<u64>)>) -> Result<Self, GetError> {
+        let name = path.display().to_string();
         match opened {
             Ok((file, length)) => Ok(Self::reading(name, length, file)),
             Err(source) => Err(GetError::Read { name, source }),
@@ -73,6 +89,30 @@ impl Source {
         let chunk = self.chunks.recv().await.transpose();
         chunk.map_err(|source| GetError::Read { name: self.name.clone(), source })
     }
+}
+
+/// The length of the file at `path`; `None` where that is not known.
+///
+/// # Errors
+/// It cannot be opened, or is a folder.
+pub(crate) fn length(path: &Path) -> io::Result<Option<u64>> {
+    let is_pipe = |path: &Path| {
+        let kind = std::fs::metadata(path)?;
+        Ok::<_, io::Error>(!kind.is_file() && !kind.is_dir())
+    };
+    // Opening a pipe would wait for its writer.
+    if path.as_os_str() == "-" || is_pipe(path)? { Ok(None) } else { Ok(opened(path)?.1) }
+}
+
+fn opened(path: &Path) -> io::Result<(File, Option<u64>)> {
+    let file = File::open(path)?;
+    let metadata = file.metadata()?;
+    if metadata.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    // Pipes and devices do not know.
+    let length = metadata.is_file().then_some(metadata.len());
+    Ok((file, length))
 }
 
 /// Reads to the end, or to `length`: a file may grow meanwhile.

@@ -5,20 +5,55 @@ use crate::get::connection::{Exchanged, Http3, Requests, Stream, request_head};
 use crate::get::{GetError, NEVER, Progress, Report, Request};
 use bytes::{Buf, Bytes};
 use h3::error::{Code, StreamError};
-use http::{HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use packrat_wire::hexadecimal;
 use sha2::{Digest, Sha256};
 use std::io::Write;
+use std::path::Path;
 use std::time::Instant;
+use url::Url;
 
 /// The body of a request, and what is said of it.
 pub(crate) struct Upload {
-    /// PUT or POST.
+    /// PUT or POST, or PATCH for the rest of one.
     pub(crate) method: Method,
-    /// The type of the body; `None`: the server guesses.
-    pub(crate) content_type: Option<HeaderValue>,
-    /// The body.
+    /// Fields of the request beside those of every one, such as the type of the body.
+    pub(crate) headers: HeaderMap,
+    /// The body, or the rest of it.
     pub(crate) source: Source,
+    /// What the server has of it.
+    pub(crate) begun: Begun,
+}
+
+/// The field that says what type a body has; without one the server guesses.
+pub(crate) fn content_type(content_type: Option<HeaderValue>) -> HeaderMap {
+    content_type.into_iter().map(|content_type| (header::CONTENT_TYPE, content_type)).collect()
+}
+
+/// The part of an upload that the server has.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Begun {
+    /// Bytes of it.
+    pub(crate) offset: u64,
+    /// Fed with them, so that the report's digest covers the whole body.
+    pub(crate) digest: Sha256,
+}
+
+impl Begun {
+    /// The first bytes of a file.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub(crate) async fn of(file: &Path, offset: u64) -> Result<Self, GetError> {
+        let mut begun = Self { offset, ..Self::default() };
+        if offset > 0 {
+            let mut source = Source::open_first(file, offset)?;
+            while let Some(chunk) = source.next().await? {
+                begun.digest.update(&chunk);
+            }
+        }
+        Ok(begun)
+    }
 }
 
 /// Uploads as `request` says, writes the body of the server's answer to `answer`, and tells `progress`
@@ -54,7 +89,7 @@ type Halves =
 type SendHalf = h3_util::s2n::s2n_quic_h3::SendStream<Bytes>;
 type ReceiveHalf = h3_util::s2n::s2n_quic_h3::RecvStream;
 
-async fn exchange(
+pub(crate) async fn exchange(
     request: &Request,
     upload: &mut Upload,
     requests: &mut Requests,
@@ -68,10 +103,10 @@ async fn exchange(
         .map_err(|error| GetError::Transfer { bytes: 0, reason: error.to_string() })?;
     let stream: Stream = requests.send_request(message).await.map_err(broken)?;
     let (mut sending, mut receiving): Halves = stream.split();
-    let expected_bytes = upload.source.length();
-    progress(Progress::Sending { expected_bytes });
+    let Begun { offset, mut digest } = upload.begun.clone();
+    let expected_bytes = upload.source.length().map(|rest| offset + rest);
+    progress(Progress::Sending { expected_bytes, resumed_from: offset });
 
-    let mut digest = Sha256::new();
     let stop = tokio::time::sleep(request.stop_after.unwrap_or(NEVER));
     let (sent, response) = {
         let source = &mut upload.source;
@@ -102,7 +137,7 @@ async fn exchange(
         return Ok(Exchanged {
             status: 0,
             bytes: *bytes,
-            resumed_from: 0,
+            resumed_from: offset,
             expected_bytes,
             location: None,
             transfer_time: started.elapsed(),
@@ -121,7 +156,7 @@ async fn exchange(
         }
     };
     let status = response.status();
-    let judged = judge(request, &upload.method, &response);
+    let judged = judge(&request.url, &upload.method, &response);
     if judged.is_err() || !matches!(sent, Some(Ok(()))) {
         sending.stop_stream(Code::H3_REQUEST_CANCELLED);
     }
@@ -147,7 +182,7 @@ async fn exchange(
     Ok(Exchanged {
         status: status.as_u16(),
         bytes: *bytes,
-        resumed_from: 0,
+        resumed_from: offset,
         expected_bytes,
         location,
         transfer_time: started.elapsed(),
@@ -186,7 +221,7 @@ async fn send(
 }
 
 /// The final response; those in between say nothing.
-async fn response(
+pub(crate) async fn response(
     stream: &mut h3::client::RequestStream<ReceiveHalf, Bytes>,
 ) -> Result<Response<()>, StreamError> {
     loop {
@@ -198,8 +233,8 @@ async fn response(
 }
 
 /// Says what a response means for an upload.
-fn judge(request: &Request, method: &Method, response: &Response<()>) -> Result<(), GetError> {
-    let (url, method) = (request.url.to_string(), method.clone());
+pub(crate) fn judge(url: &Url, method: &Method, response: &Response<()>) -> Result<(), GetError> {
+    let (url, method) = (url.to_string(), method.clone());
     let status = response.status().as_u16();
     match response.status() {
         status if status.is_success() => Ok(()),
@@ -225,8 +260,8 @@ fn head(request: &Request, upload: &Upload) -> Result<http::Request<()>, http::E
     if let Some(length) = upload.source.length() {
         message = message.header(header::CONTENT_LENGTH, length);
     }
-    if let Some(content_type) = &upload.content_type {
-        message = message.header(header::CONTENT_TYPE, content_type);
+    for (name, value) in &upload.headers {
+        message = message.header(name, value);
     }
     message.body(())
 }
@@ -243,7 +278,7 @@ mod tests {
     #[test]
     fn a_status_says_what_has_become_of_an_upload() {
         let request = Request::new("https://host/path").unwrap();
-        let judged = |status| judge(&request, &Method::PUT, &response(status));
+        let judged = |status| judge(&request.url, &Method::PUT, &response(status));
         for taken in [200, 201, 202, 204, 303] {
             assert!(judged(taken).is_ok(), "{taken}");
         }
@@ -271,8 +306,9 @@ mod tests {
         let request = Request::new("https://user:secret@host/path#fragment").unwrap();
         let upload = |length| Upload {
             method: Method::POST,
-            content_type: Some(HeaderValue::from_static("text/plain")),
+            headers: content_type(Some(HeaderValue::from_static("text/plain"))),
             source: Source::reading("it".to_owned(), length, std::io::empty()),
+            begun: Begun::default(),
         };
         let message = head(&request, &upload(Some(7))).unwrap();
         assert_eq!(message.uri().to_string(), "https://host/path");

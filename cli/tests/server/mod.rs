@@ -1,7 +1,12 @@
 //! An HTTP/3 server of another implementation (quinn, h3-quinn) than the client's, in its own
 //! thread.
 
+#[allow(dead_code, reason = "not every test that has this server has TCP")]
+pub(crate) mod tcp;
+mod tus;
+
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,13 +34,23 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     /// PEM of the authority that signed its certificate.
     pub(crate) authority: PathBuf,
-    _folder: tempfile::TempDir,
+    #[allow(dead_code, reason = "not every test that has this server has TCP")]
+    pub(crate) identity: Identity,
     _stop: oneshot::Sender<()>,
 }
 
-impl Server {
-    /// Starts a server whose certificate is for these names.
-    pub(crate) fn start(names: &[&str], expired: bool) -> Self {
+/// A certificate, and the authority that has signed it.
+pub(crate) struct Identity {
+    /// PEM of the authority.
+    pub(crate) authority: PathBuf,
+    certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+    _folder: tempfile::TempDir,
+}
+
+impl Identity {
+    /// A certificate for these names.
+    pub(crate) fn new(names: &[&str], expired: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut authority = CertificateParams::default();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -53,15 +68,37 @@ impl Server {
         let leaf = leaf.signed_by(&leaf_key, &issuer).unwrap();
         let authority_file = folder.path().join("authority.pem");
         std::fs::write(&authority_file, authority_certificate.pem()).unwrap();
+        Self {
+            authority: authority_file,
+            certificate: leaf.der().clone(),
+            key: leaf_key.into(),
+            _folder: folder,
+        }
+    }
 
+    /// The settings of a server that speaks this protocol.
+    pub(crate) fn tls(&self, protocol: &[u8]) -> rustls::ServerConfig {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut tls = rustls::ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .unwrap()
             .with_no_client_auth()
-            .with_single_cert(vec![leaf.der().clone()], leaf_key.into())
+            .with_single_cert(vec![self.certificate.clone()], self.key.clone_key())
             .unwrap();
-        tls.alpn_protocols = vec![b"h3".to_vec()];
+        tls.alpn_protocols = vec![protocol.to_vec()];
+        tls
+    }
+}
+
+impl Server {
+    /// Starts a server whose certificate is for these names.
+    pub(crate) fn start(names: &[&str], expired: bool) -> Self {
+        Self::of(Identity::new(names, expired))
+    }
+
+    /// Starts a server with this certificate.
+    pub(crate) fn of(identity: Identity) -> Self {
+        let tls = identity.tls(b"h3");
         let tls = quinn::crypto::rustls::QuicServerConfig::try_from(tls).unwrap();
         let config = quinn::ServerConfig::with_crypto(Arc::new(tls));
 
@@ -82,8 +119,8 @@ impl Server {
         });
         Self {
             address: told.recv().unwrap(),
-            authority: authority_file,
-            _folder: folder,
+            authority: identity.authority.clone(),
+            identity,
             _stop: stop,
         }
     }
@@ -95,9 +132,12 @@ impl Server {
 }
 
 async fn serve(endpoint: quinn::Endpoint) {
+    let uploads = Arc::new(tus::Uploads::default());
     while let Some(incoming) = endpoint.accept().await {
+        let uploads = Arc::clone(&uploads);
         tokio::spawn(async move {
             let Ok(connection) = incoming.await else { return };
+            let quic = connection.clone();
             let Ok(mut h3) = h3::server::Connection::<_, bytes::Bytes>::new(
                 h3_quinn::Connection::new(connection),
             )
@@ -106,10 +146,15 @@ async fn serve(endpoint: quinn::Endpoint) {
                 return;
             };
             while let Ok(Some(resolver)) = h3.accept().await {
+                let (uploads, quic) = (Arc::clone(&uploads), quic.clone());
                 tokio::spawn(async move {
                     let Ok((request, mut stream)) = resolver.resolve_request().await else {
                         return;
                     };
+                    if request.uri().path().starts_with("/tus") {
+                        let _ = uploads.respond(&request, &mut stream, &quic).await;
+                        return;
+                    }
                     // Clients may leave at any moment.
                     let _ = respond(&request, &mut stream).await;
                 });

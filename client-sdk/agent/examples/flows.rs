@@ -1,8 +1,9 @@
 //! The memory of an agent per flow: of 10,000 idle flows without a gateway, of 4,000 with a session
-//! each, and of one that receives 100 Mbit/s over a last mile that loses 2 %, near and far.
+//! each, and of one that receives 100 Mbit/s over a last mile that loses 2 %, near and far; and what a
+//! program with a receive buffer of the system's default loses after the agent.
 //!
 //! ```text
-//! cargo run --release -p packrat-agent --example flows
+//! cargo run --release -p packrat-agent --example flows [-- idle | full]
 //! ```
 //!
 //! The agent runs in a process of its own, whose resident memory is read from /proc (Linux).
@@ -27,6 +28,7 @@ const ASSISTED: u32 = 4_000;
 /// The agent's own limits are for fewer flows than it has in this measurement.
 const LIMITS: Limits = Limits {
     flows: FLOWS as usize + 1,
+    source_flows: FLOWS as usize + 1,
     idle: Duration::from_secs(3600),
     flow_bytes: 4 << 20,
     total_bytes: 256 << 20,
@@ -36,6 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const LENGTH: usize = 1200;
 const RATE: u64 = 100_000_000;
 const SECONDS: u64 = 8;
+const COUNT: u64 = SECONDS * RATE / 8 / LENGTH as u64;
 
 /// The agent's process: it prints its address, and the number of its flows and of the assisted ones for each line that it reads.
 fn be_the_agent(to: SocketAddr) {
@@ -56,11 +59,13 @@ fn be_the_agent(to: SocketAddr) {
         let status = handle.status().unwrap();
         let total = status.total();
         println!(
-            "{} {} {} {}",
+            "{} {} {} {} {} {}",
             status.services[0].flows.values().sum::<u64>(),
             status.flows_in(Condition::Assisted),
             total.repaired_in_time,
-            status.waiting_bytes
+            status.waiting_bytes,
+            total.delivered_datagrams,
+            total.recovered
         );
     }
 }
@@ -84,8 +89,9 @@ impl Running {
         Self { process, input, output, address: line.trim().parse().unwrap() }
     }
 
-    /// Flows, assisted ones, datagrams repaired in time, bytes that wait.
-    fn figures(&mut self) -> [u64; 4] {
+    /// Flows, assisted ones, datagrams repaired in time, bytes that wait, datagrams delivered, and
+    /// recovered from symbols.
+    fn figures(&mut self) -> [u64; 6] {
         self.input.write_all(b"\n").unwrap();
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
@@ -93,7 +99,7 @@ impl Running {
         figures.try_into().unwrap()
     }
 
-    fn wait_for(&mut self, condition: impl Fn([u64; 4]) -> bool) {
+    fn wait_for(&mut self, condition: impl Fn([u64; 6]) -> bool) {
         let begun = Instant::now();
         while !condition(self.figures()) {
             assert!(begun.elapsed() < PATIENCE, "{:?}", self.figures());
@@ -168,8 +174,53 @@ fn idle(count: u32, assisted: bool) {
     );
 }
 
-/// One flow at full rate; a hole waits for a round trip of the last mile, and all behind it.
-fn full_rate(one_way: Duration) {
+/// Sends at the rate, ten datagrams at a time; `sample` is called after each thousand.
+fn send_at_rate(server: &UdpSocket, to: SocketAddr, mut sample: impl FnMut()) {
+    let begun = Instant::now();
+    let mut datagram = [0; LENGTH];
+    for number in 0..COUNT {
+        datagram[..8].copy_from_slice(&number.to_be_bytes());
+        let _ = server.send_to(&datagram, to);
+        if number % 10 == 0 {
+            let due =
+                begun + Duration::from_secs_f64(number as f64 * LENGTH as f64 * 8.0 / RATE as f64);
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        }
+        if number % 1000 == 0 {
+            sample();
+        }
+    }
+}
+
+/// Reads until nothing comes for a second, and counts the datagrams.
+fn read(program: &UdpSocket) -> u64 {
+    program.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let mut buffer = [0; 70_000];
+    let mut count = 0;
+    // The system may put datagrams together.
+    while let Ok(length) = program.recv(&mut buffer) {
+        count += (length / LENGTH) as u64;
+    }
+    count
+}
+
+/// The same from the server to the program without an agent, and without loss: what a program with a
+/// receive buffer of the system's default loses on this host.
+fn directly() {
+    let (server, program) = (UdpSocket::bind(ANY).unwrap(), UdpSocket::bind(ANY).unwrap());
+    let to = program.local_addr().unwrap();
+    let reader = std::thread::spawn(move || read(&program));
+    send_at_rate(&server, to, || {});
+    let received = reader.join().unwrap();
+    println!(
+        "no agent, no loss, receive buffer by default: the program missed {}",
+        COUNT - received
+    );
+}
+
+/// One flow at full rate; a hole waits for a round trip of the last mile, and all behind it. `receive_buffer`: of
+/// the program's socket, or the system's default.
+fn full_rate(one_way: Duration, receive_buffer: Option<usize>) {
     let server = UdpSocket::bind(ANY).unwrap();
     let link = |seed, loss| {
         LinkConfig::new(one_way, 2 * RATE)
@@ -182,10 +233,11 @@ fn full_rate(one_way: Duration) {
     let near = UdpPath::start(path).unwrap();
     let mut agent = Running::start(near.address());
     let program = UdpSocket::bind(ANY).unwrap();
-    // What has waited comes at once, and may be more than the system's default has room for.
-    let state = UdpSocketState::new((&program).into()).unwrap();
-    let _ = state.set_recv_buffer_size((&program).into(), 8 << 20);
-    program.set_nonblocking(false).unwrap();
+    if let Some(bytes) = receive_buffer {
+        let state = UdpSocketState::new((&program).into()).unwrap();
+        let _ = state.set_recv_buffer_size((&program).into(), bytes);
+        program.set_nonblocking(false).unwrap();
+    }
     server.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     let mut buffer = [0; 70_000];
     // The question may be lost.
@@ -197,54 +249,47 @@ fn full_rate(one_way: Duration) {
     };
     agent.wait_for(|[_, assisted, ..]| assisted == 1);
     let before = agent.resident();
-    program.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-    let reader = std::thread::spawn(move || {
-        let mut buffer = [0; 70_000];
-        let mut count = 0u64;
-        // The system may put datagrams together.
-        while let Ok(length) = program.recv(&mut buffer) {
-            count += (length / LENGTH) as u64;
-        }
-        count
-    });
-    let count = SECONDS * RATE / 8 / LENGTH as u64;
+    let reader = std::thread::spawn(move || read(&program));
     let begun = Instant::now();
-    let (mut most, mut waiting) = (before, 0);
-    let mut datagram = [0; LENGTH];
-    for number in 0..count {
-        datagram[..8].copy_from_slice(&number.to_be_bytes());
-        let _ = server.send_to(&datagram, from);
-        if number % 10 == 0 {
-            let due =
-                begun + Duration::from_secs_f64(number as f64 * LENGTH as f64 * 8.0 / RATE as f64);
-            std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        }
-        if number % 1000 == 0 {
-            most = most.max(agent.resident());
-            waiting = waiting.max(agent.figures()[3]);
-        }
-    }
+    let (mut most, mut samples) = (before, Vec::new());
+    send_at_rate(&server, from, || {
+        most = most.max(agent.resident());
+        samples.push(agent.figures()[3]);
+    });
     let took = begun.elapsed();
     let received = reader.join().unwrap();
-    let [_, _, repaired, _] = agent.figures();
+    let [_, _, repaired, _, delivered, recovered] = agent.figures();
+    let (mean, most_waited) =
+        (samples.iter().sum::<u64>() / samples.len() as u64, samples.iter().max().unwrap());
     println!(
-        "one flow at {:.0} Mbit/s, {:?} to the gateway and back: at most {} KiB waited; \
-         the process with its buffers grew by {} KiB \
-         ({repaired} datagrams repaired in time, {received} of {count} received)",
-        (count * LENGTH as u64 * 8) as f64 / took.as_secs_f64() / 1e6,
+        "one flow at {:.0} Mbit/s, {:?} to the gateway and back, receive buffer {}: \
+         {} KiB waited in the mean, at most {}; the process with its buffers grew by {} KiB \
+         ({repaired} datagrams repaired in time, {recovered} of them from symbols; of {COUNT} sent, the agent delivered {delivered}, \
+         of which the program missed {})",
+        (COUNT * LENGTH as u64 * 8) as f64 / took.as_secs_f64() / 1e6,
         2 * one_way,
-        waiting / 1024,
-        (most - before) / 1024
+        receive_buffer.map_or("by default".to_owned(), |bytes| format!("{} KiB", bytes / 1024)),
+        mean / 1024,
+        most_waited / 1024,
+        (most - before) / 1024,
+        delivered.saturating_sub(received)
     );
 }
 
 fn main() {
-    if let Some(to) = std::env::args().nth(1) {
-        be_the_agent(to.parse().unwrap());
+    let what = std::env::args().nth(1).unwrap_or_default();
+    if let Ok(to) = what.parse() {
+        be_the_agent(to);
         return;
     }
-    idle(FLOWS, false);
-    idle(ASSISTED, true);
-    full_rate(Duration::from_millis(2));
-    full_rate(Duration::from_millis(30));
+    if what != "full" {
+        idle(FLOWS, false);
+        idle(ASSISTED, true);
+    }
+    if what != "idle" {
+        full_rate(Duration::from_millis(2), Some(8 << 20));
+        full_rate(Duration::from_millis(30), Some(8 << 20));
+        full_rate(Duration::from_millis(30), None);
+        directly();
+    }
 }

@@ -17,12 +17,12 @@ use mio::{Events, Interest, Poll, Token as Number, Waker};
 use packrat_client::{ClientConfig, SourceAddress, Timestamp};
 
 use packrat_socket::{
-    Batch, FlowId, Limits, Mark, Message, Outlet, Peer, Table, same_peer, source_towards,
+    Batch, FlowId, Limits, Mark, Message, Outlet, Peer, Table, capable, same_peer, source_towards,
 };
 
 use crate::handle::{Command, Handle};
-use crate::network::{Wakefulness, is_of_this_host};
-use crate::socket::{DontFragment, Run, Socket, Way, is_quic_initial, transparent};
+use crate::network::{NetworkEvents, Wakefulness, is_of_this_host};
+use crate::socket::{DontFragment, Run, Socket, Way, is_quic_initial};
 use crate::socks::{
     AssociationId, CONNECTION, RELAY, Route, Socks, SocksListener, Waiting, header,
 };
@@ -41,6 +41,8 @@ const FLOWS_SHOWN: usize = 100;
 /// The number of the waker; flows have those from [`FIRST_FLOW`] on, services those between. Those of
 /// SOCKS have a bit of their own.
 const WAKER: usize = 0;
+/// The number of the host's addresses and routes.
+const NETWORK: usize = usize::MAX - 1;
 const FIRST_FLOW: usize = 1 << 16;
 /// The association of datagrams that the system redirects.
 const REDIRECTED: AssociationId = AssociationId::MAX;
@@ -68,7 +70,9 @@ pub enum Target {
     /// To the service, with a gateway on the way or at this very address.
     Service(SocketAddr),
     /// To the address that the program has sent them to, at this port: the system redirects them to
-    /// a [`crate::transparent`] socket (Linux, TPROXY).
+    /// a [`crate::transparent`] socket (Linux, TPROXY). Answers leave from that address and from the
+    /// socket's own port: the packet filter gives them the port that the program has sent to. No
+    /// socket has that one here, so that a server of this host may.
     Original {
         /// The port that programs send to.
         port: u16,
@@ -126,16 +130,17 @@ impl Listener {
 /// The socket of a flow towards its service.
 struct Upstream {
     socket: Socket,
-    port: u16,
+    /// Where it is bound.
+    bound: SocketAddr,
     to: SocketAddr,
     /// Where datagrams leave from.
     source: SourceAddress,
+    /// The ECN mark of the program's last datagram.
+    mark: Mark,
     /// The address that the program sends to, which answers come from.
     local: Option<IpAddr>,
     /// The bytes in front of each datagram for the program.
     header: Vec<u8>,
-    /// The socket that answers leave from, where the program has sent to the service itself.
-    answers: Option<Socket>,
 }
 
 /// Sends what leaves a flow.
@@ -168,6 +173,12 @@ impl Outlet<Mark> for Wire<'_> {
         let way = Way { to: self.upstream.to, from: None };
         self.errors += self.upstream.socket.send(way, control, control.len(), None);
     }
+
+    fn repeat(&mut self, datagram: &[u8]) {
+        let way = Way { to: self.upstream.to, from: None };
+        let mark = self.upstream.mark;
+        self.errors += self.upstream.socket.send(way, datagram, datagram.len(), mark);
+    }
 }
 
 /// An agent with its sockets.
@@ -178,14 +189,17 @@ pub struct Agent {
     limits: Limits,
     listeners: Vec<Listener>,
     upstreams: HashMap<FlowId, Upstream>,
-    /// Local ports of the upstream sockets: what comes from there has gone in a circle.
-    ports: HashSet<u16>,
+    /// Local addresses of the upstream sockets: what comes from there has gone in a circle.
+    bound: HashSet<SocketAddr>,
     run: Run,
     began: Instant,
     wakefulness: Wakefulness,
+    /// Where the host tells of them.
+    network_events: Option<NetworkEvents>,
     network_changes: u64,
-    /// When to look for another network.
+    /// When to look for another network, and when at the earliest if the host tells of one.
     next_network: Timestamp,
+    next_network_event: Timestamp,
     /// When to look for programs that connect and say nothing.
     next_look: Timestamp,
 }
@@ -214,8 +228,9 @@ impl Agent {
         let (sender, commands) = channel();
         let handle = Handle { commands: sender, waker };
         let of_socks = socks.iter().map(|socks| socks.config.clone());
-        let configs =
-            services.iter().map(|service| service.config.clone()).chain(of_socks).collect();
+        let configs = services.iter().map(|service| service.config.clone()).chain(of_socks);
+        // Programs' sockets take only so much at once.
+        let configs = configs.map(|config| config.with_spread_bursts(true)).collect();
         let mut listeners = Vec::with_capacity(count);
         for (index, service) in services.into_iter().enumerate() {
             let Service { name, socket, to, dont_fragment, .. } = service;
@@ -240,6 +255,9 @@ impl Agent {
             listeners.push(Listener::new(name, entrance, listen, None, dont_fragment));
         }
         let began = Instant::now();
+        let network_events = NetworkEvents::new(poll.registry(), Number(NETWORK))
+            .inspect_err(|error| tracing::debug!(%error, "the host does not tell of its networks"))
+            .ok();
         let agent = Self {
             poll,
             commands,
@@ -247,12 +265,14 @@ impl Agent {
             limits,
             listeners,
             upstreams: HashMap::new(),
-            ports: HashSet::new(),
+            bound: HashSet::new(),
             run: Run::default(),
             began,
             wakefulness: Wakefulness::new(began, SystemTime::now()),
+            network_events,
             network_changes: 0,
             next_network: Timestamp::ZERO,
+            next_network_event: Timestamp::ZERO,
             next_look: Timestamp::ZERO,
         };
         for Listener { name, to, .. } in &agent.listeners {
@@ -285,6 +305,18 @@ impl Agent {
         })
     }
 
+    /// True if what comes from this address has left one of the upstream sockets. A program may have the port
+    /// of one at another address, or in the other family.
+    fn is_upstream(&self, from: SocketAddr) -> bool {
+        let ip = from.ip().to_canonical();
+        let any: IpAddr = match ip {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let is_bound = |ip: IpAddr| self.bound.contains(&SocketAddr::new(ip, from.port()));
+        is_bound(ip) || is_bound(any) && is_of_this_host(ip)
+    }
+
     fn now(&self) -> Timestamp {
         Timestamp::ZERO + self.began.elapsed()
     }
@@ -304,9 +336,10 @@ impl Agent {
                 result => result?,
             }
             for event in &events {
-                let number = event.token().0;
-                if number != WAKER {
-                    ready.insert(number);
+                match event.token().0 {
+                    WAKER => {}
+                    NETWORK => self.on_network_events(),
+                    number => drop(ready.insert(number)),
                 }
             }
             self.follow_network();
@@ -368,6 +401,9 @@ impl Agent {
                 }
                 let peer = Peer { service, address: message.source, through };
                 self.forward(peer, &message, now);
+            }
+            if !batch.may_have_more() {
+                return false;
             }
         }
         true
@@ -442,6 +478,9 @@ impl Agent {
                     }
                 }
             }
+            if !batch.may_have_more() {
+                return false;
+            }
         }
         true
     }
@@ -462,7 +501,8 @@ impl Agent {
         let service = peer.service;
         let known = self.table.find(peer);
         let Some(id) = known.or_else(|| self.begin(peer, message, now)) else { return };
-        let Some(upstream) = self.upstreams.get(&id) else { return };
+        let Some(upstream) = self.upstreams.get_mut(&id) else { return };
+        upstream.mark = capable(message.mark);
         let way = Way { to: upstream.to, from: None };
         let errors = if self.table.repairs_uploads(service) {
             let mut errors = 0;
@@ -471,7 +511,11 @@ impl Agent {
                 let front = number.as_ref().map_or(&[][..], |number| &number[..]);
                 errors += self.run.add_numbered(&upstream.socket, way, front, datagram, mark);
             }
-            errors + self.run.flush(&upstream.socket, way)
+            errors += self.run.flush(&upstream.socket, way);
+            if let Some(length) = upstream.socket.take_refused() {
+                self.table.on_refused(id, length);
+            }
+            errors
         } else {
             for (datagram, _) in message.datagrams() {
                 self.table.on_send(id, datagram, now);
@@ -486,23 +530,35 @@ impl Agent {
     /// Begins the flow of a program.
     fn begin(&mut self, peer: Peer, message: &Message<'_>, now: Timestamp) -> Option<FlowId> {
         let Peer { service, address: program, through } = peer;
-        let is_own = self.ports.contains(&program.port()) && is_of_this_host(program.ip());
+        let is_own = self.is_upstream(program);
         if is_own || through.is_some_and(|(_, to)| self.is_own(to)) {
             tracing::warn!(%program, "datagrams of the agent's own come back to it, or would");
             self.table.count_refused(service, message.count());
             return None;
         }
-        if let Some(idlest) = self.table.idlest(now) {
-            self.with(idlest, |table, wire| table.evict(idlest, now, wire));
-            self.drop_upstream(idlest);
+        if let Some(idlest) = self.table.room_for(peer, now) {
+            self.evict(idlest, now);
         }
         let id = self.table.begin(peer, now, seed())?;
-        if let Err(error) = self.open(peer, id, message) {
+        let mut opened = self.open(peer, id, message);
+        if opened.as_ref().is_err_and(is_out_of_descriptors)
+            && let Some(idlest) = self.table.longest_idle(now)
+        {
+            self.evict(idlest, now);
+            opened = self.open(peer, id, message);
+        }
+        if let Err(error) = opened {
             tracing::warn!(%error, "a program cannot be served");
             self.table.refuse(id);
             return None;
         }
         Some(id)
+    }
+
+    /// Ends a flow to make room for another one.
+    fn evict(&mut self, id: FlowId, now: Timestamp) {
+        self.with(id, |table, wire| table.evict(id, now, wire));
+        self.drop_upstream(id);
     }
 
     /// Opens the upstream socket of a new flow.
@@ -523,29 +579,33 @@ impl Agent {
                 !datagram.is_some_and(|(datagram, _)| is_quic_initial(datagram))
             }
         };
+        let is_redirected = matches!(listener.entrance, Entrance::Redirected(..));
+        let usual = source_towards(to);
+        // A program of this host may have chosen the address that it sends from.
+        let is_chosen = |ip: &IpAddr| is_redirected && usual != Some(*ip) && is_of_this_host(*ip);
+        let from = Some(peer.address.ip()).filter(is_chosen).unwrap_or(any);
         // Not connected: after a change of network it sends from the new address.
-        let mut socket = Socket::new(UdpSocket::bind((any, 0))?, may_fragment)?;
-        let port = socket.socket.local_addr()?.port();
+        let mut socket = Socket::new(UdpSocket::bind((from, 0))?, may_fragment)?;
+        let bound = socket.socket.local_addr()?;
         let number = usize::try_from(id.0).ok().and_then(|number| number.checked_add(FIRST_FLOW));
         let number = number.ok_or_else(|| io::Error::other("the numbers are used up"))?;
         let registry = self.poll.registry();
         registry.register(&mut socket.socket, Number(number), Interest::READABLE)?;
         // Answers come from where the program has sent to.
-        let local = first.local.filter(|_| listener.listen.ip().is_unspecified());
-        let is_redirected = matches!(listener.entrance, Entrance::Redirected(..));
-        let answers = is_redirected.then(|| Socket::new(transparent(to)?, true)).transpose()?;
+        let local = first.local.filter(|_| is_redirected || listener.listen.ip().is_unspecified());
         let header =
             peer.through.filter(|_| !is_redirected).map_or_else(Vec::new, |(_, to)| header(to));
         let mut source = SourceAddress::default();
-        source.set(source_towards(to));
-        self.upstreams.insert(id, Upstream { socket, port, to, source, local, header, answers });
-        self.ports.insert(port);
+        source.set(usual);
+        self.upstreams
+            .insert(id, Upstream { socket, bound, to, source, mark: None, local, header });
+        self.bound.insert(bound);
         Ok(())
     }
 
     fn drop_upstream(&mut self, id: FlowId) {
         if let Some(upstream) = self.upstreams.remove(&id) {
-            self.ports.remove(&upstream.port);
+            self.bound.remove(&upstream.bound);
         }
     }
 
@@ -572,6 +632,9 @@ impl Agent {
             if let Some(listener) = peer.and_then(|peer| self.listeners.get_mut(peer.service)) {
                 listener.foreign += foreign;
             }
+            if !batch.may_have_more() {
+                return false;
+            }
         }
         true
     }
@@ -585,7 +648,6 @@ impl Agent {
         let peer @ Peer { service, address: program, .. } = self.table.peer(id)?;
         let upstream = self.upstreams.get(&id)?;
         let listener = self.listeners.get(service)?.socket(peer)?;
-        let listener = upstream.answers.as_ref().unwrap_or(listener);
         let mut wire = Wire { listener, upstream, program, run: &mut self.run, errors: 0 };
         let result = call(&mut self.table, &mut wire);
         let errors = wire.finish();
@@ -613,6 +675,16 @@ impl Agent {
         }
     }
 
+    /// The host tells of other addresses and routes: the agent looks at once.
+    fn on_network_events(&mut self) {
+        let lost = self.network_events.as_mut().map(NetworkEvents::take).unwrap_or_default();
+        for upstream in self.upstreams.values_mut() {
+            lost.iter().for_each(|address| upstream.source.lose(*address));
+            upstream.source.doubt();
+        }
+        self.next_network = self.next_network.min(self.next_network_event);
+    }
+
     /// The gateways learn of another network before anything is sent from there.
     fn follow_network(&mut self) {
         let now = self.now();
@@ -633,7 +705,8 @@ impl Agent {
             self.with(id, |table, wire| table.on_network_change(id, now, wire));
         }
         let took = self.now().saturating_since(now);
-        self.next_network = now + SourceAddress::INTERVAL.max(took.saturating_mul(NETWORK_SHARE));
+        self.next_network_event = now + took.saturating_mul(NETWORK_SHARE);
+        self.next_network = self.next_network_event.max(now + SourceAddress::INTERVAL);
     }
 
     /// True if it is the end.
@@ -698,6 +771,12 @@ impl Agent {
     }
 }
 
+/// True if the process, or the system, has as many descriptors as it may have.
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    // ENFILE, EMFILE and WSAEMFILE.
+    error.raw_os_error().is_some_and(|code| [23, 24, 10_024].contains(&code))
+}
+
 fn seed() -> Option<[u8; 32]> {
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).ok().map(|()| seed)
@@ -731,5 +810,67 @@ mod tests {
         assert_eq!(handle.status().unwrap().flows.len(), 1);
         handle.stop();
         thread.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_program_may_have_the_port_of_an_upstream_socket_in_the_other_family() {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let to = Target::Service("127.0.0.1:9".parse().unwrap());
+        let config = ClientConfig::default();
+        let dont_fragment = DontFragment::default();
+        let service = Service { name: "web".to_owned(), socket, to, config, dont_fragment };
+        let (mut agent, _) = Agent::new(vec![service], None, Limits::default()).unwrap();
+        let at = |text: &str| -> SocketAddr { text.parse().unwrap() };
+        agent.bound.extend([at("0.0.0.0:5000"), at("127.0.0.2:5001")]);
+        assert!(agent.is_upstream(at("127.0.0.1:5000")));
+        assert!(agent.is_upstream(at("[::ffff:127.0.0.1]:5000")));
+        assert!(agent.is_upstream(at("127.0.0.2:5001")));
+        assert!(!agent.is_upstream(at("[::1]:5000")));
+        assert!(!agent.is_upstream(at("127.0.0.1:5001")));
+        assert!(!agent.is_upstream(at("192.0.2.1:5000")), "another host");
+    }
+
+    #[test]
+    fn the_programs_own_datagrams_are_sent_again_with_its_mark_and_control_without() {
+        use quinn_udp::EcnCodepoint::{Ce, Ect0, Ect1};
+        let bound = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let server = bound();
+        let to = server.local_addr().unwrap();
+        let server = Socket::new(server, true).unwrap();
+        let mut upstream = Upstream {
+            socket: Socket::new(bound(), true).unwrap(),
+            bound: to,
+            to,
+            source: SourceAddress::default(),
+            mark: None,
+            local: None,
+            header: Vec::new(),
+        };
+        let listener = Socket::new(bound(), true).unwrap();
+        let (mut run, mut batch, program) = (Run::default(), Batch::new(), to);
+        for (of_program, expected) in
+            [(Some(Ect1), Some(Ect1)), (Some(Ce), Some(Ect0)), (None, None)]
+        {
+            upstream.mark = capable(of_program);
+            let mut wire = Wire {
+                listener: &listener,
+                upstream: &upstream,
+                program,
+                run: &mut run,
+                errors: 0,
+            };
+            wire.repeat(b"again");
+            wire.transmit(b"control");
+            for (datagram, mark) in [(&b"again"[..], expected), (&b"control"[..], None)] {
+                // On loopback it is there when sending returns; both may come in one batch.
+                server.receive(&mut batch).unwrap();
+                let all: Vec<_> = batch.messages().map(|one| (one.data, one.mark)).collect();
+                if all.len() == 2 {
+                    assert_eq!(all, [(&b"again"[..], expected), (&b"control"[..], None)]);
+                    break;
+                }
+                assert_eq!(all, [(datagram, mark)]);
+            }
+        }
     }
 }

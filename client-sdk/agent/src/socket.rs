@@ -1,11 +1,13 @@
 //! UDP sockets with batches, segmentation offload and ECN marks: quinn-udp's, for mio.
 
+use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use mio::net::UdpSocket;
-use packrat_socket::{Batch, Mark, with_large_buffers};
+use packrat_client::base_of;
+use packrat_socket::{Batch, Mark, is_too_long, with_large_buffers};
 use quinn_udp::{Transmit, UdpSocketState};
 use serde::Deserialize;
 
@@ -69,8 +71,9 @@ fn allow_fragments(_: &std::net::UdpSocket) -> io::Result<()> {
     Ok(())
 }
 
-/// A socket that may have an address of another host's, several at a time: for datagrams that the
-/// system redirects (TPROXY), and for their answers.
+/// A socket that may send from addresses of other hosts: for datagrams that the system redirects
+/// (TPROXY), and for their answers. It shares its address with no other socket (SO_REUSEADDR), which
+/// would get what is redirected.
 ///
 /// # Errors
 /// When the system refuses it: CAP_NET_ADMIN is needed, and Linux.
@@ -78,7 +81,6 @@ fn allow_fragments(_: &std::net::UdpSocket) -> io::Result<()> {
 pub fn transparent(address: SocketAddr) -> io::Result<std::net::UdpSocket> {
     use socket2::{Domain, Protocol, Socket, Type};
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
-    socket.set_reuse_address(true)?;
     if address.is_ipv4() {
         socket.set_ip_transparent_v4(true)?;
     } else {
@@ -103,6 +105,8 @@ pub fn transparent(_: SocketAddr) -> io::Result<std::net::UdpSocket> {
 pub(crate) struct Socket {
     pub(crate) socket: UdpSocket,
     state: UdpSocketState,
+    /// The length of the shortest datagram that the link has refused for its number.
+    refused: Cell<Option<usize>>,
 }
 
 /// The receiver of datagrams, and the address that they come from.
@@ -118,7 +122,7 @@ impl Socket {
         if may_fragment {
             allow_fragments(&socket)?;
         }
-        Ok(Self { socket: UdpSocket::from_std(socket), state })
+        Ok(Self { socket: UdpSocket::from_std(socket), state, refused: Cell::new(None) })
     }
 
     /// Receives what is there.
@@ -139,16 +143,36 @@ impl Socket {
         let empty = data.is_empty().then_some(data);
         for chunk in empty.into_iter().chain(data.chunks(size * most)) {
             let Err(error) = self.try_send(way, chunk, size, mark) else { continue };
-            let single = chunk.len() <= size;
-            if single || error.kind() == io::ErrorKind::WouldBlock {
+            if error.kind() == io::ErrorKind::WouldBlock {
                 errors += chunk.len().div_ceil(size).max(1) as u64;
                 continue;
             }
+            if chunk.len() <= size {
+                errors += u64::from(!self.send_plain(way, chunk, mark, &error));
+                continue;
+            }
             // The system, or a device, does not take them together.
-            let refused = |datagram: &&[u8]| self.try_send(way, datagram, size, mark).is_err();
-            errors += chunk.chunks(size).filter(refused).count() as u64;
+            for datagram in chunk.chunks(size) {
+                let sent = self.try_send(way, datagram, size, mark);
+                let is_sent = |error| self.send_plain(way, datagram, mark, &error);
+                errors += u64::from(!sent.map_or_else(is_sent, |()| true));
+            }
         }
         errors
+    }
+
+    /// Sends a datagram without its number, if the link has refused it for that. True: it has left.
+    fn send_plain(&self, way: Way, datagram: &[u8], mark: Mark, error: &io::Error) -> bool {
+        let base = base_of(datagram).filter(|base| base.len() < datagram.len());
+        let Some(base) = base.filter(|_| is_too_long(error)) else { return false };
+        let shortest = self.refused.get().map_or(base.len(), |known| known.min(base.len()));
+        self.refused.set(Some(shortest));
+        self.try_send(way, base, base.len(), mark).is_ok()
+    }
+
+    /// The length of the shortest datagram that the link has refused for its number since the last call.
+    pub(crate) fn take_refused(&self) -> Option<usize> {
+        self.refused.take()
     }
 
     fn try_send(&self, way: Way, contents: &[u8], size: usize, ecn: Mark) -> io::Result<()> {
@@ -241,6 +265,47 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Another user's socket at the same port would get what is redirected, or keep it from the agent.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_socket_for_what_is_redirected_shares_its_address_with_none() {
+        use socket2::{Domain, Socket, Type};
+        let own = match transparent(([127, 0, 0, 1], 0).into()) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                println!("SKIPPED: it needs CAP_NET_ADMIN");
+                return;
+            }
+            own => own.unwrap(),
+        };
+        let port = own.local_addr().unwrap().port();
+        for address in [[127, 0, 0, 1], [0; 4]] {
+            let other = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+            other.set_reuse_address(true).unwrap();
+            other.bind(&SocketAddr::from((address, port)).into()).unwrap_err();
+        }
+    }
+
+    /// The longest datagram has no room for a number.
+    #[test]
+    fn what_has_room_without_its_number_only_leaves_without() {
+        let receiver = std::net::UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+        receiver.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+        let socket = std::net::UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+        let socket = Socket::new(socket, false).unwrap();
+        let way = Way { to: receiver.local_addr().unwrap(), from: None };
+        let mut run = Run::default();
+        for (length, refused) in [(1200, None), (MOST_BYTES, Some(MOST_BYTES))] {
+            let (number, datagram) = (*b"\x0bPkr\x29\0\0\x07", vec![length as u8; length]);
+            let mut errors = run.add_numbered(&socket, way, &number, &datagram, None);
+            errors += run.flush(&socket, way);
+            assert_eq!((errors, socket.take_refused()), (0, refused), "{length}");
+            let mut buffer = vec![0; 1 << 16];
+            let received = receiver.recv(&mut buffer).unwrap();
+            assert_eq!(received, if refused.is_some() { length } else { length + number.len() });
+            assert!(buffer[..received].ends_with(&datagram));
+        }
+    }
 
     #[test]
     fn quic_finds_its_path_mtu_itself_and_others_do_not() {

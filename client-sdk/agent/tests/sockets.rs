@@ -6,7 +6,7 @@
 //! ```
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -461,6 +461,43 @@ fn long_datagrams_are_fragmented_unless_the_program_speaks_quic() {
             assert_eq!(next(&server).0, 1252);
             assert_eq!(next(&server).0, 1253, "the probe between them is too long, {any}");
             assert_eq!(agent.status().services[0].send_errors, 1);
+        }
+    }
+    on_a_host_with_mtu(1400, work);
+}
+
+/// A path that goes away and comes back with the address that it had, as another Wi-Fi's: looking alone
+/// does not show it.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_host_tells_of_another_network_where_the_address_is_the_same() {
+    fn ip(arguments: &str) {
+        let status = std::process::Command::new("ip").args(arguments.split(' ')).status();
+        assert!(status.unwrap().success(), "ip {arguments}");
+    }
+    fn join() {
+        ip("address add 192.0.2.10/32 dev lo");
+        // What is sent to the server stays here, and comes from that address.
+        ip("route add local 203.0.113.0/24 dev lo src 192.0.2.10");
+    }
+    fn work() {
+        join();
+        let server = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        server.set_read_timeout(Some(PATIENCE)).unwrap();
+        let to = SocketAddr::from(([203, 0, 113, 7], server.local_addr().unwrap().port()));
+        let agent = Running::start(to, Limits::default());
+        let program = UdpSocket::bind(ANY).unwrap();
+        program.send_to(b"hello", agent.address).unwrap();
+        let (_, from) = server.recv_from(&mut [0; 2048]).unwrap();
+        assert_eq!(from.ip(), IpAddr::from([192, 0, 2, 10]));
+        assert_eq!(agent.status().network_changes, 0);
+        ip("route del local 203.0.113.0/24 dev lo");
+        ip("address del 192.0.2.10/32 dev lo");
+        join();
+        let begun = Instant::now();
+        while agent.status().network_changes == 0 {
+            assert!(begun.elapsed() < PATIENCE, "it does not notice");
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
     on_a_host_with_mtu(1400, work);

@@ -409,7 +409,9 @@ pub unsafe extern "C" fn packrat_shim_sent(shim: *mut Shim, datagrams: u32, byte
 }
 
 /// The next control datagram, to send to the peer's address from the program's own socket. Call it
-/// after every other call until it is empty. One that cannot be sent may be forgotten.
+/// after every other call until it is empty. One that cannot be sent may be forgotten. With
+/// config.uploads, one whose fifth byte is 0x29, or that does not begin with 0x0b 'P' 'k' 'r', is the
+/// program's own again, and leaves with the ECN mark of the program's last datagram.
 ///
 /// Returns PACKRAT_OK, PACKRAT_EMPTY, PACKRAT_SPACE or PACKRAT_ARGUMENT.
 #[unsafe(no_mangle)]

@@ -170,7 +170,9 @@ impl Assist {
     pub(crate) fn with_numbers(config: ClientConfig, seed: [u8; 32], now: Timestamp) -> Self {
         let to_server = config.uploads;
         let wish = Numbered { to_client: true, to_server, coded: true, largest: u16::MAX };
-        Self::begin(config, Some(wish), seed, now)
+        let mut assist = Self::begin(config, Some(wish), seed, now);
+        assist.hold.number_places();
+        assist
     }
 
     fn begin(
@@ -648,6 +650,9 @@ impl Assist {
         if self.closed || is_control(datagram) {
             return None;
         }
+        if let Some(session) = &mut self.session {
+            session.scheduler.on_company(now);
+        }
         let number = self.number(datagram, now);
         let is_free = self.session.as_ref().is_none_or(|session| !session.queue_stands);
         // A copy of a numbered one would pass those that wait for a missing one at the gateway, which
@@ -668,6 +673,13 @@ impl Assist {
             return None;
         }
         Some(upward.number(datagram, session.recorder.identify(datagram), now))
+    }
+
+    /// See [`crate::Shim::on_refused`].
+    pub(crate) fn on_refused(&mut self, length: usize) {
+        if let Some(upward) = self.upward() {
+            upward.on_refused(length);
+        }
     }
 
     /// See [`crate::Shim::remember`].
@@ -1055,6 +1067,13 @@ impl Assist {
         }
         self.closed = true;
         self.thin.forget();
+    }
+
+    /// Nothing has passed for a while: gives back the memory that what has passed has taken.
+    pub(crate) fn trim(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.recorder.trim();
+        }
     }
 
     /// The application or the system changes this client's address: call it before anything is sent

@@ -99,6 +99,8 @@ pub struct ClientConfig {
     pub longest_prefix: bool,
     /// See [`Self::with_copies`].
     pub copies: bool,
+    /// See [`Self::with_spread_bursts`].
+    pub spread_bursts: bool,
 }
 
 impl Default for ClientConfig {
@@ -110,6 +112,7 @@ impl Default for ClientConfig {
             uploads: false,
             longest_prefix: false,
             copies: true,
+            spread_bursts: false,
         }
     }
 }
@@ -190,6 +193,20 @@ impl ClientConfig {
     #[must_use]
     pub fn with_copies(mut self, copies: bool) -> Self {
         self.copies = copies;
+        self
+    }
+
+    /// Sets whether what has waited for a repair comes out in steps of a millisecond, at twice the rate at
+    /// which it arrives, and not all at once: for shells that hand datagrams to a socket of another
+    /// program, whose receive buffer takes only so much at once. Up to about 50 datagrams come at once all
+    /// the same, and none is delayed by more than half the time for which it has waited, or by the maximum
+    /// hold.
+    ///
+    /// Defaults to `false`. The caller polls [`Shim::poll_deliver`](crate::Shim::poll_deliver) until it is
+    /// empty, after each timeout too.
+    #[must_use]
+    pub fn with_spread_bursts(mut self, spread_bursts: bool) -> Self {
+        self.spread_bursts = spread_bursts;
         self
     }
 

@@ -132,6 +132,11 @@ impl<M: Clone> GuardedShim<M> {
         self.call("on_send", |shim| shim.on_send(datagram, now)).flatten()
     }
 
+    /// The link refuses a datagram of this length for its number, as for [`Shim::on_refused`].
+    pub fn on_refused(&mut self, length: usize) {
+        self.call("on_refused", |shim| shim.on_refused(length));
+    }
+
     /// Ends the first flight: the program has sent what it had, as for [`Shim::end_first_flight`].
     pub fn end_first_flight(&mut self) {
         self.call("end_first_flight", Shim::end_first_flight);
@@ -175,6 +180,11 @@ impl<M: Clone> GuardedShim<M> {
         self.call("set_access", |shim| shim.set_access(gateway_key, token, now));
     }
 
+    /// Nothing has passed for a while, as for [`Shim::trim`].
+    pub fn trim(&mut self) {
+        self.call("trim", Shim::trim);
+    }
+
     /// Another address of this client's, as for [`Shim::on_network_change`].
     pub fn on_network_change(&mut self, now: Timestamp) {
         self.call("on_network_change", |shim| shim.on_network_change(now));
@@ -193,6 +203,16 @@ impl<M: Clone> GuardedShim<M> {
     /// Everything that waits passes.
     pub fn release_all(&mut self) {
         self.call("release_all", Shim::release_all);
+    }
+
+    /// No more than so many bytes wait, as for [`Shim::limit_waiting`].
+    pub fn limit_waiting(&mut self, bytes: usize) {
+        self.call("limit_waiting", |shim| shim.limit_waiting(bytes));
+    }
+
+    /// True if numbers come off, as for [`Shim::knows_numbers`], or for want of a shim.
+    pub fn knows_numbers(&mut self) -> bool {
+        self.call("knows_numbers", |shim| shim.knows_numbers()).unwrap_or(true)
     }
 
     /// Bytes of the datagrams that wait now.

@@ -20,6 +20,7 @@ mod suspension;
 use core::time::Duration;
 
 use packrat_wire::estimate::{PathEstimate, Timestamp, patience_margin};
+use packrat_wire::number::MAXIMUM_JUMP;
 
 use crate::events::{ClientEvent, Events, HoldEndedReason, NotHeldReason, Observer};
 use crate::packet_number::PacketNumber;
@@ -64,6 +65,8 @@ impl Patience {
 #[derive(Debug)]
 pub(crate) struct Hold {
     patience: Patience,
+    /// Numbers that are skipped at once beyond this are no hole.
+    longest_hole: u64,
     /// Numbers of packets that are here: what is missing among them is a hole.
     arrived: RangeSet,
     holes: Holes,
@@ -90,11 +93,18 @@ impl Hold {
     pub(crate) fn new(maximum: Duration, live: bool, to_the_end: bool) -> Self {
         Self {
             patience: Patience { maximum, margin: patience_margin(live), to_the_end, limit: None },
+            longest_hole: u64::MAX,
             arrived: RangeSet::default(),
             holes: Holes::default(),
             suspension: Suspension::default(),
             events: Events::default(),
         }
+    }
+
+    /// Numbers are places that a gateway gives: one that is further ahead was believed because others went on
+    /// from it, after a long outage, and what it skips is not repaired any more.
+    pub(crate) fn number_places(&mut self) {
+        self.longest_hole = MAXIMUM_JUMP;
     }
 
     /// See [`crate::Assist::observe`].
@@ -148,7 +158,7 @@ impl Hold {
         // Packet numbers begin with 0 (RFC 9000, section 12.3): the very first packets may be the
         // ones that were lost.
         let first = highest.map_or(0, |highest| highest + 1);
-        if first == number {
+        if first == number || number - first > self.longest_hole {
             return Arrival { newest, ..Arrival::default() };
         }
         stats.holes += number - first;
@@ -344,6 +354,24 @@ mod tests {
             self.now = self.now + time;
             self.hold.expire(&self.path, self.now, &mut self.stats);
         }
+    }
+
+    /// After a long outage a place far ahead is believed, as others have gone on from it.
+    #[test]
+    fn places_that_a_leap_skips_are_no_hole() {
+        let mut client = Client::new();
+        client.hold.number_places();
+        client.receive([0, 1]);
+        client.receive([50_000, 50_001]);
+        assert_eq!((client.stats.holes, client.hold.first_held()), (0, None));
+        assert_eq!(client.released(), Some(50_001));
+        client.receive([50_001 + MAXIMUM_JUMP]);
+        assert_eq!(client.stats.holes, MAXIMUM_JUMP - 1);
+        assert_eq!(client.released(), Some(50_001));
+        // A transport's own numbers are true.
+        let mut client = Client::new();
+        client.receive([0, 50_000]);
+        assert_eq!(client.stats.holes, 49_999);
     }
 
     #[test]

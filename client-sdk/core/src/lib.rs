@@ -26,12 +26,14 @@
 #![forbid(unsafe_code)]
 
 mod assist;
+mod base;
 mod coded;
 mod config;
 mod counters;
 mod discovery;
 mod epoch;
 mod events;
+mod generations;
 mod guarded;
 mod hold;
 mod liveness;
@@ -53,6 +55,7 @@ mod token;
 mod upward;
 
 pub use assist::{Assist, Datagram, TimeoutActions};
+pub use base::base_of;
 pub use config::{Access, ClientConfig};
 pub use counters::{Condition, Counters};
 pub use events::{ClientEvent, HoldEndedReason, NotHeldReason, Observer, SessionClosedReason};

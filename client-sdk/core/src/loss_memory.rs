@@ -34,9 +34,9 @@ pub struct Experience {
     pub round_trip: Option<Duration>,
 }
 
-/// The last miles of one client, by the address of the peer or by what else the shell tells them apart. A shell asks it when a connection begins
-/// ([`crate::Shim::remember`]), and tells it of the connection from time to time
-/// ([`crate::Shim::experience`]).
+/// The last miles of one client, by the address of the peer or by what else the shell tells them apart.
+/// A shell asks it when a connection begins ([`crate::Shim::remember`]), and tells it of the connection
+/// from time to time ([`crate::Shim::experience`]).
 #[derive(Debug)]
 pub struct LossMemory<P = IpAddr> {
     peers: Mutex<HashMap<P, Known>>,

@@ -4,25 +4,21 @@
 //! difference that no hole explains, once: the gateway folds what it decodes into its own set. Until
 //! it has, eACKs are long enough for all of them.
 
-use core::hash::{BuildHasherDefault, Hasher};
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
-
 use packrat_eack::{Encoding, Identifier, Sketch};
 use packrat_wire::MessageCounter;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::GatewayParams;
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme, Material};
 
+use crate::generations::Generations;
 use crate::packet_number::PacketNumber;
 
-/// Identifiers remembered to recognise duplicates: as many as the gateway keeps in its history at
-/// least.
-const REMEMBERED: usize = 16_384;
+/// Identifiers remembered to recognise duplicates, at least: of what has a place, that says so, too.
+const REMEMBERED: usize = 7168;
 
-/// Packet numbers remembered by identifier: what the gateway may speak of is a few round trips old
-/// at most.
-const JOINED: usize = 2048;
+/// Packet numbers remembered by identifier, at least: what the gateway may speak of is a few round trips
+/// old at most.
+const JOINED: usize = 1792;
 
 /// Datagrams of the set that nothing has proved, and that the gateway has not been told of for
 /// certain.
@@ -45,29 +41,15 @@ pub(crate) enum Recorded {
     Collision,
 }
 
-/// A hash of identifiers: these are made with a key of the session, so that their own bits are as good
-/// as any hash, and no one can aim at a place.
-#[derive(Debug, Default, Clone, Copy)]
-struct IdentifierHasher(u64);
+/// A few bits of a datagram's material, which tell it from another one with the same identifier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Check(u32);
 
-impl Hasher for IdentifierHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes
-            .iter()
-            .for_each(|byte| self.write_u32((self.0 as u32).rotate_left(8) ^ u32::from(*byte)));
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        // The upper bits, by which a table tells entries apart, are to depend on all of them.
-        self.0 = u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+impl From<&Material> for Check {
+    fn from(material: &Material) -> Self {
+        Self(material.check())
     }
 }
-
-type ByIdentifier<T> = HashMap<Identifier, T, BuildHasherDefault<IdentifierHasher>>;
 
 /// Records datagrams; knows the newest.
 #[derive(Debug)]
@@ -75,11 +57,11 @@ pub(crate) struct Recorder {
     scheme: IdentifierScheme,
     key: IdentifierKey,
     sketch: Sketch,
-    recent: VecDeque<Identifier>,
-    known: ByIdentifier<Material>,
-    /// Packet numbers by identifier, of the last [`JOINED`] datagrams that had one.
-    packet_numbers: ByIdentifier<PacketNumber>,
-    joined: VecDeque<Identifier>,
+    known: Generations<Check>,
+    /// The one that was looked for last, if it is not among them.
+    unknown: Option<Identifier>,
+    /// Packet numbers by identifier, of the last datagrams that had one.
+    packet_numbers: Generations<PacketNumber>,
     /// The datagram recorded last, and when.
     last: Option<(Identifier, Timestamp)>,
     /// The newest datagram in the sender's order.
@@ -98,10 +80,9 @@ impl Recorder {
             scheme: gateway_params.scheme,
             key,
             sketch: Sketch::new(gateway_params.sketch_key(), gateway_params.limits),
-            recent: VecDeque::new(),
-            known: ByIdentifier::default(),
-            packet_numbers: ByIdentifier::default(),
-            joined: VecDeque::new(),
+            known: Generations::new(REMEMBERED),
+            unknown: None,
+            packet_numbers: Generations::new(JOINED),
             last: None,
             newest: None,
             anchor,
@@ -127,7 +108,9 @@ impl Recorder {
     /// True if this datagram was recorded before; a packet number that follows is its own.
     pub(crate) fn is_known(&mut self, material: &Material, now: Timestamp) -> bool {
         let identifier = self.key.identify_material(material);
-        let known = self.known.get(&identifier) == Some(material);
+        let found = self.known.get(identifier);
+        self.unknown = found.is_none().then_some(identifier);
+        let known = found == Some(material.into());
         if known {
             self.last = Some((identifier, now));
         }
@@ -173,36 +156,33 @@ impl Recorder {
     }
 
     fn remember(&mut self, identifier: Identifier, material: Material) -> Recorded {
-        match self.known.entry(identifier) {
-            Entry::Occupied(known) if *known.get() == material => return Recorded::Duplicate,
-            Entry::Occupied(_) => return Recorded::Collision,
-            Entry::Vacant(place) => place.insert(material),
-        };
-        self.recent.push_back(identifier);
-        if self.recent.len() > REMEMBERED
-            && let Some(oldest) = self.recent.pop_front()
-        {
-            self.known.remove(&oldest);
+        let check = Check::from(&material);
+        if self.unknown.take() != Some(identifier) {
+            match self.known.get(identifier) {
+                Some(known) if known == check => return Recorded::Duplicate,
+                Some(_) => return Recorded::Collision,
+                None => {}
+            }
         }
+        self.known.insert(identifier, check);
         Recorded::New
     }
 
     /// The datagram recorded last carried this packet number.
     pub(crate) fn join(&mut self, packet_number: PacketNumber) {
         let Some((identifier, _)) = self.last else { return };
-        if self.packet_numbers.insert(identifier, packet_number).is_none() {
-            self.joined.push_back(identifier);
-        }
-        if self.joined.len() > JOINED
-            && let Some(oldest) = self.joined.pop_front()
-        {
-            self.packet_numbers.remove(&oldest);
-        }
+        self.packet_numbers.insert(identifier, packet_number);
+    }
+
+    /// Nothing has passed for a while: what comes now is no duplicate.
+    pub(crate) fn trim(&mut self) {
+        self.known.clear();
+        self.packet_numbers.clear();
     }
 
     /// The packet number of a datagram, while it is remembered.
     pub(crate) fn packet_number(&self, identifier: Identifier) -> Option<PacketNumber> {
-        self.packet_numbers.get(&identifier).copied()
+        self.packet_numbers.get(identifier)
     }
 
     /// The datagram recorded last is the newest in the sender's order.

@@ -24,6 +24,11 @@ const OPEN_HOLE_INTERVAL: core::ops::RangeInclusive<Duration> =
 /// than this.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
+/// An eACK that would be due when so many datagrams more have come or so much time has passed leaves with
+/// what the transport sends: one wake-up of the radio instead of two.
+const SOON_DATAGRAMS: u32 = 8;
+const SOON: Duration = Duration::from_millis(5);
+
 /// Decides when the next eACK is due.
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
@@ -55,6 +60,17 @@ impl Scheduler {
     /// A datagram that must be reported without any delay.
     pub(crate) fn on_precious(&mut self, now: Timestamp) {
         self.at_once = Some(now);
+    }
+
+    /// The transport sends a datagram: an eACK that is due soon goes with it.
+    pub(crate) fn on_company(&mut self, now: Timestamp) {
+        if self.selective {
+            return;
+        }
+        let by_count = self.unreported + SOON_DATAGRAMS >= EVERY_DATAGRAMS;
+        if by_count || self.first_unreported.is_some_and(|at| at + EVERY <= now + SOON) {
+            self.on_urgent(now);
+        }
     }
 
     /// When the next eACK is due. `open_holes`: whether something is being waited for;
@@ -103,6 +119,24 @@ mod tests {
         assert!(scheduler.due(false, None) <= Some(at(2000)));
         scheduler.on_sent(at(2000));
         assert_eq!(scheduler.due(false, None), None);
+    }
+
+    #[test]
+    fn what_is_due_soon_goes_with_what_the_transport_sends() {
+        let mut scheduler = Scheduler::default();
+        scheduler.on_company(at(500));
+        assert_eq!(scheduler.due(false, None), None);
+        scheduler.on_datagram(at(1000));
+        scheduler.on_company(at(10_999));
+        assert_eq!(scheduler.due(false, None), Some(at(16_000)));
+        scheduler.on_company(at(11_000));
+        assert_eq!(scheduler.due(false, None), Some(at(11_000)));
+        scheduler.on_sent(at(11_000));
+        for _ in 0..16 {
+            scheduler.on_datagram(at(11_200));
+        }
+        scheduler.on_company(at(11_300));
+        assert_eq!(scheduler.due(false, None), Some(at(12_000)));
     }
 
     #[test]

@@ -14,6 +14,7 @@
 //! of the transport's own where these are in the clear. Without a session, and where nothing is
 //! missing, everything passes at once and uncopied.
 
+mod pace;
 mod plain;
 mod recovery;
 mod release;
@@ -115,7 +116,12 @@ impl<M: Clone> Shim<M> {
     /// A shim that asks the gateway for numbers. `seed`: 32 fresh random bytes from the operating
     /// system. The first [`Self::poll_transmit`] asks for a gateway.
     pub fn new(config: ClientConfig, seed: [u8; 32], now: Timestamp) -> Self {
-        Self::with(Assist::with_numbers(config, seed, now))
+        let (spread, hold) = (config.spread_bursts, config.access.maximum_hold);
+        let mut shim = Self::with(Assist::with_numbers(config, seed, now));
+        if spread {
+            shim.release.spread(hold);
+        }
+        shim
     }
 
     /// A shim for a transport whose own numbers are in the clear: [`Self::on_ordered`] takes its
@@ -145,6 +151,7 @@ impl<M: Clone> Shim<M> {
 
     /// A UDP payload arrived: one datagram, exactly as received.
     pub fn on_datagram(&mut self, datagram: &[u8], metadata: M, now: Timestamp) -> Verdict<M> {
+        self.release.on_time(now);
         let split = if self.places.is_some() { split(datagram) } else { None };
         let (number, base) = split.map_or((None, datagram), |(number, base)| (Some(number), base));
         let skip = datagram.len() - base.len();
@@ -245,6 +252,7 @@ impl<M: Clone> Shim<M> {
         now: Timestamp,
         order: impl FnOnce(&[u8]) -> Order,
     ) -> Verdict<M> {
+        self.release.on_time(now);
         if self.assist.on_datagram(datagram, now) == Datagram::Control {
             self.on_control(now);
             return Verdict::Never;
@@ -271,8 +279,10 @@ impl<M: Clone> Shim<M> {
         };
         // As true as it will get: the transport authenticates it, and keeps that to itself.
         self.assist.on_packet_number(number, now);
+        self.release.on_arrival(base.len());
         let passes = number < self.assist.deliverable() && self.release.is_next(number);
         let verdict = if passes {
+            self.release.on_passing(base.len());
             Verdict::Now { skip, metadata }
         } else if self.release.keep(number, base, metadata) {
             self.on_kept(number, now);
@@ -296,6 +306,7 @@ impl<M: Clone> Shim<M> {
             && self.places_of != session
         {
             self.places_of = session;
+            self.release.begin(now);
             match &mut self.places {
                 Some(places) => places.follow(key),
                 None => self.places = Some(Places::new(key)),
@@ -318,7 +329,12 @@ impl<M: Clone> Shim<M> {
 
     /// Releases everything that waits.
     pub fn release_all(&mut self) {
-        self.release.release_below(PacketNumber::MAX);
+        self.release.release_all();
+    }
+
+    /// Has the first of those that wait pass without delay, until no more than so many bytes are left.
+    pub fn limit_waiting(&mut self, bytes: usize) {
+        self.release.limit(bytes);
     }
 
     /// The next datagram for the transport.
@@ -330,6 +346,12 @@ impl<M: Clone> Shim<M> {
     /// unless [`ClientConfig::with_uploads`] is set and a gateway agrees.
     pub fn on_send(&mut self, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {
         self.assist.on_send(datagram, now)
+    }
+
+    /// The link refuses a datagram of this length (without its number) for what [`Self::on_send`] has put in
+    /// front of it: such ones have no number from then on. The caller sends this one as it is.
+    pub fn on_refused(&mut self, length: usize) {
+        self.assist.on_refused(length);
     }
 
     /// Takes in what earlier connections have seen of the last mile ([`crate::LossMemory::recall`]). To be called
@@ -365,13 +387,15 @@ impl<M: Clone> Shim<M> {
 
     /// The time at which to call [`Self::handle_timeout`].
     pub fn next_timeout(&self) -> Option<Timestamp> {
-        self.assist.next_timeout()
+        let timeouts = [self.assist.next_timeout(), self.release.next_timeout()];
+        timeouts.into_iter().flatten().min()
     }
 
     /// Time has passed. A caller that can make its transport send something does so if that is asked
     /// for.
     pub fn handle_timeout(&mut self, now: Timestamp) -> TimeoutActions {
         let actions = self.assist.handle_timeout(now);
+        self.release.on_time(now);
         self.release();
         actions
     }
@@ -393,6 +417,16 @@ impl<M: Clone> Shim<M> {
         self.release();
     }
 
+    /// Nothing has passed for a while, longer than any repair takes: gives back the memory that what has
+    /// passed has taken. The session stays.
+    pub fn trim(&mut self) {
+        self.assist.trim();
+        if let Some(recovery) = &mut self.recovery {
+            recovery.trim();
+        }
+        self.release.trim();
+    }
+
     /// The application or the system changes this client's address: call it before anything is sent
     /// from the new one.
     pub fn on_network_change(&mut self, now: Timestamp) {
@@ -406,6 +440,11 @@ impl<M: Clone> Shim<M> {
         self.release_all();
     }
 
+    /// True since a session in which numbers were agreed: they come off.
+    pub fn knows_numbers(&self) -> bool {
+        self.places.is_some()
+    }
+
     /// Counters of the assistance.
     pub fn assistance(&self) -> AssistStats {
         self.assist.stats()
@@ -416,12 +455,12 @@ impl<M: Clone> Shim<M> {
         self.stats
     }
 
-    /// Datagrams that wait now.
+    /// Datagrams that wait now, and those of a burst that is being spread.
     pub fn waiting(&self) -> usize {
         self.release.waiting()
     }
 
-    /// Bytes of the datagrams that wait now.
+    /// Their bytes.
     pub fn waiting_bytes(&self) -> usize {
         self.release.waiting_bytes()
     }

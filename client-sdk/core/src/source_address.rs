@@ -10,6 +10,8 @@ use packrat_wire::estimate::Timestamp;
 pub struct SourceAddress {
     address: Option<IpAddr>,
     asked: Option<Timestamp>,
+    /// The host had lost the address since.
+    was_lost: bool,
 }
 
 impl SourceAddress {
@@ -25,7 +27,14 @@ impl SourceAddress {
         self.asked = Some(now);
         // No answer: there is no route now, and nothing leaves.
         let Some(address) = ask() else { return false };
-        self.address.replace(address).is_some_and(|before| before != address)
+        let was_lost = core::mem::take(&mut self.was_lost);
+        self.address.replace(address).is_some_and(|before| was_lost || before != address)
+    }
+
+    /// The host has lost this address: if the path has it, the network is another one when there is one
+    /// again, even if the address there is the same.
+    pub fn lose(&mut self, address: IpAddr) {
+        self.was_lost |= self.address == Some(address);
     }
 
     /// The network may be another one: the host is asked the next time.
@@ -60,5 +69,18 @@ mod tests {
         assert_eq!(ask(200, Some("192.0.2.1")), (true, false), "the same network is back");
         assert_eq!(ask(300, Some("192.0.2.2")), (true, true));
         assert_eq!(ask(400, Some("192.0.2.2")), (true, false));
+    }
+
+    #[test]
+    fn the_same_address_is_another_network_after_the_host_has_lost_it() {
+        let (mut source, at) = (SourceAddress::default(), Timestamp::from_millis);
+        let (own, other) = ("192.0.2.1".parse().unwrap(), "192.0.2.9".parse().unwrap());
+        assert!(!source.has_changed(at(0), || Some(own)));
+        source.lose(other);
+        assert!(!source.has_changed(at(100), || Some(own)));
+        source.lose(own);
+        assert!(!source.has_changed(at(200), || None), "no route");
+        assert!(source.has_changed(at(300), || Some(own)));
+        assert!(!source.has_changed(at(400), || Some(own)));
     }
 }

@@ -269,6 +269,16 @@ impl Upward {
         (1.3 * loss / (1.0 - loss).max(0.1)).clamp(SHARE, MAXIMUM_SHARE)
     }
 
+    /// The sender's link refuses a datagram of this length with its number: all of its length and above
+    /// go plain, and no copy of such a one is sent.
+    pub(crate) fn on_refused(&mut self, length: usize) {
+        self.largest = self.largest.min(length.saturating_sub(1));
+        (self.unproven, self.vanished, self.shortest_vanished) = (0, 0, usize::MAX);
+        for sent in self.kept.iter_mut().filter(|sent| sent.length >= length) {
+            self.bytes -= core::mem::take(&mut sent.datagram).len();
+        }
+    }
+
     /// The place of the oldest that is kept.
     fn first(&self) -> u64 {
         self.next - self.kept.len() as u64
@@ -423,5 +433,53 @@ impl Upward {
         if !self.ready.contains(&last) {
             self.ready.push_back(last);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packrat_eack::SketchLimits;
+    use packrat_wire::SessionId;
+    use packrat_wire::handshake::{Numbered, RouteHint};
+    use packrat_wire::identifier::IdentifierScheme;
+    use packrat_wire::message::Run;
+
+    #[test]
+    fn what_the_link_refuses_with_a_number_goes_plain_and_is_not_sent_again() {
+        let now = Timestamp::from_millis(1000);
+        let params = GatewayParams {
+            session: SessionId::new(1),
+            scheme: IdentifierScheme::Payload,
+            limits: SketchLimits::default(),
+            cache_bytes: 0,
+            secret: [7; 32].into(),
+            stream: None,
+            numbered: Some(Numbered {
+                to_client: true,
+                to_server: true,
+                coded: false,
+                largest: 1472,
+            }),
+            hint: RouteHint::default(),
+        };
+        let mut upward = Upward::new(&params, Some(Duration::from_millis(10)), now).unwrap();
+        for (place, length) in [1200, 1466, 1200].into_iter().enumerate() {
+            assert!(upward.takes(length, now), "{place}");
+            upward.number(&vec![7; length], Identifier::from_hash(place as u64), now);
+        }
+        upward.on_refused(1466);
+        assert!(!upward.takes(1466, now) && !upward.takes(1470, now));
+        assert!(upward.takes(1465, now));
+        // The gateway misses the refused one, and one that was lost.
+        let mut buffer = Vec::new();
+        let holes = Holes::new(true, 3, Duration::ZERO, &[Run { first: 0, count: 2 }], &mut buffer);
+        upward.on_holes(&holes, now + Duration::from_millis(100));
+        let again = std::iter::from_fn(|| upward.poll_transmit(now + Duration::from_millis(100)));
+        assert_eq!(again.map(|(place, _)| place).collect::<Vec<_>>(), [0]);
+        // By another path it may fit.
+        upward.on_move();
+        upward.on_authentic();
+        assert!(upward.takes(1466, now));
     }
 }

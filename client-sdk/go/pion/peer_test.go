@@ -1,11 +1,7 @@
 package pion
 
 import (
-	"bufio"
-	"encoding/json"
 	"net"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -17,6 +13,7 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"packrat.dev/packrat"
+	"packrat.dev/packrat/internal/lastmile"
 )
 
 const (
@@ -29,45 +26,13 @@ const (
 // how many datagrams were lost.
 func lossyPath(t *testing.T, server net.Addr) (string, func() uint64) {
 	t.Helper()
-	program := os.Getenv("PACKRAT_PATH")
-	if program == "" {
-		t.Skip("PACKRAT_PATH does not name the program packrat-path: tools/test-go builds it")
-	}
-	command := exec.Command(program, filepath.Join(t.TempDir(), "certificate.pem"), server.String())
-	input, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	output, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	command.Stderr = os.Stderr
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = command.Process.Kill()
-		_ = command.Wait()
-	})
-	lines := bufio.NewReader(output)
-	read := func(into any) {
-		line, err := lines.ReadBytes('\n')
-		if err == nil {
-			err = json.Unmarshal(line, into)
-		}
-		if err != nil {
-			t.Fatalf("%s says %q: %v", program, line, err)
-		}
-	}
 	var begun struct{ Server string }
-	read(&begun)
+	end := lastmile.Start(t, &begun, filepath.Join(t.TempDir(), "certificate.pem"), server.String())
 	return begun.Server, func() uint64 {
 		var ended struct {
 			Lost uint64 `json:"server_lost"`
 		}
-		input.Close()
-		read(&ended)
+		end(&ended)
 		return ended.Lost
 	}
 }

@@ -1,6 +1,8 @@
 """The shims of one socket, by the peer's address; without a socket and without a clock."""
 import collections
+import functools
 import os
+import socket
 from dataclasses import dataclass
 from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
@@ -12,6 +14,14 @@ MOST_PEERS = 1000
 IDLE = 300_000_000
 #: Bytes that may wait for repairs of one peer's; beyond, all of them pass.
 MOST_WAITING = 4 << 20
+#: Microseconds for which the gateway of a forgotten peer may number, if the goodbye is lost: longer than
+#: sessions are idle.
+NUMBERING = 180_000_000
+#: What is in front of a datagram that a gateway has numbered, with its number, and how long that is.
+NUMBERED = b"\x0bPkr\x29"
+NUMBER_LENGTH = 8
+#: The beginning of all that is a gateway's.
+MAGIC = b"\x0bPkr"
 #: Control datagrams that leave at one go.
 MOST_CONTROL = 64
 
@@ -33,6 +43,39 @@ class Settings:
     uploads: bool = False
 
 
+@functools.lru_cache(maxsize=4096)
+def _host(text: str) -> Optional[bytes]:
+    """The address of a host that is written as a number, IPv4 also where a socket of IPv6 has it;
+    None: it is a name."""
+    try:
+        return socket.inet_pton(socket.AF_INET, text)
+    except OSError:
+        pass
+    try:
+        address = socket.inet_pton(socket.AF_INET6, text.partition("%")[0])
+    except OSError:
+        return None
+    is_mapped = address.startswith(bytes(10) + b"\xff\xff")
+    return address[12:] if is_mapped else address
+
+
+def _key(peer: Any) -> Any:
+    """How a peer is known, however its address is written; None: it is a name, whose answers come from
+    elsewhere."""
+    if not isinstance(peer, tuple) or len(peer) < 2 or not isinstance(peer[0], str):
+        return peer
+    host = _host(peer[0])
+    return None if host is None else (host, peer[1])
+
+
+def _without_number(datagram: bytes) -> Optional[bytes]:
+    """A datagram of a session that is not known here any more, whose gateway goes on until it knows;
+    None: it is a message of the gateway's."""
+    if datagram.startswith(NUMBERED) and len(datagram) >= NUMBER_LENGTH:
+        datagram = datagram[NUMBER_LENGTH:]
+    return None if datagram.startswith(MAGIC) and len(datagram) > len(MAGIC) else datagram
+
+
 class Peers:
     """`deliver(datagram, peer)` is called for what the program is to have, `send(datagram, peer)`
     for control datagrams. `deliver` may call all of this: it is not called again before it returns,
@@ -48,7 +91,12 @@ class Peers:
         self._settings, self._now, self._deliver, self._send = settings, now, deliver, send
         self._token, self._gateway_key = settings.token, settings.gateway_key
         self._shims: Dict[Any, Shim] = {}
+        #: As the program has written it, and as the system does.
+        self._addresses: Dict[Any, Any] = {}
+        self._sources: Dict[Any, Any] = {}
         self._active: Dict[Any, int] = {}
+        #: Peers that were forgotten, and until when their gateways may number.
+        self._former: Dict[Any, int] = {}
         self._due: Dict[Any, int] = {}
         #: No peer is due before; the first one may be due later.
         self._earliest: Optional[int] = None
@@ -58,7 +106,10 @@ class Peers:
     def sending(self, datagram: Any, peer: Any) -> Any:
         """The program is about to send a datagram; the first one to a peer asks for a gateway.
         Returns what is to be sent: the datagram, or, where uploads are repaired, one with a number in
-        front."""
+        front. A peer by name is not assisted."""
+        address, peer = peer, _key(peer)
+        if peer is None:
+            return datagram
         shim = self._shims.get(peer)
         if shim is None:
             if len(self._shims) >= MOST_PEERS and not self._make_room():
@@ -73,6 +124,7 @@ class Peers:
                 token=self._token,
                 uploads=settings.uploads,
             )
+        self._addresses[peer] = address
         self._active[peer] = self._now()
         shim.sent(len(datagram))
         number = shim.send(bytes(datagram), self._now()) if self._settings.uploads else None
@@ -81,14 +133,22 @@ class Peers:
 
     def received(self, datagram: bytes, peer: Any) -> None:
         """A datagram arrived."""
-        shim = self._shims.get(peer)
+        source, peer = peer, _key(peer)
+        shim, was_peer = self._shims.get(peer), self._former.get(peer, 0) > self._now()
         if shim is None:
-            self._ready.append((datagram, peer))
+            base = _without_number(datagram) if was_peer else datagram
+            if base is not None:
+                self._ready.append((base, source))
         else:
             now = self._active[peer] = self._now()
+            self._sources[peer] = source
             skip = shim.receive(datagram, now)
             if skip is not None:
-                self._ready.append((datagram[skip:] if skip else datagram, peer))
+                base = datagram[skip:] if skip else datagram
+                # The number of a session that the shim does not know.
+                base = _without_number(base) if was_peer and not skip else base
+                if base is not None:
+                    self._ready.append((base, source))
             self._serve(shim, peer)
             if shim.waiting_bytes() > MOST_WAITING:
                 shim.release()
@@ -143,9 +203,9 @@ class Peers:
         """The figures of a peer; None: nothing was sent to it, or not for a long time. Without a
         peer those of all, by their address."""
         if peer is not None:
-            shim = self._shims.get(peer)
+            shim = self._shims.get(_key(peer))
             return shim.statistics() if shim else None
-        return {peer: shim.statistics() for peer, shim in self._shims.items()}
+        return {self._addresses[peer]: shim.statistics() for peer, shim in self._shims.items()}
 
     def _make_room(self) -> bool:
         peer = min(self._active, key=self._active.__getitem__)
@@ -155,16 +215,23 @@ class Peers:
         return is_idle
 
     def _end(self, peer: Any) -> None:
-        shim = self._shims.pop(peer)
+        shim, now = self._shims.pop(peer), self._now()
         del self._active[peer]
         self._due.pop(peer, None)
-        shim.close(self._now())
+        shim.close(now)
         self._serve(shim, peer)
+        del self._addresses[peer]
+        self._sources.pop(peer, None)
+        if len(self._former) >= MOST_PEERS:
+            self._former = {peer: until for peer, until in self._former.items() if until > now}
+        if len(self._former) < MOST_PEERS:
+            self._former[peer] = now + NUMBERING
 
     def _serve(self, shim: Shim, peer: Any) -> None:
         """Takes what the shim has ready, and notes when the peer is due next."""
+        address = self._addresses[peer]
         while (datagram := shim.deliver()) is not None:
-            self._ready.append((datagram, peer))
+            self._ready.append((datagram, self._sources.get(peer, address)))
         controls: List[bytes] = []
         while len(controls) < MOST_CONTROL and (control := shim.transmit(self._now())) is not None:
             controls.append(control)
@@ -174,7 +241,7 @@ class Peers:
             if self._earliest is None or due < self._earliest:
                 self._earliest = due
         for control in controls:
-            self._send(control, peer)
+            self._send(control, address)
 
     def _hand_on(self) -> None:
         if self._delivering:

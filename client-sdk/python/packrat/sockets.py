@@ -1,5 +1,6 @@
 """A UDP socket that blocks."""
 import collections
+import errno
 import selectors
 import socket
 import time
@@ -45,7 +46,7 @@ class Socket:
 
     def sendto(self, datagram: bytes, peer: Any) -> int:
         """Sends a datagram; raises `TimeoutError` when the system has no room for it in time. `peer`
-        is a numeric address, as `recvfrom` returns it."""
+        is a numeric address; what is sent to a name is not assisted."""
         leaving = self._peers.sending(datagram, peer)
         until = self._until()
         while True:
@@ -53,6 +54,11 @@ class Socket:
                 return min(self._inner.sendto(leaving, peer), len(datagram))
             except BlockingIOError:
                 self._wait(selectors.EVENT_WRITE, self._left(until))
+            except OSError as error:
+                # It has room for the datagram, and none for the number.
+                if error.errno != errno.EMSGSIZE or len(leaving) <= len(datagram):
+                    raise
+                leaving = datagram
 
     def recvfrom(self, size: int = MOST_BYTES) -> Tuple[bytes, Any]:
         """The next datagram and its sender; raises `TimeoutError` when none has come in time."""

@@ -1,5 +1,6 @@
 """The package around a shim that the test leads: what no path does on order."""
 import asyncio
+import errno
 import socket
 import time
 import unittest
@@ -22,6 +23,8 @@ class Led:
     def receive(self, datagram, now):
         if datagram == b"the hole":
             self.ready, self.kept = self.kept, []
+            return 0
+        if datagram.endswith(b"passes"):
             return 0
         self.kept.append(datagram)
         return None
@@ -154,6 +157,54 @@ class Idle(unittest.TestCase):
             self.assertEqual(self.peers.timeout(), self.now + 20)
 
 
+@mock.patch("packrat.peers.Shim", Led)
+class Addresses(unittest.TestCase):
+    def setUp(self):
+        self.now, self.delivered, self.controls = 1_000_000, [], []
+        deliver = lambda *what: self.delivered.append(what)
+        self.peers = Peers(packrat.Settings(), lambda: self.now, deliver, lambda *what: self.controls.append(what))
+
+    def test_a_peer_is_known_however_its_address_is_written(self):
+        for written, said in [
+            (("::1", 4433), ("::1", 4433, 0, 0)),
+            (("0:0::1", 4434, 0, 0), ("::1", 4434, 0, 0)),
+            (("fe80::1%lo", 4433), ("fe80::1%lo", 4433, 0, 1)),
+            (("192.0.2.1", 4433), ("::ffff:192.0.2.1", 4433, 0, 0)),
+            (("::ffff:192.0.2.2", 4433, 0, 0), ("192.0.2.2", 4433)),
+        ]:
+            self.delivered.clear()
+            self.peers.sending(b"hello", written)
+            self.assertEqual(self.controls.pop(), (b"a question", written))
+            self.peers.received(b"kept", said)
+            self.assertEqual(self.delivered, [], "the shim has it")
+            self.peers.received(b"the hole", said)
+            self.assertEqual(self.delivered, [(b"the hole", said), (b"kept", said)])
+            self.assertIsNotNone(self.peers.statistics(said))
+        self.assertEqual(len(self.peers.statistics()), 5)
+
+    def test_a_name_is_sent_to_without_assistance(self):
+        self.assertEqual(self.peers.sending(b"hello", ("localhost", 4433)), b"hello")
+        self.assertEqual((self.controls, self.peers.statistics()), ([], {}))
+
+    def test_the_gateway_of_a_forgotten_peer_goes_on_numbering_for_a_while(self):
+        peer, number = ("192.0.2.1", 4433), b"\x0bPkr\x29\0\0\7"
+        report = b"\x0bPkr\x28 a message of the gateway's"
+        self.peers.sending(b"hello", peer)
+        self.now += IDLE
+        self.peers.handle_timeout()
+        self.assertEqual(self.peers.statistics(), {})
+        for datagram in [number + b"payload", report, number + report, b"plain"]:
+            self.peers.received(datagram, peer)
+        self.assertEqual(self.delivered, [(b"payload", peer), (b"plain", peer)])
+        # It is a peer again, without a session.
+        self.peers.sending(b"hello", peer)
+        self.peers.received(number + b"it passes", peer)
+        self.assertEqual(self.delivered.pop(), (b"it passes", peer))
+        # A peer that never was one has its bytes.
+        self.peers.received(number + b"payload", ("192.0.2.2", 4433))
+        self.assertEqual(self.delivered.pop(), (number + b"payload", ("192.0.2.2", 4433)))
+
+
 class Waits(unittest.TestCase):
     """Of the socket, without a gateway."""
 
@@ -196,6 +247,24 @@ class Waits(unittest.TestCase):
             client.recvfrom()
         self.assertGreaterEqual(time.monotonic() - begun, 0.01)
         self.assertEqual(client.sendto(b"again", self.server.getsockname()), 5)
+
+    def test_what_has_room_without_its_number_only_leaves_without(self):
+        client, _ = self.client(self.inner())
+        sent = []
+
+        def sendto(datagram, peer):
+            if len(datagram) > 5:
+                raise OSError(errno.EMSGSIZE, "too long")
+            sent.append(datagram)
+            return len(datagram)
+
+        inner = mock.Mock(fileno=client._inner.fileno, sendto=sendto, close=client._inner.close)
+        with mock.patch.object(client, "_inner", inner), mock.patch.object(client, "_peers") as peers:
+            peers.sending = lambda datagram, peer: b"number: " + datagram
+            self.assertEqual(client.sendto(b"again", self.server.getsockname()), 5)
+            self.assertEqual(sent, [b"again"])
+            with self.assertRaises(OSError):
+                client.sendto(b"longer", self.server.getsockname())
 
     def test_a_full_buffer_is_waited_for_when_sending(self):
         client, _ = self.client(self.inner())

@@ -1,6 +1,6 @@
 //! quinn's socket, with shims between it and the system's.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
-use packrat_client::{Access, ClientConfig, Counters, NumberHeader, Timestamp};
+use packrat_client::{Access, ClientConfig, Counters, NumberHeader, Timestamp, base_of};
 use packrat_socket::{
-    Batch, FlowFigures, Limits, Mark, Peers, Wire, source_from, with_large_buffers,
+    Batch, FlowFigures, Limits, Mark, Peers, Wire, capable, is_too_long, same_peer, source_from,
+    with_large_buffers,
 };
 use quinn::{AsyncUdpSocket, Endpoint, EndpointConfig, TokioRuntime, UdpPoller};
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
@@ -20,6 +21,8 @@ use tokio::time::Sleep;
 
 /// Most bytes of one send: the largest UDP payload over IPv4.
 const MOST_BYTES: usize = 65_507;
+/// Peers whose marks are known; those of others are when quinn sends the next datagram.
+const MOST_MARKS: usize = 10_000;
 /// The timer is set no further than this; quinn then looks once for nothing.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 
@@ -49,6 +52,8 @@ pub struct Socket {
 
 struct State {
     peers: Peers<Beside>,
+    /// The ECN marks of quinn's last datagrams to each peer, where they have one.
+    marks: HashMap<SocketAddr, Mark>,
     /// Datagrams that quinn has sent and the system has not taken yet.
     pending: Pending,
     ready: VecDeque<Ready>,
@@ -67,6 +72,8 @@ struct Pending {
     peer: Option<SocketAddr>,
     mark: Mark,
     source: Option<IpAddr>,
+    /// The length of the shortest one that the link has refused for its number.
+    refused: Option<usize>,
 }
 
 /// Datagrams that leave together: all of `size` bytes, the last may be shorter.
@@ -99,7 +106,17 @@ impl Pending {
 struct Port<'a> {
     io: &'a tokio::net::UdpSocket,
     udp: &'a UdpSocketState,
+    marks: &'a HashMap<SocketAddr, Mark>,
     ready: &'a mut VecDeque<Ready>,
+}
+
+impl Port<'_> {
+    fn send(&self, peer: SocketAddr, contents: &[u8], ecn: Mark) {
+        let transmit =
+            Transmit { destination: peer, ecn, contents, segment_size: None, src_ip: None };
+        // One that finds no room is lost, as any datagram may be.
+        let _ = self.udp.try_send(self.io.into(), &transmit);
+    }
 }
 
 impl Wire<Beside> for Port<'_> {
@@ -108,15 +125,12 @@ impl Wire<Beside> for Port<'_> {
     }
 
     fn transmit(&mut self, peer: SocketAddr, control: &[u8]) {
-        let transmit = Transmit {
-            destination: peer,
-            ecn: None,
-            contents: control,
-            segment_size: None,
-            src_ip: None,
-        };
-        // One that finds no room is lost, as any datagram may be.
-        let _ = self.udp.try_send(self.io.into(), &transmit);
+        self.send(peer, control, None);
+    }
+
+    fn repeat(&mut self, peer: SocketAddr, datagram: &[u8]) {
+        let mark = self.marks.get(&same_peer(peer)).copied().flatten();
+        self.send(peer, datagram, mark);
     }
 
     fn source(&self, peer: SocketAddr) -> Option<IpAddr> {
@@ -144,6 +158,7 @@ impl Socket {
         let io = tokio::net::UdpSocket::from_std(socket)?;
         let state = State {
             peers: Peers::new(config, Limits::default()),
+            marks: HashMap::new(),
             pending: Pending::default(),
             ready: VecDeque::new(),
             batch: Batch::new(),
@@ -198,8 +213,8 @@ impl Socket {
 
     /// Calls the peers, and wakes quinn if there is something for it, or its timer is too late.
     fn with<R>(&self, call: impl FnOnce(&mut Peers<Beside>, Timestamp, &mut Port<'_>) -> R) -> R {
-        let State { peers, ready, armed, waker, .. } = &mut *self.lock();
-        let mut port = Port { io: &self.io, udp: &self.udp, ready };
+        let State { peers, marks, ready, armed, waker, .. } = &mut *self.lock();
+        let mut port = self.port(marks, ready);
         let result = call(peers, self.now(), &mut port);
         let next = peers.next_timeout();
         let is_late = next.is_some_and(|next| armed.is_none_or(|armed| next < armed));
@@ -211,11 +226,10 @@ impl Socket {
         result
     }
 
-    /// Sends what the system has not taken so far.
+    /// Sends what the system has not taken so far. What the link refuses for its number leaves without.
     ///
     /// # Errors
-    /// `WouldBlock`: there is more. Others are of the datagrams that could not be sent, which are
-    /// lost.
+    /// `WouldBlock`: there is more. Others are of the socket.
     fn flush(&self, pending: &mut Pending) -> io::Result<()> {
         while let (Some(run), Some(destination)) = (pending.runs.front(), pending.peer) {
             let segment_size = (run.data.len() > run.size).then_some(run.size);
@@ -226,16 +240,41 @@ impl Socket {
                 segment_size,
                 src_ip: pending.source,
             };
-            let send = || self.udp.send((&self.io).into(), &transmit);
+            let send = || self.udp.try_send((&self.io).into(), &transmit);
             match self.io.try_io(Interest::WRITABLE, send) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
-                sent => {
-                    pending.runs.pop_front();
-                    sent?;
+                Ok(()) => drop(pending.runs.pop_front()),
+                // Lost, as any datagram may be, unless it is its number that is too much.
+                Err(_) => {
+                    let Some(run) = pending.runs.pop_front() else { continue };
+                    let (ecn, src_ip) = (pending.mark, pending.source);
+                    let refused = run.data.chunks(run.size.max(1)).filter_map(|contents| {
+                        let segment_size = None;
+                        self.send_singly(&Transmit {
+                            destination,
+                            ecn,
+                            contents,
+                            segment_size,
+                            src_ip,
+                        })
+                    });
+                    pending.refused = pending.refused.into_iter().chain(refused).min();
                 }
             }
         }
         Ok(())
+    }
+
+    /// Sends one datagram, without its number if the link refuses it for that: its length then.
+    fn send_singly(&self, transmit: &Transmit<'_>) -> Option<usize> {
+        let error = self.udp.try_send((&self.io).into(), transmit).err()?;
+        let length = transmit.contents.len();
+        let base = base_of(transmit.contents).filter(|base| base.len() < length)?;
+        if !is_too_long(&error) {
+            return None;
+        }
+        let _ = self.udp.try_send((&self.io).into(), &Transmit { contents: base, ..*transmit });
+        Some(base.len())
     }
 
     /// Sends datagrams that a gateway may ask for again.
@@ -247,6 +286,9 @@ impl Socket {
         self.flush(&mut state.pending)?;
         let now = self.now();
         let State { peers, pending, .. } = state;
+        if let (Some(before), Some(length)) = (pending.peer, pending.refused.take()) {
+            peers.on_refused(before, length);
+        }
         (pending.peer, pending.mark, pending.source) = (Some(peer), transmit.ecn, transmit.src_ip);
         for datagram in transmit.contents.chunks(size) {
             pending.add(peers.on_send(peer, datagram, now), datagram);
@@ -267,8 +309,26 @@ impl Socket {
         }
     }
 
-    fn port<'a>(&'a self, ready: &'a mut VecDeque<Ready>) -> Port<'a> {
-        Port { io: &self.io, udp: &self.udp, ready }
+    /// Notes the ECN mark of what quinn sends.
+    fn note(&self, transmit: &Transmit<'_>) {
+        let (peer, marks) = (same_peer(transmit.destination), &mut self.lock().marks);
+        match capable(transmit.ecn) {
+            None => drop(marks.remove(&peer)),
+            mark => {
+                if marks.len() >= MOST_MARKS {
+                    marks.clear();
+                }
+                marks.insert(peer, mark);
+            }
+        }
+    }
+
+    fn port<'a>(
+        &'a self,
+        marks: &'a HashMap<SocketAddr, Mark>,
+        ready: &'a mut VecDeque<Ready>,
+    ) -> Port<'a> {
+        Port { io: &self.io, udp: &self.udp, marks, ready }
     }
 }
 
@@ -335,6 +395,7 @@ impl AsyncUdpSocket for Socket {
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         let peer = transmit.destination;
+        self.note(transmit);
         // A gateway learns of another network before anything leaves from there.
         let repairs_uploads = self.with(|peers, now, port| {
             peers.on_sending(peer, now, port);
@@ -372,7 +433,8 @@ impl AsyncUdpSocket for Socket {
             }
             let now = self.now();
             if state.peers.next_timeout().is_some_and(|at| at <= now) {
-                state.peers.handle_timeout(now, &mut self.port(&mut state.ready));
+                let State { peers, marks, ready, .. } = &mut *state;
+                peers.handle_timeout(now, &mut self.port(marks, ready));
                 continue;
             }
             let Poll::Ready(readable) = self.io.poll_recv_ready(context) else {
@@ -391,12 +453,13 @@ impl AsyncUdpSocket for Socket {
                 result => result?,
             }
             let now = self.now();
-            let mut port = Port { io: &self.io, udp: &self.udp, ready: &mut state.ready };
-            for message in state.batch.messages() {
+            let State { peers, marks, ready, batch, .. } = &mut *state;
+            let mut port = self.port(marks, ready);
+            for message in batch.messages() {
                 let local = message.local;
                 let datagrams =
                     message.datagrams().map(|(datagram, mark)| (datagram, Beside { mark, local }));
-                state.peers.on_received(message.source, datagrams, now, &mut port);
+                peers.on_received(message.source, datagrams, now, &mut port);
             }
         }
     }

@@ -13,6 +13,26 @@ const BUFFER_BYTES: usize = 4 << 20;
 /// The ECN mark of a datagram.
 pub type Mark = Option<EcnCodepoint>;
 
+/// EMSGSIZE.
+const TOO_LONG: i32 = if cfg!(windows) {
+    10_040
+} else if cfg!(any(target_os = "linux", target_os = "android")) {
+    90
+} else {
+    40
+};
+
+/// True if the link has refused a datagram as too long.
+pub fn is_too_long(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(TOO_LONG)
+}
+
+/// The mark under which a datagram is sent again: a transport says that it is capable of ECN, and the network
+/// that there is congestion.
+pub fn capable(mark: Mark) -> Mark {
+    mark.map(|mark| if mark == EcnCodepoint::Ce { EcnCodepoint::Ect0 } else { mark })
+}
+
 /// Prepares a socket for batches, ECN and don't-fragment, with large buffers. It does not block any
 /// more.
 ///
@@ -109,6 +129,13 @@ impl Batch {
         let messages = &mut self.messages;
         self.received = state.recv(socket, &mut buffers, messages)?;
         Ok(())
+    }
+
+    /// False if the last call has received all that there was: what comes after that is another event of
+    /// the system's, where it tells events by edges.
+    pub fn may_have_more(&self) -> bool {
+        // recvmmsg(2) returns fewer only when there are no more.
+        !cfg!(target_os = "linux") || self.received == BATCH_SIZE
     }
 
     /// Those of the last call.

@@ -1,6 +1,6 @@
 //! One flow: its address, and the shim for what comes back to it.
 
-use packrat_client::{GuardedShim, NumberHeader, Released, Shim, Timestamp, Verdict};
+use packrat_client::{GuardedShim, NumberHeader, Released, Shim, Timestamp, Verdict, base_of};
 
 use crate::table::{FlowFigures, Peer};
 
@@ -10,6 +10,12 @@ pub trait Outlet<M> {
     fn deliver(&mut self, datagram: &[u8], metadata: M);
     /// A control datagram, to the peer from the socket that the flow has.
     fn transmit(&mut self, control: &[u8]);
+    /// A datagram of the program's own again: a repair, or a copy. It bears the ECN mark of the program's
+    /// last one, as far as the shell knows that: without one it would contradict what the program's
+    /// transport counts (RFC 9000, section 13.4.2.1).
+    fn repeat(&mut self, datagram: &[u8]) {
+        self.transmit(datagram);
+    }
 }
 
 /// A flow of the table.
@@ -18,13 +24,16 @@ pub(crate) struct Flow<M> {
     pub(crate) shim: GuardedShim<M>,
     /// When a datagram passed last, in either direction.
     pub(crate) last_active: Timestamp,
+    /// Its memory was given back since.
+    pub(crate) is_trimmed: bool,
     /// The deadline under which the table has it.
     pub(crate) armed: Option<Timestamp>,
 }
 
 impl<M: Clone> Flow<M> {
     pub(crate) fn new(peer: Peer, shim: Shim<M>, now: Timestamp) -> Self {
-        Self { peer, shim: GuardedShim::new(Some(Box::new(shim))), last_active: now, armed: None }
+        let shim = GuardedShim::new(Some(Box::new(shim)));
+        Self { peer, shim, last_active: now, is_trimmed: false, armed: None }
     }
 
     /// The program sends a datagram: what goes in front of it.
@@ -35,7 +44,7 @@ impl<M: Clone> Flow<M> {
     /// The program has sent so much.
     pub(crate) fn on_sent(&mut self, datagrams: u64, bytes: u64, now: Timestamp) {
         self.shim.on_sent(datagrams, bytes);
-        self.last_active = now;
+        (self.last_active, self.is_trimmed) = (now, false);
     }
 
     /// A datagram from upstream.
@@ -46,7 +55,7 @@ impl<M: Clone> Flow<M> {
         now: Timestamp,
         outlet: &mut impl Outlet<M>,
     ) {
-        self.last_active = now;
+        (self.last_active, self.is_trimmed) = (now, false);
         let verdict = self.shim.on_datagram(datagram, metadata, now);
         if let Verdict::Now { skip, metadata } = verdict {
             outlet.deliver(datagram.get(skip..).unwrap_or_default(), metadata);
@@ -63,7 +72,10 @@ impl<M: Clone> Flow<M> {
     /// Lets go of what is ready.
     pub(crate) fn drain(&mut self, now: Timestamp, outlet: &mut impl Outlet<M>) {
         self.deliver_released(outlet);
-        self.shim.transmit(now, |control| outlet.transmit(&control));
+        self.shim.transmit(now, |datagram| match base_of(&datagram) {
+            Some(_) => outlet.repeat(&datagram),
+            None => outlet.transmit(&datagram),
+        });
     }
 
     pub(crate) fn figures(&mut self, now: Timestamp) -> FlowFigures {
@@ -80,7 +92,7 @@ impl<M: Clone> Flow<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packrat_client::{ClientConfig, Condition};
+    use packrat_client::{ClientConfig, Condition, IdentifierScheme, LossClass, Remembered};
     use packrat_wire::number::NumberKey;
 
     #[derive(Default)]
@@ -112,5 +124,41 @@ mod tests {
         }
         assert_eq!(taken.0, [b"plain".to_vec(), b"numbered".to_vec()]);
         assert_eq!(flow.shim.next_timeout(), None);
+    }
+
+    #[derive(Default)]
+    struct Sent {
+        control: usize,
+        again: Vec<Vec<u8>>,
+    }
+
+    impl Outlet<()> for Sent {
+        fn deliver(&mut self, _: &[u8], (): ()) {}
+
+        fn transmit(&mut self, _: &[u8]) {
+            self.control += 1;
+        }
+
+        fn repeat(&mut self, datagram: &[u8]) {
+            self.again.push(datagram.to_vec());
+        }
+    }
+
+    #[test]
+    fn a_copy_of_the_programs_own_is_told_from_control() {
+        let mut now = Timestamp::from_millis(1000);
+        let config = ClientConfig::default().with_scheme(IdentifierScheme::Trailer);
+        let mut shim = Shim::new(config, [1; 32], now);
+        shim.remember(Remembered { loss: LossClass::FromThree, round_trip: None });
+        let peer = Peer { service: 0, address: "127.0.0.1:9".parse().unwrap(), through: None };
+        let (mut flow, mut sent) = (Flow::new(peer, shim, now), Sent::default());
+        assert_eq!(flow.on_send(b"hello", now), None);
+        for _ in 0..20 {
+            flow.shim.handle_timeout(now);
+            flow.drain(now, &mut sent);
+            now = now + std::time::Duration::from_millis(1);
+        }
+        assert!(!sent.again.is_empty() && sent.again.iter().all(|again| again == b"hello"));
+        assert!(sent.control > 0);
     }
 }

@@ -1,7 +1,7 @@
 //! Assisted UDP sockets for any program, and what every shell on sockets shares.
 //!
 //! - [`AssistedSocket`]: a UDP socket that blocks, whose peers' datagrams are repaired on the way and
-//!   come in order
+//!   come in order; `AsyncAssistedSocket`: the same for tokio, with the feature `tokio`
 //! - [`Peers`]: the same without a socket: the flows of one socket, by the peer's address. Time and
 //!   sockets are the caller's; packrat-quinn is a shell around it
 //! - [`Table`]: flows with their limits and deadlines, sans-IO; the agent has one for its programs
@@ -11,14 +11,19 @@
 #![forbid(unsafe_code)]
 
 mod assisted;
+#[cfg(feature = "tokio")]
+mod asynchronous;
 mod batch;
 mod flow;
 mod peers;
+mod shared;
 mod source;
 mod table;
 
 pub use assisted::AssistedSocket;
-pub use batch::{Batch, Mark, Message, with_large_buffers};
+#[cfg(feature = "tokio")]
+pub use asynchronous::AsyncAssistedSocket;
+pub use batch::{Batch, Mark, Message, capable, is_too_long, with_large_buffers};
 pub use flow::Outlet;
 pub use packrat_client::{
     Access, ClientConfig, Condition, Counters, IdentifierScheme, Timestamp, Token,

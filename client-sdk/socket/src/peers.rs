@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use packrat_client::{
-    Access, ClientConfig, Condition, Counters, NumberHeader, SourceAddress, Timestamp,
+    Access, ClientConfig, Condition, Counters, NumberHeader, SourceAddress, Timestamp, base_of,
 };
 
 use crate::flow::Outlet;
@@ -14,6 +15,12 @@ use crate::table::{FlowFigures, FlowId, Limits, Peer, Table};
 /// All flows of a socket are of one service.
 const SERVICE: usize = 0;
 
+/// The gateway of a peer that has no flow any more may number for so long, if the goodbye is lost: longer
+/// than sessions are idle.
+const NUMBERING: Duration = Duration::from_secs(180);
+/// Former peers that are known.
+const MOST_FORMER: usize = 10_000;
+
 /// The socket, and the program that reads it.
 pub trait Wire<M> {
     /// A datagram of the peer's for the program.
@@ -21,6 +28,10 @@ pub trait Wire<M> {
     /// Sends a control datagram to the peer from the program's own socket, without waiting. One that
     /// could not be sent is lost, as any datagram may be.
     fn transmit(&mut self, peer: SocketAddr, control: &[u8]);
+    /// A datagram of the program's own again, as [`Outlet::repeat`].
+    fn repeat(&mut self, peer: SocketAddr, datagram: &[u8]) {
+        self.transmit(peer, datagram);
+    }
     /// The address that a datagram to the peer would leave from now, where the host can tell.
     fn source(&self, peer: SocketAddr) -> Option<IpAddr>;
 }
@@ -39,6 +50,10 @@ impl<M, W: Wire<M>> Outlet<M> for Line<'_, W> {
     fn transmit(&mut self, control: &[u8]) {
         self.wire.transmit(self.peer, control);
     }
+
+    fn repeat(&mut self, datagram: &[u8]) {
+        self.wire.repeat(self.peer, datagram);
+    }
 }
 
 /// The assistance of a program's socket. The program is the client of every peer that it sends to:
@@ -51,6 +66,8 @@ impl<M, W: Wire<M>> Outlet<M> for Line<'_, W> {
 pub struct Peers<M> {
     table: Table<M>,
     flows: HashMap<FlowId, Remote>,
+    /// Peers whose flows are over, and until when their gateways may number.
+    former: HashMap<SocketAddr, Timestamp>,
 }
 
 struct Remote {
@@ -63,7 +80,11 @@ impl<M: Clone> Peers<M> {
     /// No peer so far. What the program sends leaves unchanged, or, with
     /// [`ClientConfig::with_uploads`], behind what [`Self::on_send`] says.
     pub fn new(config: ClientConfig, limits: Limits) -> Self {
-        Self { table: Table::new(vec![config], limits), flows: HashMap::new() }
+        Self {
+            table: Table::new(vec![config], limits),
+            flows: HashMap::new(),
+            former: HashMap::new(),
+        }
     }
 
     /// The program is about to send datagrams to a peer. Beyond the limit of flows they are not
@@ -82,14 +103,25 @@ impl<M: Clone> Peers<M> {
         now: Timestamp,
         wire: &mut impl Wire<M>,
     ) -> Option<FlowId> {
-        if let Some(idlest) = self.table.idlest(now)
+        if let Some(idlest) = self.table.room_for(key(peer), now)
             && let Some(Remote { address, .. }) = self.flows.remove(&idlest)
         {
             self.table.evict(idlest, now, &mut Line { peer: address, wire });
+            self.is_former(address, now);
         }
         let id = self.table.begin(key(peer), now, seed())?;
         self.flows.insert(id, Remote { address: peer, source: SourceAddress::default() });
         Some(id)
+    }
+
+    /// The flow of a peer is over.
+    fn is_former(&mut self, address: SocketAddr, now: Timestamp) {
+        if self.former.len() >= MOST_FORMER {
+            self.former.retain(|_, until| now < *until);
+        }
+        if self.former.len() < MOST_FORMER {
+            self.former.insert(same_peer(address), now + NUMBERING);
+        }
     }
 
     /// True if what the program sends is repaired: ask [`Self::on_send`] about each datagram.
@@ -109,6 +141,13 @@ impl<M: Clone> Peers<M> {
         self.table.on_send(id, datagram, now)
     }
 
+    /// The link refuses a datagram of this length for its number, as for [`Table::on_refused`].
+    pub fn on_refused(&mut self, peer: SocketAddr, length: usize) {
+        if let Some(id) = self.table.find(key(peer)) {
+            self.table.on_refused(id, length);
+        }
+    }
+
     /// The program has sent so much to a peer.
     pub fn on_sent(&mut self, peer: SocketAddr, datagrams: u64, bytes: u64, now: Timestamp) {
         if let Some(id) = self.table.find(key(peer)) {
@@ -124,12 +163,22 @@ impl<M: Clone> Peers<M> {
         now: Timestamp,
         wire: &mut impl Wire<M>,
     ) {
+        let was_peer = self.former.get(&same_peer(peer)).is_some_and(|until| now < *until);
         let Some(id) = self.table.find(key(peer)) else {
             for (datagram, metadata) in datagrams {
-                wire.deliver(peer, datagram, metadata);
+                let base = if was_peer { base_of(datagram) } else { Some(datagram) };
+                if let Some(base) = base {
+                    wire.deliver(peer, base, metadata);
+                }
             }
             return;
         };
+        // Numbers of a session that this flow does not know; messages of the gateway's are its own.
+        let take_off = was_peer && !self.table.knows_numbers(id);
+        let datagrams = datagrams.into_iter().map(|(datagram, metadata)| {
+            let base = base_of(datagram).filter(|_| take_off);
+            (base.unwrap_or(datagram), metadata)
+        });
         self.table.on_received(id, datagrams, now, &mut Line { peer, wire });
         self.serve(id, now, wire);
     }
@@ -147,6 +196,7 @@ impl<M: Clone> Peers<M> {
             let Some(peer) = self.follow(id, now, wire) else { continue };
             if self.table.handle_timeout(id, now, &mut Line { peer, wire }) {
                 self.flows.remove(&id);
+                self.is_former(peer, now);
             }
         }
     }

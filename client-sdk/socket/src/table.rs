@@ -1,7 +1,7 @@
 //! The table of flows, sans-IO: which address belongs to which flow, and when each is due.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::{IpAddr, SocketAddr};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use packrat_client::{
@@ -16,11 +16,14 @@ pub struct Limits {
     /// Flows at the same time. A program that would begin another one takes the place of the idlest,
     /// or is not served where all have been used lately.
     pub flows: usize,
+    /// Flows at the same time of one address, or of one /64 of IPv6, but for programs at a loopback address.
+    /// A further one takes the place of one of its own, so that it cannot keep others out.
+    pub source_flows: usize,
     /// A flow ends when nothing has passed for so long.
     pub idle: Duration,
-    /// Bytes that may wait for repairs in one flow; beyond, all of them pass.
+    /// Bytes that may wait for repairs in one flow; beyond, the first of them pass.
     pub flow_bytes: usize,
-    /// The same, in all flows together.
+    /// The same, in all flows together; beyond, all of a flow's pass.
     pub total_bytes: usize,
 }
 
@@ -28,6 +31,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             flows: 10_000,
+            source_flows: 10_000,
             // RFC 4787, requirement 5, recommends five minutes to NATs.
             idle: Duration::from_secs(300),
             flow_bytes: 4 << 20,
@@ -43,6 +47,10 @@ pub struct FlowId(pub u64);
 /// A flow that nothing has passed for so long may make room for another one: longer than a game, a
 /// call or a download is silent.
 const EVICTED_AFTER: Duration = Duration::from_secs(10);
+
+/// A flow that nothing has passed for so long gives back the memory of what has: longer than any repair
+/// takes.
+const TRIMMED_AFTER: Duration = Duration::from_secs(10);
 
 /// A flow's figures.
 #[derive(Debug, Clone)]
@@ -75,11 +83,35 @@ pub struct Peer {
 /// True for a flow that is over.
 pub type IsOver = bool;
 
+/// Flows of a source that are looked at for one that is not in use, where it has its share.
+const LOOKED_AT: usize = 16;
+
+/// The source of a peer's flows; `None`: a program of this host.
+fn source(peer: &Peer) -> Option<IpAddr> {
+    match peer.address.ip().to_canonical() {
+        ip if ip.is_loopback() => None,
+        IpAddr::V6(ip) => {
+            let network = ip.to_bits() & !u128::from(u64::MAX);
+            Some(Ipv6Addr::from_bits(network).into())
+        }
+        ip => Some(ip),
+    }
+}
+
+/// The flows of one source.
+#[derive(Debug, Default)]
+struct OfSource {
+    count: usize,
+    /// In the order in which they were looked at or begun, with when each had been used then; those that
+    /// are over may be among them.
+    flows: VecDeque<(FlowId, Timestamp)>,
+}
+
 /// The flows of a shell, each of a service (settings) and an address: a program's at an agent, the
 /// peer's at a socket. `M` belongs to a datagram that arrives and passes through untouched, such as
 /// its ECN mark.
 ///
-/// A program's first datagram begins a flow: [`Self::idlest`] and [`Self::evict`] make room,
+/// A program's first datagram begins a flow: [`Self::room_for`] and [`Self::evict`] make room,
 /// [`Self::begin`], [`Self::serve`]. When [`Self::next_timeout`] has come, call [`Self::next_due`]
 /// and [`Self::handle_timeout`] until nothing is due.
 pub struct Table<M> {
@@ -87,6 +119,7 @@ pub struct Table<M> {
     configs: Vec<ClientConfig>,
     flows: HashMap<FlowId, Flow<M>>,
     by_peer: HashMap<Peer, FlowId>,
+    by_source: HashMap<IpAddr, OfSource>,
     deadlines: BTreeSet<(Timestamp, FlowId)>,
     /// Bytes that wait, by flow where there are any.
     waiting: HashMap<FlowId, usize>,
@@ -121,6 +154,7 @@ impl<M: Clone> Table<M> {
             configs,
             flows: HashMap::new(),
             by_peer: HashMap::new(),
+            by_source: HashMap::new(),
             deadlines: BTreeSet::new(),
             waiting: HashMap::new(),
             waiting_total: 0,
@@ -149,17 +183,57 @@ impl<M: Clone> Table<M> {
         let flow = Flow::new(peer, shim, now);
         self.flows.insert(id, flow);
         self.by_peer.insert(peer, id);
+        if let Some(source) = source(&peer) {
+            let own = self.by_source.entry(source).or_default();
+            own.count += 1;
+            own.flows.push_back((id, now));
+            if own.flows.len() > 2 * own.count + LOOKED_AT {
+                own.flows.retain(|(id, _)| self.flows.contains_key(id));
+            }
+        }
         Some(id)
+    }
+
+    /// The flow to evict before one of this peer can begin: one of its own source, where that has its
+    /// share; the idlest of all, where there are as many as there may be. `None`: there is room, or every
+    /// flow has been used lately.
+    pub fn room_for(&mut self, peer: Peer, now: Timestamp) -> Option<FlowId> {
+        self.of_its_own(&peer).or_else(|| self.idlest(now))
+    }
+
+    /// A flow of a source that has its share: the first one that has not been used since it was looked at,
+    /// or one of the longest-lived.
+    fn of_its_own(&mut self, peer: &Peer) -> Option<FlowId> {
+        let own = self.by_source.get_mut(&source(peer)?)?;
+        if own.count < self.limits.source_flows {
+            return None;
+        }
+        let mut looked_at = 0;
+        while let Some((id, seen)) = own.flows.pop_front() {
+            let Some(flow) = self.flows.get(&id) else { continue };
+            looked_at += 1;
+            if flow.last_active <= seen || looked_at > LOOKED_AT {
+                own.flows.push_front((id, seen));
+                return Some(id);
+            }
+            own.flows.push_back((id, flow.last_active));
+        }
+        None
     }
 
     fn is_full(&self) -> bool {
         self.flows.len() >= self.limits.flows
     }
 
-    /// The flow to evict before another one can begin: the idlest. `None`: there is room, or every
+    /// The flow to evict before another one can begin, of any source: the idlest. `None`: there is room, or every
     /// flow has been used lately.
     pub fn idlest(&mut self, now: Timestamp) -> Option<FlowId> {
-        if !self.is_full() || now < self.none_idle_before {
+        if self.is_full() { self.longest_idle(now) } else { None }
+    }
+
+    /// The same, whether or not the table is full: for a shell that has no more room itself.
+    pub fn longest_idle(&mut self, now: Timestamp) -> Option<FlowId> {
+        if now < self.none_idle_before {
             return None;
         }
         let (id, flow) = self.flows.iter().min_by_key(|(id, flow)| (flow.last_active, **id))?;
@@ -206,11 +280,24 @@ impl<M: Clone> Table<M> {
         header
     }
 
+    /// The link refuses a datagram of this length (without its number) for what [`Self::on_send`] has put in
+    /// front of it; the caller sends it as it is.
+    pub fn on_refused(&mut self, id: FlowId, length: usize) {
+        if let Some(flow) = self.flows.get_mut(&id) {
+            flow.shim.on_refused(length);
+        }
+    }
+
     /// The program has sent so much in a flow.
     pub fn on_sent(&mut self, id: FlowId, datagrams: u64, bytes: u64, now: Timestamp) {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.on_sent(datagrams, bytes, now);
         }
+    }
+
+    /// True if a flow takes numbers off datagrams: its gateway has agreed to them.
+    pub fn knows_numbers(&mut self, id: FlowId) -> bool {
+        self.flows.get_mut(&id).is_some_and(|flow| flow.shim.knows_numbers())
     }
 
     /// Datagrams arrived from upstream, in this order. Call [`Self::serve`] afterwards.
@@ -235,7 +322,8 @@ impl<M: Clone> Table<M> {
         let before = self.waiting.get(&id).copied().unwrap_or_default();
         let total = self.waiting_total - before + waits;
         if waits > self.limits.flow_bytes || total > self.limits.total_bytes {
-            flow.shim.release_all();
+            let is_of_all = total > self.limits.total_bytes;
+            flow.shim.limit_waiting(if is_of_all { 0 } else { self.limits.flow_bytes });
             flow.drain(now, outlet);
             waits = flow.shim.waiting_bytes();
         }
@@ -252,7 +340,8 @@ impl<M: Clone> Table<M> {
     fn arm(&mut self, id: FlowId) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         let end = flow.last_active + self.limits.idle;
-        let due = flow.shim.next_timeout().map_or(end, |at| at.min(end));
+        let trim = (!flow.is_trimmed).then_some(flow.last_active + TRIMMED_AFTER);
+        let due = [flow.shim.next_timeout(), trim].into_iter().flatten().fold(end, Timestamp::min);
         // What moves to a later time is looked at when the earlier one has come.
         if flow.armed.is_none_or(|armed| due < armed) {
             if let Some(armed) = flow.armed.replace(due) {
@@ -288,6 +377,10 @@ impl<M: Clone> Table<M> {
         if now >= flow.last_active + self.limits.idle {
             self.close(id, now, outlet);
             return true;
+        }
+        if !flow.is_trimmed && now >= flow.last_active + TRIMMED_AFTER {
+            flow.shim.trim();
+            flow.is_trimmed = true;
         }
         flow.shim.handle_timeout(now);
         self.serve(id, now, outlet);
@@ -339,6 +432,14 @@ impl<M: Clone> Table<M> {
 
     fn forget(&mut self, id: FlowId, flow: &mut Flow<M>) {
         self.by_peer.remove(&flow.peer);
+        if let Some(source) = source(&flow.peer)
+            && let Some(own) = self.by_source.get_mut(&source)
+        {
+            own.count = own.count.saturating_sub(1);
+            if own.count == 0 {
+                self.by_source.remove(&source);
+            }
+        }
         if let Some(armed) = flow.armed {
             self.deadlines.remove(&(armed, id));
         }

@@ -279,8 +279,8 @@ fn what_waits_is_bounded() {
     assert_eq!(world.table.waiting_bytes(), 5 * 1200);
     world.serve(0, 26);
     world.steps(ONE_WAY, false);
-    assert_eq!(world.delivered(0)[20..], [21, 22, 23, 24, 25, 26]);
-    assert_eq!(world.table.waiting_bytes(), 0);
+    assert_eq!(world.delivered(0)[20..], [21], "the first of them passes");
+    assert_eq!(world.table.waiting_bytes(), 5 * 1200);
 }
 
 #[test]
@@ -352,6 +352,42 @@ fn a_full_table_makes_room_by_the_idlest_flow_and_by_none_that_is_in_use() {
     assert_eq!(world.table.idlest(world.now), None, "the third one is used for a second more");
     world.steps(2000, true);
     assert_eq!(world.table.idlest(world.now), Some(ids[2]));
+}
+
+/// One machine of many begins flow after flow: it takes the places of its own, and others are served.
+#[test]
+fn a_source_with_its_share_makes_room_by_its_own_flows() {
+    let limits = Limits { flows: 8, source_flows: 4, ..Limits::default() };
+    let mut table: Table<u8> = Table::new(vec![ClientConfig::default()], limits);
+    let mut outlet = Taken::default();
+    let now = Timestamp::from_millis(1000);
+    let of = |address: &str, port: u16| Peer {
+        address: SocketAddr::new(address.parse().unwrap(), port),
+        ..peer(1)
+    };
+    let mut begin = |table: &mut Table<u8>, peer: Peer, now: Timestamp| {
+        if let Some(room) = table.room_for(peer, now) {
+            table.evict(room, now, &mut outlet);
+        }
+        table.begin(peer, now, Some([1; 32]))
+    };
+    let first = begin(&mut table, of("192.0.2.1", 1), now).unwrap();
+    for port in 2..200 {
+        table.on_sent(first, 1, 100, now + Duration::from_millis(u64::from(port)));
+        assert!(begin(&mut table, of("192.0.2.1", port), now).is_some());
+        // Of IPv6 a machine has a /64.
+        let other = format!("2001:db8::{port}");
+        assert!(begin(&mut table, of(&other, port), now).is_some());
+    }
+    assert_eq!(table.len(), 8);
+    assert!(table.peer(first).is_some(), "it is in use");
+    assert!(table.find(of("192.0.2.1", 199)).is_some(), "the newest has its place");
+    // Programs of this host share nothing.
+    let mut table: Table<u8> = Table::new(vec![ClientConfig::default()], limits);
+    for port in 1..=8 {
+        assert!(begin(&mut table, of("127.0.0.1", port), now).is_some());
+    }
+    assert_eq!((table.len(), table.evicted(0)), (8, 0));
 }
 
 /// A gateway that wants a token refuses, until there is one; datagrams pass all the same.

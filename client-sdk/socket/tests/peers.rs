@@ -5,7 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use packrat_client::Timestamp;
+use packrat_eack::Identifier;
 use packrat_socket::{ClientConfig, Condition, Limits, Peers, Wire};
+use packrat_wire::number::NumberKey;
 
 #[derive(Default)]
 struct Port {
@@ -74,4 +76,36 @@ fn a_peer_beyond_the_limit_is_served_without_assistance_until_another_one_is_idl
     peers.on_sending(second, now, &mut port);
     assert_eq!(port.asked.last(), Some(&second));
     assert!(peers.figures(first, now).is_none());
+}
+
+/// A gateway numbers until it knows that the session is over: a goodbye may be lost.
+#[test]
+fn the_gateway_of_a_peer_that_has_made_room_goes_on_numbering_for_a_while() {
+    let (mut port, now) = (Port::default(), Timestamp::from_millis(1000));
+    let limits = Limits { flows: 1, ..Limits::default() };
+    let mut peers = Peers::new(ClientConfig::default(), limits);
+    let (first, second) = (address("192.0.2.7:443"), address("192.0.2.8:443"));
+    let number = NumberKey::new([1, 2]).header(5, Identifier::from_hash(7));
+    let numbered = [&number[..], b"numbered"].concat();
+    let message = b"\x0bPkr\x28 a message of the gateway's";
+    let all = [(&numbered[..], 1), (&message[..], 2), (&b"plain"[..], 3)];
+    peers.on_sending(first, now, &mut port);
+    let later = now + Duration::from_secs(11);
+    peers.on_sending(second, later, &mut port);
+    assert!(peers.figures(first, later).is_none());
+    peers.on_received(address("[::ffff:192.0.2.7]:443"), all, later, &mut port);
+    let delivered = |port: &mut Port| {
+        let all = std::mem::take(&mut port.delivered);
+        all.into_iter().map(|(_, datagram, mark)| (datagram, mark)).collect::<Vec<_>>()
+    };
+    assert_eq!(delivered(&mut port), [(b"numbered".to_vec(), 1), (b"plain".to_vec(), 3)]);
+    // It has a flow again, which knows nothing of that session.
+    let again = later + Duration::from_secs(11);
+    peers.on_sending(first, again, &mut port);
+    assert!(peers.figures(first, again).is_some());
+    peers.on_received(first, [(&numbered[..], 1)], again, &mut port);
+    assert_eq!(delivered(&mut port), [(b"numbered".to_vec(), 1)]);
+    // What never had one may say what it likes.
+    peers.on_received(address("192.0.2.9:443"), all, again, &mut port);
+    assert_eq!(delivered(&mut port).len(), 3);
 }

@@ -4,6 +4,9 @@
 mod administration;
 #[path = "../../../operator/src/workload/image.rs"]
 mod image;
+#[path = "../../../operator/src/workload/metrics_page.rs"]
+mod metrics_page;
 
 pub use administration::*;
 pub use image::*;
+pub(crate) use metrics_page::*;

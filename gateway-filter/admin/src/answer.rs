@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use packrat_api::status::LogSettings;
+use packrat_api::status::{Clients as ClientsOfServer, LogSettings};
 use packrat_dataplane::log::{Clients, Level, Logger};
 use packrat_dataplane::{Dataplane, ObservationError};
 use packrat_pages::Answer;
@@ -23,14 +23,24 @@ const MOST_SESSION_EVENTS: usize = 1000;
 const OBSERVED_SECONDS: usize = 30;
 const MOST_OBSERVED_SECONDS: usize = 600;
 
+/// The path with the clients of the server that asks.
+pub(crate) const CLIENTS: &str = "/packrat/clients";
+/// Most clients in an answer.
+const MOST_CLIENTS: usize = 10_000;
+
 const HTML: &str = "text/html; charset=utf-8";
 
 /// Every path, its content, and true if it changes something.
-pub const PATHS: [(&str, &str, bool); 5] = [
+pub const PATHS: [(&str, &str, bool); 6] = [
     ("/packrat", "Packrat: routes, their configuration and metrics, as JSON", false),
     (
         "/packrat/sessions",
         "Packrat: live sessions, busiest first, as JSON; with ?session= or ?client= those, in detail",
+        false,
+    ),
+    (
+        CLIENTS,
+        "Packrat: addresses of the clients of the server with the address ?requester=, as JSON",
         false,
     ),
     (
@@ -88,6 +98,7 @@ pub fn answer(
             Ok(limit) => Answer::json(&status::sessions(dataplane, limit.min(MOST_SESSIONS))),
             Err(problem) => problem,
         },
+        CLIENTS => clients_of_requester(dataplane, query),
         "/packrat/events" if parameter(query, "session").is_some() => {
             match (number("session", 0), number("seconds", OBSERVED_SECONDS), number("after", 0)) {
                 (Ok(session), Ok(seconds), Ok(after)) => {
@@ -118,6 +129,40 @@ pub fn answer(
 fn address(text: &str) -> Option<(IpAddr, Option<u16>)> {
     let with_port = || text.parse().ok().map(|all: SocketAddr| (all.ip(), Some(all.port())));
     text.parse().ok().map(|address| (address, None)).or_else(with_port)
+}
+
+/// The clients of the server at the address that is named as the requester. The page that the request
+/// has come to has put that there, in place of whatever was said: a server learns of its own clients
+/// alone.
+fn clients_of_requester(dataplane: Option<&Dataplane>, query: &str) -> Answer {
+    let mut named = query.split('&').filter_map(|pair| pair.strip_prefix("requester="));
+    let requester = match (named.next(), named.next()) {
+        // An address of IPv6 may have been encoded.
+        (Some(text), None) => text.replace("%3A", ":").replace("%3a", ":").parse::<IpAddr>().ok(),
+        _ => None,
+    };
+    match requester {
+        Some(requester) => clients(dataplane, requester, query),
+        None => Answer::problem(403, "it is not known who asks".to_owned()),
+    }
+}
+
+/// The clients of the server at `requester`; with `upstream` in the query, the one that this server sees
+/// at that address.
+pub(crate) fn clients(dataplane: Option<&Dataplane>, requester: IpAddr, query: &str) -> Answer {
+    let upstream = match parameter(query, "upstream").map(str::parse::<SocketAddr>) {
+        None => None,
+        Some(Ok(upstream)) => Some(upstream),
+        Some(Err(_)) => {
+            let problem = "upstream is no address with a port; write IP:PORT, IPv6 in brackets";
+            return Answer::problem(400, problem.to_owned());
+        }
+    };
+    let mut clients = dataplane.map(|found| found.clients_of_server(requester)).unwrap_or_default();
+    clients.retain(|client| upstream.is_none_or(|upstream| client.upstream == upstream));
+    let total = clients.len() as u64;
+    clients.truncate(MOST_CLIENTS);
+    Answer::json(&ClientsOfServer { total, clients })
 }
 
 /// Events of one session, which is observed for so many seconds from now.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use packrat_dataplane::{Dataplane, prometheus_text};
 use packrat_pages::{Answer, Pages, Request};
 
-use crate::answer::answer;
+use crate::answer::{CLIENTS, answer, clients};
 use crate::history::History;
 
 /// Time between two readings of the history.
@@ -116,6 +116,14 @@ pub(crate) fn respond(
         "/metrics" => Answer::prometheus(prometheus_text(
             &dataplane.map(Dataplane::routes).unwrap_or_default(),
         )),
+        CLIENTS => match (request.method, request.peer) {
+            ("GET" | "HEAD", Some(peer)) => {
+                let query = request.target.split_once('?').map_or("", |(_, query)| query);
+                clients(dataplane, peer, query)
+            }
+            ("GET" | "HEAD", None) => Answer::problem(403, "it is not known who asks".to_owned()),
+            (method, _) => Answer::problem(405, format!("{CLIENTS} takes no {method}; use GET")),
+        },
         "/" => answer(dataplane, history, request.method, "/packrat/overview"),
         _ => answer(dataplane, history, request.method, request.target),
     }

@@ -37,6 +37,22 @@ fn status_sessions_and_events_show_a_client_but_hide_its_address() {
     assert_eq!(gateway.json(&format!("/packrat/events?after={newest}"))["events"], json!([]));
 }
 
+/// The page says who asks, not the query.
+#[test]
+fn a_server_reads_the_addresses_of_its_own_clients() {
+    let gateway = Gateway::start("web");
+    gateway.ask();
+    let all = gateway.json("/packrat/clients?requester=192.0.2.1");
+    assert_eq!(all["total"], 1);
+    let found = &all["clients"][0];
+    assert_eq!(found["server"], gateway.server.local_addr().unwrap().to_string());
+    let upstream = found["upstream"].as_str().unwrap();
+    assert_eq!(gateway.json(&format!("/packrat/clients?upstream={upstream}"))["total"], 1);
+    assert_eq!(gateway.json("/packrat/clients?upstream=127.0.0.1:1")["total"], 0);
+    assert!(gateway.request("GET", "/packrat/clients?upstream=me").0.contains(" 400 "));
+    assert!(gateway.request("POST", "/packrat/clients").0.contains(" 405 "));
+}
+
 #[test]
 fn the_log_is_changed_by_post_alone() {
     let gateway = Gateway::start("web");

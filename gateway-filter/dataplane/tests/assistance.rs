@@ -7,9 +7,9 @@ mod gateway;
 
 use std::time::Duration;
 
-use client::{Arrivals, LOST_EVERY, connect, encrypted, transfer};
+use client::{Arrivals, Client, LOST_EVERY, connect, encrypted, transfer};
 use gateway::{Gateway, config, receive, socket};
-use packrat_client::{Datagram, PacketNumber};
+use packrat_client::{AssistState, Datagram, PacketNumber};
 
 const DATAGRAMS: usize = 400;
 
@@ -63,6 +63,43 @@ fn what_the_last_mile_loses_is_repaired_unchanged() {
     // Control datagrams went to the gateway alone.
     server.set_nonblocking(true).unwrap();
     assert!(server.recv_from(&mut [0; 10]).is_err());
+}
+
+/// A client that has echoed no cookie proves the session with its first message. What passes until then
+/// is in its set.
+#[test]
+fn what_is_lost_before_the_client_has_proven_the_session_is_repaired() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let mut client = Client::new(gateway.listen);
+    client.socket.send(b"hello").unwrap();
+    let (_, upstream) = receive(&server);
+    client.turn_until("the session, of which the gateway is not told yet", |client, received| {
+        let Some(answer) = received else { return false };
+        client.assist.on_datagram(&answer, client.now()) == Datagram::Control
+            && client.assist.stats().state == AssistState::Established
+    });
+    assert_eq!(gateway.metric("sessions_assisted"), 0);
+    let short = client.socket.read_timeout().unwrap();
+    client.socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    for number in 0..60 {
+        server.send_to(&encrypted(number), upstream).unwrap();
+        let (datagram, _) = receive(&client.socket);
+        assert_eq!(datagram, encrypted(number));
+        if number != 50 {
+            let now = client.now();
+            client.assist.on_datagram(&datagram, now);
+            client.assist.on_packet_number(PacketNumber::new(number as u64), now);
+        }
+    }
+    client.socket.set_read_timeout(short).unwrap();
+    client.turn_until("the repair", |client, received| {
+        let Some(datagram) = received else { return false };
+        client.assist.on_datagram(&datagram, client.now());
+        datagram == encrypted(50)
+    });
+    assert_eq!(gateway.metric("repairs_total"), 1);
+    assert_eq!(gateway.metric("resets_total{side=\"gateway\",reason=\"decode_failed\"}"), 0);
 }
 
 #[test]

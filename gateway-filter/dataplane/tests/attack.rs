@@ -26,6 +26,7 @@ fn every_known_attack_breaks_no_promise() {
         "connection_begun_where_a_nat_takes_a_client",
         "first_datagrams_forged",
         "numbers_that_leap_ahead",
+        "server_that_sends_before_sessions_are_proven",
     ];
     corpus::run("knowing_attacker", &expected, packrat_fuzz_entry::knowing_attacker);
 }

@@ -77,11 +77,6 @@ impl Admission {
         }
     }
 
-    /// Bytes that sessions have taken for datagrams.
-    pub(crate) fn kept_bytes(&self) -> usize {
-        self.cache_bytes.load(Ordering::Relaxed)
-    }
-
     /// Sessions of all flows and streams together.
     pub(crate) fn sessions(&self) -> usize {
         self.sessions.load(Ordering::Relaxed)

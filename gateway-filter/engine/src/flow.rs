@@ -83,8 +83,9 @@ impl Flow {
             return refuse(begin.nonce, HandshakeOutcome::RefusedDisabled, out);
         }
         self.forget_stale(now);
-        for known in self.assisted.iter().chain(self.pending.as_deref()) {
+        for known in self.assisted.iter_mut().chain(self.pending.as_deref_mut()) {
             if known.handshake.repeat(begin.nonce, out) {
+                known.session.join();
                 return HandshakeOutcome::Accepted;
             }
         }
@@ -191,6 +192,12 @@ impl Flow {
     /// True if assistance is on.
     pub fn is_assisted(&self) -> bool {
         self.assisted.is_some()
+    }
+
+    /// True if what passes to the client is recorded: for the session that assists, or for one that begins
+    /// when the client seals something in it. Its client may have what passes meanwhile in its set.
+    pub fn records(&self) -> bool {
+        self.assisted.is_some() || self.pending.is_some()
     }
 
     /// So many bytes are about to pass, in several datagrams: makes room for all of them at once.

@@ -272,11 +272,6 @@ impl Gateway {
         self.static_key.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of memory that all flows together have taken for datagrams.
-    pub fn kept_bytes(&self) -> usize {
-        self.admission.kept_bytes()
-    }
-
     /// Sessions of all flows together.
     pub fn sessions(&self) -> usize {
         self.admission.sessions()

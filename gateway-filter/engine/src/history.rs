@@ -204,9 +204,16 @@ impl History {
         } else if self.entries.len() < self.entries.capacity() / 4 {
             self.entries.shrink_to(self.entries.len() * 2);
         }
-        if self.index.is_too_large_for(self.entries.len()) {
+        if self.is_searched() {
+            self.index = IdentifierIndex::default();
+        } else if self.index.is_too_large_for(self.entries.len()) {
             self.fill_index(true);
         }
+    }
+
+    /// True if nothing passes, and what is left is so little that it needs no index.
+    fn is_searched(&self) -> bool {
+        self.cache.capacity() == 0 && self.entries.len() <= QUIET_ENTRIES
     }
 
     /// Memory that entries, index and cache take.
@@ -273,7 +280,11 @@ impl History {
     }
 
     pub(crate) fn sequence_of(&self, identifier: Identifier) -> Option<u64> {
-        self.index.get(identifier, self.first)
+        if self.index.memory() > 0 {
+            return self.index.get(identifier, self.first);
+        }
+        let place = self.entries.iter().position(|entry| entry.identifier == identifier);
+        place.map(|place| self.first + place as u64)
     }
 
     /// The newest entry that was forwarded no later than `until`, found by halves: entries are in
@@ -420,6 +431,22 @@ mod tests {
         push(&mut history, 1, 100);
         assert_eq!(push(&mut history, 1, 100), Pushed::Duplicate);
         assert_eq!(history.next(), 1);
+    }
+
+    #[test]
+    fn a_quiet_flow_needs_no_index() {
+        let mut history = History::new(10_000, MAXIMUM_ENTRIES);
+        (0..100).for_each(|number| assert_eq!(push(&mut history, number, 10), Pushed::Cached));
+        (0..100).for_each(|sequence| history.get_mut(sequence).unwrap().fate = Fate::Received);
+        history.release_settled();
+        history.trim(QUIET_ENTRIES, |_, _| {});
+        (0..2).for_each(|_| history.shrink());
+        assert!(history.memory() <= QUIET_ENTRIES * size_of::<Entry>());
+        assert_eq!(history.sequence_of(identifier(99)), Some(99));
+        assert_eq!(history.sequence_of(identifier(9)), None);
+        assert_eq!(push(&mut history, 98, 10), Pushed::Duplicate);
+        assert_eq!(push(&mut history, 100, 10), Pushed::Cached);
+        assert_eq!(history.sequence_of(identifier(97)), Some(97));
     }
 
     #[test]

@@ -243,6 +243,14 @@ impl Session {
         self.channel.is_proven()
     }
 
+    /// The client has asked for the session once more: most likely the answer was lost, and what has passed
+    /// since then is in no set of the client's.
+    pub(crate) fn join(&mut self) {
+        if !self.channel.is_proven() {
+            self.epoch.join(self.history.next());
+        }
+    }
+
     /// True if it keeps nothing of what passed.
     pub(crate) fn is_quiet(&self) -> bool {
         self.history.cache().capacity() == 0

@@ -1,5 +1,5 @@
-//! Memory of a client's shim: little while it has a session and nothing passes. In a program of its own,
-//! as the allocator counts for all threads.
+//! Memory of a client's shim: little while it has a session and nothing passes, bounded while much does. In
+//! a program of its own, as the allocator counts for all threads.
 
 #![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
 
@@ -20,10 +20,19 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const CLIENTS: usize = 200;
 /// Bytes of a client with a session of which nothing has passed yet.
 const MOST_IDLE: usize = 4096;
+/// The same after so many datagrams of which none was lost, and after it has been idle.
+const DATAGRAMS: u32 = 40_000;
+const MOST_BUSY: usize = 300 << 10;
+const MOST_TRIMMED: usize = 32 << 10;
 const BEGIN: Timestamp = Timestamp::from_millis(1000);
 
 /// A client whose gateway assists it. Of the gateway's end nothing is left.
 fn assisted(gateway: &Arc<Gateway>, number: u32, uploads: bool) -> Shim<()> {
+    session(gateway, number, uploads).0
+}
+
+/// The same with the gateway's end.
+fn session(gateway: &Arc<Gateway>, number: u32, uploads: bool) -> (Shim<()>, Flow) {
     let mut random = ChaCha8Rng::seed_from_u64(number.into());
     let mut seed = || {
         let mut seed = [0; 32];
@@ -52,10 +61,100 @@ fn assisted(gateway: &Arc<Gateway>, number: u32, uploads: bool) -> Shim<()> {
     }
     assert!(flow.is_assisted());
     assert_eq!(client.assistance().state, AssistState::Established);
-    client
+    (client, flow)
 }
 
+/// Both ends, with a last mile between them that loses nothing.
+struct Path {
+    client: Shim<()>,
+    flow: Flow,
+    now: Timestamp,
+    sent: u64,
+}
+
+impl Path {
+    fn new() -> Self {
+        let gateway = Gateway::new(GatewayConfig::default(), [1; 32], [2; 32]);
+        let (client, flow) = session(&gateway, 1, false);
+        Self { client, flow, now: BEGIN + Duration::from_secs(1), sent: 0 }
+    }
+
+    /// A datagram of the server's; `false`: the last mile loses it.
+    fn send(&mut self, arrives: bool) {
+        let mut bytes = vec![0x40; 1200];
+        ChaCha8Rng::seed_from_u64(self.sent).fill_bytes(&mut bytes[1..]);
+        self.sent += 1;
+        self.now = self.now + Duration::from_micros(96);
+        if let Some(header) = self.flow.forward(&bytes, self.now) {
+            drop(bytes.splice(..0, header));
+        }
+        if arrives {
+            let _ = self.client.on_datagram(&bytes, (), self.now);
+        }
+        self.talk();
+    }
+
+    /// Has each end hear what the other one says.
+    fn talk(&mut self) {
+        let mut out = Outbox::new();
+        if self.client.next_timeout().is_some_and(|at| at <= self.now) {
+            self.client.handle_timeout(self.now);
+        }
+        if self.flow.next_timeout().is_some_and(|at| at <= self.now) {
+            self.flow.handle_timeout(self.now, &mut out);
+        }
+        while let Some(said) = self.client.poll_transmit(self.now) {
+            self.flow.control(&said, self.now, &mut out);
+        }
+        for said in out.datagrams() {
+            let _ = self.client.on_datagram(said, (), self.now);
+        }
+        while self.client.poll_deliver().is_some() {}
+    }
+}
+
+/// Bytes that are freed with a client.
+fn freed_with(client: Shim<()>) -> usize {
+    let region = Region::new(ALLOCATOR);
+    drop(client);
+    region.change().bytes_deallocated
+}
+
+/// One test, as the allocator counts for all of them.
 #[test]
+fn a_client_takes_little_memory() {
+    a_client_with_a_session_and_no_traffic_is_small();
+    a_client_that_loses_nothing_remembers_no_datagrams();
+    an_idle_client_gives_its_memory_back_and_goes_on();
+}
+
+fn a_client_that_loses_nothing_remembers_no_datagrams() {
+    let mut path = Path::new();
+    (0..DATAGRAMS).for_each(|_| path.send(true));
+    let bytes = freed_with(path.client);
+    println!("{bytes} bytes of a client after {DATAGRAMS} datagrams");
+    assert!(bytes <= MOST_BUSY, "{bytes} bytes after {DATAGRAMS} datagrams");
+}
+
+fn an_idle_client_gives_its_memory_back_and_goes_on() {
+    let mut path = Path::new();
+    (0..DATAGRAMS).for_each(|number| path.send(number % 100 != 50));
+    path.now = path.now + Duration::from_secs(10);
+    path.client.trim();
+    let before = path.client.assistance().filled_in_time;
+    for number in 0..200 {
+        path.send(number % 100 != 50);
+    }
+    path.now = path.now + Duration::from_secs(1);
+    path.talk();
+    let filled = path.client.assistance().filled_in_time - before;
+    assert!(filled >= 1, "{filled} of two holes filled after it was idle");
+    path.client.trim();
+    let bytes = freed_with(path.client);
+    println!("{bytes} bytes of a client that was busy and is idle");
+    assert!(bytes <= MOST_TRIMMED, "{bytes} bytes of an idle client");
+}
+
 fn a_client_with_a_session_and_no_traffic_is_small() {
     let gateway = Gateway::new(GatewayConfig::default(), [1; 32], [2; 32]);
     let mut first = 1;

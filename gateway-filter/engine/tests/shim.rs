@@ -41,6 +41,8 @@ struct Setting {
     /// The client sends nothing any more from this datagram on.
     up_dies_at: Option<u64>,
     sender: SenderAnswer,
+    /// The shim spreads bursts.
+    spread: bool,
 }
 
 const CALM: Setting = Setting {
@@ -56,6 +58,7 @@ const CALM: Setting = Setting {
     restart_at: None,
     up_dies_at: None,
     sender: SenderAnswer::Always,
+    spread: false,
 };
 
 #[derive(Debug)]
@@ -70,6 +73,8 @@ struct Outcome {
     /// The server's datagrams in the order in which the transport got them, with the wait in the
     /// shim.
     delivered: Vec<(u64, Duration)>,
+    /// The same that the transport got at one time: the last of these, and most.
+    at_once: (Timestamp, usize, usize),
     /// Forged ones among what the transport got.
     forged: u64,
     lost: u64,
@@ -91,11 +96,14 @@ impl Outcome {
         self.delivered.iter().map(|(_, wait)| *wait).max().unwrap()
     }
 
+    /// Datagrams that never came.
+    fn missing(&self, setting: &Setting) -> u64 {
+        let numbers: BTreeSet<u64> = self.delivered.iter().map(|(number, _)| *number).collect();
+        setting.datagrams - numbers.len() as u64
+    }
+
     fn is_complete(&self, setting: &Setting) -> bool {
-        let mut numbers: Vec<u64> = self.delivered.iter().map(|(number, _)| *number).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        numbers.len() as u64 == setting.datagrams
+        self.missing(setting) == 0
     }
 }
 
@@ -145,7 +153,11 @@ impl World {
             random: ChaCha8Rng::seed_from_u64(seed),
             flow: Flow::new(Arc::clone(&gateway)),
             gateway,
-            shim: Shim::new(ClientConfig::default(), [9; 32], now),
+            shim: Shim::new(
+                ClientConfig::default().with_spread_bursts(setting.spread),
+                [9; 32],
+                now,
+            ),
             events: BinaryHeap::new(),
             stored: BTreeMap::new(),
             order: 0,
@@ -225,7 +237,12 @@ impl World {
         let wait = self.now.saturating_since(arrived);
         let number = bytes.get(1..9).map(|bytes| u64::from_be_bytes(bytes.try_into().unwrap()));
         match number.filter(|number| *bytes == datagram(*number, self.setting.length)) {
-            Some(number) => self.outcome.delivered.push((number, wait)),
+            Some(number) => {
+                self.outcome.delivered.push((number, wait));
+                let (at, count, most) = self.outcome.at_once;
+                let count = if at == self.now { count + 1 } else { 1 };
+                self.outcome.at_once = (self.now, count, most.max(count));
+            }
             None => self.outcome.forged += 1,
         }
     }
@@ -324,6 +341,37 @@ fn what_the_last_mile_loses_comes_in_its_place() {
         let copies = outcome.counters.early_copies as usize;
         assert!(outcome.out_of_order() <= 5 + copies, "seed {seed}: {}", outcome.out_of_order());
         assert!(outcome.longest_wait() < Duration::from_millis(60), "{:?}", outcome.longest_wait());
+    }
+}
+
+/// A socket's default receive buffer takes 92 such datagrams.
+#[test]
+fn what_has_waited_comes_in_steps_where_bursts_are_spread() {
+    let setting = Setting {
+        delay: Duration::from_millis(30),
+        loss: 20,
+        datagrams: 5000,
+        interval: Duration::from_micros(96),
+        length: 1200,
+        ..CALM
+    };
+    for seed in 1..3 {
+        let [at_once, spread] =
+            [false, true].map(|spread| run(Setting { spread, ..setting }, seed));
+        let most = |outcome: &Outcome| outcome.at_once.2;
+        assert!(most(&at_once) > 200, "seed {seed}: {}", most(&at_once));
+        assert!(most(&spread) <= 64, "seed {seed}: {}", most(&spread));
+        // The same datagrams, in the same order, not much later.
+        let [numbers, of_spread] = [&at_once, &spread]
+            .map(|outcome| outcome.delivered.iter().map(|(number, _)| *number).collect::<Vec<_>>());
+        assert!(numbers == of_spread, "seed {seed}");
+        let [mean, of_spread] = [&at_once, &spread].map(|outcome| {
+            outcome.delivered.iter().map(|(_, wait)| *wait).sum::<Duration>()
+                / outcome.delivered.len() as u32
+        });
+        assert!(of_spread < mean * 3 / 2, "seed {seed}: {mean:?} {of_spread:?}");
+        let longer = spread.longest_wait().saturating_sub(at_once.longest_wait());
+        assert!(longer < at_once.longest_wait() / 2, "seed {seed}: {longer:?}");
     }
 }
 

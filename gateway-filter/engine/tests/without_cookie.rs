@@ -105,6 +105,39 @@ fn a_gateway_that_is_not_busy_saves_the_client_a_round_trip() {
     );
 }
 
+#[test]
+fn what_passes_before_a_lost_answer_is_repeated_is_not_missing() {
+    let gateway = gateway(GatewayConfig::default());
+    let (mut flow, mut client) = (Flow::new(Arc::clone(&gateway)), client(1));
+    let discover = client.poll_transmit(START).unwrap();
+    let (outcome, _) = ask(&gateway, &mut flow, address(1), &discover, START);
+    assert_eq!(outcome, Some(HandshakeOutcome::AcceptedWithoutCookie));
+    // The answer is lost, and the server has sent much until the client asks again.
+    for number in 0..500 {
+        let _ = flow.forward(&server_datagram(number), START);
+    }
+    let again = client.next_timeout().unwrap();
+    client.handle_timeout(again);
+    let discover = client.poll_transmit(again).unwrap();
+    let (_, answers) = ask(&gateway, &mut flow, address(1), &discover, again);
+    let flight: Vec<_> = (500..503).map(server_datagram).collect();
+    for datagram in &flight {
+        let _ = flow.forward(datagram, again);
+    }
+    client.on_datagram(&answers[0], again);
+    assert_eq!(client.stats().state, AssistState::Established);
+    for number in [0, 2] {
+        client.on_datagram(&flight[number], again);
+        client.on_authentic(again);
+    }
+    let mut repaired = Vec::new();
+    while let Some(eack) = client.poll_transmit(again) {
+        let (_, answers) = ask(&gateway, &mut flow, address(1), &eack, again);
+        repaired.extend(answers.into_iter().filter(|answer| Control::decode(answer).is_err()));
+    }
+    assert_eq!(repaired, [flight[1].clone()]);
+}
+
 /// Such clients are compared with others: a forged address must be in no arm of the comparison.
 #[test]
 fn a_client_is_refused_for_comparison_at_an_address_that_it_has_proven_only() {

@@ -41,10 +41,14 @@ use signal_hook::iterator::Signals;
 
 use arguments::Arguments;
 
+/// Keeps what is small apart from datagrams, and gives memory back to the operating system seconds after a
+/// burst of thousands of sessions has passed, which the C library's does not.
+#[cfg(not(packrat_sanitized))]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// Interval at which a draining gateway checks for a second signal.
 const POLL: Duration = Duration::from_millis(20);
-/// Interval at which memory is given back that is not needed any more.
-const MEMORY_INTERVAL: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
@@ -98,16 +102,6 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         ("version", env!("CARGO_PKG_VERSION").into()),
     ];
     StandardOutput::line(Level::Info, "ready", fields);
-    let weak = std::sync::Arc::downgrade(&dataplane);
-    // It ends with the process, or a moment after the data plane.
-    std::thread::Builder::new().name("packrat-memory".to_owned()).spawn(move || {
-        while let Some(dataplane) = weak.upgrade() {
-            dataplane.give_back_memory();
-            drop(dataplane);
-            std::thread::sleep(MEMORY_INTERVAL);
-        }
-    })?;
-
     wait_for_the_end(&mut signals, &dataplane, arguments.drain_time());
     drop(metrics);
     dataplane.shutdown();

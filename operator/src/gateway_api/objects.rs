@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::GROUP;
-use crate::annotations::ObjectKey;
+use crate::annotations::{ObjectKey, TCP};
 use crate::resource::{GatewayParametersSpec, PackratPolicySpec};
 
 /// The part of an object's metadata that matters.
@@ -179,6 +179,8 @@ pub struct Infrastructure {
 pub struct UdpRoute {
     /// Its metadata.
     pub metadata: Metadata,
+    /// Its annotation about TCP connections, as it is written.
+    pub tcp: Option<String>,
     /// Its spec.
     pub spec: UdpRouteSpec,
     /// Its status, as it is written.
@@ -370,6 +372,7 @@ impl Read for UdpRoute {
     fn read(object: &DynamicObject) -> Result<Self, serde_json::Error> {
         Ok(Self {
             metadata: Metadata::read(object),
+            tcp: object.annotations().get(TCP).cloned(),
             spec: part(object, "spec")?,
             status: part(object, "status")?,
         })

@@ -21,6 +21,13 @@ pub(super) struct Addresses<'a> {
     services: HashSet<IpAddr>,
 }
 
+/// The protocol of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Udp,
+    Tcp,
+}
+
 /// The reason for which an address is no endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refusal {
@@ -87,14 +94,18 @@ impl<'a> Addresses<'a> {
         &self,
         from: EndpointsFrom,
         namespace: &str,
-        port_name: &str,
+        (protocol, port_name): (Protocol, &str),
         prefers_ipv6: bool,
         slices: &[&SliceModel],
     ) -> (Vec<SocketAddr>, Option<Problem>) {
         let mut tiers: [BTreeSet<SocketAddr>; 3] = Default::default();
         let mut refused = BTreeMap::new();
         for slice in slices {
-            let Some(port) = slice.ports.iter().find(|port| port.name == port_name) else {
+            let ports = match protocol {
+                Protocol::Udp => &slice.ports,
+                Protocol::Tcp => &slice.tcp_ports,
+            };
+            let Some(port) = ports.iter().find(|port| port.name == port_name) else {
                 continue;
             };
             for address in &slice.addresses {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Listener, Resolution};
+use super::{Listener, Passthrough, Resolution};
 use crate::annotations::ObjectKey;
 use crate::resource::ListenerStatus;
 
@@ -39,6 +39,7 @@ impl Lingering {
                 port_name: status.service_port_name.clone().unwrap_or_default(),
                 endpoints: Vec::new(),
                 shares: Default::default(),
+                tcp: status.tcp_endpoints.map(|_| Passthrough::default()),
                 overrides: Default::default(),
                 is_leaving: true,
             };
@@ -117,6 +118,7 @@ mod tests {
                     port_name: String::new(),
                     endpoints: vec!["192.0.2.1:443".parse().unwrap()],
                     shares: Default::default(),
+                    tcp: None,
                     overrides: Default::default(),
                     is_leaving: false,
                 };

@@ -8,7 +8,9 @@
 mod endpoints;
 mod lingering;
 mod model;
+mod ports;
 mod resolve;
+mod tcp;
 mod udp_routes;
 
 use std::collections::BTreeMap;
@@ -28,6 +30,7 @@ pub use model::{
     node_addresses, service_addresses,
 };
 pub use resolve::{GatewayView, Listener, Resolution, ServiceView};
+pub use tcp::Passthrough;
 pub use udp_routes::Shares;
 pub(crate) use udp_routes::{listener_key, route_key, told};
 

@@ -67,6 +67,8 @@ pub struct ServiceModel {
     pub annotations: Annotations,
     /// UDP ports.
     pub ports: Vec<ServicePort>,
+    /// TCP ports.
+    pub tcp_ports: Vec<ServicePort>,
     /// True if IPv6 is its first family of addresses. Where its Pods have addresses of both, those
     /// of the first are used.
     pub prefers_ipv6: bool,
@@ -74,7 +76,7 @@ pub struct ServiceModel {
     pub condition: Option<Condition>,
 }
 
-/// A UDP port of a Service.
+/// A port of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServicePort {
     /// Name; empty when the Service has one port only.
@@ -90,18 +92,19 @@ impl ServiceModel {
         let texts =
             service.annotations().iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let annotations = Annotations::read(Carrier::Service, texts);
-        let ports: Vec<_> = service
-            .spec
-            .iter()
-            .flat_map(|spec| spec.ports.iter().flatten())
-            .filter(|port| port.protocol.as_deref() == Some("UDP"))
-            .filter_map(|port| {
-                Some(ServicePort {
-                    name: port.name.clone().unwrap_or_default(),
-                    port: u16::try_from(port.port).ok()?,
+        let ports_of = |protocol: &str| -> Vec<ServicePort> {
+            let all = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
+            // Kubernetes writes the protocol that it takes for granted.
+            all.filter(|port| port.protocol.as_deref().unwrap_or("TCP") == protocol)
+                .filter_map(|port| {
+                    Some(ServicePort {
+                        name: port.name.clone().unwrap_or_default(),
+                        port: u16::try_from(port.port).ok()?,
+                    })
                 })
-            })
-            .collect();
+                .collect()
+        };
+        let ports = ports_of("UDP");
         let condition = service
             .status
             .iter()
@@ -125,6 +128,7 @@ impl ServiceModel {
                 .map_or(0, |time| time.0.as_second()),
             annotations,
             ports,
+            tcp_ports: ports_of("TCP"),
             prefers_ipv6: service
                 .spec
                 .iter()
@@ -166,6 +170,8 @@ pub struct SliceModel {
     pub is_kubernetes: bool,
     /// Names and numbers of its UDP ports.
     pub ports: Vec<ServicePort>,
+    /// Names and numbers of its TCP ports.
+    pub tcp_ports: Vec<ServicePort>,
     /// Its addresses.
     pub addresses: Vec<Address>,
 }
@@ -188,18 +194,18 @@ impl SliceModel {
     /// names.
     pub fn read(slice: &EndpointSlice) -> Option<Self> {
         let service = slice.labels().get(SERVICE_NAME)?.clone();
-        let ports: Vec<_> = slice
-            .ports
-            .iter()
-            .flatten()
-            .filter(|port| port.protocol.as_deref() == Some("UDP"))
-            .filter_map(|port| {
-                Some(ServicePort {
-                    name: port.name.clone().unwrap_or_default(),
-                    port: port.port.and_then(|port| u16::try_from(port).ok())?,
+        let ports_of = |protocol: &str| -> Vec<ServicePort> {
+            let all = slice.ports.iter().flatten();
+            all.filter(|port| port.protocol.as_deref().unwrap_or("TCP") == protocol)
+                .filter_map(|port| {
+                    Some(ServicePort {
+                        name: port.name.clone().unwrap_or_default(),
+                        port: port.port.and_then(|port| u16::try_from(port).ok())?,
+                    })
                 })
-            })
-            .collect();
+                .collect()
+        };
+        let ports = ports_of("UDP");
         if ports.is_empty() || slice.address_type == "FQDN" {
             return None;
         }
@@ -235,7 +241,8 @@ impl SliceModel {
             .collect();
         let is_kubernetes =
             slice.labels().get(MANAGED_BY.0).map(String::as_str) == Some(MANAGED_BY.1);
-        Some(Self { service, is_kubernetes, ports, addresses })
+        let tcp_ports = ports_of("TCP");
+        Some(Self { service, is_kubernetes, ports, tcp_ports, addresses })
     }
 
     /// The key of a slice's Service.

@@ -7,14 +7,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use packrat_api::token::TokenPolicy;
 
 use super::endpoints::Addresses;
+use super::ports::{ChosenPort, choose_ports, keep_ports};
+use super::tcp::{self, Asked, Passthrough};
 use super::udp_routes::{Declared, Shares, Slices, settings_at, told};
 use super::{GatewayModel, Index, SliceModel};
 use crate::annotations::{
-    Annotations, DEFAULT_GATEWAY, MULTICAST, ObjectKey, PORT, PortChoice, PortName, Problem, Reason,
+    Annotations, DEFAULT_GATEWAY, MULTICAST, ObjectKey, PORT, Problem, Reason,
 };
 use crate::gateway_api::{self, Attachments, Policies, controller_name};
 use crate::overrides::{Multicast, Overrides};
-use crate::resource::{EdgeGatewaySpec, EndpointsFrom, ExposureType, ListenerStatus};
+use crate::resource::{EdgeGatewaySpec, ExposureType};
 use crate::workload::METRICS_PORT;
 
 /// The state that follows from all objects of the index.
@@ -67,6 +69,8 @@ pub struct Listener {
     pub endpoints: Vec<SocketAddr>,
     /// Shares of these.
     pub shares: Shares,
+    /// Where TCP connections to the port go, if they are passed through.
+    pub tcp: Option<Passthrough>,
     /// Overrides of the Service, or else of its Namespace.
     pub overrides: Overrides,
     /// True if the route is gone: the sessions that are there are served, and no one else.
@@ -87,6 +91,11 @@ impl Listener {
     /// The policy about tokens: what the Service says, or else its gateway.
     pub fn tokens(&self, spec: &EdgeGatewaySpec) -> TokenPolicy {
         self.overrides.tokens.unwrap_or(spec.tokens.policy)
+    }
+
+    /// True if tokens are given out at the TCP port of the same number.
+    pub fn gives_tokens(&self, spec: &EdgeGatewaySpec) -> bool {
+        self.tokens(spec) != TokenPolicy::Off && spec.tokens.tls.is_some()
     }
 }
 
@@ -125,6 +134,7 @@ struct Claim<'a> {
     current_port: u16,
     port_name: String,
     endpoints: Vec<SocketAddr>,
+    tcp: Option<Passthrough>,
     overrides: Overrides,
 }
 
@@ -339,27 +349,35 @@ impl Index {
         let above = |message| Problem { reason: Reason::AboveLimit, message };
         view.problems.extend(lowered.into_iter().map(above));
         view.problems.extend(refusal);
-        let claims = chosen
-            .into_iter()
-            .map(
-                |ChosenPort {
-                     listener, service_port, current_port, port_name, endpoints, ..
-                 }| Claim {
-                    gateway: gateway_key.clone(),
-                    service: key,
-                    is_new: has(listener).is_none(),
-                    is_new_stream: has(listener).and_then(|listener| listener.stream_port)
-                        != own.multicast.map(|multicast| multicast.upstream.port().into()),
-                    created: service.created,
-                    listener,
-                    service_port,
-                    current_port,
-                    port_name,
-                    endpoints,
-                    overrides: settings(Some(listener)).0,
-                },
-            )
-            .collect();
+        let of_port = |chosen: ChosenPort| {
+            let overrides = settings(Some(chosen.listener)).0;
+            let asked = Asked {
+                gateway: gateway_key,
+                spec: &gateway.spec,
+                own: service.annotations.tcp,
+                tokens: overrides.tokens.unwrap_or(gateway.spec.tokens.policy),
+            };
+            let place = (key, service);
+            let (tcp, problem) =
+                tcp::of_service(&asked, place, chosen.current_port, slices, addresses);
+            view.problems.extend(problem);
+            Claim {
+                gateway: gateway_key.clone(),
+                service: key,
+                is_new: has(chosen.listener).is_none(),
+                is_new_stream: has(chosen.listener).and_then(|listener| listener.stream_port)
+                    != own.multicast.map(|multicast| multicast.upstream.port().into()),
+                created: service.created,
+                listener: chosen.listener,
+                service_port: chosen.service_port,
+                current_port: chosen.current_port,
+                port_name: chosen.port_name,
+                endpoints: chosen.endpoints,
+                tcp,
+                overrides,
+            }
+        };
+        let claims = chosen.into_iter().map(of_port).collect();
         (view, claims)
     }
 
@@ -553,6 +571,7 @@ impl Resolution {
                 port_name: claim.port_name,
                 endpoints: claim.endpoints,
                 shares: Shares::default(),
+                tcp: claim.tcp,
                 // Live streams are granted when all listeners are known.
                 overrides: Overrides { multicast: None, ..claim.overrides },
                 is_leaving: false,
@@ -593,130 +612,4 @@ impl Resolution {
             (Some(_), None) => {}
         }
     }
-}
-
-/// A port of a Service that is to be assisted.
-struct ChosenPort {
-    /// The gateway's port.
-    listener: u16,
-    /// True if that follows from the number of the Service's port.
-    follows: bool,
-    /// The Service's port of which the route has its name.
-    service_port: u16,
-    /// The Service's port as it is now.
-    current_port: u16,
-    /// Its name.
-    port_name: String,
-    endpoints: Vec<SocketAddr>,
-}
-
-/// A Service whose port gets another number keeps the gateway's port, which clients know, unless an
-/// annotation names another one. The route keeps its name with it, and the sessions that are there.
-fn keep_ports(
-    chosen: &mut [ChosenPort],
-    key: &ObjectKey,
-    service: &super::ServiceModel,
-    (gateway_key, gateway): (&ObjectKey, &GatewayModel),
-) -> Vec<Problem> {
-    let own = key.to_string();
-    let is_own = |listener: &&ListenerStatus| listener.service == own && !listener.draining;
-    let held: Vec<&ListenerStatus> = gateway.status.listeners.iter().filter(is_own).collect();
-    // Of the ports that the annotation names none is kept for another one.
-    let named: Vec<u16> = chosen.iter().map(|port| port.listener).collect();
-    let mut problems = Vec::new();
-    for port in chosen.iter_mut().filter(|port| port.follows) {
-        let has = |number: u16| held.iter().any(|listener| listener.port == i32::from(number));
-        if has(port.listener) {
-            continue;
-        }
-        let kept = held.iter().find_map(|listener| {
-            let number = u16::try_from(listener.port).ok()?;
-            let followed = listener.port == listener.service_port;
-            let is_same = listener.service_port_name.as_ref() == Some(&port.port_name);
-            let is_free =
-                service.ports.iter().all(|port| port.port != number) && !named.contains(&number);
-            (followed && is_same && is_free).then_some(number)
-        });
-        let Some(kept) = kept else { continue };
-        let now = port.listener;
-        let name = match port.port_name.as_str() {
-            "" => now.to_string(),
-            name => name.to_owned(),
-        };
-        let message = format!(
-            "port {kept} of EdgeGateway {gateway_key} stays as it is, although the Service's port is {now} now: clients know it. {PORT}: {kept}:{name} says so for good, {now}:{name} moves it"
-        );
-        problems.push(Problem { reason: Reason::PortKept, message });
-        (port.listener, port.service_port) = (kept, kept);
-    }
-    problems
-}
-
-fn choose_ports(
-    key: &ObjectKey,
-    service: &super::ServiceModel,
-    slices: &[&SliceModel],
-    addresses: &Addresses<'_>,
-    from: EndpointsFrom,
-) -> (Vec<ChosenPort>, Vec<Problem>) {
-    let mut problems = Vec::new();
-    let all: Vec<PortChoice>;
-    let choices = match &service.annotations.ports {
-        Some(Ok(choices)) => choices,
-        Some(Err(())) => return (Vec::new(), problems),
-        None => {
-            all = service
-                .ports
-                .iter()
-                .map(|port| PortChoice { listener: None, service: PortName::Number(port.port) })
-                .collect();
-            &all
-        }
-    };
-    if choices.is_empty() {
-        problems.push(Problem {
-            reason: Reason::NoSuchPort,
-            message: "the Service has no UDP port; add one with protocol: UDP, or remove packrat.dev/assist"
-                .to_owned(),
-        });
-    }
-    let mut chosen = Vec::new();
-    for choice in choices {
-        let found = service.ports.iter().find(|port| match &choice.service {
-            PortName::Number(number) => port.port == *number,
-            PortName::Name(name) => port.name == *name,
-        });
-        let Some(port) = found else {
-            let known: Vec<_> = service
-                .ports
-                .iter()
-                .map(|port| match port.name.as_str() {
-                    "" => port.port.to_string(),
-                    name => format!("{} ({name})", port.port),
-                })
-                .collect();
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            problems.push(Problem {
-                reason: Reason::NoSuchPort,
-                message: format!(
-                    "the Service has no UDP port {}; its UDP ports: {known}",
-                    choice.service
-                ),
-            });
-            continue;
-        };
-        let (endpoints, problem) =
-            addresses.endpoints(from, &key.namespace, &port.name, service.prefers_ipv6, slices);
-        problems.extend(problem);
-        let is_named = matches!(choice.service, PortName::Name(_));
-        chosen.push(ChosenPort {
-            listener: choice.listener.unwrap_or(port.port),
-            follows: choice.listener.is_none() && (is_named || service.annotations.ports.is_none()),
-            service_port: port.port,
-            current_port: port.port,
-            port_name: port.name.clone(),
-            endpoints,
-        });
-    }
-    (chosen, problems)
 }

@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use super::endpoints::Addresses;
-use super::{Index, Listener, Resolution, SliceModel};
-use crate::annotations::{ObjectKey, Problem, Reason};
+use super::endpoints::{Addresses, Protocol};
+use super::tcp::{self, Asked, Passthrough};
+use super::{GatewayModel, Index, Listener, Resolution, SliceModel};
+use crate::annotations::{ObjectKey, Problem, Reason, TCP, read_tcp};
 use crate::gateway_api::{Attached, Attachments, Effective, Holders, NamespaceRule, Policies};
 use crate::overrides::Overrides;
 use crate::resource::EndpointsFrom;
@@ -184,6 +185,10 @@ impl Index {
                 let above = |message| Problem { reason: Reason::AboveLimit, message };
                 problems.extend(lowered.into_iter().map(above));
                 made.overrides = settings;
+                let (tcp, mut of_tcp) =
+                    self.tcp_of_route((&state.edge, model), attached, &made, slices, addresses);
+                made.tcp = tcp;
+                problems.append(&mut of_tcp);
                 view.problems
                     .extend(problems.into_iter().map(|problem| (made.service.clone(), problem)));
                 view.listeners.insert(listener.port, made);
@@ -214,7 +219,7 @@ impl Index {
                 let (endpoints, problem) = addresses.endpoints(
                     from,
                     &key.namespace,
-                    name,
+                    (Protocol::Udp, name.as_str()),
                     service.prefers_ipv6,
                     of_service,
                 );
@@ -250,9 +255,64 @@ impl Index {
             port_name: String::new(),
             endpoints,
             shares,
+            tcp: None,
             overrides: Default::default(),
             is_leaving: false,
         };
         (listener, problems)
+    }
+    /// The destinations of TCP connections to the port of a UDPRoute.
+    fn tcp_of_route(
+        &self,
+        (gateway, model): (&ObjectKey, &GatewayModel),
+        attached: &Attached,
+        listener: &Listener,
+        slices: &Slices<'_>,
+        addresses: &Addresses<'_>,
+    ) -> (Option<Passthrough>, Vec<Problem>) {
+        let annotation = self.gateway_api.routes.get(&attached.route);
+        let annotation = annotation.and_then(|route| route.tcp.as_deref());
+        let own = match annotation.map(read_tcp).transpose() {
+            Ok(own) => own,
+            Err(remedy) => {
+                let message = format!("{TCP} is not understood; {remedy}");
+                return (None, vec![Problem { reason: Reason::InvalidAnnotation, message }]);
+            }
+        };
+        let tokens = listener.tokens(&model.spec);
+        let asked = Asked { gateway, spec: &model.spec, own, tokens };
+        match asked.wanted() {
+            Ok(true) => {}
+            Ok(false) => return (None, Vec::new()),
+            Err(problem) => return (None, vec![problem]),
+        }
+        let (mut passed, mut problems) = (Passthrough::default(), Vec::new());
+        let mut has_port = false;
+        for destination in attached.destinations.iter().filter(|found| found.weight > 0) {
+            let weight = f64::from(destination.weight);
+            let found = destination.service.as_ref().and_then(|(key, number)| {
+                let service = self.services.get(key)?;
+                let of_service = slices.get(&(key.namespace.as_str(), key.name.as_str()));
+                let of_service = of_service.map_or(&[][..], Vec::as_slice);
+                let namespace = &key.namespace;
+                let found =
+                    tcp::endpoints(service, namespace, *number, &model.spec, of_service, addresses);
+                if found.is_none() {
+                    problems.extend(asked.without_port(*number, key));
+                }
+                found
+            });
+            has_port |= found.is_some();
+            match found.filter(|endpoints| !endpoints.is_empty()) {
+                None => passed.refused += weight,
+                Some(endpoints) => {
+                    let each = weight / endpoints.len() as f64;
+                    for endpoint in endpoints {
+                        *passed.weights.entry(endpoint).or_default() += each;
+                    }
+                }
+            }
+        }
+        (has_port.then_some(passed), problems)
     }
 }

@@ -4,7 +4,9 @@
 use packrat_api::token::TokenPolicy;
 
 use super::limits::{Limits, Lowered};
-use super::{EndpointsFrom, ExposureType, GatewayParametersSpec, PolicySettings, parse_size};
+use super::{
+    EndpointsFrom, ExposureType, GatewayParametersSpec, PolicySettings, TcpPolicy, parse_size,
+};
 use crate::overrides::Overrides;
 
 impl GatewayParametersSpec {
@@ -52,6 +54,10 @@ impl GatewayParametersSpec {
         if self.exposure.type_ == host && class.exposure.type_ != host {
             self.exposure.type_ = class.exposure.type_;
             told.push(format!("exposure.type HostNetwork ({:?} is used)", class.exposure.type_));
+        }
+        if self.tcp != TcpPolicy::Off && class.tcp == TcpPolicy::Off {
+            told.push(format!("tcp {:?} (Off is used)", self.tcp));
+            self.tcp = TcpPolicy::Off;
         }
         if self.multicast.enabled && !class.multicast.enabled {
             self.multicast.enabled = false;

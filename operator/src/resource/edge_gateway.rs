@@ -16,6 +16,7 @@ use super::edge_gateway_status::EdgeGatewayStatus;
 use super::join_lines;
 use super::limits::{EndpointsFrom, Limits, PortGrant, PortRange};
 use super::pod_settings::Workload;
+use super::tcp::TcpPolicy;
 
 /// The class of operators that an EdgeGateway is for unless it names another.
 pub const DEFAULT_CLASS: &str = "packrat";
@@ -84,6 +85,11 @@ pub struct EdgeGatewaySpec {
     pub sender: SenderKind,
     /// Tokens, which permit clients to be assisted.
     pub tokens: Tokens,
+    /// TCP connections to the ports of routes, for clients that find UDP blocked, and browsers,
+    /// which come by TCP first. Off: none. Allowed: routes that ask with packrat.dev/tcp have them
+    /// passed through, to the TCP port of their Service that has the number of the UDP port.
+    /// Passthrough: all routes with such a port do, unless packrat.dev/tcp says off. Default: Off.
+    pub tcp: TcpPolicy,
     /// Live streams with many receivers.
     pub multicast: MulticastStreams,
     /// Shutdown of a gateway.
@@ -110,6 +116,7 @@ impl Default for EdgeGatewaySpec {
             sessions: Sessions::default(),
             sender: SenderKind::Any,
             tokens: Tokens::default(),
+            tcp: TcpPolicy::default(),
             multicast: MulticastStreams::default(),
             drain: Drain::default(),
             telemetry: Telemetry::default(),
@@ -473,6 +480,12 @@ pub struct TokenTls {
     /// packrat.dev/for-gateways: "true".
     #[schemars(length(min = 1, max = 253))]
     pub secret_name: String,
+    /// Host name at which clients ask for tokens, a name for that alone. Needed where TCP connections
+    /// to the same port are passed through (spec.tcp): those for this name (SNI) get tokens, all others go
+    /// to the servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
+    pub server_name: Option<String>,
 }
 
 /// Shutdown of a gateway.

@@ -63,6 +63,9 @@ pub struct ListenerStatus {
     pub service_port_name: Option<String>,
     /// Number of endpoints.
     pub endpoints: i32,
+    /// Number of endpoints of TCP connections to the same port, where they are passed through.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tcp_endpoints: Option<i32>,
     /// UDP port at which the listener's live stream arrives, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream_port: Option<i32>,

@@ -14,6 +14,7 @@ use super::edge_gateway::{
 use super::join_lines;
 use super::limits::{EndpointsFrom, Limits};
 use super::pod_settings::Workload;
+use super::tcp::TcpPolicy;
 
 /// Settings of Gateways beside their listeners: those of an EdgeGateway without its class and its
 /// routes.
@@ -58,6 +59,11 @@ pub struct GatewayParametersSpec {
     pub sender: SenderKind,
     /// Tokens, which permit clients to be assisted.
     pub tokens: Tokens,
+    /// TCP connections to the ports of routes, for clients that find UDP blocked, and browsers,
+    /// which come by TCP first. Off: none. Allowed: routes that ask with packrat.dev/tcp have them
+    /// passed through, to the TCP port of their Service that has the number of the UDP port.
+    /// Passthrough: all routes with such a port do, unless packrat.dev/tcp says off. Default: Off.
+    pub tcp: TcpPolicy,
     /// Live streams with many receivers.
     pub multicast: MulticastStreams,
     /// Shutdown of a gateway.
@@ -85,6 +91,7 @@ impl Default for GatewayParametersSpec {
             sessions: Sessions::default(),
             sender: SenderKind::Any,
             tokens: Tokens::default(),
+            tcp: TcpPolicy::default(),
             multicast: MulticastStreams::default(),
             drain: Drain::default(),
             telemetry: Telemetry::default(),
@@ -110,6 +117,7 @@ impl GatewayParametersSpec {
             sessions: self.sessions,
             sender: self.sender,
             tokens: self.tokens,
+            tcp: self.tcp,
             multicast: self.multicast,
             drain: self.drain,
             telemetry: self.telemetry,

@@ -9,6 +9,7 @@ mod packrat_policy;
 mod pod_settings;
 mod route;
 mod size;
+mod tcp;
 
 pub use edge_gateway::{
     Cache, DEFAULT_CLASS, Drain, EdgeGateway, EdgeGatewaySpec, Envoy, Exposure, ExposureType,
@@ -25,6 +26,7 @@ pub use packrat_policy::{
 };
 pub use pod_settings::{Autoscaling, PodSettings, Resources, Toleration, Workload, WorkloadKind};
 pub use size::{SizeError, parse_size};
+pub use tcp::TcpPolicy;
 
 use kube::CustomResourceExt as _;
 

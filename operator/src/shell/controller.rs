@@ -32,6 +32,7 @@ use crate::resource::{EdgeGateway, EdgeGatewayStatus};
 use crate::status::{Observed, gateway_status};
 use crate::workload::{self, Kind, Object, Platform};
 use crate::xds;
+use crate::xds::wire::{CLUSTER_TYPE, LISTENER_TYPE};
 
 /// Changes within this time are handled together.
 const COALESCING_DELAY: Duration = Duration::from_millis(100);
@@ -521,21 +522,22 @@ impl Controller {
             return Ok(());
         }
         done.kept = Some((version.clone(), Instant::now()));
-        let content = xds::file_of(resources);
-        let content = Some(content.as_slice()).filter(|content| {
-            let fits = content.len() <= MAXIMUM_KEPT_BYTES;
-            if !fits {
-                tracing::warn!(
-                    event = "configuration_not_kept", gateway = %key, bytes = content.len(), maximum = MAXIMUM_KEPT_BYTES
-                );
-            }
-            fits
-        });
+        let files = [
+            (workload::LAST_ENTRY, xds::file_of(resources, LISTENER_TYPE)),
+            (workload::LAST_CLUSTERS, xds::file_of(resources, CLUSTER_TYPE)),
+        ];
+        let bytes = files.iter().map(|(_, content)| content.len()).sum::<usize>();
+        let fits = bytes <= MAXIMUM_KEPT_BYTES;
+        if !fits {
+            tracing::warn!(
+                event = "configuration_not_kept", gateway = %key, bytes, maximum = MAXIMUM_KEPT_BYTES
+            );
+        }
         // Where it does not fit, the Secret is emptied: an older one could be of any age.
         let name = workload::last_secret_name(&key.name);
         let metadata = workload::metadata(&name, key, &gateway.model);
-        let written =
-            secrets::write_bytes(&self.client, metadata, workload::LAST_ENTRY, content).await;
+        let files = if fits { &files[..] } else { &[] };
+        let written = secrets::write_bytes(&self.client, metadata, files).await;
         written.map_err(|source| {
             done.kept = None;
             Failure::Secret(source)

@@ -31,21 +31,19 @@ pub(super) async fn read(
     }))
 }
 
-/// Applies a Secret with one entry that is no text, or with none.
+/// Applies a Secret with entries that are no text.
 pub(super) async fn write_bytes(
     client: &Client,
     metadata: Value,
-    entry: &str,
-    bytes: Option<&[u8]>,
+    entries: &[(&str, Vec<u8>)],
 ) -> Result<(), kube::Error> {
     use base64::Engine as _;
     let namespace = metadata["namespace"].as_str().unwrap_or_default().to_owned();
     let name = metadata["name"].as_str().unwrap_or_default().to_owned();
     let api = Api::<Secret>::namespaced(client.clone(), &namespace);
-    let data: BTreeMap<&str, String> = bytes
-        .map(|bytes| (entry, base64::engine::general_purpose::STANDARD.encode(bytes)))
-        .into_iter()
-        .collect();
+    let engine = base64::engine::general_purpose::STANDARD;
+    let data: BTreeMap<&str, String> =
+        entries.iter().map(|(entry, bytes)| (*entry, engine.encode(bytes))).collect();
     let content = json!({
         "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": data,
     });

@@ -26,7 +26,7 @@ pub struct GatewaySnapshot {
     pub model: GatewayModel,
     /// Its routes.
     pub view: GatewayView,
-    /// Its listeners; `None` while its keys are not known.
+    /// Its listeners and clusters; `None` while its keys are not known.
     pub resources: Option<Arc<Resources>>,
     /// Their version.
     pub version: Option<String>,
@@ -210,7 +210,7 @@ impl Snapshots {
                         token_filter: &self.surroundings.token_filter,
                         token_certificate: &self.surroundings.token_certificate,
                     };
-                    Arc::new(xds::listeners(&settings, &view))
+                    Arc::new(xds::resources(&settings, &view))
                 });
                 let version = resources.as_ref().map(|resources| xds::version_of(resources, &view));
                 Some((key, GatewaySnapshot { model, view, resources, version }))

@@ -85,6 +85,10 @@ pub fn gateway_status(
                     .is_none()
                     .then(|| listener.port_name.clone()),
                 endpoints: i32::try_from(listener.endpoints.len()).unwrap_or(i32::MAX),
+                tcp_endpoints: listener
+                    .tcp
+                    .as_ref()
+                    .map(|tcp| i32::try_from(tcp.weights.len()).unwrap_or(i32::MAX)),
                 stream_port: listener.stream_port().map(i32::from),
                 draining: listener.is_leaving,
                 node_port: observed.node_ports.get(&port).copied(),

@@ -27,6 +27,7 @@ fn routed() -> GatewayView {
         port_name: "quic".to_owned(),
         endpoints: vec!["[fd00::1]:443".parse().unwrap()],
         shares: Default::default(),
+        tcp: None,
         overrides: Default::default(),
         is_leaving: false,
     };
@@ -57,6 +58,11 @@ fn said(status: &EdgeGatewayStatus, type_: &str) -> (String, String, String) {
     let found = status.conditions.iter().find(|condition| condition.type_ == type_).unwrap();
     assert_eq!(found.observed_generation, Some(7));
     (found.status.clone(), found.reason.clone(), found.message.clone())
+}
+
+/// The status of a gateway behind a load balancer, at which all is well.
+fn status_of(view: &GatewayView) -> EdgeGatewayStatus {
+    gateway_status(&model(ExposureType::LoadBalancer), view, &well(), &[], Timestamp::UNIX_EPOCH)
 }
 
 /// Observations, each with the condition that follows: type, status, reason, a part of the
@@ -168,13 +174,7 @@ fn numbers_addresses_listeners_and_problems() {
         (web.clone(), Problem { reason: Reason::PortConflict, message })
     });
     let view = GatewayView { problems: problems.collect(), ..routed() };
-    let status = gateway_status(
-        &model(ExposureType::LoadBalancer),
-        &view,
-        &well(),
-        &[],
-        Timestamp::UNIX_EPOCH,
-    );
+    let status = status_of(&view);
     assert_eq!(status.addresses, ["2001:db8::1"]);
     assert_eq!(
         (status.sessions, status.attached_routes, status.ready_gateways),
@@ -299,13 +299,7 @@ fn a_gateway_is_programmed_when_it_has_acknowledged_what_is_newest() {
 fn a_route_that_is_about_to_go_is_marked_and_not_counted() {
     let mut view = routed();
     view.listeners.get_mut(&443).unwrap().is_leaving = true;
-    let status = gateway_status(
-        &model(ExposureType::LoadBalancer),
-        &view,
-        &well(),
-        &[],
-        Timestamp::UNIX_EPOCH,
-    );
+    let status = status_of(&view);
     assert_eq!((status.attached_routes, status.listeners[0].draining), (Some(0), true));
     assert_eq!(said(&status, "Ready").1, "NoRoutes");
 }
@@ -332,13 +326,7 @@ fn a_gateway_that_nobody_has_chosen_is_not_ready() {
 fn the_time_changes_with_the_status_only() {
     let later = Timestamp::from_second(1000).unwrap();
     let view = routed();
-    let first = gateway_status(
-        &model(ExposureType::LoadBalancer),
-        &view,
-        &well(),
-        &[],
-        Timestamp::UNIX_EPOCH,
-    );
+    let first = status_of(&view);
     let fewer = Observed { ready: 1, ..well() };
     let second =
         gateway_status(&model(ExposureType::LoadBalancer), &view, &fewer, &first.conditions, later);

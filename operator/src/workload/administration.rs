@@ -12,6 +12,9 @@ pub(crate) const ADMINISTRATION: &str = "administration";
 /// The cluster of the same for the readers of the page with metrics, of whom it takes few at a time:
 /// Envoy's main thread answers.
 pub(crate) const METRICS: &str = "administration-metrics";
+/// The cluster of the same for servers that ask for their clients: they keep no reader of metrics
+/// waiting.
+pub(crate) const LOOK_UPS: &str = "administration-clients";
 /// Requests and connections of all readers together that Envoy's main thread has at a time, and that wait.
 const READERS: u32 = 8;
 
@@ -27,7 +30,7 @@ pub fn admin_address(socket: &str) -> Value {
 }
 
 /// The clusters that the pages with metrics lead to.
-pub(crate) fn administration(socket: &str) -> [Value; 2] {
+pub(crate) fn administration(socket: &str) -> [Value; 3] {
     let cluster = |name: &str| {
         let endpoint = json!({ "endpoint": { "address": { "pipe": { "path": socket } } } });
         json!({
@@ -36,8 +39,11 @@ pub(crate) fn administration(socket: &str) -> [Value; 2] {
             "load_assignment": { "cluster_name": name, "endpoints": [{ "lb_endpoints": [endpoint] }] },
         })
     };
-    let mut few = cluster(METRICS);
-    let limits = json!({ "max_connections": READERS, "max_pending_requests": READERS });
-    few["circuit_breakers"] = json!({ "thresholds": [limits] });
-    [cluster(ADMINISTRATION), few]
+    let few = |name: &str| {
+        let limits = json!({ "max_connections": READERS, "max_pending_requests": READERS });
+        let mut few = cluster(name);
+        few["circuit_breakers"] = json!({ "thresholds": [limits] });
+        few
+    };
+    [cluster(ADMINISTRATION), few(METRICS), few(LOOK_UPS)]
 }

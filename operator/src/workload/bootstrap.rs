@@ -13,7 +13,7 @@ use crate::annotations::ObjectKey;
 pub fn bootstrap(key: &ObjectKey, platform: &Platform, on_host: bool) -> Value {
     let host = if on_host { "127.0.0.1" } else { &platform.listen_address };
     let listener = metrics_page("metrics", &address(host, METRICS_PORT), Readers::OwnAndPublic);
-    let [administration, metrics] = administration(ADMIN_SOCKET);
+    let [administration, metrics, look_ups] = administration(ADMIN_SOCKET);
     let sds = |name: &str, file: &str| {
         json!({ "name": name, "sds_config": {
             "resource_api_version": "V3",
@@ -46,6 +46,7 @@ pub fn bootstrap(key: &ObjectKey, platform: &Platform, on_host: bool) -> Value {
                 "set_node_on_first_message_only": true,
                 "grpc_services": [{ "envoy_grpc": { "cluster_name": "packrat-operator" } }],
             },
+            "cds_config": { "resource_api_version": "V3", "ads": {}, "initial_fetch_timeout": "0s" },
             "lds_config": { "resource_api_version": "V3", "ads": {}, "initial_fetch_timeout": "0s" },
         },
         "static_resources": {
@@ -76,6 +77,7 @@ pub fn bootstrap(key: &ObjectKey, platform: &Platform, on_host: bool) -> Value {
                     }},
                 },
                 metrics,
+                look_ups,
             ],
         },
     })

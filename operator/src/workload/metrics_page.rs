@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use super::administration::{ADMINISTRATION, METRICS};
+use super::administration::{ADMINISTRATION, LOOK_UPS, METRICS};
 
 /// Port of the page with metrics.
 pub const METRICS_PORT: u16 = 9902;
@@ -16,6 +16,12 @@ const PUBLIC: [&str; 2] = ["/stats/prometheus", "/packrat"];
 /// The path that Envoy's workers answer themselves: readers who keep the main thread busy, with this path
 /// or another one, do not make the gateway unready. Envoy listens on the page once it has its routes.
 const READY: &str = "/ready";
+
+/// The path at which a server reads whose its clients are. Its own alone: who asks is added to the query
+/// here, in place of whatever is there.
+const CLIENTS: &str = "/packrat/clients";
+/// The filter that does so.
+const HEADER_MUTATION: &str = "envoy.filters.http.header_mutation";
 
 /// Paths of the administration interface that can be read by way of the loopback interface, with
 /// queries: none that shows a key, so neither `/packrat/log` nor `/config_dump`. `packrat top`, `tap`,
@@ -48,10 +54,10 @@ pub(crate) fn metrics_page(name: &str, address: &Value, readers: Readers) -> Val
         "name": name,
         "address": address,
         // A page that is read twice a minute needs no place on every worker.
-        "default_filter_chain": filter_chain(&[ready(), router()], &public_routes()),
+        "default_filter_chain": filter_chain(&[ready(), requester(), router()], &public_routes()),
     });
     if readers == Readers::OwnAndPublic {
-        let mut own = filter_chain(&[router()], &own_routes());
+        let mut own = filter_chain(&[requester(), router()], &own_routes());
         own["filter_chain_match"] = json!({ "source_prefix_ranges": [
             { "address_prefix": "127.0.0.0", "prefix_len": 8 },
             { "address_prefix": "::1", "prefix_len": 128 },
@@ -63,18 +69,46 @@ pub(crate) fn metrics_page(name: &str, address: &Value, readers: Readers) -> Val
 
 fn own_routes() -> Vec<Value> {
     let route = |path: &str| json!({ "match": get(path), "route": { "cluster": ADMINISTRATION } });
-    OWN.map(route).into()
+    let mut routes: Vec<Value> = OWN.map(route).into();
+    routes.push(clients());
+    routes
 }
 
 fn public_routes() -> Vec<Value> {
     let answer = |path: &str| json!({ "match": exactly(path), "route": { "cluster": METRICS, "timeout": "5s" } });
     let mut routes: Vec<Value> = PUBLIC.map(answer).into();
+    routes.push(clients());
     let refuse = |path: &str| {
         let answer = json!({ "status": 403, "body": { "inline_string": NOT_HERE } });
         json!({ "match": get(path), "direct_response": answer })
     };
     routes.extend(OWN.map(refuse));
     routes
+}
+
+/// The route of the servers' question.
+fn clients() -> Value {
+    let requester = "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%";
+    let mutation = json!({ "append": {
+        "record": { "key": "requester", "value": requester },
+        "action": "OVERWRITE_IF_EXISTS_OR_ADD",
+    }});
+    json!({
+        "match": get(CLIENTS),
+        "route": { "cluster": LOOK_UPS, "timeout": "5s" },
+        "typed_per_filter_config": { HEADER_MUTATION: {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutationPerRoute",
+            "mutations": { "query_parameter_mutations": [mutation] },
+        }},
+    })
+}
+
+/// Adds who asks, where a route wants it.
+fn requester() -> Value {
+    json!({ "name": HEADER_MUTATION, "typed_config": {
+        "@type": "type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation",
+        "mutations": {},
+    }})
 }
 
 /// The match of a GET of a path, with any query.

@@ -45,6 +45,8 @@ pub const LAST_DIRECTORY: &str = "/etc/packrat/last";
 pub const LAST_CONFIGURATION: &str = "/etc/packrat/last/listeners.pb";
 /// The entry of the Secret with it.
 pub const LAST_ENTRY: &str = "listeners.pb";
+/// The entry with the clusters that listeners lead to.
+pub const LAST_CLUSTERS: &str = "clusters.pb";
 /// Directory at which the certificate for tokens is mounted.
 pub const TOKEN_DIRECTORY: &str = "/etc/packrat/token";
 
@@ -155,6 +157,7 @@ mod tests {
             port_name: String::new(),
             endpoints: vec!["10.0.0.1:8443".parse().unwrap(), "10.0.0.2:8443".parse().unwrap()],
             shares: Default::default(),
+            tcp: None,
             overrides: Default::default(),
             is_leaving: false,
         };

@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use packrat_api::token::TokenPolicy;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::{METRICS_PORT, Platform, bootstrap, metadata, object_name, pod, selector};
 use crate::annotations::ObjectKey;
-use crate::index::{GatewayModel, GatewayView};
+use crate::index::{GatewayModel, GatewayView, Listener};
 use crate::resource::{
     EdgeGatewaySpec, EndpointsFrom, ExposureType, ExternalTrafficPolicy, WorkloadKind,
 };
@@ -246,8 +245,7 @@ fn ports_of(spec: &EdgeGatewaySpec, view: &GatewayView) -> Vec<(u16, &'static st
     let mut ports: Vec<_> = without_route.map(|&port| (port, "UDP")).collect();
     for (&port, listener) in &view.listeners {
         ports.push((port, "UDP"));
-        let tokens = listener.tokens(spec);
-        if tokens != TokenPolicy::Off && spec.tokens.tls.is_some() {
+        if listener.tcp.is_some() || listener.gives_tokens(spec) {
             ports.push((port, "TCP"));
         }
     }
@@ -299,35 +297,43 @@ fn egress(spec: &EdgeGatewaySpec, view: &GatewayView, platform: &Platform) -> Ve
     if let Some(collector) = spec.telemetry.otlp.as_ref().and_then(|otlp| port_of(&otlp.endpoint)) {
         rules.push(json!({ "ports": [port(collector, "TCP")] }));
     }
-    let mut servers: BTreeMap<&str, BTreeSet<u16>> = BTreeMap::new();
-    let mut named: BTreeMap<u16, BTreeSet<IpAddr>> = BTreeMap::new();
+    let mut servers: BTreeMap<&str, BTreeSet<(&str, u16)>> = BTreeMap::new();
+    let mut named: BTreeMap<(&str, u16), BTreeSet<IpAddr>> = BTreeMap::new();
     for listener in view.listeners.values() {
         let own = std::iter::once(&listener.service.namespace);
         let namespaces = &listener.shares.namespaces;
         let own = own.filter(|_| namespaces.is_empty());
         for namespace in own.chain(namespaces) {
             let ports = servers.entry(namespace).or_default();
-            ports.extend(listener.endpoints.iter().map(SocketAddr::port));
+            ports.extend(destinations(listener).map(|(protocol, to)| (protocol, to.port())));
         }
-        for endpoint in &listener.endpoints {
+        for (protocol, endpoint) in destinations(listener) {
             if spec.routes.endpoints == EndpointsFrom::Any {
-                named.entry(endpoint.port()).or_default().insert(endpoint.ip());
+                named.entry((protocol, endpoint.port())).or_default().insert(endpoint.ip());
             }
         }
     }
     for (name, ports) in servers.into_iter().filter(|(_, ports)| !ports.is_empty()) {
-        let ports: Vec<Value> = ports.into_iter().map(|number| port(number, "UDP")).collect();
+        let ports: Vec<Value> =
+            ports.into_iter().map(|(protocol, number)| port(number, protocol)).collect();
         rules.push(json!({ "to": namespace(name), "ports": ports }));
     }
-    for (number, addresses) in named {
+    for ((protocol, number), addresses) in named {
         let blocks = addresses.into_iter().map(|address| {
             let length = if address.is_ipv4() { 32 } else { 128 };
             json!({ "ipBlock": { "cidr": format!("{address}/{length}") } })
         });
         let blocks: Vec<Value> = blocks.collect();
-        rules.push(json!({ "to": blocks, "ports": [port(number, "UDP")] }));
+        rules.push(json!({ "to": blocks, "ports": [port(number, protocol)] }));
     }
     rules
+}
+
+/// Where a gateway sends what comes to a listener, by protocol.
+fn destinations(listener: &Listener) -> impl Iterator<Item = (&'static str, &SocketAddr)> {
+    let tcp = listener.tcp.iter().flat_map(|passed| passed.weights.keys());
+    let udp = listener.endpoints.iter().map(|endpoint| ("UDP", endpoint));
+    udp.chain(tcp.map(|endpoint| ("TCP", endpoint)))
 }
 
 /// The port of a collector's URL, which the schema lets in as `http://HOST[:PORT][/…]`.

@@ -1,16 +1,18 @@
 //! The server's half of a delta discovery stream, without the stream.
 //!
-//! Envoy's listeners are known from its first request (`initial_resource_versions`: after a restart
+//! Envoy's resources are known from its first request (`initial_resource_versions`: after a restart
 //! of the operator nothing is sent that Envoy has already) and from the responses sent. A refused
 //! version is not sent again; a newer one is.
 //!
-//! Responses carry differences, so that a refusal counts until the listener in question is taken,
-//! in a newer version, or removed: that Envoy takes another listener says nothing about it.
+//! Responses carry differences, so that a refusal counts until the listener or cluster in question is
+//! taken, in a newer version, or removed: that Envoy takes another one says nothing about it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Resources;
-use super::wire::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, LISTENER_TYPE, Resource};
+use super::wire::{
+    CLUSTER_TYPE, DeltaDiscoveryRequest, DeltaDiscoveryResponse, LISTENER_TYPE, Resource,
+};
+use super::{Resources, Versioned};
 
 /// The meaning of a request of Envoy's.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,51 +27,146 @@ pub enum Heard {
     Nothing,
 }
 
-/// State of one stream.
-#[derive(Debug, Default)]
+/// State of one stream: listeners, and the clusters that some of them lead to.
+#[derive(Debug)]
 pub struct Stream {
-    /// True if listeners were asked for.
-    subscribed: bool,
-    /// True if a response is due even when nothing has changed: Envoy waits for the first one.
-    owes: bool,
-    /// Names and versions of the listeners that Envoy has, or was sent.
-    sent: BTreeMap<String, String>,
+    clusters: Half,
+    listeners: Half,
     sequence: u64,
     /// Types that are asked for and never have anything.
     empty_types: Vec<String>,
-    /// Listeners in responses that Envoy has not answered, by the response's number.
+}
+
+/// State of one type of resources.
+#[derive(Debug)]
+struct Half {
+    type_url: &'static str,
+    /// True if they were asked for.
+    subscribed: bool,
+    /// True if a response is due even when nothing has changed: Envoy waits for the first one.
+    owes: bool,
+    /// Names and versions of the resources that Envoy has, or was sent.
+    sent: BTreeMap<String, String>,
+    /// Resources in responses that Envoy has not answered, by the response's number.
     unanswered: BTreeMap<u64, BTreeSet<String>>,
-    /// Envoy's reason for each listener that it has refused.
+    /// Envoy's reason for each resource that it has refused.
     refused: BTreeMap<String, String>,
-    /// Listeners that Envoy had when the stream began, and that have not been wanted since.
+    /// Resources that Envoy had when the stream began, and that have not been wanted since.
     inherited: BTreeSet<String>,
+}
+
+impl Default for Stream {
+    fn default() -> Self {
+        Self {
+            clusters: Half::new(CLUSTER_TYPE),
+            listeners: Half::new(LISTENER_TYPE),
+            sequence: 0,
+            empty_types: Vec::new(),
+        }
+    }
 }
 
 impl Stream {
     /// Takes a request.
     pub fn hear(&mut self, request: &DeltaDiscoveryRequest) -> Heard {
-        if request.type_url != LISTENER_TYPE {
-            if request.response_nonce.is_empty() {
+        let half = match request.type_url.as_str() {
+            LISTENER_TYPE => &mut self.listeners,
+            CLUSTER_TYPE => &mut self.clusters,
+            _ if request.response_nonce.is_empty() => {
                 self.empty_types.push(request.type_url.clone());
                 return Heard::Subscription;
             }
-            return Heard::Nothing;
+            _ => return Heard::Nothing,
+        };
+        if let Some(heard) = half.hear(request) {
+            return heard;
         }
+        let reasons: BTreeSet<&str> = [&self.clusters, &self.listeners]
+            .into_iter()
+            .flat_map(|half| half.refused.values())
+            .map(|reason| reason.trim_end())
+            .collect();
+        if reasons.is_empty() {
+            return Heard::Accepted;
+        }
+        Heard::Refused(reasons.into_iter().collect::<Vec<_>>().join("; "))
+    }
+
+    /// True if Envoy has acknowledged all of `resources`, besides those that do not matter.
+    pub fn has_taken(&self, resources: &Resources, matters: impl Fn(&str) -> bool) -> bool {
+        // An Envoy of a former version does not ask for clusters, and needs none if there are none.
+        let clusters = &self.clusters;
+        let needs_none =
+            !clusters.subscribed && !resources.values().any(|found| clusters.has(found));
+        self.listeners.has_taken(resources, &matters)
+            && (needs_none || clusters.has_taken(resources, &matters))
+    }
+
+    /// Lets resources be removed that Envoy had when the stream began and that no route needs.
+    /// Before, they stay: this replica may have missed their removal and does not know how long
+    /// their sessions have had to end.
+    pub fn release(&mut self) {
+        self.listeners.inherited.clear();
+        self.clusters.inherited.clear();
+    }
+
+    /// The next response, if one is needed, so that Envoy has `resources`.
+    pub fn next(&mut self, resources: &Resources) -> Option<DeltaDiscoveryResponse> {
+        if let Some(type_url) = self.empty_types.pop() {
+            let nonce = format!("empty-{}", self.sequence + 1);
+            return Some(DeltaDiscoveryResponse {
+                type_url,
+                nonce,
+                ..DeltaDiscoveryResponse::default()
+            });
+        }
+        // Clusters come before the listeners that lead to them, and go after these.
+        let number = self.sequence + 1;
+        let response = self
+            .clusters
+            .next(resources, number, false)
+            .or_else(|| self.listeners.next(resources, number, true))
+            .or_else(|| self.clusters.next(resources, number, true))?;
+        self.sequence = number;
+        Some(response)
+    }
+}
+
+impl Half {
+    fn new(type_url: &'static str) -> Self {
+        Self {
+            type_url,
+            subscribed: false,
+            owes: false,
+            sent: BTreeMap::new(),
+            unanswered: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            inherited: BTreeSet::new(),
+        }
+    }
+
+    /// True if a resource is of this type.
+    fn has(&self, resource: &Versioned) -> bool {
+        resource.resource.type_url == self.type_url
+    }
+
+    /// Takes a request. `None`: it is an answer.
+    fn hear(&mut self, request: &DeltaDiscoveryRequest) -> Option<Heard> {
         if !self.subscribed {
             self.subscribed = true;
             self.owes = true;
             self.sent = request.initial_resource_versions.clone().into_iter().collect();
             self.inherited = self.sent.keys().cloned().collect();
-            return Heard::Subscription;
+            return Some(Heard::Subscription);
         }
         if request.response_nonce.is_empty() {
-            return Heard::Subscription;
+            return Some(Heard::Subscription);
         }
         let answered = request.response_nonce.parse().ok();
         let Some((number, names)) =
             answered.and_then(|number| self.unanswered.remove_entry(&number))
         else {
-            return Heard::Nothing;
+            return Some(Heard::Nothing);
         };
         for name in &names {
             self.refused.remove(name);
@@ -78,25 +175,20 @@ impl Stream {
         if let Some(error) = &request.error_detail {
             self.refuse(number, &names, &error.message);
         }
-        if self.refused.is_empty() {
-            return Heard::Accepted;
-        }
-        let reasons: BTreeSet<&str> =
-            self.refused.values().map(|reason| reason.trim_end()).collect();
-        Heard::Refused(reasons.into_iter().collect::<Vec<_>>().join("; "))
+        None
     }
 
-    /// Remembers which listeners of a response were refused. Envoy's reason names them (`udp-443:
+    /// Remembers which resources of a response were refused. Envoy's reason names them (`udp-443:
     /// …`) and not those that it has taken.
     fn refuse(&mut self, number: u64, names: &BTreeSet<String>, reason: &str) {
         let named: Vec<&String> =
             names.iter().filter(|name| reason.contains(&format!("{name}:"))).collect();
         let mut meant = if named.is_empty() { names.iter().collect() } else { named };
         if meant.is_empty() {
-            // A response without listeners: the next answer of whatever kind takes its place.
+            // A response without resources: the next answer of whatever kind takes its place.
             self.refused.insert(String::new(), reason.to_owned());
         }
-        // For listeners that were sent again meanwhile, the newer answer counts.
+        // For resources that were sent again meanwhile, the newer answer counts.
         meant.retain(|name| {
             !self.unanswered.iter().any(|(newer, sent)| *newer > number && sent.contains(*name))
         });
@@ -105,61 +197,52 @@ impl Stream {
         }
     }
 
-    /// True if Envoy has acknowledged all of `resources`, besides those that do not matter.
-    pub fn has_taken(&self, resources: &Resources, matters: impl Fn(&str) -> bool) -> bool {
+    fn has_taken(&self, resources: &Resources, matters: impl Fn(&str) -> bool) -> bool {
         let is_unanswered =
             |name: &String| self.unanswered.values().any(|names| names.contains(name));
+        let wanted = resources.iter().filter(|(name, found)| self.has(found) && matters(name));
         self.subscribed
             && !self.owes
             && self.refused.is_empty()
-            && resources.iter().filter(|(name, _)| matters(name)).all(|(name, resource)| {
+            && wanted.into_iter().all(|(name, resource)| {
                 self.sent.get(name) == Some(&resource.version) && !is_unanswered(name)
             })
     }
 
-    /// Lets listeners be removed that Envoy had when the stream began and that no route needs.
-    /// Before, they stay: this replica may have missed their removal and does not know how long
-    /// their sessions have had to end.
-    pub fn release(&mut self) {
-        self.inherited.clear();
-    }
-
-    /// The next response, if one is needed, so that Envoy has `resources`.
-    pub fn next(&mut self, resources: &Resources) -> Option<DeltaDiscoveryResponse> {
-        if let Some(type_url) = self.empty_types.pop() {
-            self.sequence += 1;
-            let nonce = format!("empty-{}", self.sequence);
-            self.sequence -= 1;
-            return Some(DeltaDiscoveryResponse {
-                type_url,
-                nonce,
-                ..DeltaDiscoveryResponse::default()
-            });
-        }
+    /// The next response, with this number. `removes`: what is not wanted may go.
+    fn next(
+        &mut self,
+        resources: &Resources,
+        number: u64,
+        removes: bool,
+    ) -> Option<DeltaDiscoveryResponse> {
         if !self.subscribed {
             return None;
         }
+        let is_wanted = |name: &String| resources.get(name).is_some_and(|found| self.has(found));
         let changed: Vec<Resource> = resources
             .iter()
-            .filter(|(name, resource)| self.sent.get(*name) != Some(&resource.version))
+            .filter(|(name, found)| self.has(found) && self.sent.get(*name) != Some(&found.version))
             .map(|(name, resource)| Resource {
                 version: resource.version.clone(),
                 resource: Some(resource.resource.clone()),
                 name: name.clone(),
             })
             .collect();
-        self.inherited.retain(|name| !resources.contains_key(name));
-        let removed: Vec<String> = self
-            .sent
-            .keys()
-            .filter(|name| !resources.contains_key(*name) && !self.inherited.contains(*name))
-            .cloned()
-            .collect();
+        let wanted_again: Vec<String> =
+            self.inherited.iter().filter(|name| is_wanted(name)).cloned().collect();
+        let mut removed: Vec<String> = Vec::new();
+        if removes {
+            let is_kept = |name: &String| is_wanted(name) || self.inherited.contains(name);
+            removed.extend(self.sent.keys().filter(|name| !is_kept(name)).cloned());
+        }
+        for name in wanted_again {
+            self.inherited.remove(&name);
+        }
         if changed.is_empty() && removed.is_empty() && !self.owes {
             return None;
         }
         self.owes = false;
-        self.sequence += 1;
         for resource in &changed {
             self.sent.insert(resource.name.clone(), resource.version.clone());
         }
@@ -168,12 +251,12 @@ impl Stream {
             self.refused.remove(name);
         }
         let names = changed.iter().map(|resource| resource.name.clone()).collect();
-        self.unanswered.insert(self.sequence, names);
+        self.unanswered.insert(number, names);
         Some(DeltaDiscoveryResponse {
             system_version_info: String::new(),
             resources: changed,
-            type_url: LISTENER_TYPE.to_owned(),
-            nonce: self.sequence.to_string(),
+            type_url: self.type_url.to_owned(),
+            nonce: number.to_string(),
             removed_resources: removed,
         })
     }
@@ -191,7 +274,7 @@ mod tests {
     fn resources(of: &[(&str, u8)]) -> Resources {
         of.iter()
             .map(|(name, content)| {
-                let resource = Any { type_url: String::new(), value: vec![*content] };
+                let resource = Any { type_url: LISTENER_TYPE.to_owned(), value: vec![*content] };
                 ((*name).to_owned(), Versioned { version: content.to_string(), resource })
             })
             .collect()
@@ -286,6 +369,42 @@ mod tests {
         assert_eq!(stream.hear(&other), Heard::Subscription);
         assert_eq!(stream.next(&Resources::new()).unwrap().type_url, "clusters");
         assert_eq!(stream.next(&Resources::new()), None);
+    }
+
+    /// A connection that finds no cluster is closed.
+    #[test]
+    fn clusters_come_before_the_listeners_that_lead_to_them_and_go_after_these() {
+        let ask = |type_url: &str| DeltaDiscoveryRequest {
+            type_url: type_url.to_owned(),
+            ..subscribe(&[])
+        };
+        let with = |listener: bool| {
+            let mut all = resources(if listener { &[("tcp-1", 1)] } else { &[] });
+            if listener {
+                let resource = Any { type_url: CLUSTER_TYPE.to_owned(), value: vec![1] };
+                let cluster = Versioned { version: "1".to_owned(), resource };
+                all.insert("servers-1".to_owned(), cluster);
+            }
+            all
+        };
+        let mut stream = Stream::default();
+        stream.hear(&ask(LISTENER_TYPE));
+        assert!(!stream.has_taken(&with(true), |_| true));
+        stream.hear(&ask(CLUSTER_TYPE));
+        let mut types = Vec::new();
+        for there in [true, false] {
+            while let Some(response) = stream.next(&with(there)) {
+                let names = response.resources.into_iter().map(|resource| resource.name);
+                types.push(names.chain(response.removed_resources).collect::<Vec<_>>());
+                let request = DeltaDiscoveryRequest {
+                    type_url: response.type_url,
+                    ..answer(&response.nonce, None)
+                };
+                assert_eq!(stream.hear(&request), Heard::Accepted);
+            }
+            assert!(stream.has_taken(&with(there), |_| true));
+        }
+        assert_eq!(types, [["servers-1"], ["tcp-1"], ["tcp-1"], ["servers-1"]]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Envoy's configuration messages, as far as a gateway's listeners need them.
 //!
-//! Written by hand: the whole of Envoy's API is 90,000 lines of generated code, and 30 messages of
+//! Written by hand: the whole of Envoy's API is 90,000 lines of generated code, and 50 messages of
 //! it are needed. Field numbers are Envoy's; the tests run a real Envoy and compare its
 //! configuration dump.
 #![allow(missing_docs)] // Envoy's API reference explains the fields
@@ -42,6 +42,15 @@ messages! {
     }
     "google.protobuf.StringValue" StringValue {
         #[prost(string, tag = "1")] value: String,
+    }
+    "google.protobuf.UInt32Value" UInt32Value {
+        #[prost(uint32, tag = "1")] value: u32,
+    }
+    "google.protobuf.UInt64Value" UInt64Value {
+        #[prost(uint64, tag = "1")] value: u64,
+    }
+    "google.protobuf.Duration" Duration {
+        #[prost(int64, tag = "1")] seconds: i64,
     }
     "google.protobuf.Struct" Struct {
         #[prost(btree_map = "string, message", tag = "1")] fields: BTreeMap<String, Value>,
@@ -96,13 +105,62 @@ messages! {
         #[prost(string, tag = "1")] name: String,
         #[prost(message, optional, tag = "3")] typed_config: Option<Any>,
     }
+    "envoy.config.listener.v3.FilterChainMatch" FilterChainMatch {
+        #[prost(string, repeated, tag = "11")] server_names: Vec<String>,
+    }
     "envoy.config.listener.v3.FilterChain" FilterChain {
+        #[prost(message, optional, tag = "1")] filter_chain_match: Option<FilterChainMatch>,
         #[prost(message, repeated, tag = "3")] filters: Vec<Filter>,
         #[prost(message, optional, tag = "6")] transport_socket: Option<TransportSocket>,
     }
     "envoy.config.listener.v3.Filter" Filter {
         #[prost(string, tag = "1")] name: String,
         #[prost(message, optional, tag = "4")] typed_config: Option<Any>,
+    }
+    "envoy.config.cluster.v3.Cluster" Cluster {
+        #[prost(string, tag = "1")] name: String,
+        #[prost(message, optional, tag = "4")] connect_timeout: Option<Duration>,
+        #[prost(message, optional, tag = "10")] circuit_breakers: Option<CircuitBreakers>,
+        #[prost(message, optional, tag = "33")] load_assignment: Option<ClusterLoadAssignment>,
+    }
+    "envoy.config.cluster.v3.CircuitBreakers" CircuitBreakers {
+        #[prost(message, repeated, tag = "1")] thresholds: Vec<Thresholds>,
+    }
+    "envoy.config.cluster.v3.CircuitBreakers.Thresholds" Thresholds {
+        #[prost(message, optional, tag = "2")] max_connections: Option<UInt32Value>,
+        #[prost(message, optional, tag = "3")] max_pending_requests: Option<UInt32Value>,
+    }
+    "envoy.config.endpoint.v3.ClusterLoadAssignment" ClusterLoadAssignment {
+        #[prost(string, tag = "1")] cluster_name: String,
+        #[prost(message, repeated, tag = "2")] endpoints: Vec<LocalityLbEndpoints>,
+    }
+    "envoy.config.endpoint.v3.LocalityLbEndpoints" LocalityLbEndpoints {
+        #[prost(message, repeated, tag = "2")] lb_endpoints: Vec<LbEndpoint>,
+    }
+    "envoy.config.endpoint.v3.LbEndpoint" LbEndpoint {
+        #[prost(message, optional, tag = "1")] endpoint: Option<Endpoint>,
+        #[prost(message, optional, tag = "4")] load_balancing_weight: Option<UInt32Value>,
+    }
+    "envoy.config.endpoint.v3.Endpoint" Endpoint {
+        #[prost(message, optional, tag = "1")] address: Option<Address>,
+    }
+    "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector" TlsInspector {}
+    "envoy.extensions.filters.network.connection_limit.v3.ConnectionLimit" ConnectionLimit {
+        #[prost(string, tag = "1")] stat_prefix: String,
+        #[prost(message, optional, tag = "2")] max_connections: Option<UInt64Value>,
+    }
+    "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy" TcpProxy {
+        #[prost(string, tag = "1")] stat_prefix: String,
+        #[prost(string, optional, tag = "2")] cluster: Option<String>,
+        #[prost(message, optional, tag = "7")] max_connect_attempts: Option<UInt32Value>,
+        #[prost(message, optional, tag = "10")] weighted_clusters: Option<WeightedCluster>,
+    }
+    "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy.WeightedCluster" WeightedCluster {
+        #[prost(message, repeated, tag = "1")] clusters: Vec<ClusterWeight>,
+    }
+    "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy.WeightedCluster.ClusterWeight" ClusterWeight {
+        #[prost(string, tag = "1")] name: String,
+        #[prost(uint32, tag = "2")] weight: u32,
     }
     "envoy.extensions.dynamic_modules.v3.DynamicModuleConfig" DynamicModuleConfig {
         #[prost(string, tag = "1")] name: String,
@@ -156,6 +214,18 @@ messages! {
 
 /// Version 3 of the API, in a [`ConfigSource`].
 pub const API_V3: i32 = 2;
+
+/// The address of a server, for TCP.
+pub(super) fn address(host: &str, port: u16) -> Option<Address> {
+    Some(Address {
+        socket_address: Some(SocketAddress {
+            protocol: 0,
+            address: host.to_owned(),
+            port_value: Some(port.into()),
+            ipv4_compat: false,
+        }),
+    })
+}
 
 /// UDP as the protocol of a [`SocketAddress`]; 0 is TCP.
 pub const PROTOCOL_UDP: i32 = 1;

@@ -17,7 +17,8 @@ use super::proto::{
     PluginConfig, RouteConfiguration, Router, SdsSecretConfig, SocketAddress, StringValue, Struct,
     TransportSocket, Typed as _, UdpListenerConfig, UdpSocketConfig, VmConfig, Wasm,
 };
-use super::wire::{DiscoveryResponse, LISTENER_TYPE};
+use super::tcp;
+use super::wire::DiscoveryResponse;
 use crate::annotations::ObjectKey;
 use crate::index::{GatewayView, Listener as Route};
 use crate::keys::GatewayKeys;
@@ -53,32 +54,53 @@ pub struct GatewaySettings<'a> {
 pub struct Versioned {
     /// Hash of the content.
     pub version: String,
-    /// The listener.
+    /// The listener, or the cluster.
     pub resource: Any,
 }
 
 /// Resources by name.
 pub type Resources = BTreeMap<String, Versioned>;
 
-/// The listeners of a gateway.
-pub fn listeners(settings: &GatewaySettings<'_>, view: &GatewayView) -> Resources {
+/// The listeners and clusters of a gateway. No two have the same name.
+pub fn resources(settings: &GatewaySettings<'_>, view: &GatewayView) -> Resources {
     let mut resources = Resources::new();
+    let mut add = |name: String, resource: Any| {
+        resources.insert(name, Versioned { version: version(&resource.value), resource });
+    };
     for (&port, route) in view.listeners.iter().filter(|(_, route)| !route.endpoints.is_empty()) {
         let config = route_config(settings, route);
-        let mut add = |listener: Listener| {
-            let resource = listener.to_any();
-            resources
-                .insert(listener.name, Versioned { version: version(&resource.value), resource });
-        };
-        add(udp_listener(settings, port, &config));
-        if config.tokens != TokenPolicy::Off && settings.spec.tokens.tls.is_some() {
-            add(token_listener(settings, port, route));
+        let udp = udp_listener(settings, port, &config);
+        add(udp.name.clone(), udp.to_any());
+        let gives_tokens = route.gives_tokens(settings.spec);
+        let tokens = || token_chain(settings, port, route);
+        if let Some(passed) = &route.tcp {
+            let connections = tcp::maximum_connections(config.maximum_sessions);
+            let cluster = tcp::cluster(port, passed, connections);
+            add(cluster.name.clone(), cluster.to_any());
+            // Envoy lets the connections of a listener that is gone last as long as the route drains.
+            if !route.is_leaving {
+                let name =
+                    settings.spec.tokens.tls.as_ref().and_then(|tls| tls.server_name.clone());
+                let tokens = name.filter(|_| gives_tokens).map(|name| (name, tokens()));
+                let mut listener = tcp::listener(port, passed, connections, tokens);
+                listener.address = address(settings, 0, port);
+                add(listener.name.clone(), listener.to_any());
+            }
+        } else if gives_tokens {
+            let listener = Listener {
+                name: format!("token-{port}"),
+                address: address(settings, 0, port),
+                filter_chains: vec![tokens()],
+                stat_prefix: format!("token_{port}"),
+                ..Listener::default()
+            };
+            add(listener.name.clone(), listener.to_any());
         }
     }
     resources
 }
 
-/// The port of a listener, from its name.
+/// The port of a listener or of a cluster, from its name.
 fn port_of(name: &str) -> Option<u16> {
     name.rsplit_once('-')?.1.parse().ok()
 }
@@ -100,13 +122,14 @@ pub fn version_of(resources: &Resources, view: &GatewayView) -> String {
     version(all.join(",").as_bytes())
 }
 
-/// A file with all of these, from which Envoy reads them without an operator.
-pub fn file_of(resources: &Resources) -> Vec<u8> {
-    let all: Vec<Any> = resources.values().map(|found| found.resource.clone()).collect();
+/// A file with those of a type, from which Envoy reads them without an operator.
+pub fn file_of(resources: &Resources, type_url: &str) -> Vec<u8> {
+    let all = resources.values().map(|found| &found.resource);
+    let all: Vec<Any> = all.filter(|found| found.type_url == type_url).cloned().collect();
     let mut response = DiscoveryResponse {
         version_info: String::new(),
         resources: all,
-        type_url: LISTENER_TYPE.to_owned(),
+        type_url: type_url.to_owned(),
     };
     response.version_info = version(&response.encode_to_vec());
     response.encode_to_vec()
@@ -195,7 +218,7 @@ fn token_config(settings: &GatewaySettings<'_>, port: u16, route: &Route) -> Tok
 }
 
 /// Gives tokens out over TLS, on the TCP port with the same number.
-fn token_listener(settings: &GatewaySettings<'_>, port: u16, route: &Route) -> Listener {
+fn token_chain(settings: &GatewaySettings<'_>, port: u16, route: &Route) -> FilterChain {
     let configuration = serde_json::to_string(&token_config(settings, port, route));
     let wasm = Wasm {
         config: Some(PluginConfig {
@@ -233,21 +256,16 @@ fn token_listener(settings: &GatewaySettings<'_>, port: u16, route: &Route) -> L
             alpn_protocols: vec!["h2".to_owned(), "http/1.1".to_owned()],
         }),
     };
-    Listener {
-        name: format!("token-{port}"),
-        address: address(settings, 0, port),
-        filter_chains: vec![FilterChain {
-            filters: vec![Filter {
-                name: "envoy.filters.network.http_connection_manager".to_owned(),
-                typed_config: Some(manager.to_any()),
-            }],
-            transport_socket: Some(TransportSocket {
-                name: "envoy.transport_sockets.tls".to_owned(),
-                typed_config: Some(tls.to_any()),
-            }),
+    FilterChain {
+        filters: vec![Filter {
+            name: "envoy.filters.network.http_connection_manager".to_owned(),
+            typed_config: Some(manager.to_any()),
         }],
-        stat_prefix: format!("token_{port}"),
-        ..Listener::default()
+        transport_socket: Some(TransportSocket {
+            name: "envoy.transport_sockets.tls".to_owned(),
+            typed_config: Some(tls.to_any()),
+        }),
+        ..FilterChain::default()
     }
 }
 

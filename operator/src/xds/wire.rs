@@ -11,6 +11,9 @@ use super::proto::Any;
 /// Type of listeners.
 pub const LISTENER_TYPE: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
 
+/// Type of clusters.
+pub const CLUSTER_TYPE: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+
 /// `envoy.config.core.v3.Node`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Node {

@@ -10,7 +10,7 @@ use packrat_api::knobs::{self, ClusterValues};
 use packrat_fuzz_entry::take;
 
 use crate::annotations::{ASSIST, Annotations, CONFIG_PREFIX, Carrier, GATEWAY, MULTICAST, PORT};
-use crate::annotations::{PREFIX, PortChoice, Reason};
+use crate::annotations::{PREFIX, PortChoice, Reason, TCP};
 use crate::overrides::Overrides;
 
 /// Reads annotations, one by one and all at once; panics when a promise is broken.
@@ -78,9 +78,10 @@ fn check(carrier: Carrier, name: &str, value: &str, alone: &Annotations) {
             }
             Err(()) => assert_eq!(reason, invalid),
         },
-        PORT | MULTICAST if !is_service => {
+        PORT | MULTICAST | TCP if !is_service => {
             assert_eq!(reason, Some(Reason::UnknownAnnotation));
             assert_eq!((&alone.ports, &alone.overrides), (&None, &Overrides::default()));
+            assert_eq!(alone.tcp, None);
         }
         PORT => match alone.ports.as_ref().expect("it is said") {
             Ok(ports) => {
@@ -89,6 +90,10 @@ fn check(carrier: Carrier, name: &str, value: &str, alone: &Annotations) {
                 assert_eq!(reason, None);
             }
             Err(()) => assert_eq!(reason, invalid),
+        },
+        TCP => match alone.tcp {
+            Some(on) => assert_eq!(value, if on { "passthrough" } else { "off" }),
+            None => assert_eq!(reason, invalid),
         },
         MULTICAST => match alone.overrides.multicast {
             Some(stream) => {
@@ -134,7 +139,9 @@ fn check_setting(setting: &str, value: &str, alone: &Annotations) {
         // Sizes have 15 digits at most, so that this one was written with a unit.
         if expected.len() > 15 {
             let bytes: u64 = expected.parse().expect("bytes");
-            let (unit, shift) = if bytes.is_multiple_of(1 << 30) { ("Gi", 30) } else { ("Ki", 10) };
+            let units = [("Gi", 30), ("Mi", 20), ("Ki", 10)];
+            let largest = units.into_iter().find(|(_, shift)| bytes.is_multiple_of(1 << shift));
+            let (unit, shift) = largest.expect("a unit");
             expected = format!("{}{unit}", bytes >> shift);
         }
         let again = read(Carrier::Service, &[(format!("{CONFIG_PREFIX}{setting}"), expected)]);

@@ -10,8 +10,15 @@ use packrat_operator::{annotations, inject, overrides, xds};
 
 #[test]
 fn discovery_requests() {
-    let expected =
-        ["empty", "subscribed", "refused", "reconnected", "another_type", "answered_twice"];
+    let expected = [
+        "empty",
+        "subscribed",
+        "clusters",
+        "refused",
+        "reconnected",
+        "another_type",
+        "answered_twice",
+    ];
     corpus::run("discovery_requests", &expected, discovery_requests::discovery_requests);
 }
 
@@ -39,6 +46,7 @@ fn annotations() {
         "numbers_out_of_range",
         "sizes_that_wrap",
         "streams",
+        "tcp",
         "ports_and_gateways",
         "of_a_namespace",
         "control_characters",

@@ -7,6 +7,7 @@
 )]
 
 mod gateway_api;
+mod tcp;
 mod tenants;
 
 use std::collections::BTreeMap;

@@ -16,6 +16,7 @@ mod outage;
 mod readings;
 mod scale;
 mod security;
+mod tcp;
 mod tenants;
 mod upgrade;
 mod webhook;

@@ -15,8 +15,10 @@ use serde_json::Value;
 pub(crate) struct Entry {
     /// Where it looks for the operator.
     pub(crate) operator: SocketAddr,
-    /// The last configuration.
+    /// The last listeners.
     pub(crate) last: Vec<u8>,
+    /// The last clusters; `None`: those of an operator that had none.
+    pub(crate) clusters: Option<Vec<u8>>,
 }
 
 /// Starts a gateway of `key`, with this certificate and trust in these authorities, that asks the
@@ -76,6 +78,9 @@ pub(crate) fn start(
     let envoy = Envoy::spawn(first, directory, "envoy.json", |command| {
         if let Some(entry) = entry {
             fs::write(last.join("listeners.pb"), &entry.last).unwrap();
+            if let Some(clusters) = &entry.clusters {
+                fs::write(last.join("clusters.pb"), clusters).unwrap();
+            }
             command
                 .env("PACKRAT_ENVOY", program)
                 .env("PACKRAT_OPERATOR", entry.operator.to_string())

@@ -1,6 +1,7 @@
 //! Gateways that start while the operator is away.
 
 use packrat_operator::xds::file_of;
+use packrat_operator::xds::wire::LISTENER_TYPE;
 use packrat_real_envoy::free_port;
 use tokio::net::TcpSocket;
 
@@ -18,7 +19,7 @@ fn a_gateway_that_starts_without_an_operator_has_the_last_configuration() {
     while last.is_empty() {
         let resources = scene.replica.resources();
         if resources.len() == 1 {
-            last = file_of(&resources);
+            last = file_of(&resources, LISTENER_TYPE);
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
@@ -26,7 +27,7 @@ fn a_gateway_that_starts_without_an_operator_has_the_last_configuration() {
     let away = TcpSocket::new_v4().unwrap();
     away.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let operator = away.local_addr().unwrap();
-    let envoy = scene.envoy_by(&Entry { operator, last });
+    let envoy = scene.envoy_by(&Entry { operator, last, clusters: None });
     client.connect(("127.0.0.1", port)).unwrap();
     exchange(&client, &server);
     assert_eq!(scene.replica.connected(), 0, "it has the configuration of the operator");

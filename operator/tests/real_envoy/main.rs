@@ -14,6 +14,7 @@ mod envoy;
 mod last;
 mod operator;
 mod scene;
+mod tcp;
 mod tokens;
 
 use std::io::{Read as _, Write as _};
@@ -405,6 +406,42 @@ fn the_loopback_interface_of_a_gateway_has_its_sessions_and_changes_nothing() {
     }
 }
 
+/// A server sees the gateway in its client's place: it may ask who that is, of its own clients alone,
+/// and whatever it says about itself.
+#[test]
+fn a_server_reads_the_addresses_of_its_own_clients() {
+    let Some(OneRoute { envoy, client, source, server, .. }) = OneRoute::begin(&[]) else { return };
+    let clients = |from: [u8; 4], page: &str, query: &str| -> Value {
+        let page = self::page(&envoy, page);
+        let target = format!("/packrat/clients{query}");
+        let (status, answer) = ask(IpAddr::from(from), page, "GET", &target);
+        assert_eq!(status, 200, "{answer}");
+        let body = answer.split_once("\r\n\r\n").unwrap().1;
+        let (begin, end) = (body.find('{').unwrap(), body.rfind('}').unwrap());
+        serde_json::from_str(&body[begin..=end]).unwrap()
+    };
+    let own = [127, 0, 0, 1];
+    for page in ["metrics", "metrics-node"] {
+        let found = clients(own, page, "");
+        assert_eq!(found["total"], 1);
+        let found = &found["clients"][0];
+        assert_eq!(found["client"], client.local_addr().unwrap().to_string());
+        assert_eq!(found["upstream"], source.to_string());
+        assert_eq!(found["server"], server.local_addr().unwrap().to_string());
+        assert_eq!(clients(own, page, &format!("?upstream={source}"))["total"], 1);
+        assert_eq!(clients(own, page, "?upstream=127.0.0.1:1")["total"], 0);
+        // It is another one, and says that it is not.
+        for query in ["", "?requester=127.0.0.1", "?requester=127.0.0.1&requester=127.0.0.1"] {
+            assert_eq!(clients([127, 0, 0, 2], page, query)["total"], 0, "{query}");
+        }
+        let (status, _) = ask(own.into(), self::page(&envoy, page), "POST", "/packrat/clients");
+        assert_eq!(status, 404);
+    }
+    // A request that has come by no page is refused.
+    let without = envoy.get("/packrat/clients");
+    assert!(without.contains("not known who asks"), "{without}");
+}
+
 #[test]
 fn what_envoy_refuses_is_told_and_costs_nobody_else_anything() {
     let Some(OneRoute { scene, envoy, server, port, client, .. }) = OneRoute::begin(&[]) else {
@@ -416,7 +453,8 @@ fn what_envoy_refuses_is_told_and_costs_nobody_else_anything() {
     // A certificate that does not exist: the listener of the tokens is refused, the routes are not.
     replica.gateway(|model| {
         model.spec.tokens.policy = TokenPolicy::Optional;
-        model.spec.tokens.tls = Some(TokenTls { secret_name: "nowhere".to_owned() });
+        model.spec.tokens.tls =
+            Some(TokenTls { secret_name: "nowhere".to_owned(), server_name: None });
     });
     replica.service("second", taken, &[server_address], &[]);
     envoy.wait_until("a refusal", |_| !replica.refusals().is_empty());

@@ -132,6 +132,18 @@ impl Replica {
         endpoints: &[SocketAddr],
         annotations: &[(&str, &str)],
     ) {
+        self.service_with_tcp(name, port, endpoints, None, annotations);
+    }
+
+    /// The same, with a TCP port of the same number, and this target at each endpoint.
+    pub(crate) fn service_with_tcp(
+        &self,
+        name: &str,
+        port: u16,
+        endpoints: &[SocketAddr],
+        tcp: Option<u16>,
+        annotations: &[(&str, &str)],
+    ) {
         let key = ObjectKey::new("app", name);
         let annotations = packrat_operator::annotations::Annotations::read(
             packrat_operator::annotations::Carrier::Service,
@@ -141,12 +153,20 @@ impl Replica {
             uid: name.to_owned(),
             annotations,
             ports: vec![ServicePort { name: "quic".to_owned(), port }],
+            tcp_ports: tcp
+                .map(|_| ServicePort { name: "https".to_owned(), port })
+                .into_iter()
+                .collect(),
             ..ServiceModel::default()
         };
         let slices = endpoints.iter().enumerate().map(|(number, endpoint)| {
             let slice = SliceModel {
                 service: name.to_owned(),
                 ports: vec![ServicePort { name: "quic".to_owned(), port: endpoint.port() }],
+                tcp_ports: tcp
+                    .map(|port| ServicePort { name: "https".to_owned(), port })
+                    .into_iter()
+                    .collect(),
                 addresses: vec![Address {
                     ip: endpoint.ip(),
                     pod: None,

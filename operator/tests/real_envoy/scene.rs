@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use packrat_operator::certificates::{Authority, Issued};
+use packrat_operator::xds::wire::LISTENER_TYPE;
 use packrat_real_envoy::{Envoy, PATIENCE, find_envoy, free_port};
 use serde_json::Value;
 
@@ -148,7 +149,8 @@ pub(crate) fn has_ipv6() -> bool {
 pub(crate) fn agree(envoy: &Envoy, replica: &Replica, count: usize) -> Vec<Value> {
     let mut listeners = Vec::new();
     envoy.wait_until("Envoy to have what the index says", |envoy| {
-        let wanted = replica.resources();
+        let mut wanted = replica.resources();
+        wanted.retain(|_, found| found.resource.type_url == LISTENER_TYPE);
         listeners = envoy::listeners(envoy);
         listeners.len() == count
             && wanted.len() == count

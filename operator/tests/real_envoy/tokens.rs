@@ -1,7 +1,8 @@
 //! Tokens: given out over TLS by a gateway that the operator configures, taken by the same gateway.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -9,9 +10,10 @@ use packrat_api::token::TokenPolicy;
 use packrat_assist_token::from_text;
 use packrat_client::{ClientConfig, RefusalReason};
 use packrat_operator::keys::GatewayKeys;
-use packrat_operator::resource::TokenTls;
+use packrat_operator::resource::{TcpPolicy, TokenTls};
 use packrat_operator::workload::certificate_file;
 use packrat_operator::xds::TOKEN_CERTIFICATE;
+use packrat_real_envoy::PATIENCE;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -131,7 +133,8 @@ fn tokens_are_given_out_taken_and_outlive_one_exchange_of_the_keys() {
     let replica = &route.scene.replica;
     replica.gateway(|model| {
         model.spec.tokens.policy = TokenPolicy::Required;
-        model.spec.tokens.tls = Some(TokenTls { secret_name: "edge-tls".to_owned() });
+        model.spec.tokens.tls =
+            Some(TokenTls { secret_name: "edge-tls".to_owned(), server_name: None });
     });
     agree(&route.envoy, replica, 2);
 
@@ -158,4 +161,31 @@ fn tokens_are_given_out_taken_and_outlive_one_exchange_of_the_keys() {
     step(&route, &mut keys, &mut now, 600);
     assert!(!is_assisted(&route, &token), "exchanged twice");
     assert!(is_assisted(&route, &newer));
+    // TCP connections to the port go through to the servers, but for those that name the host at which
+    // tokens are given out.
+    let tcp = super::tcp::server("hello");
+    replica.gateway(|model| {
+        model.spec.tokens.policy = TokenPolicy::Required;
+        model.spec.tokens.tls = Some(TokenTls {
+            secret_name: "edge-tls".to_owned(),
+            server_name: Some("edge.example".to_owned()),
+        });
+        model.spec.tcp = TcpPolicy::Passthrough;
+    });
+    let endpoint = route.server.local_addr().unwrap();
+    replica.service_with_tcp("web", route.port, &[endpoint], Some(tcp), &[]);
+    route.envoy.wait_until("the listener with both", |envoy| {
+        let names = envoy::listeners(envoy).into_iter().map(|(name, _, _)| name);
+        names.collect::<Vec<_>>() == [format!("tcp-{}", route.port), format!("udp-{}", route.port)]
+    });
+    assert!(ask(&route, certificate.path())["token"].is_string());
+    // The client speaks first, as TLS does.
+    route.envoy.wait_until("the server", |_| {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", route.port)) else { return false };
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut answer = [0; 10];
+        stream.write_all(b"bytes").is_ok()
+            && stream.read_exact(&mut answer).is_ok()
+            && &answer == b"hellobytes"
+    });
 }

@@ -167,6 +167,30 @@ pub struct Sessions {
     pub sessions: Vec<SessionSnapshot>,
 }
 
+/// `/packrat/clients`: the clients of one server, for that server itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clients {
+    /// Number of clients; fewer may be listed.
+    pub total: u64,
+    /// Clients.
+    pub clients: Vec<ClientOfServer>,
+}
+
+/// A client, and what its server sees in its place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientOfServer {
+    /// The gateway's address and port, from which the server gets the client's datagrams.
+    pub upstream: SocketAddr,
+    /// The client's own address and port, now.
+    pub client: SocketAddr,
+    /// The server's address and port.
+    pub server: SocketAddr,
+    /// The route.
+    pub route: String,
+    /// Number of the session in log lines.
+    pub session: u64,
+}
+
 /// One client's session now; totals since it was opened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionSnapshot {

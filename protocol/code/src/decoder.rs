@@ -129,12 +129,17 @@ pub struct Decoder {
 impl Decoder {
     /// A decoder that knows nothing; places begin with 0.
     pub fn new(limits: DecoderLimits) -> Self {
+        Self::from_place(limits, 0)
+    }
+
+    /// A decoder that knows nothing, and is not to know of what comes before this place.
+    pub fn from_place(limits: DecoderLimits, place: u64) -> Self {
         Self {
             level: level(),
             limits,
             slots: VecDeque::new(),
-            base: 0,
-            end: 0,
+            base: place,
+            end: place,
             systems: [System::default(), System::default()],
             bytes: 0,
             spare: Vec::new(),

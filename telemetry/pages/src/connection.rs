@@ -29,10 +29,14 @@ pub(crate) fn serve(
     respond: impl FnOnce(&Request<'_>) -> Answer,
 ) -> io::Result<()> {
     let deadline = Instant::now() + DEADLINE;
+    let peer = stream.peer_addr().ok().map(|peer| peer.ip().to_canonical());
     let mut bytes = Vec::new();
     let (answer, has_body) = loop {
         match Request::parse(&bytes) {
-            Some(Ok(request)) => break (respond(&request), request.method != "HEAD"),
+            Some(Ok(mut request)) => {
+                request.peer = peer;
+                break (respond(&request), request.method != "HEAD");
+            }
             Some(Err(problem)) => break (Answer::problem(400, problem.to_owned()), true),
             None => {}
         }

@@ -12,6 +12,8 @@ pub struct Request<'a> {
     pub method: &'a str,
     /// Path and query.
     pub target: &'a str,
+    /// The address that it comes from, where that is known.
+    pub peer: Option<IpAddr>,
     host: Option<&'a str>,
     /// It has a header that a page of another site cannot send without asking first.
     is_deliberate: bool,
@@ -42,7 +44,7 @@ impl<'a> Request<'a> {
             named.next().map(|(_, value)| value.trim())
         };
         let is_deliberate = value("X-Requested-With").is_some_and(|value| !value.is_empty());
-        Some(Self { method, target, host: value("Host"), is_deliberate })
+        Some(Self { method, target, peer: None, host: value("Host"), is_deliberate })
     }
 
     /// The reason why the request must not change anything: a page in a browser that can reach the

@@ -246,6 +246,7 @@ fn outcome(kind: ClientKind, mut line: Line, remote: SocketAddr) -> Outcome {
 
 fn report(line: &Line, remote: SocketAddr) -> Report {
     Report {
+        protocol: "h3",
         status: line.status,
         remote,
         bytes: line.bytes,

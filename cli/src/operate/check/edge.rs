@@ -81,22 +81,23 @@ pub(super) fn conditions(gateway: &EdgeGateway) -> Vec<Check> {
             ),
         };
         let what = format!("{name}: {} has endpoints", listener.service);
-        checks.push(Check::of(
-            "routes",
-            what,
-            false,
-            Verdict::Failed,
-            "no ready Pod is behind it",
-            hint,
-        ));
+        let detail = match listener.endpoints {
+            0 => "no ready Pod is behind it",
+            _ => "no ready Pod has its TCP port, and connections to it are closed",
+        };
+        checks.push(Check::of("routes", what, false, Verdict::Failed, detail, hint));
     }
     checks
 }
 
-/// Listeners that have nothing to forward to. One that is about to go need not have: after a restart
-/// of the operator its endpoints are not known.
+/// Listeners that have nothing to forward to, or no server for the TCP connections that they take.
+/// One that is about to go need not have: after a restart of the operator its endpoints are not
+/// known.
 fn without_endpoints(listeners: &[ListenerStatus]) -> impl Iterator<Item = &ListenerStatus> {
-    listeners.iter().filter(|listener| listener.endpoints == 0 && !listener.draining)
+    let lacks = |listener: &&ListenerStatus| {
+        (listener.endpoints == 0 || listener.tcp_endpoints == Some(0)) && !listener.draining
+    };
+    listeners.iter().filter(lacks)
 }
 
 /// Why a Pod is not ready, as far as it says so.
@@ -247,9 +248,19 @@ mod tests {
             draining,
             ..ListenerStatus::default()
         };
-        let listeners = [listener(443, 1, false), listener(444, 0, false), listener(445, 0, true)];
+        let with_tcp = |port, tcp_endpoints| ListenerStatus {
+            tcp_endpoints: Some(tcp_endpoints),
+            ..listener(port, 1, false)
+        };
+        let listeners = [
+            listener(443, 1, false),
+            listener(444, 0, false),
+            listener(445, 0, true),
+            with_tcp(446, 1),
+            with_tcp(447, 0),
+        ];
         let ports: Vec<i32> = without_endpoints(&listeners).map(|found| found.port).collect();
-        assert_eq!(ports, [444]);
+        assert_eq!(ports, [444, 447]);
     }
 
     #[test]

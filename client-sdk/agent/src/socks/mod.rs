@@ -20,6 +20,7 @@ use mio::{Interest, Registry, Token as Number};
 use packrat_client::{ClientConfig, Timestamp};
 
 use packrat_socket::Mark;
+use socket2::{SockRef, TcpKeepalive};
 
 use crate::socket::{DontFragment, Socket};
 pub use allow::Allowed;
@@ -32,6 +33,12 @@ use names::{Answer, Names};
 
 /// Associations at the same time.
 const MOST_ASSOCIATIONS: usize = 1024;
+/// Of those, another machine has this part at most, so that it cannot keep the others out.
+const SHARE: usize = MOST_ASSOCIATIONS / 4;
+/// A program's host that says nothing for so long is asked whether it is there, and so often.
+const ASKED_AFTER: Duration = Duration::from_secs(60);
+const ASKED_EVERY: Duration = Duration::from_secs(15);
+const ASKED_TIMES: u32 = 4;
 /// A program has to ask for its association within this time.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A program that says more than this does not speak SOCKS: one that has its association has nothing
@@ -131,8 +138,10 @@ impl Socks {
         };
         let id = self.next;
         let number = Number(CONNECTION | id);
+        let program = peer.ip().to_canonical();
         // One that is too many is closed.
-        if self.associations.len() < MOST_ASSOCIATIONS
+        if self.has_room(program)
+            && ends_with_its_host(&stream).is_ok()
             && registry.register(&mut stream, number, Interest::READABLE).is_ok()
         {
             self.next += 1;
@@ -141,13 +150,19 @@ impl Socks {
                 negotiation: Negotiation::default(),
                 received: 0,
                 begun: now,
-                program: peer.ip().to_canonical(),
+                program,
                 port: 0,
                 relay: None,
             };
             self.associations.insert(id, association);
         }
         true
+    }
+
+    /// True if a program at this address may have another association.
+    fn has_room(&self, program: IpAddr) -> bool {
+        let of_host = || self.associations.values().filter(|one| one.program == program).count();
+        self.associations.len() < MOST_ASSOCIATIONS && (program.is_loopback() || of_host() < SHARE)
     }
 
     /// Reads what a program says on its control connection. True: the association ends.
@@ -272,6 +287,14 @@ impl Socks {
     }
 }
 
+/// Has the system end a connection whose host has vanished: nothing else tells of that.
+fn ends_with_its_host(stream: &TcpStream) -> io::Result<()> {
+    let keepalive = TcpKeepalive::new().with_time(ASKED_AFTER).with_interval(ASKED_EVERY);
+    #[cfg(not(windows))]
+    let keepalive = keepalive.with_retries(ASKED_TIMES);
+    SockRef::from(stream).set_tcp_keepalive(&keepalive)
+}
+
 impl Association {
     /// Answers what has been said. True: the association ends.
     fn answer(&mut self, id: AssociationId, registry: &Registry) -> bool {
@@ -346,5 +369,56 @@ mod tests {
             assert!(!allows(&["*:443", "127.0.0.2:443"], "192.0.2.7", None, to), "{to}");
         }
         assert!(allows(&all, "192.0.2.7", None, "198.51.100.1:443"));
+    }
+
+    /// A listener with one association of a program on this host, and the program's connection.
+    fn with_one() -> (Socks, std::net::TcpStream) {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let program = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut socks = Socks::new(listener, Vec::new(), |_, _| {}).unwrap();
+        let poll = mio::Poll::new().unwrap();
+        while socks.associations.is_empty() {
+            socks.accept(poll.registry(), Timestamp::ZERO);
+        }
+        (socks, program)
+    }
+
+    /// A laptop that sleeps closes no connection, and its association would last for ever.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_system_ends_associations_of_hosts_that_have_vanished() {
+        let (socks, _program) = with_one();
+        let stream = SockRef::from(&socks.associations[&0].stream);
+        assert!(stream.keepalive().unwrap());
+        assert_eq!(stream.tcp_keepalive_time().unwrap(), ASKED_AFTER);
+        assert_eq!(stream.tcp_keepalive_interval().unwrap(), ASKED_EVERY);
+        assert_eq!(stream.tcp_keepalive_retries().unwrap(), ASKED_TIMES);
+    }
+
+    #[test]
+    fn another_machine_has_its_share_of_the_associations_and_no_more() {
+        let (mut socks, program) = with_one();
+        let one = socks.associations.remove(&0).unwrap();
+        let another = |program: &str| Association {
+            stream: TcpStream::from_std(SockRef::from(&one.stream).try_clone().unwrap().into()),
+            negotiation: Negotiation::default(),
+            received: 0,
+            begun: Timestamp::ZERO,
+            program: program.parse().unwrap(),
+            port: 0,
+            relay: None,
+        };
+        for id in 0..SHARE {
+            socks.associations.insert(id, another("192.0.2.7"));
+        }
+        assert!(!socks.has_room("192.0.2.7".parse().unwrap()));
+        assert!(socks.has_room("192.0.2.8".parse().unwrap()));
+        for id in SHARE..MOST_ASSOCIATIONS - 1 {
+            socks.associations.insert(id, another("127.0.0.1"));
+        }
+        assert!(socks.has_room("127.0.0.1".parse().unwrap()));
+        socks.associations.insert(MOST_ASSOCIATIONS, another("127.0.0.1"));
+        assert!(!socks.has_room("127.0.0.1".parse().unwrap()));
+        drop(program);
     }
 }

@@ -35,8 +35,8 @@ pub(super) struct Plain {
     /// Resets of the gateway that have been seen, and when the last one was.
     resets: u64,
     last_reset: Option<Timestamp>,
-    /// Numbers that were believed until the last Reset, and since.
-    numbered: [u64; 2],
+    /// Numbers that were believed since then.
+    numbered: u64,
     /// Length of the longest datagram with one.
     longest: usize,
     /// A plain one that is longer was recorded since the last Reset.
@@ -53,7 +53,7 @@ impl Default for Plain {
         Self {
             resets: 0,
             last_reset: None,
-            numbered: [0; 2],
+            numbered: 0,
             longest: 0,
             has_longer: false,
             doubted_until: None,
@@ -67,7 +67,7 @@ impl Default for Plain {
 impl Plain {
     /// The number of a datagram of this length was believed.
     pub(super) fn on_number(&mut self, length: usize) {
-        self.numbered[1] += 1;
+        self.numbered += 1;
         self.longest = self.longest.max(length);
     }
 
@@ -79,8 +79,7 @@ impl Plain {
         self.resets = resets;
         let soon = self.last_reset.replace(now).is_some_and(|last| now < last + DOUBT);
         let has_longer = core::mem::take(&mut self.has_longer);
-        let has_numbers = self.numbered[1] - self.numbered[0] >= NUMBERED && !has_longer;
-        self.numbered[0] = self.numbered[1];
+        let has_numbers = core::mem::take(&mut self.numbered) >= NUMBERED && !has_longer;
         match self.doubted_until {
             // It goes on.
             Some(until) if now < until => self.doubted_until = Some(until.max(now + DOUBT)),

@@ -17,6 +17,9 @@ use packrat_wire::identifier::{IdentifierScheme, Material};
 
 use crate::coded::Symbol;
 
+/// After so many datagrams in a row without a symbol none is kept for one any more, until one is
+/// missing: the gateway sends no symbols where nothing is lost, and where it does they come more often.
+const QUIET: u32 = 2048;
 /// Datagrams that are remembered on either side.
 const REMEMBERED: usize = 256;
 /// A repair and the symbols that make it needless are no further apart: a server may send the same
@@ -67,7 +70,12 @@ pub(super) struct Recovered<M> {
 /// stands for that of one that did not: same path, same marks.
 #[derive(Debug)]
 pub(super) struct Recovery<M> {
-    decoder: Decoder,
+    /// `None` before the first datagram, and where no symbols are to be expected.
+    decoder: Option<Box<Decoder>>,
+    /// The place behind the newest.
+    next: u64,
+    /// Datagrams since the last symbol, and the last one that was missing.
+    quiet: u32,
     last: Option<M>,
     /// Recovered, and may still arrive.
     recovered: Recent,
@@ -78,7 +86,9 @@ pub(super) struct Recovery<M> {
 impl<M: Clone> Recovery<M> {
     pub(super) fn new() -> Self {
         Self {
-            decoder: Decoder::new(DecoderLimits::DEFAULT),
+            decoder: None,
+            next: 0,
+            quiet: 0,
             last: None,
             recovered: Recent::default(),
             plain: Recent::default(),
@@ -95,8 +105,29 @@ impl<M: Clone> Recovery<M> {
         now: Timestamp,
     ) -> bool {
         self.last = Some(metadata.clone());
-        self.decoder.on_datagram(place, datagram) == Arrival::Duplicate
-            && self.recovered.take(content(datagram), now)
+        self.quiet = if place == self.next { self.quiet.saturating_add(1) } else { 0 };
+        if self.quiet > QUIET {
+            self.decoder = None;
+            self.next = place.saturating_add(1);
+            return false;
+        }
+        let is_duplicate = self.decoder().on_datagram(place, datagram) == Arrival::Duplicate;
+        self.next = self.next.max(place.saturating_add(1));
+        is_duplicate && self.recovered.take(content(datagram), now)
+    }
+
+    /// Nothing has passed for a while: gives the memory back.
+    pub(super) fn trim(&mut self) {
+        self.decoder = None;
+        self.recovered = Recent::default();
+        self.plain = Recent::default();
+    }
+
+    /// The decoder, which knows of what comes from here on at least.
+    fn decoder(&mut self) -> &mut Decoder {
+        let from = self.next;
+        let limits = DecoderLimits::DEFAULT;
+        self.decoder.get_or_insert_with(|| Box::new(Decoder::from_place(limits, from)))
     }
 
     /// A datagram has arrived without a place. True if the transport has it, as it was recovered.
@@ -111,15 +142,16 @@ impl<M: Clone> Recovery<M> {
 
     /// A symbol has arrived; `expected`: the place behind the newest.
     pub(super) fn on_symbol(&mut self, symbol: &Symbol, expected: u64) {
+        self.quiet = 0;
         if let Some(repair) = symbol.repair(expected) {
-            self.decoder.on_repair(&repair);
+            self.decoder().on_repair(&repair);
         }
     }
 
     /// The next recovered datagram.
     pub(super) fn next_recovered(&mut self, now: Timestamp) -> Option<Recovered<M>> {
         let metadata = self.last.clone()?;
-        let (place, datagram) = self.decoder.next_recovered()?;
+        let (place, datagram) = self.decoder.as_mut()?.next_recovered()?;
         let content = content(datagram);
         let datagram = datagram.to_vec();
         let is_passed = self.plain.take(content, now);
@@ -170,6 +202,41 @@ mod tests {
                 recovered.is_passed
             })
             .collect()
+    }
+
+    #[test]
+    fn nothing_is_kept_where_nothing_is_lost_and_symbols_serve_again_soon_after() {
+        let now = Timestamp::from_millis(1000);
+        let mut recovery = Recovery::new();
+        let quiet = u64::from(QUIET) + 1;
+        let numbered = |place: u64| {
+            let mut bytes = vec![0; 1200];
+            bytes[..8].copy_from_slice(&place.to_be_bytes());
+            bytes
+        };
+        let arrive = |recovery: &mut Recovery<()>, places: core::ops::Range<u64>| {
+            for place in places {
+                recovery.on_datagram(place, &numbered(place), &(), now);
+            }
+        };
+        arrive(&mut recovery, 0..quiet);
+        assert!(recovery.decoder.is_none());
+        // One is missing; then another one, after as many as a symbol covers.
+        let (first, second) = (quiet, quiet + 140);
+        arrive(&mut recovery, first + 1..second);
+        arrive(&mut recovery, second + 1..second + 10);
+        let window = Window::newest(second + 9, 128).unwrap();
+        for half in Half::BOTH {
+            let mut symbol = Vec::new();
+            let all: Vec<_> = (0..second + 10).map(numbered).collect();
+            let bytes = |place: u64| all.get(place as usize).map(|all| (&all[..], &[][..]));
+            Encoder::new().encode(window, half, 1, bytes, &mut symbol).unwrap();
+            let symbol =
+                Symbol::from(&Coded::new(&Repair { window, half, seed: 1, symbol: &symbol }));
+            recovery.on_symbol(&symbol, second + 10);
+        }
+        let recovered = recovery.next_recovered(now).unwrap();
+        assert_eq!((recovered.place, recovered.datagram), (second, numbered(second)));
     }
 
     #[test]

@@ -1,7 +1,11 @@
 //! Datagrams that wait above a hole, and those that need not wait any more.
 
+use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
+use packrat_wire::estimate::Timestamp;
+
+use super::pace::Pace;
 use crate::packet_number::PacketNumber;
 
 /// Bytes and datagrams that wait at most; beyond, the lowest number passes. 250 ms at 500 Mbit/s.
@@ -24,20 +28,77 @@ pub(super) struct Release<M> {
     waiting: BTreeMap<u64, Vec<Released<M>>>,
     count: usize,
     bytes: usize,
-    ready: VecDeque<Released<M>>,
+    /// Released, each with the time at which it was.
+    ready: VecDeque<(Timestamp, Released<M>)>,
+    ready_bytes: usize,
+    /// The first so many of them leave without delay.
+    at_once: usize,
+    /// Bursts are to be spread, and nothing was numbered so far.
+    spreads: Option<Duration>,
+    /// Where bursts are spread.
+    pace: Option<Box<Pace>>,
+    /// Since then.
+    now: Timestamp,
 }
 
 impl<M> Default for Release<M> {
     fn default() -> Self {
-        Self { waiting: BTreeMap::new(), count: 0, bytes: 0, ready: VecDeque::new() }
+        Self {
+            waiting: BTreeMap::new(),
+            count: 0,
+            bytes: 0,
+            ready: VecDeque::new(),
+            ready_bytes: 0,
+            at_once: 0,
+            spreads: None,
+            pace: None,
+            now: Timestamp::ZERO,
+        }
     }
 }
 
 impl<M> Release<M> {
-    /// True if nothing waits below this number, nor is to be delivered before it.
+    /// Spreads bursts once a session has begun. `maximum_hold`: the longest time that datagrams wait.
+    pub(super) fn spread(&mut self, maximum_hold: Duration) {
+        self.spreads = Some(maximum_hold);
+    }
+
+    /// A session has begun.
+    pub(super) fn begin(&mut self, now: Timestamp) {
+        if let Some(maximum_hold) = self.spreads.take() {
+            self.pace = Pace::new(maximum_hold, now).map(Box::new);
+        }
+        self.now = now;
+    }
+
+    /// It is `now`.
+    pub(super) fn on_time(&mut self, now: Timestamp) {
+        self.now = now;
+        if let Some(pace) = &mut self.pace {
+            pace.on_time(now, self.ready.len(), self.ready_bytes);
+        }
+    }
+
+    /// A datagram arrives.
+    pub(super) fn on_arrival(&mut self, length: usize) {
+        if let Some(pace) = &mut self.pace {
+            pace.on_arrival(length);
+        }
+    }
+
+    /// True if nothing waits below this number, nor is to be delivered before it, and it would be no
+    /// part of a burst that is to be spread.
     pub(super) fn is_next(&self, number: PacketNumber) -> bool {
         self.ready.is_empty()
             && self.waiting.first_key_value().is_none_or(|(first, _)| number.get() <= *first)
+            && self.pace.as_ref().is_none_or(|pace| pace.admits())
+    }
+
+    /// A datagram passes at once.
+    pub(super) fn on_passing(&mut self, length: usize) {
+        if let Some(pace) = &mut self.pace {
+            pace.on_leaving(length);
+        }
     }
 
     /// Keeps a datagram; false if it waits already.
@@ -62,30 +123,98 @@ impl<M> Release<M> {
             for released in entry.remove() {
                 self.count -= 1;
                 self.bytes -= released.datagram.len();
-                self.ready.push_back(released);
+                self.ready_bytes += released.datagram.len();
+                self.ready.push_back((self.now, released));
             }
         }
     }
 
-    /// The next datagram that was released.
-    pub(super) fn poll(&mut self) -> Option<Released<M>> {
-        self.ready.pop_front()
+    /// Releases everything; it leaves without delay.
+    pub(super) fn release_all(&mut self) {
+        self.release_below(PacketNumber::MAX);
+        self.at_once = self.ready.len();
     }
 
-    /// Datagrams that wait.
+    /// Has the lowest leave without delay, until no more than so many bytes are left.
+    pub(super) fn limit(&mut self, bytes: usize) {
+        let (mut beyond, mut leaving) = (self.waiting_bytes().saturating_sub(bytes), 0);
+        while beyond > 0 {
+            match (self.ready.get(leaving), self.waiting.first_key_value()) {
+                (Some((_, released)), _) => {
+                    beyond = beyond.saturating_sub(released.datagram.len());
+                    leaving += 1;
+                }
+                (None, Some((lowest, _))) => {
+                    let above = PacketNumber::new(lowest.saturating_add(1));
+                    self.release_below(above);
+                }
+                (None, None) => break,
+            }
+        }
+        self.at_once = self.at_once.max(leaving);
+    }
+
+    /// The next datagram that was released, and may leave now.
+    pub(super) fn poll(&mut self) -> Option<Released<M>> {
+        if let Some(pace) = &mut self.pace {
+            let (since, released) = self.ready.front()?;
+            let is_too_much = self.at_once > 0 || self.ready_bytes > MAXIMUM_BYTES;
+            if !(is_too_much || pace.admits() || pace.is_overdue(*since)) {
+                return None;
+            }
+            self.at_once = self.at_once.saturating_sub(1);
+            pace.on_leaving(released.datagram.len());
+        }
+        let (_, released) = self.ready.pop_front()?;
+        self.ready_bytes -= released.datagram.len();
+        Some(released)
+    }
+
+    /// Gives back the memory of those that have left.
+    pub(super) fn trim(&mut self) {
+        self.ready.shrink_to_fit();
+    }
+
+    /// The time at which what is ready may leave.
+    pub(super) fn next_timeout(&self) -> Option<Timestamp> {
+        self.pace.as_ref().filter(|_| !self.ready.is_empty()).map(|pace| pace.next_timeout())
+    }
+
+    /// Datagrams that wait, and those that are released and have not left.
     pub(super) fn waiting(&self) -> usize {
-        self.count
+        self.count + self.ready.len()
     }
 
     /// Their bytes.
     pub(super) fn waiting_bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.ready_bytes
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_beyond_a_limit_is_not_spread() {
+        let mut release = Release::default();
+        let start = PacketNumber::new(0);
+        release.spread(Duration::from_secs(1));
+        release.begin(Timestamp::from_millis(1000));
+        for number in 0..400 {
+            release.keep(PacketNumber::new(number), &[7; 1000], number);
+        }
+        let poll = |release: &mut Release<u64>| std::iter::from_fn(|| release.poll()).count();
+        release.limit(340_000);
+        assert_eq!((poll(&mut release), release.waiting()), (60, 340), "above a hole");
+        release.release_below(PacketNumber::new(380));
+        assert_eq!(poll(&mut release), 0, "a burst has just left");
+        release.limit(100_000);
+        assert_eq!((poll(&mut release), release.waiting()), (240, 100));
+        release.release_all();
+        release.release_below(start);
+        assert_eq!((poll(&mut release), release.waiting_bytes()), (100, 0));
+    }
 
     #[test]
     fn there_is_room_for_so_much_and_the_lowest_passes_first() {
@@ -100,10 +229,16 @@ mod tests {
             std::iter::from_fn(|| release.poll()).map(|released| released.metadata).collect();
         assert_eq!(released, [0, 1]);
         assert_eq!((release.waiting(), release.waiting_bytes()), (16, MAXIMUM_BYTES));
+        // The bound of a shell's own.
+        release.limit(13 << 20);
+        let released = std::iter::from_fn(|| release.poll()).map(|released| released.metadata);
+        assert_eq!(released.collect::<Vec<_>>(), [2, 3, 4]);
+        assert_eq!(release.waiting_bytes(), 13 << 20);
         for number in 100..100 + MAXIMUM_WAITING as u64 {
             release.keep(PacketNumber::new(number), b"", number);
         }
         release.release_below(PacketNumber::new(0));
+        assert!(std::iter::from_fn(|| release.poll()).count() > 0);
         assert_eq!(release.waiting(), MAXIMUM_WAITING);
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Gateway {
     pub(crate) dataplane: Arc<Dataplane>,
     pub(crate) admin: Server,
     pub(crate) listen: SocketAddr,
-    server: UdpSocket,
+    pub(crate) server: UdpSocket,
     _attachment: Attachment,
 }
 

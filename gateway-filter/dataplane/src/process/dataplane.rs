@@ -9,7 +9,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::io_thread;
-use super::memory::{self, Tide};
 use crate::configuration::ConfigurationError;
 use crate::context::Environment;
 use crate::listener::{Attachment, Command, Ingress, Listeners, Mailboxes};
@@ -19,7 +18,7 @@ use crate::socket::{Capacity, ListenerAddress, Reader, raise_descriptor_limit};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use packrat_api::route::RouteConfig;
-use packrat_api::status::{Events, SessionEvent, SessionSnapshot};
+use packrat_api::status::{ClientOfServer, Events, SessionEvent, SessionSnapshot};
 use packrat_wire::estimate::Timestamp;
 
 /// The options of a data plane.
@@ -75,7 +74,6 @@ pub struct Dataplane {
     routes: Mutex<HashMap<String, Arc<Route>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     draining: AtomicBool,
-    tide: Mutex<Tide>,
 }
 
 impl Dataplane {
@@ -112,7 +110,6 @@ impl Dataplane {
             routes: Mutex::default(),
             threads: Mutex::default(),
             draining: AtomicBool::new(false),
-            tide: Mutex::default(),
         };
         for worker in 0..mailboxes.workers() {
             let thread = io_thread::spawn(worker, Arc::clone(&environment), Arc::clone(&mailboxes))
@@ -218,6 +215,13 @@ impl Dataplane {
         let routes = self.routes();
         let sessions = routes.iter().flat_map(|route| route.sessions.of_client(address, port));
         sessions.map(|session| session.detailed_snapshot()).collect()
+    }
+
+    /// The clients of the server at this address, and what it sees in their place.
+    pub fn clients_of_server(&self, server: IpAddr) -> Vec<ClientOfServer> {
+        let routes = self.routes();
+        let sessions = routes.iter().flat_map(|route| route.sessions.of_server(server));
+        sessions.filter_map(|session| session.client_of_server()).collect()
     }
 
     /// Observes a session for `duration` from now, at least, and returns its events after number
@@ -328,16 +332,6 @@ impl Dataplane {
         }
         drop(routes);
         self.environment.logger.log(Event::Draining, || []);
-    }
-
-    /// Gives memory back to the operating system after datagrams have passed that took much of it. To
-    /// be called every few seconds by a thread that nothing waits for, in a process whose allocator
-    /// is the C library's: others give back by themselves.
-    pub fn give_back_memory(&self) {
-        let kept = self.routes().iter().map(|route| route.context.engine.kept_bytes()).sum();
-        if self.tide.lock().has_ebbed(kept) {
-            memory::give_back();
-        }
     }
 
     /// Ends every session (assisted clients are told) and waits for the threads.

@@ -5,7 +5,6 @@ mod concurrency;
 mod dataplane;
 mod io_thread;
 mod listener_reader;
-mod memory;
 mod unassured;
 #[cfg(feature = "virtual-time")]
 pub mod virtual_time;

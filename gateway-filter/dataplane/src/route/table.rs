@@ -320,6 +320,18 @@ impl SessionTable {
             .collect()
     }
 
+    /// The sessions whose server is at this address.
+    pub(crate) fn of_server(&self, address: IpAddr) -> Vec<Arc<Session>> {
+        let is_there = |session: &&Arc<Session>| {
+            session.upstream().endpoint().get().ip().to_canonical() == address.to_canonical()
+        };
+        (0..SHARDS)
+            .flat_map(|index| {
+                self.lock(index).values().filter(is_there).map(Arc::clone).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
     /// Takes the session out when it is idle since `idle_timeout` (or in any case with `None`);
     /// true if it was taken out.
     pub(crate) fn remove(

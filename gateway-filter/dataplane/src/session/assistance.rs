@@ -136,6 +136,11 @@ impl Assistance {
         !self.ended && self.flow.is_assisted()
     }
 
+    /// True if the engine records what passes to the client.
+    pub(crate) fn records(&self) -> bool {
+        !self.ended && self.flow.records()
+    }
+
     /// The flow's sessions before and now, if they are others than at the last call.
     pub(crate) fn replaced_sessions(&mut self) -> Option<(SessionIds, SessionIds)> {
         // A session keeps its names, so that its id says whether there is anything to look at.

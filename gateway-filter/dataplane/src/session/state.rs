@@ -25,11 +25,11 @@ use crate::context::{Arm, RouteContext, Settings};
 use crate::log::{Event, LogSubject, Logger};
 use crate::metrics::{Distribution, Metric};
 use crate::socket::{
-    ClientAddress, Ecn, FlowPermit, GsoBatch, RouteRoom, SendReport, Sender, WhenFull,
+    ClientAddress, Ecn, FlowPermit, GsoBatch, RouteRoom, SendReport, Sender, WhenFull, canonical,
 };
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::sync::{Mutex, RwLock};
-use packrat_api::status::SessionSnapshot;
+use packrat_api::status::{ClientOfServer, SessionSnapshot};
 
 /// Longest time that a server which is not configured any more may leave its client without an
 /// answer; then another one is tried.
@@ -96,6 +96,8 @@ pub(crate) struct Session {
     /// True if the engine assists this session, whose client has therefore proved its address; known
     /// without the lock of `assistance`.
     assisted: AtomicBool,
+    /// True if the engine records what passes to the client: also for a session that is only asked for.
+    recorded: AtomicBool,
     /// True if the route sends twice what sparse flows bring to clients without a session.
     sparse_copies: AtomicBool,
     last_activity: AtomicU64,
@@ -149,6 +151,7 @@ impl Session {
             assistance: Mutex::new(Assistance::new(Arc::clone(&route.engine))),
             index: Arc::clone(index),
             assisted: AtomicBool::new(false),
+            recorded: AtomicBool::new(false),
             sparse_copies: AtomicBool::new(settings.config.sparse_copies),
             last_activity: AtomicU64::new(now.as_micros()),
             armed: Armed::default(),
@@ -267,9 +270,9 @@ impl Session {
         self.assisted.load(Ordering::Relaxed)
     }
 
-    /// True if the engine wants to know what passes: it assists this session, or sends some of it twice.
+    /// True if the engine wants to know what passes: it records that, or sends some of it twice.
     pub(crate) fn is_followed(&self) -> bool {
-        self.is_assisted() || self.has_sparse_copies()
+        self.recorded.load(Ordering::Relaxed) || self.has_sparse_copies()
     }
 
     /// True if the engine wants to know what comes from the client.
@@ -328,6 +331,7 @@ impl Session {
             self.transfer.set_arm(Arm::Assisted);
         }
         self.assisted.store(is_assisted, Ordering::Relaxed);
+        self.recorded.store(assistance.records(), Ordering::Relaxed);
     }
 
     /// True if the engine wants to be called before the I/O thread looks at this session anyway:
@@ -565,6 +569,18 @@ impl Session {
     /// The session as an operator may see it.
     pub(crate) fn snapshot(&self) -> SessionSnapshot {
         self.snapshot_with_counters().0
+    }
+
+    /// The client, for its server; `None` while the system does not tell the socket's address.
+    pub(crate) fn client_of_server(&self) -> Option<ClientOfServer> {
+        let upstream = self.upstream();
+        Some(ClientOfServer {
+            upstream: canonical(upstream.local()?),
+            client: canonical(self.client().get()),
+            server: canonical(upstream.endpoint().get()),
+            route: self.route.name().to_owned(),
+            session: self.id.get(),
+        })
     }
 
     /// The same, with what the engine has counted.

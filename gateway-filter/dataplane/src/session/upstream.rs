@@ -1,15 +1,20 @@
 //! The connected socket through which one session speaks to its server.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::socket::{Destination, EndpointAddress, Family, Offload, WhenFull, open_connected};
+use crate::socket::{
+    Destination, EndpointAddress, Family, Offload, WhenFull, local_address, open_connected,
+};
 
 /// A socket connected to an endpoint; closed when the last user drops it.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     socket: OwnedFd,
     endpoint: EndpointAddress,
+    /// The socket's own address, which the server sees.
+    local: Option<SocketAddr>,
     receive_buffer_bytes: usize,
     pub(crate) offload: Offload,
 }
@@ -18,7 +23,8 @@ impl Upstream {
     /// Opens a socket, from the first of `source_ports` that is free.
     pub(crate) fn open(endpoint: EndpointAddress, source_ports: &[u16]) -> io::Result<Self> {
         let (socket, receive_buffer_bytes) = open_connected(endpoint.get(), source_ports)?;
-        Ok(Self { socket, endpoint, receive_buffer_bytes, offload: Offload::default() })
+        let local = local_address(socket.as_fd());
+        Ok(Self { socket, endpoint, local, receive_buffer_bytes, offload: Offload::default() })
     }
 
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
@@ -27,6 +33,11 @@ impl Upstream {
 
     pub(crate) const fn endpoint(&self) -> EndpointAddress {
         self.endpoint
+    }
+
+    /// The address and port that the server sees.
+    pub(crate) const fn local(&self) -> Option<SocketAddr> {
+        self.local
     }
 
     pub(crate) const fn receive_buffer_bytes(&self) -> usize {

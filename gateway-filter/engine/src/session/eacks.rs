@@ -207,8 +207,14 @@ impl Session {
         let mut fates = core::mem::take(&mut turn.scratch().fates);
         fates.clear();
         let mut newly_missing = 0u64;
+        let joined = epoch.take_joined(&only_here, history);
         for &identifier in &only_here {
-            let Some(sequence) = history.sequence_of(identifier) else {
+            let sequence = history.sequence_of(identifier);
+            if let Some(unheard) = sequence.filter(|sequence| *sequence < joined) {
+                epoch.give_up(unheard, history);
+                continue;
+            }
+            let Some(sequence) = sequence else {
                 epoch.fold_out(identifier);
                 turn.tell(|| SessionEvent::GivenUp {
                     datagram: None,

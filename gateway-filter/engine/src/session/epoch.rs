@@ -62,6 +62,9 @@ pub(crate) struct EpochState {
     /// Of everything before this sequence number the client has spoken, in an eACK that was
     /// decoded.
     considered: u64,
+    /// The client may not have had the session's parameters before the datagram with this sequence number:
+    /// it asked for them again. Zero once an eACK says which datagrams it has.
+    joined: u64,
     /// Counter of the newest eACK decoded.
     newest_eack: Option<MessageCounter>,
     /// Failed decodes of the longest prefix since one succeeded.
@@ -100,6 +103,7 @@ impl EpochState {
             anchored: false,
             horizon: 0,
             considered: 0,
+            joined: 0,
             newest_eack: None,
             failures: 0,
             reset_sent: None,
@@ -115,6 +119,28 @@ impl EpochState {
     /// True if the client has not spoken of all that was forwarded, although it could have.
     pub(crate) fn is_tail_open(&self, history: &History) -> bool {
         self.horizon < history.next()
+    }
+
+    /// The client may not have had the session's parameters before the datagram with this sequence number.
+    pub(crate) fn join(&mut self, next: u64) {
+        self.joined = next;
+    }
+
+    /// Sequence number of the first datagram that a client can have recorded, by its first decoded eACK:
+    /// those in front of it, all of which are `only_here`, passed while the answer to it was lost. Zero
+    /// afterwards, and if the client has asked once only.
+    pub(crate) fn take_joined(&mut self, only_here: &[Identifier], history: &History) -> u64 {
+        let joined = core::mem::take(&mut self.joined);
+        let first = history.first();
+        if joined <= first {
+            return 0;
+        }
+        let mut absent: Vec<_> =
+            only_here.iter().filter_map(|&it| history.sequence_of(it)).collect();
+        absent.sort_unstable();
+        let run =
+            absent.iter().zip(first..joined).take_while(|(absent, expected)| **absent == *expected);
+        first + run.count() as u64
     }
 
     pub(crate) fn is_anchored(&self) -> bool {
@@ -140,6 +166,7 @@ impl EpochState {
         self.number = epoch;
         self.reset_sent = None;
         self.anchored = false;
+        self.joined = 0;
         self.newest_eack = None;
         self.failures = 0;
         self.sketch = None;
@@ -205,7 +232,8 @@ impl EpochState {
     ///
     /// First as it is: what is missing is only here. Then under assumptions (see
     /// [`decode_assuming`]): that of the datagrams forwarded since the last eACK all are missing (a
-    /// long burst), of those that were `missing` before (a long repair), or of both. `spend` is
+    /// long burst), of those that were `missing` before (a long repair), or of both; and of those that
+    /// passed before the client had asked for the last time. `spend` is
     /// told the work after each attempt and whether it failed, and then decides whether there may be
     /// another one.
     pub(crate) fn decode(
@@ -247,7 +275,12 @@ impl EpochState {
         candidates.extend(unknown);
         let all = &**candidates;
         let (known, new) = all.split_at(known);
-        let assumptions: [(&[_], &[_]); 4] = [(all, &[]), (known, new), (new, known), (&[], all)];
+        let unheard =
+            history.range(self.considered..self.joined.min(self.horizon).max(self.considered));
+        let unheard = unheard.filter(|entry| entry.fate == Fate::Unknown).count();
+        let unheard = new.get(..unheard).unwrap_or_default();
+        let assumptions: [(&[_], &[_]); 5] =
+            [(all, &[]), (all, unheard), (known, new), (new, known), (&[], all)];
         let assumed = assumptions.map(|(_, assumed)| assumed);
         decode_assuming(&assumed, |attempt, assumed| {
             // The first attempt was the one before.

@@ -73,6 +73,13 @@ impl LastMile {
             || self.may_be_queued(now)
     }
 
+    /// Nothing passes: what says nothing about a queue any more is forgotten.
+    pub(crate) fn forget_old(&mut self, now: Timestamp) {
+        if self.queueing.latest().is_some() {
+            self.queueing.forget_old(now);
+        }
+    }
+
     /// Another path has another round trip; what is known of the old one's loss is the best guess.
     pub(crate) fn move_to_new_path(&mut self) {
         self.path.forget_round_trip();

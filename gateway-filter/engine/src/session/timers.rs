@@ -121,6 +121,9 @@ impl Session {
             turn.counters.evictions_full += self.history.shrink_to(half);
         }
         self.history.shrink();
+        if self.is_quiet() {
+            self.last_mile.forget_old(now);
+        }
         self.permit.hold(self.memory());
         self.shrink_at = if self.is_quiet() { NEVER } else { now + SHRINK_INTERVAL };
     }

@@ -338,7 +338,7 @@ impl Session {
             // Places that are skipped at once in so great a number are none: a far number was believed
             // because others went on from it.
             let from = if place - expected > MAXIMUM_JUMP { place } else { expected };
-            upward.confirmed = upward.confirmed.max(expected);
+            upward.confirmed = expected;
             upward.skipped += from - expected;
             upward.on_places(place - from + 1);
             self.open_holes(upward, from, place, turn);

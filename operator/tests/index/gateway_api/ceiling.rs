@@ -57,7 +57,7 @@ fn a_gateways_own_parameters_lower_what_its_class_has_and_no_more() {
         },
         "tokens": { "policy": "Off" }, "limits": limits, "endpoints": "Any",
         "envoy": { "image": "example.org/theirs:1" }, "exposure": { "type": "HostNetwork" },
-        "multicast": { "enabled": true },
+        "multicast": { "enabled": true }, "tcp": "Passthrough",
     });
     let class = json!({
         "assist": false, "exposure": { "type": "NodePort" }, "cache": { "bytesTotal": "64Mi" },
@@ -87,6 +87,7 @@ fn a_gateways_own_parameters_lower_what_its_class_has_and_no_more() {
         "endpoints Any (Pods is used)",
         "envoy.image example.org/theirs:1",
         "exposure.type HostNetwork (NodePort is used)",
+        "tcp Passthrough (Off is used)",
     ] {
         assert!(message.contains(part), "{part}: {message}");
     }

@@ -24,16 +24,16 @@ fn class(name: &str, controller: &str) -> Value {
     })
 }
 
-fn of_packrat() -> Value {
+pub(super) fn of_packrat() -> Value {
     class("packrat", "packrat.dev/gateway-controller")
 }
 
-fn listener(name: &str, port: u16, allowed: Value) -> Value {
+pub(super) fn listener(name: &str, port: u16, allowed: Value) -> Value {
     json!({ "name": name, "port": port, "protocol": "UDP", "allowedRoutes": allowed })
 }
 
 /// A Gateway in namespace `app`.
-fn a_gateway(name: &str, listeners: Value) -> Value {
+pub(super) fn a_gateway(name: &str, listeners: Value) -> Value {
     json!({
         "apiVersion": format!("{GROUP}/v1"), "kind": "Gateway",
         "metadata": { "namespace": "app", "name": name, "uid": format!("uid-{name}"), "generation": 4 },
@@ -42,7 +42,7 @@ fn a_gateway(name: &str, listeners: Value) -> Value {
 }
 
 /// The EdgeGateway that the operator makes for a Gateway.
-fn edge_of(gateway: &Value) -> Value {
+pub(super) fn edge_of(gateway: &Value) -> Value {
     let read = read_gateway(gateway);
     let name = gateway["metadata"]["name"].as_str().unwrap();
     let spec = translate::edge_gateway_spec(&key("app", name), &read, None, "packrat");
@@ -57,7 +57,13 @@ fn read_gateway(gateway: &Value) -> Gateway {
     Gateway::read(&serde_json::from_value(gateway.clone()).unwrap()).unwrap()
 }
 
-fn route(namespace: &str, name: &str, second: u32, parent: Value, services: Value) -> Value {
+pub(super) fn route(
+    namespace: &str,
+    name: &str,
+    second: u32,
+    parent: Value,
+    services: Value,
+) -> Value {
     json!({
         "apiVersion": format!("{GROUP}/v1"), "kind": "UDPRoute",
         "metadata": {

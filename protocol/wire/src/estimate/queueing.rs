@@ -63,6 +63,16 @@ impl Queueing {
         });
     }
 
+    /// Gives back the memory of samples that say nothing about a queue any more.
+    pub fn forget_old(&mut self, now: Timestamp) {
+        let old = |at: Timestamp| now.saturating_since(at) > INTERVAL;
+        // The last one is kept: it is asked for.
+        while self.recent.len() > 1 && self.recent.front().is_some_and(|&(at, _)| old(at)) {
+            self.recent.pop_front();
+        }
+        self.recent.shrink_to_fit();
+    }
+
     /// The round trip without a queue: the least one of the last half minute or more.
     pub fn base(&self) -> Option<Duration> {
         [self.least.map(|(_, least)| least), self.least_before].into_iter().flatten().min()
@@ -101,6 +111,9 @@ mod tests {
             let (mut queueing, mut all, mut time) = (Queueing::new(), Vec::new(), 0);
             for (pause, sample) in steps {
                 time += pause;
+                if sample % 8 == 0 {
+                    queueing.forget_old(at(time));
+                }
                 queueing.on_round_trip(Duration::from_millis(sample), at(time));
                 all.push((time, sample));
                 let now = time + later;

@@ -1,7 +1,10 @@
 //! Rights of this user and of the operator, as the API server states them.
 
+mod of_operator;
+
 use std::collections::BTreeSet;
 
+use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview,
     SubjectAccessReviewSpec,
@@ -11,6 +14,7 @@ use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use packrat_operator::resource::EdgeGateway;
 
+use self::of_operator::{EVERYWHERE, FOR_GATEWAYS, FOR_ITSELF, Needed};
 use super::operator::Operator;
 use super::{Check, Verdict};
 use crate::operate::cluster::Cluster;
@@ -18,8 +22,8 @@ use crate::operate::error::OperateError;
 
 const GROUP: &str = "rights";
 
-/// The group of the Gateway API, which a cluster need not have: rights are known without it.
-const GATEWAY_API: &str = "gateway.networking.k8s.io";
+/// Questions that the API server is asked at once.
+const AT_ONCE: usize = 16;
 
 /// A verb on a resource of a group; a subresource after a slash.
 type Right = (&'static str, &'static str, &'static str);
@@ -44,48 +48,6 @@ const TO_INSTALL: [Right; 10] = [
     ("create", "", "serviceaccounts"),
     ("create", "networking.k8s.io", "networkpolicies"),
 ];
-
-/// Rights that the operator needs everywhere; a test holds it against the chart's rules.
-const EVERYWHERE: [Right; 18] = [
-    ("watch", "", "services"),
-    ("patch", "", "services/status"),
-    ("watch", "", "namespaces"),
-    ("watch", "", "nodes"),
-    ("watch", "", "pods"),
-    ("watch", "discovery.k8s.io", "endpointslices"),
-    ("watch", "packrat.dev", "edgegateways"),
-    ("patch", "packrat.dev", "edgegateways/status"),
-    ("watch", "packrat.dev", "gatewayparameters"),
-    ("watch", "packrat.dev", "packratpolicies"),
-    ("patch", "packrat.dev", "packratpolicies/status"),
-    ("watch", GATEWAY_API, "gatewayclasses"),
-    ("watch", GATEWAY_API, "gateways"),
-    ("watch", GATEWAY_API, "udproutes"),
-    ("watch", GATEWAY_API, "referencegrants"),
-    ("patch", GATEWAY_API, "gateways/status"),
-    ("patch", GATEWAY_API, "udproutes/status"),
-    ("create", "events.k8s.io", "events"),
-];
-
-/// And where EdgeGateways may be: in the namespaces that the chart's `gateway.namespaces` names, or
-/// everywhere.
-const FOR_GATEWAYS: [Right; 11] = [
-    ("patch", "", "configmaps"),
-    ("patch", "", "serviceaccounts"),
-    ("get", "", "secrets"),
-    ("patch", "", "secrets"),
-    ("patch", "apps", "deployments"),
-    ("patch", "apps", "daemonsets"),
-    ("patch", "policy", "poddisruptionbudgets"),
-    ("patch", "autoscaling", "horizontalpodautoscalers"),
-    ("patch", "networking.k8s.io", "networkpolicies"),
-    // Those of Gateways.
-    ("patch", "packrat.dev", "edgegateways"),
-    ("update", GATEWAY_API, "gateways/finalizers"),
-];
-
-/// Of these, what it needs in its own namespace in any case, for its certificate authority.
-const FOR_ITSELF: [Right; 2] = [("get", "", "secrets"), ("patch", "", "secrets")];
 
 /// Suffix of the chart's name for the RoleBinding of the operator in a namespace of
 /// `gateway.namespaces`.
@@ -187,6 +149,7 @@ fn missing_of_operator(
 ) -> Result<Vec<String>, OperateError> {
     let user = format!("system:serviceaccount:{}:{}", operator.namespace, operator.account);
     let mut missing = denied(cluster, &user, &EVERYWHERE, None)?;
+    missing.extend(denied(cluster, &user, &FOR_ITSELF, Some(&operator.namespace))?);
     let for_gateways = denied(cluster, &user, &FOR_GATEWAYS, None)?;
     if for_gateways.is_empty() {
         return Ok(missing);
@@ -196,41 +159,65 @@ fn missing_of_operator(
         missing.extend(for_gateways);
         return Ok(missing);
     }
-    if !namespaces.contains(&operator.namespace) {
-        missing.extend(denied(cluster, &user, &FOR_ITSELF, Some(&operator.namespace))?);
-    }
     for namespace in &namespaces {
         missing.extend(denied(cluster, &user, &FOR_GATEWAYS, Some(namespace))?);
     }
     Ok(missing)
 }
 
-/// The rights that a user does not have.
+/// The rights that a user does not have, each with what it is for.
 fn denied(
     cluster: &Cluster,
     user: &str,
-    rights: &[Right],
+    rights: &[Needed],
     namespace: Option<&str>,
 ) -> Result<Vec<String>, OperateError> {
     let api = Api::<SubjectAccessReview>::all(cluster.client().clone());
-    let mut missing = Vec::new();
-    for right in rights {
+    let questions = rights.iter().flat_map(single).map(|(right, name, purpose)| {
+        let attributes =
+            ResourceAttributes { name: name.map(str::to_owned), ..attributes(right, namespace) };
         let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
                 user: Some(user.to_owned()),
-                resource_attributes: Some(attributes(*right, namespace)),
+                resource_attributes: Some(attributes),
                 ..SubjectAccessReviewSpec::default()
             },
             ..SubjectAccessReview::default()
         };
-        let answer = cluster
-            .ask("asking for the operator's rights", api.create(&PostParams::default(), &review))?;
-        if !answer.status.is_some_and(|status| status.allowed) {
-            let place = namespace.map(|namespace| format!(" in {namespace}")).unwrap_or_default();
-            missing.push(format!("{}{place}", told(*right)));
+        let api = &api;
+        async move {
+            let answer = api.create(&PostParams::default(), &review).await?;
+            let is_allowed = answer.status.is_some_and(|status| status.allowed);
+            Ok::<_, kube::Error>((!is_allowed).then(|| lacking(right, name, namespace, purpose)))
         }
-    }
-    Ok(missing)
+    });
+    let answers = futures::stream::iter(questions).buffered(AT_ONCE).try_collect::<Vec<_>>();
+    let answers = cluster.ask("asking for the operator's rights", answers)?;
+    Ok(answers.into_iter().flatten().collect())
+}
+
+/// Each right by itself: the name of an object where it is on that alone, and what it is for.
+fn single(
+    needed: &Needed,
+) -> impl Iterator<Item = (Right, Option<&'static str>, &'static str)> + use<> {
+    let Needed { verbs, group, resources, names, purpose } = *needed;
+    let names: Vec<Option<&str>> =
+        if names.is_empty() { vec![None] } else { names.iter().copied().map(Some).collect() };
+    let of_resource = move |resource: &'static str, names: Vec<Option<&'static str>>| {
+        let of_verb = move |verb: &'static str| {
+            let right = (verb, group, resource);
+            names.clone().into_iter().map(move |name| (right, name, purpose))
+        };
+        verbs.iter().copied().flat_map(of_verb)
+    };
+    resources.iter().copied().flat_map(move |resource| of_resource(resource, names.clone()))
+}
+
+/// A right that is missing, where, and what does not work without it.
+fn lacking(right: Right, name: Option<&str>, namespace: Option<&str>, purpose: &str) -> String {
+    let name = name.map(|name| format!(" {name}")).unwrap_or_default();
+    let place = namespace.map(|namespace| format!(" in {namespace}")).unwrap_or_default();
+    format!("{}{name}{place} (for {purpose})", told(right))
 }
 
 /// The namespaces that EdgeGateways may be in, when the chart names some, and those that they are
@@ -268,38 +255,76 @@ mod tests {
         serde_saphyr::from_multiple(render).unwrap()
     }
 
-    fn assert_given(role: &Value, rights: &[Right]) {
-        for (verb, group, resource) in rights {
-            let has = |rule: &Value, key: &str, wanted: &str| {
-                rule[key].as_array().unwrap().iter().any(|value| value == wanted)
-            };
-            let given = role["rules"].as_array().unwrap().iter().any(|rule| {
-                has(rule, "verbs", verb)
-                    && has(rule, "apiGroups", group)
-                    && has(rule, "resources", resource)
-            });
-            assert!(given, "{verb} {resource} in {group:?}: {role}");
+    /// The rules of a role, each right by itself.
+    fn given(role: &Value) -> BTreeSet<String> {
+        let texts = |rule: &Value, field: &str| -> Vec<String> {
+            let all = rule[field].as_array().into_iter().flatten();
+            all.map(|text| text.as_str().unwrap().to_owned()).collect()
+        };
+        let mut all = BTreeSet::new();
+        for rule in role["rules"].as_array().unwrap() {
+            // The release chooses the name of its webhook, if it has one.
+            if texts(rule, "apiGroups") == ["admissionregistration.k8s.io"] {
+                continue;
+            }
+            let mut names = texts(rule, "resourceNames");
+            if names.is_empty() {
+                names.push(String::new());
+            }
+            for group in texts(rule, "apiGroups") {
+                for resource in texts(rule, "resources") {
+                    for verb in texts(rule, "verbs") {
+                        let one = |name: &String| format!("{verb} {group} {resource} {name}");
+                        all.extend(names.iter().map(one));
+                    }
+                }
+            }
         }
+        all
+    }
+
+    /// A right that the operator gets and this command does not ask for would be missing without a
+    /// word.
+    fn assert_asked(role: &Value, rights: &[Needed]) {
+        let asked =
+            rights.iter().flat_map(single).map(|((verb, group, resource), name, purpose)| {
+                assert!(!purpose.is_empty());
+                format!("{verb} {group} {resource} {}", name.unwrap_or_default())
+            });
+        assert_eq!(asked.collect::<BTreeSet<_>>(), given(role));
     }
 
     #[test]
-    fn the_chart_gives_the_operator_what_is_asked_for_here() {
-        let all = documents(include_str!("../../../../charts/renders/namespaces.yaml"));
+    fn what_is_missing_is_told_with_what_it_is_for() {
+        let right = ("patch", "gateway.networking.k8s.io", "udproutes/status");
+        assert_eq!(
+            lacking(right, None, None, "statuses of the Gateway API"),
+            "patch udproutes/status.gateway.networking.k8s.io (for statuses of the Gateway API)"
+        );
+        assert_eq!(
+            lacking(("get", "", "secrets"), Some("a"), Some("shop"), "keys"),
+            "get secrets a in shop (for keys)"
+        );
+    }
+
+    #[test]
+    fn what_the_chart_gives_the_operator_is_asked_for_here() {
+        let all = documents(include_str!("../../../../../charts/renders/namespaces.yaml"));
         let is = |document: &Value, kind: &str, name: &str| {
             document["kind"] == kind && document["metadata"]["name"] == name
         };
         let found = |kind: &str, name: &str| all.iter().find(|one| is(one, kind, name)).unwrap();
-        assert_given(found("ClusterRole", "packrat-operator"), &EVERYWHERE);
-        assert_given(found("Role", "packrat-operator"), &FOR_ITSELF);
+        assert_asked(found("ClusterRole", "packrat-operator"), &EVERYWHERE);
+        assert_asked(found("Role", "packrat-operator"), &FOR_ITSELF);
         let makes = format!("packrat-operator{BINDING}");
-        assert_given(found("ClusterRole", &makes), &FOR_GATEWAYS);
+        assert_asked(found("ClusterRole", &makes), &FOR_GATEWAYS);
         // The namespaces are known by the name of the bindings there.
         let bindings = all.iter().filter(|document| is(document, "RoleBinding", &makes));
         let bound: Vec<_> =
             bindings.map(|binding| binding["metadata"]["namespace"].as_str().unwrap()).collect();
         assert_eq!(bound, ["edge", "packrat-system", "shop"]);
         // Or there is one binding for all.
-        let all = documents(include_str!("../../../../charts/renders/cluster-wide.yaml"));
+        let all = documents(include_str!("../../../../../charts/renders/cluster-wide.yaml"));
         let binding = all.iter().find(|one| is(one, "ClusterRoleBinding", &makes)).unwrap();
         assert_eq!(binding["roleRef"]["name"], makes);
     }

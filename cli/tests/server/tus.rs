@@ -1,0 +1,100 @@
+//! Uploads by the tus protocol, version 1.0.0, as far as `packrat put --tus` uses it: a double, which breaks
+//! connections where it is told to.
+
+use bytes::Buf;
+use h3::error::StreamError;
+use h3::server::RequestStream;
+use http::{Method, Request, Response};
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+/// `/tus-breaking` closes the connection whenever so many bytes of an upload more have come.
+const BREAK_AFTER: usize = 1_300_000;
+
+/// The uploads of a server.
+#[derive(Default)]
+pub(crate) struct Uploads(Mutex<HashMap<String, Upload>>);
+
+#[derive(Clone)]
+struct Upload {
+    length: usize,
+    metadata: String,
+    content: Vec<u8>,
+}
+
+impl Uploads {
+    pub(crate) async fn respond<S: h3::quic::BidiStream<bytes::Bytes>>(
+        &self,
+        request: &Request<()>,
+        stream: &mut RequestStream<S, bytes::Bytes>,
+        quic: &quinn::Connection,
+    ) -> Result<(), StreamError> {
+        let path = request.uri().path().to_owned();
+        let field = |name| request.headers().get(name).map(|value| value.to_str().unwrap());
+        let number = |name| field(name).map(|value| value.parse::<usize>().unwrap());
+        let mut response = Response::builder().header("tus-resumable", "1.0.0");
+        let speaks_tus = field("tus-resumable") == Some("1.0.0");
+        let known = self.0.lock().unwrap().get(&path).cloned();
+        let (status, mut body) = match (request.method(), known) {
+            // What it has, for the tests.
+            (&Method::GET, Some(known)) => {
+                (200, [known.metadata.as_bytes(), b"\n", &known.content].concat())
+            }
+            _ if !speaks_tus => (412, Vec::new()),
+            // It does not speak tus: it takes what is sent.
+            (&Method::POST, _) if path == "/tus-none" => (200, Vec::new()),
+            (&Method::POST, _) => {
+                let length = number("upload-length").unwrap();
+                let metadata = field("upload-metadata").unwrap().to_owned();
+                let mut uploads = self.0.lock().unwrap();
+                let place = format!("{path}/{}", uploads.len());
+                uploads.insert(place.clone(), Upload { length, metadata, content: Vec::new() });
+                // As a server behind a proxy says it.
+                response = response.header("location", format!("http://localhost{place}"));
+                (201, Vec::new())
+            }
+            (_, None) => (404, Vec::new()),
+            (&Method::HEAD, Some(known)) => {
+                response = response
+                    .header("upload-offset", known.content.len())
+                    .header("upload-length", known.length);
+                (200, Vec::new())
+            }
+            (&Method::PATCH, Some(known))
+                if number("upload-offset") != Some(known.content.len()) =>
+            {
+                (409, Vec::new())
+            }
+            (&Method::PATCH, Some(known)) => {
+                assert_eq!(field("content-type"), Some("application/offset+octet-stream"));
+                assert_eq!(number("content-length"), Some(known.length - known.content.len()));
+                let breaks_at = known.content.len() + BREAK_AFTER;
+                while let Some(mut chunk) = stream.recv_data().await? {
+                    let mut uploads = self.0.lock().unwrap();
+                    let content = &mut uploads.get_mut(&path).unwrap().content;
+                    while chunk.has_remaining() {
+                        let part = chunk.chunk();
+                        content.extend_from_slice(part);
+                        let length = part.len();
+                        chunk.advance(length);
+                    }
+                    if path.starts_with("/tus-breaking") && content.len() >= breaks_at {
+                        quic.close(7_u32.into(), b"break");
+                    }
+                    if path.starts_with("/tus-failing") {
+                        break;
+                    }
+                }
+                let has = self.0.lock().unwrap()[&path].content.len();
+                response = response.header("upload-offset", has);
+                (if path.starts_with("/tus-failing") { 403 } else { 204 }, Vec::new())
+            }
+            _ => (405, Vec::new()),
+        };
+        stream.send_response(response.status(status).body(()).unwrap()).await?;
+        if !body.is_empty() {
+            stream.send_data(std::mem::take(&mut body).into()).await?;
+        }
+        stream.finish().await
+    }
+}

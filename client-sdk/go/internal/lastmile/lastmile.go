@@ -1,0 +1,54 @@
+// Package lastmile runs tests over a last mile that loses datagrams, with real gateways: those of the program packrat-path.
+package lastmile
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// Start starts packrat-path, reads into begun what it says first, and returns the function that ends it and reads what it says last. The
+// test is skipped where the environment's PACKRAT_PATH does not name the program.
+func Start(t testing.TB, begun any, arguments ...string) (end func(figures any)) {
+	t.Helper()
+	program := os.Getenv("PACKRAT_PATH")
+	if program == "" {
+		t.Skip("PACKRAT_PATH does not name the program packrat-path: tools/test-go builds it")
+	}
+	command := exec.Command(program, arguments...)
+	input, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command.Stderr = os.Stderr
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = command.Process.Kill()
+		_ = command.Wait()
+	})
+	lines := bufio.NewReader(output)
+	read := func(into any) {
+		t.Helper()
+		line, err := lines.ReadBytes('\n')
+		if err == nil {
+			err = json.Unmarshal(line, into)
+		}
+		if err != nil {
+			t.Fatalf("%s says %q: %v", program, line, err)
+		}
+	}
+	read(begun)
+	return func(figures any) {
+		t.Helper()
+		input.Close()
+		read(figures)
+	}
+}

@@ -1,0 +1,163 @@
+//! A UDP socket for programs on tokio.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use packrat_client::{Access, ClientConfig, Counters};
+use tokio::net::UdpSocket;
+use tokio::sync::Notify;
+
+use crate::shared::{MOST_BYTES, Raw, Shared};
+use crate::table::FlowFigures;
+
+/// Datagrams that are taken from the system before the first of them is handed out: the program's
+/// other tasks have their turn.
+const TURN: usize = 8;
+/// A receiving task looks at least this often if another one has begun a flow.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// [`AssistedSocket`](crate::AssistedSocket) for programs on tokio: a UDP socket whose peers' datagrams are
+/// repaired by a gateway on the way, and come in the order in which that has forwarded them.
+///
+/// Assistance is at work while a task is in [`Self::receive_from`], whose timers are the shim's: a
+/// program that does other things for longer than some milliseconds gets repairs late. All calls
+/// take `&self` and may be made by several tasks at a time; a call that is dropped before its end, as
+/// by `select!`, loses nothing that has arrived.
+///
+/// ```no_run
+/// use packrat_socket::{AsyncAssistedSocket, ClientConfig, IdentifierScheme};
+///
+/// # async fn ask() -> std::io::Result<()> {
+/// let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
+/// let socket = tokio::net::UdpSocket::bind("0.0.0.0:0").await?;
+/// let socket = AsyncAssistedSocket::new(socket, config);
+/// socket.send_to(b"a question", "192.0.2.7:4000".parse().unwrap()).await?;
+/// let mut buffer = [0; 2048];
+/// let (length, peer) = socket.receive_from(&mut buffer).await?;
+/// println!("{length} bytes of {peer}; {} repaired", socket.counters().repaired());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct AsyncAssistedSocket {
+    shared: Shared<UdpSocket>,
+    /// A flow has a deadline that the waiting task may not know of.
+    begun: Notify,
+    buffer: Mutex<Vec<u8>>,
+}
+
+impl Raw for UdpSocket {
+    fn send(&self, datagram: &[u8], peer: SocketAddr) -> io::Result<usize> {
+        self.try_send_to(datagram, peer)
+    }
+
+    fn local(&self) -> io::Result<SocketAddr> {
+        self.local_addr()
+    }
+}
+
+impl AsyncAssistedSocket {
+    /// Assists the client that owns `socket`, which is not connected.
+    pub fn new(socket: UdpSocket, config: ClientConfig) -> Self {
+        let buffer = Mutex::new(vec![0; MOST_BYTES]);
+        Self { shared: Shared::new(socket, config), begun: Notify::new(), buffer }
+    }
+
+    /// Sends a datagram, as [`UdpSocket::send_to`].
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub async fn send_to(&self, datagram: &[u8], peer: SocketAddr) -> io::Result<usize> {
+        let socket = self.shared.socket();
+        // Control datagrams leave before it, without waiting for room.
+        socket.writable().await?;
+        let number = self.shared.on_sending(peer, datagram);
+        self.begun.notify_one();
+        let numbered = match number {
+            Some(number) => {
+                let sent = socket.send_to(&[&number[..], datagram].concat(), peer).await;
+                self.shared.has_left_numbered(&sent, peer, datagram)
+            }
+            None => false,
+        };
+        // With a number it may be too long for the link.
+        let sent = if numbered { datagram.len() } else { socket.send_to(datagram, peer).await? };
+        self.shared.on_sent(peer, sent);
+        Ok(sent)
+    }
+
+    /// The next datagram, and its sender. What does not fit into the buffer is cut off.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub async fn receive_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let socket = self.shared.socket();
+        loop {
+            if !self.shared.has_ready() {
+                self.take_in()?;
+            }
+            let due = self.shared.handle_timeout();
+            if let Some(next) = self.shared.next_delivered(buffer) {
+                return Ok(next);
+            }
+            let wait = due.map_or(LONGEST_WAIT, |due| due.min(LONGEST_WAIT));
+            tokio::select! {
+                ready = socket.readable() => ready?,
+                () = tokio::time::sleep(wait) => {}
+                () = self.begun.notified() => {}
+            }
+        }
+    }
+
+    /// Takes what the system has.
+    fn take_in(&self) -> io::Result<()> {
+        let mut received = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+        for _ in 0..TURN {
+            match self.shared.socket().try_recv_from(&mut received) {
+                Ok((length, peer)) => {
+                    self.shared.on_received(peer, received.get(..length).unwrap_or_default());
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Those that have arrived before come first.
+                Err(_) if self.shared.has_ready() => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The address that the socket is bound to.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        self.shared.socket().local_addr()
+    }
+
+    /// The gateway to accept and the token for the handshakes to come, also of the flows that there
+    /// are: a session with another gateway ends.
+    pub fn set_access(&self, access: Access) {
+        self.shared.set_access(access);
+        self.begun.notify_one();
+    }
+
+    /// The program knows that the network has changed. A change of the host's own address is noticed
+    /// without.
+    pub fn on_network_change(&self) {
+        self.shared.on_network_change();
+        self.begun.notify_one();
+    }
+
+    /// The figures of a peer's flow; `None`: nothing was sent to it, or not for a long time.
+    pub fn figures(&self, peer: SocketAddr) -> Option<FlowFigures> {
+        self.shared.figures(peer)
+    }
+
+    /// The sums of all flows.
+    pub fn counters(&self) -> Counters {
+        self.shared.counters()
+    }
+}

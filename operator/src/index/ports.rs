@@ -1,0 +1,140 @@
+//! The ports of a Service that are to be assisted, and the gateway's ports for them.
+
+use std::net::SocketAddr;
+
+use super::endpoints::{Addresses, Protocol};
+use super::{GatewayModel, ServiceModel, SliceModel};
+use crate::annotations::{ObjectKey, PORT, PortChoice, PortName, Problem, Reason};
+use crate::resource::{EndpointsFrom, ListenerStatus};
+
+/// A port of a Service that is to be assisted.
+pub(super) struct ChosenPort {
+    /// The gateway's port.
+    pub(super) listener: u16,
+    /// True if that follows from the number of the Service's port.
+    pub(super) follows: bool,
+    /// The Service's port of which the route has its name.
+    pub(super) service_port: u16,
+    /// The Service's port as it is now.
+    pub(super) current_port: u16,
+    /// Its name.
+    pub(super) port_name: String,
+    pub(super) endpoints: Vec<SocketAddr>,
+}
+
+/// A Service whose port gets another number keeps the gateway's port, which clients know, unless an
+/// annotation names another one. The route keeps its name with it, and the sessions that are there.
+pub(super) fn keep_ports(
+    chosen: &mut [ChosenPort],
+    key: &ObjectKey,
+    service: &ServiceModel,
+    (gateway_key, gateway): (&ObjectKey, &GatewayModel),
+) -> Vec<Problem> {
+    let own = key.to_string();
+    let is_own = |listener: &&ListenerStatus| listener.service == own && !listener.draining;
+    let held: Vec<&ListenerStatus> = gateway.status.listeners.iter().filter(is_own).collect();
+    // Of the ports that the annotation names none is kept for another one.
+    let named: Vec<u16> = chosen.iter().map(|port| port.listener).collect();
+    let mut problems = Vec::new();
+    for port in chosen.iter_mut().filter(|port| port.follows) {
+        let has = |number: u16| held.iter().any(|listener| listener.port == i32::from(number));
+        if has(port.listener) {
+            continue;
+        }
+        let kept = held.iter().find_map(|listener| {
+            let number = u16::try_from(listener.port).ok()?;
+            let followed = listener.port == listener.service_port;
+            let is_same = listener.service_port_name.as_ref() == Some(&port.port_name);
+            let is_free =
+                service.ports.iter().all(|port| port.port != number) && !named.contains(&number);
+            (followed && is_same && is_free).then_some(number)
+        });
+        let Some(kept) = kept else { continue };
+        let now = port.listener;
+        let name = match port.port_name.as_str() {
+            "" => now.to_string(),
+            name => name.to_owned(),
+        };
+        let message = format!(
+            "port {kept} of EdgeGateway {gateway_key} stays as it is, although the Service's port is {now} now: clients know it. {PORT}: {kept}:{name} says so for good, {now}:{name} moves it"
+        );
+        problems.push(Problem { reason: Reason::PortKept, message });
+        (port.listener, port.service_port) = (kept, kept);
+    }
+    problems
+}
+
+/// The UDP ports of a Service that are to be assisted, and what is wrong with its choice.
+pub(super) fn choose_ports(
+    key: &ObjectKey,
+    service: &ServiceModel,
+    slices: &[&SliceModel],
+    addresses: &Addresses<'_>,
+    from: EndpointsFrom,
+) -> (Vec<ChosenPort>, Vec<Problem>) {
+    let mut problems = Vec::new();
+    let all: Vec<PortChoice>;
+    let choices = match &service.annotations.ports {
+        Some(Ok(choices)) => choices,
+        Some(Err(())) => return (Vec::new(), problems),
+        None => {
+            all = service
+                .ports
+                .iter()
+                .map(|port| PortChoice { listener: None, service: PortName::Number(port.port) })
+                .collect();
+            &all
+        }
+    };
+    if choices.is_empty() {
+        problems.push(Problem {
+            reason: Reason::NoSuchPort,
+            message: "the Service has no UDP port; add one with protocol: UDP, or remove packrat.dev/assist"
+                .to_owned(),
+        });
+    }
+    let mut chosen = Vec::new();
+    for choice in choices {
+        let found = service.ports.iter().find(|port| match &choice.service {
+            PortName::Number(number) => port.port == *number,
+            PortName::Name(name) => port.name == *name,
+        });
+        let Some(port) = found else {
+            let known: Vec<_> = service
+                .ports
+                .iter()
+                .map(|port| match port.name.as_str() {
+                    "" => port.port.to_string(),
+                    name => format!("{} ({name})", port.port),
+                })
+                .collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            problems.push(Problem {
+                reason: Reason::NoSuchPort,
+                message: format!(
+                    "the Service has no UDP port {}; its UDP ports: {known}",
+                    choice.service
+                ),
+            });
+            continue;
+        };
+        let (endpoints, problem) = addresses.endpoints(
+            from,
+            &key.namespace,
+            (Protocol::Udp, &port.name),
+            service.prefers_ipv6,
+            slices,
+        );
+        problems.extend(problem);
+        let is_named = matches!(choice.service, PortName::Name(_));
+        chosen.push(ChosenPort {
+            listener: choice.listener.unwrap_or(port.port),
+            follows: choice.listener.is_none() && (is_named || service.annotations.ports.is_none()),
+            service_port: port.port,
+            current_port: port.port,
+            port_name: port.name.clone(),
+            endpoints,
+        });
+    }
+    (chosen, problems)
+}

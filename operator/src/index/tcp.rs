@@ -1,0 +1,105 @@
+//! TCP connections to the port of a route: they go through to the TCP port that the same Service has
+//! under the same number. The port belongs to the route for both protocols: the rules about who may
+//! have it are those for UDP.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use packrat_api::token::TokenPolicy;
+
+use super::endpoints::{Addresses, Protocol};
+use super::{ServiceModel, SliceModel};
+use crate::annotations::{ObjectKey, Problem, Reason, TCP};
+use crate::resource::{EdgeGatewaySpec, TcpPolicy};
+
+/// The destinations of TCP connections to a port of a gateway.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Passthrough {
+    /// Where connections go, with weights. Empty: they are closed.
+    pub weights: BTreeMap<SocketAddr, f64>,
+    /// Weight of connections that are closed.
+    pub refused: f64,
+}
+
+/// The words of a gateway about TCP connections to one of its ports.
+pub(super) struct Asked<'a> {
+    pub(super) gateway: &'a ObjectKey,
+    pub(super) spec: &'a EdgeGatewaySpec,
+    /// The word of the route itself.
+    pub(super) own: Option<bool>,
+    /// The policy about tokens, which are given out at the same port.
+    pub(super) tokens: TokenPolicy,
+}
+
+impl Asked<'_> {
+    /// True if TCP connections are to be passed through, as far as there is where to.
+    pub(super) fn wanted(&self) -> Result<bool, Problem> {
+        let not_allowed = |message| Problem { reason: Reason::NotAllowed, message };
+        let wanted = match (self.spec.tcp, self.own) {
+            (TcpPolicy::Off, Some(true)) => {
+                return Err(not_allowed(format!(
+                    "EdgeGateway {} takes no TCP connections; set its spec.tcp to Allowed, or remove {TCP}",
+                    self.gateway
+                )));
+            }
+            (TcpPolicy::Off, _) | (_, Some(false)) | (TcpPolicy::Allowed, None) => false,
+            (TcpPolicy::Allowed | TcpPolicy::Passthrough, _) => true,
+        };
+        let tls = self.spec.tokens.tls.as_ref().filter(|_| self.tokens != TokenPolicy::Off);
+        if wanted && tls.is_some_and(|tls| tls.server_name.is_none()) {
+            return Err(not_allowed(format!(
+                "TCP connections to the port are not passed through: EdgeGateway {} gives tokens out there; set its spec.tokens.tls.serverName, the name of its own that clients ask for tokens at",
+                self.gateway
+            )));
+        }
+        Ok(wanted)
+    }
+
+    /// A problem if the route has asked, and its Service has no such port.
+    pub(super) fn without_port(&self, number: u16, service: &ObjectKey) -> Option<Problem> {
+        (self.own == Some(true)).then(|| Problem {
+            reason: Reason::NoSuchPort,
+            message: format!(
+                "Service {service} has no TCP port {number}; add one with protocol: TCP, of the number of the UDP port, or remove {TCP}"
+            ),
+        })
+    }
+}
+
+/// The endpoints of the TCP port of a number that a Service has; `None` if it has none.
+pub(super) fn endpoints(
+    service: &ServiceModel,
+    namespace: &str,
+    number: u16,
+    spec: &EdgeGatewaySpec,
+    slices: &[&SliceModel],
+    addresses: &Addresses<'_>,
+) -> Option<Vec<SocketAddr>> {
+    let port = service.tcp_ports.iter().find(|port| port.port == number)?;
+    // What is wrong with an address is told of the UDP port.
+    let from = spec.routes.endpoints;
+    let place = (Protocol::Tcp, port.name.as_str());
+    Some(addresses.endpoints(from, namespace, place, service.prefers_ipv6, slices).0)
+}
+
+/// The destinations of connections to a Service's port, and a problem.
+pub(super) fn of_service(
+    asked: &Asked<'_>,
+    (key, service): (&ObjectKey, &ServiceModel),
+    number: u16,
+    slices: &[&SliceModel],
+    addresses: &Addresses<'_>,
+) -> (Option<Passthrough>, Option<Problem>) {
+    match asked.wanted() {
+        Err(problem) => return (None, Some(problem)),
+        Ok(false) => return (None, None),
+        Ok(true) => {}
+    }
+    match endpoints(service, &key.namespace, number, asked.spec, slices, addresses) {
+        None => (None, asked.without_port(number, key)),
+        Some(found) => {
+            let weights = found.into_iter().map(|endpoint| (endpoint, 1.0)).collect();
+            (Some(Passthrough { weights, refused: 0.0 }), None)
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! TCP connections that are passed through: a listener on the port of a route, and the cluster of its
+//! servers. The cluster is a resource of its own, so that endpoints change while connections last.
+
+use super::proto::{
+    CircuitBreakers, Cluster, ClusterLoadAssignment, ClusterWeight, ConnectionLimit, Duration,
+    Endpoint, Filter, FilterChain, FilterChainMatch, LbEndpoint, Listener, ListenerFilter,
+    LocalityLbEndpoints, TcpProxy, Thresholds, TlsInspector, Typed as _, UInt32Value, UInt64Value,
+    WeightedCluster, address,
+};
+use crate::index::Passthrough;
+
+/// Connections that are tried one after the other, as a server may just have gone.
+const ATTEMPTS: u32 = 3;
+/// Seconds for each.
+const CONNECT_SECONDS: i64 = 5;
+/// Least weight of an endpoint, in Envoy's units: it takes none below 1.
+const SMALLEST_WEIGHT: f64 = 1.0;
+/// The sum of all weights of a route, in Envoy's units.
+const WEIGHTS: f64 = 1_000_000.0;
+/// Sessions of which one TCP connection is the equal, which has two sockets: however many come, files
+/// are left for sessions.
+const SESSIONS_PER_CONNECTION: u64 = 4;
+
+/// The name of the cluster of a port.
+pub(super) fn cluster_name(port: u16) -> String {
+    format!("servers-{port}")
+}
+
+/// Most connections of a route at one gateway. `sessions`: the most of its sessions.
+pub(super) fn maximum_connections(sessions: u64) -> u32 {
+    u32::try_from(sessions / SESSIONS_PER_CONNECTION).unwrap_or(u32::MAX).max(1)
+}
+
+/// A part of the weights in Envoy's units.
+fn units(weight: f64, of: f64) -> u32 {
+    (weight / of * WEIGHTS).round().max(SMALLEST_WEIGHT) as u32
+}
+
+/// The cluster of the servers.
+pub(super) fn cluster(port: u16, passed: &Passthrough, connections: u32) -> Cluster {
+    let sum: f64 = passed.weights.values().sum();
+    let endpoint = |(server, weight): (&std::net::SocketAddr, &f64)| LbEndpoint {
+        endpoint: Some(Endpoint { address: address(&server.ip().to_string(), server.port()) }),
+        load_balancing_weight: Some(UInt32Value { value: units(*weight, sum) }),
+    };
+    let most = Some(UInt32Value { value: connections });
+    Cluster {
+        name: cluster_name(port),
+        connect_timeout: Some(Duration { seconds: CONNECT_SECONDS }),
+        circuit_breakers: Some(CircuitBreakers {
+            thresholds: vec![Thresholds {
+                max_connections: most.clone(),
+                max_pending_requests: most,
+            }],
+        }),
+        load_assignment: Some(ClusterLoadAssignment {
+            cluster_name: cluster_name(port),
+            endpoints: vec![LocalityLbEndpoints {
+                lb_endpoints: passed.weights.iter().map(endpoint).collect(),
+            }],
+        }),
+    }
+}
+
+/// The listener, without its address. `tokens`: the name at which clients ask for tokens, and what
+/// answers them.
+pub(super) fn listener(
+    port: u16,
+    passed: &Passthrough,
+    connections: u32,
+    tokens: Option<(String, FilterChain)>,
+) -> Listener {
+    let name = format!("tcp-{port}");
+    let limit = ConnectionLimit {
+        stat_prefix: name.clone(),
+        max_connections: Some(UInt64Value { value: connections.into() }),
+    };
+    let sum: f64 = passed.weights.values().sum();
+    // A cluster that does not exist closes its share of the connections.
+    let share = |name: String, weight: f64| ClusterWeight {
+        name,
+        weight: units(weight, sum + passed.refused),
+    };
+    let refuses = passed.refused > 0.0 && sum > 0.0;
+    let weighted_clusters = refuses.then(|| WeightedCluster {
+        clusters: vec![share(cluster_name(port), sum), share("refused".to_owned(), passed.refused)],
+    });
+    let proxy = TcpProxy {
+        stat_prefix: name.clone(),
+        cluster: (!refuses).then(|| cluster_name(port)),
+        max_connect_attempts: Some(UInt32Value { value: ATTEMPTS }),
+        weighted_clusters,
+    };
+    let filter = |name: &str, typed_config| Filter {
+        name: name.to_owned(),
+        typed_config: Some(typed_config),
+    };
+    let through = FilterChain {
+        filters: vec![
+            filter("envoy.filters.network.connection_limit", limit.to_any()),
+            filter("envoy.filters.network.tcp_proxy", proxy.to_any()),
+        ],
+        ..FilterChain::default()
+    };
+    // Without tokens nothing of a connection is read.
+    let inspector = tokens.as_ref().map(|_| ListenerFilter {
+        name: "envoy.filters.listener.tls_inspector".to_owned(),
+        typed_config: Some(TlsInspector {}.to_any()),
+    });
+    let tokens = tokens.map(|(server_name, chain)| FilterChain {
+        filter_chain_match: Some(FilterChainMatch { server_names: vec![server_name] }),
+        ..chain
+    });
+    Listener {
+        filter_chains: tokens.into_iter().chain([through]).collect(),
+        listener_filters: inspector.into_iter().collect(),
+        stat_prefix: name.clone(),
+        name,
+        ..Listener::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::*;
+
+    #[test]
+    fn shares_of_connections_are_those_of_clients() {
+        let weights = [("192.0.2.1:443", 3.0), ("192.0.2.2:443", 1.0)]
+            .map(|(at, weight)| (at.parse().unwrap(), weight));
+        let all = Passthrough { weights: weights.into(), refused: 0.0 };
+        let made = cluster(443, &all, 10);
+        let endpoints = &made.load_assignment.as_ref().unwrap().endpoints[0].lb_endpoints;
+        let found: Vec<u32> = endpoints
+            .iter()
+            .map(|endpoint| endpoint.load_balancing_weight.as_ref().unwrap().value)
+            .collect();
+        assert_eq!(found, [750_000, 250_000]);
+        assert!(made.encoded_len() > 0);
+        let proxy = |passed: &Passthrough| {
+            let listener = listener(443, passed, 10, None);
+            assert!(listener.listener_filters.is_empty());
+            let filter = listener.filter_chains[0].filters[1].typed_config.clone().unwrap();
+            TcpProxy::decode(filter.value.as_slice()).unwrap()
+        };
+        assert_eq!(proxy(&all).cluster.as_deref(), Some("servers-443"));
+        // A backendRef that does not exist.
+        let clusters =
+            proxy(&Passthrough { refused: 4.0, ..all }).weighted_clusters.unwrap().clusters;
+        assert_eq!(clusters.iter().map(|share| share.weight).collect::<Vec<_>>(), [500_000; 2]);
+        assert_eq!(
+            proxy(&Passthrough { refused: 4.0, ..Passthrough::default() }).weighted_clusters,
+            None
+        );
+    }
+}

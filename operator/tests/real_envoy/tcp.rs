@@ -1,0 +1,183 @@
+//! TCP connections that a gateway passes through to the servers of a route.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use packrat_operator::drain::CONNECTIONS;
+use packrat_operator::resource::TcpPolicy;
+use packrat_operator::xds::file_of;
+use packrat_operator::xds::wire::{CLUSTER_TYPE, LISTENER_TYPE};
+use packrat_real_envoy::{Envoy, PATIENCE, free_port};
+use tokio::net::TcpSocket;
+
+use super::envoy::Entry;
+use super::operator::Replica;
+use super::scene::{OneRoute, Scene, agree, exchange, socket};
+
+/// Asks a route for TCP.
+pub(crate) const ASK: [(&str, &str); 1] = [("packrat.dev/tcp", "passthrough")];
+
+/// A server that tells each connection its name and then returns what comes.
+pub(crate) fn server(name: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                let _ = stream.write_all(name.as_bytes());
+                let mut buffer = [0; 1000];
+                while let Ok(length @ 1..) = stream.read(&mut buffer) {
+                    if stream.write_all(&buffer[..length]).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    port
+}
+
+/// A connection to a gateway and the server that has answered. Tried again, as a listener may just be
+/// coming or changing.
+fn connect(envoy: &Envoy, port: u16, expected: &str) -> TcpStream {
+    let mut found = None;
+    envoy.wait_until("a server that answers by TCP", |_| {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let mut name = vec![0; expected.len()];
+        let is_it = stream.read_exact(&mut name).is_ok() && name == expected.as_bytes();
+        found = Some(stream);
+        is_it
+    });
+    found.unwrap()
+}
+
+/// Sends bytes, and expects the same back.
+fn echoes(stream: &mut TcpStream) {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let sent = [7; 5000];
+    stream.write_all(&sent).unwrap();
+    let mut back = [0; 5000];
+    stream.read_exact(&mut back).unwrap();
+    assert_eq!(back, sent);
+}
+
+fn is_refused(port: u16) -> bool {
+    TcpStream::connect(("127.0.0.1", port))
+        .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+}
+
+/// Waits until Envoy has acknowledged the newest configuration.
+fn acknowledged(envoy: &Envoy, replica: &Replica) {
+    envoy.wait_until("the newest configuration to be acknowledged", |_| {
+        let (newest, acknowledged) = replica.versions();
+        newest.is_some() && newest == acknowledged
+    });
+}
+
+/// A browser comes by TCP first, and a client whose network blocks UDP never comes by anything else.
+#[test]
+fn tcp_connections_go_to_the_servers_of_the_route_and_last() {
+    let Some(OneRoute { scene, envoy, server: udp, port, client, source }) = OneRoute::begin(&[])
+    else {
+        return;
+    };
+    let (replica, endpoint) = (&scene.replica, udp.local_addr().unwrap());
+    let (first, second) = (server("first"), server("second"));
+    let serve = |tcp: u16, annotations: &[(&str, &str)]| {
+        replica.service_with_tcp("web", port, &[endpoint], Some(tcp), annotations);
+    };
+    // Not allowed: the annotation changes nothing.
+    serve(first, &ASK);
+    agree(&envoy, replica, 1);
+    assert!(is_refused(port));
+
+    replica.gateway(|model| model.spec.tcp = TcpPolicy::Allowed);
+    agree(&envoy, replica, 2);
+    let mut early = connect(&envoy, port, "first");
+    echoes(&mut early);
+    assert_eq!(exchange(&client, &udp), source, "the same port has UDP, as before");
+    acknowledged(&envoy, replica);
+    // A Pod that ends waits for connections as for sessions.
+    let count = |envoy: &Envoy| envoy.get(CONNECTIONS).trim().rsplit(' ').next().map(str::to_owned);
+    envoy.wait_until("the connection to be counted", |envoy| count(envoy).as_deref() == Some("1"));
+
+    // Its servers change: new connections go to the new one, and those that are there last.
+    serve(second, &ASK);
+    let late = connect(&envoy, port, "second");
+    echoes(&mut early);
+    // The operator restarts: nothing is taken away.
+    let scene = scene.restart(|| echoes(&mut early));
+    let replica = &scene.replica;
+    replica.gateway(|model| model.spec.tcp = TcpPolicy::Allowed);
+    replica.service_with_tcp("web", port, &[endpoint], Some(second), &ASK);
+    replica.complete();
+    // It has asked again, so that the replica knows what it has.
+    acknowledged(&envoy, replica);
+    agree(&envoy, replica, 2);
+    echoes(&mut early);
+
+    // The route asks no longer: no one new comes in, and the connections have the time that draining
+    // takes.
+    replica.service_with_tcp("web", port, &[endpoint], Some(second), &[]);
+    agree(&envoy, replica, 1);
+    envoy.wait_until("connections to be refused", |_| is_refused(port));
+    echoes(&mut early);
+    drop((early, late));
+    assert_eq!(exchange(&client, &udp), source);
+}
+
+/// No flood of connections takes what sessions need.
+#[test]
+fn connections_of_a_route_are_limited() {
+    let Some(OneRoute { scene, envoy, server: udp, port, client, source }) = OneRoute::begin(&[])
+    else {
+        return;
+    };
+    let replica = &scene.replica;
+    let tcp = server("hello");
+    replica.gateway(|model| {
+        model.spec.tcp = TcpPolicy::Passthrough;
+        // A quarter of it.
+        model.spec.sessions.maximum = 12;
+    });
+    replica.service_with_tcp("web", port, &[udp.local_addr().unwrap()], Some(tcp), &[]);
+    agree(&envoy, replica, 2);
+    let mut held: Vec<TcpStream> = (0..3).map(|_| connect(&envoy, port, "hello")).collect();
+    let mut above = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    above.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert!(!matches!(above.read(&mut [0; 100]), Ok(1..)), "it is closed");
+    held.iter_mut().for_each(echoes);
+    assert_eq!(exchange(&client, &udp), source);
+    held.pop();
+    connect(&envoy, port, "hello");
+}
+
+/// With the last configuration, too.
+#[test]
+fn a_gateway_that_starts_without_an_operator_passes_tcp_through() {
+    let Some(scene) = Scene::begin() else { return };
+    let (udp, port) = (socket(), free_port());
+    let replica = &scene.replica;
+    replica.gateway(|model| model.spec.tcp = TcpPolicy::Allowed);
+    let endpoint: SocketAddr = udp.local_addr().unwrap();
+    replica.service_with_tcp("web", port, &[endpoint], Some(server("last")), &ASK);
+    replica.complete();
+    let mut resources = replica.resources();
+    while resources.len() < 3 {
+        std::thread::sleep(Duration::from_millis(10));
+        resources = replica.resources();
+    }
+    let away = TcpSocket::new_v4().unwrap();
+    away.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let entry = Entry {
+        operator: away.local_addr().unwrap(),
+        last: file_of(&resources, LISTENER_TYPE),
+        clusters: Some(file_of(&resources, CLUSTER_TYPE)),
+    };
+    let envoy = scene.envoy_by(&entry);
+    echoes(&mut connect(&envoy, port, "last"));
+    assert_eq!(replica.connected(), 0, "it has the configuration of the operator");
+}
