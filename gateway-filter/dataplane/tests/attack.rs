@@ -26,6 +26,11 @@ fn every_known_attack_breaks_no_promise() {
         "connection_begun_where_a_nat_takes_a_client",
         "first_datagrams_forged",
         "numbers_that_leap_ahead",
+        "address_proved_by_what_came_from_it",
+        "symbols_without_end",
+        "unnumbered_datagrams_forged_twice",
+        "answers_to_another_in_a_clients_name",
+        "told_to_be_held_out",
         "server_that_sends_before_sessions_are_proven",
     ];
     corpus::run("knowing_attacker", &expected, packrat_fuzz_entry::knowing_attacker);

@@ -580,7 +580,8 @@ impl Attacker {
             2 => (stun_header(0x001, &transaction), stun_header(0x101, &transaction)),
             _ => (vec![0xc1], vec![0x41]),
         };
-        for step in 0..=u64::from(kind & 4 != 0) * 4 {
+        let proofs = if kind & 4 == 0 { 0 } else { 1 + (kind as u64 >> 4 & 3) };
+        for step in 0..=proofs {
             let packet = Packet {
                 connection: STRANGERS_FIRST + from as u16,
                 number: step + (kind as u64 >> 3 & 1),

@@ -195,9 +195,15 @@ impl World {
     ) -> Result<(), Violation> {
         let spent = |gateway: &VirtualGateway| if is_charged { gateway.work() } else { 0 };
         let (done, inserted, charged) = (counted(), counted_insertions(), spent(&self.gateway));
+        let coded = packrat_code::operations::counted();
         action(&mut self.gateway);
         let (done, inserted) = (counted() - done, counted_insertions() - inserted);
         let charged = spent(&self.gateway) - charged;
+        let coded = packrat_code::operations::counted() - coded;
+        if coded > charged * Margins::MOST_WORK {
+            let text = format!("{coded} operations of symbols are charged as {charged}");
+            return Err(Violation::new(Oracle::Work, text));
+        }
         let unpaid = self.insertions.pay(cause, inserted);
         let paid = inserted - unpaid;
         self.margins.inserted = self.margins.inserted.max(paid / Margins::INSERTION);
