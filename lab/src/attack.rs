@@ -89,6 +89,10 @@ fn print(found: &Found, elapsed: Duration) {
         "attackers: {} sessions, {} datagrams; {} repairs of honest clients compared",
         margins.sessions, margins.attacks, margins.repairs
     );
+    println!(
+        "symbols for attackers: {}; copies of answers to others' names: {}; datagrams recovered from symbols: {}; questions held out: {}",
+        margins.symbols, margins.copies, margins.recovered, margins.held_out
+    );
     let row = |promise: &str, worst: String, limit: String| {
         println!("{promise:<58} worst {worst:>10}   limit {limit:>10}");
     };
@@ -96,6 +100,11 @@ fn print(found: &Found, elapsed: Duration) {
         "bytes to an unvalidated address for each that came from it",
         format!("{:.2}", margins.amplification),
         format!("{}", Margins::MOST_AMPLIFICATION),
+    );
+    row(
+        "the same where copies of what is sparse are among them",
+        format!("{:.2}", margins.copied),
+        format!("{}", Margins::MOST_WITH_COPIES),
     );
     row(
         "operations for each unit of work charged",
@@ -110,7 +119,7 @@ fn print(found: &Found, elapsed: Duration) {
     row(
         "delay of a repair against a run without attackers",
         format!("{:?}", margins.repair_delay),
-        format!("{:?}", Margins::LATE),
+        format!("{:?}", Margins::LATE_AMID_OTHERS),
     );
     row(
         "time that a datagram was kept from a transport",

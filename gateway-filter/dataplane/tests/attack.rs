@@ -26,6 +26,11 @@ fn every_known_attack_breaks_no_promise() {
         "connection_begun_where_a_nat_takes_a_client",
         "first_datagrams_forged",
         "numbers_that_leap_ahead",
+        "address_proved_by_what_came_from_it",
+        "symbols_without_end",
+        "unnumbered_datagrams_forged_twice",
+        "answers_to_another_in_a_clients_name",
+        "told_to_be_held_out",
         "server_that_sends_before_sessions_are_proven",
     ];
     corpus::run("knowing_attacker", &expected, packrat_fuzz_entry::knowing_attacker);
@@ -53,3 +58,33 @@ fn no_random_attack_breaks_a_promise() {
 
 /// Inputs of [`no_random_attack_breaks_a_promise`], unless the environment names another number.
 const SEEDS: u64 = 200;
+
+/// `tools/find-weaknesses` takes a while: here each of its patches is compared with what it changes.
+#[test]
+fn each_weakness_can_be_put_back() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut patches = 0;
+    for entry in std::fs::read_dir(root.join("fuzz/weakened")).unwrap() {
+        let path = entry.unwrap().path();
+        let patch = std::fs::read_to_string(&path).unwrap();
+        let mut source = String::new();
+        for (number, part) in patch.split("\n@@ ").enumerate() {
+            let (_, lines) = part.split_once('\n').unwrap();
+            let (hunk, next) = lines.split_once("diff --git ").unwrap_or((lines, part));
+            if number > 0 {
+                let kept = hunk.lines().filter_map(|line| line.strip_prefix([' ', '-']));
+                let before: String = kept.map(|line| format!("{line}\n")).collect();
+                assert!(
+                    source.contains(&before),
+                    "{}: not there any more:\n{before}",
+                    path.display()
+                );
+            }
+            if let Some(file) = next.lines().find_map(|line| line.strip_prefix("+++ b/")) {
+                source = std::fs::read_to_string(root.join(file)).unwrap();
+            }
+        }
+        patches += 1;
+    }
+    assert!(patches >= 6, "{patches}");
+}

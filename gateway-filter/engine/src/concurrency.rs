@@ -16,9 +16,12 @@ use packrat_wire::identifier::IdentifierScheme;
 use packrat_wire::message::GoodbyeReason;
 use shuttle::thread;
 
+use crate::admission::Network;
 use crate::admission::SessionPermit;
 use crate::budget::{GatewayBudget, SourceBudget};
 use crate::gateway::{Begin, COOKIE_SECRET_LIFETIME, Gateway, HandshakeOutcome, Received};
+use crate::loss_memory::LossMemory;
+use crate::sender_memory::{Finding, SenderMemory};
 use crate::sync::Mutex;
 use crate::{Flow, GatewayConfig, Outbox};
 use explore::explore;
@@ -262,5 +265,45 @@ fn assistance_that_is_switched_off_ends_and_does_not_begin_any_more() {
         assert!(!flow.lock().unwrap().is_assisted(), "a session has begun after the end of all");
         drop(flow);
         assert_eq!(gateway.sessions(), 0);
+    });
+}
+
+#[test]
+fn of_votes_that_come_at_once_one_makes_the_verdict_and_one_ends_it() {
+    explore(|| {
+        let memory = Arc::new(SenderMemory::default());
+        let changes = Arc::new(Mutex::new(Vec::new()));
+        let votes = |finding: Finding, count: u8| {
+            let (memory, changes) = (Arc::clone(&memory), Arc::clone(&changes));
+            on_three_threads(move |number| {
+                for vote in 0..count {
+                    let network = Network::largest_of([192, number, vote, 1].into());
+                    let change = memory.vote(network, finding, NOW);
+                    changes.lock().unwrap().extend(change);
+                }
+            });
+        };
+        votes(Finding::Tolerates, 2);
+        assert_eq!(*changes.lock().unwrap(), [true]);
+        votes(Finding::Answers, 1);
+        assert_eq!(*changes.lock().unwrap(), [true, false]);
+    });
+}
+
+#[test]
+fn losses_that_threads_note_at_once_are_all_remembered() {
+    explore(|| {
+        let memory = Arc::new(LossMemory::default());
+        let shared = Arc::clone(&memory);
+        on_three_threads(move |number| {
+            let own = Network::of(address(number));
+            shared.note(own, 1000, 50, NOW);
+            shared.note(Network::of(address(9)), 1000, u64::from(number) * 100, NOW);
+            assert!(shared.expect(own, NOW) > 0.0);
+        });
+        let alone = LossMemory::default();
+        (0..3).for_each(|number| alone.note(Network::of(address(9)), 1000, number * 100, NOW));
+        let of_nine = |memory: &LossMemory| memory.expect(Network::of(address(9)), NOW);
+        assert!((of_nine(&memory) - of_nine(&alone)).abs() < 1e-9);
     });
 }

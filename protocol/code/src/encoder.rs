@@ -99,6 +99,8 @@ impl Encoder {
             }
             let (first, second) = cut(half, first, second);
             longest = longest.max(first.len() + second.len());
+            #[cfg(feature = "count-operations")]
+            crate::operations::count(first.len() + second.len());
             if !second.is_empty() {
                 multiply_add(self.level, &mut content[first.len()..], coefficient, second);
             }

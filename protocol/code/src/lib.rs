@@ -54,12 +54,16 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+#[cfg(feature = "count-operations")]
+extern crate std;
 
 mod decoder;
 mod encoder;
 mod field;
 mod framing;
 mod kernels;
+#[cfg(feature = "count-operations")]
+pub mod operations;
 pub mod rate;
 mod system;
 mod window;

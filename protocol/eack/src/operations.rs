@@ -5,12 +5,38 @@ use core::cell::Cell;
 
 std::thread_local! {
     static OPERATIONS: Cell<u64> = const { Cell::new(0) };
+    static INSERTIONS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Counts operations.
 #[inline]
 pub fn count(operations: usize) {
     OPERATIONS.set(OPERATIONS.get().wrapping_add(operations as u64));
+}
+
+/// An insertion into a sketch, or a removal, under way: what is counted until it ends is its own.
+#[derive(Debug)]
+pub(crate) struct Insertion {
+    before: u64,
+}
+
+impl Insertion {
+    pub(crate) fn begin() -> Self {
+        Self { before: counted() }
+    }
+}
+
+impl Drop for Insertion {
+    #[inline]
+    fn drop(&mut self) {
+        let operations = counted().wrapping_sub(self.before);
+        INSERTIONS.set(INSERTIONS.get().wrapping_add(operations));
+    }
+}
+
+/// Operations of this thread's insertions into sketches, and removals, so far.
+pub fn counted_insertions() -> u64 {
+    INSERTIONS.get()
 }
 
 /// Operations of this thread so far.

@@ -39,6 +39,8 @@ impl Sketch {
     /// duplicates.
     #[inline]
     pub fn insert(&mut self, identifier: Identifier) {
+        #[cfg(feature = "count-operations")]
+        let _insertion = crate::operations::Insertion::begin();
         self.coded_symbols.insert(identifier);
         self.power_sums.insert(identifier);
     }
@@ -52,6 +54,8 @@ impl Sketch {
     /// Removes all of these identifiers, whether or not they were added before: quicker than one by
     /// one.
     pub fn remove_all(&mut self, identifiers: &[Identifier]) {
+        #[cfg(feature = "count-operations")]
+        let _insertion = crate::operations::Insertion::begin();
         identifiers.iter().for_each(|identifier| self.coded_symbols.remove(*identifier));
         self.power_sums.remove_all(identifiers);
     }

@@ -13,10 +13,14 @@ use packrat_wire::control::{Control, RefusalReason, VERSION};
 use packrat_wire::handshake::{ClientParams, GatewayParams, Initiator, Numbered};
 use packrat_wire::identifier::IdentifierScheme;
 use packrat_wire::message::{Eack, GoodbyeReason, Message, ResetReason};
+use packrat_wire::number::split;
 use packrat_wire::seal::MAXIMUM_PLAINTEXT;
 use sha2::{Digest, Sha256};
 
-use super::base::{ATTACKERS_FIRST, PLAIN_CONNECTION, Packet, scatter};
+use super::base::{
+    ATTACKERS_FIRST, PLAIN_CONNECTION, Packet, STRANGERS_FIRST, connection_ids, long_header,
+    scatter, stun_header,
+};
 use super::places::{OWN, PLACES, nowhere, place};
 use super::vectors;
 use super::verdict::Violation;
@@ -31,6 +35,12 @@ const MOST_SESSIONS: usize = 12;
 const MOST_ANSWERS: usize = 4;
 /// Numbered datagrams in one step.
 const IN_A_ROW: usize = 8;
+/// Datagrams that an attacker has its server send, so that their pace is one at which the gateway codes.
+const GREED: [u64; 4] = [20, 60, 120, 250];
+/// Time until it says what it has, in milliseconds: a round trip that is worth symbols.
+const PATIENCE: [u64; 4] = [8, 21, 34, 55];
+/// Steps of kind 10 from which more than the base connection is attacked, if there is more.
+const FIRST_OF_MORE: usize = 12;
 /// Time until forged sources may crowd in.
 const CROWDS_AFTER: Duration = Duration::from_millis(100);
 /// Labels of all that the protocol's documents, of this version and the one before, derive from a session's
@@ -79,6 +89,11 @@ struct Held {
     next_place: u64,
     /// Datagrams that it has sealed.
     sealed: Vec<Vec<u8>>,
+    /// Datagrams that it has received, and those of them that it has decided about.
+    received: usize,
+    decided: usize,
+    /// The connection ID that its server has chosen.
+    server_id: Vec<u8>,
 }
 
 /// All attackers, who tell each other everything.
@@ -137,6 +152,9 @@ impl Attacker {
                 )?;
             }
             9 => self.replay(world, number, steps.byte(), steps.byte())?,
+            10 if number >= FIRST_OF_MORE && world.conditions.has_more() => {
+                self.do_more(world, number, steps.byte(), steps.byte())?;
+            }
             10 => self.speak_base(world, number, steps.byte(), steps.byte())?,
             11 => self.forge_base(world, number, steps)?,
             12 => self.forge_control(world, number, steps)?,
@@ -158,10 +176,15 @@ impl Attacker {
     fn listen(&mut self, world: &mut World) {
         let mut plaintext = Vec::new();
         while let Some((to, datagram)) = world.overheard.pop_front() {
-            if let Some(packet) = Packet::decode(&datagram) {
+            let base = split(&datagram).map_or(&datagram[..], |(_, base)| base);
+            if let Some(packet) = Packet::decode(base) {
                 let own = |held: &&mut Held| held.connection == packet.connection;
                 if let Some(held) = self.sessions.iter_mut().find(own) {
-                    held.claims.forwarded(&datagram);
+                    held.claims.forwarded(base);
+                    held.received += 1;
+                    if let Some((_, server_id)) = connection_ids(base) {
+                        held.server_id = server_id.to_vec();
+                    }
                 }
             }
             if let Ok(Control::Offer { nonce, cookie_time, cookie, .. }) =
@@ -176,6 +199,7 @@ impl Attacker {
                 match Message::decode(&plaintext) {
                     Ok(Message::PathChallenge { data }) => self.challenges.push_back((to, data)),
                     Ok(Message::Reset { epoch, .. }) => held.claims.enter(epoch),
+                    Ok(Message::Coded(_)) => world.margins.symbols += 1,
                     _ => {}
                 }
             }
@@ -202,7 +226,8 @@ impl Attacker {
         self.sessions.get_mut(number.checked_rem(count)?)
     }
 
-    fn initiator(&mut self) -> Initiator {
+    /// `codes`: with numbers and symbols.
+    fn initiator(&mut self, codes: bool) -> Initiator {
         let params = ClientParams {
             scheme: IdentifierScheme::Trailer,
             limits: SketchLimits { coded_symbols: 191, power_sums: 129 },
@@ -210,9 +235,9 @@ impl Attacker {
             token: Vec::new(),
             live: None,
             numbered: Some(Numbered {
-                to_client: false,
+                to_client: codes,
                 to_server: true,
-                coded: false,
+                coded: codes,
                 largest: 1400,
             }),
         };
@@ -229,7 +254,7 @@ impl Attacker {
         let connection = ATTACKERS_FIRST + self.begun;
         self.begun += 1;
         let mut broken = None;
-        let initiator = self.initiator();
+        let initiator = self.initiator(world.conditions.codes);
         let claims = Claims::try_begin(initiator, 7, |question| {
             broken = world.arrive(place(from), 0, question, true).err();
             let mine = world.overheard.iter().position(|(to, _)| *to == place(from));
@@ -247,8 +272,17 @@ impl Attacker {
         world.margins.attacks += 2;
         let Some(claims) = claims else { return Ok(()) };
         world.margins.sessions += 1;
-        let held =
-            Held { claims, place: from, connection, next_up: 0, next_place: 0, sealed: Vec::new() };
+        let held = Held {
+            claims,
+            place: from,
+            connection,
+            next_up: 0,
+            next_place: 0,
+            sealed: Vec::new(),
+            received: 0,
+            decided: 0,
+            server_id: Vec::new(),
+        };
         self.sessions.push(held);
         // It proves that it has the session, and asks its server for something.
         let last = self.sessions.len() - 1;
@@ -263,7 +297,7 @@ impl Attacker {
         from: usize,
         kind: usize,
     ) -> Result<(), Violation> {
-        let noise = self.initiator().message().expect("a first message");
+        let noise = self.initiator(world.conditions.codes).message().expect("a first message");
         let mut datagram = Vec::new();
         match (kind & 1, self.cookies.get(kind >> 1)) {
             (1, Some(&(nonce, cookie_time, cookie))) => {
@@ -275,6 +309,7 @@ impl Attacker {
                 Control::Discover { nonce, versions: &[VERSION], noise }.encode(&mut datagram);
             }
         }
+        world.note_question(from);
         self.send(world, from, kind >> 7, &datagram)
     }
 
@@ -462,7 +497,7 @@ impl Attacker {
         };
         held.next_up += 1;
         let header = if kind & 1 == 0 { 0x41 } else { 0xc1 };
-        let mut datagram = packet.encode(header);
+        let mut datagram = packet.encode(&[&[header][..], &held.server_id].concat());
         let Some(leap) = (kind >> 3 & 15).checked_sub(1) else {
             return self.send(world, from, kind >> 7, &datagram);
         };
@@ -476,6 +511,88 @@ impl Attacker {
             let number = params.upward_number_key().header(held.next_place, identifier);
             held.next_place += 1;
             self.send(world, from, kind >> 7, &[&number[..], &datagram].concat())?;
+        }
+        Ok(())
+    }
+
+    /// Attacks where sessions code, where sparse flows have copies, and where clients are held out.
+    fn do_more(
+        &mut self,
+        world: &mut World,
+        number: usize,
+        first: usize,
+        second: usize,
+    ) -> Result<(), Violation> {
+        match number {
+            12 => self.wish_symbols(world, first, second),
+            13 => {
+                let total = (second as u32).pow(4).wrapping_sub((first & 1) as u32);
+                let from = self.session(first).map_or(0, |held| held.place);
+                self.say_message(world, first, from, &Message::Recovered { total })
+            }
+            _ => self.ask_as_a_stranger(world, first % PLACES.len(), second),
+        }
+    }
+
+    /// An eACK of a client that has lost what it has received, some or all of it, after its server has
+    /// sent much: so that the gateway codes for it.
+    fn wish_symbols(
+        &mut self,
+        world: &mut World,
+        session: usize,
+        how: usize,
+    ) -> Result<(), Violation> {
+        let Some(held) = self.session(session) else { return Ok(()) };
+        world.server.ask(held.connection, GREED[how & 3]);
+        world.pass(Duration::from_millis(PATIENCE[how >> 2 & 3]))?;
+        self.listen(world);
+        let Some(held) = self.session(session) else { return Ok(()) };
+        let keeps = 2 + (how >> 4);
+        let mut missing = 0;
+        for back in (0..held.received - held.decided).rev() {
+            match back % keeps {
+                1 => missing += 1,
+                _ => held.claims.claim(back),
+            }
+        }
+        held.decided = held.received;
+        let (from, count) = (held.place, (missing + 2).min(129) as u8);
+        let eack = held.claims.eack(2, &[0, 0, count], |count| Encoding::PowerSums { count });
+        let Some(eack) = eack else { return Ok(()) };
+        self.say(world, session, from, &eack)
+    }
+
+    /// A connection that begins in the name of a place, with a server that answers: QUIC's, or an agent of
+    /// ICE's, which sends a question of the client's back. Then what would prove the place, if the server
+    /// had chosen it.
+    fn ask_as_a_stranger(
+        &mut self,
+        world: &mut World,
+        from: usize,
+        kind: usize,
+    ) -> Result<(), Violation> {
+        let own = self.random().to_be_bytes();
+        let transaction: [u8; 12] = *[own, own].concat().first_chunk().expect("sixteen bytes");
+        let known = self.session(kind >> 4).map_or_else(Vec::new, |held| held.server_id.clone());
+        let (question, proof) = match kind & 3 {
+            0 => (long_header(&own, &[]), [&[0x41][..], &own].concat()),
+            1 => (long_header(&own, &own), [&[0x41][..], &known].concat()),
+            2 => (stun_header(0x001, &transaction), stun_header(0x101, &transaction)),
+            _ => (vec![0xc1], vec![0x41]),
+        };
+        let proofs = if kind & 4 == 0 { 0 } else { 1 + (kind as u64 >> 4 & 3) };
+        for step in 0..=proofs {
+            let packet = Packet {
+                connection: STRANGERS_FIRST + from as u16,
+                number: step + (kind as u64 >> 3 & 1),
+                to_server: true,
+                is_reachable: false,
+                is_authentic: true,
+            };
+            let header = if step == 0 { &question } else { &proof };
+            world.note_stranger(from);
+            self.send(world, from, kind >> 7, &packet.encode(header))?;
+            world.pass(Duration::from_millis(WAITS[kind >> 4 & 7]))?;
         }
         Ok(())
     }
@@ -516,7 +633,7 @@ impl Attacker {
                 is_reachable: true,
                 is_authentic: false,
             };
-            let mut datagram = packet.encode(0x41);
+            let mut datagram = packet.encode(&[0x41]);
             let length = datagram.len();
             datagram[length - 8..].copy_from_slice(&self.random().to_be_bytes());
             world.margins.attacks += 1;
@@ -536,7 +653,10 @@ impl Attacker {
         let mut datagram = Vec::new();
         match number {
             0..=6 => {
-                let reason = RefusalReason::Session;
+                let reason = match world.conditions.holds_out && number & 1 == 1 {
+                    true => RefusalReason::Holdout,
+                    false => RefusalReason::Session,
+                };
                 let nonce = if nonce == 0 { self.random() } else { nonce << 32 | nonce };
                 Control::Refusal { nonce, reason, versions: &[VERSION] }.encode(&mut datagram);
             }

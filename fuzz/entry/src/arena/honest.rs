@@ -1,13 +1,17 @@
 //! An honest client: the client's core, and a transport above it that authenticates what it is
 //! given.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use packrat_client::{Assist, AssistState, ClientConfig, Datagram, PacketNumber};
+use packrat_client::{
+    Assist, AssistState, AssistStats, ClientConfig, Datagram, PacketNumber, RefusalReason, Shim,
+    Verdict,
+};
 use packrat_wire::estimate::Timestamp;
 
-use super::base::{PLAIN_CONNECTION, Packet};
+use super::base::{PLAIN_CONNECTION, Packet, connection_ids};
 use super::verdict::{Margins, Oracle, Violation};
 
 const MAXIMUM_HOLD: Duration = Margins::LONGEST_HOLD;
@@ -18,14 +22,64 @@ const REPEAT: Duration = Duration::from_millis(200);
 /// Datagrams that it answers with one of its own.
 const ANSWERED: usize = 8;
 
+/// Part of Packrat that a client has.
+#[derive(Debug)]
+enum Core {
+    /// Nothing.
+    Plain,
+    /// Its transport authenticates what comes before it is believed.
+    Assist(Box<Assist>),
+    /// A shim, which takes numbers and symbols. What belongs to a datagram is the time of its arrival.
+    Shim(Box<Shim<Timestamp>>),
+}
+
+impl Core {
+    fn stats(&self) -> Option<AssistStats> {
+        match self {
+            Self::Plain => None,
+            Self::Assist(assist) => Some(assist.stats()),
+            Self::Shim(shim) => Some(shim.assistance()),
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Timestamp> {
+        match self {
+            Self::Plain => None,
+            Self::Assist(assist) => assist.next_timeout(),
+            Self::Shim(shim) => shim.next_timeout(),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        if self.next_timeout().is_none_or(|at| at > now) {
+            return;
+        }
+        match self {
+            Self::Plain => {}
+            Self::Assist(assist) => drop(assist.handle_timeout(now)),
+            Self::Shim(shim) => drop(shim.handle_timeout(now)),
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
+        match self {
+            Self::Plain => None,
+            Self::Assist(assist) => assist.poll_transmit(now),
+            Self::Shim(shim) => shim.poll_transmit(now),
+        }
+    }
+}
+
 /// A client of the base connection, with the core of a client of Packrat or without.
 #[derive(Debug)]
 pub(super) struct Honest {
     pub(super) connection: u16,
     /// Where it is.
     pub(super) place: usize,
-    assist: Option<Assist>,
+    core: Core,
     next_up: u64,
+    /// The connection ID that its server has chosen.
+    server_id: Vec<u8>,
     /// When it speaks again if it has no answer by then.
     repeats: Timestamp,
     unanswered: usize,
@@ -39,18 +93,29 @@ pub(super) struct Honest {
     /// Numbers whose first copy the last mile has lost.
     pub(super) lost: BTreeSet<u64>,
     outgoing: VecDeque<Vec<u8>>,
+    /// Times in which forged datagrams may cost it repairs: see [`Self::note_forged`].
+    forged: Vec<(Timestamp, Timestamp)>,
+    /// Since when its flow brings what is another's: it is not sparse any more if it has no session.
+    crowded: Option<Timestamp>,
+    questioned: Option<Timestamp>,
 }
 
 impl Honest {
-    pub(super) fn new(connection: u16, place: usize, now: Timestamp) -> Self {
+    /// `codes`: it takes numbers and symbols.
+    pub(super) fn new(connection: u16, place: usize, codes: bool, now: Timestamp) -> Self {
         let config = ClientConfig::default().with_maximum_hold(MAXIMUM_HOLD);
         let seed = [connection as u8 + 1; 32];
-        let assist = (connection != PLAIN_CONNECTION).then(|| Assist::new(config, seed, now));
+        let core = match (connection, codes) {
+            (PLAIN_CONNECTION, _) => Core::Plain,
+            (_, true) => Core::Shim(Box::new(Shim::new(config, seed, now))),
+            (_, false) => Core::Assist(Box::new(Assist::new(config, seed, now))),
+        };
         Self {
             connection,
             place,
-            assist,
+            core,
             next_up: 0,
+            server_id: Vec::new(),
             repeats: now + REPEAT,
             unanswered: 0,
             kept: BTreeMap::new(),
@@ -59,6 +124,9 @@ impl Honest {
             delivered: BTreeMap::new(),
             lost: BTreeSet::new(),
             outgoing: VecDeque::new(),
+            forged: Vec::new(),
+            crowded: None,
+            questioned: None,
         }
     }
 
@@ -72,18 +140,80 @@ impl Honest {
             is_authentic: true,
         };
         self.next_up += 1;
-        self.outgoing.push_back(packet.encode(header));
+        let header = [&[header][..], &self.server_id].concat();
+        self.outgoing.push_back(packet.encode(&header));
     }
 
     pub(super) fn is_assisted(&self) -> bool {
-        let state = self.assist.as_ref().map(|assist| assist.stats().state);
+        let state = self.core.stats().map(|stats| stats.state);
         state == Some(AssistState::Established)
+    }
+
+    /// True if the gateway has left it without assistance for comparison.
+    pub(super) fn is_held_out(&self) -> bool {
+        self.core.stats().and_then(|stats| stats.refusal) == Some(RefusalReason::Holdout)
+    }
+
+    /// A datagram of its connection was forged, in the gateway's name. A client that authenticates what
+    /// it believes does not mind. One that takes numbers believes those without, until they have cost it
+    /// an epoch for the second time.
+    pub(super) fn note_forged(&mut self, now: Timestamp) {
+        if !matches!(self.core, Core::Shim(_)) {
+            return;
+        }
+        let until = now + Margins::LONGEST_DOUBT;
+        match self.forged.last_mut() {
+            Some((_, end)) if *end >= now => *end = until,
+            _ => self.forged.push((now, until)),
+        }
+    }
+
+    /// The server answers another one in its name. Without a session it gets copies of what is sparse: its
+    /// flow is not, any more. With one, it lacks what is another's, and the gateway has to learn how much.
+    pub(super) fn note_stranger(&mut self, now: Timestamp) {
+        self.crowded.get_or_insert(now);
+    }
+
+    /// Lateness from which a repair that would be at this time counts as lost.
+    pub(super) fn tolerated(&self, at: Timestamp) -> Duration {
+        match self.crowded.is_some_and(|since| since <= at) {
+            true => Margins::LATE_AMID_OTHERS,
+            false => Margins::LATE,
+        }
+    }
+
+    /// Another one has asked for a session in its name: its own begins a round trip later, if it has none.
+    pub(super) fn note_question(&mut self, now: Timestamp) {
+        if !self.is_assisted() && matches!(self.core, Core::Shim(_)) && self.questioned.is_none() {
+            self.questioned = Some(now);
+        }
+    }
+
+    /// True for repairs at this time that are not promised.
+    pub(super) fn is_doubtful(&self, at: Timestamp) -> bool {
+        let begins_late = |asked: Timestamp| asked <= at && at < asked + Margins::LATE_BEGIN;
+        let crowds_out = |since: Timestamp| since <= at && !self.is_assisted();
+        self.crowded.is_some_and(crowds_out) || self.questioned.is_some_and(begins_late)
+    }
+
+    /// True if forged datagrams may have cost it a repair at this time, or one that was late already, once
+    /// all of those that they have cost are within [`Margins::MOST_DOUBTS`] times.
+    pub(super) fn may_have_believed(&self, at: Timestamp) -> bool {
+        let late = at + self.tolerated(at);
+        self.forged.iter().any(|(from, until)| *from <= late && at < *until)
+    }
+
+    /// Datagrams that it has recovered from symbols.
+    pub(super) fn recovered(&self) -> u64 {
+        match &self.core {
+            Core::Shim(shim) => shim.stats().recovered,
+            _ => 0,
+        }
     }
 
     pub(super) fn next_timeout(&self) -> Option<Timestamp> {
         let repeats = self.delivered.is_empty().then_some(self.repeats);
-        let assist = self.assist.as_ref().and_then(Assist::next_timeout);
-        repeats.into_iter().chain(assist).min()
+        repeats.into_iter().chain(self.core.next_timeout()).min()
     }
 
     /// A datagram has arrived, from the gateway or in its name.
@@ -93,11 +223,15 @@ impl Honest {
         now: Timestamp,
         margins: &mut Margins,
     ) -> Result<(), Violation> {
-        let Some(assist) = &mut self.assist else {
-            if let Some(packet) = authentic(self.connection, datagram) {
-                self.deliver(packet.number, now, now, margins)?;
+        let assist = match &mut self.core {
+            Core::Plain => return self.take(datagram, now, now, margins),
+            Core::Shim(shim) => {
+                if let Verdict::Now { skip, metadata } = shim.on_datagram(datagram, now, now) {
+                    self.take(&datagram[skip..], metadata, now, margins)?;
+                }
+                return self.look_after(now, margins);
             }
-            return Ok(());
+            Core::Assist(assist) => assist,
         };
         if assist.on_datagram(datagram, now) == Datagram::Control {
             return self.look_after(now, margins);
@@ -105,10 +239,28 @@ impl Honest {
         // What is not authentic is dropped: the client forgets it.
         if let Some(packet) = authentic(self.connection, datagram) {
             assist.on_packet_number(PacketNumber::new(packet.number), now);
+            if let Some((_, server_id)) = connection_ids(datagram) {
+                self.server_id = server_id.to_vec();
+            }
             self.note_arrival(packet.number, now);
             self.kept.entry(packet.number).or_insert(now);
         }
         self.look_after(now, margins)
+    }
+
+    /// The transport is given a datagram.
+    fn take(
+        &mut self,
+        datagram: &[u8],
+        arrived: Timestamp,
+        now: Timestamp,
+        margins: &mut Margins,
+    ) -> Result<(), Violation> {
+        let Some(packet) = authentic(self.connection, datagram) else { return Ok(()) };
+        if let Some((_, server_id)) = connection_ids(datagram) {
+            self.server_id = server_id.to_vec();
+        }
+        self.deliver(packet.number, arrived, now, margins)
     }
 
     fn note_arrival(&mut self, number: u64, now: Timestamp) {
@@ -133,7 +285,8 @@ impl Honest {
             let text = format!("{number} of {} was kept for {kept:?}", self.connection);
             return Err(Violation::new(Oracle::Delay, text));
         }
-        if self.delivered.insert(number, arrived).is_none() {
+        if let Entry::Vacant(vacant) = self.delivered.entry(number) {
+            vacant.insert(arrived);
             self.unanswered += 1;
             if self.unanswered == ANSWERED {
                 self.unanswered = 0;
@@ -145,7 +298,17 @@ impl Honest {
 
     /// Gives the transport what it may have, and sees that it need not wait for the rest.
     fn look_after(&mut self, now: Timestamp, margins: &mut Margins) -> Result<(), Violation> {
-        let Some(assist) = &mut self.assist else { return Ok(()) };
+        let assist = match &mut self.core {
+            Core::Plain => return Ok(()),
+            Core::Shim(shim) => {
+                let released: Vec<_> = std::iter::from_fn(|| shim.poll_deliver()).collect();
+                for released in released {
+                    self.take(&released.datagram, released.metadata, now, margins)?;
+                }
+                return Ok(());
+            }
+            Core::Assist(assist) => assist,
+        };
         let mut delivered = Vec::new();
         while let Some((&number, &arrived)) = self.kept.first_key_value() {
             let packet = PacketNumber::new(number);
@@ -181,16 +344,13 @@ impl Honest {
             self.repeats = now + REPEAT;
             self.speak(0xc1);
         }
-        let Some(assist) = &mut self.assist else { return Ok(()) };
-        if assist.next_timeout().is_some_and(|at| at <= now) {
-            assist.handle_timeout(now);
-        }
+        self.core.handle_timeout(now);
         self.look_after(now, margins)
     }
 
     /// The next datagram to send.
     pub(super) fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
-        self.outgoing.pop_front().or_else(|| self.assist.as_mut()?.poll_transmit(now))
+        self.outgoing.pop_front().or_else(|| self.core.poll_transmit(now))
     }
 
     /// Repairs: numbers that were lost and have arrived all the same, and when.

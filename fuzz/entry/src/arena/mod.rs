@@ -13,7 +13,7 @@
 //! Four oracles look at every step: see [`Oracle`]. The third compares with a run without the
 //! attackers, which differs in nothing else.
 //!
-//! Input: a byte of conditions (its upper two bits: sessions that attackers have at first), then
+//! Input: a byte of conditions (six bits; its upper two: sessions that attackers have at first), then
 //! steps ([`attacker`]).
 
 mod attacker;
@@ -74,6 +74,8 @@ pub fn run(data: &[u8]) -> Result<Margins, Violation> {
     }
     world.pass(REST)?;
     world.check_newcomer()?;
+    world.check_arms()?;
+    world.margins.recovered = world.honest[0].recovered();
     let twin = twin(conditions);
     compare(&mut world, &twin)?;
     Ok(world.margins)
@@ -92,8 +94,19 @@ fn twin(conditions: Conditions) -> Repairs {
         let repairs = twins.entry(conditions).or_insert_with(|| {
             let mut world = World::new(conditions);
             world.pass(LONGEST + REST * 3).expect("no promise is broken without attackers");
-            assert!(world.honest.iter().take(2).all(|client| client.is_assisted()));
-            world.repairs()
+            for (number, client) in world.honest.iter().take(2).enumerate() {
+                let is_held_out = conditions.holds_out && number == 1;
+                assert_eq!(
+                    (client.is_assisted(), client.is_held_out()),
+                    (!is_held_out, is_held_out)
+                );
+            }
+            let by_symbols = world.honest[0].recovered() > 0;
+            assert_eq!(by_symbols, conditions.codes, "{conditions:?}");
+            let repairs = world.repairs();
+            let copied = repairs.last().is_some_and(|repairs| !repairs.is_empty());
+            assert_eq!(copied, conditions.copies, "{conditions:?}");
+            repairs
         });
         repairs.clone()
     })
@@ -101,18 +114,32 @@ fn twin(conditions: Conditions) -> Repairs {
 
 /// Compares the honest clients' repairs with those without attackers.
 fn compare(world: &mut World, twin: &Repairs) -> Result<(), Violation> {
-    let late = |time: Timestamp| time + Margins::LATE;
     let (mut expected, mut lost) = (0u64, 0u64);
-    for (with, without) in world.repairs().iter().zip(twin) {
-        for (number, time) in without.iter().filter(|(_, time)| late(**time) <= world.now) {
+    for ((client, with), without) in world.honest.iter().zip(&world.repairs()).zip(twin) {
+        let late = |time: Timestamp| time + client.tolerated(time);
+        let is_compared = |time: Timestamp| late(time) <= world.now && !client.is_doubtful(time);
+        let mut compared: Vec<_> = without.iter().filter(|(_, time)| is_compared(**time)).collect();
+        compared.sort_by_key(|(_, time)| **time);
+        let mut doubts = Vec::new();
+        for (number, time) in compared {
             expected += 1;
             match with.get(number) {
                 Some(at) if *at <= late(*time) => {
                     let delay = at.saturating_since(*time);
                     world.margins.repair_delay = world.margins.repair_delay.max(delay);
                 }
+                _ if client.may_have_believed(*time) => {
+                    let is_over = |from: &Timestamp| *time > *from + Margins::LONGEST_DOUBT;
+                    if doubts.last().is_none_or(is_over) {
+                        doubts.push(*time);
+                    }
+                }
                 _ => lost += 1,
             }
+        }
+        if doubts.len() > Margins::MOST_DOUBTS {
+            let text = format!("forged datagrams have cost repairs {} times", doubts.len());
+            return Err(Violation::new(Oracle::Neighbours, text));
         }
     }
     world.margins.repairs = expected;

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::LazyLock;
 
+use packrat_engine::NetworkPath;
+
 use super::verdict::{Margins, Oracle, Violation};
 
 /// A party of the arena.
@@ -13,6 +15,8 @@ pub(super) enum Party {
     Honest(usize),
     /// A client without assistance.
     Plain,
+    /// No one has begun this connection: an attacker has, in the name of this place.
+    Stranger(usize),
     /// All attackers are one: they tell each other everything.
     Attacker,
     /// A host that has nothing to do with the gateway.
@@ -65,7 +69,11 @@ pub(super) fn party_at(client: SocketAddr) -> Option<Party> {
 
 /// Bytes from and to each address until its owner has proved to receive there.
 #[derive(Debug, Default)]
-pub(super) struct Ledger(HashMap<SocketAddr, Account>);
+pub(super) struct Ledger {
+    accounts: HashMap<SocketAddr, Account>,
+    /// The same of each path: a flow's copies follow from what its own path has brought.
+    paths: HashMap<NetworkPath, PathAccount>,
+}
 
 #[derive(Debug, Default)]
 struct Account {
@@ -76,22 +84,72 @@ struct Account {
     is_validated: bool,
 }
 
+#[derive(Debug, Default)]
+struct PathAccount {
+    received: u64,
+    /// All bytes to the client, the server's among them.
+    sent: u64,
+    /// Its owner has sent something on it after something had been sent to it.
+    is_validated: bool,
+}
+
 impl Ledger {
     /// A datagram comes from an address. `is_owner`: from who receives there.
-    pub(super) fn receive(&mut self, from: SocketAddr, length: usize, is_owner: bool) {
-        let account = self.0.entry(from).or_default();
+    pub(super) fn receive(&mut self, path: NetworkPath, length: usize, is_owner: bool) {
+        let account = self.accounts.entry(path.client).or_default();
         account.received += length as u64;
         account.is_validated |= is_owner && account.sent > 0;
+        let account = self.paths.entry(path).or_default();
+        account.received += length as u64;
+        account.is_validated |= is_owner && account.sent > 0;
+    }
+
+    /// A datagram of the server goes to an address.
+    pub(super) fn forward(&mut self, path: NetworkPath, length: usize) {
+        self.paths.entry(path).or_default().sent += length as u64;
+    }
+
+    /// The gateway sends what the server has said once more, to a client without a session.
+    pub(super) fn copy(
+        &mut self,
+        path: NetworkPath,
+        length: usize,
+        margins: &mut Margins,
+    ) -> Result<(), Violation> {
+        let account = self.paths.entry(path).or_default();
+        account.sent += length as u64;
+        if account.is_validated || self.is_validated(path.client) {
+            return Ok(());
+        }
+        let PathAccount { sent, received, .. } = self.paths[&path];
+        margins.copied = margins.copied.max(sent as f64 / received.max(1) as f64);
+        if sent > received * Margins::MOST_WITH_COPIES {
+            let to = path.client;
+            return Err(Violation::new(
+                Oracle::Addresses,
+                format!(
+                    "{to}, which has proved nothing, was sent {sent} bytes, the last one a copy, for {received}"
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// True if the owner of an address has proved to the gateway that it is there.
+    pub(super) fn is_validated(&self, address: SocketAddr) -> bool {
+        self.accounts.get(&address).is_some_and(|account| account.is_validated)
     }
 
     /// The gateway sends something of its own to an address.
     pub(super) fn send(
         &mut self,
-        to: SocketAddr,
+        path: NetworkPath,
         length: usize,
         margins: &mut Margins,
     ) -> Result<(), Violation> {
-        let account = self.0.entry(to).or_default();
+        let to = path.client;
+        self.paths.entry(path).or_default().sent += length as u64;
+        let account = self.accounts.entry(to).or_default();
         account.sent += length as u64;
         if account.is_validated {
             return Ok(());

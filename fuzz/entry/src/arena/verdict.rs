@@ -10,8 +10,8 @@ pub enum Oracle {
     Addresses,
     /// Work is charged as work.
     Work,
-    /// An honest session's repairs are what they are without the attackers, and a new client is
-    /// answered.
+    /// An honest session's repairs are what they are without the attackers, a new client is answered, and
+    /// each is in the arm of a comparison that it is in without them.
     Neighbours,
     /// No datagram is delivered later than without Packrat and the longest hold.
     Delay,
@@ -53,11 +53,24 @@ pub struct Margins {
     pub repairs: u64,
     /// Sessions that attackers have begun, and moves to addresses of their own.
     pub sessions: u64,
+    /// Bytes sent to an address that had proved nothing, where a copy was among them, for each byte that
+    /// came from there.
+    pub copied: f64,
+    /// Symbols that attackers were sent.
+    pub symbols: u64,
+    /// Copies of what servers have answered to questions in others' names.
+    pub copies: u64,
+    /// Datagrams that honest clients have recovered from symbols.
+    pub recovered: u64,
+    /// Attackers' questions that were refused for comparison.
+    pub held_out: u64,
 }
 
 impl Margins {
     /// The gateway answers no address with more than came from there before it is validated.
     pub const MOST_AMPLIFICATION: u64 = 1;
+    /// Bytes to such an address for each byte from there, where copies are among them.
+    pub const MOST_WITH_COPIES: u64 = 3;
     /// Operations per unit charged.
     pub const MOST_WORK: u64 = 2;
     /// Operations that a datagram may cause without a charge: forwarding it, looking for its
@@ -66,12 +79,25 @@ impl Margins {
     /// Operations that each datagram of a server costs later, once: an eACK that knows of it has it
     /// inserted into the sketch. It belongs to forwarding, and is not charged to the eACK.
     pub const INSERTION: u64 = 129;
-    /// Datagrams for which that may still be owed, to attackers and to all others.
-    pub const MOST_INSERTIONS: u64 = 256;
+    /// Operations of an insertion, or a removal, that vectors do in the time of one.
+    pub const AT_ONCE: u64 = 3;
+    /// Datagrams that may be inserted in one step.
+    pub const MOST_INSERTED: u64 = 4096;
     /// Share of the repairs that may be late or missing.
     pub const MOST_REPAIRS_LOST: f64 = 0.0;
     /// Lateness from which a repair counts as lost: attackers may cost the client one eACK, not two.
     pub const LATE: Duration = Duration::from_millis(30);
+    /// The same in a session in whose client's name another one has the server answer: what the client lacks
+    /// is more than it expects, and each of its eACKs is twice as long as the one before until they suffice.
+    pub const LATE_AMID_OTHERS: Duration = Duration::from_millis(100);
+    /// Time for which forged datagrams without a number cost a client repairs that believes numbers, and
+    /// how often.
+    pub const LONGEST_DOUBT: Duration = Duration::from_millis(600);
+    /// See there.
+    pub const MOST_DOUBTS: usize = 2;
+    /// Time from the beginning of a fast flow until the repairs are as without a forged question: its
+    /// session begins a round trip later.
+    pub const LATE_BEGIN: Duration = Duration::from_millis(150);
 
     /// The longest hold that the honest clients have configured.
     pub const LONGEST_HOLD: Duration = Duration::from_millis(300);
@@ -91,5 +117,10 @@ impl Margins {
         self.attacks += other.attacks;
         self.repairs += other.repairs;
         self.sessions += other.sessions;
+        self.copied = self.copied.max(other.copied);
+        self.symbols += other.symbols;
+        self.copies += other.copies;
+        self.recovered += other.recovered;
+        self.held_out += other.held_out;
     }
 }

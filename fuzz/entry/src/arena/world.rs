@@ -5,16 +5,25 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use packrat_api::route::Hidden;
 use packrat_dataplane::RouteConfig;
 use packrat_dataplane::virtual_time::{Sent, VirtualGateway};
-use packrat_eack::operations::counted;
+use packrat_eack::operations::counted_insertions;
+use packrat_engine::NetworkPath;
+use packrat_wire::control::{Control, RefusalReason};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
+use packrat_wire::number::split;
 
-use super::base::{PLAIN_CONNECTION, Packet, Server, owner_of, scatter};
+use super::base::{Flows, PLAIN_CONNECTION, Packet, Server, owner_of, scatter};
 use super::honest::Honest;
 use super::places::{HONEST, LISTENERS, Ledger, PLAIN, Party, REBOUND, address, party_at, place};
 use super::verdict::{Margins, Oracle, Violation};
+
+/// Operations of the gateway's so far: of sketches and messages, and of symbols.
+fn counted() -> u64 {
+    packrat_eack::operations::counted() + packrat_code::operations::counted()
+}
 
 /// Each way of the honest clients' last mile.
 const DELAY: Duration = Duration::from_millis(10);
@@ -39,11 +48,34 @@ pub(super) struct Conditions {
     rebinds: bool,
     /// The last mile loses datagrams in a row.
     bursts: bool,
+    /// The first client, and attackers, take numbers and symbols.
+    pub(super) codes: bool,
+    /// The route sends what sparse flows bring twice to clients without a session.
+    pub(super) copies: bool,
+    /// The route leaves some clients without assistance: the second one, and an attacker's address.
+    pub(super) holds_out: bool,
 }
+
+/// A key of a route with which a holdout of a half has the second client, and one of the attackers'
+/// addresses.
+const HOLDOUT_KEY: &str = "0909090909090909090909090909090909090909090909090909090909090909";
 
 impl Conditions {
     pub(super) fn new(bits: u8) -> Self {
-        Self { cookie_always: bits & 1 != 0, rebinds: bits & 2 != 0, bursts: bits & 4 != 0 }
+        let bit = |bit: u8| bits >> bit & 1 != 0;
+        Self {
+            cookie_always: bit(0),
+            rebinds: bit(1),
+            bursts: bit(2),
+            codes: bit(3),
+            copies: bit(4),
+            holds_out: bit(5),
+        }
+    }
+
+    /// True if there is more than sessions that do not code.
+    pub(super) fn has_more(self) -> bool {
+        self.codes || self.copies || self.holds_out
     }
 
     fn loses(self, connection: u16, number: u64) -> bool {
@@ -76,15 +108,14 @@ struct Insertions {
 impl Insertions {
     /// A datagram of the server has passed.
     fn owe(&mut self, owner: Party) {
-        let most = Margins::INSERTION * Margins::MOST_INSERTIONS;
         let owed = match owner {
             Party::Attacker => &mut self.of_attackers,
             _ => &mut self.of_others,
         };
-        *owed = most.min(*owed + Margins::INSERTION);
+        *owed += Margins::INSERTION;
     }
 
-    /// Takes off what of this work may have been insertions; returns the rest.
+    /// Takes off what of these operations has been paid for; returns the rest.
     fn pay(&mut self, cause: Cause, work: u64) -> u64 {
         let Self { of_attackers, of_others } = self;
         let mut rest = work;
@@ -105,7 +136,7 @@ impl Insertions {
 
 /// Everything but the attackers.
 pub(super) struct World {
-    conditions: Conditions,
+    pub(super) conditions: Conditions,
     gateway: VirtualGateway,
     pub(super) server: Server,
     pub(super) honest: Vec<Honest>,
@@ -127,16 +158,22 @@ impl World {
         if conditions.cookie_always {
             config.handshakes_per_second_without_cookie = 0;
         }
+        config.sparse_copies = conditions.copies;
+        if conditions.holds_out {
+            config.holdout = 0.5;
+            config.static_key = Some(Hidden::new(HOLDOUT_KEY.to_owned()));
+        }
         let gateway = VirtualGateway::new(config, &LISTENERS.map(address), SESSIONS, 7);
         let mut gateway = gateway.expect("descriptors for a gateway");
         gateway.handle_timeout(BEGIN);
-        let mut honest: Vec<Honest> =
-            (0..).zip(HONEST).map(|(number, place)| Honest::new(number, place, BEGIN)).collect();
+        let client =
+            |(number, place)| Honest::new(number, place, conditions.codes && number == 0, BEGIN);
+        let mut honest: Vec<Honest> = (0..).zip(HONEST).map(client).collect();
         honest.iter_mut().for_each(|client| client.speak(0xc1));
         Self {
             conditions,
             gateway,
-            server: Server::default(),
+            server: Server::new(Flows { fast: conditions.codes, sparse: conditions.copies }),
             honest,
             ledger: Ledger::default(),
             now: BEGIN,
@@ -157,12 +194,25 @@ impl World {
         action: impl FnOnce(&mut VirtualGateway),
     ) -> Result<(), Violation> {
         let spent = |gateway: &VirtualGateway| if is_charged { gateway.work() } else { 0 };
-        let (done, charged) = (counted(), spent(&self.gateway));
+        let (done, inserted, charged) = (counted(), counted_insertions(), spent(&self.gateway));
+        let coded = packrat_code::operations::counted();
         action(&mut self.gateway);
-        let (done, charged) = (counted() - done, spent(&self.gateway) - charged);
-        let beyond = done.saturating_sub(Margins::FREE_WORK);
-        let owed = self.insertions.pay(cause, beyond);
-        self.margins.inserted = self.margins.inserted.max((beyond - owed) / Margins::INSERTION);
+        let (done, inserted) = (counted() - done, counted_insertions() - inserted);
+        let charged = spent(&self.gateway) - charged;
+        let coded = packrat_code::operations::counted() - coded;
+        if coded > charged * Margins::MOST_WORK {
+            let text = format!("{coded} operations of symbols are charged as {charged}");
+            return Err(Violation::new(Oracle::Work, text));
+        }
+        let unpaid = self.insertions.pay(cause, inserted);
+        let paid = inserted - unpaid;
+        self.margins.inserted = self.margins.inserted.max(paid / Margins::INSERTION);
+        if paid > Margins::MOST_INSERTED * Margins::INSERTION {
+            let text = format!("{paid} operations insert datagrams in one step");
+            return Err(Violation::new(Oracle::Work, text));
+        }
+        let unpaid = unpaid / Margins::AT_ONCE;
+        let owed = (done - inserted + unpaid).saturating_sub(Margins::FREE_WORK);
         self.margins.work = self.margins.work.max(owed as f64 / charged.max(1) as f64);
         if owed > charged * Margins::MOST_WORK {
             let text = format!("{done} operations in one step are charged as {charged}");
@@ -170,7 +220,7 @@ impl World {
         }
         for sent in self.gateway.take_sent() {
             match sent {
-                Sent::ToClient { path, datagram } => self.leave(path.client, datagram)?,
+                Sent::ToClient { path, datagram } => self.leave(path, datagram)?,
                 Sent::ToServer { session, datagram } => {
                     self.server.receive(session, &datagram, self.now)?;
                 }
@@ -180,41 +230,92 @@ impl World {
     }
 
     /// A datagram leaves the gateway for a client.
-    fn leave(&mut self, to: SocketAddr, datagram: Vec<u8>) -> Result<(), Violation> {
+    fn leave(&mut self, path: NetworkPath, datagram: Vec<u8>) -> Result<(), Violation> {
+        let to = path.client;
         let receiver = party_at(to);
         let mut is_lost = false;
-        if is_control(&datagram) {
-            self.ledger.send(to, datagram.len(), &mut self.margins)?;
+        let base = split(&datagram).map(|(_, base)| base);
+        if base.is_none() && is_control(&datagram) {
+            self.ledger.send(path, datagram.len(), &mut self.margins)?;
+            self.check_refusal(to, &datagram)?;
         } else {
-            let Some(packet) = Packet::decode(&datagram) else {
+            let Some(packet) = Packet::decode(base.unwrap_or(&datagram)) else {
                 let text = format!("{to} was sent what no server has said");
                 return Err(Violation::new(Oracle::Addresses, text));
             };
             let owner = owner_of(packet.connection);
-            if receiver != Some(owner) {
+            let is_theirs = match owner {
+                // The server answers who seems to ask.
+                Party::Stranger(number) => place(number) == to,
+                _ => receiver == Some(owner),
+            };
+            if !is_theirs {
                 let text = format!("{to} was sent what is {owner:?}'s");
                 return Err(Violation::new(Oracle::Addresses, text));
             }
             let is_first = self.forwarded.insert((packet.connection, packet.number));
             if is_first {
                 self.insertions.owe(owner);
+                self.ledger.forward(path, datagram.len());
+            } else if self.conditions.copies {
+                self.ledger.copy(path, datagram.len(), &mut self.margins)?;
+                self.margins.copies += u64::from(matches!(owner, Party::Stranger(_)));
             } else {
-                self.ledger.send(to, datagram.len(), &mut self.margins)?;
+                self.ledger.send(path, datagram.len(), &mut self.margins)?;
             }
-            if let Party::Honest(number) = owner
-                && is_first
+            let is_lossy = match owner {
+                Party::Honest(_) => true,
+                Party::Plain => self.conditions.copies,
+                _ => false,
+            };
+            let of_connection = |client: &&mut Honest| client.connection == packet.connection;
+            if is_first
+                && is_lossy
                 && self.conditions.loses(packet.connection, packet.number)
+                && let Some(client) = self.honest.iter_mut().find(of_connection)
             {
                 is_lost = true;
-                self.honest[number].lost.insert(packet.number);
+                client.lost.insert(packet.number);
             }
         }
         match receiver {
             Some(Party::Attacker) => self.overheard.push_back((to, datagram)),
-            Some(Party::Honest(_) | Party::Plain) if !is_lost => {
+            // Their sockets take what comes from where they send to.
+            Some(Party::Honest(_) | Party::Plain)
+                if !is_lost && path.gateway == address(LISTENERS[0]) =>
+            {
                 self.down.push_back((self.now + DELAY, to, datagram));
             }
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// A client is left without assistance for comparison at an address only that is proven to be its own.
+    fn check_refusal(&mut self, to: SocketAddr, datagram: &[u8]) -> Result<(), Violation> {
+        let Ok(Control::Refusal { reason: RefusalReason::Holdout, .. }) = Control::decode(datagram)
+        else {
+            return Ok(());
+        };
+        self.margins.held_out += u64::from(party_at(to) == Some(Party::Attacker));
+        if self.ledger.is_validated(to) {
+            return Ok(());
+        }
+        let text = format!("{to}, which has proved nothing, was told that it is held out");
+        Err(Violation::new(Oracle::Addresses, text))
+    }
+
+    /// Sees that the gateway compares clients at addresses of their own, in the arms that they are in.
+    pub(super) fn check_arms(&self) -> Result<(), Violation> {
+        for client in self.gateway.compared() {
+            if !self.ledger.is_validated(client) {
+                let text = format!("{client}, which has proved nothing, is compared");
+                return Err(Violation::new(Oracle::Neighbours, text));
+            }
+        }
+        if self.conditions.holds_out && !self.honest[1].is_held_out() {
+            let text = "a client that is held out was told something else".to_owned();
+            return Err(Violation::new(Oracle::Neighbours, text));
         }
         Ok(())
     }
@@ -239,9 +340,11 @@ impl World {
         is_owner: bool,
         cause: Cause,
     ) -> Result<(), Violation> {
-        self.ledger.receive(from, datagram.len(), is_owner);
+        let listener = listener % LISTENERS.len();
+        let path = NetworkPath { client: from, gateway: address(LISTENERS[listener]) };
+        self.ledger.receive(path, datagram.len(), is_owner);
         self.with_gateway(is_control(datagram), cause, |gateway| {
-            gateway.receive_from_client(from, listener % LISTENERS.len(), datagram);
+            gateway.receive_from_client(from, listener, datagram);
         })
     }
 
@@ -253,9 +356,26 @@ impl World {
     ) -> Result<(), Violation> {
         let count = self.honest.len();
         let now = self.now;
+        if !is_control(datagram) {
+            self.honest[number % count].note_forged(now);
+        }
         self.honest[number % count].receive(datagram, now, &mut self.margins)?;
         self.listen(number % count);
         Ok(())
+    }
+
+    /// A question for a session, in the name of a place.
+    pub(super) fn note_question(&mut self, from: usize) {
+        let now = self.now;
+        let is_there = |client: &&mut Honest| client.place == from;
+        self.honest.iter_mut().filter(is_there).for_each(|client| client.note_question(now));
+    }
+
+    /// The server answers a question that is no client's, in the name of a place.
+    pub(super) fn note_stranger(&mut self, from: usize) {
+        let now = self.now;
+        let is_there = |client: &&mut Honest| client.place == from;
+        self.honest.iter_mut().filter(is_there).for_each(|client| client.note_stranger(now));
     }
 
     /// Takes what an honest client sends.
@@ -293,7 +413,7 @@ impl World {
         let before = std::mem::replace(&mut self.now, now);
         let passes = |at: Timestamp| before < at && at <= now;
         if passes(PLAIN_BEGINS) {
-            let mut plain = Honest::new(PLAIN_CONNECTION, PLAIN, now);
+            let mut plain = Honest::new(PLAIN_CONNECTION, PLAIN, false, now);
             // As one whose connection is older than its address: what it says may have to wait.
             plain.speak(0x41);
             self.honest.push(plain);
@@ -302,10 +422,11 @@ impl World {
             self.honest[1].place = REBOUND;
             self.honest[1].speak(0x41);
         }
-        self.with_gateway(false, Cause::Time, |gateway| gateway.handle_timeout(now))?;
-        while let Some((session, packet)) = self.server.poll(now) {
-            let datagram = packet.encode(0x41);
-            self.with_gateway(false, Cause::Other, |gateway| {
+        // Symbols are charged when they are made.
+        let codes = self.conditions.codes;
+        self.with_gateway(codes, Cause::Time, |gateway| gateway.handle_timeout(now))?;
+        while let Some((session, datagram)) = self.server.poll(now) {
+            self.with_gateway(codes, Cause::Other, |gateway| {
                 gateway.receive_from_server(session, &datagram);
             })?;
         }

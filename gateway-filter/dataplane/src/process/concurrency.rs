@@ -5,17 +5,18 @@
 #[path = "../../../engine/src/concurrency/explore.rs"]
 mod explore;
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use packrat_api::route::{RouteConfig, StreamRoute};
+use packrat_api::status::Stage;
 use packrat_wire::SessionId;
 use packrat_wire::estimate::Timestamp;
 use shuttle::thread::{self, JoinHandle};
 
 use super::io_thread::IoThread;
-use crate::context::Environment;
+use crate::context::{Arm, Environment, Transferred};
 use crate::listener::{Command, Forwarder, Mailboxes};
 use crate::metrics::{Metric, definitions};
 use crate::route::{Disposition, Moved, Opened, PendingDatagrams, Route};
@@ -188,7 +189,8 @@ fn sessions_that_open_move_and_close_at_once_leave_right_counts() {
 fn clients_that_take_each_others_paths_neither_wait_for_ever_nor_get_lost() {
     explore(|| {
         let world = World::new(config(9));
-        let [one, other] = [1, 2].map(|port| world.session(port).unwrap());
+        let sessions = [1, 2].map(|port| world.session(port).unwrap());
+        let [one, other] = sessions.clone();
         let moved = Arc::clone(&other);
         let threads = [
             world.spawn(move |world| world.move_to(&one, 2)),
@@ -209,6 +211,12 @@ fn clients_that_take_each_others_paths_neither_wait_for_ever_nor_get_lost() {
             found += 1;
         }
         assert_eq!(world.route.sessions.count(), found);
+        // What a server still sends to one that gave way goes to the client that took its path.
+        for session in sessions {
+            let Some(successor) = session.successor() else { continue };
+            let there = world.route.sessions.peek(session.network()).map(|there| there.id);
+            assert!(there == Some(successor.id) || successor.is_closed());
+        }
     });
 }
 
@@ -301,6 +309,64 @@ fn the_limits_that_are_shown_last_are_those_in_force() {
         let mut values = definitions().iter().zip(world.route.metrics().values());
         let shown = values.find(|(definition, _)| definition.name == "packrat_sessions_limit");
         assert_eq!(shown.unwrap().1, in_force);
+    });
+}
+
+/// Sessions that have ended, each of a network of its own: assisted ones are slower.
+fn compare(world: &World, numbers: std::ops::Range<u8>) {
+    for number in numbers {
+        let (arm, microseconds) = match number % 2 {
+            0 => (Arm::Assisted, 2_000_000),
+            _ => (Arm::Holdout, 1_000_000),
+        };
+        let transferred =
+            Transferred { arm, bytes: 1_000_000, microseconds, recorded: 0, missing: 0 };
+        let client = IpAddr::from([192, number, 0, 1]);
+        let _ = world.route.context.compare(&transferred, client, NOW);
+    }
+}
+
+#[test]
+fn assistance_that_stops_by_itself_stops_unless_the_policy_changes_at_the_same_time() {
+    explore(|| {
+        let compared = RouteConfig { holdout: 0.5, ..config(9) };
+        let world = World::new(compared.clone());
+        compare(&world, 0..70);
+        assert!(world.route.context.engine.config().assist, "too early to say anything");
+        let ends = world.spawn(|world| compare(world, 70..100));
+        let policy = RouteConfig { repair_budget: 0.2, ..compared };
+        world.route.context.reconfigure(policy).unwrap();
+        join([ends]);
+        let context = &world.route.context;
+        let stage = context.comparison().unwrap().stage;
+        let is_stopped = context.metrics.get(Metric::AssistanceStopped) == 1;
+        assert_eq!(
+            (stage == Stage::Stopped, !context.engine.config().assist),
+            (is_stopped, is_stopped)
+        );
+        assert_eq!(context.engine.config().repair_budget, 0.2);
+        // Of clients that ask when the stop is over one begins the trial.
+        let later = Timestamp::from_millis(3_600_000 * 2);
+        let before = context.generation();
+        join([0, 1].map(|_| world.spawn(move |world| world.route.context.try_again(later))));
+        assert_eq!(context.generation() - before, u64::from(is_stopped));
+        assert!(context.engine.config().assist);
+    });
+}
+
+#[test]
+fn a_session_that_was_assisted_once_counts_as_assisted() {
+    explore(|| {
+        let world = World::new(config(9));
+        let session = world.session(1).unwrap();
+        join([Arm::Holdout, Arm::Assisted, Arm::Holdout].map(|arm| {
+            let session = Arc::clone(&session);
+            world.spawn(move |_| session.transfer.set_arm(arm))
+        }));
+        [1, 2].into_iter().for_each(|at| session.transfer.note(Timestamp::from_millis(at)));
+        let losses = session.losses();
+        let transferred = session.transfer.count(1_000_000, losses, &world.route.context.metrics);
+        assert_eq!(transferred.map(|transferred| transferred.arm), Some(Arm::Assisted));
     });
 }
 

@@ -197,6 +197,13 @@ impl VirtualGateway {
         &self.route
     }
 
+    /// Clients whose sessions are in an arm of the comparison of assisted clients with those held out.
+    pub fn compared(&self) -> Vec<SocketAddr> {
+        let sessions = self.thread.sessions.values().map(|served| &served.session);
+        let compared = sessions.filter(|session| session.transfer.is_compared());
+        compared.map(|session| session.network().client).collect()
+    }
+
     /// Sessions, assisted or not.
     pub fn sessions(&self) -> u64 {
         self.route.sessions.count()

@@ -54,6 +54,12 @@ impl Transfer {
         self.arm.fetch_max(arm as u8, Ordering::Relaxed);
     }
 
+    /// True if the session is in an arm of the comparison.
+    #[cfg(feature = "virtual-time")]
+    pub(crate) fn is_compared(&self) -> bool {
+        self.arm.load(Ordering::Relaxed) != 0
+    }
+
     /// The session ends, after so many bytes. Returns what there is to compare, if its arm is compared.
     pub(crate) fn count(
         &self,

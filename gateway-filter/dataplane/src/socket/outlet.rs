@@ -28,12 +28,14 @@ impl Outlet {
         to: Option<SocketAddr>,
         batches: &[GsoBatch<'_>],
     ) {
-        let datagrams = batches.iter().flat_map(|batch| batch.datagrams());
-        self.0.lock().extend(datagrams.map(|datagram| Taken {
-            socket: socket.as_raw_fd(),
-            to,
-            datagram: datagram.to_vec(),
-        }));
+        let mut taken = self.0.lock();
+        for batch in batches {
+            for (number, datagram) in batch.datagrams().enumerate() {
+                let in_front = batch.numbers.get(number).map_or(&[][..], |number| number);
+                let datagram = [in_front, datagram].concat();
+                taken.push(Taken { socket: socket.as_raw_fd(), to, datagram });
+            }
+        }
     }
 
     /// Takes what was sent since the last call.

@@ -47,6 +47,14 @@ const HALF_LIFE: Duration = Duration::from_millis(100);
 /// Units on record of a source that uses all that a thread has for messages.
 const FULL_USE: f64 = 2.0 * THREAD_WORK_PER_SECOND * 0.1;
 
+/// Work of messages from which a source is heavy: more than ten times that of a client whose eACKs come
+/// once a millisecond.
+const HEAVY_WORK_PER_SECOND: f64 = 15_000_000.0;
+/// Part of the bucket for messages that a heavy source leaves to others at least. All that one source
+/// sends at once so takes less than a millisecond: the rest of the bucket, as much again that is earned
+/// meanwhile, and a message.
+const HEAVY_RESERVE: f64 = 650_000.0;
+
 /// Threads that are told apart.
 const LANES: usize = 64;
 
@@ -148,7 +156,12 @@ impl WorkBudget {
     ) -> bool {
         let rate = kind.rate();
         let use_lately = source.map_or(0.0, |source| source.use_lately(now));
-        let reserve = rate.burst * use_lately.min(1.0) * (1.0 + strain) / 2.0;
+        let mut reserve = rate.burst * use_lately.min(1.0) * (1.0 + strain) / 2.0;
+        if kind == WorkKind::Message {
+            let heavy = use_lately * THREAD_WORK_PER_SECOND / HEAVY_WORK_PER_SECOND;
+            reserve *= 1.0 - HEAVY_RESERVE / rate.burst;
+            reserve += HEAVY_RESERVE * heavy.min(1.0);
+        }
         let mut buckets = self.this_thread();
         let tokens = buckets.of(kind).refill(&rate, now).tokens();
         tokens > 0.0 && tokens >= reserve

@@ -75,7 +75,11 @@ impl Session {
             self.note_arrived(newest);
         }
         let spoken_of = newest.max(self.known_by_time(turn.now));
-        self.epoch.advance_horizon(spoken_of, &mut self.history);
+        if !self.epoch.advance_horizon(spoken_of, &mut self.history) {
+            turn.counters.eacks_limited += 1;
+            ignore(counter, EackIgnoredReason::Limited, turn);
+            return;
+        }
         let (now, mut work, mut unpaid) = (turn.now, 0, turn.unpaid_work);
         let Self { permit, eack_credit, .. } = self;
         let spend = |spent: u64, failed: bool| {

@@ -40,6 +40,9 @@ const SETTLED_SEARCH: usize = 512;
 /// Datagrams that are assumed missing at once, at most: there are more only when a client was silent
 /// for seconds.
 const MAXIMUM_ASSUMED: usize = 4096;
+/// Datagrams that one eACK has inserted into the sketch, at most: a fifth of a millisecond. Only a client
+/// that was silent while more were forwarded is told of fewer.
+const MAXIMUM_INSERTED: u64 = 4096;
 /// Work per datagram that may be missing, before anything is decoded.
 const CANDIDATE_WORK: u64 = 4;
 /// Work per entry of the history when an epoch begins.
@@ -202,16 +205,20 @@ impl EpochState {
     }
 
     /// Inserts everything up to the client's newest datagram into the sketch. Idempotent, so that a
-    /// failed decode does no harm.
-    pub(crate) fn advance_horizon(&mut self, newest: Option<u64>, history: &mut History) {
-        let Some(newest) = newest else { return };
-        for entry in history.range_mut(self.horizon..newest + 1) {
+    /// failed decode does no harm. False if that is so much that the next eACK has to go on: this one
+    /// can't be decoded.
+    pub(crate) fn advance_horizon(&mut self, newest: Option<u64>, history: &mut History) -> bool {
+        let Some(newest) = newest else { return true };
+        let first = self.horizon.max(history.first());
+        let end = (newest + 1).min(first + MAXIMUM_INSERTED);
+        for entry in history.range_mut(first..end) {
             if !entry.in_sketch {
                 entry.in_sketch = true;
                 self.sketch().insert(entry.identifier);
             }
         }
-        self.horizon = self.horizon.max(newest + 1);
+        self.horizon = self.horizon.max(end);
+        end > newest
     }
 
     #[inline]
@@ -522,7 +529,9 @@ mod tests {
             };
             let Self { epoch, history, .. } = self;
             epoch.anchor(&eack, history);
-            epoch.advance_horizon(Some(newest), history);
+            if !epoch.advance_horizon(Some(newest), history) {
+                return None;
+            }
             let (missing, mut scratch) = (missing.iter().copied(), Scratch::default());
             epoch.decode(&eack, missing, history, |_, _| allows_costly, &mut scratch)?;
             Some((scratch.only_here, scratch.only_there))
@@ -555,6 +564,20 @@ mod tests {
         let mut lost: Vec<_> = (2..99).filter(|number| *number != 40).map(identifier).collect();
         lost.sort_unstable();
         assert_eq!((only_here, only_there), (lost, vec![]));
+    }
+
+    #[test]
+    fn a_client_that_was_silent_for_long_is_understood_in_several_eacks_each_of_which_costs_little()
+    {
+        let forwarded = 2 * MAXIMUM_INSERTED + 100;
+        let mut ends = Ends::new(forwarded);
+        ends.receive((0..forwarded).filter(|number| *number != 3));
+        for eack in 1..=2 {
+            assert_eq!(ends.eack(forwarded - 1, &[], true), None);
+            assert_eq!(ends.epoch.horizon(), eack * MAXIMUM_INSERTED);
+        }
+        let only_here = vec![identifier(3)];
+        assert_eq!(ends.eack(forwarded - 1, &[], false), Some((only_here, vec![])));
     }
 
     #[test]

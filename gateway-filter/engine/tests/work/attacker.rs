@@ -159,6 +159,20 @@ impl Attacker {
         }
     }
 
+    /// An eACK that has lost all but the last of `count` datagrams that were forwarded since the last one.
+    pub(crate) fn lose(&mut self, count: u8, now: Timestamp) {
+        for _ in 0..count {
+            self.forward(now);
+        }
+        let params = &self.client.gateway_params;
+        let newest = params.identifier_key().identify(params.scheme, &datagram(self.sent - 1));
+        self.sketch.insert(newest);
+        let encoding = Encoding::PowerSums { count };
+        let mut prefix = Vec::new();
+        self.sketch.write_prefix(encoding, &mut prefix).unwrap();
+        self.speak(Some(newest), encoding, &prefix, now);
+    }
+
     /// An eACK that can't be decoded, about two datagrams that were forwarded since the last one.
     pub(crate) fn fail(&mut self, now: Timestamp) {
         self.forward(now);

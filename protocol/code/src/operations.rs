@@ -1,0 +1,22 @@
+//! Operations of this thread's encoders, counted where they are done: a check on what a symbol is said to
+//! take. An operation adds a multiple of a vector of 32 bytes.
+
+use core::cell::Cell;
+
+/// Bytes of a vector.
+const VECTOR: usize = 32;
+
+std::thread_local! {
+    static OPERATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Counts a multiple of so many bytes.
+pub(crate) fn count(bytes: usize) {
+    let operations = bytes.div_ceil(VECTOR) as u64;
+    OPERATIONS.set(OPERATIONS.get().wrapping_add(operations));
+}
+
+/// Operations of this thread so far.
+pub fn counted() -> u64 {
+    OPERATIONS.get()
+}
