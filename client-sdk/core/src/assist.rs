@@ -658,7 +658,8 @@ impl Assist {
         if self.closed || is_control(datagram) {
             return None;
         }
-        if let Some(session) = &mut self.session {
+        // One that uploads sends all the time: the gateway's Reports are the answers to its eACKs.
+        if let Some(session) = self.session.as_mut().filter(|session| session.upward.is_none()) {
             session.scheduler.on_company(now);
         }
         let number = self.number(datagram, now);
