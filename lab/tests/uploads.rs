@@ -47,12 +47,22 @@ fn where_nothing_is_lost_numbers_cost_their_bytes() {
     }
 }
 
+/// BBR's rounds are counted by its acknowledgements: those that are held behind a lost one look like a
+/// slower path.
 #[test]
 fn a_sender_that_tolerates_losses_uploads_as_ever() {
-    let of = |arm| upload("ingress_wifi", 0.01, arm, Sender::S2nBbr, 1001);
-    let (assisted, plain) = (of(Arm::Packrat), of(Arm::EndToEnd));
-    assert_eq!((assisted.repaired, assisted.repair_bytes), (0, 0));
-    assert!(assisted.goodput_mbps > 0.98 * plain.goodput_mbps, "{assisted:?} {plain:?}");
+    for (path, loss) in [("ingress_wifi", 0.01), ("ingress_lte", 0.02)] {
+        let goodput = |arm| -> f64 {
+            let of = |seed| {
+                let flow = upload(path, loss, arm, Sender::S2nBbr, seed);
+                assert_eq!((flow.repaired, flow.repair_bytes), (0, 0));
+                flow.goodput_mbps
+            };
+            (1001..1009).map(of).sum()
+        };
+        let (assisted, plain) = (goodput(Arm::Packrat), goodput(Arm::EndToEnd));
+        assert!(assisted > 0.98 * plain, "{path}: {assisted} {plain}");
+    }
 }
 
 /// Goodput of an unassisted upload beside another one, and that one's, on a last mile that both fill.

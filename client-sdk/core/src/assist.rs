@@ -23,7 +23,7 @@ use crate::epoch::CurrentEpoch;
 use crate::events::{
     ClientEvent, Events, HoldEndedReason, NotHeldReason, Observer, SessionClosedReason,
 };
-use crate::hold::{Hold, Onset};
+use crate::hold::{Direction, Hold, Onset};
 use crate::liveness::{ASSUMED_ROUND_TRIP, ECHO_INTERVAL, Liveness, Silence};
 use crate::loss_memory::{Experience, Remembered};
 use crate::packet_number::PacketNumber;
@@ -139,6 +139,7 @@ pub struct Assist {
     discovery: Discovery,
     session: Option<Box<Session>>,
     hold: Hold,
+    direction: Direction,
     path: PathEstimate,
     numbers: PacketNumbers,
     outgoing: Outgoing,
@@ -197,6 +198,7 @@ impl Assist {
         Self {
             discovery: Discovery::new(client_params, config.access.gateway_key, nonce, seed, now),
             // The server of many receivers is asked last of all.
+            direction: Direction::default(),
             hold: Hold::new(
                 expected_repair_time(&config),
                 config.live.is_some(),
@@ -259,6 +261,7 @@ impl Assist {
             return Datagram::Control;
         }
         self.stats.datagrams += 1;
+        self.direction.on_received(datagram.len());
         self.stats.bytes += datagram.len() as u64;
         self.events.tell(now, || ClientEvent::DatagramReceived { bytes: datagram.len() });
         let (material, found) = match &mut self.session {
@@ -485,6 +488,9 @@ impl Assist {
         let Some(session) = self.session.as_ref().filter(|_| !self.closed) else {
             return Some(NotHeldReason::NoSession);
         };
+        if self.config.live.is_none() && self.direction.is_upload() {
+            return Some(NotHeldReason::Uploading);
+        }
         if self.is_coded(now) {
             return session.liveness.is_silent().then_some(NotHeldReason::Silent);
         }
@@ -658,6 +664,7 @@ impl Assist {
         if self.closed || is_control(datagram) {
             return None;
         }
+        self.direction.on_sent(datagram.len());
         // One that uploads sends all the time: the gateway's Reports are the answers to its eACKs.
         if let Some(session) = self.session.as_mut().filter(|session| session.upward.is_none()) {
             session.scheduler.on_company(now);

@@ -188,6 +188,8 @@ pub enum NotHeldReason {
     NoSession,
     /// The last mile has not shown losses without a queue.
     NoRecentLoss,
+    /// The client uploads: what is missing is an acknowledgement, most likely.
+    Uploading,
     /// A queue stands on the last mile: the sender must know of the loss.
     QueueStands,
     /// The gateway does not answer: no repair is to be expected.

@@ -13,6 +13,7 @@
 //! follows the measured last mile, below a configured maximum, and it switches itself off where it
 //! does not pay: without a gateway, when repairs do not come, when holes never fill.
 
+mod direction;
 mod holes;
 mod onset;
 mod suspension;
@@ -27,6 +28,7 @@ use crate::packet_number::PacketNumber;
 use crate::ranges::RangeSet;
 use crate::stats::AssistStats;
 use holes::{Hole, Holes, State};
+pub(crate) use direction::Direction;
 pub(crate) use onset::Onset;
 use suspension::Suspension;
 

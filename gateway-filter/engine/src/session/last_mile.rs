@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use packrat_wire::estimate::{PathEstimate, Queueing, Timestamp};
+use packrat_wire::estimate::{PathEstimate, Queueing, STANDING_QUEUE, Timestamp};
 use packrat_wire::message::SATURATED_AGE;
 
 use super::Turn;
@@ -67,12 +67,12 @@ impl LastMile {
         })
     }
 
-    /// True if a queue stands or begins, or the last round trip alone was as long as with one: what is
-    /// lost now need not be the medium's.
-    pub(crate) fn is_perhaps_queued(&self, now: Timestamp) -> bool {
+    /// True if the last round trip alone was as long as with a standing queue: what a client sends and
+    /// is lost now need not be the medium's. The datagrams that were timed are the server's answers, which
+    /// say nothing about how fast the way up is.
+    pub(crate) fn is_perhaps_queued_upward(&self) -> bool {
         let last = self.queueing.latest().zip(self.queueing.base());
-        last.is_some_and(|(last, base)| last.saturating_sub(base) >= self.queueing.threshold())
-            || self.may_be_queued(now)
+        last.is_some_and(|(last, base)| last.saturating_sub(base) >= STANDING_QUEUE)
     }
 
     /// Nothing passes: what says nothing about a queue any more is forgotten.

@@ -417,7 +417,7 @@ impl Session {
         }
         self.eack_credit.charge(HOLE_WORK * (to - from));
         self.permit.charge_work(HOLE_WORK * (to - from), now);
-        upward.queued = self.last_mile.is_perhaps_queued(now);
+        upward.queued = self.last_mile.is_perhaps_queued_upward();
         let until = now + self.upward_patience();
         for place in from..to {
             upward.holes.insert(place, Hole { since: now, until, queued: upward.queued });
@@ -474,7 +474,7 @@ impl Session {
     fn tell(&mut self, upward: &mut Upward, turn: &mut Turn<'_>) {
         let now = turn.now;
         let round_trip = self.last_mile.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
-        upward.queued = self.last_mile.is_perhaps_queued(now);
+        upward.queued = self.last_mile.is_perhaps_queued_upward();
         let queue_stands = upward.queued;
         let totals = upward.totals();
         self.suspect(upward, now);

@@ -1,0 +1,66 @@
+//! The way that most bytes of a connection go.
+//!
+//! A client that uploads receives little but acknowledgements. Its sender loses nothing with one of
+//! them, as the next one says the same; and it is not told that a packet without anything else in it
+//! is missing (RFC 9000, section 13.2.1). Holding those behind a missing one stops the acknowledgements
+//! that its sender goes by, for a round trip of the last mile.
+
+/// Bytes that count: what was further back counts half, each time that so many have passed.
+const WINDOW: u64 = 64 << 10;
+/// An upload sends so many times the bytes that it receives.
+const UPLOAD: u64 = 4;
+
+/// Bytes to and from the server, of late.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Direction {
+    up: u64,
+    down: u64,
+}
+
+impl Direction {
+    /// The transport sends a datagram of this length.
+    pub(crate) fn on_sent(&mut self, length: usize) {
+        self.up += length as u64;
+        self.age();
+    }
+
+    /// A datagram of this length has arrived.
+    pub(crate) fn on_received(&mut self, length: usize) {
+        self.down += length as u64;
+        self.age();
+    }
+
+    fn age(&mut self) {
+        if self.up + self.down > WINDOW {
+            self.up /= 2;
+            self.down /= 2;
+        }
+    }
+
+    /// True if the client has hardly received anything but answers to what it sends.
+    pub(crate) const fn is_upload(&self) -> bool {
+        self.up > UPLOAD * self.down
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_direction_follows_what_passes() {
+        let mut direction = Direction::default();
+        assert!(!direction.is_upload());
+        let mut pass = |up: usize, down: usize| {
+            (0..up).for_each(|_| direction.on_sent(1350));
+            (0..down).for_each(|_| direction.on_received(1350));
+            direction.is_upload()
+        };
+        assert!(!pass(2, 3), "a handshake");
+        assert!(!pass(30, 30), "a call");
+        assert!(pass(100, 5));
+        assert!(!pass(0, 20), "its answer");
+        assert!(!pass(1, 10_000));
+        assert!(pass(60, 1), "what has passed long ago counts for little");
+    }
+}
