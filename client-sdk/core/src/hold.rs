@@ -27,8 +27,8 @@ use crate::events::{ClientEvent, Events, HoldEndedReason, NotHeldReason, Observe
 use crate::packet_number::PacketNumber;
 use crate::ranges::RangeSet;
 use crate::stats::AssistStats;
-use holes::{Hole, Holes, State};
 pub(crate) use direction::Direction;
+use holes::{Hole, Holes, State};
 pub(crate) use onset::Onset;
 use suspension::Suspension;
 

@@ -51,7 +51,7 @@ pub const LAST_CLUSTERS: &str = "clusters.pb";
 pub const TOKEN_DIRECTORY: &str = "/etc/packrat/token";
 
 /// The platform of gateways: their settings beside those of their EdgeGateway.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Platform {
     /// The image of gateways, unless their EdgeGateway names another.
     pub image: String,
@@ -149,7 +149,7 @@ mod tests {
             discovery_namespace: Some("packrat-system".to_owned()),
             egress_policy: true,
             listen_address: "::".to_owned(),
-            patches: Patches::default(),
+            ..Platform::default()
         };
         let listener = crate::index::Listener {
             service: ObjectKey::new("shop", "web"),
@@ -268,16 +268,7 @@ mod tests {
     /// With the Service would go its address, and a cloud's load balancer.
     #[test]
     fn the_service_is_there_before_the_first_route_and_after_the_last() {
-        let platform = Platform {
-            image: String::new(),
-            pull_policy: None,
-            discovery_host: String::new(),
-            discovery_port: 1,
-            discovery_namespace: None,
-            egress_policy: true,
-            listen_address: "::".to_owned(),
-            patches: Patches::default(),
-        };
+        let platform = Platform::default();
         let mut model = GatewayModel::default();
         let mut ports = |type_, name| {
             model.spec.exposure.type_ = type_;

@@ -2,7 +2,7 @@
 
 use packrat_operator::annotations::{ObjectKey, Reason};
 use packrat_operator::index::{GatewayModel, GatewayView, Passthrough, Resolution};
-use packrat_operator::workload::{Kind, Patches, Platform, objects};
+use packrat_operator::workload::{Kind, Platform, objects};
 use serde_json::{Value, json};
 
 use super::gateway_api::{a_gateway, edge_of, listener, of_packrat, route};
@@ -140,16 +140,7 @@ fn what_is_in_front_of_and_behind_gateways_has_the_tcp_port() {
     let resolution = resolve(json!({ "tcp": "Passthrough" }), &[], &HTTPS);
     let view = &resolution.gateways[&key("app", "default")];
     let made = |view: &GatewayView| {
-        let platform = Platform {
-            image: String::new(),
-            pull_policy: None,
-            discovery_host: String::new(),
-            discovery_port: 1,
-            discovery_namespace: None,
-            egress_policy: true,
-            listen_address: "::".to_owned(),
-            patches: Patches::default(),
-        };
+        let platform = Platform { egress_policy: true, ..Platform::default() };
         let key = ObjectKey::new("app", "default");
         let made = objects(&key, &GatewayModel::default(), view, &platform);
         let content =

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use packrat_operator::annotations::Reason;
 use packrat_operator::index::{Certificate, Index, Resolution, Upstream};
 use packrat_operator::status::service_condition;
-use packrat_operator::workload::{Kind, Patches, Platform, objects};
+use packrat_operator::workload::{Kind, Platform, objects};
 use serde_json::{Value, json};
 
 use super::{gateway, index, key, service, slice};
@@ -69,16 +69,7 @@ fn a_service_without_udp_has_http3_where_its_edge_gateway_lets_it() {
     assert!(message.contains("port 443") && message.contains("not assisted"), "{message}");
 
     // Clients come by both protocols, and gateways go to servers by TCP alone.
-    let platform = Platform {
-        image: String::new(),
-        pull_policy: None,
-        discovery_host: "operator".to_owned(),
-        discovery_port: 18000,
-        discovery_namespace: None,
-        egress_policy: true,
-        listen_address: "::".to_owned(),
-        patches: Patches::default(),
-    };
+    let platform = Platform { egress_policy: true, ..Platform::default() };
     let model = packrat_operator::index::GatewayModel::default();
     let all = objects(&key("app", "default"), &model, view, &platform);
     let of = |kind: Kind| &all.iter().find(|object| object.kind == kind).unwrap().content["spec"];

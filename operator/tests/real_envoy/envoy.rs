@@ -34,14 +34,10 @@ pub(crate) fn start(
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let platform = Platform {
-        image: String::new(),
-        pull_policy: None,
         discovery_host: "localhost".to_owned(),
         discovery_port: operator.port(),
-        discovery_namespace: None,
-        egress_policy: true,
         listen_address: "127.0.0.1".to_owned(),
-        patches: workload::Patches::default(),
+        ..Platform::default()
     };
     let client = path.join("client");
     fs::create_dir(&client).unwrap();

@@ -131,6 +131,15 @@ fn allow(replica: &Replica) {
     replica.gateway(|model| model.spec.terminate = TerminatePolicy::Allowed);
 }
 
+/// An Envoy that serves the scene's route with this certificate.
+fn begin(scene: &Scene, pair: &Pair) -> Envoy {
+    pair.publish(&scene.replica);
+    scene.replica.complete();
+    let envoy = scene.envoy();
+    agree(&envoy, &scene.replica, 2);
+    envoy
+}
+
 /// A connection of HTTP/3.
 struct Http3 {
     runtime: Runtime,
@@ -312,10 +321,7 @@ fn a_listener_outlives_its_operator_and_its_secret() {
     let replica = &scene.replica;
     allow(replica);
     serve(replica, port, target, "http", &[]);
-    pair.publish(replica);
-    replica.complete();
-    let envoy = scene.envoy();
-    agree(&envoy, replica, 2);
+    let envoy = begin(&scene, &pair);
     let mut client = Http3::connect(&envoy, port, &[&pair]);
     assert!(client.get().is_some());
     let mut last = None;
@@ -360,10 +366,7 @@ fn connections_of_a_route_that_goes_have_time_to_end() {
     let (port, pair, replica) = (free_port(), Pair::new(), &scene.replica);
     allow(replica);
     serve(replica, port, server("web"), "http", &[]);
-    pair.publish(replica);
-    replica.complete();
-    let envoy = scene.envoy();
-    agree(&envoy, replica, 2);
+    let envoy = begin(&scene, &pair);
     let mut client = Http3::connect(&envoy, port, &[&pair]);
     assert!(client.get().is_some());
     replica.snapshots.update(|index| index.set_service(ObjectKey::new("app", "web"), None));
@@ -382,10 +385,7 @@ fn connections_that_end_at_a_gateway_are_limited() {
         model.spec.sessions.maximum = 4;
     });
     serve(replica, port, server("web"), "http", &[]);
-    pair.publish(replica);
-    replica.complete();
-    let envoy = scene.envoy();
-    agree(&envoy, replica, 2);
+    let envoy = begin(&scene, &pair);
     let mut held: Vec<Http3> = (0..4).map(|_| Http3::connect(&envoy, port, &[&pair])).collect();
     assert!(held.iter_mut().all(|client| client.get().is_some()));
     let above = Http3::try_connect(port, &[&pair]);
