@@ -67,7 +67,9 @@ pub use config::{GatewayConfig, SenderAnswer, TOLERATED_LOSS};
 pub use counters::{FlowCounters, FlowGauges, StreamCounters, StreamGauges};
 pub use event::{Event, Side};
 pub use flow::{Flow, PathEvent};
-pub use gateway::{Begin, COOKIE_SECRET_LIFETIME, Gateway, HandshakeOutcome, Received};
+pub use gateway::{
+    Begin, COOKIE_SECRET_LIFETIME, Gateway, HandshakeOutcome, Received, TICKET_NONCE,
+};
 pub use outbox::Outbox;
 pub use packrat_assist_token as assist_token;
 pub use packrat_wire::handshake::public_key;

@@ -23,7 +23,9 @@ use crate::SessionId;
 use crate::cipher::Key;
 use crate::codec::{DecodeError, Reader, Write};
 use crate::control::VERSION;
-pub use crate::extension::{Live, LossClass, MOST_HEARD, Numbered, RouteHint};
+pub use crate::extension::{
+    Live, LossClass, MOST_HEARD, Numbered, RouteHint, ServerTicket, TICKET_LENGTH,
+};
 use crate::extension::{find_stream, find_versions, put_grease, put_stream, put_versions};
 use crate::identifier::{IdentifierKey, IdentifierScheme};
 use crate::number::NumberKey;
@@ -74,6 +76,8 @@ pub struct ClientParams {
     pub live: Option<Live>,
     /// The directions in which the client understands numbers; `None`: in neither.
     pub numbered: Option<Numbered>,
+    /// The ticket of the server that the client had through the gateway before.
+    pub ticket: Option<ServerTicket>,
 }
 
 /// The parameters that the gateway states in the handshake.
@@ -96,6 +100,8 @@ pub struct GatewayParams {
     pub numbered: Option<Numbered>,
     /// Knowledge of the gateway about the way from the client; told where there is `numbered`.
     pub hint: RouteHint,
+    /// Names the client's server, for another gateway with the same key.
+    pub ticket: Option<ServerTicket>,
 }
 
 impl core::fmt::Debug for GatewayParams {
@@ -125,6 +131,9 @@ impl ClientParams {
         if let Some(numbered) = &self.numbered {
             numbered.encode(RouteHint::default(), &mut out);
         }
+        if let Some(ticket) = &self.ticket {
+            ticket.encode(&mut out);
+        }
         put_versions(&client_versions(nonce), &mut out);
         put_grease(random, &mut out);
         out
@@ -147,10 +156,12 @@ impl ClientParams {
             },
             live: None,
             numbered: None,
+            ticket: None,
         };
         let records = reader.rest();
         client_params.live = Live::find(records);
         client_params.numbered = Numbered::find(records);
+        client_params.ticket = ServerTicket::find(records);
         // The versions are in the Discover, too, but there an attacker could have taken out better
         // ones than this.
         let versions = find_versions(records).ok_or(DecodeError::Field("versions"))?;
@@ -178,6 +189,9 @@ impl GatewayParams {
         if let Some(numbered) = &self.numbered {
             numbered.encode(self.hint, &mut out);
         }
+        if let Some(ticket) = &self.ticket {
+            ticket.encode(&mut out);
+        }
         put_grease(random, &mut out);
         out
     }
@@ -193,11 +207,13 @@ impl GatewayParams {
             stream: None,
             numbered: None,
             hint: RouteHint::default(),
+            ticket: None,
         };
         let records = reader.rest();
         gateway_params.stream = find_stream(records).map(Zeroizing::new);
         gateway_params.numbered = Numbered::find(records);
         gateway_params.hint = RouteHint::find(records);
+        gateway_params.ticket = ServerTicket::find(records);
         Ok(gateway_params)
     }
 
@@ -501,6 +517,7 @@ mod tests {
             token: Vec::new(),
             live: None,
             numbered: None,
+            ticket: None,
         }
     }
 
@@ -516,6 +533,7 @@ mod tests {
             stream: None,
             numbered: None,
             hint: RouteHint::default(),
+            ticket: None,
         }
     }
 

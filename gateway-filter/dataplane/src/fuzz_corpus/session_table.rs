@@ -325,6 +325,7 @@ impl World {
             token: Vec::new(),
             live: None,
             numbered: None,
+            ticket: None,
         };
         let noise = Initiator::new([1; 32], nonce, client_params, None).message().unwrap();
         let engine = Arc::clone(&self.route.engine);

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::assistance::Assistance;
 use super::assisted::AssistedSessions;
-use super::client_path::ClientPath;
+use super::client_path::{ClientPath, Newcomer};
 use super::deadlines::{Armed, look_at};
 use super::endpoint::{endpoint_for, source_ports};
 use super::engine_events;
@@ -117,17 +117,19 @@ impl Session {
         route: &Arc<RouteContext>,
         settings: &Settings,
         index: &Arc<AssistedSessions<Self>>,
-        path: &ClientPath,
+        client: Newcomer<'_>,
         room: RouteRoom,
         worker: usize,
         now: Timestamp,
     ) -> io::Result<Self> {
+        let Newcomer { path, known } = client;
         let environment = &route.environment;
         let permit = environment
             .capacity
             .try_acquire(path.client.get().ip(), room)
             .map_err(|refusal| io::Error::new(io::ErrorKind::QuotaExceeded, refusal))?;
-        let endpoint = endpoint_for(&settings.config, path.client).ok_or_else(|| {
+        let usual = || endpoint_for(&settings.config, path.client);
+        let endpoint = known.or_else(usual).ok_or_else(|| {
             io::Error::new(io::ErrorKind::NotFound, "the route has no endpoint for this client")
         })?;
         let ports = source_ports(&environment.source_ports, &settings.source_port_key, path.client);

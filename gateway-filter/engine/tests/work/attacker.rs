@@ -45,6 +45,7 @@ impl Attacker {
             token: Vec::new(),
             live: None,
             numbered: None,
+            ticket: None,
         };
         let initiator = Initiator::new(seed, 7, params, None);
         let (mut discover, mut init, mut out) = (Vec::new(), Vec::new(), Outbox::new());
