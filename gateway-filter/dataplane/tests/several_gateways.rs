@@ -114,6 +114,30 @@ fn a_client_whose_address_changes_finds_its_server_through_another_gateway() {
     assert_eq!(stranger.metric("sessions_taken_over_total"), 0);
 }
 
+/// The messages that say so are lost, or late: its datagrams have begun a session with another server.
+#[test]
+fn a_client_whose_datagrams_were_there_long_before_its_ticket_gets_its_server_back() {
+    let servers = servers();
+    let gateways = ["0f"; 2].map(|key| gateway(&servers, key));
+    let (mut client, server, _) = assisted(&servers, &gateways[0]);
+    let elsewhere = address_of_another_server(&servers, &gateways[0], server);
+    client.socket = gateways[1].client_from(&elsewhere);
+    client.socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    client.socket.send(&[0x41, 0xff, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]).unwrap();
+    assert_ne!(first(&servers).0, server, "nothing is known of it yet");
+    client.turn_until("a session with the other gateway", |client, received| {
+        if let Some(datagram) = received {
+            client.assist.on_datagram(&datagram, client.now());
+        }
+        gateways[1].metric("sessions_begun_total") > 0
+    });
+    assert_eq!(gateways[1].metric("sessions_taken_over_total"), 1);
+    client.socket.send(b"anything").unwrap();
+    let (reached, _, upstream) = first(&servers);
+    assert_eq!(reached, server);
+    transfer(&mut client, &servers[server], upstream, 1000..1200);
+}
+
 #[test]
 fn a_client_of_a_server_that_is_gone_gets_one_that_is_there() {
     let servers = servers();

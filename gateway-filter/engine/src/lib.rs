@@ -61,15 +61,14 @@ mod session_event;
 mod sparse_copies;
 mod stream;
 mod sync;
+mod ticket;
 
 pub use admission::{TokenAdmission, TokenCheck, WorkBudget};
 pub use config::{GatewayConfig, SenderAnswer, TOLERATED_LOSS};
 pub use counters::{FlowCounters, FlowGauges, StreamCounters, StreamGauges};
 pub use event::{Event, Side};
 pub use flow::{Flow, PathEvent};
-pub use gateway::{
-    Begin, COOKIE_SECRET_LIFETIME, Gateway, HandshakeOutcome, Received, TICKET_NONCE,
-};
+pub use gateway::{Begin, COOKIE_SECRET_LIFETIME, Gateway, HandshakeOutcome, Received};
 pub use outbox::Outbox;
 pub use packrat_assist_token as assist_token;
 pub use packrat_wire::handshake::public_key;
@@ -80,3 +79,4 @@ pub use sender_memory::SenderMemory;
 pub use sequence::Sequence;
 pub use session_event::{EackIgnoredReason, GiveUpReason, RepairRefusedReason, SessionEvent};
 pub use stream::{Stream, StreamConfig, StreamOutbox, Target};
+pub use ticket::TICKET_NONCE;

@@ -620,6 +620,30 @@ mod tests {
     }
 
     #[test]
+    fn a_ticket_is_sealed_by_the_gateway_and_shown_by_the_client_in_the_clear() {
+        let wish = Numbered { to_client: true, to_server: true, coded: true, largest: 1400 };
+        let ticket = ServerTicket::new([0xa7; TICKET_LENGTH]);
+        let with_all = |client_params: &ClientParams, random: &mut dyn FnMut(&mut [u8])| {
+            let numbered = client_params.numbered;
+            GatewayParams { ticket: Some(ticket), numbered, ..grant(client_params, random) }
+        };
+        let has_ticket =
+            |bytes: &[u8]| bytes.windows(TICKET_LENGTH).any(|part| part == ticket.as_bytes());
+        for seed in 0..=255 {
+            let client_params = ClientParams { numbered: Some(wish), ..client_params() };
+            let first = Initiator::new([seed; 32], 99, client_params.clone(), None);
+            let (_, seen, answer) =
+                respond([seed; 32], &[5; 32], 99, &first.message().unwrap(), with_all).unwrap();
+            assert_eq!(seen.ticket, None);
+            assert!(!has_ticket(&answer) && 13 + answer.len() <= 192, "{}", answer.len());
+            assert_eq!(first.finish(&answer).unwrap().gateway_params.ticket, Some(ticket));
+            let shown = ClientParams { ticket: Some(ticket), ..client_params };
+            let next = Initiator::new([seed; 32], 98, shown, None).message().unwrap();
+            assert_eq!(client_params_in(&next).unwrap().ticket, Some(ticket));
+        }
+    }
+
+    #[test]
     fn both_ends_agree_and_the_client_learns_the_gateways_key() {
         let initiator = Initiator::new([1; 32], 99, client_params(), None);
         let (mut gateway, seen, answer) =

@@ -228,8 +228,8 @@ impl Ingress {
         let metrics = route.metrics();
         let expects_clients = !route.sessions.assisted.is_empty()
             || (route.pending.expects_arrivals(now) && route.context.settings().shares_clients());
-        let may_have_moved = expects_clients
-            && batch.datagrams().next().is_some_and(may_have_moved);
+        let may_have_moved =
+            expects_clients && batch.datagrams().next().is_some_and(may_have_moved);
         if !may_have_moved {
             return self.forwarder.open(route, path, now);
         }

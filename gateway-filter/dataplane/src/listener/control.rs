@@ -100,26 +100,37 @@ impl Control<'_> {
             Err(error) => return self.discard(&format!("no random bytes: {error}")),
         };
         let now = self.now;
+        let known = self.known_endpoint(&begin);
         let session = match self.forwarder.find(self.route, self.path, now) {
-            Some(session) => Some(session),
+            Some(session) => session,
             None => {
-                let known = self.known_endpoint(&begin);
-                let opened = self.forwarder.open_at(self.route, self.path, known, now);
-                let taken_over = u64::from(known.is_some() && opened.is_some());
-                self.route.metrics().add(Metric::SessionsTakenOver, taken_over);
+                let Some(opened) = self.forwarder.open_at(self.route, self.path, known, now) else {
+                    self.route.metrics().add(Metric::ControlDropped, 1);
+                    return;
+                };
+                self.route.metrics().add(Metric::SessionsTakenOver, known.is_some().into());
                 opened
             }
         };
-        let Some(session) = session else {
-            self.route.metrics().add(Metric::ControlDropped, 1);
-            return;
-        };
+        // The client's datagrams were here before its ticket.
+        let elsewhere =
+            known.filter(|known| !session.is_assisted() && *known != session.upstream().endpoint());
+        if let Some(known) = elsewhere {
+            if !begin.is_validated() {
+                return self.ask_for_cookie(&begin);
+            }
+            if session.resume_endpoint(known) {
+                self.route.metrics().add(Metric::SessionsTakenOver, 1);
+                self.forwarder.mailboxes.reconnect(&session);
+            }
+        }
         let mut begin = begin.after(session.totals.to_server_datagrams.load(Ordering::Relaxed));
         let route = &self.route.context;
         if route.settings().shares_clients()
             && let Ok(nonce) = self.random::<TICKET_NONCE>()
         {
-            begin = begin.with_ticket(route.engine.ticket(session.upstream().endpoint().get(), nonce));
+            begin =
+                begin.with_ticket(route.engine.ticket(session.upstream().endpoint().get(), nonce));
         }
         let outcome = self.run(&session, |flow, outbox| flow.begin(begin, seed, now, outbox));
         if let Some(outcome) = outcome {
@@ -129,6 +140,15 @@ impl Control<'_> {
                 session.transfer.set_arm(Arm::Holdout);
             }
         }
+    }
+
+    /// Answers with a cookie where a client's address has to be its own, which a forged one is not.
+    fn ask_for_cookie(&mut self, begin: &Begin) {
+        let route = &self.route.context;
+        self.outbox.clear();
+        let outcome = route.engine.ask_for_cookie(begin, self.now, self.outbox);
+        route.metrics.add(handshake(outcome), 1);
+        self.answer();
     }
 
     /// The server that the client has had through another gateway, as its ticket says.

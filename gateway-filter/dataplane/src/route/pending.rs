@@ -342,7 +342,9 @@ mod tests {
         for milliseconds in 100..1000 {
             pending.note_stranger(network, at(milliseconds));
         }
-        assert!(matches!(pending.expire(network, at(250)), Expired::Later(until) if until == at(1100)));
+        assert!(
+            matches!(pending.expire(network, at(250)), Expired::Later(until) if until == at(1100))
+        );
         assert!(matches!(pending.expire(network, at(1100)), Expired::Unclaimed(_)));
     }
 

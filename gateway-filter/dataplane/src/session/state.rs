@@ -25,7 +25,8 @@ use crate::context::{Arm, RouteContext, Settings};
 use crate::log::{Event, LogSubject, Logger};
 use crate::metrics::{Distribution, Metric};
 use crate::socket::{
-    ClientAddress, Ecn, FlowPermit, GsoBatch, RouteRoom, SendReport, Sender, WhenFull, canonical,
+    ClientAddress, Ecn, EndpointAddress, FlowPermit, GsoBatch, RouteRoom, SendReport, Sender,
+    WhenFull, canonical,
 };
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::sync::{Mutex, RwLock};
@@ -466,18 +467,32 @@ impl Session {
         if !self.upstream_state.leave() {
             return false;
         }
-        let client = self.client();
+        let has_moved = self.reconnect(|settings, old| {
+            let is_gone = !settings.config.endpoints.contains(&old.get());
+            is_gone.then(|| endpoint_for(&settings.config, self.client())).flatten()
+        });
+        self.route.metrics.add(Metric::SessionsMoved, has_moved.into());
+        has_moved
+    }
+
+    /// Goes on with the endpoint that the client had through another gateway, unless it is assisted
+    /// here: then its datagrams have found their server. The client has to have proved its address.
+    /// True if the endpoint is another one now.
+    pub(crate) fn resume_endpoint(&self, known: EndpointAddress) -> bool {
+        !self.is_assisted() && self.reconnect(|_, old| (old != known).then_some(known))
+    }
+
+    /// Moves to the endpoint that `choose` names, if it names one; true if it has.
+    fn reconnect(
+        &self,
+        choose: impl FnOnce(&Settings, EndpointAddress) -> Option<EndpointAddress>,
+    ) -> bool {
         let mut upstream = self.upstream.write();
         let settings = self.route.settings();
         let old = upstream.endpoint();
-        if settings.config.endpoints.contains(&old.get()) {
-            return false;
-        }
-        let Some(new) = endpoint_for(&settings.config, client) else {
-            return false;
-        };
+        let Some(new) = choose(&settings, old) else { return false };
         let allowed = &self.route.environment.source_ports;
-        let ports = source_ports(allowed, &settings.source_port_key, client);
+        let ports = source_ports(allowed, &settings.source_port_key, self.client());
         let opened = Upstream::open(new, &ports).map(|opened| {
             *upstream = Arc::new(opened);
             self.upstream_state.set(UpstreamState::Configured);
@@ -485,7 +500,6 @@ impl Session {
         drop(upstream);
         match opened {
             Ok(()) => {
-                self.route.metrics.add(Metric::SessionsMoved, 1);
                 self.log(Event::EndpointChanged, || {
                     [("from", old.to_string().into()), ("to", new.to_string().into())]
                 });
