@@ -99,12 +99,12 @@ fn a_client_whose_address_changes_finds_its_server_through_another_gateway() {
     let servers = servers();
     let gateways = ["0f", "0f", "0f"].map(|key| gateway(&servers, key));
     let (mut client, server, _) = assisted(&servers, &gateways[0]);
-    let elsewhere = address_of_another_server(&servers, &gateways[0], server);
+    let another = address_of_another_server(&servers, &gateways[0], server);
     let mut at_once = 0;
     for moved in 1..8 {
         // The third gateway's word is the second one's: the ticket is that of its session.
         let gateway = &gateways[moved % 3];
-        let reached = moves(&servers, &mut client, gateway, &elsewhere);
+        let reached = moves(&servers, &mut client, gateway, &another);
         at_once += usize::from(reached == [server; 10]);
         client.socket.send(b"anything").unwrap();
         let (reached, _, upstream) = first(&servers);
@@ -118,7 +118,7 @@ fn a_client_whose_address_changes_finds_its_server_through_another_gateway() {
     assert!(gateways.iter().all(|gateway| gateway.metric("sessions_taken_over_total") > 0));
     // Without a ticket that it can read a gateway goes by the address.
     let stranger = self::gateway(&servers, "aa");
-    let reached = moves(&servers, &mut client, &stranger, &elsewhere);
+    let reached = moves(&servers, &mut client, &stranger, &another);
     assert!(reached.iter().all(|reached| *reached != server), "{reached:?}");
     assert_eq!(stranger.metric("sessions_taken_over_total"), 0);
 }
@@ -129,8 +129,8 @@ fn a_client_whose_datagrams_were_there_long_before_its_ticket_gets_its_server_ba
     let servers = servers();
     let gateways = ["0f"; 2].map(|key| gateway(&servers, key));
     let (mut client, server, _) = assisted(&servers, &gateways[0]);
-    let elsewhere = address_of_another_server(&servers, &gateways[0], server);
-    client.socket = gateways[1].client_from(&elsewhere);
+    let another = address_of_another_server(&servers, &gateways[0], server);
+    client.socket = gateways[1].client_from(&another);
     client.socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     client.socket.send(&[0x41, 0xff, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]).unwrap();
     assert_ne!(first(&servers).0, server, "nothing is known of it yet");

@@ -33,7 +33,7 @@ impl Gateway {
 }
 
 /// The nonce, and eight bytes of a hash of key, nonce and server. The client cannot choose another
-/// server with it than one that a gateway has given to somebody, and a gateway compares it with the
+/// server with it than one that a gateway has given to a client, and a gateway compares it with the
 /// servers that it has.
 fn ticket(static_key: &[u8; 32], server: SocketAddr, nonce: [u8; TICKET_NONCE]) -> ServerTicket {
     let address = match server.ip().to_canonical() {

@@ -245,7 +245,7 @@ fn an_autoscaler_takes_over_the_number_of_gateways_as_it_is() {
     assert_eq!(replicas(), Some(json!(3)));
     let metrics = autoscaler().unwrap()["spec"]["metrics"].as_array().map_or(0, Vec::len);
     assert_eq!(metrics, 3);
-    // To one that the operator does not make: the number stays, whoever changes it.
+    // To one that the operator does not make: the number stays.
     let other = json!({ "workload": { "replicas": 3, "autoscaling": { "by": "Other" } } });
     cluster.apply(gateway(namespace, "edge", &other));
     cluster.wait_until("the autoscaler to be gone", || autoscaler().is_none());

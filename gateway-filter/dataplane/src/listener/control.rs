@@ -113,9 +113,9 @@ impl Control<'_> {
             }
         };
         // The client's datagrams were here before its ticket.
-        let elsewhere =
+        let another =
             known.filter(|known| !session.is_assisted() && *known != session.upstream().endpoint());
-        if let Some(known) = elsewhere {
+        if let Some(known) = another {
             if !begin.is_validated() {
                 return self.ask_for_cookie(&begin);
             }
