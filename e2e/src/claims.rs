@@ -4,7 +4,6 @@ mod calendar;
 mod disk;
 mod exposure;
 mod first_download;
-mod fleet;
 mod gateway_api;
 mod operate;
 mod quick_start;
@@ -83,7 +82,6 @@ pub(crate) const CLAIMS: &[Claim] = &[
     on_nodes("flows-of-the-node-forgotten", weather::flows_forgotten),
     full("node-lost-and-returned", weather::node_lost),
     full("gateways-rolled-behind-load-balancer", exposure::rolled),
-    full("moving-clients-of-several-gateways", fleet::moving_clients),
     full("operator-killed", weather::operator_killed),
     full("chart-upgraded", weather::chart_upgraded),
     full("servers-scaled", weather::servers_scaled),
