@@ -16,6 +16,7 @@ use packrat_wire::handshake::Live;
 use packrat_wire::{Epoch, MessageCounter, SmallChannel};
 
 use super::sums::Sums;
+use super::symbols::{self, Experience};
 use crate::admission::SourceAccount;
 use crate::eack_credit::SUBSCRIBER;
 use crate::reconciliation;
@@ -32,6 +33,9 @@ const MAXIMUM_TRANSMISSIONS: u32 = 8;
 const OFFER_INTERVAL: Duration = Duration::from_millis(500);
 /// ...and no more than so many times for the same: it may not know how.
 const MAXIMUM_OFFERS: u8 = 8;
+/// Packets that a subscriber's loss is about, beside the newest ones; and the unit of it.
+const MEMORY: f64 = 384.0;
+const LOSS_UNIT: f64 = 65536.0;
 /// Room for packets under repair that is kept beyond what is used.
 const OUTSTANDING_SLACK: usize = 1;
 
@@ -117,6 +121,15 @@ pub(super) struct Subscriber {
     pub(super) reset_pending: bool,
     /// True if its session tells of each step.
     pub(super) observed: bool,
+    /// Packets that it has missed since its loss was measured, and those that it has recovered; all
+    /// that it has told of, of which the lower half is enough.
+    missed: u16,
+    recovered: u16,
+    told: u16,
+    /// Its loss in 1/65536.
+    loss: u16,
+    /// True if it was given the key of the stream's symbols.
+    pub(super) takes_symbols: bool,
     pub(super) channel: SmallChannel,
     /// Account of its source.
     pub(super) source: Arc<SourceAccount>,
@@ -159,6 +172,11 @@ impl Subscriber {
             anchored: false,
             reset_pending: false,
             observed: false,
+            missed: 0,
+            recovered: 0,
+            told: 0,
+            loss: 0,
+            takes_symbols: false,
             channel,
             source,
             horizon: next,
@@ -229,6 +247,46 @@ impl Subscriber {
         if let Some(offer) = self.offer.take() {
             self.change_base(|base| base.subtract(&offer.sums));
         }
+    }
+
+    /// It has missed so many packets more.
+    pub(super) fn on_missed(&mut self, packets: usize) {
+        self.missed = self.missed.saturating_add(u16::try_from(packets).unwrap_or(u16::MAX));
+    }
+
+    /// It has recovered so many packets from symbols, all in all.
+    pub(super) fn on_recovered(&mut self, total: u32) {
+        let more = (total as u16).wrapping_sub(self.told);
+        // An older message that was overtaken, or nonsense.
+        if more <= u16::MAX / 2 {
+            self.told = total as u16;
+            self.recovered = self.recovered.saturating_add(more);
+        }
+    }
+
+    /// Packets that it has lost since its loss was measured: what it told of before symbols have
+    /// recovered it, or what they have recovered, of which it tells later.
+    pub(super) fn lost(&self) -> u16 {
+        self.missed.max(self.recovered)
+    }
+
+    /// Its loss, after so many packets since the last call. `mean`: of all in this time, which is where
+    /// one begins.
+    pub(super) fn measure(&mut self, packets: u64, mean: f64) -> Experience {
+        let sample = f64::from(self.lost()) / packets.max(1) as f64;
+        (self.missed, self.recovered) = (0, 0);
+        let known = if self.loss == 0 { mean } else { f64::from(self.loss) / LOSS_UNIT };
+        let weight = packets as f64 / (packets as f64 + MEMORY);
+        let loss = known + (sample - known) * weight;
+        // Rounded down to nothing when nothing is lost any more.
+        self.loss = (loss.clamp(0.0, 0.99) * LOSS_UNIT) as u16;
+        Experience { loss: loss.clamp(0.0, 1.0), wait: self.symbol_wait() }
+    }
+
+    /// Time for which a plain repair waits for symbols.
+    pub(super) fn symbol_wait(&self) -> Duration {
+        let round_trip = self.round_trip.get().smoothed().unwrap_or(ASSUMED_ROUND_TRIP);
+        symbols::wait(Duration::from_micros(u64::from(self.window)), round_trip)
     }
 
     /// Packets under repair.
@@ -350,7 +408,7 @@ impl Outstanding {
 }
 
 /// There are thousands of them, each with its sealed channel.
-const _: () = assert!(size_of::<Subscriber>() <= 200);
+const _: () = assert!(size_of::<Subscriber>() <= 208);
 const _: () = assert!(size_of::<Outstanding>() <= 24);
 
 #[cfg(test)]

@@ -290,6 +290,7 @@ pub(crate) fn session() -> (Established, Established, Vec<u8>, Vec<u8>) {
                 cache_bytes: 1 << 20,
                 secret: secret.into(),
                 stream: None,
+                symbols: None,
                 numbered: None,
                 hint: Default::default(),
             }
@@ -319,6 +320,7 @@ fn extended(
                 cache_bytes: 65_536,
                 secret: secret.into(),
                 stream: stream.map(Into::into),
+                symbols: None,
                 numbered,
                 hint: Default::default(),
             }
@@ -335,6 +337,7 @@ fn live() -> Value {
         subscribe: true,
         window: Duration::from_millis(400),
         tolerance: Duration::from_millis(20),
+        symbols: false,
     };
     let asking = ClientParams { live: Some(live), ..client_params() };
     let (first, _, second, gateway_params) = extended(asking, Some([0x44; 32]), None);
