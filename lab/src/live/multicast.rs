@@ -28,6 +28,8 @@ const PACKET: usize = 240;
 const FIRST_MEMBER: u32 = 0x0a00_0001;
 /// The receivers find their gateway before the stream begins.
 const BEGIN: Duration = Duration::from_millis(1500);
+/// They begin to look for it within this time.
+const JOINING: Duration = Duration::from_secs(1);
 const AFTERWARDS: Duration = Duration::from_secs(1);
 /// Latencies from this on count as this: milliseconds.
 const LONGEST_LATENCY: usize = 10_000;
@@ -153,6 +155,8 @@ impl Latencies {
 
 struct Member {
     address: SocketAddr,
+    /// It does nothing before: receivers do not begin in the same millisecond.
+    begins: Timestamp,
     /// Packets that it has.
     has: Vec<bool>,
     assist: Option<Assist>,
@@ -338,6 +342,7 @@ impl MulticastTrial {
         let address = std::net::Ipv4Addr::from(FIRST_MEMBER + index as u32);
         Member {
             address: (address, 10_000).into(),
+            begins: Timestamp::ZERO + JOINING * index as u32 / self.receivers.max(1) as u32,
             has: Vec::new(),
             assist: assisted.then(|| Assist::new(client, seed, Timestamp::ZERO)),
             receiver: Receiver::new(config),
@@ -388,6 +393,9 @@ impl Member {
     }
 
     fn step(&mut self, now: Timestamp, mut send: impl FnMut(Upward)) {
+        if now < self.begins {
+            return;
+        }
         while self.receiver.poll_unit(now).is_some() {}
         let first = self.receiver.first().unwrap_or_default();
         if let Some(assist) = &mut self.assist {

@@ -368,7 +368,9 @@ impl Stream {
                 SUBSCRIBER.charge_epoch(&mut subscriber.eacks);
             }
             Ok(Message::Goodbye { .. }) => return false,
-            Ok(Message::Recovered { total }) => subscriber.on_recovered(total),
+            Ok(Message::Recovered { total }) => {
+                subscriber.on_recovered(total, self.history.next());
+            }
             // It has come back before the address it was challenged at was accepted.
             Ok(Message::PathResponse { .. }) => {
                 self.path_validation.remove(&subscriber.channel.session());

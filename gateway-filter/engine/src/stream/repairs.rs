@@ -234,7 +234,7 @@ impl Stream {
         let Some(packets) = self.symbols.to_measure(next) else { return };
         let taking = self.subscribers.iter().filter(|one| one.takes_symbols);
         let (lost, all) = taking
-            .fold((0, 0u64), |(lost, all), one| (lost + u64::from(one.lost()), all + packets));
+            .fold((0, 0u64), |(lost, all), one| (lost + u64::from(one.missed()), all + packets));
         let mean = lost as f64 / all.max(1) as f64;
         let (mut experience, mut losers) = (Vec::new(), HashSet::new());
         let (mut addresses, mut sources) = (0, 0);
@@ -243,7 +243,7 @@ impl Stream {
         {
             let taking = self.subscribers.iter_mut().filter(|one| one.takes_symbols);
             for subscriber in taking {
-                let has_lost = subscriber.lost() > 0;
+                let has_lost = subscriber.has_lost();
                 let one = subscriber.measure(packets, mean);
                 if has_lost {
                     losers.insert(subscriber.address.get().ip());

@@ -34,7 +34,7 @@ const OFFER_INTERVAL: Duration = Duration::from_millis(500);
 /// ...and no more than so many times for the same: it may not know how.
 const MAXIMUM_OFFERS: u8 = 8;
 /// Packets that a subscriber's loss is about, beside the newest ones; and the unit of it.
-const MEMORY: f64 = 384.0;
+const MEMORY: f64 = 1024.0;
 const LOSS_UNIT: f64 = 65536.0;
 /// Room for packets under repair that is kept beyond what is used.
 const OUTSTANDING_SLACK: usize = 1;
@@ -121,11 +121,14 @@ pub(super) struct Subscriber {
     pub(super) reset_pending: bool,
     /// True if its session tells of each step.
     pub(super) observed: bool,
-    /// Packets that it has missed since its loss was measured, and those that it has recovered; all
-    /// that it has told of, of which the lower half is enough.
+    /// Packets that it has missed since its loss was measured.
     missed: u16,
+    /// Packets that it has recovered, as it has told, and the stream's next packet then: of both the
+    /// lower 16 bits.
     recovered: u16,
-    told: u16,
+    told_at: u16,
+    /// True if it has told since its loss was measured.
+    has_told: bool,
     /// Its loss in 1/65536.
     loss: u16,
     /// True if it was given the key of the stream's symbols.
@@ -174,7 +177,8 @@ impl Subscriber {
             observed: false,
             missed: 0,
             recovered: 0,
-            told: 0,
+            told_at: next as u16,
+            has_told: false,
             loss: 0,
             takes_symbols: false,
             channel,
@@ -254,33 +258,52 @@ impl Subscriber {
         self.missed = self.missed.saturating_add(u16::try_from(packets).unwrap_or(u16::MAX));
     }
 
-    /// It has recovered so many packets from symbols, all in all.
-    pub(super) fn on_recovered(&mut self, total: u32) {
-        let more = (total as u16).wrapping_sub(self.told);
+    /// It has recovered so many packets from symbols, all in all; `next`: the stream's next one. What
+    /// symbols recover no eACK shows, mostly.
+    pub(super) fn on_recovered(&mut self, total: u32, next: u64) {
+        let more = (total as u16).wrapping_sub(self.recovered);
+        let packets = (next as u16).wrapping_sub(self.told_at);
         // An older message that was overtaken, or nonsense.
-        if more <= u16::MAX / 2 {
-            self.told = total as u16;
-            self.recovered = self.recovered.saturating_add(more);
+        if more <= u16::MAX / 2 && packets > 0 {
+            (self.recovered, self.told_at) = (total as u16, next as u16);
+            self.has_told = true;
+            self.blend(f64::from(more) / f64::from(packets), packets.into());
         }
     }
 
-    /// Packets that it has lost since its loss was measured: what it told of before symbols have
-    /// recovered it, or what they have recovered, of which it tells later.
-    pub(super) fn lost(&self) -> u16 {
-        self.missed.max(self.recovered)
+    /// True if it has lost something since its loss was measured.
+    pub(super) fn has_lost(&self) -> bool {
+        self.missed > 0 || self.has_told
+    }
+
+    /// Packets that it has missed since its loss was measured.
+    pub(super) fn missed(&self) -> u16 {
+        self.missed
+    }
+
+    fn blend(&mut self, sample: f64, packets: u64) {
+        let weight = packets as f64 / (packets as f64 + MEMORY);
+        let known = f64::from(self.loss) / LOSS_UNIT;
+        let loss = known + (sample - known) * weight;
+        // Rounded down to nothing when nothing is lost any more.
+        self.loss = (loss.clamp(0.0, 0.99) * LOSS_UNIT) as u16;
     }
 
     /// Its loss, after so many packets since the last call. `mean`: of all in this time, which is where
     /// one begins.
     pub(super) fn measure(&mut self, packets: u64, mean: f64) -> Experience {
-        let sample = f64::from(self.lost()) / packets.max(1) as f64;
-        (self.missed, self.recovered) = (0, 0);
-        let known = if self.loss == 0 { mean } else { f64::from(self.loss) / LOSS_UNIT };
-        let weight = packets as f64 / (packets as f64 + MEMORY);
-        let loss = known + (sample - known) * weight;
-        // Rounded down to nothing when nothing is lost any more.
-        self.loss = (loss.clamp(0.0, 0.99) * LOSS_UNIT) as u16;
-        Experience { loss: loss.clamp(0.0, 1.0), wait: self.symbol_wait() }
+        let sample = f64::from(self.missed) / packets.max(1) as f64;
+        let (has_told, _) =
+            (core::mem::take(&mut self.has_told), core::mem::take(&mut self.missed));
+        if self.loss == 0 && !has_told {
+            self.loss = (mean.clamp(0.0, 0.99) * LOSS_UNIT) as u16;
+        }
+        let known = f64::from(self.loss) / LOSS_UNIT;
+        // What symbols have recovered is in what it tells, and it told of less.
+        if !has_told || sample > known {
+            self.blend(sample, packets);
+        }
+        Experience { loss: f64::from(self.loss) / LOSS_UNIT, wait: self.symbol_wait() }
     }
 
     /// Time for which a plain repair waits for symbols.
