@@ -132,7 +132,7 @@ impl GroupSymbols {
     }
 
     /// A sealed datagram of the group. `plaintext`: a buffer. False if it is not what it should be:
-    /// whoever has the key may send symbols with it, and nothing else.
+    /// a subscriber has the key, too, and may send symbols with it, and nothing else.
     pub(crate) fn on_sealed(
         &mut self,
         datagram: &[u8],
@@ -318,7 +318,7 @@ mod tests {
         arrive(&mut group, (0..30).filter(|number| *number != 25));
         let (named, unnamed) = (gateway.symbol(9, 10, 10), 10);
         assert!(sealed(&mut group, &named));
-        // Places 10 to 19 are named by a symbol that is lost; they are here, but nobody knows where.
+        // Places 10 to 19 are named by a symbol that is lost; they are here, at unknown places.
         for _ in 0..unnamed {
             let symbol = gateway.symbol(29, 30, 10);
             assert!(sealed(&mut group, &symbol) && recovered(&mut group).is_empty());

@@ -153,7 +153,7 @@ impl MediaReceiver {
         self.take_recovered(now);
     }
 
-    /// What symbols have recovered comes as what has arrived.
+    /// Passes on datagrams that symbols have recovered, as ones that have arrived.
     fn take_recovered(&mut self, now: Timestamp) {
         while let Some(datagram) = self.assist.as_mut().and_then(Assist::poll_recovered) {
             if let Some(assist) = &mut self.assist {

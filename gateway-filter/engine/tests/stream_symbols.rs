@@ -18,12 +18,12 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 const DELAY: u64 = 10;
 
-/// What the last mile does to symbols on their way to one receiver.
+/// Fate of symbols on their way to one receiver.
 #[derive(Clone, Copy, PartialEq)]
 enum Symbols {
     Pass,
     Lost,
-    /// A bit is another one: as from somebody without the key.
+    /// A bit is another one: as from an attacker without the key.
     Forged,
 }
 

@@ -88,7 +88,7 @@ pub struct StreamConfig {
     /// When subscribers at so many addresses miss the same packet within a round trip, its repair
     /// goes to the group, within the group's budget. `None`: there is no group.
     pub group_repairs_from: Option<u32>,
-    /// Whether subscribers that take them get symbols, where there is a group.
+    /// Subscribers that take them get symbols, where there is a group.
     pub group_symbols: bool,
 }
 

@@ -68,7 +68,7 @@ pub(super) fn wait(window: Duration, round_trip: Duration) -> Duration {
     window.saturating_sub(round_trip * 3 + RESERVE).min(LONGEST_WAIT)
 }
 
-/// What a subscriber that takes symbols has lost of late.
+/// Loss of late of a subscriber that takes symbols.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Experience {
     pub(super) loss: f64,
@@ -281,7 +281,7 @@ impl Symbols {
         lacked
     }
 
-    /// What is due is not sent: there is no budget, or nothing to make symbols of.
+    /// Forgets the symbols that are due: there is no budget, or nothing to make symbols of.
     pub(super) fn forget_due(&mut self) {
         self.due = 0.0;
         self.lacked = 0;
