@@ -1230,7 +1230,7 @@ impl Assist {
 /// The time in which symbols to all subscribers repair most of what is missing: a small part of the
 /// window (zero: none), as the gateway sends more for those who wait longer.
 fn within_symbols(window: Duration) -> Duration {
-    (window / 8).clamp(*WITHIN_SYMBOLS.start(), *WITHIN_SYMBOLS.end())
+    (window / 16).clamp(*WITHIN_SYMBOLS.start(), *WITHIN_SYMBOLS.end())
 }
 
 /// The longest time in which a missing packet counts as one that the gateway may repair. It does

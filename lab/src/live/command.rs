@@ -35,7 +35,7 @@ struct Multicast {
     /// Loss of the last mile instead of the scenario's, 0 to 1
     #[arg(long)]
     loss: Option<f64>,
-    /// end-to-end, packrat, packrat-group; may be repeated [default: all]
+    /// end-to-end, packrat, packrat-group, packrat-symbols; may be repeated [default: all]
     #[arg(long)]
     arm: Vec<MulticastArm>,
     /// Number of receivers; may be repeated [default: 16]

@@ -369,6 +369,7 @@ impl Stream {
             }
             Ok(Message::Goodbye { .. }) => return false,
             Ok(Message::Recovered { total }) => {
+                self.charge(subscriber, MESSAGE_WORK, now);
                 subscriber.on_recovered(total, self.history.next());
             }
             // It has come back before the address it was challenged at was accepted.

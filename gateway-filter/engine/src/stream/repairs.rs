@@ -198,14 +198,24 @@ impl Stream {
         });
         subscriber.set_outstanding(outstanding);
         if let Some((sequence, age)) = oldest {
-            self.symbols.on_missing(waited_for, sequence, age, wait);
+            let mut paid = 0;
+            let lacked = self.symbols.lacked(waited_for, sequence, age, wait);
+            let (length, share) = (self.symbols.length(), self.gateway.config().repair_budget);
+            // The subscriber that asks pays, as for a repair to the group.
+            while paid < lacked
+                && subscriber.may_repair(length, self.bytes, share)
+                && self.gateway.budget.take_shared(&subscriber.source.repairs, length, true)
+            {
+                paid += 1;
+            }
+            self.symbols.ask(paid);
         }
     }
 
     /// Sends the symbols that are due to the group: after each packet, or several of them, when these
     /// have been sent.
     pub fn send_symbols(&mut self, now: Timestamp, out: &mut StreamOutbox) {
-        if self.symbols.are_wanted(self.history.next()) {
+        if self.symbols.are_wanted() {
             self.measure(now);
         }
         while self.symbols.take_due() {
@@ -231,15 +241,22 @@ impl Stream {
     /// Looks at what subscribers have lost since it did last, and follows with the rate of symbols.
     pub(super) fn measure(&mut self, now: Timestamp) {
         let next = self.history.next();
-        let Some(packets) = self.symbols.to_measure(next) else { return };
+        // eACKs about the newest packets are still under way.
+        let age =
+            self.subscribers.iter().find_map(|one| one.known_age().filter(|_| one.takes_symbols));
+        let told_at = now.saturating_since(Timestamp::ZERO).checked_sub(age.unwrap_or_default());
+        let told_at = Timestamp::ZERO + told_at.unwrap_or_default();
+        let told = self.history.newest_until(told_at).map_or(0, |newest| newest + 1);
+        let Some(packets) = self.symbols.to_measure(told) else { return };
         let taking = self.subscribers.iter().filter(|one| one.takes_symbols);
         let (lost, all) = taking
             .fold((0, 0u64), |(lost, all), one| (lost + u64::from(one.missed()), all + packets));
         let mean = lost as f64 / all.max(1) as f64;
         let (mut experience, mut losers) = (Vec::new(), HashSet::new());
         let (mut addresses, mut sources) = (0, 0);
+        let repairs = self.gateway.config().repair_budget > 0.0;
         if let Some(threshold) =
-            self.config.group_repairs_from.filter(|_| self.config.sends_symbols())
+            self.config.group_repairs_from.filter(|_| repairs && self.config.sends_symbols())
         {
             let taking = self.subscribers.iter_mut().filter(|one| one.takes_symbols);
             for subscriber in taking {
@@ -254,7 +271,7 @@ impl Stream {
             sources = losers.into_iter().map(Network::of).collect::<HashSet<_>>().len();
             addresses = if addresses >= threshold as usize { addresses } else { 0 };
         }
-        self.symbols.follow(&mut experience, addresses > 0, next, now);
+        self.symbols.follow(&mut experience, addresses > 0, (told, told_at), next);
         if self.symbols.are_sent() {
             self.group_repairs.serve(sources);
         }

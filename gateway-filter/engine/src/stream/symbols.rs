@@ -30,7 +30,7 @@ use crate::history::History;
 const WINDOW: u64 = 255;
 /// Symbols per packet, of the loss over what arrives: beyond 1 the margin for lost symbols and for
 /// losses that come together.
-const MARGIN: f64 = 1.8;
+const MARGIN: f64 = 2.1;
 /// The share of subscribers whose loss the rate covers.
 const QUANTILE: f64 = 0.9;
 /// Below this loss nothing is coded.
@@ -55,7 +55,7 @@ const LONGEST_WAIT: Duration = Duration::from_millis(400);
 const RESERVE: Duration = Duration::from_millis(20);
 /// Packets over which the loss is measured, at least: usually, and before symbols are sent.
 const MEASURED_OVER: u64 = 64;
-const MEASURED_FIRST: u64 = 16;
+const MEASURED_FIRST: u64 = 4;
 /// Losses after which it is measured without delay, before symbols are sent.
 const MANY_LOST: u64 = 32;
 /// Symbols whose places are remembered.
@@ -111,6 +111,8 @@ pub(super) struct Symbols {
     from: u64,
     /// The newest packet of each symbol sent, in order.
     sent: VecDeque<u64>,
+    /// Bytes of the last symbol, sealed.
+    length: usize,
     /// Until here the loss is measured: packet and time.
     measured: (u64, Timestamp),
     /// Packets that subscribers have missed since.
@@ -132,6 +134,7 @@ impl Symbols {
             lacked: 0,
             from: 0,
             sent: VecDeque::new(),
+            length: 0,
             measured: (0, Timestamp::ZERO),
             lost: 0,
             plaintext: Vec::new(),
@@ -179,9 +182,10 @@ impl Symbols {
         }
     }
 
-    /// The number of packets up to `next` since the loss was measured last, if they are enough.
-    pub(super) fn to_measure(&self, next: u64) -> Option<u64> {
-        let packets = next.saturating_sub(self.measured.0);
+    /// The number of packets below `told`, of which eACKs can tell by now, since the loss was measured
+    /// last, if they are enough.
+    pub(super) fn to_measure(&self, told: u64) -> Option<u64> {
+        let packets = told.saturating_sub(self.measured.0);
         let enough = if self.are_sent() { MEASURED_OVER } else { MEASURED_FIRST };
         (packets >= enough).then_some(packets)
     }
@@ -192,11 +196,8 @@ impl Symbols {
     }
 
     /// True if no symbols are sent and so much was lost that they may be worth it.
-    pub(super) fn are_wanted(&self, next: u64) -> bool {
-        self.seal.is_some()
-            && !self.are_sent()
-            && self.lost >= MANY_LOST
-            && self.to_measure(next).is_some()
+    pub(super) fn are_wanted(&self) -> bool {
+        self.seal.is_some() && !self.are_sent() && self.lost >= MANY_LOST
     }
 
     /// Follows what the subscribers that take symbols have lost. `losers`: addresses at which something
@@ -205,12 +206,12 @@ impl Symbols {
         &mut self,
         experience: &mut [Experience],
         losers: bool,
+        (told, told_at): (u64, Timestamp),
         next: u64,
-        now: Timestamp,
     ) {
-        let packets = next.saturating_sub(self.measured.0).max(1);
-        let interval = now.saturating_since(self.measured.1).as_secs_f64() / packets as f64;
-        self.measured = (next, now);
+        let packets = told.saturating_sub(self.measured.0).max(1);
+        let interval = told_at.saturating_since(self.measured.1).as_secs_f64() / packets as f64;
+        self.measured = (told, told_at);
         self.lost = 0;
         let rate = match losers && self.seal.is_some() {
             true => self.wanted_rate(experience, interval),
@@ -254,18 +255,26 @@ impl Symbols {
         Waiting { from, until_age: wait }
     }
 
-    /// A subscriber waits for this many packets, the oldest of which has this number and this age.
-    pub(super) fn on_missing(&mut self, missing: u64, oldest: u64, age: Duration, wait: Duration) {
+    /// Symbols beyond those sent that a subscriber lacks which waits for so many packets, the oldest of
+    /// which has this number and this age.
+    pub(super) fn lacked(&self, missing: u64, oldest: u64, age: Duration, wait: Duration) -> u32 {
         if age < wait / PATIENCE || missing == 0 {
-            return;
+            return 0;
         }
         let arrive = 1.0 - self.loss;
         let sent = self.sent.len() - self.sent.partition_point(|newest| *newest < oldest);
         let lacked = missing as f64 - arrive * sent as f64 - LACKED;
-        if lacked >= 0.0 {
-            let symbols = (lacked / arrive).ceil().clamp(1.0, MOST_DUE);
-            self.lacked = self.lacked.max(symbols as u32);
-        }
+        if lacked < 0.0 { 0 } else { (lacked / arrive).ceil().clamp(1.0, MOST_DUE) as u32 }
+    }
+
+    /// A subscriber lacks so many, and has paid for them. One symbol serves all who do.
+    pub(super) fn ask(&mut self, symbols: u32) {
+        self.lacked = self.lacked.max(symbols);
+    }
+
+    /// Length of a symbol's datagrams.
+    pub(super) fn length(&self) -> usize {
+        self.length
     }
 
     /// Takes one symbol that is due.
@@ -306,7 +315,7 @@ impl Symbols {
         let Some(seal) = &mut self.seal else { return false };
         // Never the one whose coefficients are all 1.
         self.seed = self.seed.checked_add(1).unwrap_or(1);
-        let mut sent = false;
+        let (mut sent, mut length) = (false, 0);
         for half in Half::BOTH {
             self.symbol.clear();
             // Short packets have no second half.
@@ -326,8 +335,10 @@ impl Symbols {
                 return sent;
             }
             sent = true;
+            length += datagram.len();
         }
         if sent {
+            self.length = length;
             self.sent.push_back(newest);
             if self.sent.len() > REMEMBERED {
                 self.sent.pop_front();
