@@ -22,6 +22,7 @@ impl GatewayHalf {
                 cache_bytes: 1 << 20,
                 secret: [6; 32].into(),
                 stream: None,
+                symbols: None,
                 numbered: None,
                 hint: Default::default(),
                 ticket: None,

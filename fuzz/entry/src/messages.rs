@@ -132,6 +132,7 @@ fn answer(first: &[u8]) -> Option<(Established, Vec<u8>)> {
             cache_bytes: 1 << 20,
             secret: secret.into(),
             stream: None,
+            symbols: None,
             numbered: None,
             hint: Default::default(),
             ticket: None,

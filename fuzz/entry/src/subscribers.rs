@@ -92,6 +92,7 @@ fn initiator(nonce: u64) -> Initiator {
         subscribe: true,
         window: Duration::from_millis(400),
         tolerance: Duration::ZERO,
+        symbols: false,
     };
     let client_params = ClientParams {
         scheme: IdentifierScheme::Payload,

@@ -126,6 +126,7 @@ impl Flow {
             cache_bytes: u32::try_from(config.cache_bytes_per_flow).unwrap_or(u32::MAX),
             secret: Zeroizing::new(secret),
             stream: None,
+            symbols: None,
             numbered: granted_numbers(client_params.numbered, source, &config),
             hint,
             ticket,

@@ -17,6 +17,8 @@ const VERSIONS: u8 = 3;
 
 /// The record of [`Numbered`] in the params.
 const NUMBERED: u8 = 4;
+/// The record of the key of a stream's symbols in the gateway params.
+const SYMBOLS: u8 = 6;
 
 /// The record of a [`ServerTicket`] in the params.
 const TICKET: u8 = 5;
@@ -39,6 +41,7 @@ pub const MOST_HEARD: u8 = 6;
 
 const FLAG_SELECTIVE: u8 = 1;
 const FLAG_SUBSCRIBE: u8 = 2;
+const FLAG_SYMBOLS: u8 = 4;
 
 /// The params of a live stream's receiver, beside the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -54,6 +57,8 @@ pub struct Live {
     pub window: Duration,
     /// A datagram that is late by no more than this is as good as one in time; zero: unknown.
     pub tolerance: Duration,
+    /// Wants the symbols that the gateway sends to all subscribers at once ([`crate::group`]).
+    pub symbols: bool,
 }
 
 impl Live {
@@ -62,7 +67,9 @@ impl Live {
         out.put_u8(LIVE);
         out.put_u8(9);
         out.put_u8(
-            u8::from(self.selective) * FLAG_SELECTIVE + u8::from(self.subscribe) * FLAG_SUBSCRIBE,
+            u8::from(self.selective) * FLAG_SELECTIVE
+                + u8::from(self.subscribe) * FLAG_SUBSCRIBE
+                + u8::from(self.symbols) * FLAG_SYMBOLS,
         );
         out.put_u32(micros(self.window));
         out.put_u32(micros(self.tolerance));
@@ -78,6 +85,7 @@ impl Live {
             subscribe: flags & FLAG_SUBSCRIBE != 0,
             window: Duration::from_micros(u64::from(window)),
             tolerance: Duration::from_micros(u64::from(tolerance)),
+            symbols: flags & FLAG_SYMBOLS != 0,
         })
     }
 }
@@ -238,6 +246,17 @@ pub(crate) fn find_stream(bytes: &[u8]) -> Option<[u8; 32]> {
     Reader::new(find(bytes, STREAM)?).array().ok()
 }
 
+pub(crate) fn put_symbols(key: &[u8; 32], out: &mut Vec<u8>) {
+    out.put_u8(SYMBOLS);
+    out.put_u8(32);
+    out.extend_from_slice(key);
+}
+
+/// Looks for the key of a stream's symbols in the bytes behind the fields of the gateway params.
+pub(crate) fn find_symbols(bytes: &[u8]) -> Option<[u8; 32]> {
+    Reader::new(find(bytes, SYMBOLS)?).array().ok()
+}
+
 /// The versions that the client has listed, where an attacker can't change them unnoticed.
 pub(crate) fn put_versions(versions: &[u8], out: &mut Vec<u8>) {
     out.put_u8(VERSIONS);
@@ -303,6 +322,7 @@ mod tests {
             selective: true,
             window: Duration::from_millis(200),
             tolerance: Duration::from_millis(20),
+            symbols: true,
             ..Live::default()
         };
         let mut bytes = vec![99, 3, 1, 2, 3];
@@ -342,6 +362,7 @@ mod tests {
         #[test]
         fn whatever_follows_is_no_error(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             let _ = (Live::find(&bytes), find_stream(&bytes), Numbered::find(&bytes), ServerTicket::find(&bytes));
+            let _ = find_symbols(&bytes);
         }
     }
 }

@@ -26,7 +26,9 @@ use crate::control::VERSION;
 pub use crate::extension::{
     Live, LossClass, MOST_HEARD, Numbered, RouteHint, ServerTicket, TICKET_LENGTH,
 };
-use crate::extension::{find_stream, find_versions, put_grease, put_stream, put_versions};
+use crate::extension::{
+    find_stream, find_symbols, find_versions, put_grease, put_stream, put_symbols, put_versions,
+};
 use crate::identifier::{IdentifierKey, IdentifierScheme};
 use crate::number::NumberKey;
 use crate::registry::{choose_version, client_versions};
@@ -96,6 +98,9 @@ pub struct GatewayParams {
     /// The client is subscribed to a stream: the secret, the same for all who are, that keys its
     /// sketches and identifiers instead.
     pub stream: Option<Zeroizing<[u8; 32]>>,
+    /// The client asked for the stream's symbols: the key, the same for all who did, that seals them
+    /// ([`crate::group`]).
+    pub symbols: Option<Zeroizing<[u8; 32]>>,
     /// The directions in which datagrams are numbered; `None`: in neither.
     pub numbered: Option<Numbered>,
     /// Knowledge of the gateway about the way from the client; told where there is `numbered`.
@@ -186,6 +191,9 @@ impl GatewayParams {
         if let Some(stream) = &self.stream {
             put_stream(stream, &mut out);
         }
+        if let Some(symbols) = &self.symbols {
+            put_symbols(symbols, &mut out);
+        }
         if let Some(numbered) = &self.numbered {
             numbered.encode(self.hint, &mut out);
         }
@@ -205,12 +213,14 @@ impl GatewayParams {
             cache_bytes: reader.u32()?,
             secret: Zeroizing::new(reader.array()?),
             stream: None,
+            symbols: None,
             numbered: None,
             hint: RouteHint::default(),
             ticket: None,
         };
         let records = reader.rest();
         gateway_params.stream = find_stream(records).map(Zeroizing::new);
+        gateway_params.symbols = find_symbols(records).map(Zeroizing::new);
         gateway_params.numbered = Numbered::find(records);
         gateway_params.hint = RouteHint::find(records);
         gateway_params.ticket = ServerTicket::find(records);
@@ -258,7 +268,7 @@ impl GatewayParams {
     }
 }
 
-fn derive(secret: &[u8; 32], label: &[u8]) -> [u64; 4] {
+pub(crate) fn derive(secret: &[u8; 32], label: &[u8]) -> [u64; 4] {
     let digest = Sha256::new_with_prefix(secret).chain_update(label).finalize();
     let mut words = [0; 4];
     for (word, bytes) in words.iter_mut().zip(digest.chunks_exact(8)) {
@@ -531,6 +541,7 @@ mod tests {
             cache_bytes: 1 << 20,
             secret: secret.into(),
             stream: None,
+            symbols: None,
             numbered: None,
             hint: RouteHint::default(),
             ticket: None,

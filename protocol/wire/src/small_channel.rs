@@ -125,6 +125,7 @@ mod tests {
             cache_bytes: 9,
             secret: [3; 32].into(),
             stream: Some([4; 32].into()),
+            symbols: None,
             numbered: None,
             hint: Default::default(),
             ticket: None,

@@ -491,6 +491,7 @@ mod tests {
                 cache_bytes: 0,
                 secret: [7; 32].into(),
                 stream: None,
+                symbols: None,
                 numbered: None,
                 hint: Default::default(),
                 ticket: None,
