@@ -52,7 +52,7 @@ pub(super) fn number(value: u32) -> Option<UInt32Value> {
     Some(UInt32Value { value })
 }
 
-/// What a connection keeps in memory.
+/// The limit of what a connection keeps in memory.
 pub(super) fn buffer() -> Option<UInt32Value> {
     number(BUFFER)
 }

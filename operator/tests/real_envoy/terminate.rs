@@ -41,7 +41,7 @@ const CLIENT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const LENGTH: usize = 1_000_000;
 /// Bytes of an answer, and of a request, that are more than anything on the way keeps.
 const LONG: usize = 64 << 20;
-/// What is asked for: an answer, a long one, and none, without a look at what comes.
+/// Paths: an answer, a long one, and none, without a look at what comes.
 const FILE: &str = "file";
 const LONG_FILE: &str = "long";
 const SINK: &str = "sink";
@@ -86,11 +86,11 @@ impl Body for LongBody {
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        const PIECE: &[u8] = &[7; 16 << 10];
+        const PART: &[u8] = &[7; 16 << 10];
         let left = &mut self.get_mut().left;
-        *left = left.saturating_sub(PIECE.len());
-        TAKEN.fetch_add(PIECE.len(), Ordering::Relaxed);
-        Poll::Ready((*left > 0).then(|| Ok(Frame::data(Bytes::from_static(PIECE)))))
+        *left = left.saturating_sub(PART.len());
+        TAKEN.fetch_add(PART.len(), Ordering::Relaxed);
+        Poll::Ready((*left > 0).then(|| Ok(Frame::data(Bytes::from_static(PART)))))
     }
 }
 
@@ -496,7 +496,7 @@ fn clients_that_take_nothing_keep_no_answer_from_others() {
     drop(held);
 }
 
-/// What a server does not take stays with the client.
+/// The rest of a request that its server does not take stays with the client.
 #[test]
 fn a_request_takes_little_of_a_gateways_memory() {
     let Some(scene) = Scene::begin() else { return };

@@ -141,7 +141,7 @@ fn giving_tokens(sessions: u64) -> Option<(OneRoute, TempDir)> {
     Some((route, certificate))
 }
 
-/// Who connects and asks for no token takes no files from sessions.
+/// However many connect and ask for no token, files are left for sessions.
 #[test]
 fn connections_for_tokens_are_limited() {
     let Some((route, certificate)) = giving_tokens(12) else { return };
