@@ -24,6 +24,7 @@ impl GatewayHalf {
                 stream: None,
                 numbered: None,
                 hint: Default::default(),
+                ticket: None,
             })
             .expect("a first message");
         let mut datagram = Vec::new();

@@ -114,6 +114,7 @@ mod tests {
             live: None,
             numbered: None,
             token: Vec::new(),
+            ticket: None,
         };
         let client = Initiator::new([1; 32], 9, client_params, None);
         let message = client.message().unwrap();
@@ -126,6 +127,7 @@ mod tests {
             stream: Some([4; 32].into()),
             numbered: None,
             hint: Default::default(),
+            ticket: None,
         };
         let (gateway, _, answer) =
             respond([2; 32], &[5; 32], 9, &message, |_, _| gateway_params).unwrap();

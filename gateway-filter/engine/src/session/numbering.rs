@@ -242,6 +242,7 @@ mod tests {
             stream: None,
             numbered: Some(Numbered { to_client: true, to_server: false, coded: true, largest }),
             hint: Default::default(),
+            ticket: None,
         };
         Numbering::new(&params).unwrap()
     }

@@ -580,5 +580,6 @@ fn gateway_params(
         stream: Some(Zeroizing::new(stream)),
         numbered: None,
         hint: Default::default(),
+        ticket: None,
     }
 }

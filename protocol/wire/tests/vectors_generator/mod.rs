@@ -269,6 +269,7 @@ pub(crate) fn client_params() -> ClientParams {
         token: Vec::new(),
         live: None,
         numbered: None,
+        ticket: None,
     }
 }
 
@@ -292,6 +293,7 @@ pub(crate) fn session() -> (Established, Established, Vec<u8>, Vec<u8>) {
                 stream: None,
                 numbered: None,
                 hint: Default::default(),
+                ticket: None,
             }
         })
         .expect("the second message");
@@ -321,6 +323,7 @@ fn extended(
                 stream: stream.map(Into::into),
                 numbered,
                 hint: Default::default(),
+                ticket: None,
             }
         })
         .expect("the second message");
