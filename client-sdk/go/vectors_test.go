@@ -125,7 +125,7 @@ func TestVectorsOfMessages(t *testing.T) {
 				form: want.Encoding.Form, count: want.Encoding.Count, prefix: want.Prefix}
 			equal(t, want.Name, made.encode(), want.Plaintext)
 			fallthrough
-		case messageBaseline, messageCoded, messageRecovered:
+		case messageBaseline, messageCoded, messageRecovered, messageGroupCoded:
 			if _, err := decodeMessage(want.Plaintext); err != errMalformed {
 				t.Errorf("%s is no message for this client, but gives %v", want.Name, err)
 			}

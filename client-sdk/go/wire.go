@@ -57,6 +57,7 @@ const (
 	messageCoded         = 8
 	messageRecovered     = 9
 	messageHoles         = 10
+	messageGroupCoded    = 11
 )
 
 // Records of client and gateway params (section 6).
@@ -443,7 +444,7 @@ func decodeMessage(plaintext []byte) (message, error) {
 		copy(m.data[:], r.take(8))
 	case messageHoles:
 		m.holes.read(&r)
-	case messageEack, messageBaseline, messageCoded, messageRecovered:
+	case messageEack, messageBaseline, messageCoded, messageRecovered, messageGroupCoded:
 		// Of the other direction, of streams, or never agreed.
 		return message{}, errMalformed
 	default:
