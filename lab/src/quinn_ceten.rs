@@ -9,7 +9,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What each connection begins with.
+/// The beginning of each connection.
 pub(crate) struct CetenConfig {
     pub(crate) answer: Answer,
     /// The share of packets that the path corrupts, 0 to 1.
