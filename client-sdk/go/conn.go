@@ -185,8 +185,9 @@ func (c *Conn) arm(now time.Time) {
 	}
 }
 
-// sending finds the peer's shim, or makes one, before something is sent.
-func (c *Conn) sending(to netip.AddrPort, bytes int) {
+// sending finds the peer's shim, or makes one, before datagrams are sent: those that the system cuts out of b, or one
+// where segment is 0. It returns what goes in front of each; nil: nothing in front of any.
+func (c *Conn) sending(to netip.AddrPort, b []byte, segment int) (fronts [][]byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -194,26 +195,48 @@ func (c *Conn) sending(to netip.AddrPort, bytes int) {
 	p := c.peers[key]
 	if p == nil {
 		if len(c.peers) >= mostPeers && !c.makeRoom(now) {
-			return
+			return nil
 		}
 		var seed [32]byte
 		if _, err := rand.Read(seed[:]); err != nil {
-			return
+			return nil
 		}
 		shim, err := NewShim[mark](c.settings, seed, now)
 		if err != nil {
-			return
+			return nil
 		}
 		p = &peer{shim: shim, addr: key}
 		c.peers[key] = p
 	}
 	p.used = now
-	p.guard(func(shim *Shim[mark]) { shim.Sent(bytes) }) // segments that the system cuts count as one
-	if p.last.Condition == Assisted {
-		return
+	isNumbered := false
+	p.guard(func(shim *Shim[mark]) {
+		for datagram := range datagramsOf(b, segment) {
+			front := shim.Send(datagram, now)
+			isNumbered = isNumbered || front != nil
+			fronts = append(fronts, front)
+		}
+	})
+	if p.shim == nil || !isNumbered {
+		fronts = nil
 	}
-	c.transmit(p, now)
-	c.arm(now)
+	if p.last.Condition != Assisted {
+		c.transmit(p, now)
+		c.arm(now)
+	} else if isNumbered && !p.due.IsZero() && (c.armed.IsZero() || p.due.Before(c.armed)) {
+		// A deadline that is earlier than what it was for is set anew when it is over.
+		c.arm(now)
+	}
+	return fronts
+}
+
+// refused says that the socket has refused what goes in front of a peer's datagrams.
+func (c *Conn) refused(to netip.AddrPort, bytes int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.peers[unmapped(to)]; p != nil {
+		p.guard(func(shim *Shim[mark]) { shim.Refused(bytes) })
+	}
 }
 
 // makeRoom forgets the peer that was used longest ago, if it is idle.
@@ -420,28 +443,6 @@ func (c *Conn) ReadFrom(b []byte) (int, net.Addr, error) {
 		return 0, nil, err
 	}
 	return n, addr, nil
-}
-
-// WriteMsgUDP is net.UDPConn's.
-func (c *Conn) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn int, err error) {
-	if addr != nil {
-		c.sending(addr.AddrPort(), len(b))
-	}
-	return c.udp.WriteMsgUDP(b, oob, addr)
-}
-
-// WriteTo is net.PacketConn's.
-func (c *Conn) WriteTo(b []byte, addr net.Addr) (int, error) {
-	if to, ok := addr.(*net.UDPAddr); ok && to != nil {
-		c.sending(to.AddrPort(), len(b))
-	}
-	return c.udp.WriteTo(b, addr)
-}
-
-// WriteToUDPAddrPort is net.UDPConn's.
-func (c *Conn) WriteToUDPAddrPort(b []byte, addr netip.AddrPort) (int, error) {
-	c.sending(addr, len(b))
-	return c.udp.WriteToUDPAddrPort(b, addr)
 }
 
 // Statistics are the figures of a peer; false if the program has sent it nothing, or it was idle and

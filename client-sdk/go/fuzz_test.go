@@ -29,7 +29,9 @@ func FuzzDatagramsFromOutside(f *testing.F) {
 	f.Add(append(all, step(4, []byte{5})...))
 	f.Add(append(step(3, []byte{3, 1}), step(4, []byte{250})...))
 	f.Fuzz(func(t *testing.T, input []byte) {
-		w := newWorld(t, 1, settings())
+		uploads := settings()
+		uploads.Uploads = true
+		w := newWorld(t, 1, uploads)
 		w.forged = true
 		w.gateway.withCookie = len(input)%2 == 1
 		w.run(100 * time.Millisecond)
@@ -62,6 +64,7 @@ func FuzzDatagramsFromOutside(f *testing.F) {
 			}
 			index++
 			w.forward(index)
+			w.upload(index)
 			if waiting := len(w.shim.release.waiting); waiting > mostWaiting || len(w.shim.hold.holes) > mostHoles {
 				t.Fatalf("%d wait for %d holes", waiting, len(w.shim.hold.holes))
 			}

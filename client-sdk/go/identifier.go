@@ -81,6 +81,12 @@ func numberKeyOf(secret [32]byte) numberKey {
 	return numberKey(words[:2])
 }
 
+// upwardNumberKeyOf is the key of the numbers towards the server.
+func upwardNumberKeyOf(secret [32]byte) numberKey {
+	words := derive(secret, "packrat/2 number up")
+	return numberKey(words[:2])
+}
+
 func (k numberKey) mask(value identifier) uint32 {
 	return uint32(fold(uint64(value)^k[0], k[1])) % numberModulus
 }

@@ -60,9 +60,12 @@ type session struct {
 	onset       onset
 	queueStands bool
 	sent        []sentEack
+	// nil: nothing towards the server is numbered.
+	upward *upward
 }
 
-func newSession(e *established, anchor *material, now time.Time) (*session, error) {
+// newSession begins one. sample: the handshake's round trip; 0: not known.
+func newSession(e *established, anchor *material, sample time.Duration, now time.Time) (*session, error) {
 	sealing, err := newDirection(e.sealing)
 	if err != nil {
 		return nil, err
@@ -80,6 +83,7 @@ func newSession(e *established, anchor *material, now time.Time) (*session, erro
 		names:  names[1:],
 		set:    newPowerSums(int(e.params.powerSums)),
 		known:  make(map[identifier]recorded),
+		upward: newUpward(&e.params, sample, now),
 	}
 	if e.params.numbered.flags&toClient != 0 {
 		key := numberKeyOf(e.params.secret)

@@ -2,101 +2,15 @@ package packrat
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"time"
 )
 
 const (
-	// DefaultMaximumHold is the longest time that a datagram waits for the repair of an earlier
-	// one, unless Settings say otherwise. The actual one follows the measured last mile.
-	DefaultMaximumHold = time.Second
-
-	maximumToken   = 200
-	ourPowerSums   = 129
 	firstFlight    = 32
 	greaseSessions = 16 // one of so many begins with a message that means nothing
 )
-
-// Settings of a client. The zero value asks any gateway, for a transport of any kind.
-type Settings struct {
-	// Scheme of identifiers; 0: Payload. QUIC's is Trailer.
-	Scheme Scheme
-	// MaximumHold is the longest time that a datagram waits for the repair of an earlier one; 0:
-	// DefaultMaximumHold, negative: none waits.
-	MaximumHold time.Duration
-	// GatewayKey is the key of the gateway to accept; nil: any, on first use.
-	GatewayKey *[32]byte
-	// Token is the permission that a token endpoint has issued; nil: none.
-	Token []byte
-}
-
-func (s Settings) params() (clientParams, error) {
-	p := clientParams{scheme: s.Scheme, powerSums: ourPowerSums, maximumHold: s.MaximumHold, token: s.Token,
-		numbered: numbered{toClient, math.MaxUint16}}
-	if p.scheme == 0 {
-		p.scheme = Payload
-	}
-	if p.scheme != Trailer && p.scheme != Payload {
-		return p, fmt.Errorf("packrat: Settings.Scheme is %d: it must be Trailer, Payload, or 0", s.Scheme)
-	}
-	if len(s.Token) > maximumToken {
-		return p, fmt.Errorf("packrat: Settings.Token has %d bytes: a token has at most %d", len(s.Token), maximumToken)
-	}
-	if p.maximumHold == 0 {
-		p.maximumHold = DefaultMaximumHold
-	}
-	p.maximumHold = max(p.maximumHold, 0)
-	return p, nil
-}
-
-// Condition is the state of the assistance for a peer.
-type Condition string
-
-const (
-	// Assisted: a gateway repairs.
-	Assisted Condition = "assisted"
-	// Asking: a gateway is asked for.
-	Asking Condition = "asking"
-	// NoGateway: no gateway answers; it is asked again now and then.
-	NoGateway Condition = "no_gateway"
-	// Refused: a gateway will not assist.
-	Refused Condition = "refused"
-	// Failed: the shim has failed, and was put away; datagrams pass.
-	Failed Condition = "failed"
-)
-
-// Statistics of a peer: those that every SDK has.
-type Statistics struct {
-	Condition Condition
-	// RoundTrip to the gateway; 0: not measured yet.
-	RoundTrip time.Duration
-	// SentDatagrams and SentBytes are the program's (UDP payload).
-	SentDatagrams, SentBytes uint64
-	// DeliveredDatagrams and DeliveredBytes are what the program got.
-	DeliveredDatagrams, DeliveredBytes uint64
-	// Sessions with gateways that were begun.
-	Sessions uint64
-	// Holes are datagrams that were missing when a later one arrived.
-	Holes uint64
-	// RepairedInTime are missing datagrams that were repaired before the program could notice.
-	RepairedInTime uint64
-	// RepairedLate are missing datagrams that were repaired after a later one had been passed on.
-	RepairedLate uint64
-	// GivenUp are missing datagrams that were waited for in vain.
-	GivenUp uint64
-	// Kept are datagrams that waited for a repair of an earlier one.
-	Kept uint64
-	// Duplicates are datagrams that came more than once.
-	Duplicates uint64
-	// ControlDropped are control datagrams that were dropped as malformed, forged or replayed.
-	ControlDropped uint64
-	// Eacks are reports to gateways, of EackBytes bytes (UDP payload).
-	Eacks, EackBytes uint64
-	// ControlBytesSent and ControlBytesReceived are those of all control datagrams (UDP payload).
-	ControlBytesSent, ControlBytesReceived uint64
-}
 
 // Shim is assistance between a socket and a transport that knows nothing of it, without input and
 // output of its own: time and randomness are arguments. M is what belongs to a datagram and passes
@@ -105,11 +19,12 @@ type Statistics struct {
 //	                   +------------------------- Shim ---------------------------+
 //	socket -------->   | number, control   ->   now: the caller's own bytes       |  --------> transport
 //	                   |                        later: kept, released in order    |
-//	       <--------   | control: handshake, eACKs                                |
+//	       <--------   | control: handshake, eACKs, what the gateway misses       |
+//	       <--------   | a number in front, or nothing                        <-  |  <-------- transport
 //	                   +----------------------------------------------------------+
 //
 // After each call, Deliver and Transmit until they have nothing more, and call HandleTimeout at
-// Timeout. The transport's own datagrams go to the socket unchanged. A Shim is not safe for
+// Timeout. The transport's own datagrams go to the socket behind what Send returns. A Shim is not safe for
 // concurrent use.
 type Shim[M any] struct {
 	params    clientParams
@@ -131,6 +46,7 @@ type Shim[M any] struct {
 	// Gateways in a row that were lost without a Report.
 	losses  int
 	closed  bool
+	balance balance
 	figures Statistics
 }
 
@@ -149,6 +65,7 @@ func NewShim[M any](settings Settings, seed [32]byte, now time.Time) (*Shim[M], 
 // transport's at once, before what Deliver has. Otherwise it is Packrat's own, or comes out of
 // Deliver later.
 func (s *Shim[M]) Receive(datagram []byte, metadata M, now time.Time) (payload []byte, isNow bool) {
+	s.balance.pass(0, len(datagram))
 	masked, base, hasNumber := uint32(0), datagram, false
 	if s.places != nil {
 		masked, base, hasNumber = splitNumber(datagram)
@@ -257,7 +174,7 @@ func (s *Shim[M]) onNumber(number uint64, value identifier, now time.Time) {
 
 // holds is true if a hole that opens now is waited for.
 func (s *Shim[M]) holds(now time.Time) bool {
-	return s.params.maximumHold > 0 && !s.closed && s.session.onset.isOn(now) && !s.session.queueStands &&
+	return s.params.maximumHold > 0 && !s.closed && !s.balance.isUpload() && s.session.onset.isOn(now) && !s.session.queueStands &&
 		!s.session.liveness.isSilent()
 }
 
@@ -309,7 +226,7 @@ func (s *Shim[M]) onEstablished(e *established, sample time.Duration, now time.T
 		// Recorded by another scheme it names nothing.
 		anchor = nil
 	}
-	session, err := newSession(e, anchor, now)
+	session, err := newSession(e, anchor, sample, now)
 	if err != nil {
 		s.lose(reconnectAfter, now)
 		return
@@ -342,6 +259,9 @@ func (s *Shim[M]) onSealed(datagram []byte, now time.Time) {
 		return
 	}
 	s.session.liveness.onAuthentic(now)
+	if s.session.upward != nil {
+		s.session.upward.isSilent = false
+	}
 	m, err := decodeMessage(plaintext)
 	switch {
 	case errors.Is(err, errUnknownMessage):
@@ -354,6 +274,8 @@ func (s *Shim[M]) onSealed(datagram []byte, now time.Time) {
 			s.plain.onReset(now)
 			s.session.begin(m.epoch, now)
 		}
+	case m.kind == messageHoles && s.session.upward != nil:
+		s.figures.UpwardMissing += s.session.upward.onHoles(&m.holes, now)
 	case m.kind == messageGoodbye:
 		s.lose(reconnectAfter, now)
 	case m.kind == messagePathChallenge:
@@ -442,18 +364,51 @@ func (s *Shim[M]) Deliver() (payload []byte, metadata M, ok bool) {
 	return next.payload, next.metadata, ok
 }
 
-// Sent says that the transport has sent a datagram to the peer, for the statistics.
-func (s *Shim[M]) Sent(bytes int) {
+// Send takes a datagram that the transport sends to the peer, and returns what goes in front of it; nil:
+// nothing, and always so without Settings.Uploads. A datagram that was returned something for is sent
+// with it, or Refused.
+func (s *Shim[M]) Send(datagram []byte, now time.Time) []byte {
 	s.figures.SentDatagrams++
-	s.figures.SentBytes += uint64(bytes)
+	s.figures.SentBytes += uint64(len(datagram))
+	if s.closed || isControl(datagram) {
+		return nil
+	}
+	s.balance.pass(len(datagram), 0)
+	if s.session == nil || s.session.upward == nil || !s.session.upward.takes(len(datagram), now) {
+		return nil
+	}
+	s.figures.UpwardNumbered++
+	value := s.session.key.identify(materialOf(s.session.scheme, datagram))
+	return s.session.upward.number(datagram, value, now)
 }
 
-// Transmit is the next control datagram to send to the peer from the transport's own socket; nil:
-// there is none.
+// Refused says that the socket has refused a datagram of so many bytes with what Send has returned: it
+// is sent without, and so are all others as long from then on.
+func (s *Shim[M]) Refused(bytes int) {
+	if s.session != nil && s.session.upward != nil {
+		s.session.upward.onRefused(bytes)
+	}
+}
+
+// Transmit is the next control datagram, or repair, to send to the peer from the transport's own socket;
+// nil: there is none.
 func (s *Shim[M]) Transmit(now time.Time) []byte {
+	if again := s.nextAgain(now); again != nil {
+		s.figures.UpwardRepairs++
+		s.figures.UpwardRepairBytes += uint64(len(again))
+		return again
+	}
 	datagram := s.nextControl(now)
 	s.figures.ControlBytesSent += uint64(len(datagram))
 	return datagram
+}
+
+// nextAgain is a datagram that the gateway misses.
+func (s *Shim[M]) nextAgain(now time.Time) []byte {
+	if len(s.urgent) > 0 || s.closed || s.session == nil || s.session.upward == nil {
+		return nil
+	}
+	return s.session.upward.poll(now)
 }
 
 func (s *Shim[M]) nextControl(now time.Time) []byte {
@@ -506,6 +461,9 @@ func (s *Shim[M]) Timeout() time.Time {
 	due = earliest(due, live.doubtedUntil)
 	due = earliest(due, live.quietAt)
 	due = earliest(due, live.echoDeadline(&s.path))
+	if s.session.upward != nil {
+		due = earliest(due, s.session.upward.tailDeadline())
+	}
 	return earliest(due, s.session.scheduler.due(s.hold.count > 0, s.path.smoothed))
 }
 
@@ -529,6 +487,9 @@ func (s *Shim[M]) HandleTimeout(now time.Time) {
 	}
 	if s.session != nil && isDue(s.session.liveness.echoDeadline(&s.path)) {
 		s.onEchoOverdue(now)
+	}
+	if s.session != nil && s.session.upward != nil && isDue(s.session.upward.tailDeadline()) {
+		s.session.upward.onTail(now)
 	}
 	s.releaseReady()
 }
@@ -562,6 +523,9 @@ func (s *Shim[M]) OnNetworkChange(now time.Time) {
 			s.session.names = s.session.names[1:]
 		}
 		s.session.liveness.askAgain()
+		if s.session.upward != nil {
+			s.session.upward.onMove()
+		}
 		s.session.scheduler.onUrgent(now)
 	}
 }

@@ -84,6 +84,7 @@ type gateway struct {
 	heard   bool // a sealed message: it may number
 	epoch   uint16
 	places  []forwarded
+	up      upwards
 }
 
 type forwarded struct {
@@ -297,6 +298,10 @@ func parseEack(t testing.TB, plaintext []byte) (e eack) {
 
 func (w *world) toGateway(datagram []byte) {
 	g := &w.gateway
+	if masked, base, ok := splitNumber(datagram); ok {
+		w.onUpward(masked, base)
+		return
+	}
 	c, err := decodeControl(datagram)
 	if err != nil {
 		w.t.Fatalf("the client sends %x: %v", datagram, err)
@@ -330,7 +335,8 @@ func (w *world) answer(c *control) {
 		secret := [32]byte{byte(w.random.Uint32()), 5}
 		var opening, sealing [32]byte
 		g.answer, opening, sealing = respond(w.t, g.static, c.nonce, c.noise, func(params []byte) []byte {
-			if findRecord(params[8+int(params[7]):], recordVersions) == nil || findRecord(params[8+int(params[7]):], recordNumbered) == nil {
+			wish := findRecord(params[8+int(params[7]):], recordNumbered)
+			if findRecord(params[8+int(params[7]):], recordVersions) == nil || wish == nil {
 				w.t.Fatal("records are missing")
 			}
 			out := append([]byte{1, 2, 3, 4, params[0], 0, 64, 0, 1, 0, 0}, secret[:]...)
@@ -338,7 +344,7 @@ func (w *world) answer(c *control) {
 			if g.withoutNumbers {
 				return out
 			}
-			return appendRecord(out, recordNumbered, []byte{toClient, 5, 168})
+			return appendRecord(out, recordNumbered, []byte{wish[0] & (toClient | toServer), 5, 168})
 		})
 		one, _ := newDirection(opening)
 		other, _ := newDirection(sealing)
@@ -346,6 +352,7 @@ func (w *world) answer(c *control) {
 		w.witness = opener{direction: one}
 		w.set, w.known, w.epoch = map[identifier]bool{}, map[identifier]bool{}, 0
 		g.key, g.numbers, g.places = identifierKeyOf(secret), numberKeyOf(secret), nil
+		g.up = upwards{key: upwardNumberKeyOf(secret)}
 	}
 	w.toClient((&control{kind: typeInitAck, nonce: c.nonce, noise: g.answer}).encode())
 }

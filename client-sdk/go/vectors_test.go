@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"testing"
 	"time"
@@ -124,7 +125,7 @@ func TestVectorsOfMessages(t *testing.T) {
 				form: want.Encoding.Form, count: want.Encoding.Count, prefix: want.Prefix}
 			equal(t, want.Name, made.encode(), want.Plaintext)
 			fallthrough
-		case messageBaseline, messageCoded, messageRecovered, messageHoles:
+		case messageBaseline, messageCoded, messageRecovered, messageGroupCoded:
 			if _, err := decodeMessage(want.Plaintext); err != errMalformed {
 				t.Errorf("%s is no message for this client, but gives %v", want.Name, err)
 			}
@@ -133,6 +134,10 @@ func TestVectorsOfMessages(t *testing.T) {
 		m, err := decodeMessage(want.Plaintext)
 		if err != nil {
 			t.Errorf("%s: %v", want.Name, err)
+			continue
+		}
+		if m.kind == messageHoles {
+			compareHoles(t, want.Name, &m.holes, want.Plaintext)
 			continue
 		}
 		epoch, data := m.epoch, want.Data
@@ -160,6 +165,38 @@ func TestVectorsOfMessages(t *testing.T) {
 	}
 	if _, err := decodeMessage([]byte{200, 1}); err != errUnknownMessage {
 		t.Errorf("a message without meaning gives %v", err)
+	}
+}
+
+func compareHoles(t *testing.T, name string, made *holes, plaintext []byte) {
+	t.Helper()
+	var cases []struct {
+		Name     string
+		Wanted   json.RawMessage
+		Expected uint32
+		Age      int64 `json:"age_microseconds"`
+		Runs     []struct {
+			First uint32
+			Count uint16
+		}
+	}
+	load(t, "messages", &cases)
+	for _, want := range cases {
+		if want.Name != name {
+			continue
+		}
+		expected := holes{wanted: string(want.Wanted) == "true", expected: want.Expected, age: uint16(want.Age / 16)}
+		for _, run := range want.Runs {
+			expected.runs = append(expected.runs, holeRun{run.First, run.Count})
+		}
+		if !reflect.DeepEqual(*made, expected) {
+			t.Errorf("%s:\n  made     %+v\n  expected %+v", name, *made, expected)
+		}
+	}
+	for _, wrong := range [][]byte{append(bytes.Clone(plaintext), 1), append(bytes.Clone(plaintext), 0, 9, 0, 0)} {
+		if _, err := decodeMessage(wrong); err != errMalformed {
+			t.Errorf("%x gives %v", wrong, err)
+		}
 	}
 }
 

@@ -57,6 +57,7 @@ const (
 	messageCoded         = 8
 	messageRecovered     = 9
 	messageHoles         = 10
+	messageGroupCoded    = 11
 )
 
 // Records of client and gateway params (section 6).
@@ -64,6 +65,7 @@ const (
 	recordVersions = 3
 	recordNumbered = 4
 	toClient       = 1
+	toServer       = 2
 )
 
 const (
@@ -73,6 +75,7 @@ const (
 	mostSymbols      = 191
 	ageUnit          = 16 * time.Microsecond
 	saturatedAge     = 65535
+	mostRuns         = 64
 	greaseFirst      = 192
 	greaseCount      = 32
 )
@@ -371,10 +374,43 @@ type report struct {
 	totals    [6]uint32
 }
 
+// holes are what a gateway says of numbered datagrams (section 10): missing places below expected, newest
+// first.
+type holes struct {
+	wanted   bool
+	expected uint32
+	age      uint16
+	runs     []holeRun
+}
+
+// holeRun is a run of missing places.
+type holeRun struct {
+	first uint32
+	count uint16
+}
+
+func (h *holes) read(r *reader) {
+	flags := r.u8()
+	h.wanted, h.expected, h.age = flags&1 != 0, r.u32(), r.u16()
+	if flags > 1 {
+		r.err = errMalformed
+	}
+	above := h.expected
+	for r.err == nil && len(r.rest) > 0 {
+		distance, count := r.u16(), r.u16()
+		if count == 0 || len(h.runs) == mostRuns {
+			r.err = errMalformed
+		}
+		above -= uint32(distance) + uint32(count)
+		h.runs = append(h.runs, holeRun{above, count})
+	}
+}
+
 // message is what a gateway may say; the fields that its type has.
 type message struct {
 	kind   byte
 	report report
+	holes  holes
 	epoch  uint16
 	reason byte
 	data   [8]byte
@@ -406,7 +442,9 @@ func decodeMessage(plaintext []byte) (message, error) {
 		m.reason = r.u8()
 	case messagePathChallenge, messagePathResponse:
 		copy(m.data[:], r.take(8))
-	case messageEack, messageBaseline, messageCoded, messageRecovered, messageHoles:
+	case messageHoles:
+		m.holes.read(&r)
+	case messageEack, messageBaseline, messageCoded, messageRecovered, messageGroupCoded:
 		// Of the other direction, of streams, or never agreed.
 		return message{}, errMalformed
 	default:

@@ -365,6 +365,13 @@ impl Scenario {
             .sum()
     }
 
+    /// The share of datagrams towards the client that the media of both segments lose.
+    pub fn corruption(&self) -> f64 {
+        let arrives =
+            |segment: &Segment| 1.0 - segment.loss * segment.down.loss_scale.unwrap_or(1.0);
+        1.0 - arrives(&self.far) * arrives(&self.last_mile)
+    }
+
     /// The traffic of others on the far segment and on the last mile, whose randomness follows from
     /// `seed`.
     pub fn cross_traffic(&self, seed: u64) -> [Option<CrossTraffic>; 2] {

@@ -33,6 +33,8 @@ pub(crate) struct Simulation<'a> {
 /// The kind of a flow.
 pub(crate) struct FlowSetup {
     pub(crate) sender: Sender,
+    /// The share of its packets that the path loses by itself.
+    pub(crate) corrupted: f64,
     /// The time at which the client begins.
     pub(crate) start: Timestamp,
     /// The flow that must have ended before.
@@ -94,7 +96,8 @@ impl Flow {
         // The server behind a split connection is not the one that is watched.
         let behind = if split.is_some() { Observer::default() } else { self.sender.clone() };
         let random = randomness::generator(seed, Stream::Server);
-        let server = sender::start(handle, sender, clock, certificate, random, behind)?;
+        let server =
+            sender::start(handle, sender, setup.corrupted, clock, certificate, random, behind)?;
         let mut remote = server.address()?;
         world.place(remote, Place::Server, far);
         let is_upload = setup.work.is_upload();
@@ -106,8 +109,15 @@ impl Flow {
         spawn(sender::serve(server, uploaded, clock));
         if let Some(sender) = split {
             let watched = self.sender.clone();
-            let (front, back) =
-                split::start(handle, sender, clock, certificate, remote, seed, watched)?;
+            let (front, back) = split::start(
+                handle,
+                (sender, setup.corrupted),
+                clock,
+                certificate,
+                remote,
+                seed,
+                watched,
+            )?;
             world.place(front, Place::Gateway, 0);
             world.place(back, Place::Gateway, 0);
             remote = front;

@@ -37,6 +37,7 @@ mod noq_runtime;
 mod noq_server;
 mod observer;
 mod quack;
+mod quinn_ceten;
 mod quinn_client;
 mod quinn_observer;
 mod quinn_runtime;

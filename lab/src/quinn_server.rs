@@ -2,7 +2,9 @@
 
 use crate::certificate::Certificate;
 use crate::clock::VirtualClock;
+use crate::congestion::Answer;
 use crate::observer::Observer;
+use crate::quinn_ceten::CetenConfig;
 use crate::quinn_observer::{Observed, QlogReader};
 use crate::quinn_runtime::{VirtualRuntime, VirtualSocket};
 use crate::randomness;
@@ -31,6 +33,7 @@ pub(crate) const CONNECTION_ID: usize = 8;
 pub(crate) fn start(
     handle: &Handle,
     sender: Sender,
+    corrupted: f64,
     clock: VirtualClock,
     certificate: &Certificate,
     mut random: ChaCha8Rng,
@@ -50,6 +53,19 @@ pub(crate) fn start(
         }
         Sender::QuinnBbr => {
             let inner = Arc::new(BbrConfig::default());
+            transport.congestion_controller_factory(Observed::factory(
+                inner,
+                runtime,
+                observer.clone(),
+            ));
+        }
+        Sender::CetenP | Sender::CetenA => {
+            let answer = match sender {
+                Sender::CetenP => Answer::Probabilistic,
+                _ => Answer::Adaptive,
+            };
+            let seed = randomness::bytes(&mut random);
+            let inner = Arc::new(CetenConfig { answer, corrupted, seed });
             transport.congestion_controller_factory(Observed::factory(
                 inner,
                 runtime,

@@ -27,6 +27,10 @@ pub enum Sender {
     QuinnNewReno,
     /// quinn with BBR, version 1.
     QuinnBbr,
+    /// quinn with CETEN<sub>P</sub>, which is told what the path corrupts.
+    CetenP,
+    /// quinn with CETEN<sub>A</sub>.
+    CetenA,
     /// noq with CUBIC and HyStart++, a tolerance of reordering, and undo of spurious losses.
     NoqCubic,
     /// noq with BBR, version 3.
@@ -41,9 +45,12 @@ impl Sender {
     /// Its answer to losses, as an operator names it.
     pub(crate) const fn answer(self) -> SenderAnswer {
         match self {
-            Self::S2nCubic | Self::QuinnCubic | Self::QuinnNewReno | Self::NoqCubic => {
-                SenderAnswer::Always
-            }
+            Self::S2nCubic
+            | Self::QuinnCubic
+            | Self::QuinnNewReno
+            | Self::NoqCubic
+            | Self::CetenP
+            | Self::CetenA => SenderAnswer::Always,
             Self::S2nBbr | Self::NoqBbr => SenderAnswer::AboveTolerance,
             Self::QuinnBbr => SenderAnswer::Never,
         }
@@ -53,7 +60,11 @@ impl Sender {
     pub(crate) fn versions(self) -> String {
         let stack = match self {
             Self::S2nCubic | Self::S2nBbr => "s2n-quic 1.91.0",
-            Self::QuinnCubic | Self::QuinnNewReno | Self::QuinnBbr => "quinn-proto 0.11.19",
+            Self::QuinnCubic
+            | Self::QuinnNewReno
+            | Self::QuinnBbr
+            | Self::CetenP
+            | Self::CetenA => "quinn-proto 0.11.19",
             Self::NoqCubic | Self::NoqBbr => "noq-proto 1.4.0",
         };
         format!("{stack}, packrat-lab {}", env!("CARGO_PKG_VERSION"))
@@ -66,14 +77,17 @@ packrat_emulation::choices!(Sender, "sender", [
     QuinnCubic "quinn-cubic",
     QuinnNewReno "quinn-newreno",
     QuinnBbr "quinn-bbr",
+    CetenP "ceten-p",
+    CetenA "ceten-a",
     NoqCubic "noq-cubic",
     NoqBbr "noq-bbr3",
 ]);
 
-/// Starts a server.
+/// Starts a server. `corrupted`: the share of its packets that the path loses by itself, of which CETEN is told.
 pub(crate) fn start(
     handle: &Handle,
     sender: Sender,
+    corrupted: f64,
     clock: VirtualClock,
     certificate: &Certificate,
     random: ChaCha8Rng,
@@ -83,10 +97,13 @@ pub(crate) fn start(
         Sender::S2nCubic | Sender::S2nBbr => {
             s2n_server::start(handle, sender, certificate, random, observer).map(Server::S2n)
         }
-        Sender::QuinnCubic | Sender::QuinnNewReno | Sender::QuinnBbr => {
-            let endpoint =
-                quinn_server::start(handle, sender, clock, certificate, random, observer)?;
-            Ok(Server::Quinn(endpoint))
+        Sender::QuinnCubic
+        | Sender::QuinnNewReno
+        | Sender::QuinnBbr
+        | Sender::CetenP
+        | Sender::CetenA => {
+            quinn_server::start(handle, sender, corrupted, clock, certificate, random, observer)
+                .map(Server::Quinn)
         }
         Sender::NoqCubic | Sender::NoqBbr => {
             noq_server::start(handle, sender, clock, certificate, random, observer).map(Server::Noq)

@@ -18,10 +18,10 @@ use std::error::Error;
 use std::net::SocketAddr;
 
 /// Starts the gateway's two ends: the address that clients connect to, and the one it connects
-/// from.
+/// from. A sender is told which share of its packets the path loses by itself.
 pub(crate) fn start(
     handle: &Handle,
-    sender: Sender,
+    (sender, corrupted): (Sender, f64),
     clock: VirtualClock,
     certificate: &Certificate,
     server: SocketAddr,
@@ -29,7 +29,7 @@ pub(crate) fn start(
     observer: Observer,
 ) -> Result<(SocketAddr, SocketAddr), Box<dyn Error>> {
     let random = randomness::generator(seed, Stream::SplitServer);
-    let front = sender::start(handle, sender, clock, certificate, random, observer)?;
+    let front = sender::start(handle, sender, corrupted, clock, certificate, random, observer)?;
     let random = randomness::generator(seed, Stream::SplitClient);
     let back = Client::builder()
         .with_tls(tls::client(certificate)?)?

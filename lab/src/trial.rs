@@ -367,6 +367,7 @@ impl Trial {
                     let seed = self.seed ^ (number << 48);
                     let setup = FlowSetup {
                         sender: flow.sender,
+                        corrupted: of_scenario.corruption(),
                         start: flow.start,
                         after: (flow.in_turn && place > 0).then(|| connections[place - 1].clone()),
                         segments,

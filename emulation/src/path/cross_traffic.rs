@@ -23,11 +23,17 @@ pub struct CrossTrafficConfig {
     /// Mean time that it is off, milliseconds (exponential); 0: never.
     #[serde(default)]
     pub off_ms: f64,
+    /// Flows like this one, which pause independently; 0 is 1.
+    #[serde(default)]
+    pub flows: u64,
 }
 
 /// A [`CrossTrafficConfig`] at work: says when its datagrams come.
 #[derive(Debug, Clone)]
-pub struct CrossTraffic {
+pub struct CrossTraffic(Vec<Flow>);
+
+#[derive(Debug, Clone)]
+struct Flow {
     config: CrossTrafficConfig,
     random: ChaCha8Rng,
     /// Seconds: of the next datagram, and when the present period of sending ends.
@@ -38,28 +44,37 @@ pub struct CrossTraffic {
 impl CrossTraffic {
     /// Traffic that begins at time zero; the same seed gives the same traffic.
     pub fn new(config: CrossTrafficConfig, seed: u64) -> Self {
-        let mut traffic = Self {
+        Self((0..config.flows.max(1)).map(|flow| Flow::new(config, seed ^ flow << 32)).collect())
+    }
+
+    /// The time of the next datagram.
+    pub fn next_at(&self) -> Timestamp {
+        let next = self.0.iter().map(|flow| flow.next).fold(f64::INFINITY, f64::min);
+        Timestamp::ZERO + Duration::from_secs_f64(next)
+    }
+
+    /// Takes that datagram; its bytes of UDP payload.
+    pub fn take(&mut self) -> usize {
+        if let Some(first) = self.0.iter_mut().min_by(|one, two| one.next.total_cmp(&two.next)) {
+            first.advance();
+        }
+        DATAGRAM
+    }
+}
+
+impl Flow {
+    fn new(config: CrossTrafficConfig, seed: u64) -> Self {
+        let mut flow = Self {
             config,
             random: ChaCha8Rng::seed_from_u64(seed),
             next: 0.0,
             off_at: f64::INFINITY,
         };
         if config.off_ms > 0.0 {
-            traffic.off_at = traffic.exponential(config.on_ms * 1e-3);
+            flow.off_at = flow.exponential(config.on_ms * 1e-3);
         }
-        traffic.advance();
-        traffic
-    }
-
-    /// The time of the next datagram.
-    pub fn next_at(&self) -> Timestamp {
-        Timestamp::ZERO + Duration::from_secs_f64(self.next)
-    }
-
-    /// Takes that datagram; its bytes of UDP payload.
-    pub fn take(&mut self) -> usize {
-        self.advance();
-        DATAGRAM
+        flow.advance();
+        flow
     }
 
     fn advance(&mut self) {
@@ -96,17 +111,20 @@ mod tests {
 
     #[test]
     fn it_has_the_mean_rate_it_was_given() {
-        let steady = CrossTrafficConfig { rate_mbps: 4.0, on_ms: 0.0, off_ms: 0.0 };
+        let steady = CrossTrafficConfig { rate_mbps: 4.0, on_ms: 0.0, off_ms: 0.0, flows: 0 };
         let rate = rate_mbps(steady, 60);
         assert!((rate - 4.0).abs() < 0.2, "{rate}");
-        let pausing = CrossTrafficConfig { rate_mbps: 4.0, on_ms: 300.0, off_ms: 100.0 };
+        let pausing = CrossTrafficConfig { on_ms: 300.0, off_ms: 100.0, ..steady };
         let rate = rate_mbps(pausing, 200);
         assert!((rate - 3.0).abs() < 0.3, "{rate}");
+        let five = CrossTrafficConfig { rate_mbps: 0.8, flows: 5, ..pausing };
+        let rate = rate_mbps(five, 200);
+        assert!((rate - 3.0).abs() < 0.2, "{rate}");
     }
 
     #[test]
     fn the_seed_decides() {
-        let config = CrossTrafficConfig { rate_mbps: 1.0, on_ms: 10.0, off_ms: 10.0 };
+        let config = CrossTrafficConfig { rate_mbps: 1.0, on_ms: 10.0, off_ms: 10.0, flows: 2 };
         let times = |seed| {
             let mut traffic = CrossTraffic::new(config, seed);
             (0..100).map(|_| (traffic.take(), traffic.next_at())).collect::<Vec<_>>()

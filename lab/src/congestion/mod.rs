@@ -1,12 +1,14 @@
-//! Congestion controls that the stacks of the laboratory lack: CUBIC with HyStart++, and BBR, version 3.
+//! Congestion controls that the stacks of the laboratory lack: CUBIC with HyStart++, BBR, version 3, and CETEN.
 //!
-//! Sans-IO: times are arguments, and what is random comes from the trial's seed. [`crate::noq_server`] gives them to noq, which paces at
-//! the rate that they ask for.
+//! Sans-IO: times are arguments, and what is random comes from the trial's seed. [`crate::noq_server`] gives the former two to noq, which paces at
+//! the rate that they ask for, [`crate::quinn_ceten`] the last one to quinn.
 
 mod bbr;
+mod ceten;
 mod cubic;
 
 pub(crate) use bbr::Bbr;
+pub(crate) use ceten::{Answer, Ceten};
 pub(crate) use cubic::Cubic;
 
 /// The initial window of RFC 9002 for datagrams of this size, bytes.

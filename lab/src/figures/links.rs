@@ -1,10 +1,10 @@
-//! Downloads over the links of rQUIC23 and of CETEN04 (docs/REFERENCES.md), two other ways to the same end.
+//! Downloads over the links of rQUIC23 (docs/REFERENCES.md), another way to the same end.
 
 use super::data::{Axis, Figure, Form, Lines, Panel, Point, Series, Subject};
 use super::{FigureError, Plan, Settings};
 use crate::command::HELD_OUT;
 use crate::sender::Sender;
-use crate::trial::{Arm, Trial, TrialResult};
+use crate::trial::{Arm, Trial};
 use packrat_emulation::scenario::Scenario;
 
 const ARMS: [Arm; 2] = [Arm::EndToEnd, Arm::Packrat];
@@ -21,11 +21,6 @@ const SENDERS: [(Sender, &str, Subject); 2] = [
     (Sender::S2nCubic, "Packrat, CUBIC", Subject::Packrat),
     (Sender::QuinnNewReno, "Packrat, NewReno", Subject::Variant),
 ];
-/// Corruption in CETEN04.
-const CORRUPTION: [f64; 6] = [0.0, 0.01, 0.02, 0.05, 0.1, 0.2];
-/// Flows at once.
-const FLOWS: [usize; 3] = [1, 10, 50];
-
 fn series(label: &str, subject: Subject, form: Form, points: Vec<Point>) -> Series {
     Series { label: label.to_owned(), subject, form, points }
 }
@@ -95,112 +90,9 @@ pub(super) fn completion(settings: Settings) -> Result<Plan, FigureError> {
     Ok(Plan { steps, make: Box::new(make) })
 }
 
-fn flows_of(scenario: &Scenario, count: usize) -> Scenario {
-    let mut scenario = scenario.clone();
-    if let Some(flow) = scenario.traffic.as_mut().and_then(|traffic| traffic.flows.first_mut()) {
-        flow.count = count as u64;
-    }
-    scenario
-}
-
-fn together(result: &TrialResult) -> f64 {
-    result.flows.iter().map(|flow| flow.goodput_mbps).sum()
-}
-
-fn jain(result: &TrialResult) -> f64 {
-    result.competition.as_ref().map_or(1.0, |fairness| fairness.jain)
-}
-
-/// CETEN04, figures 3 and 6: goodput and fairness over the corruption of the bottleneck.
-pub(super) fn corruption(settings: Settings) -> Result<Plan, FigureError> {
-    let scenario = Scenario::load("ceten")?;
-    let mut trials = Vec::new();
-    for count in FLOWS {
-        for arm in ARMS {
-            for loss in CORRUPTION {
-                let scenario = flows_of(&scenario, count).with_loss(loss);
-                trials.extend((0..settings.seeds).map(|seed| {
-                    Trial::new(scenario.clone(), arm, Sender::QuinnNewReno, HELD_OUT + seed)
-                }));
-            }
-        }
-    }
-    let steps = trials.len() as u64;
-    let make = move |bench: &super::Bench| {
-        let results = bench.run(&trials)?;
-        let per_arm = CORRUPTION.len() * settings.seeds as usize;
-        let mut panels = Vec::new();
-        for (count, results) in FLOWS.into_iter().zip(results.chunks(2 * per_arm)) {
-            let mut panel = |title: String,
-                             unit: &str,
-                             field: fn(&TrialResult) -> f64,
-                             ticks: &[f64]| {
-                let lines = ARMS.into_iter().zip(results.chunks(per_arm)).map(|(arm, results)| {
-                    let points =
-                        CORRUPTION.into_iter().zip(results.chunks(settings.seeds as usize));
-                    let points = points
-                        .map(|(loss, results)| Point::of(loss * 100.0, results.iter().map(field)));
-                    let (label, subject) =
-                        (super::downloads::label(arm), super::downloads::subject(arm));
-                    series(label, subject, Form::Line, points.collect())
-                });
-                panels.push(Panel::Lines(Lines {
-                    title,
-                    x: Axis::linear("corrupted, %")
-                        .with_ticks(&CORRUPTION.map(|loss| loss * 100.0)),
-                    y: Axis::linear(unit).with_ticks(ticks),
-                    series: lines.collect(),
-                }));
-            };
-            let title = if count == 1 { "One flow".to_owned() } else { format!("{count} flows") };
-            panel(
-                format!("{title}: goodput together"),
-                "Mbit/s",
-                together,
-                &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0],
-            );
-            if count > 1 {
-                panel(
-                    format!("{title}: Jain's index"),
-                    "1 is fair",
-                    jain,
-                    &[0.0, 0.25, 0.5, 0.75, 1.0],
-                );
-            }
-        }
-        Ok(Figure {
-            name: "ceten".to_owned(),
-            title: "NewReno flows behind a bottleneck that corrupts packets".to_owned(),
-            caption: format!(
-                "Median and quartiles of {} trials of 120 s, of which 20 do not count, held-out seeds. CETEN04 has no numbers of its figures in its text: at high corruption CETEN_A has about ten times stock TCP, and up to 10 % all indices are 0.95 to 1.",
-                settings.seeds
-            ),
-            panels,
-        })
-    };
-    Ok(Plan { steps, make: Box::new(make) })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_dumbbell_has_as_many_flows_as_it_is_asked_for_and_helps_them_all() {
-        let mut scenario = flows_of(&Scenario::load("ceten").unwrap(), 4).with_loss(0.05);
-        if let Some(traffic) = &mut scenario.traffic {
-            (traffic.seconds, traffic.settle_seconds) = (Some(20), 5);
-        }
-        let [alone, assisted] = ARMS
-            .map(|arm| Trial::new(scenario.clone(), arm, Sender::QuinnNewReno, 1).run().unwrap());
-        assert_eq!((alone.flows.len(), assisted.flows.len()), (4, 4));
-        assert!(
-            together(&assisted) > 1.5 * together(&alone),
-            "{} {}",
-            together(&assisted),
-            together(&alone)
-        );
-    }
 
     #[test]
     fn the_links_of_rquic_carry_what_they_are_said_to() {

@@ -5,6 +5,7 @@
 //! drawing are the same for all.
 
 mod canvas;
+mod ceten;
 mod data;
 mod downloads;
 mod eacks;
@@ -97,7 +98,7 @@ pub(crate) struct Plan {
 }
 
 /// Every figure.
-pub(crate) const RECIPES: [Recipe; 24] = [
+pub(crate) const RECIPES: [Recipe; 26] = [
     Recipe { name: "fig3", columns: 2, plan: sketches::costs },
     Recipe { name: "fig4", columns: 1, plan: sketches::decode_success },
     Recipe { name: "fig5", columns: 3, plan: downloads::goodput },
@@ -116,7 +117,9 @@ pub(crate) const RECIPES: [Recipe; 24] = [
     Recipe { name: "table2", columns: 1, plan: quacks::decoding_gain },
     Recipe { name: "quacks", columns: 2, plan: quacks::encodings },
     Recipe { name: "rquic", columns: 3, plan: links::completion },
-    Recipe { name: "ceten", columns: 2, plan: links::corruption },
+    Recipe { name: "ceten", columns: 2, plan: ceten::corruption },
+    Recipe { name: "ceten5", columns: 2, plan: ceten::company_and_bursts },
+    Recipe { name: "ceten7", columns: 2, plan: ceten::friendliness },
     Recipe { name: "sidekick4", columns: 1, plan: sidekick::scenarios },
     Recipe { name: "sidekick5", columns: 2, plan: sidekick::sizes },
     Recipe { name: "sidekick6", columns: 1, plan: sidekick::losses },
@@ -130,7 +133,7 @@ fn names() -> String {
 
 /// The recipe of a figure.
 pub(crate) fn recipe(name: &str) -> Result<&'static Recipe, FigureError> {
-    static ALL: [Recipe; 24] = RECIPES;
+    static ALL: [Recipe; 26] = RECIPES;
     ALL.iter()
         .find(|recipe| recipe.name == name)
         .ok_or_else(|| FigureError::Unknown { name: name.to_owned() })

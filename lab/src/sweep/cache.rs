@@ -204,7 +204,8 @@ impl Cache {
 
 fn measure(cell: Cell, extent: &Extent, seed: u64) -> Result<f64, GridError> {
     let scenario = grid::one_segment(cell, extent.period)?;
-    Ok(grid::goodput(&Trial::new(scenario, Arm::EndToEnd, extent.sender, seed))?)
+    let trial = Trial::new(scenario, Arm::EndToEnd, extent.sender, seed);
+    Ok(grid::steady_goodput(&trial, extent.period)?)
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ pub(super) fn measure(
         let mut goodput = Vec::new();
         for seed in extent.seeds.clone() {
             let trial = Trial::new(scenario.clone(), Arm::Split, extent.sender, seed);
-            goodput.push(grid::goodput(&trial)?);
+            goodput.push(grid::steady_goodput(&trial, extent.period)?);
         }
         let [predicted, _] = path.predictions(cache);
         let measured = median(goodput.into_iter()) / path.whole.rate_mbps as f64;

@@ -15,6 +15,9 @@ pub(super) const LOSSES: [u64; 5] = [0, 1, 2, 3, 4];
 /// Bytes of the queue of a short segment, 32 datagrams: one bandwidth-delay product would be two, less
 /// than what a receiver acknowledges at once. Longer segments have one product of their own.
 const SMALLEST_QUEUE: usize = 32 * 1472;
+/// Bytes that make a measurement, 7000 datagrams, and seconds that it takes at most.
+const ENOUGH: f64 = 10e6;
+const LONGEST: u64 = 600;
 /// The delay that adds nothing to that of another segment.
 const SHORT: u64 = DELAYS[0];
 
@@ -89,6 +92,14 @@ pub(super) struct Period {
 }
 
 impl Period {
+    /// The period in which enough arrives at this goodput, in Mbit/s; this one, or a longer one.
+    fn for_goodput(self, goodput: f64) -> Self {
+        let bytes = goodput * 125e3 * self.seconds as f64;
+        let longest = LONGEST / (self.settle + self.seconds).max(1);
+        let times = ((ENOUGH / bytes.max(1.0)).ceil() as u64).min(longest).max(1);
+        Self { settle: self.settle * times, seconds: self.seconds * times }
+    }
+
     /// A download that lasts so long.
     pub(super) fn download(self) -> Traffic {
         let flow = FlowSettings {
@@ -142,6 +153,19 @@ pub(super) fn goodput(trial: &Trial) -> Result<f64, TrialError> {
     Ok(result.flows.first().map_or(0.0, |flow| flow.goodput_mbps))
 }
 
+/// The same, over so many seconds that about [`ENOUGH`] bytes arrive in them, if the longest
+/// measurement allows it: a few hundred datagrams are a few losses, and no two downloads with a few
+/// losses are alike. Start-up lasts as much longer.
+pub(super) fn steady_goodput(trial: &Trial, period: Period) -> Result<f64, TrialError> {
+    let first = goodput(trial)?;
+    let longer = period.for_goodput(first);
+    if longer == period {
+        return Ok(first);
+    }
+    let scenario = trial.scenario.clone().with_traffic(longer.download());
+    goodput(&Trial { scenario, ..trial.clone() })
+}
+
 /// Failure to measure a segment.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GridError {
@@ -163,6 +187,15 @@ mod tests {
         let harder: std::collections::BTreeSet<Cell> = Cell::all().flat_map(Cell::harder).collect();
         assert_eq!(harder.len(), 149);
         assert!(!harder.contains(&Cell::FIRST));
+    }
+
+    #[test]
+    fn a_slow_download_is_measured_for_longer() {
+        let period = Period { settle: 5, seconds: 10 };
+        let times = |times: u64| Period { settle: 5 * times, seconds: 10 * times };
+        // 12.5 MB, 9.375 MB, 1.25 MB, and next to nothing.
+        let goodput = [10.0, 7.5, 1.0, 0.001];
+        assert_eq!(goodput.map(|one| period.for_goodput(one)), [1, 2, 8, 40].map(times));
     }
 
     #[test]

@@ -1,0 +1,103 @@
+package packrat
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+const (
+	// DefaultMaximumHold is the longest time that a datagram waits for the repair of an earlier
+	// one, unless Settings say otherwise. The actual one follows the measured last mile.
+	DefaultMaximumHold = time.Second
+
+	maximumToken = 200
+	ourPowerSums = 129
+)
+
+// Settings of a client. The zero value asks any gateway, for a transport of any kind.
+type Settings struct {
+	// Scheme of identifiers; 0: Payload. QUIC's is Trailer.
+	Scheme Scheme
+	// MaximumHold is the longest time that a datagram waits for the repair of an earlier one; 0:
+	// DefaultMaximumHold, negative: none waits.
+	MaximumHold time.Duration
+	// GatewayKey is the key of the gateway to accept; nil: any, on first use.
+	GatewayKey *[32]byte
+	// Token is the permission that a token endpoint has issued; nil: none.
+	Token []byte
+	// Uploads: what the program sends is repaired, too, where the gateway agrees.
+	Uploads bool
+}
+
+func (s Settings) params() (clientParams, error) {
+	p := clientParams{scheme: s.Scheme, powerSums: ourPowerSums, maximumHold: s.MaximumHold, token: s.Token,
+		numbered: numbered{toClient, math.MaxUint16}}
+	if s.Uploads {
+		p.numbered.flags |= toServer
+	}
+	if p.scheme == 0 {
+		p.scheme = Payload
+	}
+	if p.scheme != Trailer && p.scheme != Payload {
+		return p, fmt.Errorf("packrat: Settings.Scheme is %d: it must be Trailer, Payload, or 0", s.Scheme)
+	}
+	if len(s.Token) > maximumToken {
+		return p, fmt.Errorf("packrat: Settings.Token has %d bytes: a token has at most %d", len(s.Token), maximumToken)
+	}
+	if p.maximumHold == 0 {
+		p.maximumHold = DefaultMaximumHold
+	}
+	p.maximumHold = max(p.maximumHold, 0)
+	return p, nil
+}
+
+// Condition is the state of the assistance for a peer.
+type Condition string
+
+const (
+	// Assisted: a gateway repairs.
+	Assisted Condition = "assisted"
+	// Asking: a gateway is asked for.
+	Asking Condition = "asking"
+	// NoGateway: no gateway answers; it is asked again now and then.
+	NoGateway Condition = "no_gateway"
+	// Refused: a gateway will not assist.
+	Refused Condition = "refused"
+	// Failed: the shim has failed, and was put away; datagrams pass.
+	Failed Condition = "failed"
+)
+
+// Statistics of a peer: those that every SDK has.
+type Statistics struct {
+	Condition Condition
+	// RoundTrip to the gateway; 0: not measured yet.
+	RoundTrip time.Duration
+	// SentDatagrams and SentBytes are the program's (UDP payload).
+	SentDatagrams, SentBytes uint64
+	// DeliveredDatagrams and DeliveredBytes are what the program got.
+	DeliveredDatagrams, DeliveredBytes uint64
+	// Sessions with gateways that were begun.
+	Sessions uint64
+	// Holes are datagrams that were missing when a later one arrived.
+	Holes uint64
+	// RepairedInTime are missing datagrams that were repaired before the program could notice.
+	RepairedInTime uint64
+	// RepairedLate are missing datagrams that were repaired after a later one had been passed on.
+	RepairedLate uint64
+	// GivenUp are missing datagrams that were waited for in vain.
+	GivenUp uint64
+	// Kept are datagrams that waited for a repair of an earlier one.
+	Kept uint64
+	// Duplicates are datagrams that came more than once.
+	Duplicates uint64
+	// ControlDropped are control datagrams that were dropped as malformed, forged or replayed.
+	ControlDropped uint64
+	// Eacks are reports to gateways, of EackBytes bytes (UDP payload).
+	Eacks, EackBytes uint64
+	// UpwardNumbered are datagrams to the gateway that had a number, UpwardMissing those of them that it
+	// missed, UpwardRepairs those that were sent again, with UpwardRepairBytes (UDP payload).
+	UpwardNumbered, UpwardMissing, UpwardRepairs, UpwardRepairBytes uint64
+	// ControlBytesSent and ControlBytesReceived are those of all control datagrams (UDP payload).
+	ControlBytesSent, ControlBytesReceived uint64
+}
