@@ -198,6 +198,7 @@ impl Assist {
             token: config.access.token.as_bytes().to_vec(),
             live: config.live,
             numbered,
+            ticket: None,
         };
         let (nonce, seed) = random.attempt();
         Self {
@@ -589,6 +590,7 @@ impl Assist {
         }
         self.stats.sessions += 1;
         self.stats.gateway_key = established.gateway_key;
+        self.discovery.set_ticket(established.gateway_params.ticket);
         if self.reconnection.on_established() {
             // What the server sends still goes to the gateway before.
             self.remind = true;

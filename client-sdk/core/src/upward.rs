@@ -475,6 +475,7 @@ mod tests {
                 largest: 1472,
             }),
             hint: RouteHint::default(),
+            ticket: None,
         };
         let mut upward = Upward::new(&params, Some(Duration::from_millis(10)), now).unwrap();
         for (place, length) in [1200, 1466, 1200].into_iter().enumerate() {

@@ -25,6 +25,7 @@ impl GatewayHalf {
                 symbols: None,
                 numbered: None,
                 hint: Default::default(),
+                ticket: None,
             })
             .expect("a first message");
         let mut datagram = Vec::new();

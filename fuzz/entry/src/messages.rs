@@ -113,6 +113,7 @@ fn initiator() -> Initiator {
             token: Vec::new(),
             live: None,
             numbered: None,
+            ticket: None,
         },
         None,
     )
@@ -134,6 +135,7 @@ fn answer(first: &[u8]) -> Option<(Established, Vec<u8>)> {
             symbols: None,
             numbered: None,
             hint: Default::default(),
+            ticket: None,
         }
     });
     answered.ok().map(|(established, _, second)| (established, second))

@@ -101,6 +101,7 @@ fn initiator(nonce: u64) -> Initiator {
         token: Vec::new(),
         live: Some(live),
         numbered: None,
+        ticket: None,
     };
     Initiator::new([1; 32], nonce, client_params, None)
 }

@@ -20,6 +20,11 @@ const NUMBERED: u8 = 4;
 /// The record of the key of a stream's symbols in the gateway params.
 const SYMBOLS: u8 = 6;
 
+/// The record of a [`ServerTicket`] in the params.
+const TICKET: u8 = 5;
+/// Bytes of a [`ServerTicket`].
+pub const TICKET_LENGTH: usize = 16;
+
 /// Longest value of a record without meaning.
 const LONGEST_GREASE: u64 = 4;
 
@@ -201,6 +206,35 @@ impl Numbered {
     }
 }
 
+/// The gateway's name for the server that a client has: bytes that mean something to gateways with the
+/// same static key only. A client that comes to another one of them shows it once, and gets the same
+/// server there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerTicket([u8; TICKET_LENGTH]);
+
+impl ServerTicket {
+    /// The ticket with these bytes.
+    pub const fn new(bytes: [u8; TICKET_LENGTH]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bytes, as they are on the wire.
+    pub const fn as_bytes(&self) -> &[u8; TICKET_LENGTH] {
+        &self.0
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u8(TICKET);
+        out.put_u8(TICKET_LENGTH as u8);
+        out.extend_from_slice(&self.0);
+    }
+
+    /// Looks for the record in the bytes behind the fields of the params.
+    pub(crate) fn find(bytes: &[u8]) -> Option<Self> {
+        Reader::new(find(bytes, TICKET)?).array().ok().map(Self)
+    }
+}
+
 pub(crate) fn put_stream(secret: &[u8; 32], out: &mut Vec<u8>) {
     out.put_u8(STREAM);
     out.put_u8(32);
@@ -327,7 +361,7 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_follows_is_no_error(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-            let _ = (Live::find(&bytes), find_stream(&bytes), Numbered::find(&bytes));
+            let _ = (Live::find(&bytes), find_stream(&bytes), Numbered::find(&bytes), ServerTicket::find(&bytes));
             let _ = find_symbols(&bytes);
         }
     }

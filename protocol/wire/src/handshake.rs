@@ -23,7 +23,9 @@ use crate::SessionId;
 use crate::cipher::Key;
 use crate::codec::{DecodeError, Reader, Write};
 use crate::control::VERSION;
-pub use crate::extension::{Live, LossClass, MOST_HEARD, Numbered, RouteHint};
+pub use crate::extension::{
+    Live, LossClass, MOST_HEARD, Numbered, RouteHint, ServerTicket, TICKET_LENGTH,
+};
 use crate::extension::{
     find_stream, find_symbols, find_versions, put_grease, put_stream, put_symbols, put_versions,
 };
@@ -76,6 +78,8 @@ pub struct ClientParams {
     pub live: Option<Live>,
     /// The directions in which the client understands numbers; `None`: in neither.
     pub numbered: Option<Numbered>,
+    /// The ticket of the server that the client had through the gateway before.
+    pub ticket: Option<ServerTicket>,
 }
 
 /// The parameters that the gateway states in the handshake.
@@ -101,6 +105,8 @@ pub struct GatewayParams {
     pub numbered: Option<Numbered>,
     /// Knowledge of the gateway about the way from the client; told where there is `numbered`.
     pub hint: RouteHint,
+    /// Names the client's server, for another gateway with the same key.
+    pub ticket: Option<ServerTicket>,
 }
 
 impl core::fmt::Debug for GatewayParams {
@@ -130,6 +136,9 @@ impl ClientParams {
         if let Some(numbered) = &self.numbered {
             numbered.encode(RouteHint::default(), &mut out);
         }
+        if let Some(ticket) = &self.ticket {
+            ticket.encode(&mut out);
+        }
         put_versions(&client_versions(nonce), &mut out);
         put_grease(random, &mut out);
         out
@@ -152,10 +161,12 @@ impl ClientParams {
             },
             live: None,
             numbered: None,
+            ticket: None,
         };
         let records = reader.rest();
         client_params.live = Live::find(records);
         client_params.numbered = Numbered::find(records);
+        client_params.ticket = ServerTicket::find(records);
         // The versions are in the Discover, too, but there an attacker could have taken out better
         // ones than this.
         let versions = find_versions(records).ok_or(DecodeError::Field("versions"))?;
@@ -186,6 +197,9 @@ impl GatewayParams {
         if let Some(numbered) = &self.numbered {
             numbered.encode(self.hint, &mut out);
         }
+        if let Some(ticket) = &self.ticket {
+            ticket.encode(&mut out);
+        }
         put_grease(random, &mut out);
         out
     }
@@ -202,12 +216,14 @@ impl GatewayParams {
             symbols: None,
             numbered: None,
             hint: RouteHint::default(),
+            ticket: None,
         };
         let records = reader.rest();
         gateway_params.stream = find_stream(records).map(Zeroizing::new);
         gateway_params.symbols = find_symbols(records).map(Zeroizing::new);
         gateway_params.numbered = Numbered::find(records);
         gateway_params.hint = RouteHint::find(records);
+        gateway_params.ticket = ServerTicket::find(records);
         Ok(gateway_params)
     }
 
@@ -511,6 +527,7 @@ mod tests {
             token: Vec::new(),
             live: None,
             numbered: None,
+            ticket: None,
         }
     }
 
@@ -527,6 +544,7 @@ mod tests {
             symbols: None,
             numbered: None,
             hint: RouteHint::default(),
+            ticket: None,
         }
     }
 
@@ -609,6 +627,30 @@ mod tests {
             assert_eq!(client.gateway_params, gateway.gateway_params);
             assert!((32 + 8 + 11 + 4 + 2..=32 + 8 + 11 + 4 + 6).contains(&message.len()));
             assert!((173 + 2..=173 + 6).contains(&answer.len()), "{}", answer.len());
+        }
+    }
+
+    #[test]
+    fn a_ticket_is_sealed_by_the_gateway_and_shown_by_the_client_in_the_clear() {
+        let wish = Numbered { to_client: true, to_server: true, coded: true, largest: 1400 };
+        let ticket = ServerTicket::new([0xa7; TICKET_LENGTH]);
+        let with_all = |client_params: &ClientParams, random: &mut dyn FnMut(&mut [u8])| {
+            let numbered = client_params.numbered;
+            GatewayParams { ticket: Some(ticket), numbered, ..grant(client_params, random) }
+        };
+        let has_ticket =
+            |bytes: &[u8]| bytes.windows(TICKET_LENGTH).any(|part| part == ticket.as_bytes());
+        for seed in 0..=255 {
+            let client_params = ClientParams { numbered: Some(wish), ..client_params() };
+            let first = Initiator::new([seed; 32], 99, client_params.clone(), None);
+            let (_, seen, answer) =
+                respond([seed; 32], &[5; 32], 99, &first.message().unwrap(), with_all).unwrap();
+            assert_eq!(seen.ticket, None);
+            assert!(!has_ticket(&answer) && 13 + answer.len() <= 192, "{}", answer.len());
+            assert_eq!(first.finish(&answer).unwrap().gateway_params.ticket, Some(ticket));
+            let shown = ClientParams { ticket: Some(ticket), ..client_params };
+            let next = Initiator::new([seed; 32], 98, shown, None).message().unwrap();
+            assert_eq!(client_params_in(&next).unwrap().ticket, Some(ticket));
         }
     }
 

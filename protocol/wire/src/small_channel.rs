@@ -114,6 +114,7 @@ mod tests {
             live: None,
             numbered: None,
             token: Vec::new(),
+            ticket: None,
         };
         let client = Initiator::new([1; 32], 9, client_params, None);
         let message = client.message().unwrap();
@@ -127,6 +128,7 @@ mod tests {
             symbols: None,
             numbered: None,
             hint: Default::default(),
+            ticket: None,
         };
         let (gateway, _, answer) =
             respond([2; 32], &[5; 32], 9, &message, |_, _| gateway_params).unwrap();

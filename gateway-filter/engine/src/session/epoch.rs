@@ -494,6 +494,7 @@ mod tests {
                 symbols: None,
                 numbered: None,
                 hint: Default::default(),
+                ticket: None,
             };
             let mut history = History::new(1 << 20, MAXIMUM_ENTRIES);
             for number in 0..forwarded {

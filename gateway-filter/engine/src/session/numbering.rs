@@ -243,6 +243,7 @@ mod tests {
             symbols: None,
             numbered: Some(Numbered { to_client: true, to_server: false, coded: true, largest }),
             hint: Default::default(),
+            ticket: None,
         };
         Numbering::new(&params).unwrap()
     }

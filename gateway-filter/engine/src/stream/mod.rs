@@ -600,5 +600,6 @@ fn gateway_params(
         symbols: symbols.map(Zeroizing::new),
         numbered: None,
         hint: Default::default(),
+        ticket: None,
     }
 }

@@ -22,50 +22,48 @@ pub(super) struct Arrivals {
     /// First arrivals of the group and of the round trip that are being timed.
     group: Option<(u64, Timestamp)>,
     round: Option<(u64, Timestamp)>,
-    /// Mean interval between datagrams in the last round trip.
-    interval: Option<Duration>,
-    /// The same of the fastest group.
+    /// The end of that group, the first place after it, and of that round trip.
+    group_ends: u64,
+    round_ends: Timestamp,
+    /// Datagrams of the last round trip, and its time.
+    last_round: Option<(u32, Duration)>,
+    /// Mean interval between the datagrams of the fastest group.
     fastest: Least,
 }
 
 impl Arrivals {
-    /// The datagram with this place in the flow arrived.
-    pub(super) fn on_arrival(&mut self, place: u64, round_trip: Duration, at: Timestamp) {
-        if let Some(interval) = lap(&mut self.group, place, at, |count, _| count >= GROUP) {
-            self.fastest.on_sample(interval, at);
+    /// The datagram with this place in the flow arrived; `round_trip` is asked for once in one.
+    pub(super) fn on_arrival(
+        &mut self,
+        place: u64,
+        round_trip: impl FnOnce() -> Duration,
+        at: Timestamp,
+    ) {
+        if place >= self.group_ends {
+            if let Some((count, time)) = lap(&mut self.group, place, at) {
+                self.fastest.on_sample(time / count, at);
+            }
+            self.group_ends = place.saturating_add(GROUP);
         }
-        let is_round = |_, time| time >= round_trip;
-        if let Some(interval) = lap(&mut self.round, place, at, is_round) {
-            self.interval = Some(interval);
+        if at >= self.round_ends && self.round.is_none_or(|(from, _)| place > from) {
+            self.last_round = lap(&mut self.round, place, at).or(self.last_round);
+            self.round_ends = at + round_trip();
         }
     }
 
     /// The time that the link takes for a datagram, at most; `None` where nothing is known, or the
     /// flow fills the link.
     pub(super) fn of_unfilled_link(&self) -> Option<Duration> {
-        let (fastest, interval) = self.fastest.get().zip(self.interval)?;
-        (interval.mul_f64(FILLED) > fastest).then_some(fastest)
+        let (fastest, (count, time)) = self.fastest.get().zip(self.last_round)?;
+        ((time / count).mul_f64(FILLED) > fastest).then_some(fastest)
     }
 }
 
-/// Times datagrams since `first`: the mean interval between them when they are enough, and the next
-/// ones are timed from here on.
-fn lap(
-    first: &mut Option<(u64, Timestamp)>,
-    place: u64,
-    at: Timestamp,
-    is_enough: impl Fn(u64, Duration) -> bool,
-) -> Option<Duration> {
-    let Some((from, since)) = *first else {
-        *first = Some((place, at));
-        return None;
-    };
-    let (count, time) = (place.saturating_sub(from), at.saturating_since(since));
-    if count == 0 || !is_enough(count, time) {
-        return None;
-    }
-    *first = Some((place, at));
-    Some(time / u32::try_from(count).unwrap_or(u32::MAX))
+/// Datagrams since `first` and their time; the next ones are timed from here on.
+fn lap(first: &mut Option<(u64, Timestamp)>, place: u64, at: Timestamp) -> Option<(u32, Duration)> {
+    let (from, since) = first.replace((place, at))?;
+    let count = u32::try_from(place.saturating_sub(from)).unwrap_or(u32::MAX);
+    Some((count, at.saturating_since(since)))
 }
 
 #[cfg(test)]
@@ -79,7 +77,7 @@ mod tests {
         let mut arrivals = Arrivals::default();
         for place in 0..size * 50 {
             let at = Timestamp::from_millis(place / size * 80 + place % size * 2);
-            arrivals.on_arrival(place, ROUND_TRIP, at);
+            arrivals.on_arrival(place, || ROUND_TRIP, at);
         }
         arrivals
     }
@@ -95,7 +93,7 @@ mod tests {
     fn datagrams_that_a_host_takes_at_once_come_from_a_fast_link() {
         let mut arrivals = Arrivals::default();
         for place in 0..200 {
-            arrivals.on_arrival(place, ROUND_TRIP, Timestamp::from_millis(place / 20 * 80));
+            arrivals.on_arrival(place, || ROUND_TRIP, Timestamp::from_millis(place / 20 * 80));
         }
         assert_eq!(arrivals.of_unfilled_link(), Some(Duration::ZERO));
     }

@@ -61,7 +61,7 @@ impl Queueing {
 
     /// The datagram with this place in the flow arrived.
     pub fn on_arrival(&mut self, place: u64, at: Timestamp) {
-        let round_trip = self.base().unwrap_or(INTERVAL);
+        let round_trip = || self.least.get().unwrap_or(INTERVAL);
         self.arrivals.get_or_insert_default().on_arrival(place, round_trip, at);
     }
 

@@ -283,6 +283,7 @@ pub(crate) fn client_params() -> ClientParams {
         token: Vec::new(),
         live: None,
         numbered: None,
+        ticket: None,
     }
 }
 
@@ -307,6 +308,7 @@ pub(crate) fn session() -> (Established, Established, Vec<u8>, Vec<u8>) {
                 symbols: None,
                 numbered: None,
                 hint: Default::default(),
+                ticket: None,
             }
         })
         .expect("the second message");
@@ -337,6 +339,7 @@ fn extended(
                 symbols: None,
                 numbered,
                 hint: Default::default(),
+                ticket: None,
             }
         })
         .expect("the second message");
