@@ -241,9 +241,9 @@ impl Stream {
     /// Looks at what subscribers have lost since it did last, and follows with the rate of symbols.
     pub(super) fn measure(&mut self, now: Timestamp) {
         let next = self.history.next();
-        // eACKs about the newest packets are still under way.
-        let age =
-            self.subscribers.iter().find_map(|one| one.known_age().filter(|_| one.takes_symbols));
+        // eACKs about the packets of the last round trip are still under way.
+        let mut taking = self.subscribers.iter().filter(|one| one.takes_symbols);
+        let age = taking.find_map(|one| one.round_trip.get().smoothed());
         let told_at = now.saturating_since(Timestamp::ZERO).checked_sub(age.unwrap_or_default());
         let told_at = Timestamp::ZERO + told_at.unwrap_or_default();
         let told = self.history.newest_until(told_at).map_or(0, |newest| newest + 1);

@@ -30,7 +30,7 @@ use crate::history::History;
 const WINDOW: u64 = 255;
 /// Symbols per packet, of the loss over what arrives: beyond 1 the margin for lost symbols and for
 /// losses that come together.
-const MARGIN: f64 = 2.1;
+const MARGIN: f64 = 1.9;
 /// The share of subscribers whose loss the rate covers.
 const QUANTILE: f64 = 0.9;
 /// Below this loss nothing is coded.
@@ -221,8 +221,8 @@ impl Symbols {
             return self.stop();
         }
         if self.rate <= 0.0 {
-            // Receivers learn the places of what comes from here on.
-            self.from = next;
+            // What was lost of these, eACKs have not told yet.
+            self.from = told.max(next.saturating_sub(MAXIMUM_NAMES as u64));
         }
         self.rate = rate;
     }
@@ -311,6 +311,8 @@ impl Symbols {
         let oldest = newest.saturating_sub(covered - 1).max(self.from);
         let count = (oldest..=newest).rev().take_while(|place| bytes(*place).is_some()).count();
         let Some(window) = Window::newest(newest, count as u8) else { return false };
+        // At first all are named: receivers know no place yet.
+        let named = if newest - self.from < MAXIMUM_NAMES as u64 { WINDOW } else { named };
         let named = named.min(u64::from(window.count()));
         let Some(seal) = &mut self.seal else { return false };
         // Never the one whose coefficients are all 1.
