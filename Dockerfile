@@ -16,7 +16,17 @@ SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 RUN apt-get update -q \
  && apt-get install -q -y --no-install-recommends binutils build-essential ca-certificates cmake curl python3 python3-venv
 # (Debian 12 has no rustup)
-RUN command -v rustup || curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal --default-toolchain none
+RUN command -v rustup || { machine=$(uname -m) \
+ && case "$machine" in \
+    x86_64) sum=20a06e644b0d9bd2fbdbfd52d42540bdde820ea7df86e92e533c073da0cdd43c ;; \
+    aarch64) sum=e3853c5a252fca15252d07cb23a1bdd9377a8c6f3efa01531109281ae47f841c ;; \
+    *) echo "no rustup-init is pinned for $machine: add its sum to the Dockerfile" >&2; exit 1 ;; \
+    esac \
+ && curl --proto '=https' --tlsv1.2 -sSfo /tmp/rustup-init "https://static.rust-lang.org/rustup/archive/1.28.2/$machine-unknown-linux-gnu/rustup-init" \
+ && echo "$sum  /tmp/rustup-init" | sha256sum --check --quiet \
+ && chmod 0755 /tmp/rustup-init \
+ && /tmp/rustup-init -y --profile minimal --default-toolchain none \
+ && rm /tmp/rustup-init; }
 WORKDIR /src
 COPY . .
 ARG PROFILE=release

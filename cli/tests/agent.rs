@@ -155,6 +155,8 @@ fn mistakes_are_named() {
     let nothing = folder.path().join("nothing").to_str().unwrap().to_owned();
     let (bad, none) =
         (write("bad", "[[service]]\nto = \"a:1\"\nspeed = 9\n"), write("none", "service = []\n"));
+    let no_flows = write("flows", "flows = 0\n[[service]]\nto = \"127.0.0.1:9\"\n");
+    let no_time = write("time", "idle_seconds = 0\n[[service]]\nto = \"127.0.0.1:9\"\n");
     let token = write("token", "no token!\n");
     for (arguments, expected) in [
         (&[][..], "--to"),
@@ -176,6 +178,8 @@ fn mistakes_are_named() {
         (&["--config", &nothing], "cannot read the configuration"),
         (&["--config", &bad], "speed"),
         (&["--config", &none], "no service"),
+        (&["--config", &no_flows], "expected a nonzero u32"),
+        (&["--config", &no_time], "expected a nonzero u32"),
         (&["--config", &none, "--to", "127.0.0.1:9"], "cannot be used with"),
     ] {
         let said = failure(arguments);

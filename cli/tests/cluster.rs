@@ -161,7 +161,8 @@ impl Cluster {
         .unwrap()
         {
             let kind = document["kind"].as_str().unwrap_or_default();
-            if ["ServiceAccount", "ClusterRole", "ClusterRoleBinding"].contains(&kind) {
+            let rights = ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
+            if kind == "ServiceAccount" || rights.contains(&kind) {
                 self.apply(&document);
             }
         }

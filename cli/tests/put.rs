@@ -143,6 +143,20 @@ fn an_upload_that_the_server_remembers_goes_on_after_each_break() {
     assert!(content == file());
 }
 
+/// A server that has taken a part has not taken all, whatever its status.
+#[test]
+fn an_upload_of_which_a_part_was_taken_is_not_done() {
+    let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
+    let output = put(&server, folder.path(), "/tus-taking-parts", &["--tus", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let told = format!("the server has taken 1000000 of {} bytes", file().len());
+    assert!(errors(&output).contains(&told), "{}", errors(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["sha256"], sha256(&file()));
+    let (_, content) = stored(&server, folder.path(), report["location"].as_str().unwrap());
+    assert!(content == file());
+}
+
 #[test]
 fn the_rest_of_an_upload_that_was_given_up_can_be_sent_later() {
     let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());

@@ -82,6 +82,11 @@ def messages():
             equal(fields["symbol"], unhex(case["symbol"]), name)
             equal([fields[at] for at in ("first", "count", "step", "seed")],
                   [case[at] for at in ("first", "count", "step", "seed")], name)  # fmt: skip
+        if name == "group_coded":
+            equal(fields["half"], int(case["half"] == "second"), name)
+            equal(fields["symbol"], unhex(case["symbol"]), name)
+            equal([fields[at] for at in ("first", "count", "seed", "names")],
+                  [case[at] for at in ("first", "count", "seed", "names")], name)  # fmt: skip
 
 
 def handshake():
@@ -132,6 +137,15 @@ def live():
     secret = unhex(case["gateway_params"]["stream_secret"])
     key = sketch.derive(secret, b"packrat/2 identifier")[:3]
     equal(sketch.identifier(key, 1, unhex(case["datagram"])), case["identifier"], "of a stream")
+    case = case["symbols"]
+    words = sketch.derive(unhex(case["secret"]), b"packrat/2 symbols key")
+    key = b"".join(word.to_bytes(8, "big") for word in words)
+    equal(key, unhex(case["key"]), "key of symbols")
+    session = sketch.derive(key, b"packrat/2 symbols")[0] >> 32
+    equal(session, case["session"], "session of symbols")
+    direction, plaintext = wire.Direction(key), unhex(case["plaintext"])
+    equal(direction.open(unhex(case["datagram"])), (0, plaintext), "a symbol")
+    equal(wire.Direction(key).seal(session, plaintext), unhex(case["datagram"]), "a symbol, sealed")
 
 
 def identifiers(agreed):

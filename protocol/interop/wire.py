@@ -12,7 +12,7 @@ MAGIC = b"\x0bPkr"
 VERSION = 2
 DISCOVER, OFFER, INIT, INIT_ACK, REFUSAL, SEALED, NUMBERED = 1, 2, 3, 4, 5, 8, 9
 REFUSED_FULL, REFUSED_TOKEN, REFUSED_HOLDOUT = 3, 6, 7
-EACK, REPORT, RESET, GOODBYE, PATH_CHALLENGE, PATH_RESPONSE, BASELINE, CODED, RECOVERED, HOLES = range(1, 11)
+EACK, REPORT, RESET, GOODBYE, PATH_CHALLENGE, PATH_RESPONSE, BASELINE, CODED, RECOVERED, HOLES, GROUP_CODED = range(1, 12)
 LIVE, STREAM, VERSIONS, NUMBERS = 1, 2, 3, 4
 TO_CLIENT, TO_SERVER = 1, 2
 DISCOVER_LENGTH, QUESTION_LENGTH, MAXIMUM_LENGTH, MAXIMUM_VERSIONS = 64, 256, 1200, 32
@@ -271,6 +271,11 @@ def parse_message(plaintext):
     elif kind == CODED:
         fields = {"half": reader.number(1), "first": reader.number(4), "count": reader.number(1)}
         fields |= {"step": reader.number(1), "seed": reader.number(2), "symbol": reader.rest()}
+    elif kind == GROUP_CODED:
+        fields = {"half": reader.number(1), "first": reader.number(4), "count": reader.number(1)}
+        fields |= {"seed": reader.number(2), "names": reader.number(1)}
+        fields["names"] = [reader.number(4) for _ in range(fields["names"])]
+        fields["symbol"] = reader.rest()
     elif kind == RECOVERED:
         fields = {"total": reader.number(4)}
     elif kind == HOLES:

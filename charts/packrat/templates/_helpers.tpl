@@ -95,9 +95,10 @@ either */}}
 {{- end }}
 {{- end }}
 
-{{- /* Keeps of a gateway's series those alone that rules and alerts need */}}
+{{- /* Keeps of a gateway's series those alone that rules and alerts need, unless dashboards need them all */}}
 {{- define "packrat.essentialSeries" -}}
-{{- if eq .Values.podMonitor.series "essential" -}}
+{{- $usual := ternary "all" "essential" .Values.dashboards.enabled -}}
+{{- if eq (default $usual .Values.podMonitor.series) "essential" -}}
 metricRelabelings:
 - {action: keep, sourceLabels: [__name__], regex: {{ .Files.Get "rules/essential.txt" | trim | quote }}}
 {{- end }}

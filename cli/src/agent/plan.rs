@@ -1,6 +1,7 @@
 //! The services, of the command line or of a file, checked and resolved.
 
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -29,8 +30,8 @@ struct File {
     allow_remote: bool,
     #[serde(default)]
     allow_remote_metrics: bool,
-    flows: Option<u32>,
-    idle_seconds: Option<u32>,
+    flows: Option<NonZeroU32>,
+    idle_seconds: Option<NonZeroU32>,
     cacert: Option<PathBuf>,
     #[serde(default)]
     service: Vec<Entry>,
@@ -111,7 +112,7 @@ impl Plan {
         }
         let defaults = super::limits(
             "agent",
-            options.flows.or(file.flows),
+            options.flows.or(file.flows.map(NonZeroU32::get)),
             super::OTHER_DESCRIPTORS
                 + file.service.len() as u64
                 + file.socks.iter().len() as u64 * OF_SOCKS,
@@ -119,7 +120,7 @@ impl Plan {
         let limits = Limits {
             idle: options
                 .idle
-                .or(file.idle_seconds)
+                .or(file.idle_seconds.map(NonZeroU32::get))
                 .map_or(defaults.idle, |seconds| Duration::from_secs(seconds.into())),
             ..defaults
         };

@@ -50,6 +50,7 @@ impl Transfer<'_> {
             headers: http::HeaderMap::new(),
             source,
             begun: Begun::default(),
+            whole: None,
         };
         let report = upload(&request, body, &mut io::sink(), bytes_of(progress)).await;
         report.map_err(failed)

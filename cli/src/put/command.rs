@@ -81,12 +81,25 @@ async fn carry_out(options: Options) -> ExitCode {
         let mut place = None;
         let result = put_resumable(&options, &mut place).await;
         let place = place.filter(|_| result.is_err());
-        let file = options.file.display();
-        let note =
-            place.map(|place| format!("to send the rest: packrat put --continue {file} {place}"));
+        let file = options.file.display().to_string();
+        let note = place.map(|place| rest(&file, place.as_str()));
         return words.conclude(&result, note);
     }
     words.conclude(&put(&options).await, None)
+}
+
+/// The command that sends the rest of an upload.
+fn rest(file: &str, place: &str) -> String {
+    format!("to send the rest: packrat put --continue {} {}", word(file), word(place))
+}
+
+/// A word as a shell takes it for one, and for nothing else: a server chooses the place of an upload.
+fn word(text: &str) -> String {
+    let is_plain = |one: char| one.is_ascii_alphanumeric() || "-_./:@%+=,".contains(one);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
 }
 
 async fn put_resumable(
@@ -136,6 +149,7 @@ async fn put(options: &Options) -> Result<(Report, String), Failure> {
         headers: content_type(options.content_type.clone()),
         source,
         begun: Begun::default(),
+        whole: None,
     };
     let mut answer: Box<dyn Write> =
         if options.answer { Box::new(io::stdout()) } else { Box::new(io::sink()) };
@@ -168,5 +182,24 @@ fn show(bar: &ProgressBar) -> impl FnMut(Progress) + '_ {
                 bar.set_message("waiting for the server");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_for_the_rest_is_one_command() {
+        let plain = rest("file.iso", "https://host:8443/files/24e53");
+        assert!(plain.ends_with(" file.iso https://host:8443/files/24e53"), "{plain}");
+        // What a server may name, and a file may be called.
+        let place = Url::parse("https://host/files/;touch$IFS'it'&$(id)|id").unwrap();
+        let hostile = rest("my file", place.as_str());
+        let words = format!("set -- {} && for word; do echo \"$word\"; done", &hostile[18..]);
+        let output = std::process::Command::new("sh").args(["-c", &words]).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        let expected = ["packrat", "put", "--continue", "my file", place.as_str()];
+        assert_eq!(said.lines().collect::<Vec<_>>(), expected);
     }
 }

@@ -8,7 +8,7 @@
 //! ```
 
 use super::source::{self, Source};
-use super::upload::{Begun, Upload, exchange, judge, response};
+use super::upload::{Begun, UPLOAD_OFFSET, Upload, exchange, judge, number, response};
 use crate::get::connection::{Exchanged, Http3, Requests, request_head};
 use crate::get::{GetError, Progress, Report, Request};
 use base64::Engine;
@@ -22,7 +22,6 @@ use std::time::Duration;
 use url::Url;
 
 const TUS_RESUMABLE: HeaderName = HeaderName::from_static("tus-resumable");
-const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 const UPLOAD_LENGTH: HeaderName = HeaderName::from_static("upload-length");
 const UPLOAD_METADATA: HeaderName = HeaderName::from_static("upload-metadata");
 const VERSION: HeaderValue = HeaderValue::from_static("1.0.0");
@@ -159,6 +158,7 @@ impl Resumable {
             headers: HeaderMap::from_iter(headers),
             source: Source::open_at(&self.file, self.offset)?,
             begun,
+            whole: Some(self.length),
         };
         let request = Request { url: place.clone(), ..request.clone() };
         let mut bytes = 0;
@@ -211,11 +211,8 @@ impl Resumable {
         let message = request_head(&request, Method::HEAD).header(TUS_RESUMABLE, VERSION);
         let response = ask(message.body(()), requests).await?;
         judge(place, &Method::HEAD, &response)?;
-        let number = |name| -> Option<u64> {
-            response.headers().get(name)?.to_str().ok()?.trim().parse().ok()
-        };
         let unusable = |reason| Err(GetError::Resumable { url: place.to_string(), reason });
-        match (number(UPLOAD_OFFSET), number(UPLOAD_LENGTH)) {
+        match (number(&response, &UPLOAD_OFFSET), number(&response, &UPLOAD_LENGTH)) {
             (None, _) => unusable(
                 "there is no tus upload: the server does not say how much it has; check the URL"
                     .to_owned(),

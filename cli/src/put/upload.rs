@@ -5,7 +5,7 @@ use crate::get::connection::{Exchanged, Http3, Requests, Stream, request_head};
 use crate::get::{GetError, NEVER, Progress, Report, Request};
 use bytes::{Buf, Bytes};
 use h3::error::{Code, StreamError};
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use packrat_wire::hexadecimal;
 use sha2::{Digest, Sha256};
 use std::io::Write;
@@ -23,6 +23,16 @@ pub(crate) struct Upload {
     pub(crate) source: Source,
     /// Its state at the server.
     pub(crate) begun: Begun,
+    /// The length of the whole, where the server has to say that it has so much (`Upload-Offset`).
+    pub(crate) whole: Option<u64>,
+}
+
+/// The field in which a server says how much it has of an upload that it remembers.
+pub(crate) const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
+
+/// The number in a field of a response.
+pub(crate) fn number(response: &Response<()>, name: &HeaderName) -> Option<u64> {
+    response.headers().get(name)?.to_str().ok()?.trim().parse().ok()
 }
 
 /// The field that says what type a body has; without one the server guesses.
@@ -164,6 +174,9 @@ pub(crate) async fn exchange(
     if !matches!(sent, Some(Ok(()))) {
         return Err(GetError::Unread { status: status.as_u16(), bytes: *bytes });
     }
+    if let Some(whole) = upload.whole {
+        has_all(&response, whole).map_err(|reason| GetError::Transfer { bytes: *bytes, reason })?;
+    }
     let location = response.headers().get(header::LOCATION);
     let location = location.and_then(|place| place.to_str().ok()).map(str::to_owned);
     while let Some(mut chunk) = receiving.recv_data().await.map_err(|error| {
@@ -189,6 +202,15 @@ pub(crate) async fn exchange(
         sha256: sha256(digest),
         partial: false,
     })
+}
+
+/// A server that remembers an upload may take a part of what it is sent, and say so.
+fn has_all(response: &Response<()>, whole: u64) -> Result<(), String> {
+    match number(response, &UPLOAD_OFFSET) {
+        Some(has) if has == whole => Ok(()),
+        Some(has) => Err(format!("the server has taken {has} of {whole} bytes")),
+        None => Err("the server does not say how much it has taken".to_owned()),
+    }
 }
 
 /// Why the body was not sent.
@@ -309,6 +331,7 @@ mod tests {
             headers: content_type(Some(HeaderValue::from_static("text/plain"))),
             source: Source::reading("it".to_owned(), length, std::io::empty()),
             begun: Begun::default(),
+            whole: None,
         };
         let message = head(&request, &upload(Some(7))).unwrap();
         assert_eq!(message.uri().to_string(), "https://host/path");

@@ -10,6 +10,8 @@ use std::sync::Mutex;
 
 /// `/tus-breaking` closes the connection whenever so many bytes of an upload more have come.
 const BREAK_AFTER: usize = 1_300_000;
+/// `/tus-taking-parts` keeps so many bytes of what it is sent at once, and says so.
+const PART: usize = 1_000_000;
 
 /// The uploads of a server.
 #[derive(Default)]
@@ -84,6 +86,10 @@ impl Uploads {
                     if path.starts_with("/tus-failing") {
                         break;
                     }
+                }
+                if path.starts_with("/tus-taking-parts") {
+                    let mut uploads = self.0.lock().unwrap();
+                    uploads.get_mut(&path).unwrap().content.truncate(known.content.len() + PART);
                 }
                 let has = self.0.lock().unwrap()[&path].content.len();
                 response = response.header("upload-offset", has);

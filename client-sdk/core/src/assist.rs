@@ -23,6 +23,7 @@ use crate::epoch::CurrentEpoch;
 use crate::events::{
     ClientEvent, Events, HoldEndedReason, NotHeldReason, Observer, SessionClosedReason,
 };
+use crate::group_symbols::GroupSymbols;
 use crate::hold::{Direction, Hold, Onset};
 use crate::liveness::{ASSUMED_ROUND_TRIP, ECHO_INTERVAL, Liveness, Silence};
 use crate::loss_memory::{Experience, Remembered};
@@ -62,6 +63,10 @@ const UNPROVEN_AT_FIRST: u8 = 16;
 /// the rest of the flight, where the caller has promised one.
 const FLIGHT_BEGINS: Duration = Duration::from_millis(50);
 const FLIGHT_ENDS: Duration = Duration::from_millis(5);
+
+/// Bounds of the time for which the gateway does not hear of a hole that symbols may repair.
+const WITHIN_SYMBOLS: core::ops::RangeInclusive<Duration> =
+    Duration::from_millis(20)..=Duration::from_millis(50);
 
 /// Classification of a received datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -193,6 +198,7 @@ impl Assist {
             token: config.access.token.as_bytes().to_vec(),
             live: config.live,
             numbered,
+            ticket: None,
         };
         let (nonce, seed) = random.attempt();
         Self {
@@ -272,6 +278,11 @@ impl Assist {
             None => (Material::of(self.config.scheme, datagram), None),
         };
         self.identifier = found.map(|(identifier, _)| identifier);
+        if let Some(session) = &mut self.session
+            && let (Some(group), Some((identifier, false))) = (&mut session.group, found)
+        {
+            group.on_datagram(identifier, datagram, |bytes| session.recorder.identify(bytes));
+        }
         // A second copy of what is authentic proves nothing new, and does no harm: it says that the
         // gateway is in doubt.
         if found.is_some_and(|(_, is_known)| is_known) {
@@ -290,6 +301,18 @@ impl Assist {
             }
         }
         Datagram::Base
+    }
+
+    /// The next datagram recovered from the symbols that the gateway sends to all subscribers of a
+    /// stream: pass it to [`Self::on_datagram`] as one that has arrived, and to the transport. Call it
+    /// after each datagram until it is empty. There are none unless [`Live::symbols`] asks for them.
+    ///
+    /// [`Live::symbols`]: crate::Live::symbols
+    pub fn poll_recovered(&mut self) -> Option<Vec<u8>> {
+        let session = self.session.as_mut()?;
+        let datagram = session.group.as_mut()?.take()?;
+        self.stats.recovered_from_group += 1;
+        Some(datagram)
     }
 
     /// An authentic datagram of a transport that authenticates before it passes anything on, and
@@ -430,6 +453,8 @@ impl Assist {
         self.on_authentic(now);
         self.numbers.known = true;
         let (not_held, is_coded) = (self.not_held(now), self.is_coded(now));
+        let is_first_hole = self.hold.held() == 0;
+        let within = self.config.live.map(|live| within_symbols(live.window));
         let arrival = self.hold.on_arrival(packet_number, not_held, now, &mut self.stats);
         if let Some(session) = &mut self.session {
             session.recorder.join(packet_number);
@@ -440,7 +465,13 @@ impl Assist {
                 session.liveness.on_repair();
             }
             // What was announced as overdue is asked for already.
-            if arrival.opened_hole && packet_number > self.numbers.overdue_below && !is_coded {
+            let symbols = session.group.as_ref().is_some_and(|group| group.is_active(now));
+            session.scheduler.set_symbols(within.filter(|_| symbols));
+            if arrival.opened_hole
+                && !session.scheduler.leaves_to_symbols(is_first_hole, now)
+                && packet_number > self.numbers.overdue_below
+                && !is_coded
+            {
                 session.scheduler.on_urgent(now);
             }
             if arrival.opened_hole {
@@ -560,6 +591,7 @@ impl Assist {
         }
         self.stats.sessions += 1;
         self.stats.gateway_key = established.gateway_key;
+        self.discovery.set_ticket(established.gateway_params.ticket);
         if self.reconnection.on_established() {
             // What the server sends still goes to the gateway before.
             self.remind = true;
@@ -571,6 +603,9 @@ impl Assist {
         self.events.tell(now, || ClientEvent::SessionOpened { session });
         self.count_upward();
         let upward = Upward::new(&established.gateway_params, sample, now).map(Box::new);
+        let wished = self.config.live.is_some_and(|live| live.symbols);
+        let symbols = established.gateway_params.symbols.as_deref().filter(|_| wished);
+        let symbols = symbols.map(|key| GroupSymbols::new(*key));
         // An anchor that was recorded by another scheme names nothing.
         let scheme = established.gateway_params.scheme;
         let material =
@@ -590,6 +625,7 @@ impl Assist {
                 .numbered
                 .filter(|numbered| numbered.is_coded())
                 .map(|_| Coded::default()),
+            group: symbols.map(Box::new),
             upward,
             scheduler,
             epoch: CurrentEpoch::first(),
@@ -606,6 +642,15 @@ impl Assist {
 
     fn on_sealed(&mut self, datagram: &[u8], now: Timestamp) {
         let mut plaintext = core::mem::take(&mut self.outgoing.plaintext);
+        if let Some(session) = &mut self.session
+            && let Some(group) = session.group.as_mut().filter(|one| one.is_for_group(datagram))
+        {
+            let identify = |bytes: &[u8]| session.recorder.identify(bytes);
+            let is_symbol = group.on_sealed(datagram, &mut plaintext, identify, now);
+            self.stats.control_dropped += u64::from(!is_symbol);
+            self.outgoing.plaintext = plaintext;
+            return;
+        }
         let opened = match &mut self.session {
             Some(session) => session.opener.open(datagram, &mut plaintext).is_ok(),
             None => false,
@@ -961,7 +1006,9 @@ impl Assist {
         session.recorder.on_told(counter);
         session.sent.push(counter, reference_of(&datagram), now);
         session.scheduler.on_sent(now);
-        let untold = session.coded.as_mut().and_then(|coded| coded.untold(now));
+        let coded = session.coded.as_mut().and_then(|coded| coded.untold(now));
+        let group = session.group.as_mut().and_then(|group| group.untold(now));
+        let untold = coded.or(group);
         self.stats.eacks += 1;
         self.stats.eack_bytes += datagram.len() as u64;
         if let Some(total) = untold {
@@ -1181,6 +1228,12 @@ impl Assist {
             self.lose_gateway(SessionClosedReason::OtherGateway, Duration::ZERO, now);
         }
     }
+}
+
+/// The time in which symbols to all subscribers repair most of what is missing: a small part of the
+/// window (zero: none), as the gateway sends more for those who wait longer.
+fn within_symbols(window: Duration) -> Duration {
+    (window / 16).clamp(*WITHIN_SYMBOLS.start(), *WITHIN_SYMBOLS.end())
 }
 
 /// The longest time in which a missing packet counts as one that the gateway may repair. It does

@@ -14,7 +14,7 @@ use core::time::Duration;
 use packrat_wire::control::{Control, RefusalReason, VERSION};
 use packrat_wire::cookie::COOKIE_LENGTH;
 use packrat_wire::estimate::Timestamp;
-use packrat_wire::handshake::{ClientParams, Established, Initiator};
+use packrat_wire::handshake::{ClientParams, Established, Initiator, ServerTicket};
 use packrat_wire::registry::client_versions;
 
 use crate::token::Token;
@@ -141,6 +141,11 @@ impl Discovery {
             self.next_at = now;
         }
         core::mem::replace(&mut self.pinned, pinned) != pinned
+    }
+
+    /// The ticket of the server that the next attempts are about: that of the gateway that is there now.
+    pub(crate) fn set_ticket(&mut self, ticket: Option<ServerTicket>) {
+        self.client_params.ticket = ticket;
     }
 
     /// The attempt's nonce.

@@ -34,6 +34,7 @@ mod discovery;
 mod epoch;
 mod events;
 mod generations;
+mod group_symbols;
 mod guarded;
 mod hold;
 mod liveness;

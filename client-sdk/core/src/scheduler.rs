@@ -32,6 +32,11 @@ const SOON: Duration = Duration::from_millis(5);
 /// Decides when the next eACK is due.
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
+    /// While the gateway sends symbols to all subscribers: the time that they have before the gateway
+    /// hears of a hole, and between eACKs.
+    symbols: Option<Duration>,
+    /// Until then they have time for the holes that are open.
+    symbols_until: Option<Timestamp>,
     /// eACKs are sent for holes only (Packrat26, section 5.2.3).
     selective: bool,
     unreported: u32,
@@ -49,6 +54,19 @@ impl Scheduler {
     pub(crate) fn on_datagram(&mut self, now: Timestamp) {
         self.unreported += 1;
         self.first_unreported.get_or_insert(now);
+    }
+
+    /// Symbols repair what is missing, mostly within this time; `None`: none come.
+    pub(crate) fn set_symbols(&mut self, within: Option<Duration>) {
+        self.symbols = within;
+    }
+
+    /// A hole has opened, where none was or others were open. True if it is left to symbols first.
+    pub(crate) fn leaves_to_symbols(&mut self, is_first: bool, now: Timestamp) -> bool {
+        if let Some(within) = self.symbols.filter(|_| is_first) {
+            self.symbols_until = Some(now + within);
+        }
+        self.symbols.is_some()
     }
 
     /// Something that the gateway should know at once.
@@ -88,7 +106,10 @@ impl Scheduler {
         }
         if let Some(last) = self.last_sent.filter(|_| open_holes) {
             let (low, high) = (*OPEN_HOLE_INTERVAL.start(), *OPEN_HOLE_INTERVAL.end());
-            add(last + round_trip.unwrap_or(high).clamp(low, high));
+            add(match self.symbols {
+                Some(within) => (last + within).max(self.symbols_until.unwrap_or(last)),
+                None => last + round_trip.unwrap_or(high).clamp(low, high),
+            });
         }
         due
     }
@@ -99,7 +120,8 @@ impl Scheduler {
 
     /// An eACK was sent.
     pub(crate) fn on_sent(&mut self, now: Timestamp) {
-        *self = Self { selective: self.selective, last_sent: Some(now), ..Self::default() };
+        let (selective, symbols) = (self.selective, self.symbols);
+        *self = Self { selective, symbols, last_sent: Some(now), ..Self::default() };
     }
 }
 
@@ -179,6 +201,20 @@ mod tests {
         scheduler.on_sent(at(2000));
         scheduler.on_datagram(at(3000));
         assert_eq!(scheduler.due(false, None), Some(at(3000) + KEEP_ALIVE));
+    }
+
+    #[test]
+    fn a_hole_is_left_to_symbols_for_a_while() {
+        let mut scheduler = Scheduler::new(true);
+        scheduler.on_sent(at(0));
+        assert!(!scheduler.leaves_to_symbols(true, at(100_000)));
+        scheduler.set_symbols(Some(Duration::from_millis(50)));
+        assert!(scheduler.leaves_to_symbols(true, at(100_000)));
+        assert!(scheduler.leaves_to_symbols(false, at(120_000)), "the first one counts");
+        assert_eq!(scheduler.due(true, Some(Duration::from_millis(7))), Some(at(150_000)));
+        scheduler.on_sent(at(150_000));
+        assert_eq!(scheduler.due(true, None), Some(at(200_000)));
+        assert_eq!(scheduler.due(false, None), None);
     }
 
     #[test]

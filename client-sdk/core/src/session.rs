@@ -17,6 +17,7 @@ use packrat_wire::{MessageCounter, SessionId};
 
 use crate::coded::Coded;
 use crate::epoch::CurrentEpoch;
+use crate::group_symbols::GroupSymbols;
 use crate::hold::Onset;
 use crate::liveness::Liveness;
 use crate::recorder::Recorder;
@@ -39,6 +40,8 @@ pub(crate) struct Session {
     pub(crate) number_key: Option<NumberKey>,
     /// Where repair by code was agreed.
     pub(crate) coded: Option<Coded>,
+    /// Where symbols to all subscribers of a stream were agreed.
+    pub(crate) group: Option<Box<GroupSymbols>>,
     /// Where numbers towards the server were agreed.
     pub(crate) upward: Option<Box<Upward>>,
     pub(crate) scheduler: Scheduler,

@@ -467,6 +467,7 @@ mod tests {
             cache_bytes: 0,
             secret: [7; 32].into(),
             stream: None,
+            symbols: None,
             numbered: Some(Numbered {
                 to_client: true,
                 to_server: true,
@@ -474,6 +475,7 @@ mod tests {
                 largest: 1472,
             }),
             hint: RouteHint::default(),
+            ticket: None,
         };
         let mut upward = Upward::new(&params, Some(Duration::from_millis(10)), now).unwrap();
         for (place, length) in [1200, 1466, 1200].into_iter().enumerate() {

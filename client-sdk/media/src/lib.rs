@@ -43,3 +43,8 @@ pub use sender::{Heard, Sender, SenderConfig};
 pub use session::{Assistance, MediaReceiver};
 pub use statistics::{Counts, Statistics};
 pub use subscription::{Numbers, Subscription};
+
+/// The lines of the README are compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

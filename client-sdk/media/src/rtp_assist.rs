@@ -95,6 +95,7 @@ impl RtpAssist {
             subscribe: false,
             window: config.latency,
             tolerance: config.latency,
+            symbols: false,
         };
         let hold = config.access.maximum_hold.min(config.latency);
         let client = ClientConfig::from(config.access.with_maximum_hold(hold)).with_live(live);

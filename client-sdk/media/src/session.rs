@@ -58,6 +58,7 @@ impl Assistance {
             subscribe: self.subscribe,
             window,
             tolerance: receiver.latency,
+            symbols: self.subscribe,
         };
         let hold = if self.hold { self.access.maximum_hold.min(window) } else { Duration::ZERO };
         let config = ClientConfig::from(self.access.clone().with_maximum_hold(hold));
@@ -146,8 +147,24 @@ impl MediaReceiver {
         if let Some(assist) = &mut self.assist
             && assist.on_datagram(datagram, now) == Datagram::Control
         {
-            return;
+            return self.take_recovered(now);
         }
+        self.on_media(datagram, now);
+        self.take_recovered(now);
+    }
+
+    /// Passes on datagrams that symbols have recovered, as ones that have arrived.
+    fn take_recovered(&mut self, now: Timestamp) {
+        while let Some(datagram) = self.assist.as_mut().and_then(Assist::poll_recovered) {
+            if let Some(assist) = &mut self.assist {
+                assist.on_datagram(&datagram, now);
+            }
+            self.on_media(&datagram, now);
+        }
+    }
+
+    /// A datagram that is no control datagram.
+    fn on_media(&mut self, datagram: &[u8], now: Timestamp) {
         match self.on_packet(datagram, now) {
             Some(number) => {
                 let index = number.and_then(|number| self.index(number));

@@ -80,9 +80,18 @@ impl Subscription {
 
     /// A datagram arrived.
     pub fn on_datagram(&mut self, datagram: &[u8], now: Timestamp) {
-        if self.assist.on_datagram(datagram, now) == Datagram::Control {
-            return;
+        if self.assist.on_datagram(datagram, now) == Datagram::Base {
+            self.on_packet(datagram, now);
         }
+        // What symbols have recovered comes as what has arrived.
+        while let Some(datagram) = self.assist.poll_recovered() {
+            self.assist.on_datagram(&datagram, now);
+            self.on_packet(&datagram, now);
+        }
+    }
+
+    /// A datagram of the stream.
+    fn on_packet(&mut self, datagram: &[u8], now: Timestamp) {
         if self.credibility.ends_doubt(now) {
             // What has passed meanwhile is in no set.
             self.assist.reset(now);

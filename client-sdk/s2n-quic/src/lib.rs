@@ -70,3 +70,8 @@ pub use packrat_client::{
 };
 pub use received::ReceivedPacketNumbers;
 pub use s2n_quic;
+
+/// The lines of the README are compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

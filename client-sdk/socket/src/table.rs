@@ -87,9 +87,10 @@ pub type IsOver = bool;
 /// Flows of a source that are looked at for one that is not in use, where it has its share.
 const LOOKED_AT: usize = 16;
 
-/// The source of a peer's flows; `None`: a program of this host.
-fn source(peer: &Peer) -> Option<IpAddr> {
-    match peer.address.ip().to_canonical() {
+/// The source of what comes from an address: that of IPv4, or the /64 of IPv6, of which a machine may have
+/// all. `None`: a program of this host.
+pub fn source_of(address: IpAddr) -> Option<IpAddr> {
+    match address.to_canonical() {
         ip if ip.is_loopback() => None,
         IpAddr::V6(ip) => {
             let network = ip.to_bits() & !u128::from(u64::MAX);
@@ -97,6 +98,11 @@ fn source(peer: &Peer) -> Option<IpAddr> {
         }
         ip => Some(ip),
     }
+}
+
+/// The source of a peer's flows.
+fn source(peer: &Peer) -> Option<IpAddr> {
+    source_of(peer.address.ip())
 }
 
 /// The flows of one source.

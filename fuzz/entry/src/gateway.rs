@@ -112,6 +112,7 @@ impl World {
             token: Vec::new(),
             live: None,
             numbered: None,
+            ticket: None,
         };
         let mut flow = Flow::new(std::sync::Arc::clone(gateway));
         let claims =

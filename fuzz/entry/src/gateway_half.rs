@@ -22,8 +22,10 @@ impl GatewayHalf {
                 cache_bytes: 1 << 20,
                 secret: [6; 32].into(),
                 stream: None,
+                symbols: None,
                 numbered: None,
                 hint: Default::default(),
+                ticket: None,
             })
             .expect("a first message");
         let mut datagram = Vec::new();

@@ -113,6 +113,7 @@ fn initiator() -> Initiator {
             token: Vec::new(),
             live: None,
             numbered: None,
+            ticket: None,
         },
         None,
     )
@@ -131,8 +132,10 @@ fn answer(first: &[u8]) -> Option<(Established, Vec<u8>)> {
             cache_bytes: 1 << 20,
             secret: secret.into(),
             stream: None,
+            symbols: None,
             numbered: None,
             hint: Default::default(),
+            ticket: None,
         }
     });
     answered.ok().map(|(established, _, second)| (established, second))

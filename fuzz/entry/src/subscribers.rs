@@ -92,6 +92,7 @@ fn initiator(nonce: u64) -> Initiator {
         subscribe: true,
         window: Duration::from_millis(400),
         tolerance: Duration::ZERO,
+        symbols: false,
     };
     let client_params = ClientParams {
         scheme: IdentifierScheme::Payload,
@@ -100,6 +101,7 @@ fn initiator(nonce: u64) -> Initiator {
         token: Vec::new(),
         live: Some(live),
         numbered: None,
+        ticket: None,
     };
     Initiator::new([1; 32], nonce, client_params, None)
 }

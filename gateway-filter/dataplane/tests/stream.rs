@@ -45,6 +45,7 @@ impl Subscriber {
             subscribe: true,
             window: Duration::from_secs(1),
             tolerance: Duration::ZERO,
+            symbols: false,
         };
         let scheme = IdentifierScheme::Payload;
         let token = packrat_client::Token::new(token).unwrap();

@@ -154,6 +154,11 @@ impl GatewayBudget {
         granted
     }
 
+    /// Takes `bytes` for all receivers of a live stream, which no source pays for.
+    pub(crate) fn take_live(&self, bytes: usize) -> bool {
+        self.0.take(bytes as i64, 0)
+    }
+
     /// The same, without a flow's own budget.
     pub(crate) fn take_shared(&self, source: &SourceBudget, bytes: usize, live: bool) -> bool {
         let cost = bytes as i64;

@@ -231,6 +231,7 @@ fn begin(gateway: &Gateway) -> Option<Begin> {
         token: Vec::new(),
         live: None,
         numbered: None,
+        ticket: None,
     };
     let noise = Initiator::new([3; 32], 5, client_params, None).message().unwrap();
     let mut datagram = Vec::new();

@@ -214,6 +214,10 @@ counters! {
         stream_repair_bytes,
         /// Repairs that were sent to all subscribers at once.
         stream_group_repairs,
+        /// Symbols of coded repair that were sent to all subscribers at once.
+        stream_symbols,
+        /// Bytes of them.
+        stream_symbol_bytes,
         /// Repaired packets that arrived.
         stream_repairs_arrived,
         /// Missing packets given up: too late to be of use, or tried too often.

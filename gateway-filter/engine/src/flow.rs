@@ -118,6 +118,7 @@ impl Flow {
         let config = gateway.config();
         let expected = gateway.losses().expect(Network::of(source), now);
         let hint = RouteHint { heard: begin.heard, loss: LossClass::of(expected) };
+        let ticket = begin.ticket;
         let grant = |client_params: &ClientParams, session, secret| GatewayParams {
             session,
             scheme: client_params.scheme,
@@ -125,8 +126,10 @@ impl Flow {
             cache_bytes: u32::try_from(config.cache_bytes_per_flow).unwrap_or(u32::MAX),
             secret: Zeroizing::new(secret),
             stream: None,
+            symbols: None,
             numbered: granted_numbers(client_params.numbered, source, &config),
             hint,
+            ticket,
         };
         let answered = Handshake::answer(gateway, &begin, seed, now, |_| false, grant);
         let Some((handshake, established, client_params)) = answered else {

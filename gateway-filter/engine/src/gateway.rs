@@ -8,6 +8,7 @@ use std::time::Duration;
 use packrat_wire::control::{Control, RefusalReason, VERSION, session_nonce};
 use packrat_wire::cookie::CookieKey;
 use packrat_wire::estimate::Timestamp;
+use packrat_wire::handshake::{ServerTicket, client_params_in};
 use packrat_wire::registry::{choose_version, gateway_versions};
 use zeroize::Zeroizing;
 
@@ -155,6 +156,8 @@ pub struct Begin {
     pub(crate) noise: Vec<u8>,
     /// Datagrams of the base connection that have come from the client before, if the caller says so.
     pub(crate) heard: Option<u8>,
+    /// Names the client's server to it, if the caller says so.
+    pub(crate) ticket: Option<ServerTicket>,
 }
 
 impl Begin {
@@ -164,6 +167,24 @@ impl Begin {
     pub fn after(mut self, datagrams: u64) -> Self {
         self.heard = Some(u8::try_from(datagrams).unwrap_or(u8::MAX));
         self
+    }
+
+    /// Gives the client a ticket for its server ([`Gateway::ticket`]).
+    #[must_use]
+    pub fn with_ticket(mut self, ticket: ServerTicket) -> Self {
+        self.ticket = Some(ticket);
+        self
+    }
+
+    /// True if a cookie has proved that the client receives at its address.
+    pub fn is_validated(&self) -> bool {
+        self.is_validated
+    }
+
+    /// The ticket that the client shows: that of the gateway it had before. Anyone can write one; see
+    /// [`Gateway::server_of`].
+    pub fn shown_ticket(&self) -> Option<ServerTicket> {
+        client_params_in(&self.noise).ok()?.ticket
     }
 }
 
@@ -353,6 +374,7 @@ impl Gateway {
                         nonce,
                         noise: noise.to_vec(),
                         heard: None,
+                        ticket: None,
                     })
                 }
             }
@@ -372,6 +394,7 @@ impl Gateway {
                         nonce,
                         noise: noise.to_vec(),
                         heard: None,
+                        ticket: None,
                     })
                 }
             }
@@ -380,6 +403,17 @@ impl Gateway {
                 Received::Done(HandshakeOutcome::Malformed)
             }
         }
+    }
+
+    /// Answers a client that has echoed no cookie with one, as before anything for which its address has
+    /// to be its own.
+    pub fn ask_for_cookie(
+        &self,
+        begin: &Begin,
+        now: Timestamp,
+        out: &mut Outbox,
+    ) -> HandshakeOutcome {
+        self.offer(begin.nonce, begin.peer, now, out)
     }
 
     /// Answers with a cookie: the client has to come again with it.

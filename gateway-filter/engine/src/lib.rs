@@ -61,6 +61,7 @@ mod session_event;
 mod sparse_copies;
 mod stream;
 mod sync;
+mod ticket;
 
 pub use admission::{TokenAdmission, TokenCheck, WorkBudget};
 pub use config::{GatewayConfig, SenderAnswer, TOLERATED_LOSS};
@@ -78,3 +79,4 @@ pub use sender_memory::SenderMemory;
 pub use sequence::Sequence;
 pub use session_event::{EackIgnoredReason, GiveUpReason, RepairRefusedReason, SessionEvent};
 pub use stream::{Stream, StreamConfig, StreamOutbox, Target};
+pub use ticket::TICKET_NONCE;

@@ -132,6 +132,7 @@ mod tests {
             subscribe: false,
             window: Duration::from_millis(200),
             tolerance: Duration::from_millis(tolerance),
+            symbols: false,
         }
     }
 

@@ -138,7 +138,13 @@ fn a_client_that_claims_loss_gets_no_more_than_twice_the_share() {
 fn a_client_that_claims_to_be_a_live_stream_as_well_gets_early_copies_of_a_thin_stream_on_top() {
     let gateway = Gateway::new(GatewayConfig::default(), [9; 32], [8; 32]);
     let tolerance = Duration::from_micros(1);
-    let live = Live { selective: false, subscribe: false, window: Duration::ZERO, tolerance };
+    let live = Live {
+        selective: false,
+        subscribe: false,
+        window: Duration::ZERO,
+        tolerance,
+        symbols: false,
+    };
     let mut claimer = Claimer::new(&gateway, address(1), Some(live), Timestamp::from_millis(1000));
     for _ in 0..10_000 {
         claimer.tick(&gateway, 1);
@@ -221,9 +227,16 @@ fn a_gateway_without_a_budget_sends_nothing_twice() {
     let config = GatewayConfig { repair_budget: 0.0, ..GatewayConfig::default() };
     let gateway = Gateway::new(config, [9; 32], [8; 32]);
     let tolerance = Duration::from_micros(1);
-    for live in
-        [None, Some(Live { selective: false, subscribe: false, window: Duration::ZERO, tolerance })]
-    {
+    for live in [
+        None,
+        Some(Live {
+            selective: false,
+            subscribe: false,
+            window: Duration::ZERO,
+            tolerance,
+            symbols: false,
+        }),
+    ] {
         let mut claimer = Claimer::new(&gateway, address(1), live, Timestamp::from_millis(1000));
         for _ in 0..1000 {
             claimer.tick(&gateway, 1);

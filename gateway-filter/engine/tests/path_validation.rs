@@ -41,6 +41,7 @@ impl Attacker {
             token: Vec::new(),
             live: None,
             numbered: None,
+            ticket: None,
         };
         let initiator = Initiator::new([1; 32], NONCE, client_params, None);
         let noise = initiator.message().unwrap();

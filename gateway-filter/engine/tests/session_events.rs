@@ -430,6 +430,7 @@ fn a_loss_that_a_live_stream_has_no_use_for_is_given_up() {
         subscribe: false,
         window: Duration::from_millis(30),
         tolerance: Duration::ZERO,
+        symbols: false,
     };
     let client = ClientConfig::default().with_live(live);
     let mut pair = Pair::with_client(client, GatewayConfig::default(), true);

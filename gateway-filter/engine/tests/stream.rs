@@ -54,6 +54,7 @@ fn live() -> Live {
         subscribe: true,
         window: Duration::from_millis(400),
         tolerance: Duration::ZERO,
+        symbols: false,
     }
 }
 

@@ -59,6 +59,7 @@ impl World {
                 subscribe: true,
                 window: Duration::from_millis(200),
                 tolerance: Duration::ZERO,
+                symbols: false,
             };
             let config =
                 ClientConfig::default().with_live(live).with_scheme(IdentifierScheme::Payload);

@@ -45,6 +45,7 @@ fn bytes(subscribers: u16, settled: bool) -> usize {
         subscribe: true,
         window: Duration::from_secs(1),
         tolerance: Duration::ZERO,
+        symbols: false,
     };
     let scheme = IdentifierScheme::Payload;
     let mut now = Timestamp::from_millis(1000);

@@ -35,7 +35,7 @@ struct Multicast {
     /// Loss of the last mile instead of the scenario's, 0 to 1
     #[arg(long)]
     loss: Option<f64>,
-    /// end-to-end, packrat, packrat-group; may be repeated [default: all]
+    /// end-to-end, packrat, packrat-group, packrat-symbols; may be repeated [default: all]
     #[arg(long)]
     arm: Vec<MulticastArm>,
     /// Number of receivers; may be repeated [default: 16]
@@ -261,8 +261,8 @@ impl Multicast {
 /// Means per kind of trial, as a table in Markdown.
 fn multicast_table(results: &[MulticastResult]) -> String {
     let mut text = String::from(
-        "| scenario | loss | receivers | arm | requests/s each | server's retransmissions/s | dropped | repairs | to the group | eACKs/s each | decode failures | Resets | cache max | under repair each | state each |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+        "| scenario | loss | receivers | arm | requests/s each | server's retransmissions/s | dropped | repairs | to the group | symbols | symbols and repairs per packet | their bytes | p50 ms | p99 ms | p99.9 ms | eACKs/s each | decode failures | Resets | cache max | under repair each | state each |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for group in
         results.chunk_by(|one, other| (one.arm, one.receivers) == (other.arm, other.receivers))
@@ -272,7 +272,7 @@ fn multicast_table(results: &[MulticastResult]) -> String {
             group.iter().map(value).sum::<f64>() / group.len() as f64
         };
         text.push_str(&format!(
-            "| {} | {:.0} % | {} | {} | {:.3} | {:.2} | {:.1} | {:.0} | {:.0} | {:.1} | {:.1} | {:.1} | {:.0} | {:.2} | {:.0} |\n",
+            "| {} | {:.0} % | {} | {} | {:.3} | {:.2} | {:.1} | {:.0} | {:.0} | {:.0} | {:.3} | {:.3} | {:.0} | {:.0} | {:.0} | {:.1} | {:.1} | {:.1} | {:.0} | {:.2} | {:.0} |\n",
             first.scenario,
             first.loss * 100.0,
             first.receivers,
@@ -282,6 +282,12 @@ fn multicast_table(results: &[MulticastResult]) -> String {
             mean(&|result| result.dropped as f64),
             mean(&|result| result.repairs as f64),
             mean(&|result| result.group_repairs as f64),
+            mean(&|result| result.symbols as f64),
+            mean(&|result| result.per_packet),
+            mean(&|result| result.bytes_share),
+            mean(&|result| result.latency_p50_ms as f64),
+            mean(&|result| result.latency_p99_ms as f64),
+            mean(&|result| result.latency_p999_ms as f64),
             mean(&|result| result.eacks_per_second),
             mean(&|result| result.decode_failures as f64),
             mean(&|result| result.resets as f64),

@@ -28,7 +28,11 @@ const PACKET: usize = 240;
 const FIRST_MEMBER: u32 = 0x0a00_0001;
 /// The receivers find their gateway before the stream begins.
 const BEGIN: Duration = Duration::from_millis(1500);
+/// They begin to look for it within this time.
+const JOINING: Duration = Duration::from_secs(1);
 const AFTERWARDS: Duration = Duration::from_secs(1);
+/// Latencies from this on count as this: milliseconds.
+const LONGEST_LATENCY: usize = 10_000;
 
 /// The means against loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,12 +43,15 @@ pub enum MulticastArm {
     Packrat,
     /// The gateway repairs, to all when several miss the same packet.
     PackratGroup,
+    /// The same, and symbols to all, each of which repairs another packet at each receiver.
+    PackratSymbols,
 }
 
 packrat_emulation::choices!(MulticastArm, "arm", [
     EndToEnd "end-to-end",
     Packrat "packrat",
     PackratGroup "packrat-group",
+    PackratSymbols "packrat-symbols",
 ]);
 
 /// A trial of one stream with many receivers.
@@ -93,6 +100,19 @@ pub struct MulticastResult {
     pub repairs: u64,
     /// See `repairs`.
     pub group_repairs: u64,
+    /// Symbols to all.
+    pub symbols: u64,
+    /// Symbols and repairs per packet of the stream.
+    pub per_packet: f64,
+    /// Their bytes, as a share of the stream's.
+    pub bytes_share: f64,
+    /// Time from the gateway's forwarding of a packet until a receiver has it, milliseconds: quantiles over
+    /// all packets and receivers that got it.
+    pub latency_p50_ms: u64,
+    /// See `latency_p50_ms`.
+    pub latency_p99_ms: u64,
+    /// See `latency_p50_ms`.
+    pub latency_p999_ms: u64,
     /// eACKs per receiver and second, and how many could not be decoded.
     pub eacks_per_second: f64,
     /// See `eacks_per_second`.
@@ -107,8 +127,38 @@ pub struct MulticastResult {
     pub state_mean: f64,
 }
 
+/// Milliseconds from the forwarding of packets until receivers have them: how often each occurs.
+#[derive(Debug, Default)]
+struct Latencies(Vec<u64>);
+
+impl Latencies {
+    fn add(&mut self, millis: u64) {
+        let at = usize::try_from(millis).unwrap_or(usize::MAX).min(LONGEST_LATENCY);
+        if self.0.len() <= at {
+            self.0.resize(at + 1, 0);
+        }
+        self.0[at] += 1;
+    }
+
+    /// The least that this share of all does not exceed.
+    fn quantile(&self, share: f64) -> u64 {
+        let all: u64 = self.0.iter().sum();
+        let wanted = (all as f64 * share).ceil() as u64;
+        let mut below = 0;
+        let found = self.0.iter().position(|count| {
+            below += count;
+            below >= wanted
+        });
+        found.unwrap_or_default() as u64
+    }
+}
+
 struct Member {
     address: SocketAddr,
+    /// It does nothing before: receivers do not begin in the same millisecond.
+    begins: Timestamp,
+    /// Packets that it has.
+    has: Vec<bool>,
     assist: Option<Assist>,
     receiver: Receiver,
     down: LossProcess,
@@ -127,8 +177,12 @@ type Line<T> = VecDeque<(Timestamp, usize, T)>;
 impl MulticastTrial {
     /// The trial of Packrat26, section 7.2.3: 16 receivers, a cache of 64 kB.
     pub fn new(scenario: Scenario, arm: MulticastArm, seed: u64) -> Self {
-        let group_repairs_from = (arm == MulticastArm::PackratGroup).then_some(3);
-        let stream = StreamConfig { group_repairs_from, ..StreamConfig::default() };
+        let has_group = matches!(arm, MulticastArm::PackratGroup | MulticastArm::PackratSymbols);
+        let stream = StreamConfig {
+            group_repairs_from: has_group.then_some(3),
+            group_symbols: arm == MulticastArm::PackratSymbols,
+            ..StreamConfig::default()
+        };
         Self {
             scenario,
             arm,
@@ -157,6 +211,7 @@ impl MulticastTrial {
         let far = links.far_down.delay;
         let mut out = StreamOutbox::new();
         let mut counters = StreamCounters::default();
+        let mut latencies = Latencies::default();
         let mut down: Line<Vec<u8>> = VecDeque::new();
         let mut retransmitted: Line<u64> = VecDeque::new();
         let mut up: Line<Upward> = VecDeque::new();
@@ -180,6 +235,8 @@ impl MulticastTrial {
                         down.push_back((now + near, index, datagram.clone()));
                     }
                 }
+                stream.send_symbols(now, &mut out);
+                send(&mut out, &mut members, near, now, &mut down);
             }
             while let Some((index, upward)) = due(&mut up, now) {
                 match upward {
@@ -201,9 +258,12 @@ impl MulticastTrial {
             }
             while let Some((index, number)) = due(&mut retransmitted, now) {
                 members[index].receiver.on_retransmission(number, 0, &[], now);
+                // The gateway forwarded it first when the others of its time came.
+                let forwarded = BEGIN.as_millis() as u64 + number * 1000 / self.rate + 1;
+                members[index].gets(number, forwarded, now, &mut latencies);
             }
             while let Some((index, datagram)) = due(&mut down, now) {
-                members[index].receive(&datagram, now);
+                members[index].receive(&datagram, now, &mut latencies);
             }
             stream.handle_timeout(now, &mut out);
             send(&mut out, &mut members, near, now, &mut down);
@@ -241,6 +301,14 @@ impl MulticastTrial {
             lost,
             repairs: counters.stream_repairs,
             group_repairs: counters.stream_group_repairs,
+            symbols: counters.stream_symbols,
+            per_packet: (counters.stream_repairs + counters.stream_symbols) as f64
+                / packets.max(1) as f64,
+            bytes_share: (counters.stream_repair_bytes + counters.stream_symbol_bytes) as f64
+                / (packets.max(1) * PACKET as u64) as f64,
+            latency_p50_ms: latencies.quantile(0.5),
+            latency_p99_ms: latencies.quantile(0.99),
+            latency_p999_ms: latencies.quantile(0.999),
             eacks_per_second: per_receiver(eacks),
             decode_failures: counters.stream_eacks_failed,
             resets: counters.stream_resets,
@@ -266,6 +334,7 @@ impl MulticastTrial {
             subscribe: true,
             window: config.latency,
             tolerance: Duration::ZERO,
+            symbols: self.arm == MulticastArm::PackratSymbols,
         };
         let client = ClientConfig::default().with_live(live).with_scheme(IdentifierScheme::Payload);
         let seed = bytes(random);
@@ -273,6 +342,8 @@ impl MulticastTrial {
         let address = std::net::Ipv4Addr::from(FIRST_MEMBER + index as u32);
         Member {
             address: (address, 10_000).into(),
+            begins: Timestamp::ZERO + JOINING * index as u32 / self.receivers.max(1) as u32,
+            has: Vec::new(),
             assist: assisted.then(|| Assist::new(client, seed, Timestamp::ZERO)),
             receiver: Receiver::new(config),
             down: process(links.last_mile_down, 0),
@@ -283,15 +354,38 @@ impl MulticastTrial {
 }
 
 impl Member {
-    fn receive(&mut self, datagram: &[u8], now: Timestamp) {
-        if let Some(assist) = &mut self.assist
-            && assist.on_datagram(datagram, now) == Datagram::Control
-        {
-            return;
+    /// It has a packet, which the gateway forwarded at this millisecond.
+    fn gets(&mut self, number: u64, forwarded: u64, now: Timestamp, latencies: &mut Latencies) {
+        let at = usize::try_from(number).unwrap_or(usize::MAX);
+        if self.has.len() <= at {
+            self.has.resize(at + 1, false);
         }
+        if !core::mem::replace(&mut self.has[at], true) {
+            latencies.add((now.as_micros() / 1000).saturating_sub(forwarded));
+        }
+    }
+
+    fn receive(&mut self, datagram: &[u8], now: Timestamp, latencies: &mut Latencies) {
+        let is_control = self
+            .assist
+            .as_mut()
+            .is_some_and(|assist| assist.on_datagram(datagram, now) == Datagram::Control);
+        if !is_control {
+            self.take(datagram, now, latencies);
+        }
+        while let Some(datagram) = self.assist.as_mut().and_then(Assist::poll_recovered) {
+            if let Some(assist) = &mut self.assist {
+                assist.on_datagram(&datagram, now);
+            }
+            self.take(&datagram, now, latencies);
+        }
+    }
+
+    fn take(&mut self, datagram: &[u8], now: Timestamp, latencies: &mut Latencies) {
         let Some((_, rest)) = datagram.split_first() else { return };
         let (Some(number), Some(sent)) = (word(rest, 0), word(rest, 8)) else { return };
         self.receiver.on_packet(number, sent, &[], None, now);
+        self.gets(number, sent / 1000, now, latencies);
         let first = self.receiver.first().unwrap_or(number);
         if let (Some(assist), Some(index)) = (&mut self.assist, number.checked_sub(first)) {
             assist.on_packet_number(PacketNumber::new(index), now);
@@ -299,6 +393,9 @@ impl Member {
     }
 
     fn step(&mut self, now: Timestamp, mut send: impl FnMut(Upward)) {
+        if now < self.begins {
+            return;
+        }
         while self.receiver.poll_unit(now).is_some() {}
         let first = self.receiver.first().unwrap_or_default();
         if let Some(assist) = &mut self.assist {

@@ -160,11 +160,14 @@ impl Index {
     }
 
     /// Takes or replaces (`Some`) or forgets an EndpointSlice; whether anything has changed. Those
-    /// without UDP ports, which are most, matter to Services of the mode `terminate` only.
+    /// without UDP ports, which are most, matter to Services only that have some, whose TCP may be passed
+    /// through, and to those of the mode `terminate`.
     pub fn set_slice(&mut self, key: ObjectKey, model: Option<SliceModel>) -> bool {
         let matters = |slice: &SliceModel, services: &BTreeMap<ObjectKey, ServiceModel>| {
             let service = services.get(&slice.service_key(&key.namespace));
-            !slice.ports.is_empty() || service.is_some_and(|found| found.annotations.terminates())
+            let asks =
+                |found: &ServiceModel| found.annotations.terminates() || !found.ports.is_empty();
+            !slice.ports.is_empty() || service.is_some_and(asks)
         };
         let before = self.slices.get(&key);
         let matters = [before, model.as_ref()]
@@ -174,11 +177,12 @@ impl Index {
         set(&mut self.slices, key, model) && matters
     }
 
-    /// The Secrets with certificates that Services name.
+    /// The Secrets with certificates that Services name whose connections an EdgeGateway lets end. No
+    /// other one is looked at.
     pub fn certificates(&self) -> BTreeSet<ObjectKey> {
         let of_service = |(key, service): (&ObjectKey, &ServiceModel)| {
             let annotations = &service.annotations;
-            let name = annotations.certificate.as_ref().filter(|_| annotations.terminates())?;
+            let name = annotations.certificate.as_ref().filter(|_| self.ends(key, service))?;
             Some(ObjectKey::new(key.namespace.clone(), name.clone()))
         };
         self.services.iter().filter_map(of_service).collect()

@@ -11,7 +11,7 @@ use super::ports::{ChosenPort, choose_ports, keep_ports};
 use super::tcp::{self, Asked, Passthrough};
 use super::terminate::{self, Terminated};
 use super::udp_routes::{Declared, Shares, Slices, settings_at, told};
-use super::{GatewayModel, Index, SliceModel};
+use super::{GatewayModel, Index, ServiceModel, SliceModel};
 use crate::annotations::{
     Annotations, DEFAULT_GATEWAY, MODE, MULTICAST, ObjectKey, PORT, Problem, Reason,
 };
@@ -283,11 +283,8 @@ impl Index {
         let namespace =
             self.namespaces.get(&key.namespace).map_or(&nothing, |model| &model.annotations);
         let own = &service.annotations;
-        // A Namespace speaks for Services with UDP ports only.
-        let has_ports = !service.ports.is_empty() || own.terminates();
-        let inherited = namespace.assist.unwrap_or(false) && has_ports;
         let mut view = ServiceView {
-            wanted: own.assist.unwrap_or(inherited),
+            wanted: is_wanted(service, namespace),
             problems: own.problems.clone(),
             terminates: own.terminates(),
             condition: service.condition.clone(),
@@ -462,7 +459,7 @@ impl Index {
     }
 
     /// The EdgeGateway of a Service that takes it, or why there is none.
-    fn gateway_of(
+    pub(super) fn gateway_of(
         &self,
         service: &ObjectKey,
         own: &Annotations,
@@ -481,6 +478,13 @@ impl Index {
         }
         Ok((key, gateway))
     }
+}
+
+/// True if a Service or its Namespace asks for assistance. A Namespace speaks for Services with UDP ports
+/// only.
+pub(super) fn is_wanted(service: &ServiceModel, namespace: &Annotations) -> bool {
+    let has_ports = !service.ports.is_empty() || service.annotations.terminates();
+    service.annotations.assist.unwrap_or(namespace.assist.unwrap_or(false) && has_ports)
 }
 
 /// The message about an EdgeGateway of this operator's class that is another operator's.

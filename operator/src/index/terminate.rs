@@ -11,9 +11,12 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
+use super::resolve::is_wanted;
 use super::tcp::Passthrough;
-use super::{Index, ServiceModel};
-use crate::annotations::{CERTIFICATE, MODE, ObjectKey, Problem, Reason, TCP, TcpChoice};
+use super::{GatewayModel, Index, ServiceModel};
+use crate::annotations::{
+    Annotations, CERTIFICATE, MODE, ObjectKey, Problem, Reason, TCP, TcpChoice,
+};
 use crate::resource::{EdgeGatewaySpec, TerminatePolicy};
 use crate::workload::SECRET_LABEL;
 
@@ -82,7 +85,8 @@ impl Certificate {
             CertificateDer::pem_slice_iter(chain.as_bytes()).collect();
         let certificates = certificates
             .ok()
-            .filter(|found| !found.is_empty())
+            // Envoy reads those in between, too.
+            .filter(|found| !found.is_empty() && found.iter().all(is_certificate))
             .ok_or_else(|| format!("has an entry {CHAIN} that is no certificate in PEM"))?;
         let private = PrivateKeyDer::from_pem_slice(key.reveal().as_bytes())
             .ok()
@@ -100,7 +104,24 @@ impl Certificate {
     }
 }
 
+fn is_certificate(bytes: &CertificateDer<'_>) -> bool {
+    webpki::EndEntityCert::try_from(bytes).is_ok()
+}
+
 impl Index {
+    /// True if connections to a Service may end at an EdgeGateway of this operator.
+    pub(super) fn ends(&self, key: &ObjectKey, service: &ServiceModel) -> bool {
+        let nothing = Annotations::default();
+        let namespace = self.namespaces.get(&key.namespace);
+        let namespace = namespace.map_or(&nothing, |model| &model.annotations);
+        let lets = |(gateway_key, gateway): (&ObjectKey, &GatewayModel)| {
+            self.operator.serves(gateway) && refusal(service, gateway_key, &gateway.spec).is_none()
+        };
+        service.annotations.terminates()
+            && is_wanted(service, namespace)
+            && self.gateway_of(key, &service.annotations, namespace).is_ok_and(lets)
+    }
+
     /// The end of connections to a Service at a gateway, and what is wrong with it. `None`: they do not end
     /// there.
     pub(super) fn terminated(

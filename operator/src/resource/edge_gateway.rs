@@ -368,8 +368,9 @@ pub struct Sessions {
     /// The part of a client's address that its server follows from. ClientAddress: the address
     /// without the port (IPv6: its /64), so that a client whose port changes finds its server
     /// through every gateway; all clients of one address have one server. ClientPort: address and
-    /// port; a client whose port changes keeps its server behind the same gateway only. Routes can
-    /// say so for themselves with packrat.dev/config.affinity. Default: ClientAddress.
+    /// port; a client whose port changes keeps its server behind the same gateway only. An assisted
+    /// client keeps its server in either case, by a ticket. Routes can say so for themselves with
+    /// packrat.dev/config.affinity. Default: ClientAddress.
     #[serde(with = "AffinityName")]
     pub affinity: Affinity,
     /// Clients in percent, 0 to 50, that are refused assistance and forwarded plainly, so that there

@@ -25,7 +25,9 @@ pub use packrat_policy::{
     PackratPolicy, PackratPolicySpec, PackratPolicyStatus, PolicyAncestor, PolicySettings,
     TargetReference,
 };
-pub use pod_settings::{Autoscaling, PodSettings, Resources, Toleration, Workload, WorkloadKind};
+pub use pod_settings::{
+    Autoscaler, Autoscaling, PodSettings, Resources, Toleration, Workload, WorkloadKind,
+};
 pub use size::{SizeError, parse_size};
 pub use tcp::TcpPolicy;
 pub use terminate::TerminatePolicy;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The workload of the gateways.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
@@ -13,7 +13,7 @@ use serde_json::Value;
 #[schemars(extend("x-kubernetes-validations" = [
         { "rule": "self.kind == 'Deployment' || !has(self.autoscaling)", "message": "spec.workload.autoscaling needs spec.workload.kind Deployment; remove it or change the kind" },
         { "rule": "!has(self.autoscaling) || self.autoscaling.minimumReplicas <= self.autoscaling.maximumReplicas", "message": "spec.workload.autoscaling.minimumReplicas must not be above maximumReplicas" },
-        { "rule": "!has(self.autoscaling) || 'cpu' in self.pod.resources.requests", "message": "spec.workload.autoscaling measures the use of the requested processor time; set spec.workload.pod.resources.requests.cpu, for example 250m" },
+        { "rule": "!has(self.autoscaling) || (has(self.autoscaling.by) && self.autoscaling.by == 'Other') || 'cpu' in self.pod.resources.requests", "message": "spec.workload.autoscaling measures the use of the requested processor time; set spec.workload.pod.resources.requests.cpu, for example 250m" },
     ]))]
 pub struct Workload {
     /// Deployment: as many gateways as said. DaemonSet: one on each node that the node selector
@@ -50,10 +50,24 @@ pub enum WorkloadKind {
     DaemonSet,
 }
 
-/// Limits of a HorizontalPodAutoscaler.
+/// The autoscaler that chooses the number of gateways.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Autoscaler {
+    /// The operator makes one.
+    #[default]
+    HorizontalPodAutoscaler,
+    /// Yours, for example a ScaledObject of KEDA: the operator makes none, and leaves the Deployment's
+    /// replicas alone.
+    Other,
+}
+
+/// Limits of a HorizontalPodAutoscaler. Of several targets, that which needs the most gateways counts.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Autoscaling {
+    /// Whose autoscaler it is; with Other the fields below have no effect. Default:
+    /// HorizontalPodAutoscaler.
+    pub by: Autoscaler,
     /// Fewest gateways. Default: 2.
     #[schemars(range(min = 1, max = 1000))]
     pub minimum_replicas: i32,
@@ -63,11 +77,48 @@ pub struct Autoscaling {
     /// Average use of the requested processor time, in percent, that is aimed at. Default: 60.
     #[schemars(range(min = 1, max = 100))]
     pub target_cpu_percent: i32,
+    /// Average sessions of a gateway that are aimed at: the Pods' metric packrat_sessions, which the
+    /// cluster's custom metrics API has to have.
+    #[schemars(range(min = 1))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_sessions: Option<i32>,
+    /// Average datagrams a second of a gateway, of both directions, that are aimed at: the Pods' metric
+    /// packrat_datagrams_per_second.
+    #[schemars(range(min = 1))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_datagrams_per_second: Option<i32>,
+}
+
+impl Autoscaling {
+    /// The targets, as a HorizontalPodAutoscaler has them.
+    pub(crate) fn metrics(&self) -> Vec<Value> {
+        let of_pods = [
+            ("packrat_sessions", self.target_sessions),
+            ("packrat_datagrams_per_second", self.target_datagrams_per_second),
+        ];
+        let of_pods = of_pods.into_iter().filter_map(|(name, target)| {
+            let target = json!({ "type": "AverageValue", "averageValue": target?.to_string() });
+            Some(
+                json!({ "type": "Pods", "pods": { "metric": { "name": name }, "target": target } }),
+            )
+        });
+        let target =
+            json!({ "type": "Utilization", "averageUtilization": self.target_cpu_percent });
+        let cpu = json!({ "type": "Resource", "resource": { "name": "cpu", "target": target } });
+        std::iter::once(cpu).chain(of_pods).collect()
+    }
 }
 
 impl Default for Autoscaling {
     fn default() -> Self {
-        Self { minimum_replicas: 2, maximum_replicas: 10, target_cpu_percent: 60 }
+        Self {
+            by: Autoscaler::default(),
+            minimum_replicas: 2,
+            maximum_replicas: 10,
+            target_cpu_percent: 60,
+            target_sessions: None,
+            target_datagrams_per_second: None,
+        }
     }
 }
 

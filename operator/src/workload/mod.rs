@@ -134,8 +134,8 @@ mod tests {
     use super::*;
     use crate::index::GatewayView;
     use crate::resource::{
-        Autoscaling, EndpointsFrom, ExposureType, IpFamily, IpFamilyPolicy, Otlp, SecretKey,
-        WorkloadKind,
+        Autoscaler, Autoscaling, EndpointsFrom, ExposureType, IpFamily, IpFamilyPolicy, Otlp,
+        SecretKey, WorkloadKind,
     };
 
     fn made(change: impl FnOnce(&mut GatewayModel)) -> BTreeMap<Kind, Value> {
@@ -422,6 +422,32 @@ mod tests {
                 (&json!(1), &Value::Null)
             );
         }
+    }
+
+    #[test]
+    fn gateways_are_counted_by_sessions_and_datagrams_or_by_another_autoscaler() {
+        let scaled = |autoscaling: Autoscaling| {
+            made(|model| model.spec.workload.autoscaling = Some(autoscaling.clone()))
+        };
+        let by_all = scaled(Autoscaling {
+            target_sessions: Some(5000),
+            target_datagrams_per_second: Some(200_000),
+            ..Autoscaling::default()
+        });
+        let metrics = &by_all[&Kind::HorizontalPodAutoscaler]["spec"]["metrics"];
+        assert_eq!(metrics[0]["resource"]["name"], "cpu");
+        let of_pods = |name: &str, value: &str| {
+            let target = json!({ "type": "AverageValue", "averageValue": value });
+            json!({ "type": "Pods", "pods": { "metric": { "name": name }, "target": target } })
+        };
+        assert_eq!(metrics[1], of_pods("packrat_sessions", "5000"));
+        assert_eq!(metrics[2], of_pods("packrat_datagrams_per_second", "200000"));
+        let usual = scaled(Autoscaling::default());
+        let metrics = &usual[&Kind::HorizontalPodAutoscaler]["spec"]["metrics"];
+        assert_eq!(metrics.as_array().map(Vec::len), Some(1));
+        let by_other = scaled(Autoscaling { by: Autoscaler::Other, ..Autoscaling::default() });
+        assert!(!by_other.contains_key(&Kind::HorizontalPodAutoscaler));
+        assert!(by_other[&Kind::Deployment]["spec"].get("replicas").is_none());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::{METRICS_PORT, Platform, bootstrap, metadata, object_name, pod, selec
 use crate::annotations::ObjectKey;
 use crate::index::{GatewayModel, GatewayView, Listener};
 use crate::resource::{
-    EdgeGatewaySpec, EndpointsFrom, ExposureType, ExternalTrafficPolicy, WorkloadKind,
+    Autoscaler, EdgeGatewaySpec, EndpointsFrom, ExposureType, ExternalTrafficPolicy, WorkloadKind,
 };
 
 /// Kinds of objects that belong to an EdgeGateway. Secrets are made elsewhere: they hold what has
@@ -137,15 +137,13 @@ pub fn objects(
     }
     if let (WorkloadKind::Deployment, Some(autoscaling)) =
         (spec.workload.kind, &spec.workload.autoscaling)
+        && autoscaling.by == Autoscaler::HorizontalPodAutoscaler
     {
         let content = json!({ "spec": {
             "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": name },
             "minReplicas": autoscaling.minimum_replicas,
             "maxReplicas": autoscaling.maximum_replicas,
-            "metrics": [{ "type": "Resource", "resource": {
-                "name": "cpu",
-                "target": { "type": "Utilization", "averageUtilization": autoscaling.target_cpu_percent },
-            }}],
+            "metrics": autoscaling.metrics(),
             // A Pod that ends takes its sessions along: slowly.
             "behavior": { "scaleDown": { "stabilizationWindowSeconds": 600, "policies": [
                 { "type": "Pods", "value": 1, "periodSeconds": 60 },

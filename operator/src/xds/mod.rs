@@ -4,6 +4,7 @@
 //! by aggregated delta discovery: each has a version of its own, so that a listener that Envoy refuses,
 //! or a change of one, touches no other.
 
+mod connections;
 pub mod delta;
 pub mod proto;
 mod resources;

@@ -70,6 +70,11 @@ messages! {
         #[prost(uint32, optional, tag = "3")] port_value: Option<u32>,
         #[prost(bool, tag = "6")] ipv4_compat: bool,
     }
+    "envoy.config.core.v3.SocketOption" SocketOption {
+        #[prost(int64, tag = "2")] level: i64,
+        #[prost(int64, tag = "3")] name: i64,
+        #[prost(int64, optional, tag = "4")] int_value: Option<i64>,
+    }
     "envoy.config.core.v3.UdpSocketConfig" UdpSocketConfig {
         #[prost(message, optional, tag = "2")] prefer_gro: Option<BoolValue>,
     }
@@ -90,6 +95,8 @@ messages! {
     }
     "envoy.config.core.v3.Http2ProtocolOptions" Http2Options {
         #[prost(message, optional, tag = "2")] max_concurrent_streams: Option<UInt32Value>,
+        #[prost(message, optional, tag = "3")] initial_stream_window_size: Option<UInt32Value>,
+        #[prost(message, optional, tag = "4")] initial_connection_window_size: Option<UInt32Value>,
     }
     "envoy.config.core.v3.Http3ProtocolOptions" Http3Options {}
     "envoy.config.core.v3.AsyncDataSource" AsyncDataSource {
@@ -110,7 +117,9 @@ messages! {
         #[prost(string, tag = "1")] name: String,
         #[prost(message, optional, tag = "2")] address: Option<Address>,
         #[prost(message, repeated, tag = "3")] filter_chains: Vec<FilterChain>,
+        #[prost(message, optional, tag = "5")] per_connection_buffer_limit_bytes: Option<UInt32Value>,
         #[prost(message, repeated, tag = "9")] listener_filters: Vec<ListenerFilter>,
+        #[prost(message, repeated, tag = "13")] socket_options: Vec<SocketOption>,
         #[prost(message, optional, tag = "18")] udp_listener_config: Option<UdpListenerConfig>,
         #[prost(string, tag = "28")] stat_prefix: String,
     }
@@ -140,6 +149,7 @@ messages! {
     "envoy.config.cluster.v3.Cluster" Cluster {
         #[prost(string, tag = "1")] name: String,
         #[prost(message, optional, tag = "4")] connect_timeout: Option<Duration>,
+        #[prost(message, optional, tag = "5")] per_connection_buffer_limit_bytes: Option<UInt32Value>,
         #[prost(message, optional, tag = "10")] circuit_breakers: Option<CircuitBreakers>,
         #[prost(message, optional, tag = "24")] transport_socket: Option<TransportSocket>,
         #[prost(message, optional, tag = "33")] load_assignment: Option<ClusterLoadAssignment>,

@@ -11,14 +11,15 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use super::proto::{
-    API_V3, Address, Any, AsyncDataSource, BoolValue, CommonTlsContext, ConfigSource, DataSource,
-    DownstreamTlsContext, DynamicModuleConfig, DynamicModuleUdpListenerFilter, Filter, FilterChain,
-    HttpConnectionManager, HttpFilter, Listener, ListenerFilter, PROTOCOL_UDP, PathConfigSource,
-    PluginConfig, RouteConfiguration, Router, SdsSecretConfig, SocketAddress, StringValue, Struct,
-    TransportSocket, Typed as _, UdpListenerConfig, UdpSocketConfig, VmConfig, Wasm,
+    API_V3, Address, Any, AsyncDataSource, BoolValue, CommonHttpOptions, CommonTlsContext,
+    ConfigSource, DataSource, DownstreamTlsContext, Duration, DynamicModuleConfig,
+    DynamicModuleUdpListenerFilter, Filter, FilterChain, HttpConnectionManager, HttpFilter,
+    Listener, ListenerFilter, PROTOCOL_UDP, PathConfigSource, PluginConfig, RouteConfiguration,
+    Router, SdsSecretConfig, SocketAddress, StringValue, Struct, TransportSocket, Typed as _,
+    UdpListenerConfig, UdpSocketConfig, VmConfig, Wasm,
 };
 use super::wire::DiscoveryResponse;
-use super::{tcp, terminate};
+use super::{connections, tcp, terminate};
 use crate::annotations::ObjectKey;
 use crate::index::{GatewayView, Listener as Route};
 use crate::keys::GatewayKeys;
@@ -27,6 +28,9 @@ use crate::resource::EdgeGatewaySpec;
 /// The module, and the namespace of its metrics.
 const MODULE: &str = "packrat_envoy";
 const METRICS_NAMESPACE: &str = "packrat";
+
+/// Seconds for which a connection for tokens stays without a request.
+const TOKEN_IDLE_SECONDS: i64 = 30;
 
 /// Name of the certificate of the listeners that give tokens out.
 pub const TOKEN_CERTIFICATE: &str = "token";
@@ -89,17 +93,17 @@ pub fn resources(settings: &GatewaySettings<'_>, view: &GatewayView) -> Resource
         let udp = udp_listener(settings, port, &config);
         add(udp.name.clone(), udp.to_any());
         let gives_tokens = route.gives_tokens(settings.spec);
-        let tokens = || token_chain(settings, port, route);
+        let limit = connections::maximum(config.maximum_sessions);
+        let tokens = || token_chain(settings, port, route, limit);
         if let Some(passed) = &route.tcp {
-            let connections = tcp::maximum_connections(config.maximum_sessions);
-            let cluster = tcp::cluster(port, passed, connections);
+            let cluster = tcp::cluster(port, passed, limit);
             add(cluster.name.clone(), cluster.to_any());
             // Envoy lets the connections of a listener that is gone last as long as the route drains.
             if !route.is_leaving {
                 let name =
                     settings.spec.tokens.tls.as_ref().and_then(|tls| tls.server_name.clone());
                 let tokens = name.filter(|_| gives_tokens).map(|name| (name, tokens()));
-                let mut listener = tcp::listener(port, passed, connections, tokens);
+                let mut listener = tcp::listener(port, passed, limit, tokens);
                 listener.address = address(settings, 0, port);
                 add(listener.name.clone(), listener.to_any());
             }
@@ -236,7 +240,12 @@ fn token_config(settings: &GatewaySettings<'_>, port: u16, route: &Route) -> Tok
 }
 
 /// Gives tokens out over TLS, on the TCP port with the same number.
-fn token_chain(settings: &GatewaySettings<'_>, port: u16, route: &Route) -> FilterChain {
+fn token_chain(
+    settings: &GatewaySettings<'_>,
+    port: u16,
+    route: &Route,
+    limit: u32,
+) -> FilterChain {
     let configuration = serde_json::to_string(&token_config(settings, port, route));
     let wasm = Wasm {
         config: Some(PluginConfig {
@@ -262,7 +271,11 @@ fn token_chain(settings: &GatewaySettings<'_>, port: u16, route: &Route) -> Filt
                 typed_config: Some(Router {}.to_any()),
             },
         ],
+        http2_protocol_options: Some(connections::of_clients()),
         use_remote_address: Some(BoolValue { value: true }),
+        common_http_protocol_options: Some(CommonHttpOptions {
+            idle_timeout: Some(Duration { seconds: TOKEN_IDLE_SECONDS }),
+        }),
         ..HttpConnectionManager::default()
     };
     let certificate = ConfigSource {
@@ -280,10 +293,13 @@ fn token_chain(settings: &GatewaySettings<'_>, port: u16, route: &Route) -> Filt
         }),
     };
     FilterChain {
-        filters: vec![Filter {
-            name: "envoy.filters.network.http_connection_manager".to_owned(),
-            typed_config: Some(manager.to_any()),
-        }],
+        filters: vec![
+            connections::limit(&format!("token_{port}"), limit.into()),
+            Filter {
+                name: "envoy.filters.network.http_connection_manager".to_owned(),
+                typed_config: Some(manager.to_any()),
+            },
+        ],
         transport_socket: Some(TransportSocket {
             name: "envoy.transport_sockets.tls".to_owned(),
             typed_config: Some(tls.to_any()),

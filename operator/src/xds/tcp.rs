@@ -1,12 +1,12 @@
 //! TCP connections that are passed through: a listener on the port of a route, and the cluster of its
 //! servers. The cluster is a resource of its own, so that endpoints change while connections last.
 
+use super::connections;
 use super::proto::{
-    CircuitBreakers, Cluster, ClusterLoadAssignment, ClusterWeight, ConnectionLimit, Duration,
-    Endpoint, Filter, FilterChain, FilterChainMatch, LbEndpoint, Listener, ListenerFilter,
-    LocalityLbEndpoints, ProxyProtocolConfig, ProxyProtocolUpstreamTransport, RawBuffer, TcpProxy,
-    Thresholds, TlsInspector, TransportSocket, Typed as _, UInt32Value, UInt64Value,
-    WeightedCluster, address,
+    CircuitBreakers, Cluster, ClusterLoadAssignment, ClusterWeight, Duration, Endpoint, Filter,
+    FilterChain, FilterChainMatch, LbEndpoint, Listener, ListenerFilter, LocalityLbEndpoints,
+    ProxyProtocolConfig, ProxyProtocolUpstreamTransport, RawBuffer, TcpProxy, Thresholds,
+    TlsInspector, TransportSocket, Typed as _, UInt32Value, WeightedCluster, address,
 };
 use crate::index::Passthrough;
 
@@ -18,10 +18,6 @@ pub(super) const CONNECT_SECONDS: i64 = 5;
 const SMALLEST_WEIGHT: f64 = 1.0;
 /// The sum of all weights of a route, in Envoy's units.
 const WEIGHTS: f64 = 1_000_000.0;
-/// Sessions of which one TCP connection is the equal, which has two sockets: however many come, files
-/// are left for sessions.
-const SESSIONS_PER_CONNECTION: u64 = 4;
-
 /// The binary one, in a [`ProxyProtocolConfig`].
 const VERSION_2: i32 = 1;
 
@@ -30,27 +26,23 @@ pub(super) fn cluster_name(port: u16) -> String {
     format!("servers-{port}")
 }
 
-/// Most connections of a route at one gateway. `sessions`: the most of its sessions.
-pub(super) fn maximum_connections(sessions: u64) -> u32 {
-    u32::try_from(sessions / SESSIONS_PER_CONNECTION).unwrap_or(u32::MAX).max(1)
-}
-
 /// A part of the weights in Envoy's units.
 fn units(weight: f64, of: f64) -> u32 {
     (weight / of * WEIGHTS).round().max(SMALLEST_WEIGHT) as u32
 }
 
 /// The cluster of the servers.
-pub(super) fn cluster(port: u16, passed: &Passthrough, connections: u32) -> Cluster {
+pub(super) fn cluster(port: u16, passed: &Passthrough, limit: u32) -> Cluster {
     let sum: f64 = passed.weights.values().sum();
     let endpoint = |(server, weight): (&std::net::SocketAddr, &f64)| LbEndpoint {
         endpoint: Some(Endpoint { address: address(&server.ip().to_string(), server.port()) }),
         load_balancing_weight: Some(UInt32Value { value: units(*weight, sum) }),
     };
-    let most = Some(UInt32Value { value: connections });
+    let most = Some(UInt32Value { value: limit });
     Cluster {
         name: cluster_name(port),
         connect_timeout: Some(Duration { seconds: CONNECT_SECONDS }),
+        per_connection_buffer_limit_bytes: connections::buffer(),
         circuit_breakers: Some(CircuitBreakers {
             thresholds: vec![Thresholds {
                 max_connections: most.clone(),
@@ -90,14 +82,10 @@ fn proxy_protocol() -> TransportSocket {
 pub(super) fn listener(
     port: u16,
     passed: &Passthrough,
-    connections: u32,
+    limit: u32,
     tokens: Option<(String, FilterChain)>,
 ) -> Listener {
     let name = format!("tcp-{port}");
-    let limit = ConnectionLimit {
-        stat_prefix: name.clone(),
-        max_connections: Some(UInt64Value { value: connections.into() }),
-    };
     let sum: f64 = passed.weights.values().sum();
     // A cluster that does not exist closes its share of the connections.
     let share = |name: String, weight: f64| ClusterWeight {
@@ -114,14 +102,13 @@ pub(super) fn listener(
         max_connect_attempts: Some(UInt32Value { value: ATTEMPTS }),
         weighted_clusters,
     };
-    let filter = |name: &str, typed_config| Filter {
-        name: name.to_owned(),
-        typed_config: Some(typed_config),
-    };
     let through = FilterChain {
         filters: vec![
-            filter("envoy.filters.network.connection_limit", limit.to_any()),
-            filter("envoy.filters.network.tcp_proxy", proxy.to_any()),
+            connections::limit(&name, limit.into()),
+            Filter {
+                name: "envoy.filters.network.tcp_proxy".to_owned(),
+                typed_config: Some(proxy.to_any()),
+            },
         ],
         ..FilterChain::default()
     };
@@ -136,6 +123,8 @@ pub(super) fn listener(
     });
     Listener {
         filter_chains: tokens.into_iter().chain([through]).collect(),
+        per_connection_buffer_limit_bytes: connections::buffer(),
+        socket_options: connections::keepalive(),
         listener_filters: inspector.into_iter().collect(),
         stat_prefix: name.clone(),
         name,

@@ -6,17 +6,17 @@
 
 use packrat_api::route::RouteConfig;
 
+use super::connections::{self, number};
 use super::proto::{
     Any, BoolValue, CircuitBreakers, Cluster, ClusterLoadAssignment, CommonHttpOptions,
-    CommonTlsContext, ConnectionLimit, DataSource, DownstreamTlsContext, Duration, Endpoint,
-    ExplicitHttpConfig, Filter, FilterChain, HeaderValue, HeaderValueOption, Http2Options,
-    Http3Options, HttpConnectionManager, HttpFilter, LbEndpoint, Listener, LocalityLbEndpoints,
-    QuicDownstreamTransport, QuicOptions, RetryPolicy, Route, RouteAction, RouteConfiguration,
-    RouteMatch, Router, Thresholds, TlsCertificate, TransportSocket, Typed as _, UInt32Value,
-    UInt64Value, UdpListenerConfig, UdpSocketConfig, UpgradeConfig, UpstreamHttpOptions,
-    VirtualHost, address,
+    CommonTlsContext, DataSource, DownstreamTlsContext, Duration, Endpoint, ExplicitHttpConfig,
+    Filter, FilterChain, HeaderValue, HeaderValueOption, Http3Options, HttpConnectionManager,
+    HttpFilter, LbEndpoint, Listener, LocalityLbEndpoints, QuicDownstreamTransport, QuicOptions,
+    RetryPolicy, Route, RouteAction, RouteConfiguration, RouteMatch, Router, Thresholds,
+    TlsCertificate, TransportSocket, Typed as _, UdpListenerConfig, UdpSocketConfig, UpgradeConfig,
+    UpstreamHttpOptions, VirtualHost, address,
 };
-use super::tcp::{CONNECT_SECONDS, maximum_connections};
+use super::tcp::CONNECT_SECONDS;
 use crate::index::{Certificate, Listener as Served, Terminated, Upstream};
 use crate::resource::{EdgeGatewaySpec, ExposureType};
 
@@ -26,8 +26,6 @@ const HTTP3: i32 = 3;
 const PASS_THROUGH: i32 = 2;
 /// A field takes the place of the server's own.
 const OVERWRITE: i32 = 2;
-/// Requests of a connection at a time.
-const STREAMS: u32 = 100;
 /// Seconds for the fields of a request.
 const HEADERS_SECONDS: i64 = 30;
 /// Seconds for which clients remember that there is HTTP/3.
@@ -37,10 +35,6 @@ const RETRIES: u32 = 2;
 
 fn cluster_name(port: u16) -> String {
     format!("web-{port}")
-}
-
-fn number(value: u32) -> Option<UInt32Value> {
-    Some(UInt32Value { value })
 }
 
 /// The port at which clients reach a gateway's port, where that is known.
@@ -66,10 +60,10 @@ pub(super) fn cluster(
         endpoint: Some(Endpoint { address: address(&server.ip().to_string(), server.port()) }),
         load_balancing_weight: None,
     };
-    let connections = number(maximum_connections(config.maximum_sessions));
+    let most = number(connections::maximum(config.maximum_sessions));
     let http2 = UpstreamHttpOptions {
         explicit_http_config: Some(ExplicitHttpConfig {
-            http2_protocol_options: Some(Http2Options::default()),
+            http2_protocol_options: Some(connections::to_servers()),
         }),
     };
     let options = (terminated.upstream == Upstream::Http2).then(|| {
@@ -78,10 +72,11 @@ pub(super) fn cluster(
     Cluster {
         name: cluster_name(port),
         connect_timeout: Some(Duration { seconds: CONNECT_SECONDS }),
+        per_connection_buffer_limit_bytes: connections::buffer(),
         circuit_breakers: Some(CircuitBreakers {
             thresholds: vec![Thresholds {
-                max_connections: connections.clone(),
-                max_pending_requests: connections,
+                max_connections: most.clone(),
+                max_pending_requests: most,
                 max_requests: number(u32::try_from(config.maximum_sessions).unwrap_or(u32::MAX)),
             }],
         }),
@@ -136,12 +131,14 @@ pub(super) fn over_tcp(
     public: Option<u16>,
 ) -> Listener {
     let mut manager = manager(port, config, public);
-    manager.http2_protocol_options = Some(Http2Options { max_concurrent_streams: number(STREAMS) });
+    manager.http2_protocol_options = Some(connections::of_clients());
     let name = format!("tcp-{port}");
-    let connections = maximum_connections(config.maximum_sessions);
+    let limit = connections::maximum(config.maximum_sessions);
     Listener {
+        per_connection_buffer_limit_bytes: connections::buffer(),
+        socket_options: connections::keepalive(),
         filter_chains: vec![FilterChain {
-            filters: filters(&name, connections.into(), &manager),
+            filters: filters(&name, limit.into(), &manager),
             transport_socket: socket(
                 "envoy.transport_sockets.tls",
                 tls(certificate, &["h2", "http/1.1"]).to_any(),
@@ -162,19 +159,12 @@ fn idle(config: &RouteConfig) -> Option<Duration> {
     Some(Duration { seconds: i64::try_from(config.idle_timeout_seconds).unwrap_or(i64::MAX) })
 }
 
-fn filters(name: &str, connections: u64, manager: &HttpConnectionManager) -> Vec<Filter> {
-    let limit = ConnectionLimit {
-        stat_prefix: name.to_owned(),
-        max_connections: Some(UInt64Value { value: connections }),
+fn filters(name: &str, limit: u64, manager: &HttpConnectionManager) -> Vec<Filter> {
+    let manager = Filter {
+        name: "envoy.filters.network.http_connection_manager".to_owned(),
+        typed_config: Some(manager.to_any()),
     };
-    let filter = |name: &str, typed_config| Filter {
-        name: name.to_owned(),
-        typed_config: Some(typed_config),
-    };
-    vec![
-        filter("envoy.filters.network.connection_limit", limit.to_any()),
-        filter("envoy.filters.network.http_connection_manager", manager.to_any()),
-    ]
+    vec![connections::limit(name, limit), manager]
 }
 
 fn tls(certificate: &Certificate, protocols: &[&str]) -> DownstreamTlsContext {

@@ -145,12 +145,15 @@ fn a_secret_is_refused_that_a_gateway_would_refuse() {
     };
     let mut without_key = one.clone();
     without_key.remove("tls.key");
+    // One in between, which is none: Envoy refuses the chain, and its listener with it.
+    let between = b"-----BEGIN CERTIFICATE-----\nMAMCAQE=\n-----END CERTIFICATE-----\n";
     let ed25519 = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
     for (labels, entries, part) in [
         (BTreeMap::new(), one.clone(), "is not for gateways"),
         (labels(), without_key, "has no entry tls.key"),
         (labels(), with("tls.crt", b"text"), "no certificate"),
         (labels(), with("tls.crt", &[0xff]), "no PEM"),
+        (labels(), with("tls.crt", &[&one["tls.crt"][..], between].concat()), "no certificate"),
         (labels(), with("tls.key", b"text"), "tls.key that is no RSA key"),
         (labels(), with("tls.key", ed25519.serialize_pem().as_bytes()), "no RSA key"),
         (labels(), with("tls.key", &other["tls.key"]), "not the key of tls.crt"),
@@ -162,11 +165,25 @@ fn a_secret_is_refused_that_a_gateway_would_refuse() {
     assert!(!format!("{read:?}").contains("PRIVATE"), "{read:?}");
 }
 
+/// The operator may read more Secrets than are its business.
+#[test]
+fn a_secret_is_looked_at_only_where_connections_may_end() {
+    let names = |spec: Value, annotations: &[(&str, &str)]| {
+        a_service(spec, annotations, None).certificates().into_iter().collect::<Vec<_>>()
+    };
+    let secret = [key("app", "web-tls")];
+    assert_eq!(names(allowed(), &ASK), secret);
+    assert_eq!(names(json!({}), &ASK), []);
+    assert_eq!(names(allowed(), &ASK[1..]), [], "it asks for nothing");
+    assert_eq!(names(allowed(), &[&ASK[..], &[("gateway", "other")]].concat()), []);
+    let of_another = json!({ "terminate": "Allowed", "class": "other" });
+    assert_eq!(names(of_another, &ASK), []);
+}
+
 /// A cluster has thousands of slices with TCP ports: those of other Services are no work.
 #[test]
 fn slices_without_udp_matter_to_services_that_ask() {
-    let slices = |annotations: &[(&str, &str)]| {
-        let mut index = a_service(allowed(), annotations, None);
+    let in_index = |mut index: Index| {
         let slice = json!({
             "kind": "EndpointSlice", "addressType": "IPv4",
             "metadata": { "namespace": "app", "name": "web-2", "labels": { "kubernetes.io/service-name": "web" } },
@@ -176,6 +193,9 @@ fn slices_without_udp_matter_to_services_that_ask() {
         let model = packrat_operator::index::SliceModel::read(&slice);
         index.set_slice(key("app", "web-2"), model)
     };
-    assert!(slices(&ASK));
-    assert!(!slices(&ASK[..1]));
+    assert!(in_index(a_service(allowed(), &ASK, None)));
+    assert!(!in_index(a_service(allowed(), &ASK[..1], None)));
+    // Its TCP connections may be passed through.
+    let both = service("web", 0, &[("tcp", "passthrough")], &[("quic", 443)]);
+    assert!(in_index(index(&[both])));
 }

@@ -231,7 +231,10 @@ fn an_autoscaler_takes_over_the_number_of_gateways_as_it_is() {
     };
     cluster.apply(gateway(namespace, "edge", &json!({ "workload": { "replicas": 3 } })));
     cluster.wait_until("the gateways", || replicas() == Some(json!(3)));
-    let autoscaling = json!({ "minimumReplicas": 2, "maximumReplicas": 5 });
+    let autoscaling = json!({
+        "minimumReplicas": 2, "maximumReplicas": 5,
+        "targetSessions": 5000, "targetDatagramsPerSecond": 200_000,
+    });
     cluster.apply(gateway(
         namespace,
         "edge",
@@ -239,6 +242,13 @@ fn an_autoscaler_takes_over_the_number_of_gateways_as_it_is() {
     ));
     let autoscaler = || cluster.get("HorizontalPodAutoscaler", namespace, name);
     cluster.wait_until("the autoscaler", || autoscaler().is_some());
+    assert_eq!(replicas(), Some(json!(3)));
+    let metrics = autoscaler().unwrap()["spec"]["metrics"].as_array().map_or(0, Vec::len);
+    assert_eq!(metrics, 3);
+    // To one that the operator does not make: the number stays.
+    let other = json!({ "workload": { "replicas": 3, "autoscaling": { "by": "Other" } } });
+    cluster.apply(gateway(namespace, "edge", &other));
+    cluster.wait_until("the autoscaler to be gone", || autoscaler().is_none());
     assert_eq!(replicas(), Some(json!(3)));
     // And back.
     cluster.apply(gateway(namespace, "edge", &json!({ "workload": { "replicas": 2 } })));

@@ -168,7 +168,7 @@ pub(crate) fn agree(envoy: &Envoy, replica: &Replica, count: usize) -> Vec<Value
 /// A TCP listener of which only the filters change is updated in place, and Envoy goes on showing
 /// its former version: its filter must have the wanted configuration.
 fn is_updated_in_place(listener: &Value, wanted: &[u8]) -> bool {
-    let filter = "/filter_chains/0/filters/0/typed_config/http_filters/0/typed_config/config/configuration/value";
+    let filter = "/filter_chains/0/filters/1/typed_config/http_filters/0/typed_config/config/configuration/value";
     let told = listener.pointer(filter).and_then(Value::as_str).unwrap_or_default().as_bytes();
     !told.is_empty() && wanted.windows(told.len()).any(|part| part == told)
 }

@@ -142,6 +142,18 @@ fn tcp_connections_go_to_the_servers_of_the_route_and_last() {
     assert_eq!(exchange(&client, &udp), source);
 }
 
+/// True if the system looks after the other end of a client's connection: with a timer of the kind 2
+/// (proc_net_tcp).
+fn is_asked_for(client: SocketAddr) -> bool {
+    let remote = format!("0100007F:{:04X}", client.port());
+    let connections = fs::read_to_string("/proc/net/tcp").unwrap();
+    connections.lines().any(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.get(2) == Some(&remote.as_str())
+            && words.get(5).is_some_and(|timer| timer.starts_with("02:"))
+    })
+}
+
 /// No flood of connections takes what sessions need.
 #[test]
 fn connections_of_a_route_are_limited() {
@@ -159,6 +171,8 @@ fn connections_of_a_route_are_limited() {
     replica.service_with_tcp("web", port, &[udp.local_addr().unwrap()], Some(tcp), &[]);
     agree(&envoy, replica, 2);
     let mut held: Vec<TcpStream> = (0..3).map(|_| connect(&envoy, port, "hello")).collect();
+    // That of a client that has vanished becomes free: the system asks for it.
+    assert!(held.iter().all(|stream| is_asked_for(stream.local_addr().unwrap())));
     let mut above = TcpStream::connect(("127.0.0.1", port)).unwrap();
     above.set_read_timeout(Some(PATIENCE)).unwrap();
     assert!(!matches!(above.read(&mut [0; 100]), Ok(1..)), "it is closed");

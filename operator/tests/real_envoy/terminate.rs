@@ -4,14 +4,17 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use http::{Request, Response};
-use http_body_util::Full;
-use hyper::body::Incoming;
+use http_body_util::{BodyExt as _, Either, Full};
+use hyper::body::{Body, Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use packrat_operator::annotations::{Annotations, Carrier, ObjectKey};
@@ -36,6 +39,12 @@ const NAME: &str = "shop.example";
 const CLIENT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// Bytes of an answer's body, behind its first line.
 const LENGTH: usize = 1_000_000;
+/// Bytes of an answer, and of a request, that are more than anything on the way keeps.
+const LONG: usize = 64 << 20;
+/// Paths: an answer, a long one, and none, without a look at what comes.
+const FILE: &str = "file";
+const LONG_FILE: &str = "long";
+const SINK: &str = "sink";
 
 /// A certificate, and its key.
 struct Pair {
@@ -61,6 +70,30 @@ impl Pair {
     }
 }
 
+/// Bytes of long answers that have been asked for.
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+/// The body of a long answer.
+struct LongBody {
+    left: usize,
+}
+
+impl Body for LongBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        const PART: &[u8] = &[7; 16 << 10];
+        let left = &mut self.get_mut().left;
+        *left = left.saturating_sub(PART.len());
+        TAKEN.fetch_add(PART.len(), Ordering::Relaxed);
+        Poll::Ready((*left > 0).then(|| Ok(Frame::data(Bytes::from_static(PART)))))
+    }
+}
+
 /// A server that says in the first line of each answer who it is, which protocol it was asked by, whose
 /// the request is, and by which protocol that came.
 fn server(name: &'static str) -> u16 {
@@ -82,8 +115,20 @@ fn server(name: &'static str) -> u16 {
                         field("x-forwarded-for"),
                         field("x-forwarded-proto")
                     );
-                    let body = [line.as_bytes(), &[7; LENGTH]].concat();
-                    Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(body))))
+                    let path = request.uri().path().trim_start_matches('/').to_owned();
+                    if path == SINK {
+                        return std::future::pending().await;
+                    }
+                    // The end of a request may come later; to answer before resets the connection.
+                    let _ = request.into_body().collect().await;
+                    let body = match path.as_str() {
+                        LONG_FILE => Either::Left(LongBody { left: LONG }),
+                        _ => {
+                            let body = [line.as_bytes(), &[7; LENGTH]].concat();
+                            Either::Right(Full::new(Bytes::from(body)))
+                        }
+                    };
+                    Ok::<_, Infallible>(Response::new(body))
                 });
                 tokio::spawn(async move {
                     let builder =
@@ -201,9 +246,21 @@ impl Http3 {
         identity.downcast::<Vec<CertificateDer<'static>>>().unwrap().remove(0)
     }
 
+    /// Asks for a long answer, of which nothing is taken as long as the result is there.
+    fn ask_and_take_nothing(&mut self) -> impl Sized + use<> {
+        let request = Request::get(format!("https://{NAME}/{LONG_FILE}")).body(()).unwrap();
+        let requests = &mut self.requests;
+        self.runtime.block_on(async {
+            let mut stream = requests.send_request(request).await.unwrap();
+            stream.finish().await.unwrap();
+            assert_eq!(stream.recv_response().await.unwrap().status(), 200);
+            stream
+        })
+    }
+
     /// The first line of the answer to a request; `None` if there is no whole answer.
     fn get(&mut self) -> Option<String> {
-        let request = Request::get(format!("https://{NAME}/file")).body(()).unwrap();
+        let request = Request::get(format!("https://{NAME}/{FILE}")).body(()).unwrap();
         let requests = &mut self.requests;
         let answer = async {
             let mut stream = requests.send_request(request).await.ok()?;
@@ -237,7 +294,7 @@ fn over_tcp(envoy: &Envoy, port: u16, pair: &Pair, options: &[&str]) -> (String,
             .arg(&authority)
             .args(["--connect-to", &format!("{NAME}:443:127.0.0.1:{port}")])
             .args(options)
-            .arg(format!("https://{NAME}/file"))
+            .arg(format!("https://{NAME}/{FILE}"))
             .output()
             .unwrap_or_else(|error| panic!("this test needs curl, which does not start: {error}"));
         text = String::from_utf8(output.stdout).unwrap();
@@ -413,4 +470,57 @@ fn a_port_changes_its_mode() {
     replica.service("web", port, &[udp.local_addr().unwrap()], &[]);
     agree(&envoy, replica, 1);
     exchange(&client, &udp);
+}
+
+/// Gateways have one connection to a server for many clients, and memory for all of them.
+#[test]
+fn clients_that_take_nothing_keep_no_answer_from_others() {
+    let Some(scene) = Scene::begin() else { return };
+    let (port, pair, replica) = (free_port(), Pair::new(), &scene.replica);
+    allow(replica);
+    serve(replica, port, server("web"), "kubernetes.io/h2c", &[]);
+    let envoy = begin(&scene, &pair);
+    // Some for each of Envoy's threads.
+    let mut idle: Vec<Http3> = (0..8).map(|_| Http3::connect(&envoy, port, &[&pair])).collect();
+    let held: Vec<_> = idle.iter_mut().map(Http3::ask_and_take_nothing).collect();
+    std::thread::sleep(Duration::from_secs(2));
+    for _ in 0..8 {
+        let mut client = Http3::connect(&envoy, port, &[&pair]);
+        let answer = client.get();
+        assert_eq!(answer.as_deref(), Some("web HTTP/2.0 127.0.0.2 https"));
+    }
+    let taken = TAKEN.load(Ordering::Relaxed);
+    println!("{taken} bytes of long answers have left the server");
+    // Most of that is in buffers of the system, and of the server.
+    assert!(taken < LONG / 2, "{taken}");
+    drop(held);
+}
+
+/// The rest of a request that its server does not take stays with the client.
+#[test]
+fn a_request_takes_little_of_a_gateways_memory() {
+    let Some(scene) = Scene::begin() else { return };
+    let (port, pair, replica) = (free_port(), Pair::new(), &scene.replica);
+    allow(replica);
+    serve(replica, port, server("web"), "http", &[]);
+    let envoy = begin(&scene, &pair);
+    over_tcp(&envoy, port, &pair, &["--http2"]);
+    let folder = tempfile::tempdir().unwrap();
+    let [authority, file] = ["authority.pem", "file"].map(|name| folder.path().join(name));
+    std::fs::write(&authority, &pair.entries["tls.crt"]).unwrap();
+    std::fs::File::create(&file).unwrap().set_len(LONG as u64).unwrap();
+    let output = Command::new("curl")
+        .args(["--silent", "--http2", "--max-time", "5", "--write-out", "%{size_upload}"])
+        .args(["--connect-to", &format!("{NAME}:443:127.0.0.1:{port}"), "--cacert"])
+        .arg(&authority)
+        .arg("--upload-file")
+        .arg(&file)
+        .arg(format!("https://{NAME}/{SINK}"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(28), "it has no answer");
+    let sent: usize = String::from_utf8(output.stdout).unwrap().parse().unwrap();
+    println!("{sent} bytes have left the client");
+    // Most of that is in buffers of the system.
+    assert!((1..LONG / 4).contains(&sent), "{sent}");
 }

@@ -1,10 +1,11 @@
 //! Tokens: given out over TLS by a gateway that the operator configures, taken by the same gateway.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use packrat_api::token::TokenPolicy;
 use packrat_assist_token::from_text;
@@ -116,9 +117,9 @@ fn step(route: &OneRoute, keys: &mut GatewayKeys, now: &mut i64, seconds: i64) {
     agree(&route.envoy, &route.scene.replica, 2);
 }
 
-#[test]
-fn tokens_are_given_out_taken_and_outlive_one_exchange_of_the_keys() {
-    let Some(filter) = find_filter() else { return };
+/// A gateway that gives tokens out, with this many sessions at most.
+fn giving_tokens(sessions: u64) -> Option<(OneRoute, TempDir)> {
+    let filter = find_filter()?;
     let certificate = certificate();
     let scene = Scene::of(|| {
         let mut cluster = Cluster::new();
@@ -127,17 +128,47 @@ fn tokens_are_given_out_taken_and_outlive_one_exchange_of_the_keys() {
             certificate.path().join("token.json").to_str().unwrap().to_owned();
         cluster
     });
-    let Some(scene) = scene else { return };
     let localhost = std::net::Ipv4Addr::LOCALHOST.into();
-    let Some(route) = OneRoute::of(scene, &[], localhost, localhost) else { return };
+    let route = OneRoute::of(scene?, &[], localhost, localhost)?;
     let replica = &route.scene.replica;
     replica.gateway(|model| {
         model.spec.tokens.policy = TokenPolicy::Required;
         model.spec.tokens.tls =
             Some(TokenTls { secret_name: "edge-tls".to_owned(), server_name: None });
+        model.spec.sessions.maximum = i32::try_from(sessions).unwrap();
     });
     agree(&route.envoy, replica, 2);
+    Some((route, certificate))
+}
 
+/// However many connect and ask for no token, files are left for sessions.
+#[test]
+fn connections_for_tokens_are_limited() {
+    let Some((route, certificate)) = giving_tokens(12) else { return };
+    ask(&route, certificate.path());
+    let connect = || TcpStream::connect(("127.0.0.1", route.port)).unwrap();
+    let patient = |stream: &TcpStream, milliseconds| {
+        stream.set_read_timeout(Some(Duration::from_millis(milliseconds))).unwrap();
+    };
+    // A quarter.
+    let held: Vec<TcpStream> = (0..3).map(|_| connect()).collect();
+    for mut stream in &held {
+        patient(stream, 500);
+        let error = stream.read(&mut [0; 10]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WouldBlock, "it is kept");
+    }
+    let mut above = connect();
+    patient(&above, 10_000);
+    let closed = above.read(&mut [0; 10]);
+    assert!(!closed.is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "it is closed");
+    drop(held);
+    ask(&route, certificate.path());
+}
+
+#[test]
+fn tokens_are_given_out_taken_and_outlive_one_exchange_of_the_keys() {
+    let Some((route, certificate)) = giving_tokens(1000) else { return };
+    let replica = &route.scene.replica;
     let document = ask(&route, certificate.path());
     let mut keys = route.scene.cluster.keys.clone();
     assert_eq!(document["gateway_key"], keys.public_key_text());

@@ -127,7 +127,7 @@ pub const KNOBS: [Knob; 39] = [
     Knob::new(
         "affinity",
         "`\"address\"`, `\"port\"`",
-        "what a client's server follows from. `address`: its address without the port (IPv6: its /64), so that a client whose port changes finds its server through every gateway; all clients of one address have one server. `port`: address and port; a client whose port changes keeps its server behind the same gateway only",
+        "what a client's server follows from. `address`: its address without the port (IPv6: its /64), so that a client whose port changes finds its server through every gateway; all clients of one address have one server. `port`: address and port; a client whose port changes keeps its server behind the same gateway only. An assisted client whose address changes keeps its server with both: through another gateway with the same static key by a ticket",
     )
     .with_default("\"address\"")
     .in_cluster("sessions.affinity", "affinity", ClusterValues::Affinities),

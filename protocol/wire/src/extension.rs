@@ -17,6 +17,13 @@ const VERSIONS: u8 = 3;
 
 /// The record of [`Numbered`] in the params.
 const NUMBERED: u8 = 4;
+/// The record of the key of a stream's symbols in the gateway params.
+const SYMBOLS: u8 = 6;
+
+/// The record of a [`ServerTicket`] in the params.
+const TICKET: u8 = 5;
+/// Bytes of a [`ServerTicket`].
+pub const TICKET_LENGTH: usize = 16;
 
 /// Longest value of a record without meaning.
 const LONGEST_GREASE: u64 = 4;
@@ -34,6 +41,7 @@ pub const MOST_HEARD: u8 = 6;
 
 const FLAG_SELECTIVE: u8 = 1;
 const FLAG_SUBSCRIBE: u8 = 2;
+const FLAG_SYMBOLS: u8 = 4;
 
 /// The params of a live stream's receiver, beside the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -49,6 +57,8 @@ pub struct Live {
     pub window: Duration,
     /// A datagram that is late by no more than this is as good as one in time; zero: unknown.
     pub tolerance: Duration,
+    /// Wants the symbols that the gateway sends to all subscribers at once ([`crate::group`]).
+    pub symbols: bool,
 }
 
 impl Live {
@@ -57,7 +67,9 @@ impl Live {
         out.put_u8(LIVE);
         out.put_u8(9);
         out.put_u8(
-            u8::from(self.selective) * FLAG_SELECTIVE + u8::from(self.subscribe) * FLAG_SUBSCRIBE,
+            u8::from(self.selective) * FLAG_SELECTIVE
+                + u8::from(self.subscribe) * FLAG_SUBSCRIBE
+                + u8::from(self.symbols) * FLAG_SYMBOLS,
         );
         out.put_u32(micros(self.window));
         out.put_u32(micros(self.tolerance));
@@ -73,6 +85,7 @@ impl Live {
             subscribe: flags & FLAG_SUBSCRIBE != 0,
             window: Duration::from_micros(u64::from(window)),
             tolerance: Duration::from_micros(u64::from(tolerance)),
+            symbols: flags & FLAG_SYMBOLS != 0,
         })
     }
 }
@@ -193,6 +206,35 @@ impl Numbered {
     }
 }
 
+/// The gateway's name for the server that a client has: bytes that mean something to gateways with the
+/// same static key only. A client that comes to another one of them shows it once, and gets the same
+/// server there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerTicket([u8; TICKET_LENGTH]);
+
+impl ServerTicket {
+    /// The ticket with these bytes.
+    pub const fn new(bytes: [u8; TICKET_LENGTH]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bytes, as they are on the wire.
+    pub const fn as_bytes(&self) -> &[u8; TICKET_LENGTH] {
+        &self.0
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u8(TICKET);
+        out.put_u8(TICKET_LENGTH as u8);
+        out.extend_from_slice(&self.0);
+    }
+
+    /// Looks for the record in the bytes behind the fields of the params.
+    pub(crate) fn find(bytes: &[u8]) -> Option<Self> {
+        Reader::new(find(bytes, TICKET)?).array().ok().map(Self)
+    }
+}
+
 pub(crate) fn put_stream(secret: &[u8; 32], out: &mut Vec<u8>) {
     out.put_u8(STREAM);
     out.put_u8(32);
@@ -202,6 +244,17 @@ pub(crate) fn put_stream(secret: &[u8; 32], out: &mut Vec<u8>) {
 /// Looks for a stream's secret in the bytes behind the fields of the gateway params.
 pub(crate) fn find_stream(bytes: &[u8]) -> Option<[u8; 32]> {
     Reader::new(find(bytes, STREAM)?).array().ok()
+}
+
+pub(crate) fn put_symbols(key: &[u8; 32], out: &mut Vec<u8>) {
+    out.put_u8(SYMBOLS);
+    out.put_u8(32);
+    out.extend_from_slice(key);
+}
+
+/// Looks for the key of a stream's symbols in the bytes behind the fields of the gateway params.
+pub(crate) fn find_symbols(bytes: &[u8]) -> Option<[u8; 32]> {
+    Reader::new(find(bytes, SYMBOLS)?).array().ok()
 }
 
 /// The versions that the client has listed, where an attacker can't change them unnoticed.
@@ -269,6 +322,7 @@ mod tests {
             selective: true,
             window: Duration::from_millis(200),
             tolerance: Duration::from_millis(20),
+            symbols: true,
             ..Live::default()
         };
         let mut bytes = vec![99, 3, 1, 2, 3];
@@ -307,7 +361,8 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_follows_is_no_error(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-            let _ = (Live::find(&bytes), find_stream(&bytes), Numbered::find(&bytes));
+            let _ = (Live::find(&bytes), find_stream(&bytes), Numbered::find(&bytes), ServerTicket::find(&bytes));
+            let _ = find_symbols(&bytes);
         }
     }
 }

@@ -23,8 +23,12 @@ use crate::SessionId;
 use crate::cipher::Key;
 use crate::codec::{DecodeError, Reader, Write};
 use crate::control::VERSION;
-pub use crate::extension::{Live, LossClass, MOST_HEARD, Numbered, RouteHint};
-use crate::extension::{find_stream, find_versions, put_grease, put_stream, put_versions};
+pub use crate::extension::{
+    Live, LossClass, MOST_HEARD, Numbered, RouteHint, ServerTicket, TICKET_LENGTH,
+};
+use crate::extension::{
+    find_stream, find_symbols, find_versions, put_grease, put_stream, put_symbols, put_versions,
+};
 use crate::identifier::{IdentifierKey, IdentifierScheme};
 use crate::number::NumberKey;
 use crate::registry::{choose_version, client_versions};
@@ -74,6 +78,8 @@ pub struct ClientParams {
     pub live: Option<Live>,
     /// The directions in which the client understands numbers; `None`: in neither.
     pub numbered: Option<Numbered>,
+    /// The ticket of the server that the client had through the gateway before.
+    pub ticket: Option<ServerTicket>,
 }
 
 /// The parameters that the gateway states in the handshake.
@@ -92,10 +98,15 @@ pub struct GatewayParams {
     /// The client is subscribed to a stream: the secret, the same for all who are, that keys its
     /// sketches and identifiers instead.
     pub stream: Option<Zeroizing<[u8; 32]>>,
+    /// The client asked for the stream's symbols: the key, the same for all who did, that seals them
+    /// ([`crate::group`]).
+    pub symbols: Option<Zeroizing<[u8; 32]>>,
     /// The directions in which datagrams are numbered; `None`: in neither.
     pub numbered: Option<Numbered>,
     /// Knowledge of the gateway about the way from the client; told where there is `numbered`.
     pub hint: RouteHint,
+    /// Names the client's server, for another gateway with the same key.
+    pub ticket: Option<ServerTicket>,
 }
 
 impl core::fmt::Debug for GatewayParams {
@@ -125,6 +136,9 @@ impl ClientParams {
         if let Some(numbered) = &self.numbered {
             numbered.encode(RouteHint::default(), &mut out);
         }
+        if let Some(ticket) = &self.ticket {
+            ticket.encode(&mut out);
+        }
         put_versions(&client_versions(nonce), &mut out);
         put_grease(random, &mut out);
         out
@@ -147,10 +161,12 @@ impl ClientParams {
             },
             live: None,
             numbered: None,
+            ticket: None,
         };
         let records = reader.rest();
         client_params.live = Live::find(records);
         client_params.numbered = Numbered::find(records);
+        client_params.ticket = ServerTicket::find(records);
         // The versions are in the Discover, too, but there an attacker could have taken out better
         // ones than this.
         let versions = find_versions(records).ok_or(DecodeError::Field("versions"))?;
@@ -175,8 +191,14 @@ impl GatewayParams {
         if let Some(stream) = &self.stream {
             put_stream(stream, &mut out);
         }
+        if let Some(symbols) = &self.symbols {
+            put_symbols(symbols, &mut out);
+        }
         if let Some(numbered) = &self.numbered {
             numbered.encode(self.hint, &mut out);
+        }
+        if let Some(ticket) = &self.ticket {
+            ticket.encode(&mut out);
         }
         put_grease(random, &mut out);
         out
@@ -191,13 +213,17 @@ impl GatewayParams {
             cache_bytes: reader.u32()?,
             secret: Zeroizing::new(reader.array()?),
             stream: None,
+            symbols: None,
             numbered: None,
             hint: RouteHint::default(),
+            ticket: None,
         };
         let records = reader.rest();
         gateway_params.stream = find_stream(records).map(Zeroizing::new);
+        gateway_params.symbols = find_symbols(records).map(Zeroizing::new);
         gateway_params.numbered = Numbered::find(records);
         gateway_params.hint = RouteHint::find(records);
+        gateway_params.ticket = ServerTicket::find(records);
         Ok(gateway_params)
     }
 
@@ -242,7 +268,7 @@ impl GatewayParams {
     }
 }
 
-fn derive(secret: &[u8; 32], label: &[u8]) -> [u64; 4] {
+pub(crate) fn derive(secret: &[u8; 32], label: &[u8]) -> [u64; 4] {
     let digest = Sha256::new_with_prefix(secret).chain_update(label).finalize();
     let mut words = [0; 4];
     for (word, bytes) in words.iter_mut().zip(digest.chunks_exact(8)) {
@@ -501,6 +527,7 @@ mod tests {
             token: Vec::new(),
             live: None,
             numbered: None,
+            ticket: None,
         }
     }
 
@@ -514,8 +541,10 @@ mod tests {
             cache_bytes: 1 << 20,
             secret: secret.into(),
             stream: None,
+            symbols: None,
             numbered: None,
             hint: RouteHint::default(),
+            ticket: None,
         }
     }
 
@@ -598,6 +627,30 @@ mod tests {
             assert_eq!(client.gateway_params, gateway.gateway_params);
             assert!((32 + 8 + 11 + 4 + 2..=32 + 8 + 11 + 4 + 6).contains(&message.len()));
             assert!((173 + 2..=173 + 6).contains(&answer.len()), "{}", answer.len());
+        }
+    }
+
+    #[test]
+    fn a_ticket_is_sealed_by_the_gateway_and_shown_by_the_client_in_the_clear() {
+        let wish = Numbered { to_client: true, to_server: true, coded: true, largest: 1400 };
+        let ticket = ServerTicket::new([0xa7; TICKET_LENGTH]);
+        let with_all = |client_params: &ClientParams, random: &mut dyn FnMut(&mut [u8])| {
+            let numbered = client_params.numbered;
+            GatewayParams { ticket: Some(ticket), numbered, ..grant(client_params, random) }
+        };
+        let has_ticket =
+            |bytes: &[u8]| bytes.windows(TICKET_LENGTH).any(|part| part == ticket.as_bytes());
+        for seed in 0..=255 {
+            let client_params = ClientParams { numbered: Some(wish), ..client_params() };
+            let first = Initiator::new([seed; 32], 99, client_params.clone(), None);
+            let (_, seen, answer) =
+                respond([seed; 32], &[5; 32], 99, &first.message().unwrap(), with_all).unwrap();
+            assert_eq!(seen.ticket, None);
+            assert!(!has_ticket(&answer) && 13 + answer.len() <= 192, "{}", answer.len());
+            assert_eq!(first.finish(&answer).unwrap().gateway_params.ticket, Some(ticket));
+            let shown = ClientParams { ticket: Some(ticket), ..client_params };
+            let next = Initiator::new([seed; 32], 98, shown, None).message().unwrap();
+            assert_eq!(client_params_in(&next).unwrap().ticket, Some(ticket));
         }
     }
 

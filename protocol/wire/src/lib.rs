@@ -19,6 +19,7 @@
 //! - [`cookie`]: the stateless proof of address
 //! - [`handshake`]: Noise NX; [`seal`]: everything after it; [`SmallChannel`]: the same in little
 //!   memory
+//! - [`group`]: symbols to all subscribers of a stream at once
 //! - [`estimate`]: time as an argument, and the one estimate of a path that every policy reads
 //! - [`identifier`]: four bytes that stand for a datagram
 //! - [`number`]: the place in forwarding order, in front of a datagram
@@ -33,6 +34,7 @@ pub mod cookie;
 mod epoch;
 pub mod estimate;
 mod extension;
+pub mod group;
 pub mod handshake;
 pub mod hexadecimal;
 pub mod identifier;

@@ -9,6 +9,7 @@ use packrat_code::{Half, Repair, Window};
 use packrat_eack::{Encoding, Identifier};
 
 use crate::codec::{DecodeError, Reader, Write};
+use crate::group::GroupCoded;
 use crate::{Epoch, MessageCounter};
 
 const EACK: u8 = 1;
@@ -21,6 +22,7 @@ const BASELINE: u8 = 7;
 const CODED: u8 = 8;
 const RECOVERED: u8 = 9;
 const HOLES: u8 = 10;
+const GROUP_CODED: u8 = 11;
 
 const FLAG_ECHO: u8 = 1;
 const FLAG_ANCHOR: u8 = 2;
@@ -377,6 +379,9 @@ pub enum Message<'a> {
     /// Gateway to client: what is missing of the numbered datagrams towards the server. Sent to
     /// clients that send such.
     Holes(Holes<'a>),
+    /// Gateway to all subscribers of a stream at once: a repair that serves each of them. Sealed with
+    /// the key of the stream's symbols, never with a session's.
+    GroupCoded(GroupCoded<'a>),
     /// Gateway to an address from which a message of the session came: are you there? (As RFC 9000
     /// section 8.2.)
     PathChallenge {
@@ -427,6 +432,7 @@ impl<'a> Message<'a> {
                 Ok(Self::Recovered { total })
             }
             HOLES => Holes::decode(reader).map(Self::Holes),
+            GROUP_CODED => GroupCoded::decode(reader).map(Self::GroupCoded),
             PATH_CHALLENGE => {
                 let data = reader.u64()?;
                 reader.finish()?;
@@ -467,6 +473,10 @@ impl<'a> Message<'a> {
                 out.put_u32(*total);
             }
             Self::Holes(holes) => holes.encode(out),
+            Self::GroupCoded(coded) => {
+                out.put_u8(GROUP_CODED);
+                coded.encode(out);
+            }
             Self::PathChallenge { data } => {
                 out.put_u8(PATH_CHALLENGE);
                 out.put_u64(*data);

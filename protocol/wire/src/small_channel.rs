@@ -114,6 +114,7 @@ mod tests {
             live: None,
             numbered: None,
             token: Vec::new(),
+            ticket: None,
         };
         let client = Initiator::new([1; 32], 9, client_params, None);
         let message = client.message().unwrap();
@@ -124,8 +125,10 @@ mod tests {
             cache_bytes: 9,
             secret: [3; 32].into(),
             stream: Some([4; 32].into()),
+            symbols: None,
             numbered: None,
             hint: Default::default(),
+            ticket: None,
         };
         let (gateway, _, answer) =
             respond([2; 32], &[5; 32], 9, &message, |_, _| gateway_params).unwrap();

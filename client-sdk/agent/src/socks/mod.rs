@@ -19,7 +19,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token as Number};
 use packrat_client::{ClientConfig, Timestamp};
 
-use packrat_socket::Mark;
+use packrat_socket::{Mark, source_of};
 use socket2::{SockRef, TcpKeepalive};
 
 use crate::socket::{DontFragment, Socket};
@@ -161,8 +161,10 @@ impl Socks {
 
     /// True if a program at this address may have another association.
     fn has_room(&self, program: IpAddr) -> bool {
-        let of_host = || self.associations.values().filter(|one| one.program == program).count();
-        self.associations.len() < MOST_ASSOCIATIONS && (program.is_loopback() || of_host() < SHARE)
+        let source = source_of(program);
+        let is_its_own = |one: &&Association| source_of(one.program) == source;
+        let own = || self.associations.values().filter(is_its_own).count();
+        self.associations.len() < MOST_ASSOCIATIONS && (source.is_none() || own() < SHARE)
     }
 
     /// Reads what a program says on its control connection. True: the association ends.
@@ -413,6 +415,12 @@ mod tests {
         }
         assert!(!socks.has_room("192.0.2.7".parse().unwrap()));
         assert!(socks.has_room("192.0.2.8".parse().unwrap()));
+        // A machine has as many addresses of its network as it likes.
+        for id in 0..SHARE {
+            socks.associations.insert(id, another(&format!("2001:db8::{id:x}")));
+        }
+        assert!(!socks.has_room("2001:db8::ffff".parse().unwrap()));
+        assert!(socks.has_room("2001:db8:0:1::1".parse().unwrap()));
         for id in SHARE..MOST_ASSOCIATIONS - 1 {
             socks.associations.insert(id, another("127.0.0.1"));
         }

@@ -240,6 +240,7 @@ impl Attacker {
                 coded: codes,
                 largest: 1400,
             }),
+            ticket: None,
         };
         let mut seed = [0xa7; 32];
         seed[..8].copy_from_slice(&self.random().to_be_bytes());

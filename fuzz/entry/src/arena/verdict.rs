@@ -76,6 +76,8 @@ impl Margins {
     /// Operations that a datagram may cause without a charge: forwarding it, looking for its
     /// session, opening it in vain.
     pub const FREE_WORK: u64 = 4_000;
+    /// The same for time that passes: it needs no datagram, and comes again and again.
+    pub const FREE_WORK_OF_TIME: u64 = 1_000;
     /// Operations that each datagram of a server costs later, once: an eACK that knows of it has it
     /// inserted into the sketch. It belongs to forwarding, and is not charged to the eACK.
     pub const INSERTION: u64 = 129;

@@ -212,7 +212,11 @@ impl World {
             return Err(Violation::new(Oracle::Work, text));
         }
         let unpaid = unpaid / Margins::AT_ONCE;
-        let owed = (done - inserted + unpaid).saturating_sub(Margins::FREE_WORK);
+        let free = match cause {
+            Cause::Time => Margins::FREE_WORK_OF_TIME,
+            _ => Margins::FREE_WORK,
+        };
+        let owed = (done - inserted + unpaid).saturating_sub(free);
         self.margins.work = self.margins.work.max(owed as f64 / charged.max(1) as f64);
         if owed > charged * Margins::MOST_WORK {
             let text = format!("{done} operations in one step are charged as {charged}");
@@ -422,9 +426,9 @@ impl World {
             self.honest[1].place = REBOUND;
             self.honest[1].speak(0x41);
         }
-        // Symbols are charged when they are made.
+        // Symbols are charged when they are made, and messages about holes.
         let codes = self.conditions.codes;
-        self.with_gateway(codes, Cause::Time, |gateway| gateway.handle_timeout(now))?;
+        self.with_gateway(true, Cause::Time, |gateway| gateway.handle_timeout(now))?;
         while let Some((session, datagram)) = self.server.poll(now) {
             self.with_gateway(codes, Cause::Other, |gateway| {
                 gateway.receive_from_server(session, &datagram);

@@ -70,6 +70,14 @@ impl Settings {
         Ok(Self { config, generation, static_key, source_port_key, holdout_key })
     }
 
+    /// True if there may be other gateways with the same key, and a client must not get another server
+    /// than it had through them.
+    pub(crate) fn shares_clients(&self) -> bool {
+        let Self { config, .. } = self;
+        let has_key = config.static_key.is_some() || config.static_key_file.is_some();
+        has_key && config.assist && config.endpoints.len() > 1
+    }
+
     /// The public key that clients may pin, in hexadecimal digits.
     fn public_key(&self) -> Option<String> {
         let key = packrat_engine::public_key(&self.static_key).ok()?;

@@ -162,7 +162,7 @@ impl World {
         let (path, key) = self.path(detail);
         let before = self.at(key);
         let is_full = self.open_count() >= MOST_SESSIONS;
-        let opened = self.table.open(&self.route, &path, 0, self.now);
+        let opened = self.table.open(&self.route, &path, None, 0, self.now);
         match (opened, before) {
             (Some(Opened::Before(session)), Some(at)) => {
                 assert_eq!(session.id, self.known[at].id());
@@ -325,6 +325,7 @@ impl World {
             token: Vec::new(),
             live: None,
             numbered: None,
+            ticket: None,
         };
         let noise = Initiator::new([1; 32], nonce, client_params, None).message().unwrap();
         let engine = Arc::clone(&self.route.engine);

@@ -226,8 +226,10 @@ impl Ingress {
     ) -> Option<Arc<Session>> {
         let route = &self.route;
         let metrics = route.metrics();
-        let may_have_moved = !route.sessions.assisted.is_empty()
-            && batch.datagrams().next().is_some_and(may_have_moved);
+        let expects_clients = !route.sessions.assisted.is_empty()
+            || (route.pending.expects_arrivals(now) && route.context.settings().shares_clients());
+        let may_have_moved =
+            expects_clients && batch.datagrams().next().is_some_and(may_have_moved);
         if !may_have_moved {
             return self.forwarder.open(route, path, now);
         }

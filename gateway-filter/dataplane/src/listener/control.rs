@@ -12,7 +12,9 @@
 
 use std::sync::Arc;
 
-use packrat_engine::{Begin, Flow, HandshakeOutcome, NetworkPath, Outbox, PathEvent, Received};
+use packrat_engine::{
+    Begin, Flow, HandshakeOutcome, NetworkPath, Outbox, PathEvent, Received, TICKET_NONCE,
+};
 use packrat_wire::SessionId;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::seal::session_of;
@@ -24,7 +26,7 @@ use crate::log::Event;
 use crate::metrics::{Distribution, Metric, Stopwatch, handshake};
 use crate::route::{Moved, Route};
 use crate::session::{ClientPath, Session, guarded};
-use crate::socket::{Ecn, WhenFull};
+use crate::socket::{Ecn, EndpointAddress, WhenFull};
 use crate::sync::atomic::Ordering;
 use packrat_api::token::TokenPolicy;
 
@@ -98,13 +100,38 @@ impl Control<'_> {
             Err(error) => return self.discard(&format!("no random bytes: {error}")),
         };
         let now = self.now;
-        let known = self.forwarder.find(self.route, self.path, now);
-        let session = known.or_else(|| self.forwarder.open(self.route, self.path, now));
-        let Some(session) = session else {
-            self.route.metrics().add(Metric::ControlDropped, 1);
-            return;
+        let known = self.known_endpoint(&begin);
+        let session = match self.forwarder.find(self.route, self.path, now) {
+            Some(session) => session,
+            None => {
+                let Some(opened) = self.forwarder.open_at(self.route, self.path, known, now) else {
+                    self.route.metrics().add(Metric::ControlDropped, 1);
+                    return;
+                };
+                self.route.metrics().add(Metric::SessionsTakenOver, known.is_some().into());
+                opened
+            }
         };
-        let begin = begin.after(session.totals.to_server_datagrams.load(Ordering::Relaxed));
+        // The client's datagrams were here before its ticket.
+        let another =
+            known.filter(|known| !session.is_assisted() && *known != session.upstream().endpoint());
+        if let Some(known) = another {
+            if !begin.is_validated() {
+                return self.ask_for_cookie(&begin);
+            }
+            if session.resume_endpoint(known) {
+                self.route.metrics().add(Metric::SessionsTakenOver, 1);
+                self.forwarder.mailboxes.reconnect(&session);
+            }
+        }
+        let mut begin = begin.after(session.totals.to_server_datagrams.load(Ordering::Relaxed));
+        let route = &self.route.context;
+        if route.settings().shares_clients()
+            && let Ok(nonce) = self.random::<TICKET_NONCE>()
+        {
+            begin =
+                begin.with_ticket(route.engine.ticket(session.upstream().endpoint().get(), nonce));
+        }
         let outcome = self.run(&session, |flow, outbox| flow.begin(begin, seed, now, outbox));
         if let Some(outcome) = outcome {
             self.route.metrics().add(handshake(outcome), 1);
@@ -113,6 +140,24 @@ impl Control<'_> {
                 session.transfer.set_arm(Arm::Holdout);
             }
         }
+    }
+
+    /// Answers with a cookie where a client's address has to be its own, which a forged one is not.
+    fn ask_for_cookie(&mut self, begin: &Begin) {
+        let route = &self.route.context;
+        self.outbox.clear();
+        let outcome = route.engine.ask_for_cookie(begin, self.now, self.outbox);
+        route.metrics.add(handshake(outcome), 1);
+        self.answer();
+    }
+
+    /// The server that the client has had through another gateway, as its ticket says.
+    fn known_endpoint(&self, begin: &Begin) -> Option<EndpointAddress> {
+        let route = &self.route.context;
+        let settings = route.settings();
+        let shown = begin.shown_ticket().filter(|_| settings.shares_clients())?;
+        let endpoints = settings.config.endpoints.iter().copied();
+        route.engine.server_of(shown, endpoints).map(EndpointAddress::new)
     }
 
     /// Passes a sealed datagram to the session of the path that it came by, or to one that may be
@@ -142,6 +187,10 @@ impl Control<'_> {
         }
         let named = self.route.sessions.assisted.with_id(id);
         if named.is_empty() {
+            if known.is_none() && self.route.context.settings().shares_clients() {
+                self.route.pending.expect_arrivals(now);
+                self.route.pending.note_stranger(self.path.network(), now);
+            }
             return self.refuse(datagram);
         }
         // Ids are random numbers; among several sessions with one id only the right one can open

@@ -11,7 +11,7 @@ use crate::log::Event;
 use crate::metrics::Metric;
 use crate::route::{Expired, Opened, PendingDatagram, Route};
 use crate::session::{ClientPath, Followed, Session};
-use crate::socket::{Ecn, GsoBatch, Sender, WhenFull};
+use crate::socket::{Ecn, EndpointAddress, GsoBatch, Sender, WhenFull};
 
 /// A thread's means to forward what clients send.
 #[derive(Debug)]
@@ -69,10 +69,22 @@ impl Forwarder {
         path: &ClientPath,
         now: Timestamp,
     ) -> Option<Arc<Session>> {
+        self.find_or_open_at(route, path, None, now)
+    }
+
+    /// The same; a session that is opened gets the endpoint `known`, which the client had before.
+    fn find_or_open_at(
+        &mut self,
+        route: &Arc<Route>,
+        path: &ClientPath,
+        known: Option<EndpointAddress>,
+        now: Timestamp,
+    ) -> Option<Arc<Session>> {
         if let Some(session) = self.find(route, path, now) {
             return Some(session);
         }
-        let session = match route.sessions.open(&route.context, path, self.worker, now)? {
+        let opened = route.sessions.open(&route.context, path, known, self.worker, now)?;
+        let session = match opened {
             Opened::Before(session) => return Some(session),
             Opened::Now(session) => session,
         };
@@ -94,7 +106,18 @@ impl Forwarder {
         path: &ClientPath,
         now: Timestamp,
     ) -> Option<Arc<Session>> {
-        let session = self.find_or_open(route, path, now)?;
+        self.open_at(route, path, None, now)
+    }
+
+    /// The same, with the endpoint that the client is known to have had before.
+    pub(crate) fn open_at(
+        &mut self,
+        route: &Arc<Route>,
+        path: &ClientPath,
+        known: Option<EndpointAddress>,
+        now: Timestamp,
+    ) -> Option<Arc<Session>> {
+        let session = self.find_or_open_at(route, path, known, now)?;
         if !route.pending.is_empty() {
             self.send_pending(&session, &route.pending.take(path.network()));
         }

@@ -126,8 +126,13 @@ fn the_sessions_of_a_route_are_never_more_than_its_limit_and_a_free_place_is_giv
         let openers = [2, 3].map(|port| {
             world.spawn(move |world| {
                 for _ in 0..2 {
-                    let opened =
-                        world.route.sessions.open(&world.route.context, &world.path(port), 0, NOW);
+                    let opened = world.route.sessions.open(
+                        &world.route.context,
+                        &world.path(port),
+                        None,
+                        0,
+                        NOW,
+                    );
                     let count = world.route.sessions.count();
                     assert!(count <= 1, "{count} sessions of 1");
                     assert!(!matches!(opened, Some(Opened::Before(_))) || count == 1);

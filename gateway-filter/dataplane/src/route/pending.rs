@@ -13,6 +13,9 @@
 //!                --anything else--> a session of its own <-------------------+                        has moved
 //! ```
 //!
+//! A client of another gateway is told that its session is not known here, and answers with a question
+//! and its ticket: then the session is opened with the server of the ticket.
+//!
 //! A sealed message forwards nothing: its sender may have forged the source, and would be shown
 //! what the client at that path says. It only makes datagrams wait for the answer to the challenge,
 //! once and for a second at most.
@@ -26,7 +29,7 @@ use packrat_wire::estimate::Timestamp;
 
 use crate::session::ClientPath;
 use crate::socket::{Ecn, GsoBatch};
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 
 /// Longest time that a datagram waits for a sealed message. A client in a download seals a message
@@ -37,6 +40,9 @@ pub(crate) const LONGEST_WAIT: Duration = Duration::from_millis(250);
 /// Longest time that a datagram waits for the answer to a challenge: a round trip of the last mile,
 /// and one more challenge.
 const CHALLENGED_WAIT: Duration = Duration::from_secs(1);
+/// Time for which clients of other gateways are expected after one has come, and after the route has
+/// begun: a gateway that has just started gets those that move then.
+const ARRIVALS: Duration = Duration::from_secs(600);
 /// Paths that wait or are challenged at once, per route.
 const MOST_PATHS: usize = 4096;
 /// Datagrams of one path that wait: what such a client acknowledges meanwhile.
@@ -62,7 +68,7 @@ impl PendingDatagram {
 struct Unknown {
     path: ClientPath,
     until: Timestamp,
-    /// A session's authentic message came from there.
+    /// A session's authentic message came from there, or one of a session that is not known.
     is_challenged: bool,
     datagrams: Vec<PendingDatagram>,
 }
@@ -94,6 +100,8 @@ pub(crate) struct PendingDatagrams {
     paths: Mutex<Paths>,
     /// Paths in it; read without the lock.
     count: AtomicUsize,
+    /// The time until which clients of other gateways are expected, in microseconds.
+    arrivals_until: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -184,6 +192,29 @@ impl PendingDatagrams {
         };
         self.count.store(unknown.len(), Ordering::Relaxed);
         begun
+    }
+
+    /// Clients may come from other gateways with the same key from now on, for a while.
+    pub(crate) fn expect_arrivals(&self, now: Timestamp) {
+        self.arrivals_until.fetch_max((now + ARRIVALS).as_micros(), Ordering::Relaxed);
+    }
+
+    /// True if clients may come from other gateways.
+    pub(crate) fn expects_arrivals(&self, now: Timestamp) -> bool {
+        now.as_micros() < self.arrivals_until.load(Ordering::Relaxed)
+    }
+
+    /// A message of a session that is not known here came from a path, and its sender was told so. It
+    /// may be a client of another gateway: what waits there, waits once more until it has said which
+    /// server it has. Anyone can write such a message: nothing is kept for it.
+    pub(crate) fn note_stranger(&self, network: NetworkPath, now: Timestamp) {
+        let mut paths = self.lock();
+        if let Some(unknown) = paths.unknown.get_mut(&network)
+            && !unknown.is_challenged
+        {
+            unknown.is_challenged = true;
+            unknown.until = now + CHALLENGED_WAIT;
+        }
     }
 
     /// Looks at a path whose time may be over.
@@ -298,6 +329,23 @@ mod tests {
         assert_eq!(pending.note_challenged(&path(9), at(0)), Some(at(1000)));
         assert!(matches!(pending.expire(path(9).network(), at(1000)), Expired::Gone));
         assert!(pending.is_empty() && pending.lock().bytes == 0);
+    }
+
+    #[test]
+    fn a_message_of_an_unknown_session_prolongs_a_wait_once_and_begins_none() {
+        let pending = PendingDatagrams::default();
+        let network = path(7).network();
+        let at = Timestamp::from_millis;
+        pending.note_stranger(network, at(0));
+        assert!(pending.is_empty() && matches!(pending.expire(network, at(1)), Expired::Gone));
+        assert!(matches!(add(&pending, 7, 10), Disposition::Pending(Some(_))));
+        for milliseconds in 100..1000 {
+            pending.note_stranger(network, at(milliseconds));
+        }
+        assert!(
+            matches!(pending.expire(network, at(250)), Expired::Later(until) if until == at(1100))
+        );
+        assert!(matches!(pending.expire(network, at(1100)), Expired::Unclaimed(_)));
     }
 
     #[test]

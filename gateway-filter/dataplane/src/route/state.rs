@@ -41,10 +41,12 @@ impl Route {
         config: RouteConfig,
         environment: Arc<Environment>,
     ) -> Result<Self, ConfigurationError> {
+        let pending = PendingDatagrams::default();
+        pending.expect_arrivals(environment.now());
         Ok(Self {
             context: Arc::new(RouteContext::new(config, environment)?),
             sessions: SessionTable::default(),
-            pending: PendingDatagrams::default(),
+            pending,
             slots: Mutex::default(),
             stream: ConfiguredStream::default(),
             unused_since: Mutex::default(),

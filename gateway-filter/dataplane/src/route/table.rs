@@ -28,8 +28,8 @@ use packrat_wire::estimate::Timestamp;
 use crate::context::RouteContext;
 use crate::log::Event;
 use crate::metrics::Metric;
-use crate::session::{AssistedSessions, ClientPath, Occupancy, Session};
-use crate::socket::RouteRoom;
+use crate::session::{AssistedSessions, ClientPath, Newcomer, Occupancy, Session};
+use crate::socket::{EndpointAddress, RouteRoom};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard, RandomState};
 
@@ -181,12 +181,13 @@ impl SessionTable {
         self.shard(path).get(&path).map(Arc::clone)
     }
 
-    /// Opens a session for a client that had none. `None` when it is refused; that is counted and
-    /// logged.
+    /// Opens a session for a client that had none, with the endpoint `known` or that which follows
+    /// from its address. `None` when it is refused; that is counted and logged.
     pub(crate) fn open(
         &self,
         route: &Arc<RouteContext>,
         path: &ClientPath,
+        known: Option<EndpointAddress>,
         worker: usize,
         now: Timestamp,
     ) -> Option<Opened> {
@@ -208,7 +209,8 @@ impl SessionTable {
         };
         let per_source = settings.config.sessions_per_source.into();
         let room = RouteRoom { taken: place.before, limit, per_source };
-        match Session::open(route, &settings, &self.assisted, path, room, worker, now) {
+        let client = Newcomer { path, known };
+        match Session::open(route, &settings, &self.assisted, client, room, worker, now) {
             Ok(session) => {
                 place.keep();
                 // Before another thread can find it, and end it.

@@ -10,7 +10,9 @@ use packrat_wire::number;
 use crate::context::RouteContext;
 use crate::log::Event;
 use crate::metrics::Metric;
-use crate::socket::{ClientAddress, Ecn, GsoBatch, SendReport, Sender, Slot, WhenFull, canonical};
+use crate::socket::{
+    ClientAddress, Ecn, EndpointAddress, GsoBatch, SendReport, Sender, Slot, WhenFull, canonical,
+};
 
 /// The address of a client, and the socket through which it is reached.
 #[derive(Debug, Clone)]
@@ -19,6 +21,14 @@ pub(crate) struct ClientPath {
     pub(crate) slot: Arc<Slot>,
     /// The address that the client sends to, when the listener is bound to a wildcard address.
     pub(crate) local: Option<IpAddr>,
+}
+
+/// A client that has no session yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Newcomer<'a> {
+    pub(crate) path: &'a ClientPath,
+    /// The endpoint that it is known to have had through another gateway.
+    pub(crate) known: Option<EndpointAddress>,
 }
 
 impl ClientPath {

@@ -16,7 +16,7 @@ mod upstream_state;
 
 pub(crate) use assistance::guarded;
 pub(crate) use assisted::AssistedSessions;
-pub(crate) use client_path::ClientPath;
+pub(crate) use client_path::{ClientPath, Newcomer};
 pub(crate) use deadlines::Deadlines;
 pub(crate) use flow_id::FlowId;
 pub(crate) use occupancy::Occupancy;

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::assistance::Assistance;
 use super::assisted::AssistedSessions;
-use super::client_path::ClientPath;
+use super::client_path::{ClientPath, Newcomer};
 use super::deadlines::{Armed, look_at};
 use super::endpoint::{endpoint_for, source_ports};
 use super::engine_events;
@@ -25,7 +25,8 @@ use crate::context::{Arm, RouteContext, Settings};
 use crate::log::{Event, LogSubject, Logger};
 use crate::metrics::{Distribution, Metric};
 use crate::socket::{
-    ClientAddress, Ecn, FlowPermit, GsoBatch, RouteRoom, SendReport, Sender, WhenFull, canonical,
+    ClientAddress, Ecn, EndpointAddress, FlowPermit, GsoBatch, RouteRoom, SendReport, Sender,
+    WhenFull, canonical,
 };
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::sync::{Mutex, RwLock};
@@ -117,17 +118,19 @@ impl Session {
         route: &Arc<RouteContext>,
         settings: &Settings,
         index: &Arc<AssistedSessions<Self>>,
-        path: &ClientPath,
+        client: Newcomer<'_>,
         room: RouteRoom,
         worker: usize,
         now: Timestamp,
     ) -> io::Result<Self> {
+        let Newcomer { path, known } = client;
         let environment = &route.environment;
         let permit = environment
             .capacity
             .try_acquire(path.client.get().ip(), room)
             .map_err(|refusal| io::Error::new(io::ErrorKind::QuotaExceeded, refusal))?;
-        let endpoint = endpoint_for(&settings.config, path.client).ok_or_else(|| {
+        let usual = || endpoint_for(&settings.config, path.client);
+        let endpoint = known.or_else(usual).ok_or_else(|| {
             io::Error::new(io::ErrorKind::NotFound, "the route has no endpoint for this client")
         })?;
         let ports = source_ports(&environment.source_ports, &settings.source_port_key, path.client);
@@ -464,18 +467,32 @@ impl Session {
         if !self.upstream_state.leave() {
             return false;
         }
-        let client = self.client();
+        let has_moved = self.reconnect(|settings, old| {
+            let is_gone = !settings.config.endpoints.contains(&old.get());
+            is_gone.then(|| endpoint_for(&settings.config, self.client())).flatten()
+        });
+        self.route.metrics.add(Metric::SessionsMoved, has_moved.into());
+        has_moved
+    }
+
+    /// Goes on with the endpoint that the client had through another gateway, unless it is assisted
+    /// here: then its datagrams have found their server. The client has to have proved its address.
+    /// True if the endpoint is another one now.
+    pub(crate) fn resume_endpoint(&self, known: EndpointAddress) -> bool {
+        !self.is_assisted() && self.reconnect(|_, old| (old != known).then_some(known))
+    }
+
+    /// Moves to the endpoint that `choose` names, if it names one; true if it has.
+    fn reconnect(
+        &self,
+        choose: impl FnOnce(&Settings, EndpointAddress) -> Option<EndpointAddress>,
+    ) -> bool {
         let mut upstream = self.upstream.write();
         let settings = self.route.settings();
         let old = upstream.endpoint();
-        if settings.config.endpoints.contains(&old.get()) {
-            return false;
-        }
-        let Some(new) = endpoint_for(&settings.config, client) else {
-            return false;
-        };
+        let Some(new) = choose(&settings, old) else { return false };
         let allowed = &self.route.environment.source_ports;
-        let ports = source_ports(allowed, &settings.source_port_key, client);
+        let ports = source_ports(allowed, &settings.source_port_key, self.client());
         let opened = Upstream::open(new, &ports).map(|opened| {
             *upstream = Arc::new(opened);
             self.upstream_state.set(UpstreamState::Configured);
@@ -483,7 +500,6 @@ impl Session {
         drop(upstream);
         match opened {
             Ok(()) => {
-                self.route.metrics.add(Metric::SessionsMoved, 1);
                 self.log(Event::EndpointChanged, || {
                     [("from", old.to_string().into()), ("to", new.to_string().into())]
                 });

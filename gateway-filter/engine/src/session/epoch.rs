@@ -491,8 +491,10 @@ mod tests {
                 cache_bytes: 0,
                 secret: [7; 32].into(),
                 stream: None,
+                symbols: None,
                 numbered: None,
                 hint: Default::default(),
+                ticket: None,
             };
             let mut history = History::new(1 << 20, MAXIMUM_ENTRIES);
             for number in 0..forwarded {

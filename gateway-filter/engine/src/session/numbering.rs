@@ -240,8 +240,10 @@ mod tests {
             cache_bytes: 0,
             secret: [7; 32].into(),
             stream: None,
+            symbols: None,
             numbered: Some(Numbered { to_client: true, to_server: false, coded: true, largest }),
             hint: Default::default(),
+            ticket: None,
         };
         Numbering::new(&params).unwrap()
     }

@@ -151,6 +151,7 @@ struct Telling {
     first_untold: Option<Timestamp>,
     /// A hole has opened since the last message, or what is missing is given up.
     urgent: bool,
+    /// The last message; later than that where there was no credit for one.
     last: Option<Timestamp>,
 }
 
@@ -270,6 +271,8 @@ impl Upward {
 
     /// The empty places as runs, newest first.
     fn runs(&self) -> Vec<Run> {
+        #[cfg(feature = "count-operations")]
+        packrat_eack::operations::count(self.holes.len());
         let mut runs: Vec<Run> = Vec::new();
         for &place in self.holes.keys() {
             match runs.last_mut() {
@@ -482,16 +485,18 @@ impl Session {
         if matches!(change, Some(Change::Paused(_))) {
             turn.counters.upward_pauses += 1;
         }
-        let runs = upward.runs();
         let work = HOLES_WORK + TOLD_WORK * upward.holes.len() as u64;
         let admitted = self.admits_upward(now);
-        upward.telling = Telling { last: Some(now), urgent: false, untold: 0, first_untold: None };
+        // Without credit the holes are not even looked at, and not soon again: there may be thousands of
+        // them, in each of thousands of sessions.
+        let last = if admitted { now } else { now + EVERY };
+        upward.telling = Telling { last: Some(last), ..Telling::default() };
         let wanted = !self.is_left_to_client(upward, now);
         if admitted {
             self.eack_credit.charge(work);
             self.permit.charge_work(work, now);
             let age = now.saturating_since(upward.newest_at).min(SATURATED_AGE);
-            let mut buffer = Vec::new();
+            let (runs, mut buffer) = (upward.runs(), Vec::new());
             let expected = upward.places.expected();
             let holes = Holes::new(wanted, expected, age, &runs, &mut buffer);
             self.channel.send(&Message::Holes(holes), turn);

@@ -102,9 +102,17 @@ impl GroupRepairs {
             sources += missed.sources();
         }
         if repairs > 0 {
-            let mean = sources as f64 / f64::from(repairs);
-            let weight = if self.served == 0.0 { 1.0 } else { SMOOTHING };
-            self.served += (mean - self.served) * weight;
+            self.smooth(sources as f64 / f64::from(repairs));
         }
+    }
+
+    /// Symbols serve so many sources.
+    pub(super) fn serve(&mut self, sources: usize) {
+        self.smooth(sources as f64);
+    }
+
+    fn smooth(&mut self, sources: f64) {
+        let weight = if self.served == 0.0 { 1.0 } else { SMOOTHING };
+        self.served += (sources - self.served) * weight;
     }
 }

@@ -10,7 +10,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use packrat_wire::estimate::Timestamp;
-use packrat_wire::handshake::Live;
+use packrat_wire::group::fresh_key;
+use packrat_wire::handshake::{ClientParams, Live};
 use packrat_wire::is_control;
 use packrat_wire::message::{GoodbyeReason, Message};
 use packrat_wire::seal::session_of;
@@ -42,6 +43,9 @@ pub(super) struct Pending {
     /// end one that is in use.
     replaces: Option<Box<Subscriber>>,
 }
+
+/// An accepted handshake: the channel, what the client wants, the key of symbols, the answer.
+type Accepted = (SmallChannel, Live, Option<[u8; 32]>, Handshake);
 
 impl Stream {
     /// Goes on with another configuration; subscribers stay. The identifiers are those that
@@ -120,13 +124,17 @@ impl Stream {
         } else {
             match self.respond(&begin, seed, now) {
                 Err(outcome) => Some(outcome),
-                Ok((channel, live, handshake)) => {
+                Ok((channel, live, symbols, handshake)) => {
                     handshake.send(out.for_one());
                     let next = self.history.next();
                     let mut subscriber =
                         Subscriber::new(peer, channel, source, live, next, self.bytes, now);
                     if self.gateway.config().repair_budget <= 0.0 {
                         subscriber.forgo_repairs();
+                    }
+                    if let Some(key) = symbols {
+                        subscriber.takes_symbols = true;
+                        self.symbols.set_key(key);
                     }
                     self.admit(subscriber, handshake, replaces);
                     None
@@ -166,26 +174,33 @@ impl Stream {
             && held.iter().all(|held| *held < own.max(free))
     }
 
-    /// The gateway's half of the handshake: the channel, what the client wants, and the answer.
+    /// The gateway's half of the handshake: the channel, what the client wants, the key of the
+    /// stream's symbols if it gets them, and the answer.
     fn respond(
         &self,
         begin: &Begin,
         seed: [u8; 32],
         now: Timestamp,
-    ) -> Result<(SmallChannel, Live, Handshake), HandshakeOutcome> {
+    ) -> Result<Accepted, HandshakeOutcome> {
         let Self { config, secret, places, .. } = self;
         let is_taken = |session| places.contains_key(&session);
+        let grant = |client_params: &ClientParams, session, own| {
+            let symbols = client_params
+                .live
+                .filter(|live| live.symbols && config.sends_symbols())
+                .map(|_| self.symbols.key().unwrap_or_else(|| fresh_key(&own)));
+            gateway_params(session, config.scheme, config.cache_bytes, own, **secret, symbols)
+        };
         let (handshake, established, client_params) =
-            Handshake::answer(&self.gateway, begin, seed, now, is_taken, |_, session, own| {
-                gateway_params(session, config.scheme, config.cache_bytes, own, **secret)
-            })
-            .ok_or(HandshakeOutcome::Malformed)?;
+            Handshake::answer(&self.gateway, begin, seed, now, is_taken, grant)
+                .ok_or(HandshakeOutcome::Malformed)?;
         // Else it wants something that is not here.
         let live = client_params
             .live
             .filter(|live| live.subscribe)
             .ok_or(HandshakeOutcome::RefusedDisabled)?;
-        Ok((established.into_small_channel(), live, handshake))
+        let symbols = established.gateway_params.symbols.as_deref().copied();
+        Ok((established.into_small_channel(), live, symbols, handshake))
     }
 
     fn admit(&mut self, subscriber: Subscriber, handshake: Handshake, replaces: bool) {
@@ -353,6 +368,10 @@ impl Stream {
                 SUBSCRIBER.charge_epoch(&mut subscriber.eacks);
             }
             Ok(Message::Goodbye { .. }) => return false,
+            Ok(Message::Recovered { total }) => {
+                self.charge(subscriber, MESSAGE_WORK, now);
+                subscriber.on_recovered(total, self.history.next());
+            }
             // It has come back before the address it was challenged at was accepted.
             Ok(Message::PathResponse { .. }) => {
                 self.path_validation.remove(&subscriber.channel.session());
@@ -448,7 +467,11 @@ impl Stream {
         let first = self.history.first();
         self.missed.retain(|sequence, _| *sequence >= first);
         self.group_repairs.follow(self.missed.values());
+        self.measure(now);
         let in_use = !self.subscribers.is_empty() || !self.pending.is_empty();
+        if !in_use {
+            self.symbols.forget_key();
+        }
         self.sweep_at = in_use.then_some(now + SWEEP_INTERVAL);
     }
 

@@ -9,6 +9,7 @@
 //!                        |            missing now: repair it, or base += it  +  arrived after all: base -= it
 //!                        v
 //!   repairs: to the one who misses it, or once to all when several miss it within a round trip
+//!   symbols: to all, where several lose something: each repairs another packet at each of them
 //! ```
 //!
 //! A subscriber's *base* holds the identifiers that the stream has and it has not, and will not
@@ -24,6 +25,7 @@ mod outbox;
 mod repairs;
 mod subscriber;
 mod sums;
+mod symbols;
 
 use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
@@ -56,6 +58,7 @@ use membership::Pending;
 pub use outbox::{StreamOutbox, Target};
 use subscriber::{Outstanding, Subscriber};
 use sums::{SUMS, Sums};
+use symbols::Symbols;
 
 /// The sums of the stream are remembered at every so many packets.
 const CHECKPOINT: u64 = 32;
@@ -85,6 +88,8 @@ pub struct StreamConfig {
     /// When subscribers at so many addresses miss the same packet within a round trip, its repair
     /// goes to the group, within the group's budget. `None`: there is no group.
     pub group_repairs_from: Option<u32>,
+    /// Subscribers that take them get symbols, where there is a group.
+    pub group_symbols: bool,
 }
 
 impl Default for StreamConfig {
@@ -96,7 +101,15 @@ impl Default for StreamConfig {
             subscriptions_per_source: 64,
             silence: Duration::from_secs(30),
             group_repairs_from: None,
+            group_symbols: true,
         }
+    }
+}
+
+impl StreamConfig {
+    /// True if subscribers that take them get symbols.
+    fn sends_symbols(&self) -> bool {
+        self.group_symbols && self.group_repairs_from.is_some()
     }
 }
 
@@ -129,6 +142,7 @@ pub struct Stream {
     path_validation: HashMap<SessionId, PathValidation<SocketAddr>>,
     missed: HashMap<u64, Missed>,
     group_repairs: GroupRepairs,
+    symbols: Symbols,
     bytes: u64,
     sweep_at: Option<Timestamp>,
     counters: StreamCounters,
@@ -147,7 +161,8 @@ impl core::fmt::Debug for Stream {
 impl Stream {
     /// `secret`: 32 fresh random bytes, which every subscriber is told.
     pub fn new(gateway: Arc<Gateway>, config: StreamConfig, secret: [u8; 32]) -> Self {
-        let gateway_params = gateway_params(SessionId::new(0), config.scheme, 0, [0; 32], secret);
+        let gateway_params =
+            gateway_params(SessionId::new(0), config.scheme, 0, [0; 32], secret, None);
         Self {
             key: gateway_params.identifier_key(),
             head: Sketch::new(SketchKey::new([0, 0]), limits()),
@@ -161,6 +176,7 @@ impl Stream {
             path_validation: HashMap::new(),
             missed: HashMap::new(),
             group_repairs: GroupRepairs::new(),
+            symbols: Symbols::new(),
             bytes: 0,
             sweep_at: None,
             counters: StreamCounters::default(),
@@ -191,7 +207,8 @@ impl Stream {
         known.map(|subscriber| subscriber.observed = observed).is_some()
     }
 
-    /// A packet of the stream, before it is sent to the subscribers.
+    /// A packet of the stream, before it is sent to the subscribers. [`Self::send_symbols`] follows,
+    /// when it has been.
     pub fn forward(&mut self, datagram: &[u8], now: Timestamp) {
         if is_control(datagram) {
             return;
@@ -216,6 +233,7 @@ impl Stream {
                 if let Some(threshold) = self.config.group_repairs_from {
                     self.group_repairs.earn(datagram.len() as f64 * share, threshold);
                 }
+                self.symbols.on_forward(next + 1, now);
             }
         }
         self.history.trim(SETTLED_ENTRIES, |_, _| {});
@@ -570,6 +588,7 @@ fn gateway_params(
     cache_bytes: usize,
     secret: [u8; 32],
     stream: [u8; 32],
+    symbols: Option<[u8; 32]>,
 ) -> GatewayParams {
     GatewayParams {
         session,
@@ -578,7 +597,9 @@ fn gateway_params(
         cache_bytes: u32::try_from(cache_bytes).unwrap_or(u32::MAX),
         secret: Zeroizing::new(secret),
         stream: Some(Zeroizing::new(stream)),
+        symbols: symbols.map(Zeroizing::new),
         numbered: None,
         hint: Default::default(),
+        ticket: None,
     }
 }

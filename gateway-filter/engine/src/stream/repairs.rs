@@ -1,6 +1,7 @@
 //! Packets that a subscriber misses: found by its eACKs, sent again, given up.
 
 use core::time::Duration;
+use std::collections::HashSet;
 use std::net::SocketAddr;
 
 use packrat_wire::estimate::Timestamp;
@@ -9,6 +10,7 @@ use packrat_wire::message::Eack;
 use super::group::Missed;
 use super::subscriber::{MAXIMUM_OUTSTANDING, Outstanding, Subscriber};
 use super::{Changes, SWEEP_INTERVAL, Stream, StreamOutbox, Target};
+use crate::admission::Network;
 use crate::repair::Decision;
 use crate::sequence::Sequence;
 use crate::session_event::{GiveUpReason, RepairRefusedReason, SessionEvent};
@@ -48,6 +50,10 @@ impl Stream {
             }
         }
         self.counters.stream_missing += changes.missing.len() as u64;
+        subscriber.on_missed(changes.missing.len());
+        if subscriber.takes_symbols {
+            self.symbols.on_lost(changes.missing.len());
+        }
         for identifier in &changes.missing {
             let sequence = self.history.sequence_of(*identifier);
             let datagram = sequence.map(Sequence::new);
@@ -90,9 +96,23 @@ impl Stream {
         self.charge(subscriber, REPAIR_WORK * subscriber.outstanding().len() as u64, now);
         let mut outstanding = subscriber.take_outstanding();
         let next = self.history.next();
+        let wait = subscriber.symbol_wait();
+        let waiting = self.symbols.waiting(wait, &self.history);
+        let (mut waited_for, mut oldest) = (0, None);
         outstanding.retain_mut(|one| {
             let datagram = Sequence::new(one.sequence);
             let entry = self.history.get(one.sequence).copied();
+            if let Some(entry) = entry.filter(|_| subscriber.takes_symbols)
+                && one.transmissions() == 0
+            {
+                let age = now.saturating_since(entry.forwarded_at);
+                if waiting.has(one.sequence, age) {
+                    waited_for += 1;
+                    let older = oldest.is_none_or(|(sequence, _)| one.sequence < sequence);
+                    oldest = if older { Some((one.sequence, age)) } else { oldest };
+                    return true;
+                }
+            }
             let bytes = self.history.bytes(one.sequence);
             let decided = match (entry, bytes) {
                 (Some(entry), Some(bytes)) => {
@@ -177,5 +197,83 @@ impl Stream {
             true
         });
         subscriber.set_outstanding(outstanding);
+        if let Some((sequence, age)) = oldest {
+            let mut paid = 0;
+            let lacked = self.symbols.lacked(waited_for, sequence, age, wait);
+            let (length, share) = (self.symbols.length(), self.gateway.config().repair_budget);
+            // The subscriber that asks pays, as for a repair to the group.
+            while paid < lacked
+                && subscriber.may_repair(length, self.bytes, share)
+                && self.gateway.budget.take_shared(&subscriber.source.repairs, length, true)
+            {
+                paid += 1;
+            }
+            self.symbols.ask(paid);
+        }
+    }
+
+    /// Sends the symbols that are due to the group: after each packet, or several of them, when these
+    /// have been sent.
+    pub fn send_symbols(&mut self, now: Timestamp, out: &mut StreamOutbox) {
+        if self.symbols.are_wanted() {
+            self.measure(now);
+        }
+        while self.symbols.take_due() {
+            let Self { symbols, history, group_repairs, gateway, counters, .. } = self;
+            let sent = symbols.make(history, |datagram| {
+                let granted =
+                    group_repairs.take(datagram.len()) && gateway.budget.take_live(datagram.len());
+                if granted {
+                    counters.stream_symbols += 1;
+                    counters.stream_symbol_bytes += datagram.len() as u64;
+                    out.send(Target::Group, |bytes| bytes.extend_from_slice(datagram));
+                } else {
+                    counters.stream_budget_refusals += 1;
+                }
+                granted
+            });
+            if !sent {
+                self.symbols.forget_due();
+            }
+        }
+    }
+
+    /// Looks at what subscribers have lost since it did last, and follows with the rate of symbols.
+    pub(super) fn measure(&mut self, now: Timestamp) {
+        let next = self.history.next();
+        // eACKs about the newest packets are still under way.
+        let age =
+            self.subscribers.iter().find_map(|one| one.known_age().filter(|_| one.takes_symbols));
+        let told_at = now.saturating_since(Timestamp::ZERO).checked_sub(age.unwrap_or_default());
+        let told_at = Timestamp::ZERO + told_at.unwrap_or_default();
+        let told = self.history.newest_until(told_at).map_or(0, |newest| newest + 1);
+        let Some(packets) = self.symbols.to_measure(told) else { return };
+        let taking = self.subscribers.iter().filter(|one| one.takes_symbols);
+        let (lost, all) = taking
+            .fold((0, 0u64), |(lost, all), one| (lost + u64::from(one.missed()), all + packets));
+        let mean = lost as f64 / all.max(1) as f64;
+        let (mut experience, mut losers) = (Vec::new(), HashSet::new());
+        let (mut addresses, mut sources) = (0, 0);
+        let repairs = self.gateway.config().repair_budget > 0.0;
+        if let Some(threshold) =
+            self.config.group_repairs_from.filter(|_| repairs && self.config.sends_symbols())
+        {
+            let taking = self.subscribers.iter_mut().filter(|one| one.takes_symbols);
+            for subscriber in taking {
+                let has_lost = subscriber.has_lost();
+                let one = subscriber.measure(packets, mean);
+                if has_lost {
+                    losers.insert(subscriber.address.get().ip());
+                }
+                experience.push(one);
+            }
+            addresses = losers.len();
+            sources = losers.into_iter().map(Network::of).collect::<HashSet<_>>().len();
+            addresses = if addresses >= threshold as usize { addresses } else { 0 };
+        }
+        self.symbols.follow(&mut experience, addresses > 0, (told, told_at), next);
+        if self.symbols.are_sent() {
+            self.group_repairs.serve(sources);
+        }
     }
 }

@@ -16,6 +16,7 @@ use packrat_wire::handshake::Live;
 use packrat_wire::{Epoch, MessageCounter, SmallChannel};
 
 use super::sums::Sums;
+use super::symbols::{self, Experience};
 use crate::admission::SourceAccount;
 use crate::eack_credit::SUBSCRIBER;
 use crate::reconciliation;
@@ -32,6 +33,9 @@ const MAXIMUM_TRANSMISSIONS: u32 = 8;
 const OFFER_INTERVAL: Duration = Duration::from_millis(500);
 /// ...and no more than so many times for the same: it may not know how.
 const MAXIMUM_OFFERS: u8 = 8;
+/// Packets that a subscriber's loss is about, beside the newest ones; and the unit of it.
+const MEMORY: f64 = 1024.0;
+const LOSS_UNIT: f64 = 65536.0;
 /// Room for packets under repair that is kept beyond what is used.
 const OUTSTANDING_SLACK: usize = 1;
 
@@ -117,6 +121,18 @@ pub(super) struct Subscriber {
     pub(super) reset_pending: bool,
     /// True if its session tells of each step.
     pub(super) observed: bool,
+    /// Packets that it has missed since its loss was measured.
+    missed: u16,
+    /// Packets that it has recovered, as it has told, and the stream's next packet then: of both the
+    /// lower 16 bits.
+    recovered: u16,
+    told_at: u16,
+    /// True if it has told since its loss was measured.
+    has_told: bool,
+    /// Its loss in 1/65536.
+    loss: u16,
+    /// True if it was given the key of the stream's symbols.
+    pub(super) takes_symbols: bool,
     pub(super) channel: SmallChannel,
     /// Account of its source.
     pub(super) source: Arc<SourceAccount>,
@@ -159,6 +175,12 @@ impl Subscriber {
             anchored: false,
             reset_pending: false,
             observed: false,
+            missed: 0,
+            recovered: 0,
+            told_at: next as u16,
+            has_told: false,
+            loss: 0,
+            takes_symbols: false,
             channel,
             source,
             horizon: next,
@@ -229,6 +251,65 @@ impl Subscriber {
         if let Some(offer) = self.offer.take() {
             self.change_base(|base| base.subtract(&offer.sums));
         }
+    }
+
+    /// It has missed so many packets more.
+    pub(super) fn on_missed(&mut self, packets: usize) {
+        self.missed = self.missed.saturating_add(u16::try_from(packets).unwrap_or(u16::MAX));
+    }
+
+    /// It has recovered so many packets from symbols, all in all; `next`: the stream's next one. What
+    /// symbols recover no eACK shows, mostly.
+    pub(super) fn on_recovered(&mut self, total: u32, next: u64) {
+        let more = (total as u16).wrapping_sub(self.recovered);
+        let packets = (next as u16).wrapping_sub(self.told_at);
+        // An older message that was overtaken, or nonsense.
+        if more <= u16::MAX / 2 && packets > 0 {
+            (self.recovered, self.told_at) = (total as u16, next as u16);
+            self.has_told = true;
+            self.blend(f64::from(more) / f64::from(packets), packets.into());
+        }
+    }
+
+    /// True if it has lost something since its loss was measured.
+    pub(super) fn has_lost(&self) -> bool {
+        self.missed > 0 || self.has_told
+    }
+
+    /// Packets that it has missed since its loss was measured.
+    pub(super) fn missed(&self) -> u16 {
+        self.missed
+    }
+
+    fn blend(&mut self, sample: f64, packets: u64) {
+        let weight = packets as f64 / (packets as f64 + MEMORY);
+        let known = f64::from(self.loss) / LOSS_UNIT;
+        let loss = known + (sample - known) * weight;
+        // Rounded down to nothing when nothing is lost any more.
+        self.loss = (loss.clamp(0.0, 0.99) * LOSS_UNIT) as u16;
+    }
+
+    /// Its loss, after so many packets since the last call. `mean`: of all in this time, which is where
+    /// one begins.
+    pub(super) fn measure(&mut self, packets: u64, mean: f64) -> Experience {
+        let sample = f64::from(self.missed) / packets.max(1) as f64;
+        let (has_told, _) =
+            (core::mem::take(&mut self.has_told), core::mem::take(&mut self.missed));
+        if self.loss == 0 && !has_told {
+            self.loss = (mean.clamp(0.0, 0.99) * LOSS_UNIT) as u16;
+        }
+        let known = f64::from(self.loss) / LOSS_UNIT;
+        // What symbols have recovered is in what it tells, and it told of less.
+        if !has_told || sample > known {
+            self.blend(sample, packets);
+        }
+        Experience { loss: f64::from(self.loss) / LOSS_UNIT, wait: self.symbol_wait() }
+    }
+
+    /// Time for which a plain repair waits for symbols.
+    pub(super) fn symbol_wait(&self) -> Duration {
+        let round_trip = self.round_trip.get().smoothed().unwrap_or(ASSUMED_ROUND_TRIP);
+        symbols::wait(Duration::from_micros(u64::from(self.window)), round_trip)
     }
 
     /// Packets under repair.
@@ -350,7 +431,7 @@ impl Outstanding {
 }
 
 /// There are thousands of them, each with its sealed channel.
-const _: () = assert!(size_of::<Subscriber>() <= 200);
+const _: () = assert!(size_of::<Subscriber>() <= 208);
 const _: () = assert!(size_of::<Outstanding>() <= 24);
 
 #[cfg(test)]

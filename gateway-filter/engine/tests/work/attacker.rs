@@ -9,7 +9,7 @@ use packrat_engine::{Flow, FlowCounters, Gateway, HandshakeOutcome, Outbox, Rece
 use packrat_wire::Epoch;
 use packrat_wire::control::{Control, VERSION};
 use packrat_wire::estimate::Timestamp;
-use packrat_wire::handshake::{ClientParams, Established, Initiator};
+use packrat_wire::handshake::{ClientParams, Established, Initiator, Numbered};
 use packrat_wire::identifier::IdentifierScheme;
 use packrat_wire::message::{Eack, Message};
 
@@ -21,6 +21,8 @@ pub(crate) struct Attacker {
     sketch: Sketch,
     epoch: Epoch,
     sent: u64,
+    /// Place of its last datagram towards the server.
+    place: u64,
     random: u64,
     counters: FlowCounters,
 }
@@ -44,7 +46,13 @@ impl Attacker {
             maximum_hold: Duration::from_secs(1),
             token: Vec::new(),
             live: None,
-            numbered: None,
+            numbered: Some(Numbered {
+                to_client: false,
+                to_server: true,
+                coded: false,
+                largest: 1400,
+            }),
+            ticket: None,
         };
         let initiator = Initiator::new(seed, 7, params, None);
         let (mut discover, mut init, mut out) = (Vec::new(), Vec::new(), Outbox::new());
@@ -72,7 +80,8 @@ impl Attacker {
         let sketch = Sketch::new(client.gateway_params.sketch_key(), client.gateway_params.limits);
         let random = u64::from(address.port()) * 77 + 1;
         let counters = FlowCounters::default();
-        Some(Self { flow, client, sketch, epoch: Epoch::FIRST, sent: 0, random, counters })
+        let epoch = Epoch::FIRST;
+        Some(Self { flow, client, sketch, epoch, sent: 0, place: 0, random, counters })
     }
 
     fn random(&mut self) -> u64 {
@@ -97,6 +106,17 @@ impl Attacker {
     pub(crate) fn forward(&mut self, now: Timestamp) {
         self.flow.forward(&datagram(self.sent), now);
         self.sent += 1;
+    }
+
+    /// A datagram towards the server, whose number leads over places that no datagram ever takes.
+    pub(crate) fn skip(&mut self, places: u64, now: Timestamp) {
+        self.place += places + 1;
+        let params = &self.client.gateway_params;
+        let datagram = datagram((1 << 40) + self.place);
+        let identifier = params.identifier_key().identify(params.scheme, &datagram);
+        let header = params.upward_number_key().header(self.place, identifier);
+        let numbered = [&header[..], &datagram].concat();
+        assert!(self.flow.receive_upward(&numbered, 0, now, &mut Outbox::new()));
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {

@@ -9,6 +9,7 @@ mod neighbour;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use packrat_eack::operations::counted;
 use packrat_engine::{FlowCounters, Gateway, GatewayConfig};
 use packrat_wire::estimate::Timestamp;
 
@@ -388,4 +389,36 @@ fn handshakes_of_all_networks_together_leave_a_thread_three_quarters_of_its_time
     println!("{begun} handshakes of as many networks in two seconds");
     assert!(begun > 3000, "{begun}");
     assert!(gateway.work().spent() <= 3 * 250_000_000, "{}", gateway.work().spent());
+}
+
+#[test]
+fn holes_of_uploads_are_looked_at_within_the_credit() {
+    let gateway = Gateway::new(GatewayConfig::default(), [3; 32], [4; 32]);
+    let mut now = BEGIN;
+    let mut attackers: Vec<Attacker> = Vec::new();
+    for address in networks(250) {
+        now = now + TICK;
+        let mut attacker = Attacker::new(&gateway, address, now);
+        // It says that the gateway is next to it, so that it is told every two milliseconds.
+        attacker.lose(2, now);
+        attackers.push(attacker);
+    }
+    let (spent, looked) = (gateway.work().spent(), counted());
+    let mut counters = FlowCounters::default();
+    for tick in 0..400 {
+        now = now + TICK;
+        for (number, attacker) in attackers.iter_mut().enumerate() {
+            // Its holes stay open for a tenth of a second.
+            if (tick + number).is_multiple_of(100) {
+                attacker.skip(1000, now);
+            }
+            attacker.handle_timeout(now);
+            counters.add(&attacker.take_counters());
+        }
+    }
+    let (spent, looked) = (gateway.work().spent() - spent, counted() - looked);
+    println!("{looked} holes were looked at for {spent} units: {counters:?}");
+    assert!(spent > MOST_WORK * 9 / 10 * 2 / 5, "the thread is not at its limit: {counters:?}");
+    // A hole in a message costs five units.
+    assert!(looked * 5 <= spent, "{looked} holes were looked at for {spent} units");
 }

@@ -22,7 +22,8 @@ pub(super) struct Arrivals {
     /// First arrivals of the group and of the round trip that are being timed.
     group: Option<(u64, Timestamp)>,
     round: Option<(u64, Timestamp)>,
-    /// The end of that round trip.
+    /// The end of that group, the first place after it, and of that round trip.
+    group_ends: u64,
     round_ends: Timestamp,
     /// Datagrams of the last round trip, and its time.
     last_round: Option<(u32, Duration)>,
@@ -38,10 +39,11 @@ impl Arrivals {
         round_trip: impl FnOnce() -> Duration,
         at: Timestamp,
     ) {
-        if self.group.is_none_or(|(from, _)| place >= from + GROUP)
-            && let Some((count, time)) = lap(&mut self.group, place, at)
-        {
-            self.fastest.on_sample(time / count, at);
+        if place >= self.group_ends {
+            if let Some((count, time)) = lap(&mut self.group, place, at) {
+                self.fastest.on_sample(time / count, at);
+            }
+            self.group_ends = place.saturating_add(GROUP);
         }
         if at >= self.round_ends && self.round.is_none_or(|(from, _)| place > from) {
             self.last_round = lap(&mut self.round, place, at).or(self.last_round);

@@ -9,6 +9,7 @@ use packrat_eack::{Encoding, Identifier, Sketch, SketchKey, SketchLimits};
 use packrat_wire::control::{Control, RefusalReason, VERSION, session_nonce};
 use packrat_wire::cookie::CookieKey;
 use packrat_wire::estimate::Timestamp;
+use packrat_wire::group::{self, GroupCoded};
 use packrat_wire::handshake::{
     ClientParams, Established, GatewayParams, Initiator, Live, Numbered, public_key, respond,
 };
@@ -165,7 +166,16 @@ fn encode_message(message: &Message<'_>) -> String {
     hex(&bytes)
 }
 
+/// A symbol for a group; `names`: a buffer.
+fn group_coded<'a>(symbol: &'a [u8], names: &'a mut Vec<u8>) -> Message<'a> {
+    let window = Window::new(0x1122_3344, 64, 1).expect("a window");
+    let repair = Repair { window, half: Half::First, seed: 513, symbol };
+    let named = [7, 0x0102_0304].into_iter().filter_map(Identifier::new);
+    Message::GroupCoded(GroupCoded::new(&repair, named, names))
+}
+
 fn messages() -> Value {
+    let mut names = Vec::new();
     let prefix = bytes_from(1, Encoding::PowerSums { count: 3 }.encoded_len());
     let shortest = Eack {
         epoch: Epoch::FIRST,
@@ -216,6 +226,10 @@ fn messages() -> Value {
         {
             "name": "coded", "half": "second", "first": 0x1122_3344, "count": 64, "step": 2, "seed": 513, "symbol": hex(&prefix),
             "plaintext": encode_message(&Message::Coded(Coded { half: Half::Second, first: 0x1122_3344, count: 64, step: 2, seed: 513, symbol: &prefix })),
+        },
+        {
+            "name": "group_coded", "half": "first", "first": 0x1122_3344, "count": 64, "seed": 513, "names": [7, 0x0102_0304], "symbol": hex(&prefix),
+            "plaintext": encode_message(&group_coded(&prefix, &mut names)),
         },
         {
             "name": "recovered", "total": 77,
@@ -269,6 +283,7 @@ pub(crate) fn client_params() -> ClientParams {
         token: Vec::new(),
         live: None,
         numbered: None,
+        ticket: None,
     }
 }
 
@@ -290,8 +305,10 @@ pub(crate) fn session() -> (Established, Established, Vec<u8>, Vec<u8>) {
                 cache_bytes: 1 << 20,
                 secret: secret.into(),
                 stream: None,
+                symbols: None,
                 numbered: None,
                 hint: Default::default(),
+                ticket: None,
             }
         })
         .expect("the second message");
@@ -319,8 +336,10 @@ fn extended(
                 cache_bytes: 65_536,
                 secret: secret.into(),
                 stream: stream.map(Into::into),
+                symbols: None,
                 numbered,
                 hint: Default::default(),
+                ticket: None,
             }
         })
         .expect("the second message");
@@ -335,6 +354,7 @@ fn live() -> Value {
         subscribe: true,
         window: Duration::from_millis(400),
         tolerance: Duration::from_millis(20),
+        symbols: false,
     };
     let asking = ClientParams { live: Some(live), ..client_params() };
     let (first, _, second, gateway_params) = extended(asking, Some([0x44; 32]), None);
@@ -346,6 +366,19 @@ fn live() -> Value {
         "noise_message_2": hex(&second),
         "datagram": hex(&datagram),
         "identifier": gateway_params.identifier_key().identify(gateway_params.scheme, &datagram).get(),
+        "symbols": symbols(),
+    })
+}
+
+/// Symbols for a group: the key of a stream from a session's secret, their session ID, and one, sealed.
+fn symbols() -> Value {
+    let (mut names, mut plaintext, mut sealed) = (Vec::new(), Vec::new(), Vec::new());
+    let key = group::fresh_key(&[0x55; 32]);
+    group_coded(&bytes_from(1, 40), &mut names).encode(&mut plaintext);
+    group::sealer(key).seal(&plaintext, &mut sealed).expect("sealed");
+    json!({
+        "secret": hex(&[0x55; 32]), "key": hex(&key), "session": group::session(&key).get(),
+        "plaintext": hex(&plaintext), "datagram": hex(&sealed),
     })
 }
 

@@ -196,18 +196,26 @@ impl RouteStream {
             }
             // The engine first: an eACK for these datagrams may arrive on another thread while they
             // are being sent.
+            let mut symbols = StreamOutbox::new();
             let recipients = {
                 let mut state = self.state.lock();
                 guarded(route, || {
                     for datagram in batches.iter().flat_map(|batch| batch.datagrams()) {
                         state.engine.forward(datagram, now);
                     }
+                    state.engine.send_symbols(now, &mut symbols);
                 });
                 route.metrics.add_stream(&state.engine.take_counters());
                 Arc::clone(&state.recipients)
             };
             if upstream.config.group.is_some() {
                 send_to_group(route, upstream, sender, &batches);
+                // For the group all of them.
+                for (_, symbol) in symbols.datagrams() {
+                    route.metrics.add(Metric::ControlSent, 1);
+                    let batch = [GsoBatch::single(symbol, Ecn::NOT_CAPABLE)];
+                    send_to_group(route, upstream, sender, &batch);
+                }
             } else {
                 for group in recipients.iter() {
                     group.send(route, sender, &batches);

@@ -1,0 +1,303 @@
+//! Clients that move to another address, and with it from one of several gateways to another.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
+
+mod client;
+mod gateway;
+
+use std::collections::HashSet;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use client::{Client, transfer};
+use gateway::{Gateway, PATIENCE, config, socket};
+use packrat_api::affinity::Affinity;
+use packrat_api::route::{Hidden, RouteConfig};
+use packrat_client::{AssistState, ClientConfig};
+
+/// Servers behind every gateway.
+const SERVERS: usize = 4;
+
+fn servers() -> Vec<UdpSocket> {
+    let servers: Vec<_> = (0..SERVERS).map(|_| socket("127.0.0.1:0")).collect();
+    servers.iter().for_each(|server| server.set_nonblocking(true).unwrap());
+    servers
+}
+
+fn gateway(servers: &[UdpSocket], key: &str) -> Gateway {
+    let mut config = config(&servers.iter().collect::<Vec<_>>());
+    config.static_key = Some(Hidden::new(key.repeat(32)));
+    Gateway::start("127.0.0.1:0", config)
+}
+
+/// The first datagram that comes to any of the servers: which of them, and from where.
+fn first(servers: &[UdpSocket]) -> (usize, Vec<u8>, SocketAddr) {
+    let (start, mut buffer) = (Instant::now(), [0; 2000]);
+    loop {
+        for (number, server) in servers.iter().enumerate() {
+            if let Ok((length, from)) = server.recv_from(&mut buffer) {
+                return (number, buffer[..length].to_vec(), from);
+            }
+        }
+        assert!(start.elapsed() < PATIENCE, "no server has received anything");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// An address whose clients get another server than `server`, at gateways that know nothing of them.
+fn address_of_another_server(servers: &[UdpSocket], gateway: &Gateway, server: usize) -> String {
+    for host in 2..100 {
+        let local = format!("127.0.0.{host}:0");
+        gateway.client_from(&local).send(b"who").unwrap();
+        if first(servers).0 != server {
+            return local;
+        }
+    }
+    panic!("all addresses have the same server");
+}
+
+/// An assisted client that a gateway has given a server; which, and where the server sees it.
+fn assisted(servers: &[UdpSocket], gateway: &Gateway) -> (Client, usize, SocketAddr) {
+    let mut client = Client::with(gateway.listen, ClientConfig::default());
+    client.socket.send(b"hello").unwrap();
+    let (server, _, upstream) = first(servers);
+    client.establish();
+    transfer(&mut client, &servers[server], upstream, 0..200);
+    (client, server, upstream)
+}
+
+/// The client goes on from `local`, behind `gateway`. Returns the servers that its datagrams come to.
+fn moves(servers: &[UdpSocket], client: &mut Client, gateway: &Gateway, local: &str) -> Vec<usize> {
+    let sessions = gateway.metric("sessions_begun_total");
+    client.socket = gateway.client_from(local);
+    client.socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    // Its transport goes on before it knows that anything has changed.
+    for number in 0..10 {
+        client.socket.send(&[0x41, 0xff, number, 1, 2, 3, 4, 5, 6, 7, 8, 9]).unwrap();
+    }
+    client.turn_until("a session with the other gateway", |client, received| {
+        if let Some(datagram) = received {
+            client.assist.on_datagram(&datagram, client.now());
+        }
+        client.assist.stats().state == AssistState::Established
+            && gateway.metric("sessions_begun_total") > sessions
+    });
+    let mut reached = Vec::new();
+    while reached.len() < 10 {
+        let (server, datagram, _) = first(servers);
+        if datagram.len() == 12 {
+            reached.push(server);
+        }
+    }
+    reached
+}
+
+#[test]
+fn a_client_whose_address_changes_finds_its_server_through_another_gateway() {
+    let servers = servers();
+    let gateways = ["0f", "0f", "0f"].map(|key| gateway(&servers, key));
+    let (mut client, server, _) = assisted(&servers, &gateways[0]);
+    let another = address_of_another_server(&servers, &gateways[0], server);
+    let mut at_once = 0;
+    for moved in 1..8 {
+        // The third gateway's word is the second one's: the ticket is that of its session.
+        let gateway = &gateways[moved % 3];
+        let reached = moves(&servers, &mut client, gateway, &another);
+        at_once += usize::from(reached == [server; 10]);
+        client.socket.send(b"anything").unwrap();
+        let (reached, _, upstream) = first(&servers);
+        assert_eq!(reached, server);
+        let repairs = gateway.metric("repairs_total");
+        transfer(&mut client, &servers[server], upstream, 1000 * moved..1000 * moved + 200);
+        assert!(gateway.metric("repairs_total") >= repairs + 5, "no repairs after the move");
+    }
+    // On a busy host a message may come later than datagrams wait.
+    assert!(at_once > 0, "datagrams do not wait for the ticket");
+    assert!(gateways.iter().all(|gateway| gateway.metric("sessions_taken_over_total") > 0));
+    // Without a ticket that it can read a gateway goes by the address.
+    let stranger = self::gateway(&servers, "aa");
+    let reached = moves(&servers, &mut client, &stranger, &another);
+    assert!(reached.iter().all(|reached| *reached != server), "{reached:?}");
+    assert_eq!(stranger.metric("sessions_taken_over_total"), 0);
+}
+
+/// The messages that say so are lost, or late: its datagrams have begun a session with another server.
+#[test]
+fn a_client_whose_datagrams_were_there_long_before_its_ticket_gets_its_server_back() {
+    let servers = servers();
+    let gateways = ["0f"; 2].map(|key| gateway(&servers, key));
+    let (mut client, server, _) = assisted(&servers, &gateways[0]);
+    let another = address_of_another_server(&servers, &gateways[0], server);
+    client.socket = gateways[1].client_from(&another);
+    client.socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    client.socket.send(&[0x41, 0xff, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]).unwrap();
+    assert_ne!(first(&servers).0, server, "nothing is known of it yet");
+    client.turn_until("a session with the other gateway", |client, received| {
+        if let Some(datagram) = received {
+            client.assist.on_datagram(&datagram, client.now());
+        }
+        gateways[1].metric("sessions_begun_total") > 0
+    });
+    assert_eq!(gateways[1].metric("sessions_taken_over_total"), 1);
+    client.socket.send(b"anything").unwrap();
+    let (reached, _, upstream) = first(&servers);
+    assert_eq!(reached, server);
+    transfer(&mut client, &servers[server], upstream, 1000..1200);
+}
+
+#[test]
+fn a_client_of_a_server_that_is_gone_gets_one_that_is_there() {
+    let servers = servers();
+    let before = gateway(&servers, "0f");
+    let (mut client, server, _) = assisted(&servers, &before);
+    let left: Vec<UdpSocket> = servers
+        .iter()
+        .enumerate()
+        .filter(|(number, _)| *number != server)
+        .map(|(_, server)| server.try_clone().unwrap())
+        .collect();
+    let after = gateway(&left, "0f");
+    assert_eq!(moves(&left, &mut client, &after, "127.0.0.9:0").len(), 10);
+    assert_eq!(after.metric("sessions_taken_over_total"), 0);
+}
+
+/// Servers that send each datagram back, with their number behind it.
+struct Echoes {
+    addresses: Vec<SocketAddr>,
+    ended: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Echoes {
+    fn start(count: u8) -> Self {
+        let ended = Arc::new(AtomicBool::new(false));
+        let sockets: Vec<UdpSocket> = (0..count).map(|_| socket("127.0.0.1:0")).collect();
+        let addresses = sockets.iter().map(|socket| socket.local_addr().unwrap()).collect();
+        let threads = (0..count).zip(sockets).map(|(number, socket)| {
+            let ended = Arc::clone(&ended);
+            socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+            std::thread::spawn(move || {
+                let mut buffer = [0; 2000];
+                while !ended.load(Ordering::Relaxed) {
+                    if let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                        buffer[length] = number;
+                        socket.send_to(&buffer[..=length], from).unwrap();
+                    }
+                }
+            })
+        });
+        Self { addresses, threads: threads.collect(), ended }
+    }
+}
+
+impl Drop for Echoes {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+        self.threads.drain(..).for_each(|thread| thread.join().unwrap());
+    }
+}
+
+/// A client that asks, and is answered by the server with this number.
+struct Asking {
+    client: Client,
+    server: Option<u8>,
+    asked: u32,
+}
+
+impl Asking {
+    /// The server that answers now.
+    fn ask(&mut self) -> u8 {
+        self.asked += 1;
+        let question = [&[0x41, 0xff][..], &self.asked.to_be_bytes(), &[7; 10]].concat();
+        let (mut answer, mut sent) = (None, None::<Instant>);
+        self.client.turn_until("an answer", |client, received| {
+            // The path may lose it: a full socket, or a session that has just ended.
+            if sent.is_none_or(|sent| sent.elapsed() > Duration::from_millis(500)) {
+                client.socket.send(&question).unwrap();
+                sent = Some(Instant::now());
+            }
+            if let Some(datagram) = received {
+                client.assist.on_datagram(&datagram, client.now());
+                if let Some((server, asked)) = datagram.split_last()
+                    && asked == question
+                {
+                    answer = Some(*server);
+                }
+            }
+            answer.is_some()
+        });
+        answer.unwrap()
+    }
+
+    /// Goes on from another port behind this gateway, until that assists it.
+    fn go_to(&mut self, gateway: SocketAddr) {
+        let socket = socket("127.0.0.1:0");
+        socket.connect(gateway).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        self.client.socket = socket;
+        let sessions = self.client.assist.stats().sessions;
+        self.client.socket.send(&[0x41, 0xff, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]).unwrap();
+        self.client.turn_until("a session", |client, received| {
+            if let Some(datagram) = received {
+                client.assist.on_datagram(&datagram, client.now());
+            }
+            let stats = client.assist.stats();
+            stats.state == AssistState::Established && stats.sessions > sessions
+        });
+    }
+}
+
+/// Ten servers, chosen by port; four gateways, then two of them, then four again. All clients change
+/// port and gateway eight times.
+#[test]
+fn every_client_keeps_its_server_while_gateways_become_fewer_and_more() {
+    let servers = Echoes::start(10);
+    let gateway = || {
+        let mut config = RouteConfig::new("web", servers.addresses.clone()).unwrap();
+        config.affinity = Affinity::Port;
+        config.static_key = Some(Hidden::new("0f".repeat(32)));
+        Gateway::start("127.0.0.1:0", config)
+    };
+    let mut fleet: Vec<Gateway> = (0..4).map(|_| gateway()).collect();
+    let mut clients: Vec<Asking> = (0..20)
+        .map(|number| Asking {
+            client: Client::with(fleet[number % 4].listen, ClientConfig::default()),
+            server: None,
+            asked: 0,
+        })
+        .collect();
+    let mut taken_over = 0;
+    for step in 0..=8 {
+        match step {
+            3 => {
+                for gateway in fleet.drain(2..) {
+                    taken_over += gateway.metric("sessions_taken_over_total");
+                    gateway.dataplane.shutdown();
+                }
+            }
+            6 => fleet.extend((0..2).map(|_| gateway())),
+            _ => {}
+        }
+        let gateways: Vec<SocketAddr> = fleet.iter().map(|gateway| gateway.listen).collect();
+        std::thread::scope(|scope| {
+            for (number, asking) in clients.iter_mut().enumerate() {
+                let gateway = gateways[(number + step) % gateways.len()];
+                scope.spawn(move || {
+                    if let Some(server) = asking.server {
+                        asking.go_to(gateway);
+                        assert_eq!(asking.ask(), server, "client {number} at step {step}");
+                    } else {
+                        asking.server = Some(asking.ask());
+                        asking.client.establish();
+                    }
+                });
+            }
+        });
+    }
+    let used: HashSet<_> = clients.iter().map(|asking| asking.server).collect();
+    assert!(used.len() > 4, "{used:?}");
+    taken_over += fleet.iter().map(|each| each.metric("sessions_taken_over_total")).sum::<u64>();
+    assert!(taken_over >= 80, "{taken_over} of 160 moves");
+}

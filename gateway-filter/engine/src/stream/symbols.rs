@@ -1,0 +1,349 @@
+//! Symbols to the group (docs/PROTOCOL.md, "Symbols for a group"): one repairs another loss at each
+//! subscriber, where a repair of one packet serves those few who miss it.
+//!
+//! ```text
+//!                     at each packet: the rate               every so often: who lacks most?
+//!   loss of most  ----------------------------> symbols <------------------------------- eACKs
+//!   subscribers         (ahead of losses)         |          (what the rate did not cover)
+//!                                                 v
+//!             a plain repair waits for them as long as the subscriber's window lets it
+//! ```
+//!
+//! The rate follows a high quantile of the subscribers' loss, so that it suits most of them and few of
+//! them can't drive it. It is enough for the mean, with a margin; the tail of the distribution is
+//! larger the more subscribers there are, and is served by symbols on demand: when a subscriber has
+//! waited for a part of its window and lacks several, all others profit, too.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use packrat_code::{Encoder, Half, Repair, Window};
+use packrat_wire::estimate::Timestamp;
+use packrat_wire::group::{self, GroupCoded, MAXIMUM_NAMES};
+use packrat_wire::message::Message;
+use packrat_wire::seal::Sealer;
+use zeroize::Zeroizing;
+
+use crate::history::History;
+
+/// Packets that a symbol covers.
+const WINDOW: u64 = 255;
+/// Symbols per packet, of the loss over what arrives: beyond 1 the margin for lost symbols and for
+/// losses that come together.
+const MARGIN: f64 = 2.1;
+/// The share of subscribers whose loss the rate covers.
+const QUANTILE: f64 = 0.9;
+/// Below this loss nothing is coded.
+const LEAST_LOSS: f64 = packrat_code::rate::LEAST_LOSS;
+/// Symbols per packet, at most.
+const MOST: f64 = 0.5;
+/// Symbols that come, at least, in the time for which a plain repair waits.
+const SYMBOLS_WAITED_FOR: f64 = 4.0;
+/// A symbol is longer than a packet, by its header and the names: it must save so many repairs.
+const LEAST_SAVING: f64 = 1.5;
+/// Symbols that name the same packet.
+const TIMES_NAMED: f64 = 4.0;
+/// Symbols that are due at once, at most.
+const MOST_DUE: f64 = 8.0;
+/// Symbols that a subscriber lacks before some are sent on demand: one or two come with the rate.
+const LACKED: f64 = 2.0;
+/// Part of the wait for a plain repair after which that happens.
+const PATIENCE: u32 = 3;
+/// A plain repair waits no longer, however long the subscriber's window is.
+const LONGEST_WAIT: Duration = Duration::from_millis(400);
+/// Time that a plain repair takes beside the round trips.
+const RESERVE: Duration = Duration::from_millis(20);
+/// Packets over which the loss is measured, at least: usually, and before symbols are sent.
+const MEASURED_OVER: u64 = 64;
+const MEASURED_FIRST: u64 = 4;
+/// Losses after which it is measured without delay, before symbols are sent.
+const MANY_LOST: u64 = 32;
+/// Symbols whose places are remembered.
+const REMEMBERED: usize = 512;
+
+/// Time for which a plain repair waits for symbols, so that it is in time even if it is lost once: by
+/// the subscriber's window (zero: none) and its round trip.
+pub(super) fn wait(window: Duration, round_trip: Duration) -> Duration {
+    let window = if window.is_zero() { LONGEST_WAIT } else { window };
+    window.saturating_sub(round_trip * 3 + RESERVE).min(LONGEST_WAIT)
+}
+
+/// Loss of late of a subscriber that takes symbols.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Experience {
+    pub(super) loss: f64,
+    /// See [`wait`].
+    pub(super) wait: Duration,
+}
+
+/// The packets whose plain repair waits for symbols.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Waiting {
+    from: u64,
+    until_age: Duration,
+}
+
+impl Waiting {
+    pub(super) fn has(self, sequence: u64, age: Duration) -> bool {
+        sequence >= self.from && age < self.until_age
+    }
+}
+
+/// The key of a stream's symbols, and what seals with it.
+struct Seal {
+    key: Zeroizing<[u8; 32]>,
+    sealer: Sealer,
+}
+
+/// The symbols of one stream.
+pub(super) struct Symbols {
+    encoder: Encoder,
+    seal: Option<Seal>,
+    seed: u16,
+    /// Symbols per packet; zero: none.
+    rate: f64,
+    /// The subscribers' loss, as most of them have it.
+    loss: f64,
+    /// Symbols that are due by the rate, with a fraction, and those that subscribers lack beyond.
+    due: f64,
+    lacked: u32,
+    /// The first packet that symbols cover.
+    from: u64,
+    /// The newest packet of each symbol sent, in order.
+    sent: VecDeque<u64>,
+    /// Bytes of the last symbol, sealed.
+    length: usize,
+    /// Until here the loss is measured: packet and time.
+    measured: (u64, Timestamp),
+    /// Packets that subscribers have missed since.
+    lost: u64,
+    plaintext: Vec<u8>,
+    symbol: Vec<u8>,
+    names: Vec<u8>,
+}
+
+impl Symbols {
+    pub(super) fn new() -> Self {
+        Self {
+            encoder: Encoder::new(),
+            seal: None,
+            seed: 0,
+            rate: 0.0,
+            loss: 0.0,
+            due: 0.0,
+            lacked: 0,
+            from: 0,
+            sent: VecDeque::new(),
+            length: 0,
+            measured: (0, Timestamp::ZERO),
+            lost: 0,
+            plaintext: Vec::new(),
+            symbol: Vec::new(),
+            names: Vec::new(),
+        }
+    }
+
+    /// The key that subscribers are given, if there is one.
+    pub(super) fn key(&self) -> Option<[u8; 32]> {
+        self.seal.as_ref().map(|seal| *seal.key)
+    }
+
+    /// A subscriber was given this key: symbols are sealed with it from now on, if there was none.
+    pub(super) fn set_key(&mut self, key: [u8; 32]) {
+        self.seal.get_or_insert_with(|| Seal { key: key.into(), sealer: group::sealer(key) });
+    }
+
+    /// No subscriber is left: the next ones get another key.
+    pub(super) fn forget_key(&mut self) {
+        self.seal = None;
+        self.stop();
+    }
+
+    /// True if symbols are sent.
+    pub(super) fn are_sent(&self) -> bool {
+        self.rate > 0.0
+    }
+
+    fn stop(&mut self) {
+        self.rate = 0.0;
+        self.due = 0.0;
+        self.lacked = 0;
+        self.sent.clear();
+    }
+
+    /// A packet was forwarded; `next`: the number of the one after it.
+    #[inline]
+    pub(super) fn on_forward(&mut self, next: u64, now: Timestamp) {
+        if self.measured.1 == Timestamp::ZERO {
+            self.measured = (next, now);
+        }
+        if self.rate > 0.0 {
+            self.due = (self.due + self.rate).min(MOST_DUE);
+        }
+    }
+
+    /// The number of packets below `told`, of which eACKs can tell by now, since the loss was measured
+    /// last, if they are enough.
+    pub(super) fn to_measure(&self, told: u64) -> Option<u64> {
+        let packets = told.saturating_sub(self.measured.0);
+        let enough = if self.are_sent() { MEASURED_OVER } else { MEASURED_FIRST };
+        (packets >= enough).then_some(packets)
+    }
+
+    /// Subscribers that take symbols have missed so many packets more.
+    pub(super) fn on_lost(&mut self, packets: usize) {
+        self.lost += packets as u64;
+    }
+
+    /// True if no symbols are sent and so much was lost that they may be worth it.
+    pub(super) fn are_wanted(&self) -> bool {
+        self.seal.is_some() && !self.are_sent() && self.lost >= MANY_LOST
+    }
+
+    /// Follows what the subscribers that take symbols have lost. `losers`: addresses at which something
+    /// was lost are at least as many as repairs for the group need.
+    pub(super) fn follow(
+        &mut self,
+        experience: &mut [Experience],
+        losers: bool,
+        (told, told_at): (u64, Timestamp),
+        next: u64,
+    ) {
+        let packets = told.saturating_sub(self.measured.0).max(1);
+        let interval = told_at.saturating_since(self.measured.1).as_secs_f64() / packets as f64;
+        self.measured = (told, told_at);
+        self.lost = 0;
+        let rate = match losers && self.seal.is_some() {
+            true => self.wanted_rate(experience, interval),
+            false => 0.0,
+        };
+        if rate <= 0.0 {
+            return self.stop();
+        }
+        if self.rate <= 0.0 {
+            // Receivers learn the places of what comes from here on.
+            self.from = next;
+        }
+        self.rate = rate;
+    }
+
+    fn wanted_rate(&mut self, experience: &mut [Experience], interval: f64) -> f64 {
+        let all: f64 = experience.iter().map(|one| one.loss).sum();
+        let Some(last) = experience.len().checked_sub(1) else { return 0.0 };
+        let at = (last as f64 * QUANTILE) as usize;
+        let (_, most, _) = experience.select_nth_unstable_by(at, |a, b| a.loss.total_cmp(&b.loss));
+        self.loss = most.loss.min(0.5);
+        let (_, middle, _) = experience.select_nth_unstable_by_key(last / 2, |one| one.wait);
+        let packets_waited = middle.wait.as_secs_f64() / interval.max(1e-6);
+        let packets_waited = packets_waited.min(WINDOW as f64);
+        let needed = MARGIN * self.loss / (1.0 - self.loss);
+        let rate = needed.max(SYMBOLS_WAITED_FOR / packets_waited.max(1.0)).min(MOST);
+        let pays = self.loss >= LEAST_LOSS
+            && rate * packets_waited >= SYMBOLS_WAITED_FOR / 2.0
+            && all >= LEAST_SAVING * rate;
+        if pays { rate } else { 0.0 }
+    }
+
+    /// The packets whose plain repair waits, of a subscriber with this [`wait`].
+    pub(super) fn waiting(&self, wait: Duration, history: &History) -> Waiting {
+        if self.rate <= 0.0 {
+            return Waiting { from: u64::MAX, until_age: Duration::ZERO };
+        }
+        // A plain repair must come before the packet leaves the cache, or all windows.
+        let kept = history.cached_entries().min(WINDOW);
+        let from = (history.next() - kept + kept / 8).max(self.from);
+        Waiting { from, until_age: wait }
+    }
+
+    /// Symbols beyond those sent that a subscriber lacks which waits for so many packets, the oldest of
+    /// which has this number and this age.
+    pub(super) fn lacked(&self, missing: u64, oldest: u64, age: Duration, wait: Duration) -> u32 {
+        if age < wait / PATIENCE || missing == 0 {
+            return 0;
+        }
+        let arrive = 1.0 - self.loss;
+        let sent = self.sent.len() - self.sent.partition_point(|newest| *newest < oldest);
+        let lacked = missing as f64 - arrive * sent as f64 - LACKED;
+        if lacked < 0.0 { 0 } else { (lacked / arrive).ceil().clamp(1.0, MOST_DUE) as u32 }
+    }
+
+    /// A subscriber lacks so many, and has paid for them. One symbol serves all who do.
+    pub(super) fn ask(&mut self, symbols: u32) {
+        self.lacked = self.lacked.max(symbols);
+    }
+
+    /// Length of a symbol's datagrams.
+    pub(super) fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Takes one symbol that is due.
+    pub(super) fn take_due(&mut self) -> bool {
+        if self.due >= 1.0 {
+            self.due -= 1.0;
+            // One by the rate serves those who lack some as well.
+            self.lacked = self.lacked.saturating_sub(1);
+            return true;
+        }
+        let lacked = self.lacked > 0;
+        self.lacked = self.lacked.saturating_sub(1);
+        lacked
+    }
+
+    /// Forgets the symbols that are due: there is no budget, or nothing to make symbols of.
+    pub(super) fn forget_due(&mut self) {
+        self.due = 0.0;
+        self.lacked = 0;
+    }
+
+    /// Makes a symbol over the newest packets: `send` gets each of its datagrams, one or two, and says
+    /// whether there is budget for it. False if none was sent.
+    pub(super) fn make(&mut self, history: &History, mut send: impl FnMut(&[u8]) -> bool) -> bool {
+        let Some(newest) = history.next().checked_sub(1) else { return false };
+        let bytes = |sequence| {
+            history.bytes(sequence).filter(|(first, second)| {
+                first.len() + second.len() <= packrat_code::MAXIMUM_DATAGRAM
+            })
+        };
+        let named = (TIMES_NAMED / self.rate.max(f64::MIN_POSITIVE)).ceil() as u64;
+        // Places that too few symbols name are of no use in the others.
+        let covered = if named > MAXIMUM_NAMES as u64 { MAXIMUM_NAMES as u64 } else { WINDOW };
+        let oldest = newest.saturating_sub(covered - 1).max(self.from);
+        let count = (oldest..=newest).rev().take_while(|place| bytes(*place).is_some()).count();
+        let Some(window) = Window::newest(newest, count as u8) else { return false };
+        let named = named.min(u64::from(window.count()));
+        let Some(seal) = &mut self.seal else { return false };
+        // Never the one whose coefficients are all 1.
+        self.seed = self.seed.checked_add(1).unwrap_or(1);
+        let (mut sent, mut length) = (false, 0);
+        for half in Half::BOTH {
+            self.symbol.clear();
+            // Short packets have no second half.
+            let encoded = self.encoder.encode(window, half, self.seed, bytes, &mut self.symbol);
+            if encoded.is_err() {
+                continue;
+            }
+            let repair = Repair { window, half, seed: self.seed, symbol: &self.symbol };
+            let names = (newest + 1 - named..=newest)
+                .filter_map(|place| history.get(place).map(|entry| entry.identifier));
+            let message = GroupCoded::new(&repair, names, &mut self.names);
+            self.plaintext.clear();
+            Message::GroupCoded(message).encode(&mut self.plaintext);
+            let mut datagram =
+                Vec::with_capacity(self.plaintext.len() + packrat_wire::seal::OVERHEAD);
+            if seal.sealer.seal(&self.plaintext, &mut datagram).is_err() || !send(&datagram) {
+                return sent;
+            }
+            sent = true;
+            length += datagram.len();
+        }
+        if sent {
+            self.length = length;
+            self.sent.push_back(newest);
+            if self.sent.len() > REMEMBERED {
+                self.sent.pop_front();
+            }
+        }
+        sent
+    }
+}

@@ -1,0 +1,82 @@
+//! Tickets: a client's server, named so that every gateway with the same static key can read it.
+
+use std::net::{IpAddr, SocketAddr};
+
+use packrat_wire::handshake::{ServerTicket, TICKET_LENGTH};
+use sha2::{Digest, Sha256};
+
+use crate::gateway::Gateway;
+
+/// Random bytes of a ticket.
+pub const TICKET_NONCE: usize = 8;
+/// Servers with which a ticket is compared; each takes a hash.
+const MOST_SERVERS: usize = 1024;
+
+impl Gateway {
+    /// A ticket for this server. `nonce`: fresh random bytes, so that no two tickets look alike.
+    pub fn ticket(&self, server: SocketAddr, nonce: [u8; TICKET_NONCE]) -> ServerTicket {
+        ticket(&self.static_key(), server, nonce)
+    }
+
+    /// The server that a ticket is for, if it is one of these and a gateway with this one's static key
+    /// has made the ticket.
+    pub fn server_of(
+        &self,
+        shown: ServerTicket,
+        servers: impl IntoIterator<Item = SocketAddr>,
+    ) -> Option<SocketAddr> {
+        let key = self.static_key();
+        let mut nonce = [0; TICKET_NONCE];
+        nonce.copy_from_slice(&shown.as_bytes()[..TICKET_NONCE]);
+        servers.into_iter().take(MOST_SERVERS).find(|server| ticket(&key, *server, nonce) == shown)
+    }
+}
+
+/// The nonce, and eight bytes of a hash of key, nonce and server. The client cannot choose another
+/// server with it than one that a gateway has given to a client, and a gateway compares it with the
+/// servers that it has.
+fn ticket(static_key: &[u8; 32], server: SocketAddr, nonce: [u8; TICKET_NONCE]) -> ServerTicket {
+    let address = match server.ip().to_canonical() {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    };
+    let digest = Sha256::new_with_prefix(b"packrat server ticket")
+        .chain_update(static_key)
+        .chain_update(nonce)
+        .chain_update(address.octets())
+        .chain_update(server.port().to_be_bytes())
+        .finalize();
+    let mut bytes = [0; TICKET_LENGTH];
+    let (front, back) = bytes.split_at_mut(TICKET_NONCE);
+    front.copy_from_slice(&nonce);
+    back.copy_from_slice(&digest[..TICKET_LENGTH - TICKET_NONCE]);
+    ServerTicket::new(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::GatewayConfig;
+
+    #[test]
+    fn a_ticket_names_its_server_to_gateways_with_the_same_key_alone() {
+        let of = |key| Gateway::new(GatewayConfig::default(), [key; 32], [2; 32]);
+        let (one, same, other) = (of(1), of(1), of(9));
+        let servers: Vec<SocketAddr> =
+            (1..=20u8).map(|host| ([192, 0, 2, host], 443).into()).collect();
+        for (number, server) in servers.iter().enumerate() {
+            let ticket = one.ticket(*server, [number as u8; TICKET_NONCE]);
+            assert_eq!(same.server_of(ticket, servers.clone()), Some(*server));
+            assert_eq!(other.server_of(ticket, servers.clone()), None);
+            let without = servers.iter().copied().filter(|known| known != server);
+            assert_eq!(same.server_of(ticket, without), None, "a server that is gone");
+            for byte in 0..TICKET_LENGTH {
+                let mut forged = *ticket.as_bytes();
+                forged[byte] ^= 1;
+                assert_eq!(one.server_of(ServerTicket::new(forged), servers.clone()), None);
+            }
+        }
+        let mapped: SocketAddr = "[::ffff:192.0.2.1]:443".parse().unwrap();
+        assert_eq!(one.server_of(one.ticket(mapped, [0; 8]), servers.clone()), Some(servers[0]));
+    }
+}
