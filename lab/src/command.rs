@@ -3,6 +3,7 @@
 use crate::batch;
 use crate::figures::{self, FigureError, Recipe, Settings};
 use crate::observer::TraceEvent;
+use crate::oracle::Oracle;
 use crate::receiver::ReceiverStack;
 use crate::sender::Sender;
 use crate::table;
@@ -155,6 +156,10 @@ struct Run {
     /// mile
     #[arg(long)]
     known: bool,
+    /// classification, repair, both: the last mile tells assisted clients which losses its queue has
+    /// lost, or brings what the medium has lost 5 ms later, so that a bound is measured
+    #[arg(long, conflicts_with = "real")]
+    oracle: Option<Oracle>,
     /// Real time: real Envoy, real Caddy, the emulated path between real sockets (only as `packrat
     /// lab`)
     #[arg(long)]
@@ -451,6 +456,7 @@ impl Run {
         }
         trial.warm = self.warm;
         trial.known = self.known;
+        trial.oracle = self.oracle;
         trial
     }
 }

@@ -36,6 +36,7 @@ mod noq_observer;
 mod noq_runtime;
 mod noq_server;
 mod observer;
+mod oracle;
 mod quack;
 mod quinn_ceten;
 mod quinn_client;
@@ -59,6 +60,7 @@ mod trial;
 mod world;
 
 pub use observer::{DatagramKind, TraceEvent};
+pub use oracle::Oracle;
 pub use receiver::ReceiverStack;
 pub use sender::Sender;
 pub use table::median;

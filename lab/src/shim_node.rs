@@ -1,5 +1,6 @@
 //! A shim on a client's host, below its QUIC stack: the real one, in virtual time.
 
+use crate::oracle::{Shown, Told};
 use crate::randomness::{self, Stream};
 use packrat_client::{AssistStats, ClientConfig, Released, Shim, Verdict};
 use packrat_wire::estimate::Timestamp;
@@ -22,12 +23,18 @@ pub(crate) struct ShimNode {
     /// The client's way to its server, once the client has sent something.
     path: Option<Tuple>,
     ready: VecDeque<Packet>,
+    shown: Shown,
 }
 
 impl ShimNode {
     pub(crate) fn new(config: ClientConfig, seed: u64, now: Timestamp) -> Self {
         let secret = randomness::bytes(&mut randomness::generator(seed, Stream::Assist));
-        Self { shim: Shim::new(config, secret, now), path: None, ready: VecDeque::new() }
+        Self {
+            shim: Shim::new(config, secret, now),
+            path: None,
+            ready: VecDeque::new(),
+            shown: Shown::default(),
+        }
     }
 
     /// The client sends a packet.
@@ -38,13 +45,20 @@ impl ShimNode {
         }
     }
 
-    /// A packet arrives at the client's host.
-    pub(crate) fn receive(&mut self, packet: Packet, now: Timestamp) {
+    /// A packet arrives at the client's host, or its fate is told there.
+    pub(crate) fn receive(&mut self, packet: Packet, told: Told, now: Timestamp) {
+        match told {
+            Told::Recovered if self.shim.waiting() == 0 => return,
+            Told::Shown => self.shown.insert(&packet.payload),
+            Told::Recovered | Told::Arrives => {}
+        }
         let Packet { path, ecn, mut payload } = packet;
         match self.shim.on_datagram(&payload, (path, ecn), now) {
             Verdict::Now { skip, metadata: (path, ecn) } => {
                 payload.drain(..skip);
-                self.ready.push_back(Packet { path, ecn, payload });
+                if self.shown.admits(&payload) {
+                    self.ready.push_back(Packet { path, ecn, payload });
+                }
             }
             Verdict::Later | Verdict::Never => {}
         }
@@ -52,7 +66,8 @@ impl ShimNode {
     }
 
     fn take_released(&mut self) {
-        let released = std::iter::from_fn(|| self.shim.poll_deliver());
+        let released = std::iter::from_fn(|| self.shim.poll_deliver())
+            .filter(|released| self.shown.admits(&released.datagram));
         self.ready.extend(released.map(|Released { datagram, metadata: (path, ecn) }| Packet {
             path,
             ecn,

@@ -5,6 +5,7 @@ use crate::clock::VirtualClock;
 use crate::flow::{Flow, FlowOutcome, FlowSetup, Simulation};
 use crate::gateway_node::GatewayNode;
 use crate::observer::TraceEvent;
+use crate::oracle::Oracle;
 use crate::receiver::ReceiverStack;
 use crate::sender::Sender;
 use crate::shim_node::ShimNode;
@@ -78,6 +79,8 @@ pub struct Trial {
     /// The client has downloaded through the same gateway before, and both remember the losses of its
     /// last mile.
     pub known: bool,
+    /// What the last mile tells assisted clients, whose shims are then at their hosts.
+    pub oracle: Option<Oracle>,
 }
 
 /// Failure to run a trial. A connection that fails is a result, not an error.
@@ -263,6 +266,7 @@ impl Trial {
             gateway,
             warm: 0,
             known: false,
+            oracle: None,
         }
     }
 
@@ -326,8 +330,11 @@ impl Trial {
         let plan =
             Plan::new(&scenario, self.arm, self.sender).map_err(|error| error.to_string())?;
         let assisted = plan.flows.iter().any(PlannedFlow::is_assisted);
-        let gateway = assisted.then(|| GatewayNode::new(self.gateway, self.seed, senders, network));
+        let classifies = self.oracle.is_some_and(Oracle::classifies);
+        let config = GatewayConfig { queues_lose: !classifies, ..self.gateway };
+        let gateway = assisted.then(|| GatewayNode::new(config, self.seed, senders, network));
         let world = World::new(&scenario, self.seed, gateway, tracing);
+        world.ask(self.oracle);
         let flows: Vec<Vec<Flow>> = plan
             .flows
             .iter()
@@ -359,11 +366,8 @@ impl Trial {
                 for (place, connection) in connections.iter().enumerate() {
                     // At the client's host, or in the I/O provider of its stack.
                     let config = flow.is_assisted().then(|| self.client_of(flow));
-                    let (below, config) = if self.receiver == ReceiverStack::Quinn {
-                        (config, None)
-                    } else {
-                        (None, config)
-                    };
+                    let at_host = self.receiver == ReceiverStack::Quinn || self.oracle.is_some();
+                    let (below, config) = if at_host { (config, None) } else { (None, config) };
                     let seed = self.seed ^ (number << 48);
                     let setup = FlowSetup {
                         sender: flow.sender,
@@ -427,6 +431,7 @@ impl Trial {
     /// The client's configuration of a flow.
     fn client_of(&self, flow: &PlannedFlow) -> ClientConfig {
         let mut client = self.client.clone();
+        client.queues_lose = !self.oracle.is_some_and(Oracle::classifies);
         // The application knows its transport's congestion control.
         client.uploads |=
             flow.direction == FlowDirection::Up && flow.sender.answer() == SenderAnswer::Always;

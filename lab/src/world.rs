@@ -13,6 +13,7 @@ use crate::batching::{Batch, Batching};
 use crate::clock::VirtualClock;
 use crate::gateway_node::{GatewayFigures, GatewayNode, Originated};
 use crate::observer::{DatagramKind, TraceEvent};
+use crate::oracle::{Oracle, RECOVERY, Told};
 use crate::shim_node::{Delivery, ShimNode};
 use crate::trace::{self, Departure};
 use packrat_client::AssistStats;
@@ -133,6 +134,9 @@ struct State {
     clients: BTreeMap<SocketAddr, ClientCounters>,
     gateway: Option<GatewayNode>,
     shims: BTreeMap<SocketAddr, ShimNode>,
+    /// What clients with a shim are told, and when something came last, or comes, to each client.
+    oracle: Option<Oracle>,
+    expected: BTreeMap<SocketAddr, Timestamp>,
     under_way: BinaryHeap<Reverse<UnderWay>>,
     order: u64,
     /// Wakes the task; when it will wake by itself.
@@ -166,6 +170,7 @@ struct UnderWay {
     packet: Packet,
     /// True if the host at `to` has read it.
     read: bool,
+    told: Told,
 }
 
 impl PartialEq for UnderWay {
@@ -204,6 +209,8 @@ impl World {
             clients: BTreeMap::new(),
             gateway,
             shims: BTreeMap::new(),
+            oracle: None,
+            expected: BTreeMap::new(),
             under_way: BinaryHeap::new(),
             order: 0,
             waker: None,
@@ -240,6 +247,11 @@ impl World {
     /// The client at this address gets its datagrams through a shim.
     pub(crate) fn put_shim(&self, client: SocketAddr, shim: ShimNode) {
         self.lock().shims.insert(client, shim);
+    }
+
+    /// Clients with a shim are told this.
+    pub(crate) fn ask(&self, oracle: Option<Oracle>) {
+        self.lock().oracle = oracle;
     }
 
     /// The figures of a client's shim.
@@ -445,14 +457,34 @@ impl State {
             });
         }
         if let Verdict::Deliver { at } = verdict {
+            if next == Place::Client {
+                self.expected.insert(client, at);
+            }
             self.expect(packet, next, at, false);
+        } else if next == Place::Client && !originated {
+            self.tell(packet, client, verdict);
         }
+    }
+
+    /// The last mile has lost a datagram of the base connection, and may tell its client.
+    fn tell(&mut self, packet: Packet, client: SocketAddr, verdict: Verdict) {
+        let Some(oracle) = self.oracle.filter(|_| self.shims.contains_key(&client)) else { return };
+        let Some(at) = self.expected.get(&client).copied() else { return };
+        let (at, told) = match verdict {
+            Verdict::QueueDropped if oracle.classifies() => (at, Told::Shown),
+            Verdict::Lost if oracle.repairs() => (at + RECOVERY, Told::Recovered),
+            _ => return,
+        };
+        self.order += 1;
+        let (order, to) = (self.order, Place::Client);
+        self.under_way.push(Reverse(UnderWay { at, order, to, packet, read: true, told }));
     }
 
     /// A datagram comes at `at`.
     fn expect(&mut self, packet: Packet, to: Place, at: Timestamp, read: bool) {
         self.order += 1;
-        self.under_way.push(Reverse(UnderWay { at, order: self.order, to, packet, read }));
+        let (order, told) = (self.order, Told::Arrives);
+        self.under_way.push(Reverse(UnderWay { at, order, to, packet, read, told }));
     }
 
     /// A host reads these datagrams, as fast as it can.
@@ -488,7 +520,8 @@ impl State {
                     gateway.handle_timeout(now, &mut originated);
                 }
             } else if arrival.is_some() {
-                let Some(Reverse(UnderWay { at, to, packet, read, .. })) = self.under_way.pop()
+                let Some(Reverse(UnderWay { at, to, packet, read, told, .. })) =
+                    self.under_way.pop()
                 else {
                     return;
                 };
@@ -498,7 +531,7 @@ impl State {
                         self.read(batch);
                     }
                 } else {
-                    self.arrive(packet, to, now, &mut originated);
+                    self.arrive(packet, to, told, now, &mut originated);
                 }
             } else {
                 return;
@@ -521,6 +554,7 @@ impl State {
         &mut self,
         mut packet: Packet,
         at: Place,
+        told: Told,
         now: Timestamp,
         originated: &mut Vec<Originated>,
     ) {
@@ -530,7 +564,7 @@ impl State {
         if destination == at {
             packet.switch();
             match self.shims.get_mut(&receiver) {
-                Some(shim) => shim.receive(packet, now),
+                Some(shim) => shim.receive(packet, told, now),
                 None => self.deliver(packet),
             }
             return;

@@ -526,7 +526,8 @@ impl Assist {
             return session.liveness.is_silent().then_some(NotHeldReason::Silent);
         }
         // The receiver of a live stream asks its sender for what is not held.
-        if self.config.live.is_none() && !session.onset.is_on(now) {
+        let is_off = self.config.queues_lose && !session.onset.is_on(now);
+        if self.config.live.is_none() && is_off {
             return Some(NotHeldReason::NoRecentLoss);
         }
         if session.queue_stands {
@@ -808,7 +809,7 @@ impl Assist {
         if session.queue_stands {
             session.onset.on_queue();
         }
-        let turned_off = was_on && !session.onset.is_on(now);
+        let turned_off = self.config.queues_lose && was_on && !session.onset.is_on(now);
         if turned_off && self.config.live.is_none() && !self.is_coded(now) {
             self.hold.give_up(HoldEndedReason::QueueStands, now);
         }

@@ -101,6 +101,9 @@ pub struct ClientConfig {
     pub copies: bool,
     /// See [`Self::with_spread_bursts`].
     pub spread_bursts: bool,
+    /// False where it is known that no queue has lost what is missing, as only a laboratory's last
+    /// mile can tell: each hole is held.
+    pub queues_lose: bool,
 }
 
 impl Default for ClientConfig {
@@ -113,6 +116,7 @@ impl Default for ClientConfig {
             longest_prefix: false,
             copies: true,
             spread_bursts: false,
+            queues_lose: true,
         }
     }
 }

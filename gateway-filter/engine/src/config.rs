@@ -72,6 +72,9 @@ pub struct GatewayConfig {
     pub sender_trials: u32,
     /// True if what sparse flows bring is sent twice to clients without a session.
     pub sparse_copies: bool,
+    /// False where it is known that no queue has lost what is missing, as only a laboratory's last
+    /// mile can tell.
+    pub queues_lose: bool,
 }
 
 impl GatewayConfig {
@@ -100,6 +103,7 @@ impl Default for GatewayConfig {
             holdout: 0.0,
             sender_trials: 8,
             sparse_copies: false,
+            queues_lose: true,
         }
     }
 }

@@ -136,6 +136,8 @@ struct Agreed {
     scheme: IdentifierScheme,
     key: IdentifierKey,
     maximum_hold: Duration,
+    /// See [`crate::GatewayConfig::queues_lose`].
+    queues_lose: bool,
 }
 
 /// Content of the last Report that the next one may differ in.
@@ -183,6 +185,7 @@ impl Session {
                 scheme: gateway_params.scheme,
                 key: gateway_params.identifier_key(),
                 maximum_hold: client_params.maximum_hold,
+                queues_lose: config.queues_lose,
             },
             channel: Channel::new(sealer, opener, gateway_params.names()),
             eack_credit: EackCredit::new(now),
@@ -400,7 +403,7 @@ impl Session {
 
     /// Delay of the queue in which what is lost now was lost, most likely. Live streams do not ask.
     fn standing_queue(&self, now: Timestamp) -> Option<Duration> {
-        if self.live.is_some() {
+        if self.live.is_some() || !self.agreed.queues_lose {
             return None;
         }
         // Where losses are recovered without a question, none is long in doubt: a queue that begins

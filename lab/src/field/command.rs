@@ -10,6 +10,7 @@ use crate::batch;
 use crate::command::share;
 use crate::figures::FigureError;
 use crate::harm::Extent;
+use crate::oracle::Oracle;
 use crate::sender::Sender;
 use crate::trial::{Arm, TrialError};
 use clap::Args;
@@ -69,6 +70,10 @@ pub(crate) struct Field {
     /// out about the servers stays known
     #[arg(long, default_value_t = 0)]
     warm: u8,
+    /// classification, repair, both: what the last mile tells assisted clients, so that a bound is
+    /// measured
+    #[arg(long)]
+    oracle: Option<Oracle>,
     /// Go on where an earlier run with the same options ended; its rows must be of the same program
     #[arg(long)]
     resume: bool,
@@ -197,6 +202,7 @@ impl Field {
             objects: self.objects.unwrap_or(default.objects),
             names_senders: self.name_senders,
             warm: self.warm,
+            oracle: self.oracle,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The measurement of one row: a large download, and many small objects.
 
 use super::cells::Task;
+use crate::oracle::Oracle;
 use crate::sender::Sender;
 use crate::table::{quantile, sorted};
 use crate::trial::{Arm, LIMIT, Trial, TrialError, TrialResult};
@@ -23,18 +24,21 @@ pub(super) struct Amount {
     /// Downloads before the measured one, each a trial in another network.
     #[serde(default)]
     pub(super) warm: u8,
+    /// What the last mile tells assisted clients.
+    #[serde(default)]
+    pub(super) oracle: Option<Oracle>,
 }
 
 impl Amount {
     /// The whole matrix.
     pub(super) const FULL: Self =
-        Self { size: 1.0, objects: [20, 10], names_senders: false, warm: 0 };
+        Self { size: 1.0, objects: [20, 10], names_senders: false, warm: 0, oracle: None };
     /// `--quick`.
     pub(super) const QUICK: Self =
-        Self { size: 0.4, objects: [8, 4], names_senders: false, warm: 0 };
+        Self { size: 0.4, objects: [8, 4], names_senders: false, warm: 0, oracle: None };
     /// The sample that tests compare.
     pub(super) const SAMPLE: Self =
-        Self { size: 0.05, objects: [2, 1], names_senders: false, warm: 0 };
+        Self { size: 0.05, objects: [2, 1], names_senders: false, warm: 0, oracle: None };
 }
 
 /// One arm of one cell with one seed.
@@ -143,6 +147,7 @@ impl Task {
         let mut trial = Trial::new(scenario.clone(), self.arm, self.cell.sender, seed);
         trial.split_sender = split_sender.unwrap_or(self.cell.sender);
         trial.warm = self.amount.warm;
+        trial.oracle = self.amount.oracle;
         if self.amount.names_senders {
             trial.name_sender();
         }

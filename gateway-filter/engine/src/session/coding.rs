@@ -179,10 +179,6 @@ impl Coding {
             window: WINDOW,
             maximum,
         });
-        // More is lost than symbols could recover: a queue overflows.
-        if self.all.loss() > 2.0 * self.rate + 0.02 {
-            self.rate = 0.0;
-        }
         if self.rate <= 0.0 {
             self.forget_due();
         }

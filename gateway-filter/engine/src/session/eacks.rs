@@ -194,6 +194,7 @@ impl Session {
     fn settle(&mut self, turn: &mut Turn<'_>) -> u64 {
         let Self { epoch, repairs, history, last_mile, permit, breaker, numbering, coding, .. } =
             self;
+        let queues_lose = self.agreed.queues_lose;
         let only_there = core::mem::take(&mut turn.scratch().only_there);
         for &identifier in &only_there {
             let was_forwarded = epoch.fold_in(identifier, history);
@@ -266,7 +267,7 @@ impl Session {
         }
         if let Some(coding) = coding {
             coding.on_arrived_unrepaired(unrepaired);
-            if last_mile.may_be_queued(now) {
+            if queues_lose && last_mile.may_be_queued(now) {
                 coding.on_queue(last_mile.path.round_trip().unwrap_or_default(), now);
             }
             // The mean length of all runs that are missing now stands for that of the new ones.
