@@ -5,14 +5,14 @@ use packrat_wire::number;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// What the last mile tells of the base connection's datagrams on their way to the client.
+/// Answers of the last mile about the base connection's datagrams on their way to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Oracle {
     /// Which losses are the queue's: they are shown to the transport at once, and neither waited for
     /// nor repaired. All others are the medium's: they are waited for and repaired, whether a queue
     /// stands or not.
     Classification,
-    /// What the medium has lost: it comes [`RECOVERY`] later, in order, if the client waits for it.
+    /// The losses of the medium: each comes [`RECOVERY`] later, in order, if the client waits for it.
     Repair,
     /// Both.
     Both,
@@ -37,14 +37,14 @@ impl Oracle {
     }
 }
 
-/// What a client's shim is told of a datagram.
+/// A datagram's fate, as a client's shim is told of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
     /// Nothing: it arrives.
     Arrives,
     /// The medium has lost it: it counts if it is waited for.
     Recovered,
-    /// The queue has lost it: nobody need wait for it, and the transport does not get it.
+    /// The queue has lost it: no client need wait for it, and the transport does not get it.
     Shown,
 }
 

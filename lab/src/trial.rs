@@ -79,7 +79,7 @@ pub struct Trial {
     /// The client has downloaded through the same gateway before, and both remember the losses of its
     /// last mile.
     pub known: bool,
-    /// What the last mile tells assisted clients, whose shims are then at their hosts.
+    /// Knowledge that the last mile gives assisted clients, whose shims are then at their hosts.
     pub oracle: Option<Oracle>,
 }
 

@@ -134,7 +134,7 @@ struct State {
     clients: BTreeMap<SocketAddr, ClientCounters>,
     gateway: Option<GatewayNode>,
     shims: BTreeMap<SocketAddr, ShimNode>,
-    /// What clients with a shim are told, and when something came last, or comes, to each client.
+    /// Knowledge of clients with a shim, and the last arrival at each client, past or to come.
     oracle: Option<Oracle>,
     expected: BTreeMap<SocketAddr, Timestamp>,
     under_way: BinaryHeap<Reverse<UnderWay>>,

@@ -24,7 +24,7 @@ pub(super) struct Amount {
     /// Downloads before the measured one, each a trial in another network.
     #[serde(default)]
     pub(super) warm: u8,
-    /// What the last mile tells assisted clients.
+    /// Knowledge that the last mile gives assisted clients.
     #[serde(default)]
     pub(super) oracle: Option<Oracle>,
 }
