@@ -310,13 +310,14 @@ pub(crate) fn dashboard() -> Value {
                     ),
                     curves(
                         "Packets and repairs",
-                        "Packets of the stream; missed by subscribers; repairs to one, and to the group; missed packets that arrived after all.",
+                        "Packets of the stream; missed by subscribers; repairs to one, and to the group; symbols to the group; missed packets that arrived after all.",
                         Unit::PerSecond,
                         &[
                             plain("packrat_stream_packets_total", "packets"),
                             plain("packrat_stream_missing_total", "missed"),
                             plain("packrat_stream_repairs_total", "repairs"),
                             plain("packrat_stream_group_repairs_total", "of them to the group"),
+                            plain("packrat_stream_symbols_total", "symbols to the group"),
                             plain("packrat_stream_repairs_arrived_total", "arrived"),
                             (rate("packrat_stream_repairs_given_up_total", "reason"), "given up: {{reason}}"),
                         ],

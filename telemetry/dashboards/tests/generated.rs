@@ -96,6 +96,7 @@ fn every_metric_is_shown_somewhere_or_for_a_reason_not() {
         ("packrat_assist_enabled", "it is configuration"),
         ("packrat_repair_bytes_total", "the overhead is shown"),
         ("packrat_sparse_copy_bytes_total", "the number of copies is shown"),
+        ("packrat_stream_symbol_bytes_total", "the number of symbols is shown"),
     ];
     let shown: BTreeSet<String> = all()
         .iter()
