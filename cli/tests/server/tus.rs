@@ -101,6 +101,9 @@ impl Uploads {
         if !body.is_empty() {
             stream.send_data(std::mem::take(&mut body).into()).await?;
         }
-        stream.finish().await
+        stream.finish().await?;
+        // A stream that is dropped while its body still comes is reset, and its answer may be lost with it.
+        while let Ok(Some(_)) = stream.recv_data().await {}
+        Ok(())
     }
 }
