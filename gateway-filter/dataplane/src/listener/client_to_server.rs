@@ -231,10 +231,10 @@ impl Ingress {
         let may_have_moved =
             expects_clients && batch.datagrams().next().is_some_and(may_have_moved);
         if !may_have_moved {
-            return self.forwarder.open(route, path, now);
+            return self.forwarder.open(route, path, None, now);
         }
         match route.pending.add(path, batch, now) {
-            Disposition::Open => self.forwarder.open(route, path, now),
+            Disposition::Open => self.forwarder.open(route, path, None, now),
             Disposition::Pending(first) => {
                 metrics.add(Metric::DatagramsWaited, GsoBatch::count(&[batch]));
                 if let Some(until) = first {

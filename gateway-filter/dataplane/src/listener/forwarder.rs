@@ -61,19 +61,9 @@ impl Forwarder {
         self.send_outbox(session, &mut outbox, WhenFull::Drop);
     }
 
-    /// The session of a client, opened when there is none. `None` when it is refused; that is
-    /// counted and logged.
+    /// The session of a client, opened when there is none, with the endpoint `known` where the client
+    /// has had one before. `None` when it is refused; that is counted and logged.
     pub(crate) fn find_or_open(
-        &mut self,
-        route: &Arc<Route>,
-        path: &ClientPath,
-        now: Timestamp,
-    ) -> Option<Arc<Session>> {
-        self.find_or_open_at(route, path, None, now)
-    }
-
-    /// The same; a session that is opened gets the endpoint `known`, which the client had before.
-    fn find_or_open_at(
         &mut self,
         route: &Arc<Route>,
         path: &ClientPath,
@@ -98,26 +88,15 @@ impl Forwarder {
         Some(session)
     }
 
-    /// The session of a client that has none, with what it has sent so far; `None` when it is
-    /// refused, which is counted and logged.
+    /// The same for a client that has no session, with what it has sent so far.
     pub(crate) fn open(
-        &mut self,
-        route: &Arc<Route>,
-        path: &ClientPath,
-        now: Timestamp,
-    ) -> Option<Arc<Session>> {
-        self.open_at(route, path, None, now)
-    }
-
-    /// The same, with the endpoint that the client is known to have had before.
-    pub(crate) fn open_at(
         &mut self,
         route: &Arc<Route>,
         path: &ClientPath,
         known: Option<EndpointAddress>,
         now: Timestamp,
     ) -> Option<Arc<Session>> {
-        let session = self.find_or_open_at(route, path, known, now)?;
+        let session = self.find_or_open(route, path, known, now)?;
         if !route.pending.is_empty() {
             self.send_pending(&session, &route.pending.take(path.network()));
         }
@@ -202,7 +181,7 @@ impl Forwarder {
             Expired::Unclaimed(path) => path,
         };
         // The session first: what arrives meanwhile must find it, or it would wait in turn.
-        let session = self.find_or_open(route, &path, now);
+        let session = self.find_or_open(route, &path, None, now);
         let waited = route.pending.take(network);
         route.metrics().add(Metric::DatagramsWaitedInVain, waited.len() as u64);
         route.context.log(Event::ClientWaitedInVain, || {
