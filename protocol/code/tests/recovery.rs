@@ -241,8 +241,16 @@ fn reference(events: &[Event], places: usize) -> Vec<bool> {
             known[*place as usize] = true;
         }
     }
+    let needs_second: Vec<bool> =
+        (0..places).map(|place| datagram_needs_second(events, place as u64)).collect();
     let mut solved = [known.clone(), known];
     for half in Half::BOTH {
+        if half == Half::Second {
+            // The first half tells where there is no second one, which is then known as well.
+            for place in 0..places {
+                solved[1][place] |= solved[0][place] && !needs_second[place];
+            }
+        }
         let solved = &mut solved[half as usize];
         let mut rows: Vec<BTreeMap<u64, u8>> = Vec::new();
         for event in events {
@@ -273,13 +281,7 @@ fn reference(events: &[Event], places: usize) -> Vec<bool> {
             solved[pivot as usize] |= row.len() == 1;
         }
     }
-    // A datagram that fits the first half needs no second one.
-    (0..places)
-        .map(|place| {
-            let needs_second = datagram_needs_second(events, place as u64);
-            solved[0][place] && (solved[1][place] || !needs_second)
-        })
-        .collect()
+    (0..places).map(|place| solved[0][place] && solved[1][place]).collect()
 }
 
 /// True if the second half of a place may hold something. The tests have either only short
