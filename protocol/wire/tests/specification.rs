@@ -9,24 +9,24 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A count, or a time in microseconds.
-fn specified(value: &str) -> Vec<u64> {
+/// A count or a factor, or a time in microseconds.
+fn specified(value: &str) -> Vec<f64> {
     let one = |text: &str| {
         let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
-        let number: u64 =
+        let number: f64 =
             number.replace(',', "").parse().unwrap_or_else(|_| panic!("not a number: {text}"));
         number
             * match unit {
-                "s" => 1_000_000,
-                "ms" => 1000,
-                _ => 1,
+                "s" => 1e6,
+                "ms" => 1e3,
+                _ => 1.0,
             }
     };
     value.split(" to ").map(one).collect()
 }
 
 /// The same from the text of a constant, or of a field in `fn default`.
-fn coded(source: &str, name: &str) -> Vec<u64> {
+fn coded(source: &str, name: &str) -> Vec<f64> {
     let constant =
         source.split_once(&format!("const {name}: ")).and_then(|(_, rest)| rest.split_once(" ="));
     let default = || source.split_once("fn default()")?.1.split_once(&format!(" {name}: "));
@@ -35,7 +35,7 @@ fn coded(source: &str, name: &str) -> Vec<u64> {
         None => (',', default().unwrap_or_else(|| panic!("no constant {name}")).1),
     };
     let text = text.split_once(end).expect("an end of the value").0.replace('_', "");
-    let times: Vec<u64> = [("frommillis(", 1000), ("fromsecs(", 1_000_000)]
+    let times: Vec<f64> = [("frommillis(", 1e3), ("fromsecs(", 1e6)]
         .into_iter()
         .flat_map(|(unit, factor)| {
             text.split(unit).skip(1).map(move |rest| (rest.to_owned(), factor))
@@ -45,8 +45,9 @@ fn coded(source: &str, name: &str) -> Vec<u64> {
     if times.is_empty() { vec![number(&text)] } else { times }
 }
 
-fn number(text: &str) -> u64 {
-    let digits: String = text.trim().chars().take_while(char::is_ascii_digit).collect();
+fn number(text: &str) -> f64 {
+    let digits: String =
+        text.trim().chars().take_while(|one| one.is_ascii_digit() || *one == '.').collect();
     digits.parse().unwrap_or_else(|_| panic!("not a number: {text}"))
 }
 
