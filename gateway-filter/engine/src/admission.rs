@@ -37,17 +37,8 @@ use sources::Sources;
 pub(crate) use tokens::TokenGate;
 pub use tokens::{TokenAdmission, TokenCheck};
 use work::HANDSHAKE_WORK;
-pub use work::WorkBudget;
-pub(crate) use work::{MESSAGE_WORK, WorkKind};
-
-/// Reason for not beginning a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// There is no room for it, of its source or at all.
-    Full,
-    /// Many others have just begun: the client asks again by itself.
-    PutOff,
-}
+pub use work::{HANDSHAKE_PAUSE, WorkBudget};
+pub(crate) use work::{MESSAGE_WORK, TICKET_WORK, WorkKind};
 
 /// The limits that all sessions of a gateway share, and what is used of them.
 #[derive(Debug)]
@@ -102,7 +93,7 @@ impl Admission {
             && self.sources.may_begin(source, &config, now)
     }
 
-    /// True if a handshake may be answered now, false if it is put off ([`Refusal::PutOff`]).
+    /// True if a handshake may be answered now, false if this thread has to forward first.
     pub(crate) fn may_answer_now(&self, source: IpAddr, now: Timestamp) -> bool {
         let account = self.sources.nearest_account(source);
         self.work.has_handshake_slice(account.as_deref(), now)
@@ -116,6 +107,13 @@ impl Admission {
             self.work.charge(WorkKind::Handshake, source, HANDSHAKE_WORK, now);
         }
         admitted
+    }
+
+    /// Charges this thread, and the source if it is known, for comparing a ticket with so many servers.
+    pub(crate) fn charge_ticket(&self, source: IpAddr, servers: usize, now: Timestamp) {
+        let account = self.sources.nearest_account(source);
+        let units = TICKET_WORK * servers as u64;
+        self.work.charge(WorkKind::Handshake, account.as_deref(), units, now);
     }
 
     /// Counts another session, if there are fewer than `limit`.

@@ -11,7 +11,7 @@ use packrat_wire::number::{NumberHeader, split};
 use packrat_wire::seal::session_of;
 use zeroize::Zeroizing;
 
-use crate::admission::{Network, Refusal, SessionPermit};
+use crate::admission::{Network, SessionPermit};
 use crate::counters::{FlowCounters, FlowGauges};
 use crate::event::{Event, Side};
 use crate::gateway::{Begin, Gateway, HandshakeOutcome, refuse};
@@ -92,11 +92,8 @@ impl Flow {
         let source = begin.peer.ip();
         let permit = if begin.is_validated {
             match SessionPermit::new(&self.gateway, source, now) {
-                Ok(permit) => permit,
-                Err(Refusal::Full) => {
-                    return refuse(begin.nonce, HandshakeOutcome::RefusedFull, out);
-                }
-                Err(Refusal::PutOff) => return HandshakeOutcome::PutOff,
+                Some(permit) => permit,
+                None => return refuse(begin.nonce, HandshakeOutcome::RefusedFull, out),
             }
         } else {
             let is_free = self.assisted.is_none() && self.pending.is_none();

@@ -75,8 +75,6 @@ pub enum HandshakeOutcome {
     RefusedCookie,
     /// Refused, as the client was told: no room for another session.
     RefusedFull,
-    /// Dropped: many others have just begun. The client asks again by itself.
-    PutOff,
     /// Refused, as the client was told: a token is required and there is none.
     RefusedTokenMissing,
     /// Refused, as the client was told: the token has expired.
@@ -108,7 +106,6 @@ impl HandshakeOutcome {
             Self::RefusedDisabled => "refused_disabled",
             Self::RefusedCookie => "refused_cookie",
             Self::RefusedFull => "refused_full",
-            Self::PutOff => "put_off",
             Self::RefusedTokenMissing => "refused_token_missing",
             Self::RefusedTokenExpired => "refused_token_expired",
             Self::RefusedTokenForged => "refused_token_forged",
@@ -134,11 +131,7 @@ impl HandshakeOutcome {
             | Self::RefusedTokenExpired
             | Self::RefusedTokenForged
             | Self::RefusedTokenElsewhere => RefusalReason::Token,
-            Self::Offered
-            | Self::PutOff
-            | Self::Malformed
-            | Self::Accepted
-            | Self::AcceptedWithoutCookie => {
+            Self::Offered | Self::Malformed | Self::Accepted | Self::AcceptedWithoutCookie => {
                 return None;
             }
         })
@@ -403,6 +396,23 @@ impl Gateway {
                 Received::Done(HandshakeOutcome::Malformed)
             }
         }
+    }
+
+    /// True if this thread has time to answer a handshake from this address. Otherwise it has to
+    /// forward first, and has some again after [`crate::HANDSHAKE_PAUSE`]: a shell keeps what
+    /// [`Self::is_proven_begin`] until then.
+    pub fn has_time_for_handshake(&self, client: IpAddr, now: Timestamp) -> bool {
+        self.admission.may_answer_now(client, now)
+    }
+
+    /// True if a datagram would begin a session of a client that has proven its address. Changes
+    /// nothing.
+    pub fn is_proven_begin(&self, datagram: &[u8], peer: SocketAddr, now: Timestamp) -> bool {
+        matches!(
+            Control::decode(datagram),
+            Ok(Control::Init { nonce, cookie_time, cookie, .. })
+                if self.is_cookie_right(peer, nonce, cookie_time, &cookie, now)
+        )
     }
 
     /// Answers a client that has echoed no cookie with one, as before anything for which its address has

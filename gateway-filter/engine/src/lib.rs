@@ -63,7 +63,7 @@ mod stream;
 mod sync;
 mod ticket;
 
-pub use admission::{TokenAdmission, TokenCheck, WorkBudget};
+pub use admission::{HANDSHAKE_PAUSE, TokenAdmission, TokenCheck, WorkBudget};
 pub use config::{GatewayConfig, SenderAnswer, TOLERATED_LOSS};
 pub use counters::{FlowCounters, FlowGauges, StreamCounters, StreamGauges};
 pub use event::{Event, Side};
@@ -79,4 +79,4 @@ pub use sender_memory::SenderMemory;
 pub use sequence::Sequence;
 pub use session_event::{EackIgnoredReason, GiveUpReason, RepairRefusedReason, SessionEvent};
 pub use stream::{Stream, StreamConfig, StreamOutbox, Target};
-pub use ticket::TICKET_NONCE;
+pub use ticket::{MOST_SERVERS_UNPROVEN, TICKET_NONCE};

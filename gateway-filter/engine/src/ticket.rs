@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::{ServerTicket, TICKET_LENGTH};
 use sha2::{Digest, Sha256};
 
@@ -9,8 +10,11 @@ use crate::gateway::Gateway;
 
 /// Random bytes of a ticket.
 pub const TICKET_NONCE: usize = 8;
-/// Servers with which a ticket is compared; each takes a hash.
+/// Servers with which a ticket is compared; each takes a hash, which the source is charged for.
 const MOST_SERVERS: usize = 1024;
+/// Servers up to which a ticket is compared before its client has echoed a cookie: with more of them
+/// a forged question would be dear.
+pub const MOST_SERVERS_UNPROVEN: usize = 16;
 
 impl Gateway {
     /// A ticket for this server. `nonce`: fresh random bytes, so that no two tickets look alike.
@@ -19,16 +23,24 @@ impl Gateway {
     }
 
     /// The server that a ticket is for, if it is one of these and a gateway with this one's static key
-    /// has made the ticket.
+    /// has made the ticket. The client that has shown it is charged for each comparison.
     pub fn server_of(
         &self,
         shown: ServerTicket,
+        client: IpAddr,
         servers: impl IntoIterator<Item = SocketAddr>,
+        now: Timestamp,
     ) -> Option<SocketAddr> {
-        let key = self.static_key();
         let mut nonce = [0; TICKET_NONCE];
         nonce.copy_from_slice(&shown.as_bytes()[..TICKET_NONCE]);
-        servers.into_iter().take(MOST_SERVERS).find(|server| ticket(&key, *server, nonce) == shown)
+        let mut compared = 0;
+        let found = {
+            let key = self.static_key();
+            let servers = servers.into_iter().take(MOST_SERVERS).inspect(|_| compared += 1);
+            { servers }.find(|server| ticket(&key, *server, nonce) == shown)
+        };
+        self.admission.charge_ticket(client, compared, now);
+        found
     }
 }
 
@@ -56,27 +68,37 @@ fn ticket(static_key: &[u8; 32], server: SocketAddr, nonce: [u8; TICKET_NONCE]) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admission::TICKET_WORK;
     use crate::config::GatewayConfig;
 
     #[test]
     fn a_ticket_names_its_server_to_gateways_with_the_same_key_alone() {
         let of = |key| Gateway::new(GatewayConfig::default(), [key; 32], [2; 32]);
         let (one, same, other) = (of(1), of(1), of(9));
+        let client = IpAddr::from([198, 51, 100, 1]);
+        let now = Timestamp::ZERO;
         let servers: Vec<SocketAddr> =
             (1..=20u8).map(|host| ([192, 0, 2, host], 443).into()).collect();
         for (number, server) in servers.iter().enumerate() {
             let ticket = one.ticket(*server, [number as u8; TICKET_NONCE]);
-            assert_eq!(same.server_of(ticket, servers.clone()), Some(*server));
-            assert_eq!(other.server_of(ticket, servers.clone()), None);
+            let spent = same.work().spent();
+            let found = same.server_of(ticket, client, servers.clone(), now);
+            assert_eq!(found, Some(*server));
+            assert_eq!(same.work().spent() - spent, TICKET_WORK * (number as u64 + 1));
+            assert_eq!(other.server_of(ticket, client, servers.clone(), now), None);
             let without = servers.iter().copied().filter(|known| known != server);
-            assert_eq!(same.server_of(ticket, without), None, "a server that is gone");
+            assert_eq!(same.server_of(ticket, client, without, now), None, "a server that is gone");
             for byte in 0..TICKET_LENGTH {
                 let mut forged = *ticket.as_bytes();
                 forged[byte] ^= 1;
-                assert_eq!(one.server_of(ServerTicket::new(forged), servers.clone()), None);
+                let forged = ServerTicket::new(forged);
+                assert_eq!(one.server_of(forged, client, servers.clone(), now), None);
             }
         }
         let mapped: SocketAddr = "[::ffff:192.0.2.1]:443".parse().unwrap();
-        assert_eq!(one.server_of(one.ticket(mapped, [0; 8]), servers.clone()), Some(servers[0]));
+        assert_eq!(
+            one.server_of(one.ticket(mapped, [0; 8]), client, servers.clone(), now),
+            Some(servers[0])
+        );
     }
 }

@@ -7,6 +7,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::size::parse_memory;
+
 /// The workload of the gateways.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
@@ -191,6 +193,17 @@ impl Default for Resources {
         Self {
             requests: [quantity("cpu", "250m"), quantity("memory", "128Mi")].into(),
             limits: BTreeMap::new(),
+        }
+    }
+}
+
+impl Resources {
+    /// Bytes of the memory limit. `None` also for one that is written in a way that is not read here,
+    /// such as `1e9`.
+    pub fn memory_limit(&self) -> Option<u64> {
+        match self.limits.get("memory")? {
+            IntOrString::Int(bytes) => u64::try_from(*bytes).ok(),
+            IntOrString::String(text) => parse_memory(text),
         }
     }
 }

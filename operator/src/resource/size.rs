@@ -28,9 +28,45 @@ pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     number.checked_mul(factor).ok_or_else(error)
 }
 
+/// Bytes of an amount of memory as a Pod has it, with a fraction and decimal suffixes, too, such as
+/// `1.5Gi` or `500M`. `None` for other texts, some of which Kubernetes takes.
+pub(super) fn parse_memory(text: &str) -> Option<u64> {
+    let number = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());
+    let factor = match &text[number.len()..] {
+        "" => 1.0,
+        "k" => 1e3,
+        "M" => 1e6,
+        "G" => 1e9,
+        "T" => 1e12,
+        "Ki" => f64::from(1 << 10),
+        "Mi" => f64::from(1 << 20),
+        "Gi" => f64::from(1 << 30),
+        "Ti" => f64::from(1 << 20) * f64::from(1 << 20),
+        _ => return None,
+    };
+    let bytes = number.parse::<f64>().ok()? * factor;
+    (1.0..9e15).contains(&bytes).then_some(bytes as u64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_of_pods() {
+        for (text, bytes) in [
+            ("1000000", 1_000_000),
+            ("500M", 500_000_000),
+            ("1.5Gi", 1_610_612_736),
+            ("256Mi", 256 << 20),
+            ("1Ti", 1 << 40),
+        ] {
+            assert_eq!(parse_memory(text), Some(bytes), "{text}");
+        }
+        for text in ["", "Gi", "1Q", "-1", "0", "1 Gi", "inf", "nan", "1e30"] {
+            assert_eq!(parse_memory(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn sizes() {

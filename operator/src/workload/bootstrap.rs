@@ -8,9 +8,24 @@ use super::metrics_page::{METRICS_PORT, Readers, metrics_page};
 use super::{BOOTSTRAP_DIRECTORY, CLIENT_DIRECTORY, Platform};
 use crate::annotations::ObjectKey;
 
+/// TCP connections of clients to one Pod, of all routes together: beyond, further ones are refused, so
+/// that files and memory are left for sessions.
+const MOST_CONNECTIONS: u64 = 16_384;
+/// Parts of the Pod's memory limit from which Envoy gives memory back, serves no more requests, and
+/// refuses TCP connections. Sessions are never touched: they have limits of their own.
+const GIVES_BACK: f64 = 0.8;
+const TAKES_NO_REQUESTS: f64 = 0.9;
+const TAKES_NO_CONNECTIONS: f64 = 0.95;
+
 /// The bootstrap configuration of an EdgeGateway's Envoys, as JSON. On the host network (`on_host`)
-/// the page with metrics is for the node itself, and [`node_page`] adds another.
-pub fn bootstrap(key: &ObjectKey, platform: &Platform, on_host: bool) -> Value {
+/// the page with metrics is for the node itself, and [`node_page`] adds another. `memory`: bytes that
+/// a Pod may have, if there is a limit.
+pub fn bootstrap(
+    key: &ObjectKey,
+    platform: &Platform,
+    on_host: bool,
+    memory: Option<u64>,
+) -> Value {
     let host = if on_host { "127.0.0.1" } else { &platform.listen_address };
     let listener = metrics_page("metrics", &address(host, METRICS_PORT), Readers::OwnAndPublic);
     let [administration, metrics, look_ups] = administration(ADMIN_SOCKET);
@@ -39,6 +54,7 @@ pub fn bootstrap(key: &ObjectKey, platform: &Platform, on_host: bool) -> Value {
             "dynamic_module_config": { "name": "packrat_envoy", "do_not_close": true, "metrics_namespace": "packrat" },
             "extension_name": "packrat",
         }}],
+        "overload_manager": overload_manager(memory),
         "dynamic_resources": {
             "ads_config": {
                 "api_type": "DELTA_GRPC",
@@ -83,6 +99,42 @@ pub fn bootstrap(key: &ObjectKey, platform: &Platform, on_host: bool) -> Value {
     })
 }
 
+/// Limits of what a Pod takes by TCP: while too much is open, or its memory comes to an end, Envoy
+/// refuses connections and requests, which clients repeat. Actions that stop listeners would stop UDP
+/// with them.
+fn overload_manager(memory: Option<u64>) -> Value {
+    const HEAP: &str = "envoy.resource_monitors.fixed_heap";
+    const CONNECTIONS: &str = "envoy.resource_monitors.global_downstream_max_connections";
+    let kind = |name: &str, message: &str| {
+        format!("type.googleapis.com/envoy.extensions.resource_monitors.{name}.v3.{message}")
+    };
+    let mut monitors = vec![json!({ "name": CONNECTIONS, "typed_config": {
+        "@type": kind("downstream_connections", "DownstreamConnectionsConfig"),
+        "max_active_downstream_connections": MOST_CONNECTIONS,
+    }})];
+    let mut actions = Vec::new();
+    if let Some(memory) = memory {
+        monitors.push(json!({ "name": HEAP, "typed_config": {
+            "@type": kind("fixed_heap", "FixedHeapConfig"),
+            "max_heap_size_bytes": memory,
+        }}));
+        actions = [
+            ("shrink_heap", GIVES_BACK),
+            ("stop_accepting_requests", TAKES_NO_REQUESTS),
+            ("disable_http_keepalive", TAKES_NO_REQUESTS),
+            ("reject_incoming_connections", TAKES_NO_CONNECTIONS),
+        ]
+        .map(|(action, from)| {
+            json!({
+                "name": format!("envoy.overload_actions.{action}"),
+                "triggers": [{ "name": HEAP, "threshold": { "value": from } }],
+            })
+        })
+        .into();
+    }
+    json!({ "refresh_interval": "0.25s", "resource_monitors": monitors, "actions": actions })
+}
+
 /// The configuration of a gateway on the host network beside its bootstrap configuration: the page
 /// with metrics at the node's own address (`POD_IP` in its environment), and not at all that the
 /// node has, for strangers.
@@ -120,9 +172,10 @@ pub(super) fn files(
     key: &ObjectKey,
     platform: &Platform,
     on_host: bool,
+    memory: Option<u64>,
 ) -> [(&'static str, Value); 4] {
     [
-        ("envoy.json", bootstrap(key, platform, on_host)),
+        ("envoy.json", bootstrap(key, platform, on_host, memory)),
         ("client.json", certificate_file("client", CLIENT_DIRECTORY, false)),
         ("authority.json", certificate_file("authority", CLIENT_DIRECTORY, true)),
         (

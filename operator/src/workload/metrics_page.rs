@@ -53,6 +53,9 @@ pub(crate) fn metrics_page(name: &str, address: &Value, readers: Readers) -> Val
     let mut listener = json!({
         "name": name,
         "address": address,
+        // What is short of something has to be seen, and counts as ready while it serves sessions.
+        "bypass_overload_manager": true,
+        "ignore_global_conn_limit": true,
         // A page that is read twice a minute needs no place on every worker.
         "default_filter_chain": filter_chain(&[ready(), requester(), router()], &public_routes()),
     });

@@ -87,10 +87,11 @@ pub fn objects(
         Object { kind, content }
     };
     let on_host = spec.exposure.type_ == ExposureType::HostNetwork;
-    let files: BTreeMap<&str, String> = bootstrap::files(key, platform, on_host)
-        .into_iter()
-        .map(|(file, content)| (file, format!("{content:#}\n")))
-        .collect();
+    let files: BTreeMap<&str, String> =
+        bootstrap::files(key, platform, on_host, spec.workload.pod.resources.memory_limit())
+            .into_iter()
+            .map(|(file, content)| (file, format!("{content:#}\n")))
+            .collect();
     let text = files.values().map(String::as_str).collect::<String>();
     let mut objects = vec![
         object(Kind::ServiceAccount, json!({ "automountServiceAccountToken": false })),

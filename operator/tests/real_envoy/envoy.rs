@@ -29,6 +29,7 @@ pub(crate) fn start(
     certificate: &Issued,
     authorities: &str,
     operator: SocketAddr,
+    memory: u64,
     entry: Option<&Entry>,
 ) -> Envoy {
     let directory = tempfile::tempdir().unwrap();
@@ -51,7 +52,7 @@ pub(crate) fn start(
         fs::write(path.join(file), content.to_string()).unwrap();
     }
     // As on the host network: a second page, at the address of the Pod.
-    let mut bootstrap = workload::bootstrap(key, &platform, true);
+    let mut bootstrap = workload::bootstrap(key, &platform, true, Some(memory));
     // Ports of this machine are not a Pod's.
     let mut page: Value = serde_json::from_str(&workload::node_page()).unwrap();
     for of in [&mut bootstrap, &mut page] {

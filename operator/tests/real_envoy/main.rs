@@ -280,7 +280,7 @@ fn strange_address() -> Option<IpAddr> {
 }
 
 /// The port of a page with metrics.
-fn page(envoy: &packrat_real_envoy::Envoy, name: &str) -> SocketAddr {
+pub(crate) fn page(envoy: &packrat_real_envoy::Envoy, name: &str) -> SocketAddr {
     let mut found = None;
     envoy.wait_until("the listener", |envoy| {
         let listeners: Value =
@@ -296,7 +296,7 @@ fn page(envoy: &packrat_real_envoy::Envoy, name: &str) -> SocketAddr {
 }
 
 /// The status of the answer to a request from this address, and its body.
-fn ask(from: IpAddr, page: SocketAddr, method: &str, target: &str) -> (u16, String) {
+pub(crate) fn ask(from: IpAddr, page: SocketAddr, method: &str, target: &str) -> (u16, String) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
     let stream = runtime.block_on(async {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();

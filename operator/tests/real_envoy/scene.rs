@@ -19,6 +19,8 @@ pub(crate) struct Scene {
     program: PathBuf,
     pub(crate) cluster: Cluster,
     pub(crate) replica: Replica,
+    /// The memory limit of a gateway's Pod, in bytes.
+    pub(crate) memory: u64,
 }
 
 impl Scene {
@@ -32,7 +34,7 @@ impl Scene {
         let program = find_envoy()?;
         let cluster = make();
         let replica = Replica::start(&cluster);
-        Some(Self { program, cluster, replica })
+        Some(Self { program, cluster, replica, memory: 4 << 30 })
     }
 
     /// Starts a gateway.
@@ -70,6 +72,7 @@ impl Scene {
             certificate,
             &bundle,
             self.cluster.address(),
+            self.memory,
             entry,
         )
     }

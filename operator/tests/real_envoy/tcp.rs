@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -17,6 +17,7 @@ use tokio::net::TcpSocket;
 use super::envoy::Entry;
 use super::operator::Replica;
 use super::scene::{OneRoute, Scene, agree, exchange, socket};
+use super::{ask, page};
 
 /// The query of `packrat stat` about TCP connections.
 const COUNTED: &str = "%5Ecluster%5C.servers-%5B0-9%5D%2B%5C.upstream_cx_(active|total)%24";
@@ -180,6 +181,37 @@ fn connections_of_a_route_are_limited() {
     assert_eq!(exchange(&client, &udp), source);
     held.pop();
     connect(&envoy, port, "hello");
+}
+
+/// Memory that comes to an end is kept for sessions.
+#[test]
+fn a_gateway_without_memory_refuses_connections_and_no_session() {
+    let Some(mut scene) = Scene::begin() else { return };
+    // Less than an Envoy has when it starts.
+    scene.memory = 1 << 20;
+    let local = Ipv4Addr::LOCALHOST.into();
+    let Some(OneRoute { scene, envoy, server: udp, port, client, source }) =
+        OneRoute::of(scene, &[], local, local)
+    else {
+        return;
+    };
+    let replica = &scene.replica;
+    replica.gateway(|model| model.spec.tcp = TcpPolicy::Passthrough);
+    replica.service_with_tcp("web", port, &[udp.local_addr().unwrap()], Some(server("no")), &[]);
+    agree(&envoy, replica, 2);
+    envoy.wait_until("connections to be refused", |envoy| {
+        let refused = TcpStream::connect(("127.0.0.1", port)).is_ok_and(|mut stream| {
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            !matches!(stream.read(&mut [0; 100]), Ok(1..))
+        });
+        refused && envoy.get("/stats?filter=overload_reject").contains(": 1")
+    });
+    assert_eq!(exchange(&client, &udp), source);
+    // Its page is read, and it is ready.
+    let page = page(&envoy, "metrics-node");
+    for path in ["/ready", "/stats/prometheus"] {
+        assert_eq!(ask(local, page, "GET", path).0, 200, "{path}");
+    }
 }
 
 /// With the last configuration, too.

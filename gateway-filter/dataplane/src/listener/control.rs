@@ -3,7 +3,7 @@
 //! ```text
 //!   Control::receive --> engine's Gateway: what is it?
 //!     a question without a session ----------------------------> its answer, to the same address
-//!     the beginning of a session: begin ---+
+//!     the beginning of a session: begin ---+ (or, after many others, put off)
 //!     a sealed datagram: sealed            |
 //!       of this path's session ------------+--> run: engine --> outbox: repairs, Reports
 //!       of another session: sealed_on_new_path --> path validation --> the client moves
@@ -13,7 +13,8 @@
 use std::sync::Arc;
 
 use packrat_engine::{
-    Begin, Flow, HandshakeOutcome, NetworkPath, Outbox, PathEvent, Received, TICKET_NONCE,
+    Begin, Flow, HandshakeOutcome, MOST_SERVERS_UNPROVEN, NetworkPath, Outbox, PathEvent, Received,
+    TICKET_NONCE,
 };
 use packrat_wire::SessionId;
 use packrat_wire::estimate::Timestamp;
@@ -21,6 +22,7 @@ use packrat_wire::seal::session_of;
 
 use super::forwarder::Forwarder;
 use super::mailbox::Command;
+use super::put_off::PutOff;
 use crate::context::Arm;
 use crate::log::Event;
 use crate::metrics::{Distribution, Metric, Stopwatch, handshake};
@@ -29,6 +31,17 @@ use crate::session::{ClientPath, Session, guarded};
 use crate::socket::{Ecn, EndpointAddress, WhenFull};
 use crate::sync::atomic::Ordering;
 use packrat_api::token::TokenPolicy;
+
+/// Answers a handshake that was put off. `outbox`: memory for the answer.
+pub(crate) fn answer_put_off(
+    forwarder: &mut Forwarder,
+    handshake: &PutOff,
+    outbox: &mut Outbox,
+    now: Timestamp,
+) {
+    let PutOff { route, path, datagram, .. } = handshake;
+    Control { route, forwarder, outbox, path, now }.dispatch(datagram);
+}
 
 /// One control datagram on its way.
 pub(super) struct Control<'a> {
@@ -45,12 +58,36 @@ impl Control<'_> {
     /// Takes the datagram, and measures the time until it is answered.
     pub(super) fn receive(&mut self, datagram: &[u8]) {
         let stopwatch = Stopwatch::start();
-        self.dispatch(datagram);
+        if self.has_to_wait(datagram) {
+            self.put_off(datagram);
+        } else {
+            self.dispatch(datagram);
+        }
         let nanoseconds = stopwatch.nanoseconds();
         let metrics = self.route.metrics();
         metrics.add(Metric::ControlReceived, 1);
         metrics.add(Metric::ControlNanoseconds, nanoseconds);
         metrics.record(Distribution::Control, nanoseconds);
+    }
+
+    /// True if a datagram begins a session and others have begun theirs just now. Those of clients
+    /// that have not proven their address are asked for a cookie meanwhile.
+    fn has_to_wait(&self, datagram: &[u8]) -> bool {
+        let (engine, client) = (&self.route.context.engine, self.path.client.get());
+        !self.has_time() && engine.is_proven_begin(datagram, client, self.now)
+    }
+
+    /// Has the I/O thread answer a handshake when it has time.
+    fn put_off(&self, datagram: &[u8]) {
+        self.route.metrics().add(Metric::HandshakesPutOff, 1);
+        let Self { route, forwarder, path, now, .. } = self;
+        let handshake = PutOff {
+            route: Arc::clone(route),
+            path: (*path).clone(),
+            datagram: datagram.into(),
+            since: *now,
+        };
+        forwarder.mailboxes.post(forwarder.worker, Command::PutOff(handshake));
     }
 
     fn dispatch(&mut self, datagram: &[u8]) {
@@ -95,6 +132,9 @@ impl Control<'_> {
 
     /// Begins a session.
     fn begin(&mut self, begin: Begin) {
+        if !begin.is_validated() && (self.is_ticket_dear(&begin) || !self.has_time()) {
+            return self.ask_for_cookie(&begin);
+        }
         let seed = match self.random() {
             Ok(seed) => seed,
             Err(error) => return self.discard(&format!("no random bytes: {error}")),
@@ -151,13 +191,28 @@ impl Control<'_> {
         self.answer();
     }
 
+    /// True if a handshake may be answered now.
+    fn has_time(&self) -> bool {
+        let client = self.path.client.get().ip();
+        self.route.context.engine.has_time_for_handshake(client, self.now)
+    }
+
+    /// True if it takes long to find the server of the ticket that a client shows.
+    fn is_ticket_dear(&self, begin: &Begin) -> bool {
+        let settings = self.route.context.settings();
+        settings.shares_clients()
+            && settings.config.endpoints.len() > MOST_SERVERS_UNPROVEN
+            && begin.shown_ticket().is_some()
+    }
+
     /// The server that the client has had through another gateway, as its ticket says.
     fn known_endpoint(&self, begin: &Begin) -> Option<EndpointAddress> {
         let route = &self.route.context;
         let settings = route.settings();
         let shown = begin.shown_ticket().filter(|_| settings.shares_clients())?;
         let endpoints = settings.config.endpoints.iter().copied();
-        route.engine.server_of(shown, endpoints).map(EndpointAddress::new)
+        let client = self.path.client.get().ip();
+        route.engine.server_of(shown, client, endpoints, self.now).map(EndpointAddress::new)
     }
 
     /// Passes a sealed datagram to the session of the path that it came by, or to one that may be

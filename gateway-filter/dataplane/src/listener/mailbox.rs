@@ -6,6 +6,7 @@ use std::sync::Arc;
 use packrat_engine::NetworkPath;
 use packrat_wire::estimate::Timestamp;
 
+use super::put_off::PutOff;
 use crate::route::{Route, StreamChange};
 use crate::session::Session;
 use crate::socket::{Poller, Slot};
@@ -26,6 +27,8 @@ pub(crate) enum Command {
     Listen(Arc<Route>, Arc<Slot>),
     /// Look at the pending datagrams of this path at this time.
     Pending(Arc<Route>, NetworkPath, Timestamp),
+    /// Answer this handshake when there is time.
+    PutOff(PutOff),
     /// Let every session take over the changed configuration of its route now.
     FollowRoutes,
     /// Read a stream, or do not read it any more.

@@ -7,6 +7,7 @@ mod forwarder;
 mod mailbox;
 mod message_rate;
 mod numbering;
+mod put_off;
 mod read_coalescing;
 mod server_to_client;
 mod steering;
@@ -15,9 +16,11 @@ pub use attachment::Attachment;
 pub use client_to_server::{ClientDatagrams, Ingress};
 
 pub(crate) use attachment::Listeners;
+pub(crate) use control::answer_put_off;
 pub(crate) use forwarder::Forwarder;
 pub(crate) use mailbox::{Command, Mailbox, Mailboxes};
 pub(crate) use message_rate::MessageRate;
+pub(crate) use put_off::PutOffHandshakes;
 pub(crate) use read_coalescing::ReadCoalescing;
 #[cfg(feature = "virtual-time")]
 pub(crate) use server_to_client::pass_on;

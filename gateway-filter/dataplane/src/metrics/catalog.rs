@@ -60,7 +60,7 @@ metrics! {
     HandshakesRefusedDisabled Counter "handshakes_total" {result="refused_disabled"} "Handshakes refused: the route is not assisted.";
     HandshakesRefusedCookie Counter "handshakes_total" {result="refused_cookie"} "Handshakes refused: the cookie is not valid (any more).";
     HandshakesRefusedFull Counter "handshakes_total" {result="refused_full"} "Handshakes refused: no room for another session.";
-    HandshakesPutOff Counter "handshakes_total" {result="put_off"} "Handshakes dropped because many others had just begun: the client asks again.";
+    HandshakesPutOff Counter "handshakes_total" {result="put_off"} "Handshakes that waited because many others had just begun: answered a moment later, or when the client asks again.";
     HandshakesRefusedTokenMissing Counter "handshakes_total" {result="refused_token_missing"} "Handshakes refused: a token is required and the client brought none.";
     HandshakesRefusedTokenExpired Counter "handshakes_total" {result="refused_token_expired"} "Handshakes refused: the token has expired.";
     HandshakesRefusedTokenForged Counter "handshakes_total" {result="refused_token_forged"} "Handshakes refused: the token is malformed, forged, or made with a key that is not in force.";
@@ -104,7 +104,6 @@ pub(crate) const fn handshake(outcome: HandshakeOutcome) -> Metric {
         HandshakeOutcome::RefusedDisabled => Metric::HandshakesRefusedDisabled,
         HandshakeOutcome::RefusedCookie => Metric::HandshakesRefusedCookie,
         HandshakeOutcome::RefusedFull => Metric::HandshakesRefusedFull,
-        HandshakeOutcome::PutOff => Metric::HandshakesPutOff,
         HandshakeOutcome::RefusedTokenMissing => Metric::HandshakesRefusedTokenMissing,
         HandshakeOutcome::RefusedTokenExpired => Metric::HandshakesRefusedTokenExpired,
         HandshakeOutcome::RefusedTokenForged => Metric::HandshakesRefusedTokenForged,

@@ -17,7 +17,8 @@ use super::unassured::{Room, Unassured};
 use super::wake_coalescing::WakeCoalescing;
 use crate::context::Environment;
 use crate::listener::{
-    Command, Forwarder, Ingress, MESSAGES_PER_RECEIVE, Mailbox, Mailboxes, forward_to_client,
+    Command, Forwarder, Ingress, MESSAGES_PER_RECEIVE, Mailbox, Mailboxes, PutOffHandshakes,
+    answer_put_off, forward_to_client,
 };
 use crate::log::Event;
 use crate::metrics::{Distribution, Metric};
@@ -89,6 +90,7 @@ pub(super) struct IoThread {
     /// Paths with pending datagrams by the time at which they are looked at, and a number that tells
     /// equal times apart.
     pending: BTreeMap<(Timestamp, u64), (Arc<Route>, NetworkPath)>,
+    put_off: PutOffHandshakes,
     wake_coalescing: WakeCoalescing,
     pub(super) forwarder: Forwarder,
     received: ReceiveBatch,
@@ -112,6 +114,7 @@ impl IoThread {
             deadlines: Deadlines::default(),
             unassured: Unassured::default(),
             pending: BTreeMap::new(),
+            put_off: PutOffHandshakes::default(),
             wake_coalescing: WakeCoalescing::default(),
             forwarder: Forwarder::new(mailboxes, worker),
             received: ReceiveBatch::new(MESSAGES_PER_RECEIVE),
@@ -161,6 +164,7 @@ impl IoThread {
         if !self.stopping {
             self.run_deadlines(mailbox);
             self.run_pending();
+            self.run_put_off();
             self.retry_streams();
         }
     }
@@ -176,6 +180,7 @@ impl IoThread {
             }
             Command::Listen(route, slot) => self.listen(mailbox, route, slot),
             Command::Pending(route, path, until) => self.plan_expiry(route, path, until),
+            Command::PutOff(handshake) => self.put_off.add(handshake),
             Command::FollowRoutes => self.follow_routes(),
             Command::Stream(change) => self.change_stream(mailbox, change),
             Command::RetryStream(route, at) => self.stream_retries.push((at, route)),
@@ -208,7 +213,8 @@ impl IoThread {
         let pending = self.pending.first_key_value().map(|((until, _), _)| *until);
         let reads = self.listeners.values().filter_map(|reader| reader.coalescing.deadline());
         let retries = self.stream_retries.iter().map(|(at, _)| *at);
-        let others = pending.into_iter().chain(streams).chain(reads).chain(retries);
+        let put_off = self.put_off.next_deadline();
+        let others = pending.into_iter().chain(streams).chain(put_off).chain(reads).chain(retries);
         self.deadlines.next().into_iter().chain(others).min()
     }
 
@@ -446,6 +452,14 @@ impl IoThread {
             if let Some(until) = self.forwarder.expire_pending(&route, path, now) {
                 self.plan_expiry(route, path, until);
             }
+        }
+    }
+
+    /// Answers handshakes that were put off, as far as there is time.
+    fn run_put_off(&mut self) {
+        let now = self.environment.now();
+        while let Some(handshake) = self.put_off.due(now) {
+            answer_put_off(&mut self.forwarder, &handshake, &mut self.outbox, now);
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use packrat_wire::estimate::Timestamp;
 
-use super::{Admission, Network, Refusal, SourceAccount, WorkKind};
+use super::{Admission, Network, SourceAccount, WorkKind};
 use crate::budget::{FlowBudget, SourceBudget};
 use crate::gateway::Gateway;
 use crate::sync::atomic::Ordering;
@@ -27,20 +27,13 @@ pub(crate) struct SessionPermit {
 }
 
 impl SessionPermit {
-    /// A permit for a client that has proven its address.
-    pub(crate) fn new(
-        gateway: &Arc<Gateway>,
-        source: IpAddr,
-        now: Timestamp,
-    ) -> Result<Self, Refusal> {
-        // Before anything is counted: its client asks again.
-        if !gateway.admission.may_answer_now(source, now) {
-            return Err(Refusal::PutOff);
-        }
+    /// A permit for a client that has proven its address. `None`: there is no room for it, of its
+    /// source or at all.
+    pub(crate) fn new(gateway: &Arc<Gateway>, source: IpAddr, now: Timestamp) -> Option<Self> {
         let maximum = gateway.config().maximum_sessions;
-        let mut permit = Self::below(gateway, source, maximum).ok_or(Refusal::Full)?;
+        let mut permit = Self::below(gateway, source, maximum)?;
         let admitted = permit.validate(now) && permit.takes_handshake(now);
-        if admitted { Ok(permit) } else { Err(Refusal::Full) }
+        admitted.then_some(permit)
     }
 
     /// A permit for a client that has not proven its address: an attacker that forges addresses
@@ -51,9 +44,7 @@ impl SessionPermit {
         source: IpAddr,
         now: Timestamp,
     ) -> Option<Self> {
-        if !gateway.admission.may_answer_now(source, now)
-            || !gateway.admission.may_prepare(source, now)
-        {
+        if !gateway.admission.may_prepare(source, now) {
             return None;
         }
         let room = Admission::room_for_unvalidated(&gateway.config());
@@ -226,7 +217,7 @@ mod tests {
     fn a_dropped_permit_returns_all_that_it_took() {
         let gateway = gateway(1);
         let mut permit = SessionPermit::new(&gateway, SOURCE, Timestamp::ZERO).unwrap();
-        assert!(SessionPermit::new(&gateway, SOURCE, Timestamp::ZERO).is_err());
+        assert!(SessionPermit::new(&gateway, SOURCE, Timestamp::ZERO).is_none());
         let most = (1 << 20) / 3 * 2;
         assert!(permit.try_take(most) && !permit.try_take(9));
         permit.hold(1 << 10);
@@ -234,7 +225,7 @@ mod tests {
         drop(permit);
         assert_eq!(gateway.sessions(), 0);
         assert_eq!(gateway.admission.cache_bytes.load(Ordering::Relaxed), 0);
-        assert!(SessionPermit::new(&gateway, SOURCE, Timestamp::ZERO).is_ok());
+        assert!(SessionPermit::new(&gateway, SOURCE, Timestamp::ZERO).is_some());
     }
 
     #[test]
@@ -245,7 +236,7 @@ mod tests {
         assert!(first.try_take(UNVALIDATED_CACHE_BYTES) && !first.try_take(1));
         assert!(first.validate(Timestamp::ZERO) && first.try_take(1));
         assert!(!first.try_take((1 << 20) / 3 * 2), "what it had before counts");
-        assert!(SessionPermit::new(&gateway, SOURCE, Timestamp::ZERO).is_ok());
+        assert!(SessionPermit::new(&gateway, SOURCE, Timestamp::ZERO).is_some());
     }
 
     #[test]
@@ -256,12 +247,12 @@ mod tests {
         assert!(first.try_take(500_000));
         let config = gateway.config();
         gateway.reconfigure(GatewayConfig { maximum_sessions: 2, ..config });
-        assert!(begin().is_err() && gateway.sessions() == 2);
+        assert!(begin().is_none() && gateway.sessions() == 2);
         gateway.reconfigure(GatewayConfig { sessions_per_source: 2, ..config });
-        assert!(begin().is_err(), "its source has two already");
+        assert!(begin().is_none(), "its source has two already");
         gateway.reconfigure(GatewayConfig { handshakes_per_second_per_source: 1, ..config });
         drop(second);
-        assert!(begin().is_ok() && begin().is_err(), "the bucket has become smaller");
+        assert!(begin().is_some() && begin().is_none(), "the bucket has become smaller");
         assert!(!first.is_too_much_held());
         gateway.reconfigure(GatewayConfig { cache_bytes_total: 400_000, ..config });
         assert!(first.is_too_much_held() && !first.try_take(1));

@@ -107,9 +107,6 @@ impl Stream {
         if pending.is_some_and(|known| known.handshake.repeat(begin.nonce, out.for_one())) {
             return HandshakeOutcome::Accepted;
         }
-        if !self.gateway.admission.may_answer_now(peer.ip(), now) {
-            return HandshakeOutcome::PutOff;
-        }
         self.forget_pending(peer);
         let Some(source) = self.gateway.admission.admit_subscriber(peer.ip(), now) else {
             self.counters.subscriptions_refused += 1;
