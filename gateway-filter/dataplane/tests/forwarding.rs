@@ -63,6 +63,39 @@ fn a_datagram_above_the_mtu_is_counted_and_the_flow_goes_on() {
     assert_eq!(receive(&client).0, b"answer");
 }
 
+/// Datagrams that leave the gateway together, as servers send them one by one.
+#[test]
+fn single_datagrams_of_many_clients_reach_each_its_own_in_order() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let clients: Vec<UdpSocket> = (0..50).map(|_| gateway.client()).collect();
+    let mut ways = Vec::new();
+    for client in &clients {
+        client.send(b"hello").unwrap();
+        ways.push(receive(&server).1);
+    }
+    for round in 0..20 {
+        for (number, way) in ways.iter().enumerate() {
+            // Long ones, and two in a row, wait for none.
+            let length = if number % 9 == 8 { 9000 } else { 100 };
+            for seed in 0..1 + usize::from(number % 5 == 4) {
+                let answer = payload(round * 1000 + number * 10 + seed, length);
+                server.send_to(&answer, way).unwrap();
+            }
+        }
+        for (number, client) in clients.iter().enumerate() {
+            let length = if number % 9 == 8 { 9000 } else { 100 };
+            for seed in 0..1 + usize::from(number % 5 == 4) {
+                let expected = payload(round * 1000 + number * 10 + seed, length);
+                assert!(receive(client).0 == expected, "round {round}, client {number}, {seed}");
+            }
+        }
+    }
+    let all = 20 * (50 + 10);
+    gateway.wait_for("counters", |gateway| gateway.metric("to_client_datagrams_total") == all);
+    assert_eq!(gateway.metric("to_client_dropped_total"), 0);
+}
+
 /// Sends batches like a sender that uses segmentation offload does.
 fn send_batches(
     socket: &UdpSocket,

@@ -17,8 +17,9 @@ use crate::index::IdentifierIndex;
 pub(crate) const TRIM_INTERVAL: u64 = 32;
 /// Entries kept after their fate is known.
 pub(crate) const SETTLED_ENTRIES: usize = 2048;
-/// The same for a flow that has fallen quiet.
-pub(crate) const QUIET_ENTRIES: usize = 16;
+/// The same for a flow that has fallen quiet: the newest of them is the one that its client names, and
+/// the sender may have overtaken itself a little.
+pub(crate) const QUIET_ENTRIES: usize = 4;
 /// Entries kept at all; what is older is forgotten even when the client never spoke of it.
 pub(crate) const MAXIMUM_ENTRIES: usize = 16_384;
 /// The same for a client that speaks only when something is missing: it never speaks of most of

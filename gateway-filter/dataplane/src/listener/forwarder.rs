@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use packrat_engine::{NetworkPath, Outbox};
 use packrat_wire::estimate::Timestamp;
 
+use super::gathered::Gathered;
 use super::mailbox::{Command, Mailboxes};
 use crate::log::Event;
 use crate::metrics::Metric;
@@ -20,11 +21,18 @@ pub(crate) struct Forwarder {
     /// The worker that the sessions opened here belong to.
     pub(crate) worker: usize,
     pub(crate) sender: Sender,
+    pub(super) gathered: Gathered,
 }
 
 impl Forwarder {
     pub(crate) fn new(mailboxes: Arc<Mailboxes>, worker: usize) -> Self {
-        Self { mailboxes, worker, sender: Sender::default() }
+        let (sender, gathered) = (Sender::default(), Gathered::default());
+        Self { mailboxes, worker, sender, gathered }
+    }
+
+    /// Sends the single datagrams that wait for those of other sessions.
+    pub(crate) fn send_gathered(&mut self) {
+        self.gathered.send(&mut self.sender);
     }
 
     /// The session of a client, which counts as active now.

@@ -4,6 +4,7 @@ mod attachment;
 mod client_to_server;
 mod control;
 mod forwarder;
+mod gathered;
 mod mailbox;
 mod message_rate;
 mod numbering;

@@ -37,6 +37,11 @@ impl Numbers {
         self.headers.is_empty()
     }
 
+    /// The number of the only datagram.
+    pub(super) fn only(&self) -> Option<NumberHeader> {
+        self.headers.first().copied().filter(|number| *number != NONE)
+    }
+
     /// The same datagrams with their numbers; cut where one has a number and the next one has none,
     /// and where they would be too long for one send.
     pub(super) fn in_front_of<'a>(&'a self, batches: &[GsoBatch<'a>]) -> Vec<GsoBatch<'a>> {

@@ -2,16 +2,16 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use packrat_wire::estimate::Timestamp;
 
 use super::forwarder::Forwarder;
+use super::gathered::{may_wait, send};
 use super::numbering::Numbers;
 use crate::log::Event;
-use crate::metrics::{Distribution, Metric, Stopwatch};
+use crate::metrics::{Metric, Stopwatch};
 use crate::session::{Session, Upstream};
-use crate::socket::{GsoBatch, ReceiveBatch, WhenFull};
+use crate::socket::{GsoBatch, ReceiveBatch};
 
 /// Messages (each up to 64 KiB of datagrams) that one receive call takes.
 pub(crate) const MESSAGES_PER_RECEIVE: usize = 32;
@@ -54,7 +54,19 @@ pub(crate) fn forward_to_client(
             session.remember_ecn(message.ecn);
             batches.push(message.batch());
         }
-        deadline = pass_on(forwarder, session, &batches);
+        deadline = if may_wait(&batches) && session.successor().is_none() && !session.is_displaced()
+        {
+            let (deadline, numbers) = record(session, &batches);
+            let datagram = batches.first().copied();
+            if let Some(datagram) = datagram {
+                let Forwarder { gathered, sender, .. } = &mut *forwarder;
+                gathered.gather(sender, session, datagram, numbers.only());
+            }
+            deadline
+        } else {
+            forwarder.send_gathered();
+            pass_on(forwarder, session, &batches)
+        };
         if !received.was_filled() {
             break;
         }
@@ -69,50 +81,48 @@ pub(crate) fn pass_on(
     session: &Arc<Session>,
     batches: &[GsoBatch<'_>],
 ) -> Option<Timestamp> {
-    let metrics = &session.route.metrics;
-    let now = session.route.environment.now();
-    session.touch(now);
-    session.note_answer(now);
     // The client's next datagram tells the server of the other socket.
     if let Some(successor) = session.successor() {
+        let now = session.route.environment.now();
+        session.touch(now);
+        session.note_answer(now);
         let deadline = pass_on(forwarder, &successor, batches);
         forwarder.mailboxes.request_deadline(&successor, deadline);
         return None;
     }
-    session.transfer.note(now);
-    // The engine first: an eACK for these datagrams may arrive on another thread while they are
-    // being sent.
-    let mut deadline = None;
-    let mut numbers = Numbers::default();
-    if session.is_followed() {
-        let stopwatch = Stopwatch::start();
-        let bytes: usize = batches.iter().map(|batch| batch.data.len()).sum();
-        deadline = session.assist(|flow| {
-            flow.expect(bytes);
-            for datagram in batches.iter().flat_map(|batch| batch.datagrams()) {
-                numbers.push(flow.forward(datagram, now));
-            }
-            flow.next_timeout()
-        });
-        metrics.add(Metric::ForwardNanoseconds, stopwatch.nanoseconds());
-    }
-    let report = if numbers.is_empty() {
-        session.send_to_client(&mut forwarder.sender, batches, WhenFull::Wait)
+    let (deadline, numbers) = record(session, batches);
+    if numbers.is_empty() {
+        send(&mut forwarder.sender, session, batches);
     } else {
-        let numbered = numbers.in_front_of(batches);
-        session.send_to_client(&mut forwarder.sender, &numbered, WhenFull::Wait)
-    };
-    if let Some(length) = report.number_refused {
-        session.assist(|flow| flow.refuse_numbers(length));
+        send(&mut forwarder.sender, session, &numbers.in_front_of(batches));
     }
-    metrics.add(Metric::DownstreamDatagrams, report.datagrams);
-    metrics.add(Metric::DownstreamBytes, report.bytes);
-    if report.datagrams > 0 {
-        metrics.record(Distribution::Batch, report.datagrams);
+    deadline
+}
+
+/// Records what the server of `session` has sent, before it is sent on: an eACK for these datagrams may
+/// arrive on another thread meanwhile. Returns the time at which the engine wants to be called, as far
+/// as it is known, and what goes in front of the datagrams.
+fn record(session: &Arc<Session>, batches: &[GsoBatch<'_>]) -> (Option<Timestamp>, Numbers) {
+    let metrics = &session.route.metrics;
+    let now = session.route.environment.now();
+    session.touch(now);
+    session.note_answer(now);
+    session.transfer.note(now);
+    let mut numbers = Numbers::default();
+    if !session.is_followed() {
+        return (None, numbers);
     }
-    session.totals.to_client_datagrams.fetch_add(report.datagrams, Ordering::Relaxed);
-    session.totals.to_client_bytes.fetch_add(report.bytes, Ordering::Relaxed);
-    deadline.flatten()
+    let stopwatch = Stopwatch::start();
+    let bytes: usize = batches.iter().map(|batch| batch.data.len()).sum();
+    let deadline = session.assist(|flow| {
+        flow.expect(bytes);
+        for datagram in batches.iter().flat_map(|batch| batch.datagrams()) {
+            numbers.push(flow.forward(datagram, now));
+        }
+        flow.next_timeout()
+    });
+    metrics.add(Metric::ForwardNanoseconds, stopwatch.nanoseconds());
+    (deadline.flatten(), numbers)
 }
 
 /// Counts an error that the upstream socket has reported; a server that is not configured any more

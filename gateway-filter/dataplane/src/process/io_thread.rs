@@ -148,6 +148,7 @@ impl IoThread {
             for &number in &ready {
                 messages += self.read(mailbox, number);
             }
+            self.forwarder.send_gathered();
             self.wake_coalescing.note(messages, self.environment.now());
             self.read_coalesced(mailbox, &mut ready);
         }
@@ -197,7 +198,9 @@ impl IoThread {
             let deadline = forward_to_client(forwarder, received, &session, &upstream);
             self.plan_for(&session, deadline, Timestamp::ZERO);
             return self.received.messages().len();
-        } else if let Some((stream, upstream)) = self.streams.get(&number) {
+        }
+        self.forwarder.send_gathered();
+        if let Some((stream, upstream)) = self.streams.get(&number) {
             stream.forward(upstream, &mut self.received, &mut self.forwarder.sender);
         } else if self.listeners.contains_key(&number) {
             self.read_listener(mailbox, number);

@@ -2,6 +2,7 @@
 //! they allow it.
 
 mod fan_out;
+mod singles;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -75,7 +76,7 @@ impl<'a> GsoBatch<'a> {
     }
 
     /// Bytes that are sent: those of the datagrams, and of the numbers in front.
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.data.len() + self.numbers.len() * NUMBER_LENGTH
     }
 
@@ -87,6 +88,17 @@ impl<'a> GsoBatch<'a> {
     /// Slices of memory that it is sent from.
     fn vectors(&self) -> usize {
         if self.is_numbered() { 2 * self.segments() } else { 1 }
+    }
+
+    /// Adds these slices.
+    fn add_vectors(&self, vectors: &mut Vec<libc::iovec>) {
+        if self.is_numbered() {
+            for (number, datagram) in self.numbers.iter().zip(self.datagrams()) {
+                vectors.extend([vector(number), vector(datagram)]);
+            }
+        } else {
+            vectors.push(vector(self.data));
+        }
     }
 
     /// Each datagram by itself.
@@ -316,54 +328,55 @@ impl Call {
         let Self { vectors, controls, headers } = self;
         vectors.clear();
         for batch in batches.get(first..last).unwrap_or_default() {
-            if batch.is_numbered() {
-                for (number, datagram) in batch.numbers.iter().zip(batch.datagrams()) {
-                    vectors.extend([vector(number), vector(datagram)]);
-                }
-            } else {
-                vectors.push(vector(batch.data));
-            }
+            batch.add_vectors(vectors);
         }
         controls.resize(controls.len().max(groups.len()), ControlBuffer::new());
         headers.clear();
         let mut before = 0;
         for (range, control) in groups.iter().zip(controls) {
-            // SAFETY: mmsghdr is plain data for which all-zero bytes are valid.
-            let mut message = unsafe { std::mem::zeroed::<libc::mmsghdr>() };
-            if let Some(members) = batches.get(range.clone())
-                && let Some(lead) = members.first()
-            {
-                let several = members.len() > 1 || lead.segments() > 1;
-                let used = control_message::write(
-                    control,
-                    &Outgoing {
-                        segment_size: if several {
-                            u16::try_from(lead.sent_segment_size()).ok()
-                        } else {
-                            None
-                        },
-                        ecn: lead.ecn,
-                        source: destination.source,
-                        leaves_as_v4: destination.leaves_as_v4,
-                        v6_socket: destination.family == Family::V6,
-                    },
-                );
-                let header = &mut message.msg_hdr;
-                let vectors_of_group: usize = members.iter().map(GsoBatch::vectors).sum();
-                let of_group = vectors.get(before..before + vectors_of_group).unwrap_or_default();
-                before += vectors_of_group;
-                header.msg_iov = of_group.as_ptr().cast_mut();
-                header.msg_iovlen = of_group.len() as _;
-                if used > 0 {
-                    header.msg_control = control.as_mut_ptr();
-                    header.msg_controllen = used as _;
-                }
-                set_name(header, name);
-            }
+            let members = batches.get(range.clone()).unwrap_or_default();
+            let Some(lead) = members.first() else { continue };
+            let several = members.len() > 1 || lead.segments() > 1;
+            let segment_size =
+                if several { u16::try_from(lead.sent_segment_size()).ok() } else { None };
+            let vectors_of_group: usize = members.iter().map(GsoBatch::vectors).sum();
+            let of_group = vectors.get(before..before + vectors_of_group).unwrap_or_default();
+            before += vectors_of_group;
+            let mut message = message(destination, *lead, segment_size, of_group, control);
+            set_name(&mut message.msg_hdr, name);
             headers.push(message);
         }
         self
     }
+}
+
+/// A message of what is in `vectors`, without its receiver's name; `lead` is the first of it. The header
+/// points into `vectors` and `control`.
+fn message(
+    destination: &Destination,
+    lead: GsoBatch<'_>,
+    segment_size: Option<u16>,
+    vectors: &[libc::iovec],
+    control: &mut ControlBuffer,
+) -> libc::mmsghdr {
+    // SAFETY: mmsghdr is plain data for which all-zero bytes are valid.
+    let mut message = unsafe { std::mem::zeroed::<libc::mmsghdr>() };
+    let outgoing = Outgoing {
+        segment_size,
+        ecn: lead.ecn,
+        source: destination.source,
+        leaves_as_v4: destination.leaves_as_v4,
+        v6_socket: destination.family == Family::V6,
+    };
+    let used = control_message::write(control, &outgoing);
+    let header = &mut message.msg_hdr;
+    header.msg_iov = vectors.as_ptr().cast_mut();
+    header.msg_iovlen = vectors.len() as _;
+    if used > 0 {
+        header.msg_control = control.as_mut_ptr();
+        header.msg_controllen = used as _;
+    }
+    message
 }
 
 fn vector(bytes: &[u8]) -> libc::iovec {

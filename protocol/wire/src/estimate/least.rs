@@ -7,34 +7,42 @@ use crate::estimate::Timestamp;
 /// The least one of this time and of as long before counts: a path may change.
 const MEMORY: Duration = Duration::from_secs(30);
 
-/// The least of the samples of the last half minute or more.
-#[derive(Debug, Clone, Copy, Default)]
+/// A sample that there is not.
+const NONE: u32 = u32::MAX;
+
+/// The least of the samples of the last half minute or more, in whole microseconds: gateways keep two
+/// of them for each client.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Least {
     /// That of the period that began then, and that of the period before.
-    now: Option<(Timestamp, Duration)>,
-    before: Option<Duration>,
+    since: Timestamp,
+    now: u32,
+    before: u32,
+}
+
+impl Default for Least {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Least {
     pub(super) const fn new() -> Self {
-        Self { now: None, before: None }
+        Self { since: Timestamp::ZERO, now: NONE, before: NONE }
     }
 
     pub(super) fn on_sample(&mut self, sample: Duration, at: Timestamp) {
-        self.now = Some(match self.now {
-            Some((since, least)) if at.saturating_since(since) < MEMORY => {
-                (since, least.min(sample))
-            }
-            Some((_, least)) => {
-                self.before = Some(least);
-                (at, sample)
-            }
-            None => (at, sample),
-        });
+        let sample = u32::try_from(sample.as_micros()).unwrap_or(NONE).min(NONE - 1);
+        if self.now != NONE && at.saturating_since(self.since) < MEMORY {
+            self.now = self.now.min(sample);
+        } else {
+            (self.before, self.since, self.now) = (self.now, at, sample);
+        }
     }
 
     /// The least one, if there was any.
     pub(super) fn get(&self) -> Option<Duration> {
-        [self.now.map(|(_, least)| least), self.before].into_iter().flatten().min()
+        let least = self.now.min(self.before);
+        (least != NONE).then(|| Duration::from_micros(least.into()))
     }
 }

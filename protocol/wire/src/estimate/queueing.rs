@@ -25,11 +25,14 @@ const BURST: u32 = 8;
 /// often one round trip.
 const ROUND_TRIP_SHARE: u32 = 4;
 
+/// The time of a sample that there is not.
+const NEVER: Timestamp = Timestamp::from_micros(u64::MAX);
+
 /// The least queueing delay of a while. Fed with round trips, sample by sample.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Queueing {
     /// Times of the last round trips.
-    last: [Option<Timestamp>; SAMPLES],
+    last: [Timestamp; SAMPLES],
     /// Times and round trips within the interval: those that no later one is less than. The least
     /// of them, and of any later part of them, is the first.
     recent: VecDeque<(Timestamp, Duration)>,
@@ -39,16 +42,27 @@ pub struct Queueing {
     arrivals: Option<Box<Arrivals>>,
 }
 
+impl Default for Queueing {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Queueing {
     /// One that knows nothing yet.
     pub const fn new() -> Self {
-        Self { last: [None; SAMPLES], recent: VecDeque::new(), least: Least::new(), arrivals: None }
+        Self {
+            last: [NEVER; SAMPLES],
+            recent: VecDeque::new(),
+            least: Least::new(),
+            arrivals: None,
+        }
     }
 
     /// Takes in one round-trip sample.
     pub fn on_round_trip(&mut self, sample: Duration, now: Timestamp) {
         self.last.rotate_left(1);
-        self.last[SAMPLES - 1] = Some(now);
+        self.last[SAMPLES - 1] = now;
         while self.recent.back().is_some_and(|&(_, later)| later >= sample) {
             self.recent.pop_back();
         }
@@ -100,7 +114,7 @@ impl Queueing {
     /// none, or nothing is known.
     pub fn standing(&self, now: Timestamp) -> Duration {
         let is_recent = |at: Timestamp| now.saturating_since(at) <= INTERVAL;
-        let enough = self.last[0].is_some_and(is_recent);
+        let enough = self.last[0] != NEVER && is_recent(self.last[0]);
         let shortest = self.recent.iter().find(|(at, _)| is_recent(*at));
         match (shortest, self.base()) {
             (Some((_, shortest)), Some(base)) if enough => shortest.saturating_sub(base),
