@@ -98,7 +98,7 @@ fn what_is_said_in_which_case() {
             "Accepted",
             "False",
             "DefinitionOutdated",
-            "-f charts/packrat/crds",
+            "-f charts/packrat/definitions",
         ),
         (
             balancer,
