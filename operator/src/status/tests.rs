@@ -29,6 +29,7 @@ fn routed() -> GatewayView {
         shares: Default::default(),
         tcp: None,
         terminated: None,
+        quic_lb: Vec::new(),
         overrides: Default::default(),
         is_leaving: false,
     };
