@@ -9,6 +9,8 @@ mod inject;
 #[cfg(feature = "lab")]
 mod lab;
 #[cfg(feature = "operate")]
+mod last_download;
+#[cfg(feature = "operate")]
 mod operate;
 mod put;
 mod recv;

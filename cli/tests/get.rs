@@ -24,6 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 fn command(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_packrat"));
     command.current_dir(folder).arg("get").args(arguments);
+    command.env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

@@ -97,16 +97,23 @@ fn check_passes_for_a_gateway_that_is_well_and_asks_it_over_udp() {
     gateway.ask();
     let output = gateway.packrat(&["check"]);
     let said = text(&output);
-    for part in
-        ["√ can be asked", "√ web has a listener", "answers a Discover", "Everything is well."]
-    {
+    for part in [
+        "√ can be asked",
+        "√ web has a listener",
+        "√ packets of 1256 bytes fit",
+        "answers a Discover",
+    ] {
         assert!(said.contains(part), "{part}:\n{said}");
     }
+    assert!(said.ends_with(" is well.\n"), "{said}");
     assert!(!said.contains('\u{1b}'), "colours away from a terminal:\n{said}");
     let all = json_of(&gateway.packrat(&["check", "-o", "json"]));
     assert_eq!(all["ok"], true);
     assert!(
-        all["checks"].as_array().unwrap().iter().all(|check| check["verdict"] == "passed"),
+        // Not every machine tracks connections.
+        all["checks"].as_array().unwrap().iter().all(|check| {
+            check["verdict"] == "passed" || check["name"] == "tracked connections"
+        }),
         "{all:#}"
     );
 }
@@ -142,7 +149,7 @@ fn colours_appear_only_in_terminals_that_allow_them() {
     let url = gateway.url();
     let check = ["check", "--gateway", &url];
     let Some(said) = in_a_terminal(&check, &[]) else { return };
-    assert!(said.contains("\u{1b}[32m√") && said.contains("Everything is well."), "{said:?}");
+    assert!(said.contains("\u{1b}[32m√") && said.contains(" is well."), "{said:?}");
     // As https://no-color.org defines it: any value, unless it is empty.
     for (environment, is_coloured) in [
         (("NO_COLOR", "1"), false),

@@ -115,6 +115,7 @@ fn a_file_that_cannot_be_read_is_not_begun() {
 /// An upload at the server: what it was told of it, and its bytes.
 fn stored(server: &Server, folder: &Path, place: &str) -> (String, Vec<u8>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_packrat"));
+    command.env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"));
     command.args(["get", place, "-o", "-", "--silent", "--cacert"]).arg(&server.authority);
     let output = command.current_dir(folder).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));

@@ -26,6 +26,7 @@ const RATE: u64 = 40_000_000;
 fn get(server: &Server, folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_packrat"))
         .current_dir(folder)
+        .env("XDG_STATE_HOME", folder)
         .args(["get", &server.url("/file"), "--cacert", server.authority.to_str().unwrap()])
         .args(["--qlog", "trace.sqlog", "--json", "--silent"])
         .args(arguments)

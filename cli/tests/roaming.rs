@@ -289,6 +289,7 @@ impl Scene {
         let authority = self.server.authority.to_str().unwrap().to_owned();
         let mut client = Command::new(env!("CARGO_BIN_EXE_packrat"))
             .current_dir(self.folder.path())
+            .env("XDG_STATE_HOME", self.folder.path())
             .args(["get", "--json", "--silent", "--cacert", &authority, "-o", "downloaded"])
             .args(["--connect-to", &self.last_mile.address().to_string()])
             .args(["--max-time", &PATIENCE.as_secs().to_string()])

@@ -84,6 +84,7 @@ fn curl(issuer: &Issuer, version: &str, path: &str, arguments: &[&str]) -> (u16,
 fn get(folder: &Path, url: &str, authority: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_packrat"))
         .current_dir(folder)
+        .env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"))
         .args(["get", url, "--cacert", authority.to_str().unwrap()])
         .args(arguments)
         .stdin(Stdio::null())
@@ -358,6 +359,7 @@ fn a_download_that_lasts_longer_than_its_token_gets_another_one() {
     gateway.configure(&server, &KEY.replace('2', "3"));
     let mut download = Command::new(env!("CARGO_BIN_EXE_packrat"))
         .current_dir(folder.path())
+        .env("XDG_STATE_HOME", folder.path())
         .args([
             "get",
             &server.url("/stall"),

@@ -23,19 +23,22 @@ pub const TCP: &str = "packrat.dev/tcp";
 pub const MODE: &str = "packrat.dev/mode";
 /// The Secret with the certificate of a Service whose connections end at the gateway.
 pub const CERTIFICATE: &str = "packrat.dev/certificate";
+/// The Secret with the configuration by which connection IDs of the Service's servers name them.
+pub const QUIC_LB: &str = "packrat.dev/quic-lb";
 /// Prefix of the names of overrides.
 pub const CONFIG_PREFIX: &str = "packrat.dev/config.";
 /// Prefix of all annotations of Packrat.
 pub const PREFIX: &str = "packrat.dev/";
 /// Annotations that people write, and the objects that they are for: the table in
 /// operator/README.md.
-pub const ANNOTATIONS: [(&str, &str); 10] = [
+pub const ANNOTATIONS: [(&str, &str); 11] = [
     (ASSIST, "Service, Namespace"),
     (GATEWAY, "Service, Namespace"),
     (PORT, "Service"),
     (TCP, "Service, UDPRoute"),
     (MODE, "Service"),
     (CERTIFICATE, "Service"),
+    (QUIC_LB, "Service"),
     (MULTICAST, "Service"),
     ("packrat.dev/config.NAME", "Service, Namespace"),
     (INJECT, "Pod template"),
@@ -76,6 +79,8 @@ pub enum Reason {
     NoEndpoints,
     /// There is no certificate for connections that end at the gateway.
     NoCertificate,
+    /// Connection IDs name no server.
+    NoServerIds,
     /// A Pod has no sidecar although it asks for one.
     NotInjected,
     /// The operator's installer does not allow it.
@@ -110,6 +115,7 @@ impl Reason {
             Self::EndpointRefused => "EndpointRefused",
             Self::NoEndpoints => "NoEndpoints",
             Self::NoCertificate => "NoCertificate",
+            Self::NoServerIds => "NoServerIds",
             Self::NotInjected => "NotInjected",
             Self::NotPermitted => "NotPermitted",
             Self::OtherOperator => "OtherOperator",
@@ -189,6 +195,8 @@ pub struct Annotations {
     pub mode: Option<Result<Mode, ()>>,
     /// The name of the Secret with the certificate.
     pub certificate: Option<String>,
+    /// The name of the Secret by which connection IDs name servers.
+    pub quic_lb: Option<String>,
     /// Settings; those that cannot be read are left out.
     pub overrides: Overrides,
     /// Problems of the annotations.
@@ -259,7 +267,7 @@ impl Annotations {
                 }
                 self.gateway = Some(gateway);
             }
-            PORT | MULTICAST | TCP | MODE | CERTIFICATE if carrier == Carrier::Namespace => {
+            PORT | MULTICAST | TCP | MODE | CERTIFICATE | QUIC_LB if carrier == Carrier::Namespace => {
                 self.problem(
                     Reason::UnknownAnnotation,
                     format!("{name} has no effect on a Namespace; put it on the Service"),
@@ -294,6 +302,10 @@ impl Annotations {
                 true => self.certificate = Some(value.to_owned()),
                 false => self.invalid(name, value, "write the name of a Secret of the Service's namespace"),
             },
+            QUIC_LB => match is_name(value) {
+                true => self.quic_lb = Some(value.to_owned()),
+                false => self.invalid(name, value, "write the name of a Secret of the Service's namespace"),
+            },
             MULTICAST => match Multicast::read(value) {
                 Some(multicast) => self.overrides.multicast = Some(multicast),
                 None => self.invalid(
@@ -308,7 +320,7 @@ impl Annotations {
                 None => self.problem(
                     Reason::UnknownAnnotation,
                     format!(
-                        "{name} does not exist; there are {ASSIST}, {GATEWAY}, {PORT}, {TCP}, {MODE}, {CERTIFICATE}, {MULTICAST} and {CONFIG_PREFIX}*"
+                        "{name} does not exist; there are {ASSIST}, {GATEWAY}, {PORT}, {TCP}, {MODE}, {CERTIFICATE}, {QUIC_LB}, {MULTICAST} and {CONFIG_PREFIX}*"
                     ),
                 ),
             },
@@ -553,6 +565,7 @@ mod tests {
                 "other/web-tls",
                 "write the name of a Secret of the Service's namespace".to_owned(),
             ),
+            ("quic-lb", "Keys", "write the name of a Secret of the Service's namespace".to_owned()),
             ("config.cache-bytes-per-session", "0", bytes.clone()),
             ("config.cache-bytes-per-session", "1M", bytes.clone()),
             ("config.cache-bytes-total", "lots", bytes),
@@ -585,7 +598,7 @@ mod tests {
         };
         assert_eq!(
             unknown(service("packrat.dev/asist", "enabled")),
-            "packrat.dev/asist does not exist; there are packrat.dev/assist, packrat.dev/gateway, packrat.dev/port, packrat.dev/tcp, packrat.dev/mode, packrat.dev/certificate, packrat.dev/multicast and packrat.dev/config.*"
+            "packrat.dev/asist does not exist; there are packrat.dev/assist, packrat.dev/gateway, packrat.dev/port, packrat.dev/tcp, packrat.dev/mode, packrat.dev/certificate, packrat.dev/quic-lb, packrat.dev/multicast and packrat.dev/config.*"
         );
         assert_eq!(
             unknown(service("packrat.dev/config.cache", "1Mi")),
@@ -599,11 +612,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_gives_a_value_or_a_problem(name in "(assist|gateway|port|tcp|mode|certificate|config\\.[a-z-]{0,12}|\\PC{0,8})", value in "\\PC{0,80}") {
+        fn any_text_gives_a_value_or_a_problem(name in "(assist|gateway|port|tcp|mode|certificate|quic-lb|config\\.[a-z-]{0,12}|\\PC{0,8})", value in "\\PC{0,80}") {
             let read = service(&format!("{PREFIX}{name}"), &value);
             let understood = read.assist == Some(true) || value == "disabled"
                 || matches!(read.gateway, Some(Ok(_))) || matches!(read.ports, Some(Ok(_)))
-                || read.tcp.is_some() || matches!(read.mode, Some(Ok(_))) || read.certificate.is_some()
+                || read.tcp.is_some() || matches!(read.mode, Some(Ok(_))) || read.certificate.is_some() || read.quic_lb.is_some()
                 || read.overrides != Overrides::default() || reserved(&format!("{PREFIX}{name}"));
             prop_assert!(understood != (read.problems.len() == 1));
             for problem in &read.problems {

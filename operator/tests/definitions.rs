@@ -8,17 +8,18 @@
 
 use std::path::Path;
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use packrat_operator::resource;
 
 #[test]
 fn the_charts_custom_resource_definition_is_current() {
-    let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/packrat/crds/edgegateways.yaml");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../charts/packrat/definitions/edgegateways.yaml");
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
     let expected = resource::definitions().unwrap();
     assert!(
         committed == expected,
-        "{} is out of date; write it anew with: cargo run -p packrat-operator -- crds >charts/packrat/crds/edgegateways.yaml",
+        "{} is out of date; write it anew with: cargo run -p packrat-operator -- crds >charts/packrat/definitions/edgegateways.yaml",
         path.display()
     );
 }
@@ -189,4 +190,26 @@ fn nothing_that_gives_an_edge_gateways_author_power_over_nodes_is_on_by_default(
     let all = arguments("cluster-wide");
     assert!(all.contains("--allow-host-network") && all.contains("--denied-networks=10.96.0.0/12"));
     assert!(all.contains("--allowed-images=mirror.example/packrat/gateway:*"), "{all}");
+}
+
+/// The definitions that `helm upgrade` upgrades are those that the code generates, and outlive the release.
+#[test]
+fn the_release_has_the_definitions_and_leaves_them_behind() {
+    let read = |file: &str| -> Vec<CustomResourceDefinition> {
+        let documents = documents(file).into_iter().filter(|one| !one.is_null());
+        documents.map(|one| serde_json::from_value(one).unwrap()).collect()
+    };
+    let generated = read("../charts/packrat/definitions/edgegateways.yaml");
+    let rendered = read("../charts/renders/definitions.yaml");
+    assert_eq!((generated.len(), rendered.len()), (3, 3));
+    for (generated, rendered) in generated.iter().zip(rendered) {
+        let metadata = rendered.metadata;
+        assert_eq!(metadata.name, generated.metadata.name);
+        let name = metadata.name.unwrap();
+        assert!(rendered.spec == generated.spec, "{name}: run `make chart`");
+        let policy = metadata.annotations.unwrap().remove("helm.sh/resource-policy");
+        assert_eq!(policy.as_deref(), Some("keep"), "{name}");
+        let labels = metadata.labels.unwrap();
+        assert_eq!(labels["app.kubernetes.io/managed-by"], "Helm", "{name}");
+    }
 }

@@ -103,3 +103,29 @@ metricRelabelings:
 - {action: keep, sourceLabels: [__name__], regex: {{ .Files.Get "rules/essential.txt" | trim | quote }}}
 {{- end }}
 {{- end }}
+
+{{- /* Fails when a resource definition of the cluster is not this release's to change, and says how it becomes so: Helm's own message does
+not. Call with (dict "name" NAME "Release" .Release) */}}
+{{- define "packrat.ownsDefinition" -}}
+{{- $found := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" .name }}
+{{- if $found }}
+{{- $release := dig "metadata" "annotations" "meta.helm.sh/release-name" "" $found }}
+{{- $namespace := dig "metadata" "annotations" "meta.helm.sh/release-namespace" "" $found }}
+{{- if and $release (not (and (eq $release .Release.Name) (eq $namespace .Release.Namespace))) }}
+{{- fail (printf "the resource definition %s belongs to the release %s in %s. If that release is still there, set crds.enabled=false for this one; if it is gone, or shall give the definitions up, let this one adopt them: kubectl annotate --overwrite crd edgegateways.packrat.dev gatewayparameters.packrat.dev packratpolicies.packrat.dev meta.helm.sh/release-name=%s meta.helm.sh/release-namespace=%s" .name $release $namespace .Release.Name .Release.Namespace) }}
+{{- end }}
+{{- if or (not $release) (ne (dig "metadata" "labels" "app.kubernetes.io/managed-by" "" $found) "Helm") }}
+{{- fail (printf "the resource definition %s is there, but not of a release: a chart of version 0.1.0, kubectl or another tool has made it. Set crds.enabled=false if that tool shall go on to upgrade it, or let this release adopt the definitions: kubectl label --overwrite crd edgegateways.packrat.dev gatewayparameters.packrat.dev packratpolicies.packrat.dev app.kubernetes.io/managed-by=Helm && kubectl annotate --overwrite crd edgegateways.packrat.dev gatewayparameters.packrat.dev packratpolicies.packrat.dev meta.helm.sh/release-name=%s meta.helm.sh/release-namespace=%s" .name .Release.Name .Release.Namespace) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Fails when the release would make objects of definitions that it is about to install itself, which Helm cannot. Without a cluster
+(`helm template`) nothing is known, and nothing is refused */}}
+{{- define "packrat.hasDefinitions" -}}
+{{- $isThere := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "edgegateways.packrat.dev" }}
+{{- $cluster := lookup "v1" "Namespace" "" "kube-system" }}
+{{- if and $cluster (not $isThere) }}
+{{- fail "edgeGateways, gatewayClass.parameters and gateway.defaults make objects whose definitions are not in the cluster yet, and Helm cannot install both at once. Either install the chart without these values, and then upgrade it with them, or apply the definitions before: kubectl apply --server-side -f charts/packrat/definitions, with crds.enabled=false from then on" }}
+{{- end }}
+{{- end }}

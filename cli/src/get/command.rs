@@ -4,11 +4,15 @@ use super::ending::{self, Failure, Signals, Words, blocking};
 use super::file::PartialFile;
 use super::options::{TransferOptions, renewing, style};
 use super::{GetError, Progress, Report, Request, download};
+#[cfg(feature = "operate")]
+use crate::last_download::{self, LastDownload};
 use clap::{Args, ValueHint};
 use indicatif::ProgressBar;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+#[cfg(feature = "operate")]
+use std::time::SystemTime;
 
 /// Exit codes, for `--help`.
 const EXIT_CODES: &str = "\
@@ -68,8 +72,32 @@ async fn carry_out(options: Options) -> ExitCode {
     }
     let mut note = None;
     let result = get(&options, &mut note).await;
+    #[cfg(feature = "operate")]
+    if let Ok((report, _)) = &result {
+        remember(&options, report);
+    }
     let words = Words { command: "packrat get", url: &options.url, role: "output", json, silent };
     words.conclude(&result, note)
+}
+
+/// Remembers what a download has found out about its path, which is no reason to fail.
+#[cfg(feature = "operate")]
+fn remember(options: &Options, report: &Report) {
+    let (Some(path), Ok(request)) = (last_download::path(), Request::new(&options.url)) else {
+        return;
+    };
+    // The URL has one, or there would be no report.
+    let host = request.url.host_str().unwrap_or_default();
+    let host = match request.url.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    };
+    let memory = LastDownload::of(report, host, SystemTime::now());
+    if let Err(error) = memory.remember(&path)
+        && !options.transfer.silent
+    {
+        eprintln!("packrat get: {error}");
+    }
 }
 
 fn to_stdout(options: &Options) -> bool {

@@ -5,6 +5,7 @@ use super::lost::LostPackets;
 use super::qlog::Qlog;
 use super::report::Progress;
 use super::request::Request;
+use super::round_trip::SmallestRoundTrip;
 use super::trust::{self, Verdict};
 use packrat_s2n_quic::{ConnectError, Connection, Endpoint, EndpointConfig, ReceivedPacketNumbers};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -23,6 +24,7 @@ pub(super) struct Connected {
     pub(super) qlog: Option<Qlog>,
     pub(super) received: ReceivedPacketNumbers,
     pub(super) lost: LostPackets,
+    pub(super) round_trip: SmallestRoundTrip,
 }
 
 /// Looks the target up and connects to the first address that answers, IPv6 and IPv4 in the
@@ -98,7 +100,8 @@ async fn attempt(
         .with_idle_timeout(IDLE_TIMEOUT);
     let qlog = request.qlog.as_deref().map(|path| qlog(path, request)).transpose()?;
     let (received, lost) = (ReceivedPacketNumbers::default(), LostPackets::default());
-    let counts = (received.clone(), lost.clone());
+    let round_trip = SmallestRoundTrip::default();
+    let counts = (received.clone(), (lost.clone(), round_trip.clone()));
     let endpoint = match &qlog {
         Some(qlog) => {
             let config = config.with_observer(qlog.observer());
@@ -114,7 +117,9 @@ async fn attempt(
     let host = server_name;
     match result {
         Err(_) => Err(timed_out()),
-        Ok(Ok(connection)) => Ok(Connected { endpoint, connection, remote, qlog, received, lost }),
+        Ok(Ok(connection)) => {
+            Ok(Connected { endpoint, connection, remote, qlog, received, lost, round_trip })
+        }
         Ok(Err(error)) => Err(match error {
             ConnectError::TimedOut { .. } => timed_out(),
             ConnectError::Unreachable { remote, source } => {

@@ -6,6 +6,7 @@ use super::lost::LostPackets;
 use super::qlog::Qlog;
 use super::report::{Progress, Report};
 use super::request::Request;
+use super::round_trip::SmallestRoundTrip;
 use h3::client::{RequestStream, SendRequest};
 use h3_util::s2n::s2n_quic_h3;
 use http::header;
@@ -39,6 +40,7 @@ pub(crate) struct Http3 {
     qlog: Option<Qlog>,
     received: ReceivedPacketNumbers,
     lost: LostPackets,
+    round_trip: SmallestRoundTrip,
     connect_time: Duration,
 }
 
@@ -72,7 +74,7 @@ impl Http3 {
         progress: &mut impl FnMut(Progress),
     ) -> Result<(Self, Requests), GetError> {
         let started = Instant::now();
-        let Connected { endpoint, connection, remote, qlog, received, lost } =
+        let Connected { endpoint, connection, remote, qlog, received, lost, round_trip } =
             connect(request, progress).await?;
         let connect_time = started.elapsed();
         progress(Progress::Connected { remote });
@@ -97,6 +99,7 @@ impl Http3 {
             qlog,
             received,
             lost,
+            round_trip,
             connect_time,
         };
         Ok((http3, requests))
@@ -167,6 +170,7 @@ impl Http3 {
             with_token: assist.is_some_and(|assist| !assist.access.token.is_empty()),
             received_packet_numbers: self.received.ranges(),
             declared_lost: self.lost.count(),
+            round_trip: self.round_trip.get(),
             partial: exchanged.partial,
         })
     }

@@ -89,6 +89,7 @@ async fn run(
         with_token: false,
         received_packet_numbers: Vec::new(),
         declared_lost: 0,
+        round_trip: None,
         partial: exchanged.partial,
     })
 }

@@ -23,6 +23,7 @@ mod qlog;
 mod report;
 mod request;
 mod resume;
+mod round_trip;
 mod sink;
 mod summary;
 pub(crate) mod token;

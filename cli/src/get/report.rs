@@ -38,6 +38,8 @@ pub(crate) struct Report {
     pub(crate) received_packet_numbers: Vec<(u64, u64)>,
     /// Packets that this end has declared lost.
     pub(crate) declared_lost: u64,
+    /// The connection's smallest round trip, when there was one over UDP.
+    pub(crate) round_trip: Option<Duration>,
     /// Stopped by [`super::Request::stop_after`] before the end.
     pub(crate) partial: bool,
 }

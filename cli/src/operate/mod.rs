@@ -12,6 +12,7 @@ mod diagnose;
 mod error;
 mod explain;
 mod gateway;
+mod memory;
 mod output;
 mod plan;
 mod probe;

@@ -15,7 +15,7 @@ use super::output::{
     Align, Format, Paint, Table, bits, bytes, count, milliseconds, or_dash, percent,
 };
 use super::target::{RouteFigures, TCP_CONNECTIONS, Target};
-use super::{finish, warn};
+use super::{finish, memory, warn};
 
 /// Options of the command.
 #[derive(Debug, Args)]
@@ -52,8 +52,21 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 }
 
 fn stat(options: &Options) -> Result<ExitCode, OperateError> {
-    let gateways = options.target.gateways()?;
-    let measured = gateways.figures(Duration::from_secs_f64(options.window), options.by_pod)?;
+    let is_asked_for_everything = options.target.is_default() && options.route.is_none();
+    let last = is_asked_for_everything.then(|| memory::last_download("stat")).flatten();
+    let window = Duration::from_secs_f64(options.window);
+    let gateways = options.target.gateways();
+    let measured = gateways.and_then(|gateways| gateways.figures(window, options.by_pod));
+    let measured = match measured {
+        Ok(measured) => measured,
+        Err(error) => {
+            // Who has no cluster has a client.
+            if let Some(last) = last.filter(|_| options.output != Format::Json) {
+                println!("{}", memory::text(&last));
+            }
+            return Err(error);
+        }
+    };
     warn("stat", &measured.problems);
     let mut routes = measured.routes;
     if let Some(name) = &options.route {
@@ -67,9 +80,18 @@ fn stat(options: &Options) -> Result<ExitCode, OperateError> {
     match options.output {
         Format::Json => {
             let all: Vec<Value> = routes.iter().map(as_json).collect();
-            println!("{:#}", json!({ "window_seconds": options.window, "routes": all }));
+            let mut answer = json!({ "window_seconds": options.window, "routes": all });
+            if let Some(last) = last {
+                answer["last_download"] = json!(last);
+            }
+            println!("{answer:#}");
         }
-        Format::Table | Format::Wide => print!("{}", table(&routes, options)),
+        Format::Table | Format::Wide => {
+            print!("{}", table(&routes, options));
+            if let Some(last) = last {
+                println!("\n{}", memory::text(&last));
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -41,6 +41,17 @@ impl Target {
         self.gateway.clone().map(Gateway::new)
     }
 
+    /// True if nothing was said about which gateways.
+    pub(crate) fn is_default(&self) -> bool {
+        let ClusterOptions { namespace, all_namespaces, context, kubeconfig } = &self.cluster;
+        self.gateway.is_none()
+            && self.edge_gateway.is_none()
+            && namespace.is_none()
+            && !all_namespaces
+            && context.is_none()
+            && kubeconfig.is_none()
+    }
+
     /// The gateway that is named, or all ready ones of the namespace.
     pub(crate) fn gateways(&self) -> Result<Gateways, OperateError> {
         match self.single() {

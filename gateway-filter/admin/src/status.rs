@@ -6,16 +6,21 @@ use std::net::IpAddr;
 use packrat_api::status::{Distribution, Events, RouteStatus, Sessions, Status};
 use packrat_dataplane::log::Line;
 use packrat_dataplane::metrics::{Definition, Kind, Metric, Summary, definitions, process};
+use packrat_dataplane::socket::network;
 use packrat_dataplane::{Dataplane, Route};
 
 /// All routes with their configuration and metrics.
 pub(crate) fn status(dataplane: Option<&Dataplane>) -> Status {
     let routes = dataplane.map(Dataplane::routes).unwrap_or_default();
+    let routes: Vec<RouteStatus> = routes.iter().map(|route| route_status(route)).collect();
+    let listeners = routes.iter().flat_map(|route| route.listeners.iter().copied());
+    let servers = routes.iter().flat_map(|route| route.configuration.endpoints.iter().copied());
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         draining: dataplane.is_some_and(Dataplane::is_draining),
         process: by_series(process::definitions(), process::values()),
-        routes: routes.iter().map(|route| route_status(route)).collect(),
+        network: network(listeners, servers),
+        routes,
     }
 }
 

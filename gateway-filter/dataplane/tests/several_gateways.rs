@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use client::{Client, transfer};
 use gateway::{Gateway, PATIENCE, config, socket};
 use packrat_api::affinity::Affinity;
-use packrat_api::route::{Hidden, RouteConfig};
+use packrat_api::route::{Hidden, RouteConfig, ServerIds};
 use packrat_client::{AssistState, ClientConfig};
 
 /// Servers behind every gateway.
@@ -300,4 +300,77 @@ fn every_client_keeps_its_server_while_gateways_become_fewer_and_more() {
     assert!(used.len() > 4, "{used:?}");
     taken_over += fleet.iter().map(|each| each.metric("sessions_taken_over_total")).sum::<u64>();
     assert!(taken_over >= 80, "{taken_over} of 160 moves");
+}
+
+/// A connection ID of the first server, as QUIC-LB (draft-ietf-quic-load-balancers-21) encrypts it with a key:
+/// a vector of the draft.
+const KEY: &str = "8f95f09245765f80256934e50c66207f";
+const CONNECTION_ID: [u8; 8] = [0x07, 0x20, 0xb1, 0xd0, 0x7b, 0x35, 0x9d, 0x3c];
+const SERVER_ID: &str = "ed793a";
+
+/// A gateway whose first server has the number that [`CONNECTION_ID`] names.
+fn gateway_with_names(servers: &[UdpSocket], key: &str) -> Gateway {
+    let mut config = config(&servers.iter().collect::<Vec<_>>());
+    config.static_key = Some(Hidden::new(key.repeat(32)));
+    let ids = servers.iter().enumerate().map(|(number, server)| {
+        let id = if number == 0 { SERVER_ID.to_owned() } else { format!("00000{number}") };
+        (server.local_addr().unwrap(), id)
+    });
+    config.quic_lb = vec![ServerIds {
+        config: 0,
+        server_id_bytes: 3,
+        nonce_bytes: 4,
+        key: Some(Hidden::new(KEY)),
+        server_ids: ids.collect(),
+    }];
+    Gateway::start("127.0.0.1:0", config)
+}
+
+/// A datagram with a short header, to the first server.
+fn to_the_first_server() -> Vec<u8> {
+    [&[0x41][..], &CONNECTION_ID, b"payload"].concat()
+}
+
+#[test]
+fn a_client_without_assistance_finds_the_server_that_its_connection_id_names() {
+    let servers = servers();
+    let gateway = gateway_with_names(&servers, "0f");
+    let other = address_of_another_server(&servers, &gateway, 0);
+    assert_eq!(gateway.metric("sessions_named_total"), 0);
+    // It has had the first server through another gateway, from another address.
+    let client = gateway.client_from(&other);
+    client.send(&to_the_first_server()).unwrap();
+    let (reached, datagram, upstream) = first(&servers);
+    assert_eq!((reached, datagram), (0, to_the_first_server()));
+    assert_eq!(gateway.metric("sessions_named_total"), 1);
+    // The session is that server's from then on, whatever comes.
+    client.send(b"anything").unwrap();
+    let (reached, _, again) = first(&servers);
+    assert_eq!((reached, again), (0, upstream));
+    // A connection ID that names no server that is there goes by the address.
+    let client = gateway.client_from(&other);
+    client.send(&[0x41, 0x07, 1, 2, 3, 4, 5, 6, 7, 8, 9]).unwrap();
+    assert_ne!(first(&servers).0, 0);
+    assert_eq!(gateway.metric("sessions_named_total"), 1);
+}
+
+/// While the gateway assists a client, datagrams of unknown paths wait for a word of their client.
+#[test]
+fn a_connection_id_is_read_when_a_client_has_waited_in_vain() {
+    let servers = servers();
+    let gateway = gateway_with_names(&servers, "0f");
+    let other = address_of_another_server(&servers, &gateway, 0);
+    let (client, ..) = assisted(&servers, &gateway);
+    let waited = gateway.metric("datagrams_waited_in_vain_total");
+    gateway.client_from(&other).send(&to_the_first_server()).unwrap();
+    let (reached, datagram, _) = loop {
+        let found = first(&servers);
+        if found.1 == to_the_first_server() {
+            break found;
+        }
+    };
+    assert_eq!((reached, datagram), (0, to_the_first_server()));
+    assert_eq!(gateway.metric("sessions_named_total"), 1);
+    assert_eq!(gateway.metric("datagrams_waited_in_vain_total"), waited + 1);
+    drop(client);
 }

@@ -23,6 +23,7 @@
 //! - `admission`: sources, permits, rates, tokens, and the work that messages may cause
 //! - `path_validation`: proof that a client is at a new address
 //! - `budget`: how much may be repaired
+//! - [`ServerIdDecoder`]: the server that a connection ID names
 //! - `sync`: the locks and atomics of what threads share, which `make concurrency` replaces
 //! - `live`: what is different for live streams
 //! - [`Stream`]: one stream, many receivers
@@ -56,6 +57,7 @@ mod sample;
 mod scratch;
 mod sender_memory;
 mod sequence;
+mod server_id;
 mod session;
 mod session_event;
 mod sparse_copies;
@@ -77,6 +79,7 @@ pub use path_validation::{CHALLENGE_LIFETIME, NetworkPath, PathUse};
 pub use sample::Sample;
 pub use sender_memory::SenderMemory;
 pub use sequence::Sequence;
+pub use server_id::{ServerId, ServerIdDecoder, ServerIdError, destination};
 pub use session_event::{EackIgnoredReason, GiveUpReason, RepairRefusedReason, SessionEvent};
 pub use stream::{Stream, StreamConfig, StreamOutbox, Target};
 pub use ticket::{MOST_SERVERS_UNPROVEN, TICKET_NONCE};

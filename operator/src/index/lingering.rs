@@ -41,6 +41,7 @@ impl Lingering {
                 shares: Default::default(),
                 tcp: status.tcp_endpoints.map(|_| Passthrough::default()),
                 terminated: None,
+                quic_lb: Vec::new(),
                 overrides: Default::default(),
                 is_leaving: true,
             };
@@ -121,6 +122,7 @@ mod tests {
                     shares: Default::default(),
                     tcp: None,
                     terminated: None,
+                    quic_lb: Vec::new(),
                     overrides: Default::default(),
                     is_leaving: false,
                 };

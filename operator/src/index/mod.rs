@@ -10,6 +10,7 @@ mod lingering;
 mod model;
 mod ports;
 mod resolve;
+mod server_ids;
 mod tcp;
 mod terminate;
 mod udp_routes;
@@ -24,6 +25,7 @@ use crate::annotations::ObjectKey;
 use crate::gateway_api::Objects;
 use crate::policy::Policy;
 use crate::resource::DEFAULT_CLASS;
+use server_ids::FoundServerIds;
 
 pub use lingering::Lingering;
 pub use model::{
@@ -31,6 +33,7 @@ pub use model::{
     node_addresses, service_addresses,
 };
 pub use resolve::{GatewayView, Listener, Resolution, ServiceView};
+pub use server_ids::read_server_ids;
 pub use tcp::Passthrough;
 pub use terminate::{Certificate, FoundCertificate, Terminated, Upstream};
 pub use udp_routes::Shares;
@@ -62,6 +65,8 @@ pub struct Index {
     gateway_api: Objects,
     /// The certificates of Services whose connections end at a gateway, by their Secret.
     certificates: BTreeMap<ObjectKey, FoundCertificate>,
+    /// The configurations by which connection IDs name servers, by their Secret.
+    server_ids: BTreeMap<ObjectKey, FoundServerIds>,
 }
 
 /// An operator among others of the cluster.

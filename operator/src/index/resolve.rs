@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use packrat_api::route::ServerIds;
 use packrat_api::token::TokenPolicy;
 
 use super::endpoints::Addresses;
@@ -74,6 +75,8 @@ pub struct Listener {
     pub tcp: Option<Passthrough>,
     /// The way in which clients' connections end here, if they do: the endpoints are those of TCP then.
     pub terminated: Option<Terminated>,
+    /// The configurations by which connection IDs name the endpoints.
+    pub quic_lb: Vec<ServerIds>,
     /// Overrides of the Service, or else of its Namespace.
     pub overrides: Overrides,
     /// True if the route is gone: the sessions that are there are served, and no one else.
@@ -143,6 +146,7 @@ struct Claim<'a> {
     endpoints: Vec<SocketAddr>,
     tcp: Option<Passthrough>,
     terminated: Option<Terminated>,
+    quic_lb: Vec<ServerIds>,
     overrides: Overrides,
 }
 
@@ -371,6 +375,8 @@ impl Index {
         let above = |message| Problem { reason: Reason::AboveLimit, message };
         view.problems.extend(lowered.into_iter().map(above));
         view.problems.extend(refusal);
+        let (quic_lb, problem) = self.server_ids_of(key, service);
+        view.problems.extend(problem);
         let of_port = |chosen: ChosenPort| {
             let overrides = settings(Some(chosen.listener)).0;
             let asked = Asked {
@@ -404,6 +410,7 @@ impl Index {
                 endpoints: chosen.endpoints,
                 tcp,
                 terminated,
+                quic_lb: quic_lb.clone(),
                 overrides,
             }
         };
@@ -610,6 +617,7 @@ impl Resolution {
                 shares: Shares::default(),
                 tcp: claim.tcp,
                 terminated: claim.terminated,
+                quic_lb: claim.quic_lb,
                 // Live streams are granted when all listeners are known.
                 overrides: Overrides { multicast: None, ..claim.overrides },
                 is_leaving: false,

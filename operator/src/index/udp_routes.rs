@@ -257,6 +257,7 @@ impl Index {
             shares,
             tcp: None,
             terminated: None,
+            quic_lb: Vec::new(),
             overrides: Default::default(),
             is_leaving: false,
         };

@@ -23,7 +23,7 @@ mod run;
 mod secrets;
 mod services;
 mod snapshot;
-mod tenant_certificates;
+mod tenant_secrets;
 mod tls;
 mod watches;
 

@@ -27,7 +27,7 @@ use super::health::{self, Health};
 use super::observations::Observations;
 use super::readings::Readings;
 use super::snapshot::{Snapshots, Surroundings};
-use super::{gateway_api, injector, keys, listening, reports, tenant_certificates, tls, watches};
+use super::{gateway_api, injector, keys, listening, reports, tenant_secrets, tls, watches};
 use crate::annotations::ObjectKey;
 use crate::inject::Sidecar;
 use crate::workload::Platform;
@@ -145,7 +145,7 @@ impl<'a> Replica<'a> {
         tasks.spawn(async move { index.run().await });
         tasks.spawn(keys::follow(self.client.clone(), Arc::clone(&self.snapshots)));
         let snapshots = Arc::clone(&self.snapshots);
-        tasks.spawn(tenant_certificates::follow(self.client.clone(), snapshots));
+        tasks.spawn(tenant_secrets::follow(self.client.clone(), snapshots));
         (drifted, served)
     }
 

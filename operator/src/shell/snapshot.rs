@@ -154,6 +154,14 @@ impl Snapshots {
         wanted.into_iter().filter(|key| everything || !index.has_certificate(key)).collect()
     }
 
+    /// Secrets by which connection IDs name servers; the same.
+    pub fn server_id_secrets(&self, everything: bool) -> Vec<ObjectKey> {
+        let mut index = locked(&self.index);
+        let wanted = index.server_id_secrets();
+        index.retain_server_ids(&wanted);
+        wanted.into_iter().filter(|key| everything || !index.has_server_ids(key)).collect()
+    }
+
     /// The newest snapshot, and those that come.
     pub fn subscribe(&self) -> watch::Receiver<Option<Arc<Snapshot>>> {
         self.newest.subscribe()

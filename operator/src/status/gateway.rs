@@ -16,7 +16,7 @@ pub(super) fn accepted(view: &GatewayView, observed: &Observed) -> Finding {
         _ if observed.definition_is_outdated => Finding(
             Some(false),
             Reason::DefinitionOutdated.name(),
-            "the cluster has the resource definitions of an older version, which drop what the operator writes: of the status only conditions are current. Apply those of this version: kubectl apply --server-side --force-conflicts -f charts/packrat/crds".to_owned(),
+            "the cluster has the resource definitions of an older version, which drop what the operator writes: of the status only conditions are current. Upgrade the release, or with crds.enabled=false the definitions alone: kubectl apply --server-side --force-conflicts -f charts/packrat/definitions".to_owned(),
         ),
         _ if view.refusal.is_some() => {
             Finding(Some(false), "NotPermitted", view.refusal.clone().unwrap_or_default())

@@ -29,6 +29,7 @@ fn routed() -> GatewayView {
         shares: Default::default(),
         tcp: None,
         terminated: None,
+        quic_lb: Vec::new(),
         overrides: Default::default(),
         is_leaving: false,
     };
@@ -98,7 +99,7 @@ fn what_is_said_in_which_case() {
             "Accepted",
             "False",
             "DefinitionOutdated",
-            "-f charts/packrat/crds",
+            "-f charts/packrat/definitions",
         ),
         (
             balancer,

@@ -159,6 +159,7 @@ mod tests {
             shares: Default::default(),
             tcp: None,
             terminated: None,
+            quic_lb: Vec::new(),
             overrides: Default::default(),
             is_leaving: false,
         };

@@ -175,6 +175,11 @@ fn route_config(settings: &GatewaySettings<'_>, route: &Route) -> RouteConfig {
         // A gateway that does not know weights serves the endpoints alike.
         config.optional = ["weights", "refused_weight"].map(str::to_owned).into();
     }
+    config.quic_lb.clone_from(&route.quic_lb);
+    if !config.quic_lb.is_empty() {
+        // One that does not know it goes by the client's address.
+        config.optional.push("quic_lb".to_owned());
+    }
     settings.spec.apply(&mut config);
     route.overrides.apply(&mut config);
     config.new_clients = !route.is_leaving;

@@ -10,7 +10,9 @@ use packrat_api::knobs::{self, ClusterValues};
 use packrat_fuzz_entry::take;
 
 use crate::annotations::{ASSIST, Annotations, CERTIFICATE, CONFIG_PREFIX, Carrier, GATEWAY, MODE};
-use crate::annotations::{MULTICAST, Mode, PORT, PREFIX, PortChoice, Reason, TCP, TcpChoice};
+use crate::annotations::{
+    MULTICAST, Mode, PORT, PREFIX, PortChoice, QUIC_LB, Reason, TCP, TcpChoice,
+};
 use crate::overrides::Overrides;
 
 /// Reads annotations, one by one and all at once; panics when a promise is broken.
@@ -78,10 +80,11 @@ fn check(carrier: Carrier, name: &str, value: &str, alone: &Annotations) {
             }
             Err(()) => assert_eq!(reason, invalid),
         },
-        PORT | MULTICAST | TCP | MODE | CERTIFICATE if !is_service => {
+        PORT | MULTICAST | TCP | MODE | CERTIFICATE | QUIC_LB if !is_service => {
             assert_eq!(reason, Some(Reason::UnknownAnnotation));
             assert_eq!((&alone.ports, &alone.overrides), (&None, &Overrides::default()));
             assert_eq!((alone.tcp, alone.mode, &alone.certificate), (None, None, &None));
+            assert_eq!(alone.quic_lb, None);
         }
         PORT => match alone.ports.as_ref().expect("it is said") {
             Ok(ports) => {
@@ -105,7 +108,7 @@ fn check(carrier: Carrier, name: &str, value: &str, alone: &Annotations) {
             }
             Err(()) => assert_eq!((alone.terminates(), reason), (false, invalid)),
         },
-        CERTIFICATE => match &alone.certificate {
+        CERTIFICATE | QUIC_LB => match alone.certificate.as_ref().or(alone.quic_lb.as_ref()) {
             // Never one of another namespace.
             Some(name) => assert!(name == value && !name.contains('/') && reason.is_none()),
             None => assert_eq!(reason, invalid),

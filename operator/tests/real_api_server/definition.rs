@@ -49,6 +49,14 @@ fn nonsense_is_refused_with_what_to_write_instead() {
             "nodePorts need exposure type NodePort; remove them or change the type",
         ),
         (
+            json!({ "exposure": { "type": "NodePort", "nodePorts": { "443": 99999 } } }),
+            "nodePorts are ports of the nodes by the gateway's port, both from 1 to 65535",
+        ),
+        (
+            json!({ "exposure": { "type": "NodePort", "nodePorts": { "https": 30443 } } }),
+            "nodePorts are ports of the nodes by the gateway's port, both from 1 to 65535",
+        ),
+        (
             json!({ "exposure": { "type": "HostNetwork", "externalTrafficPolicy": "Cluster" } }),
             "externalTrafficPolicy Cluster needs exposure type LoadBalancer or NodePort; remove it or change the type",
         ),

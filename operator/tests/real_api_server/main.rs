@@ -16,6 +16,7 @@ mod outage;
 mod readings;
 mod scale;
 mod security;
+mod server_ids;
 mod tcp;
 mod tenants;
 mod terminate;

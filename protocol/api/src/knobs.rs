@@ -96,7 +96,7 @@ const fn numbers(least: u32, most: u32) -> ClusterValues {
 }
 
 /// All settings of a route, in the order of their documents.
-pub const KNOBS: [Knob; 39] = [
+pub const KNOBS: [Knob; 40] = [
     Knob::new(
         "route",
         "1 to 253 bytes",
@@ -131,6 +131,12 @@ pub const KNOBS: [Knob; 39] = [
     )
     .with_default("\"address\"")
     .in_cluster("sessions.affinity", "affinity", ClusterValues::Affinities),
+    Knob::new(
+        "quic_lb",
+        "list of objects",
+        "connection IDs that name their server ([QUIC-LB](SERVERS.md#connection-ids-that-name-their-server)), as the servers have configured them: `config` (0 to 6, default 0), `server_id_bytes` (1 to 15), `nonce_bytes` (4 to 18), `key` (32 hexadecimal digits; without one everybody can read the server IDs), and `server_ids`, an object of hexadecimal digits by `ip:port` (default: the last `server_id_bytes` bytes of the endpoint's IP address). A client that comes in mid-connection gets the server that its connection ID names; `affinity` decides about all others",
+    )
+    .with_default("[]"),
     Knob::new("stream", "object", "a live stream for everyone who subscribes; its fields are below"),
     Knob::new(
         "assist",

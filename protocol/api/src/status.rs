@@ -24,8 +24,42 @@ pub struct Status<Value = u64> {
     /// Metrics of the process, by series.
     #[serde(default = "BTreeMap::new")]
     pub process: BTreeMap<String, Value>,
+    /// The network around it, as far as it can see.
+    #[serde(default)]
+    pub network: NetworkStatus,
     /// Routes.
     pub routes: Vec<RouteStatus<Value>>,
+}
+
+/// The network around a gateway, as its own network namespace shows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NetworkStatus {
+    /// Largest IP packet that the way to clients takes as far as the kernel knows it: the smallest of
+    /// the listeners'.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtu_to_clients: Option<u32>,
+    /// The same of the ways to servers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtu_to_servers: Option<u32>,
+    /// The kernel's table of tracked connections; `None` where it cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tracking: Option<ConnectionTracking>,
+}
+
+/// The kernel's table of tracked connections (conntrack). Entries and timeouts are those of the
+/// gateway's network namespace; the maximum is that of the whole host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ConnectionTracking {
+    /// Entries now; 0 where no rule of the namespace tracks connections.
+    pub entries: u64,
+    /// Most entries.
+    pub maximum: u64,
+    /// Seconds until a UDP flow is forgotten that has had datagrams in one direction only.
+    pub udp_timeout_seconds: u64,
+    /// Seconds until any other UDP flow is forgotten.
+    pub udp_stream_timeout_seconds: u64,
 }
 
 /// A route in [`Status`].
@@ -428,10 +462,11 @@ mod tests {
             version: "0.1.0".to_owned(),
             draining: false,
             process: BTreeMap::new(),
+            network: NetworkStatus::default(),
             routes: vec![route],
         };
         let written = serde_json::to_value(&status).unwrap();
-        assert_eq!(keys(&written), ["version", "draining", "process", "routes"]);
+        assert_eq!(keys(&written), ["version", "draining", "process", "network", "routes"]);
         let route = &written["routes"][0];
         assert_eq!(
             keys(route),

@@ -262,6 +262,7 @@ fn report(line: &Line, remote: SocketAddr) -> Report {
         // It keeps them to itself.
         received_packet_numbers: Vec::new(),
         declared_lost: 0,
+        round_trip: None,
         partial: line.partial,
     }
 }

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
 use packrat_operator::resource::EdgeGateway;
 
-use super::{Check, Report, Verdict, definitions, edge, envoy, gateway, operator, rights};
+use super::{Check, Report, Verdict, definitions, edge, envoy, gateway, network, operator, rights};
 use crate::operate::cluster::{Cluster, Place, is_ready};
 use crate::operate::target::{Target, forwarded};
 
@@ -176,6 +176,7 @@ fn nodes(cluster: &Cluster) -> Vec<Check> {
 
 fn of_pods(cluster: &Cluster, pods: Vec<(Place, Pod)>, report: &mut Report) {
     let (mut envoys, mut routes, mut certificates) = (Vec::new(), Vec::new(), Vec::new());
+    let mut networks = Vec::new();
     for (place, pod) in pods {
         let name = place.to_string();
         if !is_ready(&pod) {
@@ -192,6 +193,7 @@ fn of_pods(cluster: &Cluster, pods: Vec<(Place, Pod)>, report: &mut Report) {
             }
         };
         report.add_all("gateway", &name, &name, gateway::of_gateway(&status));
+        networks.push((name.clone(), network::of_gateway(&status)));
         certificates.extend(envoy::certificates(&gateway).map(|check| check.about(&name)));
         for route in &status.routes {
             routes.push((
@@ -202,6 +204,11 @@ fn of_pods(cluster: &Cluster, pods: Vec<(Place, Pod)>, report: &mut Report) {
         }
         envoys.extend(envoy::version(&gateway).map(|version| (name, version)));
     }
+    let (seen, unseen) = network::of_all(networks);
+    for (name, checks) in seen {
+        report.add_all("network", &name, &format!("the network of {name}"), checks);
+    }
+    report.add(unseen);
     report.add(certificates);
     report.add(envoy::versions(&envoys));
     for (name, title, checks) in routes {

@@ -1,4 +1,4 @@
-//! The custom resource's definition: Helm installs it once and never changes it again.
+//! The custom resource's definition.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
@@ -9,7 +9,7 @@ use super::{Check, Verdict};
 use crate::operate::cluster::Cluster;
 
 const GROUP: &str = "definitions";
-const UPGRADE: &str = "Helm does not upgrade definitions: kubectl apply --server-side --force-conflicts -f charts/packrat/crds";
+const UPGRADE: &str = "upgrade the release, or with crds.enabled=false the definitions alone: kubectl apply --server-side --force-conflicts -f charts/packrat/definitions";
 
 fn found(cluster: &Cluster) -> Result<Option<CustomResourceDefinition>, Check> {
     let api = cluster.api_of_cluster::<CustomResourceDefinition>();

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
-use super::{Check, Verdict};
+use super::{Check, Verdict, network};
 use crate::operate::gateway::{Gateway, Route, Status};
 use crate::operate::output::{milliseconds, percent};
 use crate::operate::probe::probe;
@@ -24,6 +24,7 @@ pub(crate) fn all(gateway: &Gateway, address: Option<&str>) -> Vec<Check> {
     let mut checks =
         vec![Check::passed("gateway", "can be asked", Some(gateway.url().to_string()))];
     checks.extend(of_gateway(&status));
+    checks.extend(network::of_gateway(&status));
     for route in &status.routes {
         checks.extend(of_route(route));
     }

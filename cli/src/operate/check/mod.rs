@@ -5,6 +5,7 @@ mod definitions;
 mod edge;
 mod envoy;
 mod gateway;
+mod network;
 mod operator;
 mod rights;
 
@@ -48,6 +49,8 @@ pub(crate) struct Options {
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Verdict {
     Passed,
+    /// Cannot be seen from where it was looked for.
+    Unknown,
     Warning,
     Failed,
 }
@@ -161,10 +164,12 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         None => of_cluster(&options.target, address, &mut report),
     }
     let (failed, warnings) = (report.count(Verdict::Failed), report.count(Verdict::Warning));
+    let unknown = report.count(Verdict::Unknown);
     if options.output == Format::Json {
         println!("{:#}", json!({ "ok": failed == 0, "checks": report.checks }));
     } else {
         let summary = match (failed, warnings) {
+            (0, 0) if unknown > 0 => painted("Everything that can be seen is well.", Paint::Good),
             (0, 0) => painted("Everything is well.", Paint::Good),
             (0, _) => painted(&format!("It works; {warnings} to look at."), Paint::Warning),
             _ => painted(&format!("{failed} failed, {warnings} to look at."), Paint::Bad),
@@ -185,6 +190,7 @@ fn text(check: &Check, group: Option<&str>, wide: bool) -> String {
     }
     let mark = match check.verdict {
         Verdict::Passed => painted("√", Paint::Good),
+        Verdict::Unknown => painted("?", Paint::Soft),
         Verdict::Warning => painted("!", Paint::Warning),
         Verdict::Failed => painted("×", Paint::Bad),
     };
@@ -205,13 +211,14 @@ mod tests {
     use super::*;
 
     /// Every group, in the order in which they are tried. docs/RUNBOOK.md has a section for each.
-    const GROUPS: [&str; 10] = [
+    const GROUPS: [&str; 11] = [
         "kubernetes",
         "rights",
         "definitions",
         "operator",
         "gateways",
         "gateway",
+        "network",
         "certificates",
         "envoy",
         "routes",

@@ -4,14 +4,19 @@
 use std::time::Duration;
 
 use super::super::error::OperateError;
+use super::super::memory;
 use super::super::target::RouteFigures;
 use super::Options;
+use crate::last_download::LastDownload;
 
 /// Measurement period of the figures that a gateway does not keep from its start.
 const WINDOW: Duration = Duration::from_secs(2);
 
 /// Budget of repairs when neither a route nor an option says it.
 const DEFAULT_REPAIR_BUDGET: f64 = 0.25;
+
+/// Origin of what `packrat get` has found out.
+const LAST_DOWNLOAD: &str = "last download";
 
 /// A figure of a path, given or measured.
 #[derive(Debug, Clone, Copy)]
@@ -21,7 +26,8 @@ pub(super) struct Figure {
     /// The option that gives it.
     pub(super) option: &'static str,
     pub(super) value: Option<f64>,
-    is_given: bool,
+    /// Origin of the value, for people.
+    pub(super) source: &'static str,
 }
 
 impl Figure {
@@ -30,14 +36,14 @@ impl Figure {
         option: &'static str,
         given: Option<f64>,
         measured: Option<f64>,
+        remembered: Option<f64>,
     ) -> Self {
-        let value = if given.is_some() { given } else { measured };
-        Self { name, option, value, is_given: given.is_some() }
-    }
-
-    /// Origin of the value, for people.
-    pub(super) const fn source(&self) -> &'static str {
-        if self.is_given { "given" } else { "measured" }
+        let (value, source) = match (given, measured) {
+            (Some(_), _) => (given, "given"),
+            (None, Some(_)) => (measured, "measured"),
+            (None, None) => (remembered, LAST_DOWNLOAD),
+        };
+        Self { name, option, value, source }
     }
 }
 
@@ -46,6 +52,8 @@ impl Figure {
 pub(super) struct Known {
     /// The route that was measured, if one was.
     pub(super) route: Option<String>,
+    /// The last download from here, if something is known from it, or nothing else could be.
+    pub(super) last_download: Option<LastDownload>,
     /// Round trip of the last mile in seconds.
     pub(super) last_mile: Figure,
     pub(super) last_mile_loss: Figure,
@@ -65,47 +73,68 @@ struct Measured {
 
 impl Known {
     /// Takes what the options give, and asks the gateways for the rest and for a route that is
-    /// named.
+    /// named. What they do not say is that of the last download from here, unless the options say
+    /// which gateways.
     pub(super) fn of(options: &Options) -> Result<Self, OperateError> {
         let is_all_given = options.last_mile_ms.is_some()
             && options.last_mile_loss.is_some()
             && options.far_ms.is_some();
+        let may_remember = !is_all_given && options.target.is_default() && options.route.is_none();
+        let last = may_remember.then(|| memory::last_download("plan")).flatten();
         let (route, measured) = if !is_all_given || options.route.is_some() {
-            let (route, measured) = measure(options)?;
-            (Some(route), measured)
+            match (measure(options), &last) {
+                (Ok((route, measured)), _) => (Some(route), measured),
+                // Who has no gateway to ask has asked one by a download, perhaps.
+                (Err(error), Some(_)) => {
+                    eprintln!("packrat plan: {error}");
+                    (None, Measured::default())
+                }
+                (Err(error), None) => return Err(error),
+            }
         } else {
             (None, Measured::default())
         };
+        let of_last = |figure: fn(&LastDownload) -> Option<f64>| last.as_ref().and_then(figure);
         let seconds = |milliseconds: Option<f64>| milliseconds.map(|value| value / 1e3);
         let budget = options.repair_budget.or(measured.repair_budget);
-        Ok(Self {
+        let mut known = Self {
             route,
+            last_download: None,
             last_mile: Figure::new(
                 "the last mile's round trip",
                 "--last-mile-ms",
                 seconds(options.last_mile_ms),
                 measured.last_mile,
+                of_last(|last| last.last_mile_round_trip_seconds),
             ),
             last_mile_loss: Figure::new(
                 "the last mile's loss",
                 "--last-mile-loss",
                 options.last_mile_loss,
                 measured.last_mile_loss,
+                of_last(LastDownload::last_mile_loss),
             ),
             far: Figure::new(
                 "the far segment's round trip",
                 "--far-ms",
                 seconds(options.far_ms),
                 measured.far,
+                of_last(LastDownload::far_round_trip_seconds),
             ),
             repair_budget: budget.unwrap_or(DEFAULT_REPAIR_BUDGET),
-        })
+        };
+        let is_used = known.figures().any(|figure| figure.source == LAST_DOWNLOAD);
+        known.last_download = last.filter(|_| is_used);
+        Ok(known)
+    }
+
+    fn figures(&self) -> impl Iterator<Item = Figure> {
+        [self.last_mile, self.last_mile_loss, self.far].into_iter()
     }
 
     /// The figures that are neither given nor measured.
     pub(super) fn missing(&self) -> impl Iterator<Item = Figure> {
-        let figures = [self.last_mile, self.last_mile_loss, self.far];
-        figures.into_iter().filter(|figure| figure.value.is_none())
+        self.figures().filter(|figure| figure.value.is_none())
     }
 }
 

@@ -3,24 +3,34 @@
 use packrat_figures::plan::{Advice, Expected};
 use serde_json::json;
 
+use super::super::memory;
 use super::super::output::{Format, Paint, bits, milliseconds, painted, percent};
 use super::forecast::{Paths, Plan};
 use super::known::Known;
 
 /// Prints which measurements are missing, and what to do.
 pub(super) fn not_measured(known: &Known, output: Format) {
-    let route = known.route.as_deref().unwrap_or_default();
     let names: Vec<&str> = known.missing().map(|figure| figure.name).collect();
     if output == Format::Json {
-        println!("{:#}", json!({ "route": route, "pays": null, "not_measured": names }));
+        println!(
+            "{:#}",
+            json!({ "route": known.route, "last_download": known.last_download, "pays": null, "not_measured": names })
+        );
         return;
     }
     let options: Vec<&str> = known.missing().map(|figure| figure.option).collect();
-    println!(
-        "Route {route} has not measured {} yet: let an assisted client download something through it, or give {}.",
-        names.join(", "),
-        options.join(", "),
-    );
+    let (names, options) = (names.join(", "), options.join(", "));
+    if let Some(last) = &known.last_download {
+        println!("{}", memory::text(last));
+    }
+    match &known.route {
+        Some(route) => println!(
+            "Route {route} has not measured {names} yet: let an assisted client download something through it, or give {options}."
+        ),
+        None => println!(
+            "The last download does not tell {names}: download something through a gateway that assists (`packrat get`), or give {options}."
+        ),
+    }
 }
 
 const fn name(advice: Advice) -> &'static str {
@@ -39,10 +49,11 @@ pub(super) fn json(known: &Known, paths: &Paths, plan: &Plan) {
         "{:#}",
         json!({
             "route": known.route,
+            "last_download": known.last_download,
             "sources": {
-                "last_mile_round_trip": known.last_mile.source(),
-                "last_mile_loss": known.last_mile_loss.source(),
-                "far_round_trip": known.far.source(),
+                "last_mile_round_trip": known.last_mile.source,
+                "last_mile_loss": known.last_mile_loss.source,
+                "far_round_trip": known.far.source,
                 "far_loss": "given",
             },
             "last_mile_round_trip_seconds": paths.last_mile,
@@ -67,15 +78,18 @@ pub(super) fn text(known: &Known, paths: &Paths, plan: &Plan) {
     if let Some(name) = &known.route {
         println!("Route {name}");
     }
+    if let Some(last) = &known.last_download {
+        println!("{}", memory::text(last));
+    }
     println!(
         "Far segment {} ({}), {} lost (given); last mile {} ({}), {} lost ({}).",
         milliseconds(paths.far),
-        known.far.source(),
+        known.far.source,
         percent(paths.far_loss),
         milliseconds(paths.last_mile),
-        known.last_mile.source(),
+        known.last_mile.source,
         percent(paths.last_mile_loss),
-        known.last_mile_loss.source(),
+        known.last_mile_loss.source,
     );
     let about = |expected: Expected| {
         let Expected { low, middle, high } = expected;

@@ -20,6 +20,7 @@ use crate::configuration::{ConfigurationError, read_static_key, read_token_admis
 use crate::log::{Event, LogSubject, Logger};
 use crate::metrics::{Limits, Metric, Metrics};
 use crate::random::Random;
+use crate::session::NamedServers;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, RwLock};
 
@@ -31,6 +32,8 @@ pub(crate) struct Settings {
     pub(crate) generation: u64,
     /// The configured key, or the random one that is kept across updates.
     static_key: Zeroizing<[u8; 32]>,
+    /// The servers that connection IDs name.
+    pub(crate) named_servers: NamedServers,
     /// The secret that source ports are derived with; a successor with the same key has the same.
     pub(crate) source_port_key: Zeroizing<[u8; 32]>,
     /// The secret that the clients of the holdout are chosen with, of this route alone.
@@ -67,7 +70,8 @@ impl Settings {
                 .into(),
         );
         let generation = previous.map_or(0, |previous| previous.generation + 1);
-        Ok(Self { config, generation, static_key, source_port_key, holdout_key })
+        let named_servers = NamedServers::of(&config)?;
+        Ok(Self { config, generation, static_key, named_servers, source_port_key, holdout_key })
     }
 
     /// True if there may be other gateways with the same key, and a client must not get another server

@@ -230,11 +230,12 @@ impl Ingress {
             || (route.pending.expects_arrivals(now) && route.context.settings().shares_clients());
         let may_have_moved =
             expects_clients && batch.datagrams().next().is_some_and(may_have_moved);
+        let first = batch.datagrams().next();
         if !may_have_moved {
-            return self.forwarder.open(route, path, None, now);
+            return self.forwarder.open(route, path, None, first, now);
         }
         match route.pending.add(path, batch, now) {
-            Disposition::Open => self.forwarder.open(route, path, None, now),
+            Disposition::Open => self.forwarder.open(route, path, None, first, now),
             Disposition::Pending(first) => {
                 metrics.add(Metric::DatagramsWaited, GsoBatch::count(&[batch]));
                 if let Some(until) = first {

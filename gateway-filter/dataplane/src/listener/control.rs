@@ -144,7 +144,8 @@ impl Control<'_> {
         let session = match self.forwarder.find(self.route, self.path, now) {
             Some(session) => session,
             None => {
-                let Some(opened) = self.forwarder.open(self.route, self.path, known, now) else {
+                let Some(opened) = self.forwarder.open(self.route, self.path, known, None, now)
+                else {
                     self.route.metrics().add(Metric::ControlDropped, 1);
                     return;
                 };

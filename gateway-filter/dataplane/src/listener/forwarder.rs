@@ -14,6 +14,19 @@ use crate::route::{Expired, Opened, PendingDatagram, Route};
 use crate::session::{ClientPath, Followed, Session};
 use crate::socket::{Ecn, EndpointAddress, GsoBatch, Sender, WhenFull};
 
+/// The server that a client's first datagram names in its connection ID. `first`: that datagram; `None`
+/// where it waits.
+fn named_server(route: &Route, path: &ClientPath, first: Option<&[u8]>) -> Option<EndpointAddress> {
+    let settings = route.context.settings();
+    if settings.named_servers.is_empty() {
+        return None;
+    }
+    match first {
+        Some(first) => settings.named_servers.server_of(first),
+        None => settings.named_servers.server_of(&route.pending.first(path.network())?),
+    }
+}
+
 /// A thread's means to forward what clients send.
 #[derive(Debug)]
 pub(crate) struct Forwarder {
@@ -70,24 +83,29 @@ impl Forwarder {
     }
 
     /// The session of a client, opened when there is none, with the endpoint `known` where the client
-    /// has had one before. `None` when it is refused; that is counted and logged.
+    /// has had one before, else with that which its `first` datagram names. `None` when it is refused;
+    /// that is counted and logged.
     pub(crate) fn find_or_open(
         &mut self,
         route: &Arc<Route>,
         path: &ClientPath,
         known: Option<EndpointAddress>,
+        first: Option<&[u8]>,
         now: Timestamp,
     ) -> Option<Arc<Session>> {
         if let Some(session) = self.find(route, path, now) {
             return Some(session);
         }
-        let opened = route.sessions.open(&route.context, path, known, self.worker, now)?;
+        let named = if known.is_none() { named_server(route, path, first) } else { None };
+        let opened =
+            route.sessions.open(&route.context, path, known.or(named), self.worker, now)?;
         let session = match opened {
             Opened::Before(session) => return Some(session),
             Opened::Now(session) => session,
         };
         let upstream = session.upstream();
         route.metrics().add(Metric::SessionsOpened, 1);
+        route.metrics().add(Metric::SessionsNamed, named.is_some().into());
         self.mailboxes.post(session.worker, Command::Open(Arc::clone(route), Arc::clone(&session)));
         route.context.environment.note_receive_buffer(upstream.receive_buffer_bytes());
         session.log(Event::SessionOpened, || {
@@ -102,9 +120,10 @@ impl Forwarder {
         route: &Arc<Route>,
         path: &ClientPath,
         known: Option<EndpointAddress>,
+        first: Option<&[u8]>,
         now: Timestamp,
     ) -> Option<Arc<Session>> {
-        let session = self.find_or_open(route, path, known, now)?;
+        let session = self.find_or_open(route, path, known, first, now)?;
         if !route.pending.is_empty() {
             self.send_pending(&session, &route.pending.take(path.network()));
         }
@@ -189,7 +208,7 @@ impl Forwarder {
             Expired::Unclaimed(path) => path,
         };
         // The session first: what arrives meanwhile must find it, or it would wait in turn.
-        let session = self.find_or_open(route, &path, None, now);
+        let session = self.find_or_open(route, &path, None, None, now);
         let waited = route.pending.take(network);
         route.metrics().add(Metric::DatagramsWaitedInVain, waited.len() as u64);
         route.context.log(Event::ClientWaitedInVain, || {

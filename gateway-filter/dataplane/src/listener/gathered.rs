@@ -182,7 +182,7 @@ mod tests {
             let slot = Arc::clone(&slots[number / 5 % 2]);
             let path = ClientPath { client: ClientAddress::new(address), slot, local: None };
             // Clients at port 0 are all the same one.
-            let session = forwarder.find_or_open(&route, &path, None, now).unwrap();
+            let session = forwarder.find_or_open(&route, &path, None, None, now).unwrap();
             let datagram = vec![number as u8; 100 + number];
             let header = (number % 2 == 1).then_some([7; 8]);
             let batch = GsoBatch::single(&datagram, Ecn::NOT_CAPABLE);

@@ -35,6 +35,7 @@ metrics! {
     SessionsEvicted Counter "sessions_evicted_total" "Client sessions ended early to make room: client and server had not both spoken twice, as with a forged source address.";
     SessionsRefused Counter "sessions_refused_total" "Datagrams of new clients dropped: the limit of sessions, of descriptors or of ephemeral ports is reached, or the share of their source while half of all are taken, or no upstream socket could be opened.";
     SessionsMoved Counter "sessions_moved_total" "Sessions that moved to another endpoint because theirs was removed from the configuration.";
+    SessionsNamed Counter "sessions_named_total" "Sessions opened with the server that the client's connection ID names (QUIC-LB).";
     SessionsTakenOver Counter "sessions_taken_over_total" "Sessions opened with the server that their client had through another gateway with the same key, as its ticket says.";
     DownstreamDatagrams Counter "to_client_datagrams_total" "Datagrams of the base connection forwarded to clients.";
     DownstreamBytes Counter "to_client_bytes_total" "Payload bytes of the base connection forwarded to clients.";

@@ -62,7 +62,7 @@ impl World {
 
     /// As for a datagram of this client.
     fn session(&self, port: u16) -> Option<Arc<Session>> {
-        self.forwarder().find_or_open(&self.route, &self.path(port), None, NOW)
+        self.forwarder().find_or_open(&self.route, &self.path(port), None, None, NOW)
     }
 
     /// As for a client that has proved to be at another port.

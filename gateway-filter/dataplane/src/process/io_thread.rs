@@ -591,7 +591,7 @@ mod tests {
             let client = ClientAddress::new(([192, 0, 2, 1], port).into());
             let path = ClientPath { client, slot, local: None };
             let mut forwarder = Forwarder::new(Arc::clone(&mailboxes), 0);
-            forwarder.find_or_open(&route, &path, None, now).unwrap()
+            forwarder.find_or_open(&route, &path, None, None, now).unwrap()
         };
         let first = open(1);
         mailbox.post(Command::Close(first));

@@ -232,6 +232,12 @@ impl PendingDatagrams {
         Expired::Gone
     }
 
+    /// The first datagram that waits at a path.
+    pub(crate) fn first(&self, path: NetworkPath) -> Option<Vec<u8>> {
+        let paths = self.lock();
+        Some(paths.unknown.get(&path)?.datagrams.first()?.data.clone())
+    }
+
     /// The path has a session now: forgets it, and returns what has waited.
     pub(crate) fn take(&self, path: NetworkPath) -> Vec<PendingDatagram> {
         let mut paths = self.lock();

@@ -408,7 +408,7 @@ mod tests {
                         .wrapping_add(1_442_695_040_888_963_407);
                     let (here, there) = (path(state >> 33), path(state >> 45));
                     let now = route.context.environment.now();
-                    let session = forwarder.find_or_open(&route, &here, None, now);
+                    let session = forwarder.find_or_open(&route, &here, None, None, now);
                     let Some(session) = session else { continue };
                     match (state >> 60) % 4 {
                         0 if route.sessions.remove(&session, now, None) => {
@@ -451,7 +451,8 @@ mod tests {
         let mut forwarder = Forwarder::new(Arc::clone(dataplane.mailboxes()), 0);
         let now = route.context.environment.now();
         let mut open = |port: u16, to_server: u64, to_client: u64| {
-            let session = forwarder.find_or_open(&route, &path(&route, port), None, now).unwrap();
+            let session =
+                forwarder.find_or_open(&route, &path(&route, port), None, None, now).unwrap();
             session.totals.to_server_datagrams.store(to_server, Ordering::Relaxed);
             session.totals.to_client_datagrams.store(to_client, Ordering::Relaxed);
             session
@@ -479,7 +480,7 @@ mod tests {
         let mut expected: Vec<(u64, u64)> = (0..100u16)
             .map(|port| {
                 let session =
-                    forwarder.find_or_open(&route, &path(&route, port), None, now).unwrap();
+                    forwarder.find_or_open(&route, &path(&route, port), None, None, now).unwrap();
                 let bytes = u64::from(port * 37 % 10);
                 session.totals.to_client_bytes.store(bytes, Ordering::Relaxed);
                 (bytes, session.id.get())
@@ -504,7 +505,7 @@ mod tests {
         let mut forwarder = Forwarder::new(Arc::clone(dataplane.mailboxes()), 0);
         let mut open = |route: &Arc<Route>, port: u16| {
             let now = route.context.environment.now();
-            forwarder.find_or_open(route, &path(route, port), None, now)
+            forwarder.find_or_open(route, &path(route, port), None, None, now)
         };
         let route = |name: &str| {
             dataplane

@@ -8,6 +8,7 @@ mod address;
 mod capacity;
 mod control_message;
 mod ecn;
+mod network;
 mod options;
 #[cfg(feature = "virtual-time")]
 mod outlet;
@@ -20,6 +21,7 @@ mod source_ports;
 
 pub use address::canonical;
 pub use ecn::Ecn;
+pub use network::network;
 pub use options::{
     Family, bind_reuse_port, listener_options, local_address, open_connected,
     raise_descriptor_limit,

@@ -69,6 +69,34 @@ fn set_option(
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// The value of an option of a socket that is an int.
+fn option(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+) -> io::Result<libc::c_int> {
+    let (mut value, mut size) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: `value` has the size that `size` says.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut size)
+    };
+    if result == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The largest IP packet that the way from `local` (unspecified: the kernel's choice) to `remote`
+/// takes, as far as the kernel knows. Nothing is sent.
+pub(super) fn path_mtu(local: IpAddr, remote: IpAddr) -> io::Result<u32> {
+    /// The port is not asked for the way.
+    const ANY_PORT: u16 = 9;
+    let socket = std::net::UdpSocket::bind((local, 0))?;
+    socket.connect((remote, ANY_PORT))?;
+    let mtu = match remote {
+        IpAddr::V4(_) => option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU)?,
+        IpAddr::V6(_) => option(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_MTU)?,
+    };
+    u32::try_from(mtu).map_err(|_| io::Error::other("the kernel says a negative MTU"))
+}
+
 /// Sets the options that sending and receiving share. Each of them may be missing from a kernel
 /// without harm: then batches stay single datagrams, marks are not seen, or the network's own
 /// fragmentation applies.
@@ -280,22 +308,6 @@ pub fn raise_descriptor_limit() -> io::Result<u64> {
 mod tests {
     use super::*;
 
-    fn option(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> libc::c_int {
-        let (mut value, mut size) = (0, size_of::<libc::c_int>() as libc::socklen_t);
-        // SAFETY: `value` has the size that `size` says.
-        let result = unsafe {
-            libc::getsockopt(
-                socket.as_raw_fd(),
-                level,
-                name,
-                (&raw mut value).cast(),
-                &raw mut size,
-            )
-        };
-        assert_eq!(result, 0);
-        value
-    }
-
     #[test]
     fn every_socket_sets_dont_fragment() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
@@ -311,7 +323,7 @@ mod tests {
                     } else {
                         option(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER)
                     };
-                    assert_eq!(discover, libc::IP_PMTUDISC_PROBE);
+                    assert_eq!(discover.unwrap(), libc::IP_PMTUDISC_PROBE);
                 }
             }
         }

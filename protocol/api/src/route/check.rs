@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::key::is_key;
-use super::{RouteConfig, StreamRoute};
+use super::{RouteConfig, ServerIds, StreamRoute};
 use crate::invalid_field::InvalidField;
 use crate::token::TokenPolicy;
 
@@ -39,6 +39,7 @@ impl RouteConfig {
         self.endpoints.sort_unstable();
         self.endpoints.dedup();
         self.check_weights()?;
+        ServerIds::check_all(&self.quic_lb)?;
         self.check_numbers()?;
         self.check_keys()?;
         Ok(self)

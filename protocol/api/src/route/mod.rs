@@ -6,6 +6,7 @@ pub(crate) mod check;
 pub mod default;
 pub(crate) mod key;
 pub(crate) mod number;
+mod server_ids;
 mod stream;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use serde_json::{Map, Value};
 
 pub use check::MAXIMUM_NAME_BYTES;
 pub use key::Hidden;
+pub use server_ids::ServerIds;
 pub use stream::StreamRoute;
 
 use crate::affinity::Affinity;
@@ -62,6 +64,10 @@ pub struct RouteConfig {
     /// The part of a client's address that is hashed.
     #[serde(default, skip_serializing_if = "default::is_affinity")]
     pub affinity: Affinity,
+    /// Configurations of QUIC-LB: a client that begins here in mid-connection gets the server that its
+    /// connection ID names. Of the others the server follows from the address.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quic_lb: Vec<ServerIds>,
     /// A live stream for everybody who subscribes at the listeners. Then endpoints may be left
     /// out; they are where subscribers' own datagrams go, and who may send the stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -219,6 +225,7 @@ impl RouteConfig {
             weights: BTreeMap::new(),
             refused_weight: 0.0,
             affinity: Affinity::Address,
+            quic_lb: Vec::new(),
             stream: None,
             assist: default::assist(),
             new_clients: default::new_clients(),

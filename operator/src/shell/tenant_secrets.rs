@@ -1,6 +1,8 @@
-//! The certificates of Services whose connections end at a gateway, read by every replica. The operator
-//! may not watch Secrets: it looks at those that Services name, one by one.
+//! The Secrets that Services name, read by every replica: certificates of those whose connections end at
+//! a gateway, and the configurations by which connection IDs name servers. The operator may not watch
+//! Secrets: it looks at these one by one.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use kube::{Api, Client, ResourceExt as _};
 use super::refusal::told;
 use super::snapshot::Snapshots;
 use crate::annotations::ObjectKey;
-use crate::index::Certificate;
+use crate::index::{Certificate, read_server_ids};
 
 /// Time between two looks at Secrets that could not be used.
 const SOON: Duration = Duration::from_secs(2);
@@ -28,13 +30,22 @@ pub(super) async fn follow(client: Client, snapshots: Arc<Snapshots>) {
             wait = PERIOD;
         }
         for key in snapshots.certificates(everything) {
-            let found = read(&client, &key).await;
+            let found = read(&client, &key, Certificate::read).await;
             snapshots.update(|index| index.set_certificate(key, found));
+        }
+        for key in snapshots.server_id_secrets(everything) {
+            let found = read(&client, &key, read_server_ids).await;
+            snapshots.update(|index| index.set_server_ids(key, found));
         }
     }
 }
 
-async fn read(client: &Client, key: &ObjectKey) -> Result<Certificate, String> {
+/// A Secret, as `understand` makes something of its labels and entries.
+async fn read<T>(
+    client: &Client,
+    key: &ObjectKey,
+    understand: impl Fn(&BTreeMap<String, String>, &BTreeMap<String, Vec<u8>>) -> Result<T, String>,
+) -> Result<T, String> {
     let api = Api::<Secret>::namespaced(client.clone(), &key.namespace);
     match api.get_opt(&key.name).await {
         Ok(None) => Err("does not exist".to_owned()),
@@ -42,7 +53,7 @@ async fn read(client: &Client, key: &ObjectKey) -> Result<Certificate, String> {
             let labels = secret.labels().clone();
             let entries = secret.data.unwrap_or_default();
             let entries = entries.into_iter().map(|(name, bytes)| (name, bytes.0)).collect();
-            Certificate::read(&labels, &entries)
+            understand(&labels, &entries)
         }
         Err(kube::Error::Api(status)) if status.code == 403 => Err(
             "may not be read by the operator; name its namespace in the chart's gateway.namespaces, or use an EdgeGateway and a Service there".to_owned(),
