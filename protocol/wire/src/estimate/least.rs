@@ -16,10 +16,6 @@ pub(super) struct Least {
 }
 
 impl Least {
-    pub(super) const fn new() -> Self {
-        Self { now: None, before: None }
-    }
-
     pub(super) fn on_sample(&mut self, sample: Duration, at: Timestamp) {
         self.now = Some(match self.now {
             Some((since, least)) if at.saturating_since(since) < MEMORY => {
