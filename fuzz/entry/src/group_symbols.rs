@@ -153,7 +153,7 @@ impl World {
     fn symbol(&mut self, number: u64, details: &[u8]) {
         let detail = |at: usize| details.get(at).copied().unwrap_or(u8::MAX);
         let Some(newest) = self.packets.checked_sub(1 + number / 2) else { return };
-        let half = if number % 2 == 0 { Half::First } else { Half::Second };
+        let half = if number.is_multiple_of(2) { Half::First } else { Half::Second };
         let count = u64::from(detail(0)).clamp(1, WINDOW).min(newest + 1);
         let Some(window) = Window::newest(FIRST + newest, count as u8) else { return };
         let first = newest + 1 - count;
