@@ -279,6 +279,48 @@ fn from_group_to_group(family: &Family) {
     });
 }
 
+/// As many receivers as symbols need to pay, each of which loses other packets of the group.
+#[test]
+fn symbols_to_the_group_repair_another_loss_at_each_receiver() {
+    let Some(network) = Network::new(8) else { return };
+    let receivers = 3..=8;
+    let group = IPV4.switch[1];
+    for host in receivers.clone() {
+        network.lose(host, &format!("ip daddr {group} numgen inc mod 10 {host} drop"));
+    }
+    let mut command = network.command(GATEWAY, &program());
+    let options = ["--stream", IPV4.upstream, "--stream-group", IPV4.group];
+    let gateway = StreamGateway::start(&mut command, IPV4.gateway, &options);
+    let listen = gateway.listen;
+    let gateway = InNamespace { network: &network, gateway };
+    let all: Vec<Receiver> =
+        receivers.map(|host| Receiver::start(&network, host, listen, IPV4.group)).collect();
+    let has_joined = |one: &Receiver| {
+        network.says(one.host, &format!("cat {}", IPV4.memberships)).contains(IPV4.listed[1])
+    };
+    wait("the receivers to join", || all.iter().all(has_joined));
+    wait("the subscriptions", || gateway.metric("packrat_stream_subscribers") == all.len() as u64);
+    let local = SocketAddr::new(IPV4.sender.parse().unwrap(), 0).to_string();
+    let mut sending = sender(&network, &local, IPV4.upstream, "true");
+    assert!(sending.0.wait().unwrap().success());
+    for receiver in &all {
+        wait("the last packet", || {
+            receiver.numbers().last().is_some_and(|last| *last >= PACKETS - 1)
+        });
+        let numbers = receiver.numbers();
+        // A busy host may be too late for some.
+        let missing = (0..PACKETS).filter(|number| !numbers.contains(number)).count();
+        assert!(missing <= 5, "host {}: {missing} missing", receiver.host);
+    }
+    let symbols = gateway.metric("packrat_stream_symbols_total");
+    let repairs = gateway.metric("packrat_stream_repairs_total");
+    println!("{symbols} symbols, {repairs} repairs");
+    // A tenth is lost at each of six.
+    let lost = u64::from(PACKETS) * 6 / 10;
+    assert!(symbols >= 30, "{symbols} symbols");
+    assert!(repairs < lost / 2, "{repairs} repairs of {lost} losses, {symbols} symbols");
+}
+
 #[test]
 fn a_stream_goes_from_group_to_group_and_each_receiver_gets_its_repairs() {
     from_group_to_group(&IPV4);

@@ -584,7 +584,7 @@ impl Assist {
         if let Some(sample) = sample {
             self.path.on_round_trip(sample);
             self.thin.on_round_trip(sample);
-            onset.on_round_trip(sample, now);
+            onset.on_round_trip(sample, false, now);
         }
         if self.stats.sessions == 0 {
             self.thin.on_answer(established.gateway_params.hint, now);
@@ -804,7 +804,7 @@ impl Assist {
         let was_on = session.onset.is_on(now);
         let sample = session.round_trip_of(report, now);
         if let Some(sample) = sample {
-            session.onset.on_round_trip(sample, now);
+            session.onset.on_round_trip(sample, session.queue_stands, now);
         }
         if session.queue_stands {
             session.onset.on_queue();

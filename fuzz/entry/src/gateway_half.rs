@@ -8,6 +8,9 @@ use packrat_wire::message::Message;
 use packrat_wire::registry::GREASE;
 use packrat_wire::{MessageCounter, SessionId};
 
+/// The key of a stream's symbols, for clients that want some.
+pub(crate) const GROUP_KEY: [u8; 32] = [7; 32];
+
 /// A session without state beyond its keys.
 pub(crate) struct GatewayHalf(Established);
 
@@ -22,7 +25,7 @@ impl GatewayHalf {
                 cache_bytes: 1 << 20,
                 secret: [6; 32].into(),
                 stream: None,
-                symbols: None,
+                symbols: client_params.live.filter(|live| live.symbols).map(|_| GROUP_KEY.into()),
                 numbered: None,
                 hint: Default::default(),
                 ticket: None,

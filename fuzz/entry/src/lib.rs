@@ -21,6 +21,8 @@ pub mod corpus;
 mod gateway;
 #[cfg(any(feature = "client", feature = "media"))]
 mod gateway_half;
+#[cfg(feature = "client")]
+mod group_symbols;
 #[cfg(feature = "media")]
 mod live_packets;
 #[cfg(feature = "engine")]
@@ -47,6 +49,8 @@ pub use code::code;
 pub use configuration::configuration;
 #[cfg(feature = "engine")]
 pub use gateway::gateway;
+#[cfg(feature = "client")]
+pub use group_symbols::{group_symbols, recovered_by_group_symbols};
 #[cfg(feature = "media")]
 pub use live_packets::live_packets;
 #[cfg(feature = "engine")]

@@ -524,7 +524,8 @@ impl Session {
     /// The client has recovered so many datagrams by code.
     fn on_recovered(&mut self, total: u32, now: Timestamp) {
         if let Some(coding) = &mut self.coding {
-            coding.on_recovered(total, now);
+            let lost = coding.on_recovered(total, now);
+            self.last_mile.on_fate(0, lost);
         }
     }
 

@@ -28,7 +28,7 @@ const MOST_IDLE: usize = 1320;
 /// table that double.
 const PER_RECORD: usize = 96;
 /// The same after a burst that the client has acknowledged: the sketch of the epoch, and a few entries.
-const MOST_AFTERWARDS: usize = 3000;
+const MOST_AFTERWARDS: usize = 3500;
 const BEGIN: Timestamp = Timestamp::from_millis(1000);
 
 /// Bytes that are allocated now and were not when the region began, per session.

@@ -6,6 +6,7 @@
 //! that repair, hold and scheduling never disagree about the path.
 
 mod arrivals;
+mod base;
 mod least;
 mod medium_loss;
 mod path;

@@ -30,6 +30,9 @@ use packrat_wire::estimate::{Queueing, Timestamp};
 /// little, while each packet number that is left out costs a round trip as long as the hold is on.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
 
+/// Round trips are the path's own, however long, if the gateway has seen no queue in all of this time.
+const LEARNT_AFTER: Duration = Duration::from_secs(1);
+
 /// A queue has gone after so many round trips without one.
 const CALM: u32 = 3;
 
@@ -56,6 +59,9 @@ pub(crate) struct Onset {
     arrived: u64,
     /// Round trips without a queue since the last one with a queue.
     calm: u32,
+    /// The least of the round trips that were as long as with a queue, where the gateway sees none, and
+    /// since when they are.
+    longer: Option<(Timestamp, Duration)>,
 }
 
 impl Onset {
@@ -65,10 +71,13 @@ impl Onset {
         self.queueing.on_arrival(self.arrived, now);
     }
 
-    /// A round trip of the last mile was measured.
-    pub(crate) fn on_round_trip(&mut self, sample: Duration, now: Timestamp) {
+    /// A round trip of the last mile was measured. `queue_stands`: the gateway says so.
+    pub(crate) fn on_round_trip(&mut self, sample: Duration, queue_stands: bool, now: Timestamp) {
         self.queueing.on_round_trip(sample, now);
-        if self.queueing.base().is_some_and(|base| sample < base + self.queueing.threshold()) {
+        let is_short =
+            self.queueing.base().is_some_and(|base| sample < base + self.queueing.threshold());
+        self.follow_gateway(sample, is_short || queue_stands, now);
+        if is_short {
             self.calm += 1;
             if self.calm >= CALM && self.state == State::Overflowed {
                 self.state = State::Undecided;
@@ -76,6 +85,21 @@ impl Onset {
         } else {
             self.calm = 0;
             self.queued();
+        }
+    }
+
+    /// The gateway measures each datagram, and knows a longer path from a queue.
+    fn follow_gateway(&mut self, sample: Duration, agrees: bool, now: Timestamp) {
+        if agrees {
+            self.longer = None;
+            return;
+        }
+        let (since, least) = self.longer.unwrap_or((now, sample));
+        let least = least.min(sample);
+        self.longer = Some((since, least));
+        if now.saturating_since(since) >= LEARNT_AFTER {
+            self.longer = None;
+            self.queueing.set_base(least, now);
         }
     }
 
@@ -159,7 +183,7 @@ mod tests {
 
     fn onset() -> Onset {
         let mut onset = Onset::default();
-        onset.on_round_trip(BASE, at(0));
+        onset.on_round_trip(BASE, false, at(0));
         onset
     }
 
@@ -169,18 +193,18 @@ mod tests {
         onset.on_queue();
         assert!(!onset.is_on(at(1)), "a queue stands");
         for second in 1..10 {
-            onset.on_round_trip(BASE, at(second));
+            onset.on_round_trip(BASE, false, at(second));
         }
         assert!(!onset.is_on(at(10)), "it has lost nothing so far: this is slow start");
         onset.on_hole();
-        onset.on_round_trip(BASE, at(11));
-        onset.on_round_trip(BASE + STANDING_QUEUE, at(12));
-        onset.on_round_trip(BASE, at(13));
-        onset.on_round_trip(BASE, at(14));
+        onset.on_round_trip(BASE, false, at(11));
+        onset.on_round_trip(BASE + STANDING_QUEUE, false, at(12));
+        onset.on_round_trip(BASE, false, at(13));
+        onset.on_round_trip(BASE, false, at(14));
         assert!(!onset.is_on(at(14)), "it came back");
-        onset.on_round_trip(BASE, at(15));
+        onset.on_round_trip(BASE, false, at(15));
         assert!(onset.is_on(at(15)), "the next loss may be the medium's");
-        onset.on_round_trip(BASE + STANDING_QUEUE, at(16));
+        onset.on_round_trip(BASE + STANDING_QUEUE, false, at(16));
         assert!(!onset.is_on(at(16)), "the next queue");
     }
 
@@ -192,6 +216,21 @@ mod tests {
         onset.on_settled();
         onset.on_queue();
         assert!(onset.is_on(at(3)), "what comes later does not undo a loss of the medium");
+    }
+
+    #[test]
+    fn a_longer_path_is_learnt_where_the_gateway_sees_no_queue() {
+        let is_on_after = |queue_stands| {
+            let mut onset = onset();
+            onset.on_settled();
+            for second in 1..5 {
+                onset.on_round_trip(BASE * 2, queue_stands, at(second));
+            }
+            onset.on_filled(BASE * 2, false, at(5));
+            onset.is_on(at(5))
+        };
+        assert!(is_on_after(false));
+        assert!(!is_on_after(true), "a queue, as the gateway said just before");
     }
 
     #[test]
@@ -217,7 +256,7 @@ mod tests {
         let late = BASE * 10 + STANDING_QUEUE * 3;
         let on_after = |each: u64| {
             let mut onset = Onset::default();
-            onset.on_round_trip(BASE * 10, at(0));
+            onset.on_round_trip(BASE * 10, false, at(0));
             for place in 0..500 {
                 let millis = place / 10 * 400 + place % 10 * each;
                 onset.on_datagram(Timestamp::from_millis(millis));

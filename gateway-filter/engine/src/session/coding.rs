@@ -141,12 +141,13 @@ impl Coding {
         self.unnoted = (0, 0);
     }
 
-    /// The client has recovered so many datagrams in this session, all in all.
-    pub(crate) fn on_recovered(&mut self, total: u32, now: Timestamp) {
+    /// The client has recovered so many datagrams in this session, all in all. Returns how many losses
+    /// that no eACK has shown it tells of.
+    pub(crate) fn on_recovered(&mut self, total: u32, now: Timestamp) -> u64 {
         let more = total.wrapping_sub(self.recovered);
         // An older message that was overtaken, or nonsense.
         if more > u32::MAX / 2 {
-            return;
+            return 0;
         }
         self.recovered = total;
         let known = more.min(self.counted);
@@ -154,6 +155,7 @@ impl Coding {
         // Among those that arrived they are counted in any case.
         let lost = u64::from(more - known);
         self.on_fate(0, lost, lost, now);
+        lost
     }
 
     /// So many datagrams that were missing have arrived, and no repair of them was sent.

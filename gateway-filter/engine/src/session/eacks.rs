@@ -265,14 +265,15 @@ impl Session {
         if covered > 0 {
             last_mile.path.on_fate(covered, newly_missing.min(covered));
         }
+        // The mean length of all runs that are missing now stands for that of the new ones.
+        let runs = still_missing.chunk_by(|before, after| before + 1 == *after).count() as u64;
+        let bursts = newly_missing * runs / (still_missing.len() as u64).max(1);
+        last_mile.on_fate(covered, bursts);
         if let Some(coding) = coding {
             coding.on_arrived_unrepaired(unrepaired);
             if queues_lose && last_mile.may_be_queued(now) {
                 coding.on_queue(last_mile.path.round_trip().unwrap_or_default(), now);
             }
-            // The mean length of all runs that are missing now stands for that of the new ones.
-            let runs = still_missing.chunk_by(|before, after| before + 1 == *after).count() as u64;
-            let bursts = newly_missing * runs / (still_missing.len() as u64).max(1);
             coding.on_fate(covered, newly_missing, bursts, now);
         }
         turn.scratch().still_missing = still_missing;

@@ -47,6 +47,13 @@ impl LastMile {
         }
     }
 
+    /// An eACK has shown the fate of `sent` datagrams, of which some were lost, in so many runs.
+    pub(crate) fn on_fate(&mut self, sent: u64, runs: u64) {
+        if self.queueing.latest().is_some() {
+            self.queueing.on_fate(sent, runs);
+        }
+    }
+
     /// The delay of the queue that stands now, if it is so long that what is lost now was lost in
     /// it, most likely.
     pub(crate) fn standing_queue(&self, now: Timestamp) -> Option<Duration> {

@@ -48,7 +48,7 @@ const MOST_DUE: f64 = 8.0;
 /// Symbols that a subscriber lacks before some are sent on demand: one or two come with the rate.
 const LACKED: f64 = 2.0;
 /// Part of the wait for a plain repair after which that happens.
-const PATIENCE: u32 = 3;
+const PATIENCE: u32 = 8;
 /// A plain repair waits no longer, however long the subscriber's window is.
 const LONGEST_WAIT: Duration = Duration::from_millis(400);
 /// Time that a plain repair takes beside the round trips.

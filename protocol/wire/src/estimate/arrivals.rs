@@ -51,10 +51,15 @@ impl Arrivals {
         }
     }
 
-    /// The time that the link takes for a datagram, at most; `None` where nothing is known, or the
+    /// The time that the link takes for a datagram, at most; `None` where nothing is known.
+    pub(super) fn of_link(&self) -> Option<Duration> {
+        self.fastest.get()
+    }
+
+    /// The same; `None` where nothing is known, or the
     /// flow fills the link.
     pub(super) fn of_unfilled_link(&self) -> Option<Duration> {
-        let (fastest, (count, time)) = self.fastest.get().zip(self.last_round)?;
+        let (fastest, (count, time)) = self.of_link().zip(self.last_round)?;
         ((time / count).mul_f64(FILLED) > fastest).then_some(fastest)
     }
 }

@@ -10,8 +10,8 @@ const MEMORY: Duration = Duration::from_secs(30);
 /// A sample that there is not.
 const NONE: u32 = u32::MAX;
 
-/// The least of the samples of the last half minute or more, in whole microseconds: gateways keep two
-/// of them for each client.
+/// The least of the samples of the last half minute or more, in whole microseconds: gateways keep one
+/// for each client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Least {
     /// That of the period that began then, and that of the period before.
@@ -22,15 +22,11 @@ pub(super) struct Least {
 
 impl Default for Least {
     fn default() -> Self {
-        Self::new()
+        Self { since: Timestamp::ZERO, now: NONE, before: NONE }
     }
 }
 
 impl Least {
-    pub(super) const fn new() -> Self {
-        Self { since: Timestamp::ZERO, now: NONE, before: NONE }
-    }
-
     pub(super) fn on_sample(&mut self, sample: Duration, at: Timestamp) {
         let sample = u32::try_from(sample.as_micros()).unwrap_or(NONE).min(NONE - 1);
         if self.now != NONE && at.saturating_since(self.since) < MEMORY {

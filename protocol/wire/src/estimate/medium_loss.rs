@@ -6,6 +6,10 @@ const HORIZON: f64 = 2048.0;
 /// no rate.
 const PRIOR: f64 = 64.0;
 
+/// Losses beyond this many times as large a share, and beyond so many, are of another kind.
+const MORE: f64 = 1.5;
+const FEW: f64 = 2.0;
+
 /// Share of datagrams that the medium loses, measured while no queue stands: the corruption of
 /// CETEN04 (docs/REFERENCES.md), as its receiver can see it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -33,6 +37,12 @@ impl MediumLoss {
     /// The share, 0 to 1.
     pub fn loss(&self) -> f64 {
         (self.lost / (self.sent + PRIOR)).clamp(0.0, 1.0)
+    }
+
+    /// True if more was lost here than was there, and more than by chance.
+    pub(super) fn is_worse_than(&self, there: &Self) -> bool {
+        let expected = MORE * there.loss() * self.sent;
+        self.lost > expected + FEW * (1.0 + expected).sqrt()
     }
 
     /// Mean length of a burst in datagrams, at least 1.

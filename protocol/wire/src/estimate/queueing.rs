@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use crate::estimate::Timestamp;
 use crate::estimate::arrivals::Arrivals;
-use crate::estimate::least::Least;
+use crate::estimate::base::Base;
 
 /// Losses that come with a queue that makes datagrams wait for this long are not repaired: they are
 /// the sender's to see. On a slow link it is longer ([`Queueing::threshold`]).
@@ -37,7 +37,7 @@ pub struct Queueing {
     /// of them, and of any later part of them, is the first.
     recent: VecDeque<(Timestamp, Duration)>,
     /// The round trip without a queue.
-    least: Least,
+    base: Base,
     /// `None` until something has come: clients are many, and most are idle.
     arrivals: Option<Box<Arrivals>>,
 }
@@ -51,12 +51,7 @@ impl Default for Queueing {
 impl Queueing {
     /// One that knows nothing yet.
     pub const fn new() -> Self {
-        Self {
-            last: [NEVER; SAMPLES],
-            recent: VecDeque::new(),
-            least: Least::new(),
-            arrivals: None,
-        }
+        Self { last: [NEVER; SAMPLES], recent: VecDeque::new(), base: Base::new(), arrivals: None }
     }
 
     /// Takes in one round-trip sample.
@@ -70,24 +65,36 @@ impl Queueing {
         while self.recent.front().is_some_and(|&(at, _)| now.saturating_since(at) > INTERVAL) {
             self.recent.pop_front();
         }
-        self.least.on_sample(sample, now);
+        let burst = self.burst();
+        let each = self.arrivals.as_ref().and_then(|arrivals| arrivals.of_link());
+        let least_step = each.map(|each| each * BURST);
+        self.base.on_sample(sample, |base| threshold(burst, base), least_step, now);
+    }
+
+    /// The fate of `sent` datagrams is known: of them some were lost on the segment, in so many runs.
+    /// Losses tell a queue that never empties from a longer path ([`Self::base`]).
+    pub fn on_fate(&mut self, sent: u64, runs: u64) {
+        let Some(last) = self.latest() else { return };
+        let burst = self.burst();
+        self.base.on_fate(sent, runs, last, |base| threshold(burst, base));
     }
 
     /// The datagram with this place in the flow arrived.
     pub fn on_arrival(&mut self, place: u64, at: Timestamp) {
-        let round_trip = || self.least.get().unwrap_or(INTERVAL);
+        let round_trip = || self.base.get().unwrap_or(INTERVAL);
         self.arrivals.get_or_insert_default().on_arrival(place, round_trip, at);
     }
 
     /// Queueing delay from which on what is lost is the sender's to see: [`STANDING_QUEUE`], or the
     /// time in which a slow link carries a burst, unless the flow fills that link.
     pub fn threshold(&self) -> Duration {
+        self.base().map_or(STANDING_QUEUE, |base| threshold(self.burst(), base))
+    }
+
+    /// The time that a link takes for a burst of a flow that does not fill it.
+    fn burst(&self) -> Option<Duration> {
         let each = self.arrivals.as_ref().and_then(|arrivals| arrivals.of_unfilled_link());
-        let burst = each.map(|each| each * BURST);
-        match burst.zip(self.base()) {
-            Some((burst, base)) => STANDING_QUEUE.max(burst.min(base / ROUND_TRIP_SHARE)),
-            None => STANDING_QUEUE,
-        }
+        each.map(|each| each * BURST)
     }
 
     /// Gives back the memory of samples that say nothing about a queue any more.
@@ -100,9 +107,16 @@ impl Queueing {
         self.recent.shrink_to_fit();
     }
 
-    /// The round trip without a queue: the least one of the last half minute or more.
+    /// The round trip without a queue: the least one of the last half minute or more; of ten minutes,
+    /// where the shortest since then is that of a queue.
     pub fn base(&self) -> Option<Duration> {
-        self.least.get()
+        self.base.get()
+    }
+
+    /// The other end of the segment, which sees more of it, says that there is no queue at this round
+    /// trip.
+    pub fn set_base(&mut self, base: Duration, now: Timestamp) {
+        self.base.set(base, now);
     }
 
     /// The last round trip.
@@ -121,6 +135,11 @@ impl Queueing {
             _ => Duration::ZERO,
         }
     }
+}
+
+/// The threshold above a round trip without a queue, where a burst takes that long.
+fn threshold(burst: Option<Duration>, base: Duration) -> Duration {
+    STANDING_QUEUE.max(burst.unwrap_or_default().min(base / ROUND_TRIP_SHARE))
 }
 
 #[cfg(test)]
@@ -212,6 +231,104 @@ mod tests {
         assert_eq!(fed(1000, |time| 30 + time / 20).base(), Some(Duration::from_millis(30)));
     }
 
+    /// Samples and fates each 15 ms, between two times in seconds; of a datagram in twelve the fate is as this
+    /// says.
+    fn feed(
+        queueing: &mut Queueing,
+        seconds: core::ops::Range<u64>,
+        round_trip: impl Fn(u64) -> u64,
+        lost: impl Fn(u64) -> bool,
+    ) {
+        for time in (seconds.start * 1000..seconds.end * 1000).step_by(15) {
+            queueing.on_round_trip(Duration::from_millis(round_trip(time)), at(time));
+            queueing.on_fate(12, u64::from(lost(time / 15)));
+            for place in 0..12 {
+                queueing.on_arrival(time / 15 * 12 + place, at(time + place));
+            }
+        }
+    }
+
+    /// 86 ms, and from the second second on a queue of 300 to 360 ms above, at whose end one of three eACKs
+    /// tells of losses.
+    fn always_full(until: u64) -> Queueing {
+        let mut queueing = Queueing::new();
+        feed(&mut queueing, 0..1, |_| 86, |_| false);
+        feed(&mut queueing, 1..2, |time| 86 + (time - 1000) * 3 / 10, |_| false);
+        feed(&mut queueing, 2..until, |time| 386 + time / 15 % 60, |step| step % 3 == 0);
+        queueing
+    }
+
+    #[test]
+    fn a_queue_that_is_always_full_stands_for_ten_minutes() {
+        for minutes in [2, 5, 9] {
+            let queueing = always_full(minutes * 60);
+            let standing = queueing.standing(at(minutes * 60_000));
+            // A part of what it was while it grew, and lost nothing, is taken for the path.
+            assert!(standing >= Duration::from_millis(190), "{minutes} minutes: {standing:?}");
+        }
+        let queueing = always_full(12 * 60);
+        assert!(queueing.standing(at(12 * 60_000)) < Duration::from_millis(60));
+    }
+
+    #[test]
+    fn a_queue_that_is_always_there_and_loses_nothing_is_the_path() {
+        let mut queueing = Queueing::new();
+        feed(&mut queueing, 0..1, |_| 86, |_| false);
+        feed(&mut queueing, 1..2, |time| 86 + (time - 1000) / 10, |_| false);
+        feed(&mut queueing, 2..70, |_| 186, |_| false);
+        assert_eq!(queueing.base(), Some(Duration::from_millis(186)));
+    }
+
+    /// A handover to a path that takes 40 ms more; before it one of so many eACKs tells of a loss, and
+    /// after it one of so many.
+    fn handover(before: u64, after: u64, until: u64) -> Queueing {
+        let mut queueing = Queueing::new();
+        feed(&mut queueing, 0..20, |time| 4 + time / 15 % 4, |step| step % before == 0);
+        // What was on its way then has gone one way on the old path.
+        let round_trip = |time: u64| if time < 20_020 { 24 } else { 44 + time / 15 % 4 };
+        feed(&mut queueing, 20..until, round_trip, |step| step % after == 0);
+        queueing
+    }
+
+    #[test]
+    fn a_handover_is_learnt_within_two_seconds() {
+        let queueing = handover(20, 20, 21);
+        assert!(queueing.standing(at(21_000)) >= Duration::from_millis(40), "not yet");
+        for (before, after) in [(1 << 40, 1 << 40), (20, 20), (3, 3), (3, 1 << 40), (20, 16)] {
+            let queueing = handover(before, after, 22);
+            let base = queueing.base();
+            assert_eq!(base, Some(Duration::from_millis(44)), "one of {before}, then of {after}");
+            assert!(queueing.standing(at(22_000)) < STANDING_QUEUE);
+        }
+    }
+
+    #[test]
+    fn a_handover_to_a_worse_path_is_learnt_after_ten_minutes() {
+        assert_eq!(handover(1 << 40, 10, 600).base(), Some(Duration::from_millis(4)));
+        assert_eq!(handover(1 << 40, 10, 660).base(), Some(Duration::from_millis(44)));
+    }
+
+    #[test]
+    fn a_shorter_path_is_learnt_at_once() {
+        let mut queueing = Queueing::new();
+        feed(&mut queueing, 0..20, |_| 80, |_| false);
+        feed(&mut queueing, 20..21, |_| 30, |_| false);
+        assert_eq!(queueing.base(), Some(Duration::from_millis(30)));
+    }
+
+    #[test]
+    fn what_grows_or_goes_again_is_no_handover() {
+        // A sender that sends a tenth more than the link carries.
+        let mut queueing = Queueing::new();
+        feed(&mut queueing, 0..5, |_| 40, |_| false);
+        feed(&mut queueing, 5..10, |time| 40 + (time - 5000).min(2000) / 10, |_| false);
+        assert_eq!(queueing.base(), Some(Duration::from_millis(40)));
+        // A radio that stops for a while, ten times.
+        let mut queueing = Queueing::new();
+        feed(&mut queueing, 0..20, |time| if time % 2000 < 900 { 140 } else { 40 }, |_| false);
+        assert_eq!(queueing.base(), Some(Duration::from_millis(40)));
+    }
+
     #[test]
     fn old_evidence_and_little_evidence_say_nothing() {
         let queueing = fed(1000, |time| 4 + time / 20);
@@ -226,7 +343,8 @@ mod tests {
     fn a_longer_path_is_no_queue_for_ever() {
         let queueing = fed(100_000, |time| if time < 10_000 { 4 } else { 60 });
         assert_eq!(queueing.standing(at(100_000)), Duration::ZERO);
-        let queueing = fed(20_000, |time| if time < 10_000 { 4 } else { 60 });
-        assert_eq!(queueing.standing(at(20_000)), Duration::from_millis(56));
+        let grows = |time: u64| 4 + time.saturating_sub(10_000).min(56);
+        assert_eq!(fed(100_000, grows).standing(at(100_000)), Duration::ZERO);
+        assert_eq!(fed(20_000, grows).standing(at(20_000)), Duration::from_millis(56));
     }
 }
