@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(said(json!({})), format!("{begin}without assistance."));
         assert_eq!(
             said(json!({ "round_trip_seconds": 0.064, "loss_ratio": 0.001 })),
-            format!("{begin}without assistance; the whole path 64.0 ms, 0.1% lost.")
+            format!("{begin}without assistance; the whole path 64.0 ms, 0.10% lost.")
         );
         assert_eq!(
             said(json!({ "protocol": "h2" })),

@@ -2,6 +2,7 @@
 
 mod benefit;
 mod environment;
+mod named_servers;
 mod route_context;
 
 pub(crate) use benefit::{Arm, Transferred};

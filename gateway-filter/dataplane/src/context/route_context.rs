@@ -16,11 +16,11 @@ use zeroize::Zeroizing;
 
 use super::benefit::{BenefitOfRoute, Change, Origin, TRIAL_HOLDOUT, Transferred};
 use super::environment::Environment;
+use super::named_servers::NamedServers;
 use crate::configuration::{ConfigurationError, read_static_key, read_token_admission, summary};
 use crate::log::{Event, LogSubject, Logger};
 use crate::metrics::{Limits, Metric, Metrics};
 use crate::random::Random;
-use crate::session::NamedServers;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, RwLock};
 
