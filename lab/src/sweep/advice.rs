@@ -6,6 +6,7 @@ use super::grid::{self, Period};
 use crate::batch;
 use crate::command::HELD_OUT;
 use crate::sender::Sender;
+use crate::table::median;
 use crate::trial::{Arm, Trial};
 use packrat_emulation::scenario::{QueueSettings, Scenario, ScenarioError, Segment};
 use rand_chacha::ChaCha8Rng;
@@ -13,6 +14,7 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::ops::Range;
 use std::path::Path;
 
 /// The senders that stand for NewReno, CUBIC and BBR; the last two are also those of a connection
@@ -65,18 +67,22 @@ impl TwoSegments {
         Ok(scenario.with_traffic(period.download()))
     }
 
+    /// The median of downloads with these seeds: single ones differ by half where a sender has to
+    /// recover from one loss for long, and an expectation is what a plan is made with.
     fn goodput(
         self,
         sender: Sender,
         arm: Arm,
         edge: Sender,
-        seed: u64,
+        seeds: Range<u64>,
         period: Period,
     ) -> Result<f64, SweepError> {
-        let scenario = self.scenario(period)?;
-        let mut trial = Trial::new(scenario, arm, sender, seed);
-        trial.split_sender = edge;
-        Ok(grid::goodput(&trial)?)
+        let one = |seed| {
+            let mut trial = Trial::new(self.scenario(period)?, arm, sender, seed);
+            trial.split_sender = edge;
+            Ok::<f64, SweepError>(grid::goodput(&trial)?)
+        };
+        Ok(median(seeds.map(one).collect::<Result<Vec<_>, _>>()?.into_iter()))
     }
 }
 
@@ -109,8 +115,13 @@ fn cells() -> Vec<(Sender, Arm, TwoSegments)> {
     cells
 }
 
-/// Writes what is missing of `cells.csv` in the folder.
-pub(super) fn measure(folder: &Path, period: Period, jobs: usize) -> Result<(), SweepError> {
+/// Writes what is missing of `cells.csv` in the folder, with so many seeds for each.
+pub(super) fn measure(
+    folder: &Path,
+    period: Period,
+    seeds: u64,
+    jobs: usize,
+) -> Result<(), SweepError> {
     let path = folder.join("cells.csv");
     let known = fs::read_to_string(&path).unwrap_or_else(|_| CELLS_HEAD.to_owned());
     fs::write(&path, &known).map_err(|source| SweepError::file(&path, source))?;
@@ -129,7 +140,7 @@ pub(super) fn measure(folder: &Path, period: Period, jobs: usize) -> Result<(), 
         &missing,
         jobs,
         |&(sender, arm, path)| {
-            let goodput = path.goodput(sender, arm, sender, 1, period)?;
+            let goodput = path.goodput(sender, arm, sender, 1..1 + seeds, period)?;
             Ok::<_, SweepError>(format!("{}{goodput:.3}\n", key(sender, arm, path)))
         },
         |row| file.write_all(row?.as_bytes()).map_err(|source| SweepError::file(&path, source)),
@@ -141,6 +152,7 @@ pub(super) fn check(
     folder: &Path,
     paths: u64,
     period: Period,
+    seeds: u64,
     jobs: usize,
 ) -> Result<(), SweepError> {
     let mut random = ChaCha8Rng::seed_from_u64(HELD_OUT);
@@ -154,7 +166,7 @@ pub(super) fn check(
                 last_mile_ms: 2 * between(2, 60),
                 loss: LAST_MILE_LOSSES[between(0, 9) as usize],
             };
-            (SENDERS[number as usize % SENDERS.len()], HELD_OUT + number, path)
+            (SENDERS[number as usize % SENDERS.len()], HELD_OUT + number * seeds, path)
         })
         .collect();
     let file = folder.join("held_out.csv");
@@ -162,13 +174,14 @@ pub(super) fn check(
     batch::each(
         &drawn,
         jobs,
-        |&(sender, seed, path)| {
-            let end_to_end = path.goodput(sender, Arm::EndToEnd, sender, seed, period)?;
-            let assisted = path.goodput(sender, Arm::Packrat, sender, seed, period)?;
+        |&(sender, first_seed, path)| {
+            let seeds = first_seed..first_seed + seeds;
+            let measure = |arm, edge| path.goodput(sender, arm, edge, seeds.clone(), period);
+            let end_to_end = measure(Arm::EndToEnd, sender)?;
+            let assisted = measure(Arm::Packrat, sender)?;
             let mut terminated = 0.0_f64;
             for edge in EDGE {
-                terminated =
-                    terminated.max(path.goodput(sender, Arm::Split, edge, seed, period)?);
+                terminated = terminated.max(measure(Arm::Split, edge)?);
             }
             let TwoSegments { rate_mbps, far_ms, far_loss, last_mile_ms, loss } = path;
             Ok::<_, SweepError>(format!(

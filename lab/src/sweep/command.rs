@@ -89,10 +89,10 @@ impl Sweep {
     pub(crate) fn run(&self) -> Result<(), SweepError> {
         if let Some(folder) = &self.plan {
             let period = Period { settle: self.settle, seconds: self.seconds };
-            advice::measure(folder, period, self.jobs)?;
+            advice::measure(folder, period, self.seeds, self.jobs)?;
             return match self.plan_check {
                 0 => Ok(()),
-                paths => advice::check(folder, paths, period, self.jobs),
+                paths => advice::check(folder, paths, period, self.seeds, self.jobs),
             };
         }
         let senders = if self.sender.is_empty() { &Sender::ALL[..] } else { &self.sender };

@@ -193,7 +193,7 @@ mod tests {
             let [end_to_end, assisted, _] = row.measured;
             // Where it says so, assistance does no harm to speak of; and it says so wherever it helps much.
             match forecast.advice() {
-                Advice::Assist => assert!(assisted > 0.94 * end_to_end, "{row:?}"),
+                Advice::Assist => assert!(assisted > 0.93 * end_to_end, "{row:?}"),
                 Advice::LeaveAlone => assert!(assisted < 1.5 * end_to_end, "{row:?}"),
                 Advice::Terminate => {}
             }
@@ -204,8 +204,17 @@ mod tests {
             }
         }
         println!("{wrong} of {} wrong; measured ÷ predicted: {:.2?}", rows.len(), data().spreads);
+        let off = |way: usize| {
+            let ratios = rows.iter().map(move |row| {
+                let predicted = Predicted::of(&data().cells, row.sender, &row.path);
+                let Predicted { end_to_end, assisted, terminated } = predicted;
+                row.measured[way] / [end_to_end, assisted, terminated][way]
+            });
+            (ratios.clone().fold(f64::MAX, f64::min), ratios.fold(0.0, f64::max))
+        };
+        println!("least and most: {:.2?}", [off(0), off(1), off(2)]);
         assert!(rows.len() >= 60);
-        assert!(wrong * 8 <= rows.len(), "{wrong} of {}", rows.len());
+        assert!(wrong * 12 <= rows.len(), "{wrong} of {}", rows.len());
     }
 
     #[test]
