@@ -298,14 +298,11 @@ impl Annotations {
                     }
                 });
             }
-            CERTIFICATE => match is_name(value) {
-                true => self.certificate = Some(value.to_owned()),
-                false => self.invalid(name, value, "write the name of a Secret of the Service's namespace"),
-            },
-            QUIC_LB => match is_name(value) {
-                true => self.quic_lb = Some(value.to_owned()),
-                false => self.invalid(name, value, "write the name of a Secret of the Service's namespace"),
-            },
+            CERTIFICATE | QUIC_LB if !is_name(value) => {
+                self.invalid(name, value, "write the name of a Secret of the Service's namespace");
+            }
+            CERTIFICATE => self.certificate = Some(value.to_owned()),
+            QUIC_LB => self.quic_lb = Some(value.to_owned()),
             MULTICAST => match Multicast::read(value) {
                 Some(multicast) => self.overrides.multicast = Some(multicast),
                 None => self.invalid(

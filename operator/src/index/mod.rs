@@ -12,6 +12,7 @@ mod ports;
 mod resolve;
 mod server_ids;
 mod tcp;
+mod tenant_secrets;
 mod terminate;
 mod udp_routes;
 
@@ -20,12 +21,13 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
+use packrat_api::route::ServerIds;
 
 use crate::annotations::ObjectKey;
 use crate::gateway_api::Objects;
 use crate::policy::Policy;
 use crate::resource::DEFAULT_CLASS;
-use server_ids::FoundServerIds;
+use tenant_secrets::TenantSecrets;
 
 pub use lingering::Lingering;
 pub use model::{
@@ -35,7 +37,7 @@ pub use model::{
 pub use resolve::{GatewayView, Listener, Resolution, ServiceView};
 pub use server_ids::read_server_ids;
 pub use tcp::Passthrough;
-pub use terminate::{Certificate, FoundCertificate, Terminated, Upstream};
+pub use terminate::{Certificate, Terminated, Upstream};
 pub use udp_routes::Shares;
 pub(crate) use udp_routes::{listener_key, route_key, told};
 
@@ -64,9 +66,9 @@ pub struct Index {
     /// The objects of the Gateway API.
     gateway_api: Objects,
     /// The certificates of Services whose connections end at a gateway, by their Secret.
-    certificates: BTreeMap<ObjectKey, FoundCertificate>,
+    certificates: TenantSecrets<Certificate>,
     /// The configurations by which connection IDs name servers, by their Secret.
-    server_ids: BTreeMap<ObjectKey, FoundServerIds>,
+    server_ids: TenantSecrets<Vec<ServerIds>>,
 }
 
 /// An operator among others of the cluster.
@@ -195,28 +197,18 @@ impl Index {
 
     /// True if a certificate has been looked for, and found.
     pub fn has_certificate(&self, key: &ObjectKey) -> bool {
-        self.certificates.get(key).is_some_and(|found| found.problem.is_none())
+        self.certificates.is_usable(key)
     }
 
     /// Takes the content of a Secret with a certificate, or the reason for which there is none: then the
     /// former goes on. Whether anything has changed.
     pub fn set_certificate(&mut self, key: ObjectKey, read: Result<Certificate, String>) -> bool {
-        let found = match read {
-            Ok(certificate) => FoundCertificate { certificate: Some(certificate), problem: None },
-            Err(problem) => FoundCertificate {
-                certificate: self
-                    .certificates
-                    .get(&key)
-                    .and_then(|found| found.certificate.clone()),
-                problem: Some(problem),
-            },
-        };
-        set(&mut self.certificates, key, Some(found))
+        self.certificates.set(key, read)
     }
 
     /// Forgets certificates that are not in `keys`.
     pub fn retain_certificates(&mut self, keys: &BTreeSet<ObjectKey>) {
-        self.certificates.retain(|key, _| keys.contains(key));
+        self.certificates.retain(keys);
     }
 
     /// Takes or replaces (`Some`) or forgets a Pod; whether anything has changed.

@@ -465,8 +465,24 @@ impl Index {
         })
     }
 
+    /// The EdgeGateway of this operator that takes a Service which wants one.
+    pub(super) fn wanted_gateway(
+        &self,
+        key: &ObjectKey,
+        service: &ServiceModel,
+    ) -> Option<(&ObjectKey, &GatewayModel)> {
+        let nothing = Annotations::default();
+        let namespace = self.namespaces.get(&key.namespace);
+        let namespace = namespace.map_or(&nothing, |model| &model.annotations);
+        if !is_wanted(service, namespace) {
+            return None;
+        }
+        let found = self.gateway_of(key, &service.annotations, namespace).ok();
+        found.filter(|(_, gateway)| self.operator.serves(gateway))
+    }
+
     /// The EdgeGateway of a Service that takes it, or why there is none.
-    pub(super) fn gateway_of(
+    fn gateway_of(
         &self,
         service: &ObjectKey,
         own: &Annotations,
@@ -489,7 +505,7 @@ impl Index {
 
 /// True if a Service or its Namespace asks for assistance. A Namespace speaks for Services with UDP ports
 /// only.
-pub(super) fn is_wanted(service: &ServiceModel, namespace: &Annotations) -> bool {
+fn is_wanted(service: &ServiceModel, namespace: &Annotations) -> bool {
     let has_ports = !service.ports.is_empty() || service.annotations.terminates();
     service.annotations.assist.unwrap_or(namespace.assist.unwrap_or(false) && has_ports)
 }

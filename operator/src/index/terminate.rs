@@ -11,14 +11,11 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::resolve::is_wanted;
 use super::tcp::Passthrough;
-use super::{GatewayModel, Index, ServiceModel};
-use crate::annotations::{
-    Annotations, CERTIFICATE, MODE, ObjectKey, Problem, Reason, TCP, TcpChoice,
-};
+use super::tenant_secrets::check_label;
+use super::{Index, ServiceModel};
+use crate::annotations::{CERTIFICATE, MODE, ObjectKey, Problem, Reason, TCP, TcpChoice};
 use crate::resource::{EdgeGatewaySpec, TerminatePolicy};
-use crate::workload::SECRET_LABEL;
 
 /// The entries of a Secret of type kubernetes.io/tls.
 const CHAIN: &str = "tls.crt";
@@ -51,15 +48,6 @@ pub struct Certificate {
     pub key: Hidden,
 }
 
-/// The state of a certificate.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct FoundCertificate {
-    /// The last one that could be read.
-    pub certificate: Option<Certificate>,
-    /// The fault of the Secret as it is now.
-    pub problem: Option<String>,
-}
-
 impl Certificate {
     /// Reads a Secret. `labels` and `entries`: its own.
     ///
@@ -70,9 +58,7 @@ impl Certificate {
         labels: &BTreeMap<String, String>,
         entries: &BTreeMap<String, Vec<u8>>,
     ) -> Result<Self, String> {
-        if labels.get(SECRET_LABEL).is_none_or(|value| value != "true") {
-            return Err(format!("is not for gateways; label it {SECRET_LABEL}: \"true\""));
-        }
+        check_label(labels)?;
         let text = |entry: &str| {
             let bytes = entries.get(entry).ok_or_else(|| {
                 format!("has no entry {entry}; a Secret of type kubernetes.io/tls has both")
@@ -111,15 +97,10 @@ fn is_certificate(bytes: &CertificateDer<'_>) -> bool {
 impl Index {
     /// True if connections to a Service may end at an EdgeGateway of this operator.
     pub(super) fn ends(&self, key: &ObjectKey, service: &ServiceModel) -> bool {
-        let nothing = Annotations::default();
-        let namespace = self.namespaces.get(&key.namespace);
-        let namespace = namespace.map_or(&nothing, |model| &model.annotations);
-        let lets = |(gateway_key, gateway): (&ObjectKey, &GatewayModel)| {
-            self.operator.serves(gateway) && refusal(service, gateway_key, &gateway.spec).is_none()
-        };
         service.annotations.terminates()
-            && is_wanted(service, namespace)
-            && self.gateway_of(key, &service.annotations, namespace).is_ok_and(lets)
+            && self.wanted_gateway(key, service).is_some_and(|(gateway_key, gateway)| {
+                refusal(service, gateway_key, &gateway.spec).is_none()
+            })
     }
 
     /// The end of connections to a Service at a gateway, and what is wrong with it. `None`: they do not end
@@ -158,14 +139,10 @@ impl Index {
             ),
             Some(name) => {
                 let secret = ObjectKey::new(key.namespace.clone(), name.clone());
-                let found = self.certificates.get(&secret);
-                certificate = found.and_then(|found| found.certificate.clone());
-                let problem = match found {
-                    None => Some("has not been read yet"),
-                    Some(found) => found.problem.as_deref(),
-                };
+                let (found, problem) = self.certificates.get(&secret);
+                certificate = found.cloned();
                 if let Some(problem) = problem {
-                    tell(Reason::NoCertificate, format!("Secret {secret} {problem}"));
+                    tell(Reason::NoCertificate, problem);
                 }
             }
         }
