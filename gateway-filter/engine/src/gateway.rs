@@ -399,19 +399,20 @@ impl Gateway {
     }
 
     /// True if this thread has time to answer a handshake from this address. Otherwise it has to
-    /// forward first, and has some again after [`crate::HANDSHAKE_PAUSE`]: a shell keeps what
-    /// [`Self::is_proven_begin`] until then.
+    /// forward first, and has some again after [`crate::HANDSHAKE_PAUSE`].
     pub fn has_time_for_handshake(&self, client: IpAddr, now: Timestamp) -> bool {
         self.admission.may_answer_now(client, now)
     }
 
-    /// True if a datagram would begin a session of a client that has proven its address. Changes
-    /// nothing.
-    pub fn is_proven_begin(&self, datagram: &[u8], peer: SocketAddr, now: Timestamp) -> bool {
+    /// True if a datagram begins a session of a client that has proven its address, and this thread
+    /// has no time for it: a shell keeps it until then. Changes nothing, and asks what other threads
+    /// share for handshakes only, which few control datagrams are.
+    pub fn has_to_wait(&self, datagram: &[u8], peer: SocketAddr, now: Timestamp) -> bool {
         matches!(
             Control::decode(datagram),
             Ok(Control::Init { nonce, cookie_time, cookie, .. })
-                if self.is_cookie_right(peer, nonce, cookie_time, &cookie, now)
+                if !self.has_time_for_handshake(peer.ip(), now)
+                    && self.is_cookie_right(peer, nonce, cookie_time, &cookie, now)
         )
     }
 

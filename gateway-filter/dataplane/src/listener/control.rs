@@ -18,6 +18,7 @@ use packrat_engine::{
 };
 use packrat_wire::SessionId;
 use packrat_wire::estimate::Timestamp;
+use packrat_wire::handshake::ServerTicket;
 use packrat_wire::seal::session_of;
 
 use super::forwarder::Forwarder;
@@ -58,7 +59,8 @@ impl Control<'_> {
     /// Takes the datagram, and measures the time until it is answered.
     pub(super) fn receive(&mut self, datagram: &[u8]) {
         let stopwatch = Stopwatch::start();
-        if self.has_to_wait(datagram) {
+        let engine = &self.route.context.engine;
+        if engine.has_to_wait(datagram, self.path.client.get(), self.now) {
             self.put_off(datagram);
         } else {
             self.dispatch(datagram);
@@ -68,13 +70,6 @@ impl Control<'_> {
         metrics.add(Metric::ControlReceived, 1);
         metrics.add(Metric::ControlNanoseconds, nanoseconds);
         metrics.record(Distribution::Control, nanoseconds);
-    }
-
-    /// True if a datagram begins a session and others have begun theirs just now. Those of clients
-    /// that have not proven their address are asked for a cookie meanwhile.
-    fn has_to_wait(&self, datagram: &[u8]) -> bool {
-        let (engine, client) = (&self.route.context.engine, self.path.client.get());
-        !self.has_time() && engine.is_proven_begin(datagram, client, self.now)
     }
 
     /// Has the I/O thread answer a handshake when it has time.
@@ -132,7 +127,8 @@ impl Control<'_> {
 
     /// Begins a session.
     fn begin(&mut self, begin: Begin) {
-        if !begin.is_validated() && (self.is_ticket_dear(&begin) || !self.has_time()) {
+        let shown = self.shown_ticket(&begin);
+        if !begin.is_validated() && (self.is_dear(shown) || !self.has_time()) {
             return self.ask_for_cookie(&begin);
         }
         let seed = match self.random() {
@@ -140,7 +136,7 @@ impl Control<'_> {
             Err(error) => return self.discard(&format!("no random bytes: {error}")),
         };
         let now = self.now;
-        let known = self.known_endpoint(&begin);
+        let known = shown.and_then(|shown| self.known_endpoint(shown));
         let session = match self.forwarder.find(self.route, self.path, now) {
             Some(session) => session,
             None => {
@@ -198,19 +194,22 @@ impl Control<'_> {
         self.route.context.engine.has_time_for_handshake(client, self.now)
     }
 
-    /// True if it takes long to find the server of the ticket that a client shows.
-    fn is_ticket_dear(&self, begin: &Begin) -> bool {
-        let settings = self.route.context.settings();
-        settings.shares_clients()
-            && settings.config.endpoints.len() > MOST_SERVERS_UNPROVEN
-            && begin.shown_ticket().is_some()
+    /// The ticket that a client shows, where there may be other gateways.
+    fn shown_ticket(&self, begin: &Begin) -> Option<ServerTicket> {
+        let shares_clients = self.route.context.settings().shares_clients();
+        shares_clients.then(|| begin.shown_ticket()).flatten()
+    }
+
+    /// True if there is a ticket and it takes long to find its server.
+    fn is_dear(&self, shown: Option<ServerTicket>) -> bool {
+        let servers = self.route.context.settings().config.endpoints.len();
+        shown.is_some() && servers > MOST_SERVERS_UNPROVEN
     }
 
     /// The server that the client has had through another gateway, as its ticket says.
-    fn known_endpoint(&self, begin: &Begin) -> Option<EndpointAddress> {
+    fn known_endpoint(&self, shown: ServerTicket) -> Option<EndpointAddress> {
         let route = &self.route.context;
         let settings = route.settings();
-        let shown = begin.shown_ticket().filter(|_| settings.shares_clients())?;
         let endpoints = settings.config.endpoints.iter().copied();
         let client = self.path.client.get().ip();
         route.engine.server_of(shown, client, endpoints, self.now).map(EndpointAddress::new)

@@ -56,8 +56,7 @@ impl Arrivals {
         self.fastest.get()
     }
 
-    /// The same; `None` where nothing is known, or the
-    /// flow fills the link.
+    /// The same; `None` where nothing is known, or the flow fills the link.
     pub(super) fn of_unfilled_link(&self) -> Option<Duration> {
         let (fastest, (count, time)) = self.of_link().zip(self.last_round)?;
         ((time / count).mul_f64(FILLED) > fastest).then_some(fastest)
