@@ -390,6 +390,32 @@ fn set_name(header: &mut libc::msghdr, name: Option<&SockAddr>) {
     }
 }
 
+/// Hands the messages from number `first` on to the kernel, without waiting for room. Returns how many
+/// it has taken: at least one.
+///
+/// # Safety
+/// All that the headers point to must live until the call is over. The kernel only reads it.
+unsafe fn send_messages(
+    socket: BorrowedFd<'_>,
+    headers: &mut [libc::mmsghdr],
+    first: usize,
+) -> io::Result<usize> {
+    let headers = headers.get_mut(first..).unwrap_or_default();
+    // SAFETY: a slice of headers with its length; the caller answers for what they point to.
+    let taken = unsafe {
+        libc::sendmmsg(
+            socket.as_raw_fd(),
+            headers.as_mut_ptr(),
+            headers.len() as libc::c_uint,
+            libc::MSG_DONTWAIT as _,
+        )
+    };
+    match usize::try_from(taken) {
+        Ok(taken @ 1..) => Ok(taken),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 fn send_groups(
     socket: BorrowedFd<'_>,
     offload: &Offload,
@@ -404,33 +430,24 @@ fn send_groups(
     let mut done = 0;
     let (mut waited, mut retried) = (false, false);
     while done < groups.len() {
-        // SAFETY: headers `done..groups.len()` were filled above; names, vectors, data and controls
-        // outlive the call.
-        let result = unsafe {
-            libc::sendmmsg(
-                socket.as_raw_fd(),
-                headers.as_mut_ptr().add(done),
-                (groups.len() - done) as libc::c_uint,
-                libc::MSG_DONTWAIT as _,
-            )
-        };
-        if let Ok(sent) = usize::try_from(result)
-            && sent > 0
-        {
-            for batch in groups
-                .iter()
-                .skip(done)
-                .take(sent)
-                .flat_map(|range| batches.get(range.clone()))
-                .flatten()
-            {
-                report.sent(*batch);
+        // SAFETY: the headers were filled above; names, vectors, data and controls outlive the call.
+        let error = match unsafe { send_messages(socket, headers, done) } {
+            Ok(sent) => {
+                for batch in groups
+                    .iter()
+                    .skip(done)
+                    .take(sent)
+                    .flat_map(|range| batches.get(range.clone()))
+                    .flatten()
+                {
+                    report.sent(*batch);
+                }
+                done += sent;
+                retried = false;
+                continue;
             }
-            done += sent;
-            retried = false;
-            continue;
-        }
-        let error = io::Error::last_os_error();
+            Err(error) => error,
+        };
         let members =
             groups.get(done).and_then(|range| batches.get(range.clone())).unwrap_or_default();
         let datagrams: usize = members.iter().map(GsoBatch::segments).sum();

@@ -1,14 +1,13 @@
 //! The same datagrams to many receivers, with one system call for dozens of them.
 
-use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use socket2::SockAddr;
 
 use super::{
     Call, Destination, GsoBatch, MAXIMUM_MESSAGES, Offload, SendReport, Sender, group, send_groups,
-    set_name,
+    send_messages, set_name,
 };
 
 impl Sender {
@@ -82,42 +81,33 @@ fn send_chunk(
     };
     let (mut done, mut reported) = (0, 0);
     while done < headers.len() {
-        // SAFETY: all headers were filled above; names, vectors, data and controls outlive the
-        // call, and the kernel only reads them.
-        let result = unsafe {
-            libc::sendmmsg(
-                socket.as_raw_fd(),
-                headers.as_mut_ptr().add(done),
-                (headers.len() - done) as libc::c_uint,
-                libc::MSG_DONTWAIT as _,
-            )
-        };
-        if let Ok(sent) = usize::try_from(result)
-            && sent > 0
-        {
-            done += sent;
-        } else if io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
-            // The rest of this destination by itself: there, all that may be wrong is told apart.
-            let (place, group) = (done / groups.len(), done % groups.len());
-            let (sent, rest) = groups.split_at(group);
-            let mut report = whole(sent);
-            if let Some(destination) = destinations.get(place) {
-                send_groups(
-                    socket,
-                    offload,
-                    destination,
-                    batches,
-                    rest,
-                    &mut Call::default(),
-                    &mut report,
-                );
-                for before in destinations.get(reported..place).unwrap_or_default() {
-                    report_of(before, whole(groups));
+        // SAFETY: all headers were filled above; names, vectors, data and controls outlive the call.
+        match unsafe { send_messages(socket, headers, done) } {
+            Ok(sent) => done += sent,
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+            Err(_) => {
+                // The rest of this destination by itself: there, all that may be wrong is told apart.
+                let (place, group) = (done / groups.len(), done % groups.len());
+                let (sent, rest) = groups.split_at(group);
+                let mut report = whole(sent);
+                if let Some(destination) = destinations.get(place) {
+                    send_groups(
+                        socket,
+                        offload,
+                        destination,
+                        batches,
+                        rest,
+                        &mut Call::default(),
+                        &mut report,
+                    );
+                    for before in destinations.get(reported..place).unwrap_or_default() {
+                        report_of(before, whole(groups));
+                    }
+                    report_of(destination, report);
                 }
-                report_of(destination, report);
+                reported = place + 1;
+                done = reported * groups.len();
             }
-            reported = place + 1;
-            done = reported * groups.len();
         }
     }
     for destination in destinations.get(reported..).unwrap_or_default() {

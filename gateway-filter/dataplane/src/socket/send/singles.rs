@@ -1,10 +1,10 @@
 //! One datagram for each of many receivers, with one system call.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use socket2::SockAddr;
 
-use super::{Call, Destination, GsoBatch, MAXIMUM_MESSAGES, Sender, set_name};
+use super::{Call, Destination, GsoBatch, MAXIMUM_MESSAGES, Sender, send_messages, set_name};
 
 impl Sender {
     /// Sends one datagram to each receiver, in order, until one of them fails; at most as many as one
@@ -39,17 +39,8 @@ impl Sender {
             set_name(&mut message.msg_hdr, name.as_ref());
             headers.push(message);
         }
-        // SAFETY: all headers were filled above; names, vectors, data and controls outlive the call,
-        // and the kernel only reads them.
-        let result = unsafe {
-            libc::sendmmsg(
-                socket.as_raw_fd(),
-                headers.as_mut_ptr(),
-                headers.len() as libc::c_uint,
-                libc::MSG_DONTWAIT as _,
-            )
-        };
-        usize::try_from(result).unwrap_or(0)
+        // SAFETY: all headers were filled above; names, vectors, data and controls outlive the call.
+        unsafe { send_messages(socket, headers, 0) }.unwrap_or(0)
     }
 }
 
