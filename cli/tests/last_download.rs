@@ -5,18 +5,15 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
+mod lossy_path;
 mod server;
 
-use packrat_dataplane::log::Silent;
-use packrat_dataplane::socket::{bind_reuse_port, local_address};
-use packrat_dataplane::{Dataplane, Options, route_from_json};
-use packrat_emulation::path::{LinkConfig, LossModel, PathConfig, UdpPath};
-use serde_json::{Value, json};
+use lossy_path::LossyPath;
+use serde_json::Value;
 use server::Server;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Duration;
 
 /// A user without a cluster.
 struct User(tempfile::TempDir);
@@ -64,26 +61,13 @@ fn read(path: &Path) -> Value {
 #[test]
 fn a_plan_without_arguments_is_for_the_path_of_the_last_assisted_download() {
     let (server, user) = (Server::start(&["localhost"], false), User::new());
-    let dataplane = Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap();
-    let config = json!({ "route": "web", "endpoints": [server.address] });
-    let route =
-        dataplane.configure(route_from_json(config.to_string().as_bytes()).unwrap()).unwrap();
-    let socket = bind_reuse_port("127.0.0.1:0".parse().unwrap()).unwrap();
-    let gateway = local_address(std::os::fd::AsFd::as_fd(&socket)).unwrap();
-    let _listening = dataplane.listen(&route, gateway, 0, socket).unwrap();
-    let link = |seed| LinkConfig::new(Duration::from_millis(5), 40_000_000).with_seed(seed);
-    let last_mile = UdpPath::start(PathConfig {
-        server: gateway,
-        upward: link(1),
-        downward: link(2).with_loss(LossModel::new(0.02, 1.0)),
-    })
-    .unwrap();
+    let path = LossyPath::to(server.address);
 
     let nothing = user.packrat(&["plan"]);
     assert!(!nothing.status.success() && said(&nothing).is_empty());
     assert!(errors(&nothing).contains("no cluster to look at"), "{nothing:?}");
 
-    let connect_to = last_mile.address().to_string();
+    let connect_to = path.address();
     let output = user.get(&server, &["--connect-to", &connect_to]);
     assert!(output.status.success(), "{}", errors(&output));
     // The URL may have secrets.
@@ -121,8 +105,7 @@ fn a_plan_without_arguments_is_for_the_path_of_the_last_assisted_download() {
     // Who names a gateway wants to know about that one.
     let output = user.packrat(&["stat", "--gateway", "http://127.0.0.1:1"]);
     assert!(!output.status.success() && said(&output).is_empty(), "{output:?}");
-    drop(last_mile);
-    dataplane.shutdown();
+    path.shut_down();
 }
 
 #[test]

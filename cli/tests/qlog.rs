@@ -6,22 +6,16 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
+mod lossy_path;
 mod server;
 
-use packrat_dataplane::log::Silent;
-use packrat_dataplane::socket::{bind_reuse_port, local_address};
-use packrat_dataplane::{Dataplane, Options, route_from_json};
-use packrat_emulation::path::{LinkConfig, LossModel, PathConfig, UdpPath};
+use lossy_path::LossyPath;
 use serde_json::{Value, json};
 use server::{Server, file};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::Duration;
-
-/// The last mile, in bits per second.
-const RATE: u64 = 40_000_000;
 
 fn get(server: &Server, folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_packrat"))
@@ -91,22 +85,9 @@ fn named<'a>(events: &'a [(String, Value)], name: &str) -> Vec<&'a Value> {
 #[test]
 fn a_qlog_tells_what_became_of_each_hole() {
     let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
-    let dataplane = Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap();
-    let config = json!({ "route": "web", "endpoints": [server.address] });
-    let route =
-        dataplane.configure(route_from_json(config.to_string().as_bytes()).unwrap()).unwrap();
-    let socket = bind_reuse_port("127.0.0.1:0".parse().unwrap()).unwrap();
-    let gateway = local_address(std::os::fd::AsFd::as_fd(&socket)).unwrap();
-    let _listening = dataplane.listen(&route, gateway, 0, socket).unwrap();
-    let link = |seed| LinkConfig::new(Duration::from_millis(5), RATE).with_seed(seed);
-    let last_mile = UdpPath::start(PathConfig {
-        server: gateway,
-        upward: link(1),
-        downward: link(2).with_loss(LossModel::new(0.02, 1.0)),
-    })
-    .unwrap();
+    let path = LossyPath::to(server.address);
 
-    let connect_to = last_mile.address().to_string();
+    let connect_to = path.address();
     let output = get(&server, folder.path(), &["--connect-to", &connect_to, "-o", "downloaded"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(fs::read(folder.path().join("downloaded")).unwrap(), file());
@@ -158,7 +139,7 @@ fn a_qlog_tells_what_became_of_each_hole() {
     let recovered = named(&events, "packrat:datagram_recovered").len() as u64;
     assert!(recovered >= count("recovered"), "{recovered} {assist}");
     assert_eq!(named(&events, "packrat:session_closed")[0]["reason"], "done");
-    dataplane.shutdown();
+    path.shut_down();
 }
 
 #[test]
