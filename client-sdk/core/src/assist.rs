@@ -18,6 +18,7 @@ use packrat_wire::seal::reference_of;
 
 use crate::coded::{Coded, Symbol};
 use crate::config::{ClientConfig, DEFAULT_MAXIMUM_HOLD};
+use crate::destination::Destination;
 use crate::discovery::{Discovery, Outcome, Progress};
 use crate::epoch::CurrentEpoch;
 use crate::events::{
@@ -150,6 +151,7 @@ pub struct Assist {
     outgoing: Outgoing,
     reconnection: Reconnection,
     thin: Thin,
+    destination: Destination,
     /// The first question is behind the transport's first flight, or waits for it until then.
     question_from: Option<Timestamp>,
     /// The datagram that was passed in last, while nothing has authenticated it.
@@ -218,6 +220,7 @@ impl Assist {
             outgoing: Outgoing::default(),
             reconnection: Reconnection::default(),
             thin,
+            destination: Destination::default(),
             question_from: None,
             provisional: None,
             identifier: None,
@@ -268,6 +271,7 @@ impl Assist {
         }
         self.stats.datagrams += 1;
         self.direction.on_received(datagram.len());
+        self.destination.on_received(datagram);
         self.stats.bytes += datagram.len() as u64;
         self.events.tell(now, || ClientEvent::DatagramReceived { bytes: datagram.len() });
         let (material, found) = match &mut self.session {
@@ -715,6 +719,7 @@ impl Assist {
         if let Some(session) = self.session.as_mut().filter(|session| session.upward.is_none()) {
             session.scheduler.on_company(now);
         }
+        self.follow_destination(datagram);
         let number = self.number(datagram, now);
         let is_free = self.session.as_ref().is_none_or(|session| !session.queue_stands);
         // A copy of a numbered one would pass those that wait for a missing one at the gateway, which
@@ -726,6 +731,17 @@ impl Assist {
             self.question_from = Some(now + FLIGHT_ENDS);
         }
         number
+    }
+
+    /// The transport sends a datagram: if it has left a connection ID, nothing is sent there again.
+    fn follow_destination(&mut self, datagram: &[u8]) {
+        let Self { destination, thin, session, .. } = self;
+        if destination.on_sent(datagram) {
+            thin.on_destination(destination);
+            if let Some(upward) = session.as_mut().and_then(|session| session.upward.as_mut()) {
+                upward.retain(|datagram| destination.is_in_use(datagram));
+            }
+        }
     }
 
     fn number(&mut self, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {

@@ -30,6 +30,7 @@ mod base;
 mod coded;
 mod config;
 mod counters;
+mod destination;
 mod discovery;
 mod epoch;
 mod events;

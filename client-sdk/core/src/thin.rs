@@ -8,6 +8,8 @@
 //!                          | InitAck: not all of it has arrived ----------------> all of it again
 //!                          +---------- all of it has, or there is no gateway ---> forgotten
 //! ```
+//!
+//! A copy to a connection ID that is no longer used is not sent ([`crate::destination`]).
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -16,6 +18,7 @@ use packrat_assist_token::token_bucket::{Rate, TokenBucket};
 use packrat_wire::estimate::{MediumLoss, Timestamp};
 use packrat_wire::handshake::{LossClass, MOST_HEARD, RouteHint};
 
+use crate::destination::Destination;
 use crate::loss_memory::{Experience, Remembered};
 
 /// Datagrams that are copied: so many at once, and so many a second.
@@ -126,6 +129,11 @@ impl Thin {
         self.medium.on_fate(sent, lost, lost);
         self.experience.sent += sent;
         self.experience.lost += lost;
+    }
+
+    /// The transport has left a connection ID.
+    pub(crate) fn on_destination(&mut self, destination: &Destination) {
+        self.planned.retain(|planned| destination.is_in_use(&planned.bytes));
     }
 
     /// The transport sends a datagram, without a number. `is_free`: nothing speaks against copies, such
@@ -263,6 +271,29 @@ mod tests {
         }
         let copied = sent(&mut thin).len();
         assert!((54..=60).contains(&copied), "ten at once, ten a second, three times: {copied}");
+    }
+
+    #[test]
+    fn a_connection_id_that_was_left_gets_no_copies() {
+        let (mut thin, mut destination) = (lossy(LossClass::FromThree), Destination::default());
+        // A long header of the server, whose connection IDs are of one byte.
+        destination.on_received(&[0xc0, 0, 0, 0, 1, 0, 1, 7, 0, 0]);
+        let mut send = |first: u8, id: u8, millis: u64| {
+            let mut datagram = [0; 45];
+            [datagram[0], datagram[1]] = [first, id];
+            if destination.on_sent(&datagram) {
+                thin.on_destination(&destination);
+            }
+            thin.on_send(&datagram, true, at(millis));
+        };
+        send(0xe0, 0, 0);
+        send(0x41, 7, 0);
+        send(0x42, 9, 1);
+        let mut destinations = Vec::new();
+        while let Some(at) = thin.next_timeout() {
+            destinations.push(thin.poll_transmit(at).unwrap()[..2].to_vec());
+        }
+        assert_eq!(destinations, [[0xe0, 0], [0x42, 9], [0xe0, 0], [0x42, 9]]);
     }
 
     #[test]

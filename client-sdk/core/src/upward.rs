@@ -286,7 +286,12 @@ impl Upward {
     pub(crate) fn on_refused(&mut self, length: usize) {
         self.largest = self.largest.min(length.saturating_sub(1));
         (self.unproven, self.vanished, self.shortest_vanished) = (0, 0, usize::MAX);
-        for sent in self.kept.iter_mut().filter(|sent| sent.length >= length) {
+        self.retain(|datagram| datagram.len() < length);
+    }
+
+    /// Forgets what is not to be sent again.
+    pub(crate) fn retain(&mut self, is_wanted: impl Fn(&[u8]) -> bool) {
+        for sent in self.kept.iter_mut().filter(|sent| !is_wanted(&sent.datagram)) {
             self.bytes -= core::mem::take(&mut sent.datagram).len();
         }
     }
