@@ -20,7 +20,7 @@ const MAXIMUM_WAITING: usize = 64;
 const ACTIVE_FOR: Duration = Duration::from_millis(250);
 /// While a queue stands a hole waits for so many symbols, each of a half: what the medium has lost is
 /// recovered by then, mostly, and what the queue has lost must be seen soon.
-const SYMBOLS_WAITED_FOR: u32 = 6;
+const SYMBOLS_WAITED_FOR: u32 = 12;
 /// Bounds of that wait.
 const WAIT: core::ops::RangeInclusive<Duration> =
     Duration::from_millis(4)..=Duration::from_millis(40);
@@ -131,7 +131,7 @@ mod tests {
         assert!(coded.is_active(at(546)) && !coded.is_active(at(547)));
         let wait = coded.wait();
         assert!(
-            (Duration::from_millis(16)..=Duration::from_millis(18)).contains(&wait),
+            (Duration::from_millis(32)..=Duration::from_millis(36)).contains(&wait),
             "{wait:?}"
         );
     }

@@ -4,8 +4,8 @@
 //!
 //! | first | then | passes |
 //! |---|---|---|
-//! | recovered | its repair, at its place or plain | what was recovered |
-//! | its repair, at its place | – | the repair: nothing is left to recover |
+//! | recovered | its repairs, at its place, or one that is plain | what was recovered |
+//! | its repair, at its place | the same again | the first: nothing is left to recover |
 //! | its repair, plain | recovered | the repair |
 
 use core::time::Duration;
@@ -95,8 +95,8 @@ impl<M: Clone> Recovery<M> {
         }
     }
 
-    /// A datagram has arrived at a place. True if the transport has it, as it was recovered: once, as
-    /// a server may send the same twice.
+    /// A datagram has arrived at a place. True if the transport has it, or will have it in its turn:
+    /// it has arrived there before, or was recovered. What a server sends twice has two places.
     pub(super) fn on_datagram(
         &mut self,
         place: u64,
@@ -111,9 +111,14 @@ impl<M: Clone> Recovery<M> {
             self.next = place.saturating_add(1);
             return false;
         }
-        let is_duplicate = self.decoder().on_datagram(place, datagram) == Arrival::Duplicate;
+        let arrival = self.decoder().on_datagram(place, datagram);
         self.next = self.next.max(place.saturating_add(1));
-        is_duplicate && self.recovered.take(content(datagram), now)
+        match arrival {
+            Arrival::Duplicate => true,
+            // The decoder has forgotten older places, to which a repair of a fast flow belongs.
+            Arrival::TooOld => self.recovered.take(content(datagram), now),
+            _ => false,
+        }
     }
 
     /// Bytes of datagrams and equations.
@@ -245,12 +250,29 @@ mod tests {
     }
 
     #[test]
-    fn the_repair_of_what_was_recovered_is_known_once() {
+    fn repairs_of_what_was_recovered_are_known() {
         let (now, repair) = (Timestamp::from_millis(1000), &datagrams()[LOST]);
         let (mut recovery, symbols) = recovery(now);
         assert_eq!(recovered(&mut recovery, &symbols, now), [false]);
         assert!(recovery.on_datagram(2, repair, &(), now));
-        assert!(!recovery.on_datagram(2, repair, &(), now), "a server may send the same twice");
+        assert!(recovery.on_datagram(2, repair, &(), now), "another copy of the repair");
+        assert!(
+            !recovery.on_datagram(4, repair, &(), now),
+            "the server has sent the same once more"
+        );
+    }
+
+    #[test]
+    fn the_repair_of_what_was_recovered_long_ago_is_known() {
+        let now = Timestamp::from_millis(1000);
+        let (mut recovery, symbols) = recovery(now);
+        assert_eq!(recovered(&mut recovery, &symbols, now), [false]);
+        for place in 4..1000 {
+            recovery.on_datagram(place, &[7; 1200], &(), now);
+        }
+        let repair = &datagrams()[LOST];
+        assert!(recovery.on_datagram(LOST as u64, repair, &(), now));
+        assert!(!recovery.on_datagram(LOST as u64, repair, &(), now), "once");
     }
 
     #[test]

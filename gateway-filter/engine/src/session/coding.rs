@@ -35,8 +35,6 @@ const PACE_OVER: Duration = Duration::from_millis(20);
 const LONGEST_INTERVAL: Duration = Duration::from_millis(50);
 /// Delay from finding a queue to finding what was lost in it, beside a round trip.
 const AFTER_QUEUE: Duration = Duration::from_millis(20);
-/// A plain repair waits for the symbols of so many intervals between symbols.
-const SYMBOLS_WAITED_FOR: f64 = 3.0;
 
 /// The symbols of one session.
 #[derive(Debug)]
@@ -184,17 +182,6 @@ impl Coding {
         if self.rate <= 0.0 {
             self.forget_due();
         }
-    }
-
-    /// Time for which a plain repair waits beyond the round trip after which it would be sent: a
-    /// symbol may have made it needless.
-    pub(crate) fn guard(&self, path: &PathEstimate) -> Duration {
-        if self.rate <= 0.0 {
-            return Duration::ZERO;
-        }
-        let interval = self.pace.interval.as_secs_f64() / self.rate;
-        Duration::from_secs_f64((SYMBOLS_WAITED_FOR * interval).min(1.0))
-            .min(path.round_trip().unwrap_or_default())
     }
 
     /// When the next symbol is due.

@@ -239,8 +239,13 @@ impl Session {
         turn.scratch().only_here = only_here;
         still_missing.sort_unstable();
         let now = turn.now;
+        // The least time after which the client can say that a repair has come: what it has sooner is
+        // not from that.
+        let least = last_mile.base().unwrap_or_default();
+        let mut recovered = 0;
         let unrepaired =
             repairs.settle(&still_missing, history, turn, |sequence, repair, length| {
+                recovered += u32::from(now.saturating_since(repair.last_sent_at()) < least);
                 breaker.on_repaired(true, now);
                 fates.push((repair.last_sent_at(), None));
                 if let (Some(numbering), Some(length)) = (numbering.as_mut(), length) {
@@ -270,7 +275,7 @@ impl Session {
         let bursts = newly_missing * runs / (still_missing.len() as u64).max(1);
         last_mile.on_fate(covered, bursts);
         if let Some(coding) = coding {
-            coding.on_arrived_unrepaired(unrepaired);
+            coding.on_arrived_unrepaired(unrepaired + recovered);
             if queues_lose && last_mile.may_be_queued(now) {
                 coding.on_queue(last_mile.path.round_trip().unwrap_or_default(), now);
             }
@@ -438,9 +443,6 @@ impl Session {
             return Verdict::GiveUp(GiveUpReason::WindowOver);
         }
         let path = &self.last_mile.path;
-        if repair.transmissions() == 0 && self.may_be_recovered(forwarded, now) {
-            return Verdict::Wait;
-        }
         let progress = repair.progress(newest, self.repairs.arrived(), now);
         match decide(&progress, path.rtt(), Some(patience), MAXIMUM_TRANSMISSIONS) {
             Decision::Wait => Verdict::Wait,
@@ -453,15 +455,6 @@ impl Session {
                 Verdict::Send(copies, spacing)
             }
         }
-    }
-
-    /// True if symbols that are under way may have recovered a datagram forwarded at this time.
-    fn may_be_recovered(&self, forwarded: Timestamp, now: Timestamp) -> bool {
-        self.coding.as_deref().is_some_and(|coding| {
-            let path = &self.last_mile.path;
-            let round_trip = path.round_trip().unwrap_or_default();
-            now < forwarded + round_trip + coding.guard(path)
-        })
     }
 
     pub(super) fn give_up(&mut self, sequence: u64, reason: GiveUpReason, turn: &mut Turn<'_>) {

@@ -82,6 +82,11 @@ impl LastMile {
         last.is_some_and(|(last, base)| last.saturating_sub(base) >= STANDING_QUEUE)
     }
 
+    /// The round trip without a queue.
+    pub(crate) fn base(&self) -> Option<Duration> {
+        self.queueing.base()
+    }
+
     /// Nothing passes: what says nothing about a queue any more is forgotten.
     pub(crate) fn forget_old(&mut self, now: Timestamp) {
         if self.queueing.latest().is_some() {
