@@ -33,6 +33,7 @@ mod eacks;
 mod epoch;
 mod last_mile;
 mod numbering;
+mod outage;
 mod policing;
 mod repairs;
 mod tail_probe;

@@ -8,6 +8,7 @@ use packrat_wire::message::{Eack, Message, Report, ResetReason};
 use packrat_wire::{Epoch, MessageCounter};
 
 use super::breaker::Change;
+use super::repairs::Repairs;
 use super::{Session, Turn};
 use crate::event::{Event, Side};
 use crate::history::{Fate, SETTLED_ENTRIES};
@@ -23,6 +24,10 @@ use crate::session_event::{EackIgnoredReason, GiveUpReason, SessionEvent};
 
 /// Work of deciding about a missing datagram.
 const REPAIR_WORK: u64 = 80;
+
+/// When an eACK shows more to be missing than this, it was an outage: the newest of them are repaired, as
+/// far as cache and budget of a flow reach, and it says nothing about the loss of what passes.
+const MOST_AT_ONCE: usize = 256;
 
 /// Verdict on a missing datagram.
 enum Verdict {
@@ -76,6 +81,12 @@ impl Session {
         }
         let spoken_of = newest.max(self.known_by_time(turn.now));
         if !self.epoch.advance_horizon(spoken_of, &mut self.history) {
+            turn.counters.eacks_limited += 1;
+            ignore(counter, EackIgnoredReason::Limited, turn);
+            return;
+        }
+        let round_trip = self.last_mile.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
+        if self.epoch.awaits_longer(eack.encoding, round_trip, turn.now) {
             turn.counters.eacks_limited += 1;
             ignore(counter, EackIgnoredReason::Limited, turn);
             return;
@@ -267,14 +278,17 @@ impl Session {
         if newly_missing > 0 {
             turn.out.sample(Sample::EackMissing(newly_missing));
         }
-        if covered > 0 {
+        let is_outage = newly_missing > MOST_AT_ONCE as u64;
+        if covered > 0 && !is_outage {
             last_mile.path.on_fate(covered, newly_missing.min(covered));
         }
         // The mean length of all runs that are missing now stands for that of the new ones.
         let runs = still_missing.chunk_by(|before, after| before + 1 == *after).count() as u64;
         let bursts = newly_missing * runs / (still_missing.len() as u64).max(1);
-        last_mile.on_fate(covered, bursts);
-        if let Some(coding) = coding {
+        if !is_outage {
+            last_mile.on_fate(covered, bursts);
+        }
+        if let Some(coding) = coding.as_mut().filter(|_| !is_outage) {
             coding.on_arrived_unrepaired(unrepaired + recovered);
             if queues_lose && last_mile.may_be_queued(now) {
                 coding.on_queue(last_mile.path.round_trip().unwrap_or_default(), now);
@@ -356,7 +370,22 @@ impl Session {
         let mut sequences = core::mem::take(&mut turn.scratch().sequences);
         sequences.clear();
         sequences.extend(self.repairs.sequences());
+        let now = turn.now;
+        let is_new = |repairs: &Repairs, sequence| {
+            repairs.get(sequence).is_some_and(|repair| repair.is_new(now))
+        };
+        let mut too_many = 0;
+        if sequences.len() > MOST_AT_ONCE {
+            let found = sequences.iter().filter(|sequence| is_new(&self.repairs, **sequence));
+            too_many = found.count().saturating_sub(MOST_AT_ONCE);
+        }
         for &sequence in &sequences {
+            if too_many > 0 && is_new(&self.repairs, sequence) {
+                too_many -= 1;
+                turn.counters.repairs_late += 1;
+                self.give_up(sequence, GiveUpReason::TooManyMissing, turn);
+                continue;
+            }
             let verdict = self.judge(sequence, newest, left_to_sender, patience, turn.now);
             self.note_in_vain(sequence, &verdict, turn.now);
             match verdict {

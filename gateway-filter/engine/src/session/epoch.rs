@@ -20,12 +20,16 @@
 use core::cell::Cell;
 use core::time::Duration;
 
-use packrat_eack::{Decoder, EncodedPrefix, Encoding, Identifier, Sketch, SketchKey, SketchLimits};
+use packrat_eack::{
+    Decoder, EncodedPrefix, Encoding, Identifier, MAX_EXPECTED_DIFFERENCE, Sketch, SketchKey,
+    SketchLimits,
+};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::GatewayParams;
 use packrat_wire::message::Eack;
 use packrat_wire::{Epoch, MessageCounter};
 
+use super::outage::Outage;
 use crate::history::{Entry, Fate, History};
 use crate::reconciliation::{
     AfterFailure, EpochOf, after_failure, decode_assuming, epoch_of, epoch_start, is_stale,
@@ -39,7 +43,7 @@ const SETTLED_SEARCH: usize = 512;
 
 /// Datagrams that are assumed missing at once, at most: there are more only when a client was silent
 /// for seconds.
-const MAXIMUM_ASSUMED: usize = 4096;
+const MAXIMUM_ASSUMED: usize = 8192;
 /// Datagrams that one eACK has inserted into the sketch, at most: a fifth of a millisecond. Only a client
 /// that was silent while more were forwarded is told of fewer.
 const MAXIMUM_INSERTED: u64 = 4096;
@@ -69,6 +73,8 @@ pub(crate) struct EpochState {
     newest_eack: Option<MessageCounter>,
     /// Failed decodes of the longest prefix since one succeeded.
     failures: u8,
+    /// The client may come from an outage.
+    outage: Option<Box<Outage>>,
     /// When a Reset was last sent that the client has not answered yet.
     reset_sent: Option<Timestamp>,
     decode_failures: u32,
@@ -106,6 +112,7 @@ impl EpochState {
             joined: 0,
             newest_eack: None,
             failures: 0,
+            outage: None,
             reset_sent: None,
             decode_failures: 0,
             resets: 0,
@@ -169,6 +176,7 @@ impl EpochState {
         self.joined = 0;
         self.newest_eack = None;
         self.failures = 0;
+        self.outage = None;
         self.sketch = None;
     }
 
@@ -209,6 +217,9 @@ impl EpochState {
     /// can't be decoded.
     pub(crate) fn advance_horizon(&mut self, newest: Option<u64>, history: &mut History) -> bool {
         let Some(newest) = newest else { return true };
+        if self.outage.is_none() {
+            self.outage = Outage::of(newest, self.horizon);
+        }
         let first = self.horizon.max(history.first());
         let end = (newest + 1).min(first + MAXIMUM_INSERTED);
         for entry in history.range_mut(first..end) {
@@ -219,6 +230,22 @@ impl EpochState {
         }
         self.horizon = self.horizon.max(end);
         end > newest
+    }
+
+    /// True if a client that comes from an outage sends this encoding because it has not heard yet that the
+    /// longest is wanted.
+    pub(crate) fn awaits_longer(
+        &self,
+        encoding: Encoding,
+        round_trip: Duration,
+        now: Timestamp,
+    ) -> bool {
+        self.outage.as_ref().is_some_and(|outage| outage.awaits_longest(round_trip, now))
+            && self.longest().is_some_and(|longest| encoding.decodable() < longest.decodable())
+    }
+
+    fn longest(&self) -> Option<Encoding> {
+        self.limits.encoding_for(MAX_EXPECTED_DIFFERENCE)
     }
 
     #[inline]
@@ -233,7 +260,8 @@ impl EpochState {
     /// First as it is: what is missing is only here. Then under assumptions (see
     /// [`decode_assuming`]): that of the datagrams forwarded since the last eACK all are missing (a
     /// long burst), of those that were `missing` before (a long repair), or of both; and of those that
-    /// passed before the client had asked for the last time. `spend` is
+    /// passed before the client had asked for the last time. Last, of an outage's, that it began at one
+    /// of some places. `spend` is
     /// told the work after each attempt and whether it failed, and then decides whether there may be
     /// another one.
     pub(crate) fn decode(
@@ -282,7 +310,7 @@ impl EpochState {
         let assumptions: [(&[_], &[_]); 5] =
             [(all, &[]), (all, unheard), (known, new), (new, known), (&[], all)];
         let assumed = assumptions.map(|(_, assumed)| assumed);
-        decode_assuming(&assumed, |attempt, assumed| {
+        let decoded = decode_assuming(&assumed, |attempt, assumed| {
             // The first attempt was the one before.
             if attempt == 0 || !may_go_on || assumed.len() > MAXIMUM_ASSUMED {
                 return None;
@@ -293,6 +321,25 @@ impl EpochState {
             let (decoded, work) =
                 self.decode_under(assumed, likely, &reduced, prefix, history, &mut found);
             may_go_on = spend(search + self.limits.work_of(assumed.len()) + work, !decoded);
+            decoded.then_some(())
+        });
+        let outage = self.outage.as_ref().filter(|_| self.longest() == Some(eack.encoding));
+        let Some(outage) = outage.filter(|_| decoded.is_none() && may_go_on) else {
+            return decoded;
+        };
+        let before = history.range(self.considered..outage.end().min(self.horizon));
+        let end = before.filter(|entry| entry.fate == Fate::Unknown).count();
+        Outage::beginnings(end, eack.encoding.decodable()).find_map(|begin| {
+            let lost = new.get(begin..end).filter(|lost| lost.len() <= MAXIMUM_ASSUMED)?;
+            if !may_go_on {
+                return None;
+            }
+            let mut reduced = own.clone();
+            reduced.remove_all(lost);
+            let likely = known.iter().chain(&new[..begin]).chain(&new[end..]).copied();
+            let (decoded, work) =
+                self.decode_under(lost, likely, &reduced, prefix, history, &mut found);
+            may_go_on = spend(search + self.limits.work_of(lost.len()) + work, !decoded);
             decoded.then_some(())
         })
     }
@@ -353,12 +400,19 @@ impl EpochState {
     pub(crate) fn on_decoded(&mut self, counter: MessageCounter) {
         self.newest_eack = Some(counter);
         self.failures = 0;
+        self.outage = None;
     }
 
     /// An eACK could not be decoded: what follows. After [`AfterFailure::Reset`] a Reset is to be
     /// sent.
     pub(crate) fn on_failed(&mut self, encoding: Encoding, now: Timestamp) -> AfterFailure {
         self.decode_failures += 1;
+        if let Some(longest) = self.longest().filter(|longest| *longest != encoding)
+            && let Some(outage) = &mut self.outage
+        {
+            outage.ask(now);
+            return AfterFailure::Ask(longest);
+        }
         let after = after_failure(encoding, &self.limits, &mut self.failures);
         if after == AfterFailure::Reset {
             self.resets += 1;

@@ -25,6 +25,8 @@ const MEMORY: Duration = Duration::from_secs(600);
 /// A step counts after this time and so many samples.
 const STEP: Duration = Duration::from_secs(1);
 const STEP_SAMPLES: u32 = 64;
+/// One after which more is lost counts after this time: a queue that is full is not as long all the time.
+const LOSSY_STEP: Duration = Duration::from_secs(5);
 /// A queue grows more slowly: by this part of the time, unless its sender is in slow start, and then it
 /// soon loses something.
 const GROWTH: u32 = 4;
@@ -51,10 +53,25 @@ struct Evidence {
     /// Losses at the base, and at the least round trip of this period, where that is above.
     lost: MediumLoss,
     lost_above: MediumLoss,
+    /// Losses at longer round trips than that.
+    lost_higher: MediumLoss,
     /// The last sample at the base, and when what it measured was sent.
     at_base: Option<(Timestamp, Duration)>,
     /// When the round trip has grown in a step, and samples since.
     step: Option<(Timestamp, u32)>,
+}
+
+impl Evidence {
+    /// More is lost at the least round trip of this period than at the base.
+    fn loses_more(&self) -> bool {
+        self.lost_above.is_worse_than(&self.lost)
+    }
+
+    /// The flow has long known what is lost at the base, and the round trip has hardly been longer than the
+    /// least of this period since.
+    fn is_flat(&self) -> bool {
+        self.lost.is_known() && self.lost_above.is_most_of(&self.lost_higher)
+    }
 }
 
 impl Base {
@@ -80,7 +97,7 @@ impl Base {
                 (since, least.min(sample))
             }
             Some((_, least)) => {
-                self.end_period(least, at);
+                self.end_period(least, false, at);
                 if let Some(evidence) = &mut self.evidence {
                     evidence.step = None;
                 }
@@ -94,6 +111,7 @@ impl Base {
     fn forget_lost_above(&mut self) {
         if let Some(evidence) = &mut self.evidence {
             evidence.lost_above = MediumLoss::default();
+            evidence.lost_higher = MediumLoss::default();
         }
     }
 
@@ -124,8 +142,11 @@ impl Base {
                 && sample < least + threshold(least)
             {
                 // It is there again: a queue that grows is not.
-                evidence.step = None;
-                self.end_period(least, at);
+                let waited = at.saturating_since(*begun) >= LOSSY_STEP;
+                if waited || !evidence.loses_more() {
+                    evidence.step = None;
+                    self.end_period(least, true, at);
+                }
             }
         } else if let (Some((last_sent, last)), Some(step)) = (evidence.at_base, least_step) {
             let grown = sent.saturating_since(last_sent) / GROWTH;
@@ -138,17 +159,18 @@ impl Base {
         }
     }
 
-    /// A period ends.
-    fn end_period(&mut self, least: Duration, at: Timestamp) {
+    /// A period ends. `stepped`: it began with a step.
+    fn end_period(&mut self, least: Duration, stepped: bool, at: Timestamp) {
         if let Some((seen, base)) = self.before
             && least > base
             && let Some(evidence) = &mut self.evidence
         {
-            let is_queue = evidence.lost_above.is_worse_than(&evidence.lost);
+            let is_queue = evidence.loses_more() && !(stepped && evidence.is_flat());
             if is_queue && at.saturating_since(seen) < MEMORY {
                 return;
             }
             evidence.lost = core::mem::take(&mut evidence.lost_above);
+            evidence.lost_higher = MediumLoss::default();
         }
         self.before = Some((at, least));
     }
@@ -169,6 +191,8 @@ impl Base {
             evidence.lost.on_fate(sent, runs, runs);
         } else if self.now.is_some_and(|(_, least)| is_at(least)) {
             evidence.lost_above.on_fate(sent, runs, runs);
+        } else {
+            evidence.lost_higher.on_fate(sent, runs, runs);
         }
     }
 

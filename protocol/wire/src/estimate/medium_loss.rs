@@ -9,6 +9,8 @@ const PRIOR: f64 = 64.0;
 /// Losses beyond this many times as large a share, and beyond so many, are of another kind.
 const MORE: f64 = 1.5;
 const FEW: f64 = 2.0;
+/// Nearly all are here when there are so many times as many here as there.
+const MOST: f64 = 8.0;
 
 /// Share of datagrams that the medium loses, measured while no queue stands: the corruption of
 /// CETEN04 (docs/REFERENCES.md), as its receiver can see it.
@@ -43,6 +45,16 @@ impl MediumLoss {
     pub(super) fn is_worse_than(&self, there: &Self) -> bool {
         let expected = MORE * there.loss() * self.sent;
         self.lost > expected + FEW * (1.0 + expected).sqrt()
+    }
+
+    /// True if it is the share of many datagrams.
+    pub(super) fn is_known(&self) -> bool {
+        self.sent >= HORIZON / 2.0
+    }
+
+    /// True if hardly any datagrams were sent there instead.
+    pub(super) fn is_most_of(&self, there: &Self) -> bool {
+        self.sent >= MOST * there.sent
     }
 
     /// Mean length of a burst in datagrams, at least 1.

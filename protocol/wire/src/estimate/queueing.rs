@@ -303,9 +303,39 @@ mod tests {
     }
 
     #[test]
-    fn a_handover_to_a_worse_path_is_learnt_after_ten_minutes() {
-        assert_eq!(handover(1 << 40, 10, 600).base(), Some(Duration::from_millis(4)));
-        assert_eq!(handover(1 << 40, 10, 660).base(), Some(Duration::from_millis(44)));
+    fn a_handover_to_a_worse_path_is_learnt_within_six_seconds() {
+        assert_eq!(handover(1 << 40, 10, 24).base(), Some(Duration::from_millis(4)), "not yet");
+        for after in [2, 5, 10, 16] {
+            let base = handover(1 << 40, after, 26).base();
+            assert_eq!(base, Some(Duration::from_millis(44)), "one of {after}");
+        }
+    }
+
+    /// 20 s on an empty path; then others fill its queue at once, to between 250 and `most` milliseconds above,
+    /// and one of three eACKs tells of losses.
+    fn crowd(most: u64, until: u64) -> Queueing {
+        let mut queueing = Queueing::new();
+        feed(&mut queueing, 0..20, |time| 86 + time / 15 % 4, |_| false);
+        let round_trip = |time: u64| 336 + time / 15 * 7 % (most - 250);
+        feed(&mut queueing, 20..until, round_trip, |step| step % 3 == 0);
+        queueing
+    }
+
+    #[test]
+    fn a_crowd_that_comes_at_once_is_no_handover() {
+        for seconds in [22, 26, 60, 300] {
+            let queueing = crowd(300, seconds);
+            let standing = queueing.standing(at(seconds * 1000));
+            assert!(standing >= Duration::from_millis(240), "{seconds} s: {standing:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_lost_behind_a_step_says_nothing_to_a_flow_that_knows_little() {
+        let mut queueing = Queueing::new();
+        feed(&mut queueing, 0..1, |time| 4 + time / 15 % 4, |_| false);
+        feed(&mut queueing, 1..60, |time| 44 + time / 15 % 4, |step| step % 10 == 0);
+        assert_eq!(queueing.base(), Some(Duration::from_millis(4)));
     }
 
     #[test]

@@ -1,0 +1,88 @@
+//! An outage of the last mile, as the client's next eACK shows it.
+//!
+//! Thousands of datagrams may be missing then, and hundreds that were under way when it began have arrived
+//! without an eACK: more of both than any prefix decodes. But what is missing is one piece of what was
+//! forwarded. Its end is known, because the client names what it has received first; its beginning is
+//! guessed, and the longest prefix decodes what the guess is wrong by.
+//!
+//! ```text
+//!   spoken of    forwarded since
+//!   -----------|-----------------+-----------------------------+---------------|
+//!                arrived         | lost                        | arrived       named in the first eACK
+//!                            begins at one of some places      ends here
+//! ```
+
+use core::time::Duration;
+
+use packrat_wire::estimate::Timestamp;
+
+/// A client that names a datagram so far ahead of what it has spoken of may come from an outage.
+const LEAST_JUMP: u64 = 512;
+/// Places at which it may have begun that are tried for one eACK: those of a round trip.
+const MAXIMUM_BEGINNINGS: usize = 8;
+/// While the longest prefix may still come, nothing is decoded: this time, and two round trips.
+const MARGIN: Duration = Duration::from_millis(20);
+
+/// An outage that a client may come from.
+#[derive(Debug)]
+pub(super) struct Outage {
+    end: u64,
+    /// When the longest prefix was asked for.
+    asked: Option<Timestamp>,
+}
+
+impl Outage {
+    /// The client names `newest`, and has spoken of what is below `horizon`.
+    pub(super) fn of(newest: u64, horizon: u64) -> Option<Box<Self>> {
+        (newest >= horizon + LEAST_JUMP).then(|| Box::new(Self { end: newest, asked: None }))
+    }
+
+    /// The first datagram that the client has named afterwards. It has most of those behind it.
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// The longest prefix is asked for.
+    pub(super) fn ask(&mut self, now: Timestamp) {
+        self.asked = Some(now);
+    }
+
+    /// True if the client may not have heard yet that the longest prefix is wanted.
+    pub(super) fn awaits_longest(&self, round_trip: Duration, now: Timestamp) -> bool {
+        self.asked.is_some_and(|asked| now < asked + 2 * round_trip + MARGIN)
+    }
+
+    /// Places below `end` at which it may have begun: so far apart that a prefix which decodes so many
+    /// differences decodes what the nearest is wrong by.
+    pub(super) fn beginnings(end: usize, decodable: usize) -> impl Iterator<Item = usize> {
+        let step = (decodable * 3 / 2).max(1);
+        (step / 2..end).step_by(step).take(MAXIMUM_BEGINNINGS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_beginning_is_near_each_place_of_a_round_trip() {
+        let tried: Vec<_> = Outage::beginnings(5000, 128).collect();
+        assert_eq!(tried.len(), MAXIMUM_BEGINNINGS);
+        for place in 0..1500 {
+            assert!(tried.iter().any(|begin| begin.abs_diff(place) <= 100), "{place}");
+        }
+        assert_eq!(Outage::beginnings(50, 128).count(), 0, "the other assumptions cover it");
+    }
+
+    #[test]
+    fn a_jump_is_one_and_the_longest_prefix_has_two_round_trips_to_come() {
+        let at = Timestamp::from_millis;
+        assert!(Outage::of(511, 0).is_none());
+        let mut outage = Outage::of(512, 0).unwrap();
+        let round_trip = Duration::from_millis(40);
+        assert!(!outage.awaits_longest(round_trip, at(5)));
+        outage.ask(at(10));
+        assert!(outage.awaits_longest(round_trip, at(109)));
+        assert!(!outage.awaits_longest(round_trip, at(110)));
+    }
+}
