@@ -8,7 +8,7 @@ use packrat_wire::Epoch;
 use packrat_wire::codec::DecodeError;
 use packrat_wire::control::{Control, RefusalReason};
 use packrat_wire::estimate::{PathEstimate, Timestamp};
-use packrat_wire::handshake::{ClientParams, Established, Numbered};
+use packrat_wire::handshake::{ClientParams, Established, LossClass, Numbered};
 use packrat_wire::identifier::Material;
 use packrat_wire::is_control;
 use packrat_wire::message::{Eack, GoodbyeReason, Message, Report, ResetReason};
@@ -39,6 +39,7 @@ use crate::thin::Thin;
 use crate::timers::Timer;
 use crate::token::Token;
 use crate::upward::{Upward, UpwardStats};
+use crate::whole_path::WholePath;
 
 /// The sketches that this client keeps: every row of the table, all of which are power sums. Coded
 /// symbols are longer for every difference, so that keeping them would cost either end time and
@@ -64,6 +65,11 @@ const UNPROVEN_AT_FIRST: u8 = 16;
 /// the rest of the flight, where the caller has promised one.
 const FLIGHT_BEGINS: Duration = Duration::from_millis(50);
 const FLIGHT_ENDS: Duration = Duration::from_millis(5);
+
+/// A last mile is short if so many of its round trips are one to the server.
+const SHORT: u32 = 4;
+/// BBR, version 2, gives way from 2 % of loss in a round trip on.
+const INTOLERABLE: LossClass = LossClass::FromThree;
 
 /// Bounds of the time for which the gateway does not hear of a hole that symbols may repair.
 const WITHIN_SYMBOLS: core::ops::RangeInclusive<Duration> =
@@ -158,6 +164,8 @@ pub struct Assist {
     provisional: Option<Provisional>,
     /// Its identifier in the session.
     identifier: Option<Identifier>,
+    /// The round trip to the server, as the transport's first datagrams have it.
+    whole_path: WholePath,
     /// Datagrams that were authentic.
     authentic: u64,
     /// Datagrams that may still be believed unproven.
@@ -224,6 +232,7 @@ impl Assist {
             question_from: None,
             provisional: None,
             identifier: None,
+            whole_path: WholePath::default(),
             authentic: 0,
             unproven: UNPROVEN_AT_FIRST,
             remind: false,
@@ -270,6 +279,7 @@ impl Assist {
             return Datagram::Control;
         }
         self.stats.datagrams += 1;
+        self.whole_path.on_received(now);
         self.direction.on_received(datagram.len());
         self.destination.on_received(datagram);
         self.stats.bytes += datagram.len() as u64;
@@ -714,6 +724,7 @@ impl Assist {
         if self.closed || is_control(datagram) {
             return None;
         }
+        self.whole_path.on_sent(now);
         self.direction.on_sent(datagram.len());
         // One that uploads sends all the time: the gateway's Reports are the answers to its eACKs.
         if let Some(session) = self.session.as_mut().filter(|session| session.upward.is_none()) {
@@ -744,10 +755,20 @@ impl Assist {
         }
     }
 
+    /// True if a sender that tolerates losses gains by repairs: the last mile is a small part of the way
+    /// to the server, or loses more than such senders tolerate.
+    fn is_worth_it_for_the_tolerant(&self) -> bool {
+        let last_mile = self.path.minimum_round_trip();
+        let whole = self.whole_path.round_trip();
+        let is_short = last_mile.zip(whole).is_some_and(|(part, whole)| part * SHORT <= whole);
+        is_short || self.thin.loss() >= INTOLERABLE
+    }
+
     fn number(&mut self, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {
-        let session = self.session.as_mut()?;
+        let is_worth_it = !self.config.tolerates_losses || self.is_worth_it_for_the_tolerant();
+        let session = self.session.as_mut().filter(|_| is_worth_it)?;
         let upward = session.upward.as_deref_mut()?;
-        if !upward.takes(datagram.len(), now) {
+        if !upward.takes(datagram.len(), self.direction.is_download(), now) {
             return None;
         }
         Some(upward.number(datagram, session.recorder.identify(datagram), now))

@@ -95,6 +95,8 @@ pub struct ClientConfig {
     pub live: Option<Live>,
     /// See [`Self::with_uploads`].
     pub uploads: bool,
+    /// See [`Self::with_loss_tolerance`].
+    pub tolerates_losses: bool,
     /// See [`Self::with_longest_prefix`].
     pub longest_prefix: bool,
     /// See [`Self::with_copies`].
@@ -113,6 +115,7 @@ impl Default for ClientConfig {
             scheme: IdentifierScheme::default(),
             live: None,
             uploads: false,
+            tolerates_losses: false,
             longest_prefix: false,
             copies: true,
             spread_bursts: false,
@@ -163,13 +166,28 @@ impl ClientConfig {
     /// the gateway has told that it has arrived, and eight bytes in front of it. The shell passes
     /// what the transport sends to [`Shim::on_send`](crate::Shim::on_send).
     ///
-    /// For transports that answer each loss, such as those with CUBIC or NewReno: BBR's model
-    /// tolerates losses, and repairs only delay its acknowledgements.
+    /// Live streams that are sent are repaired, too, a microphone's, a camera's, and a call's both ways; with
+    /// a maximum hold of zero the gateway passes them on as they come, since a stream's receiver has a buffer
+    /// that puts them in order.
+    ///
+    /// For transports that answer each loss, such as those with CUBIC or NewReno; those with BBR set
+    /// [`Self::with_loss_tolerance`], too.
     ///
     /// Defaults to `false`.
     #[must_use]
     pub fn with_uploads(mut self, uploads: bool) -> Self {
         self.uploads = uploads;
+        self
+    }
+
+    /// Sets whether the transport tolerates losses, as BBR does: its uploads are repaired only where the last
+    /// mile is at most a quarter of the way to the server, or is known to lose 3 % or more. Elsewhere repairs
+    /// delay its acknowledgements by more than they gain.
+    ///
+    /// Defaults to `false`.
+    #[must_use]
+    pub fn with_loss_tolerance(mut self, tolerates_losses: bool) -> Self {
+        self.tolerates_losses = tolerates_losses;
         self
     }
 

@@ -55,6 +55,7 @@ mod thin;
 mod timers;
 mod token;
 mod upward;
+mod whole_path;
 
 pub use assist::{Assist, Datagram, TimeoutActions};
 pub use base::base_of;

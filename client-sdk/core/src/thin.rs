@@ -88,8 +88,8 @@ impl Thin {
         self.experience
     }
 
-    /// The loss of the last mile, as a class: measured, or remembered.
-    fn loss(&self) -> LossClass {
+    /// The loss of the last mile, as a class: measured, or remembered. Low where copies are not wished.
+    pub(crate) fn loss(&self) -> LossClass {
         if !self.enabled {
             return LossClass::Low;
         }

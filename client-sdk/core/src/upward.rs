@@ -32,8 +32,8 @@ const MAXIMUM_AGE: Duration = Duration::from_secs(1);
 /// Datagrams so long are part of an upload, and so are all others for a while.
 const BULK_LENGTH: usize = 400;
 const BULK: Duration = Duration::from_millis(250);
-/// Shorter ones beside an upload that get a number: requests and the first acknowledgements of an
-/// answer, but not all of a download.
+/// Shorter ones of a download that get a number: requests and the first acknowledgements of an answer. Of
+/// any other connection all do: a call, or a stream that is sent.
 const THIN: Rate = Rate { per_second: 10.0, burst: 16.0 };
 
 /// Datagrams longer than any that is known to have arrived with a number, which get one
@@ -164,8 +164,9 @@ impl Upward {
         })
     }
 
-    /// True if a datagram of this length gets a number now.
-    pub(crate) fn takes(&mut self, length: usize, now: Timestamp) -> bool {
+    /// True if a datagram of this length gets a number now. `download`: most bytes come from the server, so
+    /// that short datagrams are acknowledgements, and not a stream of their own.
+    pub(crate) fn takes(&mut self, length: usize, download: bool, now: Timestamp) -> bool {
         if self.untold_since.is_some_and(|since| now.saturating_since(since) > self.silence()) {
             self.fall_silent();
         }
@@ -174,7 +175,7 @@ impl Upward {
         }
         if length >= BULK_LENGTH {
             self.bulk_until = now + BULK;
-        } else if now >= self.bulk_until {
+        } else if download && now >= self.bulk_until {
             self.thin.earn(THIN.earned(now.saturating_since(self.thin_at)), THIN.burst);
             self.thin_at = now;
             if !self.thin.try_take(1.0) {
@@ -484,12 +485,12 @@ mod tests {
         };
         let mut upward = Upward::new(&params, Some(Duration::from_millis(10)), now).unwrap();
         for (place, length) in [1200, 1466, 1200].into_iter().enumerate() {
-            assert!(upward.takes(length, now), "{place}");
+            assert!(upward.takes(length, true, now), "{place}");
             upward.number(&vec![7; length], Identifier::from_hash(place as u64), now);
         }
         upward.on_refused(1466);
-        assert!(!upward.takes(1466, now) && !upward.takes(1470, now));
-        assert!(upward.takes(1465, now));
+        assert!(!upward.takes(1466, true, now) && !upward.takes(1470, true, now));
+        assert!(upward.takes(1465, true, now));
         // The gateway misses the refused one, and one that was lost.
         let mut buffer = Vec::new();
         let holes = Holes::new(true, 3, Duration::ZERO, &[Run { first: 0, count: 2 }], &mut buffer);
@@ -499,6 +500,6 @@ mod tests {
         // By another path it may fit.
         upward.on_move();
         upward.on_authentic();
-        assert!(upward.takes(1466, now));
+        assert!(upward.takes(1466, true, now));
     }
 }

@@ -22,7 +22,11 @@ const CLIENT: &str = "192.0.2.1:5000";
 #[derive(Debug, Clone, Copy)]
 struct Setting {
     uploads: bool,
+    /// The client's transport tolerates losses.
+    tolerates_losses: bool,
     delay: Duration,
+    /// Round trip between gateway and server.
+    far: Duration,
     /// Of the last mile, per 1000: towards the gateway, and towards the client.
     loss: [u32; 2],
     /// Of the datagrams towards the gateway, per 1000 come later than they should, by this much.
@@ -48,7 +52,9 @@ struct Setting {
 
 const CALM: Setting = Setting {
     uploads: true,
+    tolerates_losses: false,
     delay: Duration::from_millis(2),
+    far: Duration::ZERO,
     loss: [0, 0],
     late: (0, Duration::ZERO),
     datagrams: 4000,
@@ -69,6 +75,7 @@ enum Event {
     Sends(u64),
     ToGateway(Vec<u8>),
     ToClient(Vec<u8>),
+    Answers,
 }
 
 #[derive(Debug, Default)]
@@ -147,6 +154,7 @@ impl World {
         let gateway = Self::gateway(&setting, 4);
         let config = ClientConfig::default()
             .with_uploads(setting.uploads)
+            .with_loss_tolerance(setting.tolerates_losses)
             .with_maximum_hold(setting.maximum_hold);
         Self {
             setting,
@@ -267,7 +275,7 @@ impl World {
                 let time = self.now.saturating_since(self.sent[&number]);
                 self.outcome.arrived.push((number, time));
                 if number.is_multiple_of(2) {
-                    self.answer();
+                    self.plan(self.now + self.setting.far, Event::Answers);
                 }
             }
             None => self.outcome.strange += 1,
@@ -343,6 +351,7 @@ impl World {
                 match self.stored.remove(&key).unwrap() {
                     Event::Sends(number) => self.send(number),
                     Event::ToGateway(said) => self.hear(&said),
+                    Event::Answers => self.answer(),
                     Event::ToClient(bytes) => {
                         match self.shim.on_datagram(&bytes, (), self.now) {
                             Verdict::Now { .. } | Verdict::Later | Verdict::Never => {}
@@ -398,6 +407,48 @@ fn what_the_last_mile_loses_comes_in_its_place() {
             "{upward_repairs} of {upward_missing}"
         );
     }
+}
+
+/// The audio of Sidekick24 on its last mile: 264 bytes every 20 ms, 3.6 % of them lost. What is lost is
+/// there before the next one, in 99 of 100 cases.
+#[test]
+fn a_stream_of_short_datagrams_is_repaired_between_them() {
+    let stream = Setting {
+        delay: Duration::from_millis(1),
+        loss: [36, 36],
+        datagrams: 6000,
+        length: 264,
+        interval: Duration::from_millis(20),
+        maximum_hold: Duration::ZERO,
+        ..CALM
+    };
+    for seed in 1..=3 {
+        let outcome = run(stream, seed);
+        assert!(outcome.lost > 150, "seed {seed}: {}", outcome.lost);
+        assert_eq!((outcome.missing(&stream), outcome.numbered), (0, stream.datagrams));
+        let mut times = outcome.times();
+        times.sort();
+        let late = |share: usize| times[times.len() * share / 1000] - stream.delay;
+        println!("seed {seed}: p95 {:?}, p99 {:?}, p99.9 {:?}", late(950), late(990), late(999));
+        println!(
+            "{} repairs, {} messages",
+            outcome.stats.upward_repairs, outcome.counters.upward_reports
+        );
+        assert!(late(990) < stream.interval, "seed {seed}: {:?}", late(990));
+        assert!(outcome.out_of_order() < 60, "seed {seed}: {}", outcome.out_of_order());
+    }
+}
+
+/// Where the last mile is short, its repairs delay nothing; where it loses much, such a sender gives way.
+#[test]
+fn a_sender_that_tolerates_losses_is_repaired_where_it_gains() {
+    let tolerant = Setting { tolerates_losses: true, ..CALM };
+    let far = Duration::from_millis(40);
+    let numbered = |setting: Setting| run(setting, 1).numbered * 100 / setting.datagrams;
+    assert_eq!(numbered(tolerant), 0, "the last mile is all of the path");
+    assert!(numbered(Setting { far, ..tolerant }) > 95, "a small part");
+    assert_eq!(numbered(Setting { loss: [10, 10], ..tolerant }), 0, "a loss that it tolerates");
+    assert!(numbered(Setting { loss: [60, 60], ..tolerant }) > 50, "more");
 }
 
 #[test]

@@ -9,6 +9,8 @@
 const WINDOW: u64 = 64 << 10;
 /// An upload sends so many times the bytes that it receives.
 const UPLOAD: u64 = 4;
+/// A download receives so many times the bytes that it sends.
+const DOWNLOAD: u64 = 4;
 
 /// Bytes to and from the server, of late.
 #[derive(Debug, Clone, Copy, Default)]
@@ -37,6 +39,11 @@ impl Direction {
         }
     }
 
+    /// True if the client has hardly sent anything but answers to what it receives.
+    pub(crate) const fn is_download(&self) -> bool {
+        self.down > DOWNLOAD * self.up
+    }
+
     /// True if the client has hardly received anything but answers to what it sends.
     pub(crate) const fn is_upload(&self) -> bool {
         self.up > UPLOAD * self.down
@@ -50,17 +57,17 @@ mod tests {
     #[test]
     fn the_direction_follows_what_passes() {
         let mut direction = Direction::default();
-        assert!(!direction.is_upload());
+        assert!(!direction.is_upload() && !direction.is_download());
         let mut pass = |up: usize, down: usize| {
             (0..up).for_each(|_| direction.on_sent(1350));
             (0..down).for_each(|_| direction.on_received(1350));
-            direction.is_upload()
+            (direction.is_upload(), direction.is_download())
         };
-        assert!(!pass(2, 3), "a handshake");
-        assert!(!pass(30, 30), "a call");
-        assert!(pass(100, 5));
-        assert!(!pass(0, 20), "its answer");
-        assert!(!pass(1, 10_000));
-        assert!(pass(60, 1), "what has passed long ago counts for little");
+        assert_eq!(pass(2, 3), (false, false), "a handshake");
+        assert_eq!(pass(30, 30), (false, false), "a call");
+        assert_eq!(pass(100, 5), (true, false));
+        assert_eq!(pass(0, 20), (false, false), "its answer");
+        assert_eq!(pass(1, 10_000), (false, true));
+        assert_eq!(pass(60, 1), (true, false), "what has passed long ago counts for little");
     }
 }
