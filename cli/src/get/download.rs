@@ -85,7 +85,7 @@ async fn run(
         transfer_time: exchanged.transfer_time,
         sha256: exchanged.sha256,
         assist: None,
-        gateway_pinned: false,
+        gateway_key: None,
         with_token: false,
         received_packet_numbers: Vec::new(),
         declared_lost: 0,
