@@ -19,6 +19,8 @@ use tokio::time::timeout;
 /// Time without any packet from the server after which a transfer is given up.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Bytes in flight, whatever the rate at which they are taken.
+const SMALLEST_WINDOW: u64 = 16 << 10;
 /// How much longer than for addresses to wait for the HTTPS record, which few hosts have.
 const RECORD_WAIT: Duration = Duration::from_millis(50);
 
@@ -162,6 +164,14 @@ async fn attempt(
         // Ours ends first; s2n-quic's is the safety net.
         .with_handshake_timeout(limit + Duration::from_secs(1))
         .with_idle_timeout(IDLE_TIMEOUT);
+    let config = match request.limit_rate {
+        // What is in flight beyond a second's worth would wait here.
+        Some(rate) => {
+            let window = config.data_window;
+            config.with_data_window(u64::from(rate).max(SMALLEST_WINDOW).min(window))
+        }
+        None => config,
+    };
     let qlog = request.qlog.as_deref().map(|path| qlog(path, request)).transpose()?;
     let (received, lost) = (ReceivedPacketNumbers::default(), LostPackets::default());
     let round_trip = SmallestRoundTrip::default();

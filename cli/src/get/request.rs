@@ -50,6 +50,8 @@ pub(crate) struct Request {
     /// Stop this long after the request was sent and report what has arrived by then; not an
     /// error.
     pub(crate) stop_after: Option<Duration>,
+    /// Take no more than so many bytes of a body per second, on average.
+    pub(crate) limit_rate: Option<u32>,
     /// Download over TCP where UDP gives nothing.
     pub(crate) may_use_tcp: bool,
     /// The qlog of the connection; of the last one where several addresses were tried.
@@ -90,6 +92,7 @@ impl Request {
             connect_timeout: Duration::from_secs(10),
             max_time: None,
             stop_after: None,
+            limit_rate: None,
             may_use_tcp: false,
             qlog: None,
             resume: None,
