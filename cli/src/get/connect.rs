@@ -21,7 +21,7 @@ pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Bytes in flight, whatever the rate at which they are taken.
 const SMALLEST_WINDOW: u64 = 16 << 10;
-/// How much longer than for addresses to wait for the HTTPS record, which few hosts have.
+/// Time for the HTTPS record, which few hosts have, beyond that for addresses.
 const RECORD_WAIT: Duration = Duration::from_millis(50);
 
 /// A connection and the endpoint that must outlive it.

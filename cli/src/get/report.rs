@@ -29,7 +29,7 @@ pub(crate) struct Report {
     pub(crate) sha256: String,
     /// Counters of assistance; `None` when it was off.
     pub(crate) assist: Option<AssistanceStats>,
-    /// How the gateway's key was known beforehand; `None`: any gateway on the path was trusted.
+    /// The source of the gateway's key; `None`: any gateway on the path was trusted.
     pub(crate) gateway_key: Option<KnownKey>,
     /// True if a token was shown to the gateway.
     pub(crate) with_token: bool,

@@ -44,7 +44,7 @@ pub struct HttpsRecord {
     pub parameters: Vec<(u16, Vec<u8>)>,
 }
 
-/// What an answer says.
+/// The content of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// The records of the name.
@@ -102,7 +102,7 @@ pub fn question(id: u16, name: &str) -> Option<Vec<u8>> {
     Some(datagram)
 }
 
-/// What a datagram says to the question for `name`; `None` if it is no answer to that.
+/// The answer of a datagram to the question for `name`; `None` if it is no answer to that.
 pub fn answer(datagram: &[u8], id: u16, name: &str) -> Option<Answer> {
     let mut reader = Reader { datagram, at: 0 };
     let (answered, flags) = (reader.word()?, reader.word()?);
