@@ -130,6 +130,22 @@ fn json_reports_success_and_failure() {
     assert_eq!(report["error"]["kind"], "status");
 }
 
+/// A limit is kept on any machine, however fast: it is the least time that is compared.
+#[test]
+fn a_limited_download_takes_the_bytes_at_its_rate() {
+    let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
+    let arguments = ["-o", "file", "--json", "--limit-rate", "2M"];
+    let output = get(&server, folder.path(), "/file", &arguments);
+    assert!(output.status.success(), "{}", errors(&output));
+    assert_eq!(fs::read(folder.path().join("file")).unwrap(), file());
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    // What came last was in flight when its time had come.
+    let least = (FILE_SIZE as f64 / f64::from(2 << 20)) / 2.0;
+    assert!(report["seconds"].as_f64().unwrap() >= least, "{report:#}");
+    let output = get(&server, folder.path(), "/file", &["--limit-rate", "fast"]);
+    assert_fails(&output, 2, "expected bytes per second");
+}
+
 #[test]
 fn http_errors_leave_no_file() {
     let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());

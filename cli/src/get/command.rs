@@ -55,6 +55,9 @@ pub(crate) struct Options {
     /// Never over TCP: by default that is tried where UDP gives nothing
     #[arg(long)]
     http3_only: bool,
+    /// Take no more than so many bytes per second, on average: 500k, 2M
+    #[arg(long, value_name = "BYTES", value_parser = rate)]
+    limit_rate: Option<u32>,
     #[command(flatten)]
     transfer: TransferOptions,
 }
@@ -108,10 +111,13 @@ async fn get(options: &Options, note: &mut Option<String>) -> Result<(Report, St
     let mut signals = Signals::catch()?;
     let mut request = options.transfer.request(&options.url)?;
     request.may_use_tcp = !options.http3_only;
+    request.limit_rate = options.limit_rate;
     let renewal = signals.or(options.transfer.use_token(&mut request)).await?;
     let bar = options.transfer.progress_bar();
     if to_stdout(options) {
-        let mut output = io::BufWriter::with_capacity(256 << 10, io::stdout());
+        // (a reader is not to wait for long where the rate is limited)
+        let buffer = options.limit_rate.map_or(256 << 10, |rate| rate.min(256 << 10) / 4);
+        let mut output = io::BufWriter::with_capacity(buffer as usize, io::stdout());
         let report =
             signals.or(renewing(renewal, download(&request, &mut output, show(&bar)))).await;
         bar.finish_and_clear();
@@ -160,6 +166,22 @@ async fn get(options: &Options, note: &mut Option<String>) -> Result<(Report, St
     }
 }
 
+/// Bytes per second, at least 1, with curl's suffixes.
+fn rate(text: &str) -> Result<u32, String> {
+    let digits = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());
+    let unit: Option<u32> = match &text[digits.len()..] {
+        "" => Some(1),
+        "k" | "K" => Some(1 << 10),
+        "m" | "M" => Some(1 << 20),
+        "g" | "G" => Some(1 << 30),
+        _ => None,
+    };
+    let bytes = unit.and_then(|unit| digits.parse::<u32>().ok()?.checked_mul(unit));
+    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| {
+        "expected bytes per second, below 4G, with k, M or G behind them or without".to_owned()
+    })
+}
+
 /// The last part of the path; `index.html` when it is empty.
 fn default_name(request: &Request) -> String {
     let last = request
@@ -197,6 +219,17 @@ fn show(bar: &ProgressBar) -> impl FnMut(Progress) + '_ {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rates_have_the_suffixes_of_curl() {
+        assert_eq!(
+            ["1", "500k", "2M", "3G"].map(rate),
+            [Ok(1), Ok(512_000), Ok(2 << 20), Ok(3 << 30)]
+        );
+        for wrong in ["", "0", "k", "4G", "1.5M", "-1", "1T", "1 k", "é"] {
+            assert!(rate(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn default_names_come_from_the_path() {

@@ -2,25 +2,35 @@
 
 use super::error::GetError;
 use super::lost::LostPackets;
+use super::named::Question;
 use super::qlog::Qlog;
-use super::report::Progress;
+use super::report::{KnownKey, Progress};
 use super::request::Request;
 use super::round_trip::SmallestRoundTrip;
 use super::trust::{self, Verdict};
 use packrat_s2n_quic::{ConnectError, Connection, Endpoint, EndpointConfig, ReceivedPacketNumbers};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
+use std::pin::pin;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
+use tokio::time::timeout;
 
 /// Time without any packet from the server after which a transfer is given up.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Bytes in flight, whatever the rate at which they are taken.
+const SMALLEST_WINDOW: u64 = 16 << 10;
+/// Time for the HTTPS record, which few hosts have, beyond that for addresses.
+const RECORD_WAIT: Duration = Duration::from_millis(50);
 
 /// A connection and the endpoint that must outlive it.
 pub(super) struct Connected {
     pub(super) endpoint: Endpoint,
     pub(super) connection: Connection,
     pub(super) remote: SocketAddr,
+    /// The gateway's key, where it was known beforehand.
+    pub(super) gateway_key: Option<KnownKey>,
     pub(super) qlog: Option<Qlog>,
     pub(super) received: ReceivedPacketNumbers,
     pub(super) lost: LostPackets,
@@ -28,13 +38,23 @@ pub(super) struct Connected {
 }
 
 /// Looks the target up and connects to the first address that answers, IPv6 and IPv4 in the
-/// resolver's order.
+/// resolver's order; those of the gateway that the DNS names come first.
 pub(super) async fn connect(
     request: &Request,
     progress: &mut impl FnMut(Progress),
 ) -> Result<Connected, GetError> {
     let deadline = Instant::now() + request.connect_timeout;
-    let addresses = resolve(request).await?;
+    let (addresses, named) = places(request).await?;
+    let mut request = request.clone();
+    let mut gateway_key = None;
+    if let Some(assist) = &mut request.assist {
+        gateway_key = assist.access.gateway_key.map(|_| KnownKey::Given);
+        if let Some(key) = named {
+            assist.access.gateway_key = Some(key);
+            gateway_key = Some(KnownKey::Dns);
+        }
+    }
+    let request = &request;
     let mut last_error = None;
     for (index, &remote) in addresses.iter().enumerate() {
         // What is left is shared fairly, so that a dead address does not use up the time of the
@@ -43,7 +63,7 @@ pub(super) async fn connect(
         let limit = deadline.saturating_duration_since(Instant::now()) / addresses_left;
         progress(Progress::Connecting { remote });
         match attempt(request, remote, limit).await {
-            Ok(connected) => return Ok(connected),
+            Ok(connected) => return Ok(Connected { gateway_key, ..connected }),
             // Another address of the same host would present the same certificate, and the fault of
             // this machine would be the same.
             Err(
@@ -64,14 +84,60 @@ pub(super) async fn connect(
     Err(last_error.unwrap_or(GetError::Resolve { host, reason: "it has no address".to_owned() }))
 }
 
+/// Where to connect to, and the key of the gateway there if the DNS names it. A gateway that cannot be
+/// reached does not cost the transfer: the target's own addresses come behind its own.
+async fn places(request: &Request) -> Result<(Vec<SocketAddr>, Option<[u8; 32]>), GetError> {
+    let target = request.target();
+    let mut own = pin!(resolve(request));
+    let mut asked = pin!(async { Question::of(request)?.ask().await });
+    let (known, named) = tokio::select! {
+        own = &mut own => (Some(own), timeout(RECORD_WAIT, asked).await.ok().flatten()),
+        named = &mut asked => (None, named),
+    };
+    let place = named.map(|named| {
+        ((named.host.unwrap_or(target.0.clone()), named.port.unwrap_or(target.1)), named.key)
+    });
+    let (place, key) = match place {
+        Some((place, key)) if place != target => (place, key),
+        // There is none, or it is here.
+        here => {
+            let own = match known {
+                Some(own) => own,
+                None => own.await,
+            };
+            return Ok((own?, here.map(|(_, key)| key)));
+        }
+    };
+    tracing::info!(host = place.0, port = place.1, "the DNS names a gateway");
+    let mut addresses = resolve_at(&place, request.connect_timeout).await.unwrap_or_default();
+    let own = match known {
+        Some(own) => own,
+        // It may have none.
+        None if addresses.is_empty() => own.await,
+        None => timeout(RECORD_WAIT, own).await.unwrap_or(Ok(Vec::new())),
+    };
+    match own {
+        Ok(own) => addresses.extend(own),
+        Err(error) if addresses.is_empty() => return Err(error),
+        Err(_) => {}
+    }
+    Ok((addresses, Some(key)))
+}
+
 /// The addresses of the target, IPv6 and IPv4 in the resolver's order.
 pub(super) async fn resolve(request: &Request) -> Result<Vec<SocketAddr>, GetError> {
-    let (host, port) = request.target();
+    resolve_at(&request.target(), request.connect_timeout).await
+}
+
+async fn resolve_at(
+    (host, port): &(String, u16),
+    limit: Duration,
+) -> Result<Vec<SocketAddr>, GetError> {
     let fault = |reason: String| GetError::Resolve { host: host.clone(), reason };
-    let lookup = tokio::net::lookup_host((host.as_str(), port));
-    let addresses = tokio::time::timeout(request.connect_timeout, lookup)
+    let lookup = tokio::net::lookup_host((host.as_str(), *port));
+    let addresses = timeout(limit, lookup)
         .await
-        .map_err(|_| fault(format!("no answer within {:?}", request.connect_timeout)))?
+        .map_err(|_| fault(format!("no answer within {limit:?}")))?
         .map_err(|error| fault(error.to_string()))?;
     let mut unique = Vec::new();
     for address in addresses {
@@ -98,6 +164,14 @@ async fn attempt(
         // Ours ends first; s2n-quic's is the safety net.
         .with_handshake_timeout(limit + Duration::from_secs(1))
         .with_idle_timeout(IDLE_TIMEOUT);
+    let config = match request.limit_rate {
+        // What is in flight beyond a second's worth would wait here.
+        Some(rate) => {
+            let window = config.data_window;
+            config.with_data_window(u64::from(rate).max(SMALLEST_WINDOW).min(window))
+        }
+        None => config,
+    };
     let qlog = request.qlog.as_deref().map(|path| qlog(path, request)).transpose()?;
     let (received, lost) = (ReceivedPacketNumbers::default(), LostPackets::default());
     let round_trip = SmallestRoundTrip::default();
@@ -113,13 +187,20 @@ async fn attempt(
     let endpoint = endpoint.map_err(|error| GetError::Local { reason: error.to_string() })?;
     let timed_out = || GetError::ConnectTimedOut { remote, after: request.connect_timeout };
     let server_name = request.server_name();
-    let result = tokio::time::timeout(limit, endpoint.connect(remote, &server_name)).await;
+    let result = timeout(limit, endpoint.connect(remote, &server_name)).await;
     let host = server_name;
     match result {
         Err(_) => Err(timed_out()),
-        Ok(Ok(connection)) => {
-            Ok(Connected { endpoint, connection, remote, qlog, received, lost, round_trip })
-        }
+        Ok(Ok(connection)) => Ok(Connected {
+            endpoint,
+            connection,
+            remote,
+            gateway_key: None,
+            qlog,
+            received,
+            lost,
+            round_trip,
+        }),
         Ok(Err(error)) => Err(match error {
             ConnectError::TimedOut { .. } => timed_out(),
             ConnectError::Unreachable { remote, source } => {

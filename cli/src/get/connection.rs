@@ -4,7 +4,7 @@ use super::connect::{Connected, IDLE_TIMEOUT, connect};
 use super::error::GetError;
 use super::lost::LostPackets;
 use super::qlog::Qlog;
-use super::report::{Progress, Report};
+use super::report::{KnownKey, Progress, Report};
 use super::request::Request;
 use super::round_trip::SmallestRoundTrip;
 use h3::client::{RequestStream, SendRequest};
@@ -37,6 +37,7 @@ pub(crate) struct Http3 {
     assistance: Assistance,
     driver: JoinHandle<()>,
     remote: SocketAddr,
+    gateway_key: Option<KnownKey>,
     qlog: Option<Qlog>,
     received: ReceivedPacketNumbers,
     lost: LostPackets,
@@ -74,8 +75,16 @@ impl Http3 {
         progress: &mut impl FnMut(Progress),
     ) -> Result<(Self, Requests), GetError> {
         let started = Instant::now();
-        let Connected { endpoint, connection, remote, qlog, received, lost, round_trip } =
-            connect(request, progress).await?;
+        let Connected {
+            endpoint,
+            connection,
+            remote,
+            gateway_key,
+            qlog,
+            received,
+            lost,
+            round_trip,
+        } = connect(request, progress).await?;
         let connect_time = started.elapsed();
         progress(Progress::Connected { remote });
 
@@ -96,6 +105,7 @@ impl Http3 {
             assistance,
             driver,
             remote,
+            gateway_key,
             qlog,
             received,
             lost,
@@ -166,7 +176,7 @@ impl Http3 {
             transfer_time: exchanged.transfer_time,
             sha256: exchanged.sha256,
             assist: assist.is_some().then_some(stats),
-            gateway_pinned: assist.is_some_and(|assist| assist.access.gateway_key.is_some()),
+            gateway_key: self.gateway_key,
             with_token: assist.is_some_and(|assist| !assist.access.token.is_empty()),
             received_packet_numbers: self.received.ranges(),
             declared_lost: self.lost.count(),

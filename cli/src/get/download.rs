@@ -85,7 +85,7 @@ async fn run(
         transfer_time: exchanged.transfer_time,
         sha256: exchanged.sha256,
         assist: None,
-        gateway_pinned: false,
+        gateway_key: None,
         with_token: false,
         received_packet_numbers: Vec::new(),
         declared_lost: 0,
@@ -254,9 +254,17 @@ async fn receive<B: Buf>(
         if head.complete {
             break;
         }
+        let due = request
+            .limit_rate
+            .map(|rate| stop.started + Duration::from_secs_f64(*bytes as f64 / f64::from(rate)));
         let chunk = tokio::select! {
             biased;
-            chunk = next() => chunk,
+            chunk = async {
+                if let Some(due) = due {
+                    tokio::time::sleep_until(due.into()).await;
+                }
+                next().await
+            } => chunk,
             () = stop.timer.as_mut() => {
                 stopped = true;
                 break;

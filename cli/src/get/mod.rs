@@ -17,6 +17,7 @@ mod file;
 mod fuzz_corpus;
 mod head;
 mod lost;
+mod named;
 pub(crate) mod options;
 mod over_tcp;
 mod qlog;

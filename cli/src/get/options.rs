@@ -6,6 +6,7 @@ use clap::{Args, ValueHint};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use packrat_token_client::gateway_key;
 use std::io::{self, IsTerminal};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -27,6 +28,10 @@ pub(crate) struct TransferOptions {
     /// Accept help only from the gateway with this public key (64 hexadecimal digits)
     #[arg(long, value_name = "HEX", conflicts_with = "no_assist", value_parser = gateway_key)]
     gateway_key: Option<[u8; 32]>,
+    /// Ask this DNS server (address:port) for the HTTPS record that names the gateway and its key,
+    /// instead of the system's
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "no_assist")]
+    dns_server: Option<SocketAddr>,
     /// Write what QUIC and assistance do on the connection, and why, to this file, as qlog for
     /// viewers such as qvis; best named .sqlog
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -71,6 +76,7 @@ impl TransferOptions {
             request.trust.additional = read_certificates(file)?;
         }
         request.connect_to.clone_from(&self.connect_to);
+        request.dns_server = self.dns_server;
         request.connect_timeout = self.connect_timeout;
         request.max_time = self.max_time;
         request.qlog.clone_from(&self.qlog);

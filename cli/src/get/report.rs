@@ -29,9 +29,8 @@ pub(crate) struct Report {
     pub(crate) sha256: String,
     /// Counters of assistance; `None` when it was off.
     pub(crate) assist: Option<AssistanceStats>,
-    /// True if the gateway's key was known beforehand; otherwise any gateway on the path was
-    /// trusted.
-    pub(crate) gateway_pinned: bool,
+    /// The source of the gateway's key; `None`: any gateway on the path was trusted.
+    pub(crate) gateway_key: Option<KnownKey>,
     /// True if a token was shown to the gateway.
     pub(crate) with_token: bool,
     /// 1-RTT packet numbers received, as ascending inclusive ranges.
@@ -55,6 +54,15 @@ impl Report {
     pub(crate) fn seconds(&self) -> f64 {
         self.transfer_time.as_secs_f64()
     }
+}
+
+/// The source of a gateway's key that was known before the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KnownKey {
+    /// The user, or a token's document.
+    Given,
+    /// The host's HTTPS record.
+    Dns,
 }
 
 /// An event during a transfer.

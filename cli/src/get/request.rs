@@ -3,6 +3,7 @@
 use packrat_s2n_quic::ClientConfig;
 use packrat_token_client::AssistToken;
 use rustls::pki_types::CertificateDer;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -40,6 +41,8 @@ pub(crate) struct Request {
     /// Connect to this host and port instead of the URL's; the URL's host is still what the
     /// certificate must be valid for.
     pub(crate) connect_to: Option<(String, u16)>,
+    /// Ask this DNS server which gateway the host has, instead of the system's.
+    pub(crate) dns_server: Option<SocketAddr>,
     /// Longest time until the connection stands, over all addresses together.
     pub(crate) connect_timeout: Duration,
     /// Longest time for everything; passing it is an error.
@@ -47,6 +50,8 @@ pub(crate) struct Request {
     /// Stop this long after the request was sent and report what has arrived by then; not an
     /// error.
     pub(crate) stop_after: Option<Duration>,
+    /// Take no more than so many bytes of a body per second, on average.
+    pub(crate) limit_rate: Option<u32>,
     /// Download over TCP where UDP gives nothing.
     pub(crate) may_use_tcp: bool,
     /// The qlog of the connection; of the last one where several addresses were tried.
@@ -83,9 +88,11 @@ impl Request {
             later_tokens: None,
             trust: Trust::default(),
             connect_to: None,
+            dns_server: None,
             connect_timeout: Duration::from_secs(10),
             max_time: None,
             stop_after: None,
+            limit_rate: None,
             may_use_tcp: false,
             qlog: None,
             resume: None,

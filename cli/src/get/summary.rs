@@ -1,6 +1,6 @@
 //! Summary that `packrat get` and `packrat put` print at the end.
 
-use super::report::Report;
+use super::report::{KnownKey, Report};
 use packrat_s2n_quic::{AssistState, AssistanceStats, RefusalReason};
 use packrat_wire::hexadecimal;
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ fn assistance(report: &Report) -> String {
     if assist.sessions == 0 {
         return match assist.state {
             AssistState::Refused => refused(assist.refusal, report.with_token),
-            _ if stats.control_datagrams_received > 0 && report.gateway_pinned => {
+            _ if stats.control_datagrams_received > 0 && report.gateway_key.is_some() => {
                 "the gateway on the path is not the one whose key is known; it was not trusted"
                     .to_owned()
             }
@@ -81,13 +81,17 @@ fn assistance(report: &Report) -> String {
             assist.hold_suspensions
         );
     }
-    if let Some(key) = &assist.gateway_key
-        && !report.gateway_pinned
-    {
-        text += &format!(
-            "\n            the gateway was trusted on first use; --gateway-key {} pins it",
-            hexadecimal::encode(key)
-        );
+    match (&assist.gateway_key, report.gateway_key) {
+        (Some(key), None) => {
+            text += &format!(
+                "\n            the gateway was trusted on first use; --gateway-key {} pins it",
+                hexadecimal::encode(key)
+            );
+        }
+        (Some(_), Some(KnownKey::Dns)) => {
+            text += "\n            the gateway's key is the one in the host's HTTPS record";
+        }
+        _ => {}
     }
     text
 }
@@ -156,7 +160,8 @@ fn json_assistance(stats: &AssistanceStats, report: &Report) -> Value {
         "state": state,
         "refusal": assist.refusal.map(RefusalReason::name),
         "gateway_key": assist.gateway_key.map(|key| hexadecimal::encode(&key)),
-        "gateway_pinned": report.gateway_pinned,
+        "gateway_pinned": report.gateway_key.is_some(),
+        "gateway_key_from_dns": report.gateway_key == Some(KnownKey::Dns),
         "with_token": report.with_token,
         "failed": stats.failed,
         "sessions": assist.sessions,

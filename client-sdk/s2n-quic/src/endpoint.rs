@@ -40,6 +40,8 @@ pub struct EndpointConfig {
     pub handshake_timeout: Duration,
     /// See [`Self::with_idle_timeout`].
     pub idle_timeout: Duration,
+    /// See [`Self::with_data_window`].
+    pub data_window: u64,
     /// See [`Self::with_observer`].
     pub observer: Option<Observer>,
 }
@@ -50,6 +52,7 @@ impl Default for EndpointConfig {
             assist: Some(ClientConfig::default()),
             handshake_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(30),
+            data_window: DATA_WINDOW,
             observer: None,
         }
     }
@@ -80,6 +83,16 @@ impl EndpointConfig {
     #[must_use]
     pub fn with_idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout;
+        self
+    }
+
+    /// Sets how many bytes the server may send before the application has read them, of a stream and
+    /// of the connection.
+    ///
+    /// Defaults to 32 MiB. An application that reads slowly lets fewer wait in memory.
+    #[must_use]
+    pub fn with_data_window(mut self, bytes: u64) -> Self {
+        self.data_window = bytes;
         self
     }
 
@@ -365,9 +378,9 @@ fn limits(config: &EndpointConfig) -> Result<Limits, EndpointError> {
     ) -> Result<Limits, EndpointError> {
         result.map_err(|error| EndpointError::Limit { what, reason: error.to_string() })
     }
-    let limits = set("data window", Limits::new().with_data_window(DATA_WINDOW))?;
-    let limits =
-        set("stream data window", limits.with_bidirectional_local_data_window(DATA_WINDOW))?;
+    let window = config.data_window;
+    let limits = set("data window", Limits::new().with_data_window(window))?;
+    let limits = set("stream data window", limits.with_bidirectional_local_data_window(window))?;
     let limits = set("idle timeout", limits.with_max_idle_timeout(config.idle_timeout))?;
     set("handshake timeout", limits.with_max_handshake_duration(config.handshake_timeout))
 }

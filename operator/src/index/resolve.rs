@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::LazyLock;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use packrat_api::route::ServerIds;
@@ -264,11 +265,8 @@ impl Index {
     /// True if a Service is this operator's to serve, and to speak about: it has chosen one of its
     /// EdgeGateways. Of one that has chosen none that exists one operator speaks.
     fn is_concerned(&self, key: &ObjectKey, tells_of_the_rest: bool) -> bool {
-        let nothing = Annotations::default();
         let Some(service) = self.services.get(key) else { return false };
-        let namespace =
-            self.namespaces.get(&key.namespace).map_or(&nothing, |model| &model.annotations);
-        match self.choice(key, &service.annotations, namespace) {
+        match self.choice(key, &service.annotations) {
             Ok((_, gateway)) => self.operator.serves(gateway),
             Err(_) => tells_of_the_rest,
         }
@@ -282,10 +280,8 @@ impl Index {
         addresses: &Addresses<'_>,
         declared: &Declared,
     ) -> (ServiceView, Vec<Claim<'a>>) {
-        let nothing = Annotations::default();
         let Some(service) = self.services.get(key) else { return Default::default() };
-        let namespace =
-            self.namespaces.get(&key.namespace).map_or(&nothing, |model| &model.annotations);
+        let namespace = self.annotations_of(&key.namespace);
         let own = &service.annotations;
         let mut view = ServiceView {
             wanted: is_wanted(service, namespace),
@@ -298,7 +294,7 @@ impl Index {
         if !view.wanted {
             return (view, Vec::new());
         }
-        let (gateway_key, gateway) = match self.gateway_of(key, own, namespace) {
+        let (gateway_key, gateway) = match self.gateway_of(key, own) {
             Ok(found) => found,
             Err(problem) => {
                 view.problems.extend(problem);
@@ -418,15 +414,21 @@ impl Index {
         (view, claims)
     }
 
+    /// The annotations of a Namespace; none of one that is not known.
+    fn annotations_of(&self, namespace: &str) -> &Annotations {
+        static NONE: LazyLock<Annotations> = LazyLock::new(Annotations::default);
+        self.namespaces.get(namespace).map_or(&*NONE, |model| &model.annotations)
+    }
+
     /// The EdgeGateway that a Service has chosen, or why there is none; `None` when that has been
     /// said where the annotation is.
     fn choice(
         &self,
         service: &ObjectKey,
         own: &Annotations,
-        namespace: &Annotations,
     ) -> Result<(&ObjectKey, &GatewayModel), Option<Problem>> {
         let problem = |reason, message| Some(Problem { reason, message });
+        let namespace = self.annotations_of(&service.namespace);
         let chosen = match own.gateway.as_ref().or(namespace.gateway.as_ref()) {
             Some(Ok((namespace, name))) => (namespace.as_deref(), name.as_str()),
             Some(Err(())) if own.gateway.is_some() => return Err(None),
@@ -471,13 +473,10 @@ impl Index {
         key: &ObjectKey,
         service: &ServiceModel,
     ) -> Option<(&ObjectKey, &GatewayModel)> {
-        let nothing = Annotations::default();
-        let namespace = self.namespaces.get(&key.namespace);
-        let namespace = namespace.map_or(&nothing, |model| &model.annotations);
-        if !is_wanted(service, namespace) {
+        if !is_wanted(service, self.annotations_of(&key.namespace)) {
             return None;
         }
-        let found = self.gateway_of(key, &service.annotations, namespace).ok();
+        let found = self.gateway_of(key, &service.annotations).ok();
         found.filter(|(_, gateway)| self.operator.serves(gateway))
     }
 
@@ -486,9 +485,8 @@ impl Index {
         &self,
         service: &ObjectKey,
         own: &Annotations,
-        namespace: &Annotations,
     ) -> Result<(&ObjectKey, &GatewayModel), Option<Problem>> {
-        let (key, gateway) = self.choice(service, own, namespace)?;
+        let (key, gateway) = self.choice(service, own)?;
         let problem = |reason, message| Some(Problem { reason, message });
         if !gateway.spec.routes.admits(&service.namespace, &key.namespace) {
             return Err(problem(

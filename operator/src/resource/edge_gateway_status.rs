@@ -22,6 +22,10 @@ pub struct EdgeGatewayStatus {
     /// IP addresses and host names that clients reach the gateways at.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
+    /// The public key of all its gateways, 64 hexadecimal digits: clients may pin it, and find it in the
+    /// DNS (docs/CLOUDS.md).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub public_key: Option<String>,
     /// Listeners of the gateways.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub listeners: Vec<ListenerStatus>,

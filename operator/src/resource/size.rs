@@ -13,39 +13,40 @@ pub struct SizeError(String);
 /// [`SizeError`] for anything else, and for a number that does not fit.
 pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     let error = || SizeError(text.to_owned());
-    let digits = text.trim_end_matches(|character: char| !character.is_ascii_digit());
-    let factor = match &text[digits.len()..] {
-        "" => 1,
-        "Ki" => 1 << 10,
-        "Mi" => 1 << 20,
-        "Gi" => 1 << 30,
-        _ => return Err(error()),
-    };
-    if digits.is_empty() || digits.len() > 15 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+    let (digits, unit) = number_and_unit(text).ok_or_else(error)?;
+    let is_whole = digits.len() <= 15 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    // No decimal suffixes, and nothing above Gi.
+    if !is_whole || !unit.is_power_of_two() || unit > 1 << 30 {
         return Err(error());
     }
     let number: u64 = digits.parse().map_err(|_| error())?;
-    number.checked_mul(factor).ok_or_else(error)
+    number.checked_mul(unit).ok_or_else(error)
 }
 
 /// Bytes of an amount of memory as a Pod has it, with a fraction and decimal suffixes, too, such as
 /// `1.5Gi` or `500M`. `None` for other texts, some of which Kubernetes takes.
 pub(super) fn parse_memory(text: &str) -> Option<u64> {
+    let (number, unit) = number_and_unit(text)?;
+    let bytes = number.parse::<f64>().ok()? * unit as f64;
+    (1.0..9e15).contains(&bytes).then_some(bytes as u64)
+}
+
+/// The number of an amount, and the bytes that its suffix stands for.
+fn number_and_unit(text: &str) -> Option<(&str, u64)> {
     let number = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());
-    let factor = match &text[number.len()..] {
-        "" => 1.0,
-        "k" => 1e3,
-        "M" => 1e6,
-        "G" => 1e9,
-        "T" => 1e12,
-        "Ki" => f64::from(1 << 10),
-        "Mi" => f64::from(1 << 20),
-        "Gi" => f64::from(1 << 30),
-        "Ti" => f64::from(1 << 20) * f64::from(1 << 20),
+    let unit = match &text[number.len()..] {
+        "" => 1,
+        "k" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        "T" => 1_000_000_000_000,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        "Ti" => 1 << 40,
         _ => return None,
     };
-    let bytes = number.parse::<f64>().ok()? * factor;
-    (1.0..9e15).contains(&bytes).then_some(bytes as u64)
+    Some((number, unit))
 }
 
 #[cfg(test)]

@@ -564,6 +564,7 @@ impl Controller {
         let ready_pods = self.observations.ready_pods(key);
         let observed = Observed {
             addresses,
+            public_key: self.snapshots.public_key(key),
             ready,
             pods,
             reading: self.readings.of(key, &ready_pods),

@@ -133,6 +133,11 @@ impl Snapshots {
         }
     }
 
+    /// The public key of a gateway, if its keys are known.
+    pub fn public_key(&self, gateway: &ObjectKey) -> Option<String> {
+        locked(&self.keys).get(gateway).map(GatewayKeys::public_key_text)
+    }
+
     /// Gateways whose keys are not known.
     pub fn without_keys(&self) -> Vec<ObjectKey> {
         let keys = locked(&self.keys);

@@ -30,6 +30,8 @@ const MAXIMUM_MESSAGE_BYTES: usize = 4096;
 pub struct Observed {
     /// Addresses that clients can use.
     pub addresses: Vec<String>,
+    /// The gateways' public key, once they have one.
+    pub public_key: Option<String>,
     /// Pods that are ready.
     pub ready: i32,
     /// All Pods.
@@ -103,6 +105,7 @@ pub fn gateway_status(
         operator: Some(observed.operator.clone()).filter(|operator| !operator.is_empty()),
         observed_generation: Some(gateway.generation),
         addresses: observed.addresses.clone(),
+        public_key: observed.public_key.clone(),
         attached_routes: i32::try_from(routes).ok(),
         listeners,
         ready_gateways: Some(observed.ready),

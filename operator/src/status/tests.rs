@@ -39,6 +39,7 @@ fn routed() -> GatewayView {
 fn well() -> Observed {
     Observed {
         addresses: vec!["2001:db8::1".to_owned()],
+        public_key: Some("0f".repeat(32)),
         ready: 2,
         pods: 2,
         ready_pods: ["a", "b"].map(str::to_owned).into(),
@@ -178,6 +179,7 @@ fn numbers_addresses_listeners_and_problems() {
     let view = GatewayView { problems: problems.collect(), ..routed() };
     let status = status_of(&view);
     assert_eq!(status.addresses, ["2001:db8::1"]);
+    assert_eq!(status.public_key, Some("0f".repeat(32)));
     assert_eq!(
         (status.sessions, status.attached_routes, status.ready_gateways),
         (Some(3), Some(1), Some(2))

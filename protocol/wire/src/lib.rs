@@ -23,6 +23,7 @@
 //! - [`estimate`]: time as an argument, and the one estimate of a path that every policy reads
 //! - [`identifier`]: four bytes that stand for a datagram
 //! - [`number`]: the place in forwarding order, in front of a datagram
+//! - [`dns`]: a gateway's key in HTTPS records
 //! - [`registry`]: ranges of values, and values that mean nothing on purpose
 //! - [`hexadecimal`]: keys as texts
 #![forbid(unsafe_code)]
@@ -31,6 +32,7 @@ mod cipher;
 pub mod codec;
 pub mod control;
 pub mod cookie;
+pub mod dns;
 mod epoch;
 pub mod estimate;
 mod extension;

@@ -257,7 +257,7 @@ fn report(line: &Line, remote: SocketAddr) -> Report {
         transfer_time: Duration::try_from_secs_f64(line.seconds).unwrap_or_default(),
         sha256: line.sha256.clone(),
         assist: None,
-        gateway_pinned: false,
+        gateway_key: None,
         with_token: false,
         // It keeps them to itself.
         received_packet_numbers: Vec::new(),

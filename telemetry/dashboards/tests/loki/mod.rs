@@ -100,7 +100,7 @@ analytics: {{reporting_enabled: false}}
         answer.body_mut().read_to_string().ok()
     }
 
-    /// Pushes lines as the pipeline of the chart's Alloy configuration does: JSON lines only, with
+    /// Pushes lines as the pipeline of the Alloy configuration does: JSON lines only, with
     /// few labels.
     pub(crate) fn push(&self, app: &str, lines: &str) -> usize {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
@@ -162,9 +162,9 @@ analytics: {{reporting_enabled: false}}
     }
 }
 
-/// The labels that the chart's Alloy configuration derives from fields.
+/// The labels that the Alloy configuration derives from fields.
 fn labels() -> Vec<String> {
-    let text = fs::read_to_string(root().join("charts/packrat/alloy/config.alloy")).unwrap();
+    let text = fs::read_to_string(root().join("telemetry/alloy/config.alloy")).unwrap();
     let stage = text.split("stage.labels {").nth(1).unwrap().split('}').next().unwrap();
     let values = stage.split('{').nth(1).unwrap();
     let names: Vec<String> =
