@@ -217,7 +217,8 @@ impl World {
 /// the last mile.
 fn named(setting: Setting, seed: u64) -> (World, f64, f64) {
     let world = World::new(setting, seed).run(Duration::from_millis(400));
-    let (at, bytes) = world.named.unwrap_or_else(|| panic!("not named: {:?}", world.counters));
+    assert!(world.named.is_some(), "not named: {:?}", world.counters);
+    let (at, bytes) = world.named.unwrap();
     let each = bytes as f64 / world.lost_in_outage.len() as f64;
     let round_trip = 2.0 * setting.delay.as_secs_f64();
     let round_trips = at.saturating_since(Setting::end()).as_secs_f64() / round_trip;
