@@ -5,6 +5,7 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
+mod local_gateway;
 mod lossy_path;
 mod server;
 
@@ -105,7 +106,6 @@ fn a_plan_without_arguments_is_for_the_path_of_the_last_assisted_download() {
     // Who names a gateway wants to know about that one.
     let output = user.packrat(&["stat", "--gateway", "http://127.0.0.1:1"]);
     assert!(!output.status.success() && said(&output).is_empty(), "{output:?}");
-    path.shut_down();
 }
 
 #[test]

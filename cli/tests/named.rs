@@ -6,11 +6,10 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
+mod local_gateway;
 mod server;
 
-use packrat_dataplane::log::Silent;
-use packrat_dataplane::socket::{bind_reuse_port, local_address};
-use packrat_dataplane::{Dataplane, Options, route_from_json};
+use local_gateway::LocalGateway;
 use packrat_wire::dns::GATEWAY_PARAMETER;
 use serde_json::{Value, json};
 use server::{Server, file};
@@ -63,17 +62,13 @@ fn name_server(target: &str, port: u16, key: &str) -> SocketAddr {
 #[test]
 fn the_gateway_of_the_hosts_https_record_is_used_and_no_other_one() {
     let server = Server::start(&[HOST, "localhost"], false);
-    let dataplane = Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap();
-    let config = json!({ "route": "web", "endpoints": [server.address] }).to_string();
-    let route = dataplane.configure(route_from_json(config.as_bytes()).unwrap()).unwrap();
-    let socket = bind_reuse_port("127.0.0.1:0".parse().unwrap()).unwrap();
-    let address = local_address(std::os::fd::AsFd::as_fd(&socket)).unwrap();
-    let _attachment = dataplane.listen(&route, address, 0, socket).unwrap();
-    let public = route.public_key().unwrap();
+    let config = json!({ "route": "web", "endpoints": [server.address] });
+    let gateway = LocalGateway::start(&config);
+    let public = gateway.route.public_key().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let named = format!("https://{HOST}/file");
     let download = |url: &str, key: &str, more: &[&str]| {
-        let dns = name_server("localhost", address.port(), key).to_string();
+        let dns = name_server("localhost", gateway.address.port(), key).to_string();
         let mut command = Command::new(env!("CARGO_BIN_EXE_packrat"));
         command.current_dir(folder.path()).args(["get", url]);
         command.args(["-o", "file", "--dns-server", &dns, "--cacert"]).arg(&server.authority);
@@ -102,5 +97,4 @@ fn the_gateway_of_the_hosts_https_record_is_used_and_no_other_one() {
     // Nothing is asked for this name, or the server would be asked for another one than it knows.
     let (_, summary) = download(&server.url("/file"), &public, &[]);
     assert!(summary.contains("no gateway on the path"), "{summary}");
-    dataplane.shutdown();
 }

@@ -8,14 +8,13 @@
 )]
 
 mod issuer;
+mod local_gateway;
 mod server;
 
 use issuer::{Issuer, Parts};
+use local_gateway::LocalGateway;
 use packrat_assist_token::{Claims, Key, Keys, RouteHash, TokenError, from_text, to_text, verify};
-use packrat_dataplane::log::Silent;
 use packrat_dataplane::metrics::definitions;
-use packrat_dataplane::socket::{bind_reuse_port, local_address};
-use packrat_dataplane::{Attachment, Dataplane, Options, Route, RouteConfig, route_from_json};
 use serde_json::{Value, json};
 use server::{Server, file};
 use std::fs;
@@ -192,46 +191,29 @@ fn a_wrong_configuration_is_refused_with_its_reason() {
     }
 }
 
-/// A gateway on the loopback interface.
-struct Gateway {
-    dataplane: Dataplane,
-    route: Arc<Route>,
-    address: SocketAddr,
-    _attachment: Attachment,
-}
+/// A gateway with tokens.
+struct Gateway(LocalGateway);
 
 impl Gateway {
     fn start(server: &Server, tokens: &str) -> Self {
-        let dataplane = Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap();
-        let route = dataplane.configure(Self::config(server, tokens, KEY)).unwrap();
-        let socket = bind_reuse_port("127.0.0.1:0".parse().unwrap()).unwrap();
-        let address = local_address(std::os::fd::AsFd::as_fd(&socket)).unwrap();
-        let attachment = dataplane.listen(&route, address, 0, socket).unwrap();
-        Self { dataplane, route, address, _attachment: attachment }
+        Self(LocalGateway::start(&Self::config(server, tokens, KEY)))
     }
 
-    fn config(server: &Server, tokens: &str, key: &str) -> RouteConfig {
-        let config = json!({
+    fn config(server: &Server, tokens: &str, key: &str) -> Value {
+        json!({
             "route": "web", "endpoints": [server.address], "tokens": tokens, "token_keys": [key],
-        });
-        route_from_json(config.to_string().as_bytes()).unwrap()
+        })
     }
 
     /// Makes the gateway require tokens, and accept those of another key.
     fn configure(&self, server: &Server, key: &str) {
-        self.dataplane.configure(Self::config(server, "required", key)).unwrap();
+        self.0.configure(&Self::config(server, "required", key));
     }
 
     fn metric(&self, name: &str) -> u64 {
         let index =
             definitions().iter().position(|definition| definition.series() == name).unwrap();
-        self.route.metrics().values().nth(index).unwrap()
-    }
-}
-
-impl Drop for Gateway {
-    fn drop(&mut self) {
-        self.dataplane.shutdown();
+        self.0.route.metrics().values().nth(index).unwrap()
     }
 }
 
@@ -240,15 +222,18 @@ fn a_gateway_that_requires_tokens_assists_only_with_one_and_forwards_for_all() {
     let Some(parts) = Parts::find() else { return };
     let server = Server::start(&["localhost"], false);
     let gateway = Gateway::start(&server, "required");
-    let public = gateway.route.public_key().unwrap();
-    let issuer =
-        Issuer::start(&parts, 1, Some(&configuration(&public, gateway.address.port(), &json!({}))));
+    let public = gateway.0.route.public_key().unwrap();
+    let issuer = Issuer::start(
+        &parts,
+        1,
+        Some(&configuration(&public, gateway.0.address.port(), &json!({}))),
+    );
     let folder = tempfile::tempdir().unwrap();
     let authorities = folder.path().join("authorities.pem");
     let both =
         [&server.authority, &issuer.certificate()].map(|file| fs::read_to_string(file).unwrap());
     fs::write(&authorities, both.concat()).unwrap();
-    let url = format!("https://localhost:{}/file", gateway.address.port());
+    let url = format!("https://localhost:{}/file", gateway.0.address.port());
     let download = |arguments: &[&str]| {
         let output = get(
             folder.path(),
@@ -293,7 +278,7 @@ fn a_gateway_that_requires_tokens_assists_only_with_one_and_forwards_for_all() {
         (&report["assist"]["gateway"], &report["assist"]["gateway_pinned"]),
         (&json!(true), &json!(true))
     );
-    assert_eq!(report["remote"], gateway.address.to_string());
+    assert_eq!(report["remote"], gateway.0.address.to_string());
     assert_eq!(gateway.metric("packrat_sessions_begun_total"), begun + 1);
     let other_name = server.url("/file").replace("localhost", "127.0.0.1");
     let output = get(folder.path(), &other_name, &authorities, &["--assist-token-from", &endpoint]);
@@ -313,7 +298,7 @@ fn a_gateway_that_requires_tokens_assists_only_with_one_and_forwards_for_all() {
     let other = Issuer::start(
         &parts,
         1,
-        Some(&configuration(&some_key(), gateway.address.port(), &json!({}))),
+        Some(&configuration(&some_key(), gateway.0.address.port(), &json!({}))),
     );
     fs::write(
         &authorities,
@@ -345,10 +330,10 @@ fn a_download_that_lasts_longer_than_its_token_gets_another_one() {
     let Some(parts) = Parts::find() else { return };
     let server = Server::start(&["localhost"], false);
     let gateway = Gateway::start(&server, "required");
-    let public = gateway.route.public_key().unwrap();
+    let public = gateway.0.route.public_key().unwrap();
     let more = json!({ "lifetime_seconds": 10 });
     let issuer =
-        Issuer::start(&parts, 1, Some(&configuration(&public, gateway.address.port(), &more)));
+        Issuer::start(&parts, 1, Some(&configuration(&public, gateway.0.address.port(), &more)));
     let folder = tempfile::tempdir().unwrap();
     let authorities = folder.path().join("authorities.pem");
     let both =
@@ -419,10 +404,10 @@ fn a_token_endpoint_without_http3_is_asked_over_tcp() {
     let Some(parts) = Parts::find() else { return };
     let server = Server::start(&["localhost"], false);
     let gateway = Gateway::start(&server, "required");
-    let public = gateway.route.public_key().unwrap();
+    let public = gateway.0.route.public_key().unwrap();
     let more = json!({ "rate": { "per_minute": 1, "burst": 1 } });
     let issuer =
-        Issuer::start(&parts, 1, Some(&configuration(&public, gateway.address.port(), &more)));
+        Issuer::start(&parts, 1, Some(&configuration(&public, gateway.0.address.port(), &more)));
     let folder = tempfile::tempdir().unwrap();
     let authorities = folder.path().join("authorities.pem");
     let both =
@@ -451,9 +436,9 @@ fn a_token_endpoint_without_http3_is_asked_over_tcp() {
 fn a_gateway_is_trusted_on_first_use_unless_its_key_is_known() {
     let server = Server::start(&["localhost"], false);
     let gateway = Gateway::start(&server, "off");
-    let public = gateway.route.public_key().unwrap();
+    let public = gateway.0.route.public_key().unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let url = format!("https://localhost:{}/file", gateway.address.port());
+    let url = format!("https://localhost:{}/file", gateway.0.address.port());
     let download = |arguments: &[&str]| {
         let output =
             get(folder.path(), &url, &server.authority, &[&["-o", "file"], arguments].concat());
@@ -533,7 +518,8 @@ fn an_agent_takes_the_token_that_its_file_has_now() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     fs::write(&path, to_text(&[7; 60])).unwrap();
-    let mut agent = Agent::start(gateway.address, &["--assist-token-file", path.to_str().unwrap()]);
+    let mut agent =
+        Agent::start(gateway.0.address, &["--assist-token-file", path.to_str().unwrap()]);
     agent.wait_until(|| {
         gateway.metric("packrat_handshakes_total{result=\"refused_token_forged\"}") > 0
     });
@@ -584,7 +570,7 @@ fn serve_documents(documents: Vec<String>, certificate: &Path) -> SocketAddr {
 fn a_running_agent_follows_its_gateway_to_another_key() {
     let server = Server::start(&["localhost"], false);
     let gateway = Gateway::start(&server, "required");
-    let public = gateway.route.public_key().unwrap();
+    let public = gateway.0.route.public_key().unwrap();
     let document = |key: &str, expires: u64| {
         json!({ "version": 1, "gateway_key": key, "token": token(), "expires": expires })
             .to_string()
@@ -597,7 +583,7 @@ fn a_running_agent_follows_its_gateway_to_another_key() {
     let endpoint = serve_documents(documents, &authority);
     let url = format!("https://localhost:{}{PATH}", endpoint.port());
     let arguments = ["--assist-token-from", &url, "--cacert", authority.to_str().unwrap()];
-    let mut agent = Agent::start(gateway.address, &arguments);
+    let mut agent = Agent::start(gateway.0.address, &arguments);
     // The gateway would begin a session with a client that does not accept it, too, and hear no more.
     agent.wait_until(|| gateway.metric("packrat_eacks_total{result=\"decoded\"}") > 0);
 }

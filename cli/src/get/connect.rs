@@ -24,10 +24,9 @@ const SMALLEST_WINDOW: u64 = 16 << 10;
 /// Time for the HTTPS record, which few hosts have, beyond that for addresses.
 const RECORD_WAIT: Duration = Duration::from_millis(50);
 
-/// A connection and the endpoint that must outlive it.
-pub(super) struct Connected {
+/// What surrounds a connection: the endpoint, which must outlive it, and what is told of it.
+pub(super) struct Surroundings {
     pub(super) endpoint: Endpoint,
-    pub(super) connection: Connection,
     pub(super) remote: SocketAddr,
     /// The gateway's key, where it was known beforehand.
     pub(super) gateway_key: Option<KnownKey>,
@@ -42,7 +41,7 @@ pub(super) struct Connected {
 pub(super) async fn connect(
     request: &Request,
     progress: &mut impl FnMut(Progress),
-) -> Result<Connected, GetError> {
+) -> Result<(Connection, Surroundings), GetError> {
     let deadline = Instant::now() + request.connect_timeout;
     let (addresses, named) = places(request).await?;
     let mut request = request.clone();
@@ -62,8 +61,8 @@ pub(super) async fn connect(
         let addresses_left = u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
         let limit = deadline.saturating_duration_since(Instant::now()) / addresses_left;
         progress(Progress::Connecting { remote });
-        match attempt(request, remote, limit).await {
-            Ok(connected) => return Ok(Connected { gateway_key, ..connected }),
+        match attempt(request, gateway_key, remote, limit).await {
+            Ok(connected) => return Ok(connected),
             // Another address of the same host would present the same certificate, and the fault of
             // this machine would be the same.
             Err(
@@ -150,9 +149,10 @@ async fn resolve_at(
 
 async fn attempt(
     request: &Request,
+    gateway_key: Option<KnownKey>,
     remote: SocketAddr,
     limit: Duration,
-) -> Result<Connected, GetError> {
+) -> Result<(Connection, Surroundings), GetError> {
     let verdict = Verdict::default();
     let tls = trust::client_tls(&request.trust, &verdict)?;
     let local: SocketAddr = match remote {
@@ -164,14 +164,10 @@ async fn attempt(
         // Ours ends first; s2n-quic's is the safety net.
         .with_handshake_timeout(limit + Duration::from_secs(1))
         .with_idle_timeout(IDLE_TIMEOUT);
-    let config = match request.limit_rate {
-        // What is in flight beyond a second's worth would wait here.
-        Some(rate) => {
-            let window = config.data_window;
-            config.with_data_window(u64::from(rate).max(SMALLEST_WINDOW).min(window))
-        }
-        None => config,
-    };
+    // What is in flight beyond a second's worth would wait here.
+    let second = request.limit_rate.map(|rate| u64::from(rate).max(SMALLEST_WINDOW));
+    let window = second.map_or(config.data_window, |second| second.min(config.data_window));
+    let config = config.with_data_window(window);
     let qlog = request.qlog.as_deref().map(|path| qlog(path, request)).transpose()?;
     let (received, lost) = (ReceivedPacketNumbers::default(), LostPackets::default());
     let round_trip = SmallestRoundTrip::default();
@@ -191,16 +187,10 @@ async fn attempt(
     let host = server_name;
     match result {
         Err(_) => Err(timed_out()),
-        Ok(Ok(connection)) => Ok(Connected {
-            endpoint,
+        Ok(Ok(connection)) => Ok((
             connection,
-            remote,
-            gateway_key: None,
-            qlog,
-            received,
-            lost,
-            round_trip,
-        }),
+            Surroundings { endpoint, remote, gateway_key, qlog, received, lost, round_trip },
+        )),
         Ok(Err(error)) => Err(match error {
             ConnectError::TimedOut { .. } => timed_out(),
             ConnectError::Unreachable { remote, source } => {

@@ -1,20 +1,16 @@
 //! A connection over HTTP/3 for one exchange, and the end of it.
 
-use super::connect::{Connected, IDLE_TIMEOUT, connect};
+use super::connect::{IDLE_TIMEOUT, Surroundings, connect};
 use super::error::GetError;
-use super::lost::LostPackets;
-use super::qlog::Qlog;
-use super::report::{KnownKey, Progress, Report};
+use super::report::{Progress, Report};
 use super::request::Request;
-use super::round_trip::SmallestRoundTrip;
 use h3::client::{RequestStream, SendRequest};
 use h3_util::s2n::s2n_quic_h3;
 use http::header;
-use packrat_s2n_quic::{Assistance, Endpoint, ReceivedPacketNumbers};
+use packrat_s2n_quic::Assistance;
 use packrat_token_client::AssistToken;
 use s2n_quic::connection::Handle;
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -32,16 +28,10 @@ pub(crate) type Stream = RequestStream<s2n_quic_h3::BidiStream<bytes::Bytes>, by
 
 /// A connection on which HTTP/3 has begun.
 pub(crate) struct Http3 {
-    endpoint: Endpoint,
     handle: Handle,
     assistance: Assistance,
     driver: JoinHandle<()>,
-    remote: SocketAddr,
-    gateway_key: Option<KnownKey>,
-    qlog: Option<Qlog>,
-    received: ReceivedPacketNumbers,
-    lost: LostPackets,
-    round_trip: SmallestRoundTrip,
+    surroundings: Surroundings,
     connect_time: Duration,
 }
 
@@ -75,18 +65,9 @@ impl Http3 {
         progress: &mut impl FnMut(Progress),
     ) -> Result<(Self, Requests), GetError> {
         let started = Instant::now();
-        let Connected {
-            endpoint,
-            connection,
-            remote,
-            gateway_key,
-            qlog,
-            received,
-            lost,
-            round_trip,
-        } = connect(request, progress).await?;
+        let (connection, surroundings) = connect(request, progress).await?;
         let connect_time = started.elapsed();
-        progress(Progress::Connected { remote });
+        progress(Progress::Connected { remote: surroundings.remote });
 
         let (quic, assistance) = connection.split();
         let mut handle = quic.handle();
@@ -99,19 +80,7 @@ impl Http3 {
         let driver = tokio::spawn(async move {
             std::future::poll_fn(|context| driver.poll_close(context)).await;
         });
-        let http3 = Self {
-            endpoint,
-            handle,
-            assistance,
-            driver,
-            remote,
-            gateway_key,
-            qlog,
-            received,
-            lost,
-            round_trip,
-            connect_time,
-        };
+        let http3 = Self { handle, assistance, driver, surroundings, connect_time };
         Ok((http3, requests))
     }
 
@@ -149,17 +118,17 @@ impl Http3 {
         requests: Requests,
         exchanged: Result<Exchanged, GetError>,
     ) -> Result<Report, GetError> {
-        let Self { endpoint, handle, assistance, driver, .. } = self;
+        let Self { handle, assistance, driver, surroundings, connect_time } = self;
         let stats = assistance.stats();
         assistance.close();
         drop(assistance);
         handle.close(H3_NO_ERROR.into());
         drop((requests, handle));
         driver.abort();
-        endpoint.wait_idle(CLOSING_TIME).await;
+        surroundings.endpoint.wait_idle(CLOSING_TIME).await;
 
         let exchanged = exchanged?;
-        if let (Some(qlog), Some(path)) = (self.qlog, &request.qlog) {
+        if let (Some(qlog), Some(path)) = (surroundings.qlog, &request.qlog) {
             let target = path.display().to_string();
             qlog.finish().map_err(|source| GetError::Write { target, source })?;
         }
@@ -167,20 +136,20 @@ impl Http3 {
         Ok(Report {
             status: exchanged.status,
             protocol: "h3",
-            remote: self.remote,
+            remote: surroundings.remote,
             bytes: exchanged.bytes,
             resumed_from: exchanged.resumed_from,
             expected_bytes: exchanged.expected_bytes,
             location: exchanged.location,
-            connect_time: self.connect_time,
+            connect_time,
             transfer_time: exchanged.transfer_time,
             sha256: exchanged.sha256,
             assist: assist.is_some().then_some(stats),
-            gateway_key: self.gateway_key,
+            gateway_key: surroundings.gateway_key,
             with_token: assist.is_some_and(|assist| !assist.access.token.is_empty()),
-            received_packet_numbers: self.received.ranges(),
-            declared_lost: self.lost.count(),
-            round_trip: self.round_trip.get(),
+            received_packet_numbers: surroundings.received.ranges(),
+            declared_lost: surroundings.lost.count(),
+            round_trip: surroundings.round_trip.get(),
             partial: exchanged.partial,
         })
     }

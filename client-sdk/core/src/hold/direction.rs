@@ -7,10 +7,8 @@
 
 /// Bytes that count: what was further back counts half, each time that so many have passed.
 const WINDOW: u64 = 64 << 10;
-/// An upload sends so many times the bytes that it receives.
-const UPLOAD: u64 = 4;
-/// A download receives so many times the bytes that it sends.
-const DOWNLOAD: u64 = 4;
+/// An upload sends, and a download receives, so many times the bytes that go the other way.
+const MOST: u64 = 4;
 
 /// Bytes to and from the server, of late.
 #[derive(Debug, Clone, Copy, Default)]
@@ -41,12 +39,12 @@ impl Direction {
 
     /// True if the client has hardly sent anything but answers to what it receives.
     pub(crate) const fn is_download(&self) -> bool {
-        self.down > DOWNLOAD * self.up
+        self.down > MOST * self.up
     }
 
     /// True if the client has hardly received anything but answers to what it sends.
     pub(crate) const fn is_upload(&self) -> bool {
-        self.up > UPLOAD * self.down
+        self.up > MOST * self.down
     }
 }
 

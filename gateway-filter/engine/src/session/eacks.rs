@@ -278,22 +278,22 @@ impl Session {
         if newly_missing > 0 {
             turn.out.sample(Sample::EackMissing(newly_missing));
         }
-        let is_outage = newly_missing > MOST_AT_ONCE as u64;
-        if covered > 0 && !is_outage {
-            last_mile.path.on_fate(covered, newly_missing.min(covered));
-        }
         // The mean length of all runs that are missing now stands for that of the new ones.
         let runs = still_missing.chunk_by(|before, after| before + 1 == *after).count() as u64;
         let bursts = newly_missing * runs / (still_missing.len() as u64).max(1);
-        if !is_outage {
-            last_mile.on_fate(covered, bursts);
-        }
-        if let Some(coding) = coding.as_mut().filter(|_| !is_outage) {
-            coding.on_arrived_unrepaired(unrepaired + recovered);
-            if queues_lose && last_mile.may_be_queued(now) {
-                coding.on_queue(last_mile.path.round_trip().unwrap_or_default(), now);
+        // Otherwise it was an outage.
+        if newly_missing <= MOST_AT_ONCE as u64 {
+            if covered > 0 {
+                last_mile.path.on_fate(covered, newly_missing.min(covered));
             }
-            coding.on_fate(covered, newly_missing, bursts, now);
+            last_mile.on_fate(covered, bursts);
+            if let Some(coding) = coding {
+                coding.on_arrived_unrepaired(unrepaired + recovered);
+                if queues_lose && last_mile.may_be_queued(now) {
+                    coding.on_queue(last_mile.path.round_trip().unwrap_or_default(), now);
+                }
+                coding.on_fate(covered, newly_missing, bursts, now);
+            }
         }
         turn.scratch().still_missing = still_missing;
         repairs.count_fates(covered, newly_missing);
