@@ -24,7 +24,7 @@ const SMALLEST_WINDOW: u64 = 16 << 10;
 /// Time for the HTTPS record, which few hosts have, beyond that for addresses.
 const RECORD_WAIT: Duration = Duration::from_millis(50);
 
-/// What surrounds a connection: the endpoint, which must outlive it, and what is told of it.
+/// The surroundings of a connection: its endpoint, which must outlive it, and what is told of it.
 pub(super) struct Surroundings {
     pub(super) endpoint: Endpoint,
     pub(super) remote: SocketAddr,
