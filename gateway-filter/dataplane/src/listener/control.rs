@@ -149,10 +149,8 @@ impl Control<'_> {
                 opened
             }
         };
-        // The client's datagrams were here before its ticket.
-        let another =
-            known.filter(|known| !session.is_assisted() && *known != session.upstream().endpoint());
-        if let Some(known) = another {
+        // The client's datagrams were here before its ticket, or its path was another client's.
+        if let Some(known) = known.filter(|known| *known != session.upstream().endpoint()) {
             if !begin.is_validated() {
                 return self.ask_for_cookie(&begin);
             }

@@ -475,11 +475,10 @@ impl Session {
         has_moved
     }
 
-    /// Goes on with the endpoint that the client had through another gateway, unless it is assisted
-    /// here: then its datagrams have found their server. The client has to have proved its address.
-    /// True if the endpoint is another one now.
+    /// Goes on with the endpoint that the client had through another gateway. The client has to have
+    /// proved its address. True if the endpoint is another one now.
     pub(crate) fn resume_endpoint(&self, known: EndpointAddress) -> bool {
-        !self.is_assisted() && self.reconnect(|_, old| (old != known).then_some(known))
+        self.reconnect(|_, old| (old != known).then_some(known))
     }
 
     /// Moves to the endpoint that `choose` names, if it names one; true if it has.

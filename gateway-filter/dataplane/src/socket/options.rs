@@ -193,11 +193,15 @@ fn bind(address: SocketAddr, shares_port: bool) -> io::Result<OwnedFd> {
     let family = Family::of(&address);
     let socket =
         Socket::new(family.domain(), Type::DGRAM.cloexec().nonblocking(), Some(Protocol::UDP))?;
-    socket.set_reuse_port(shares_port)?;
+    // A port that the kernel chooses must not be shared yet: the kernel may
+    // give one that another program shares.
+    let is_chosen = address.port() == 0;
+    socket.set_reuse_port(shares_port && !is_chosen)?;
     if address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
         socket.set_only_v6(false)?;
     }
     socket.bind(&SockAddr::from(address))?;
+    socket.set_reuse_port(shares_port)?;
     Ok(OwnedFd::from(socket))
 }
 
@@ -327,6 +331,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_port_that_the_kernel_chooses_is_shared_only_on_purpose() {
+        // So many that chance alone would give two of them one port.
+        let sockets: Vec<OwnedFd> =
+            (0..600).map(|_| bind_reuse_port("127.0.0.1:0".parse().unwrap()).unwrap()).collect();
+        let addresses: std::collections::HashSet<_> =
+            sockets.iter().map(|socket| local_address(socket.as_fd()).unwrap()).collect();
+        assert_eq!(addresses.len(), sockets.len());
+        bind_reuse_port(*addresses.iter().next().unwrap()).unwrap();
     }
 
     #[test]
