@@ -158,19 +158,21 @@ impl ReceivedNumbers {
 }
 
 #[derive(Deserialize)]
-struct Record {
-    name: String,
-    data: Data,
+struct Record<'a> {
+    name: &'a str,
+    #[serde(borrow)]
+    data: Data<'a>,
 }
 
 #[derive(Deserialize)]
-struct Data {
-    header: Header,
+struct Data<'a> {
+    #[serde(borrow)]
+    header: Header<'a>,
 }
 
 #[derive(Deserialize)]
-struct Header {
-    packet_type: String,
+struct Header<'a> {
+    packet_type: &'a str,
     packet_number: Option<u64>,
     length: Option<usize>,
 }
@@ -214,11 +216,16 @@ impl QlogReader {
 
 impl Write for QlogReader {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.rest.extend_from_slice(bytes);
-        while let Some(end) = self.rest.iter().position(|&byte| byte == b'\n') {
-            let line: Vec<u8> = self.rest.drain(..=end).collect();
-            // JSON text sequences (RFC 7464) begin each record with a separator.
-            self.record(line.strip_prefix(&[0x1e]).unwrap_or(&line));
+        // A serializer writes in pieces of a few bytes: each is searched once.
+        for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
+            self.rest.extend_from_slice(piece);
+            if piece.ends_with(b"\n") {
+                let line = std::mem::take(&mut self.rest);
+                // JSON text sequences (RFC 7464) begin each record with a separator.
+                self.record(line.strip_prefix(&[0x1e]).unwrap_or(&line));
+                self.rest = line;
+                self.rest.clear();
+            }
         }
         Ok(bytes.len())
     }
