@@ -216,10 +216,10 @@ impl QlogReader {
 
 impl Write for QlogReader {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // A serializer writes in pieces of a few bytes: each is searched once.
-        for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
-            self.rest.extend_from_slice(piece);
-            if piece.ends_with(b"\n") {
+        // A serializer writes a few bytes at a time: each is searched once.
+        for part in bytes.split_inclusive(|&byte| byte == b'\n') {
+            self.rest.extend_from_slice(part);
+            if part.ends_with(b"\n") {
                 let line = std::mem::take(&mut self.rest);
                 // JSON text sequences (RFC 7464) begin each record with a separator.
                 self.record(line.strip_prefix(&[0x1e]).unwrap_or(&line));

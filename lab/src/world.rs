@@ -19,14 +19,14 @@ use crate::trace::{self, Departure};
 use packrat_client::AssistStats;
 use packrat_emulation::path::{AnyLink, CrossTraffic, Fate, LinkCounters, Verdict};
 use packrat_emulation::scenario::{Links, Scenario};
+use packrat_emulation::schedule::Schedule;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::{is_control, number};
 use s2n_quic::provider::io::testing::network::{Buffers, Network, Packet};
 use s2n_quic_core::inet::ExplicitCongestionNotification::{self, Ce, NotEct};
 use s2n_quic_core::inet::SocketAddress;
 use s2n_quic_core::path::Tuple;
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
@@ -137,8 +137,7 @@ struct State {
     /// Knowledge of clients with a shim, and the last arrival at each client, past or to come.
     oracle: Option<Oracle>,
     expected: BTreeMap<SocketAddr, Timestamp>,
-    under_way: BinaryHeap<Reverse<UnderWay>>,
-    order: u64,
+    under_way: Schedule<UnderWay>,
     /// Wakes the task; when it will wake by itself.
     waker: Option<Waker>,
     armed: Option<Timestamp>,
@@ -161,33 +160,14 @@ struct Crossing {
     offered: Timestamp,
 }
 
-/// A datagram on a link, or in a host. Ordered by time of arrival, then by the order of sending.
+/// A datagram on a link, or in a host.
 #[derive(Debug)]
 struct UnderWay {
-    at: Timestamp,
-    order: u64,
     to: Place,
     packet: Packet,
     /// True if the host at `to` has read it.
     read: bool,
     told: Told,
-}
-
-impl PartialEq for UnderWay {
-    fn eq(&self, other: &Self) -> bool {
-        self.order == other.order
-    }
-}
-impl Eq for UnderWay {}
-impl PartialOrd for UnderWay {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for UnderWay {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.order).cmp(&(other.at, other.order))
-    }
 }
 
 impl World {
@@ -211,8 +191,7 @@ impl World {
             shims: BTreeMap::new(),
             oracle: None,
             expected: BTreeMap::new(),
-            under_way: BinaryHeap::new(),
-            order: 0,
+            under_way: Schedule::new(),
             waker: None,
             armed: None,
             traced: None,
@@ -475,16 +454,12 @@ impl State {
             Verdict::Lost if oracle.repairs() => (at + RECOVERY, Told::Recovered),
             _ => return,
         };
-        self.order += 1;
-        let (order, to) = (self.order, Place::Client);
-        self.under_way.push(Reverse(UnderWay { at, order, to, packet, read: true, told }));
+        self.under_way.plan(at, UnderWay { to: Place::Client, packet, read: true, told });
     }
 
     /// A datagram comes at `at`.
     fn expect(&mut self, packet: Packet, to: Place, at: Timestamp, read: bool) {
-        self.order += 1;
-        let (order, told) = (self.order, Told::Arrives);
-        self.under_way.push(Reverse(UnderWay { at, order, to, packet, read, told }));
+        self.under_way.plan(at, UnderWay { to, packet, read, told: Told::Arrives });
     }
 
     /// A host reads these datagrams, as fast as it can.
@@ -501,8 +476,7 @@ impl State {
         let mut originated = Vec::new();
         loop {
             self.serve_shims(now);
-            let arrival =
-                self.under_way.peek().map(|Reverse(next)| next.at).filter(|at| *at <= now);
+            let arrival = self.under_way.next_at().filter(|at| *at <= now);
             let timeout =
                 self.gateway.as_ref().and_then(GatewayNode::next_timeout).filter(|at| *at <= now);
             let service = self.next_service().filter(|(at, _)| *at <= now);
@@ -520,9 +494,7 @@ impl State {
                     gateway.handle_timeout(now, &mut originated);
                 }
             } else if arrival.is_some() {
-                let Some(Reverse(UnderWay { at, to, packet, read, told, .. })) =
-                    self.under_way.pop()
-                else {
+                let Some((at, UnderWay { to, packet, read, told })) = self.under_way.pop() else {
                     return;
                 };
                 if !read && self.batching.has(to) {
@@ -654,7 +626,7 @@ impl State {
     }
 
     fn next_due(&mut self) -> Option<Timestamp> {
-        let arrival = self.under_way.peek().map(|Reverse(next)| next.at);
+        let arrival = self.under_way.next_at();
         let timeout = self.gateway.as_ref().and_then(GatewayNode::next_timeout);
         let service = self.next_service().map(|(at, _)| at);
         let shim = self.shims.values().filter_map(ShimNode::next_timeout).min();

@@ -2,13 +2,13 @@
 //! session is as before.
 #![allow(clippy::unwrap_used)]
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use packrat_client::{ClientConfig, Shim, Timestamp, Verdict};
+use packrat_emulation::schedule::Schedule;
 use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, Received, SenderAnswer};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -59,8 +59,7 @@ struct World {
     gateway: Arc<Gateway>,
     flow: Flow,
     shim: Shim<()>,
-    events: BinaryHeap<Reverse<(Timestamp, u64)>>,
-    planned: BTreeMap<u64, Event>,
+    schedule: Schedule<Event>,
     arrived: BTreeMap<u64, Timestamp>,
     lost_in_outage: Vec<u64>,
     lost_after: Vec<(u64, Timestamp)>,
@@ -87,8 +86,7 @@ impl World {
             flow: Flow::new(Arc::clone(&gateway)),
             gateway,
             shim: Shim::new(ClientConfig::default(), [9; 32], BEGIN),
-            events: BinaryHeap::new(),
-            planned: BTreeMap::new(),
+            schedule: Schedule::new(),
             arrived: BTreeMap::new(),
             lost_in_outage: Vec::new(),
             lost_after: Vec::new(),
@@ -99,9 +97,7 @@ impl World {
     }
 
     fn plan(&mut self, after: Duration, event: Event) {
-        let key = self.planned.last_key_value().map_or(0, |(key, _)| key + 1);
-        self.planned.insert(key, event);
-        self.events.push(Reverse((self.now + after, key)));
+        self.schedule.plan(self.now + after, event);
     }
 
     fn is_out(&self) -> bool {
@@ -193,7 +189,7 @@ impl World {
         self.release();
         self.plan(Duration::from_millis(100), Event::Server(0));
         while self.now < Setting::end() + after {
-            let event = self.events.peek().map(|Reverse((at, _))| *at);
+            let event = self.schedule.next_at();
             let (gateway, shim) = (self.flow.next_timeout(), self.shim.next_timeout());
             let at = [event, gateway, shim].into_iter().flatten().min().unwrap();
             self.now = self.now.max(at);
@@ -204,8 +200,7 @@ impl World {
             } else if shim == Some(at) {
                 self.shim.handle_timeout(self.now);
                 self.release();
-            } else if let Some(Reverse((_, key))) = self.events.pop() {
-                let event = self.planned.remove(&key).unwrap();
+            } else if let Some((_, event)) = self.schedule.pop() {
                 self.happen(event);
             }
         }

@@ -1,13 +1,13 @@
 //! The client's datagram shim and the gateway, with the real numbers between them, in virtual time.
 #![allow(clippy::unwrap_used)]
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use packrat_client::{AssistState, ClientConfig, Released, Shim, Timestamp, Verdict};
+use packrat_emulation::schedule::Schedule;
 use packrat_engine::{
     Flow, FlowCounters, Gateway, GatewayConfig, Outbox, Received, SenderAnswer, SenderMemory,
 };
@@ -123,9 +123,7 @@ struct World {
     gateway: Arc<Gateway>,
     flow: Flow,
     shim: Shim<Timestamp>,
-    events: BinaryHeap<Reverse<(Timestamp, u64, usize)>>,
-    stored: BTreeMap<usize, Event>,
-    order: u64,
+    schedule: Schedule<Event>,
     passed: u64,
     outcome: Outcome,
 }
@@ -158,19 +156,14 @@ impl World {
                 [9; 32],
                 now,
             ),
-            events: BinaryHeap::new(),
-            stored: BTreeMap::new(),
-            order: 0,
+            schedule: Schedule::new(),
             passed: 0,
             outcome: Outcome::default(),
         }
     }
 
     fn plan(&mut self, after: Duration, event: Event) {
-        self.order += 1;
-        let key = self.order as usize;
-        self.stored.insert(key, event);
-        self.events.push(Reverse((self.now + after, self.order, key)));
+        self.schedule.plan(self.now + after, event);
     }
 
     fn happens(&mut self, per_mille: u32) -> bool {
@@ -284,7 +277,7 @@ impl World {
         self.plan(Duration::from_millis(100), Event::Server(0));
         let end = self.now + Duration::from_millis(100) + Duration::from_secs(1) * 8;
         while self.now < end {
-            let event = self.events.peek().map(|Reverse((at, ..))| *at);
+            let event = self.schedule.next_at();
             let gateway = self.flow.next_timeout();
             let shim = self.shim.next_timeout();
             let Some(at) = [event, gateway, shim].into_iter().flatten().min() else { break };
@@ -296,8 +289,8 @@ impl World {
             } else if shim == Some(at) {
                 self.shim.handle_timeout(self.now);
                 self.release();
-            } else if let Some(Reverse((_, _, key))) = self.events.pop() {
-                match self.stored.remove(&key).unwrap() {
+            } else if let Some((_, event)) = self.schedule.pop() {
+                match event {
                     Event::Server(number) => self.serve(number),
                     Event::ToClient(bytes) => self.arrive(&bytes),
                     Event::ToGateway(said) => self.hear(&said),
@@ -657,14 +650,14 @@ fn datagrams_pass_in_order_with_what_belongs_to_them() {
     while world.shim.assistance().state != AssistState::Established
         || world.shim.assistance().reports == 0
     {
-        let Some(Reverse((at, _, key))) = world.events.pop() else {
+        let Some((at, event)) = world.schedule.pop() else {
             world.now = world.shim.next_timeout().unwrap();
             world.shim.handle_timeout(world.now);
             world.release();
             continue;
         };
         world.now = at;
-        match world.stored.remove(&key).unwrap() {
+        match event {
             Event::ToClient(bytes) => world.arrive(&bytes),
             Event::ToGateway(said) => world.hear(&said),
             Event::Server(_) => {}

@@ -2,8 +2,7 @@
 //! and sent again by the shim, in virtual time.
 #![allow(clippy::unwrap_used)]
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,6 +10,7 @@ use std::time::Duration;
 use packrat_client::{
     AssistStats, ClientConfig, ClientEvent, Observer, Released, Shim, Timestamp, Verdict,
 };
+use packrat_emulation::schedule::Schedule;
 use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, Received};
 use packrat_wire::number;
 use rand_chacha::ChaCha8Rng;
@@ -132,9 +132,7 @@ struct World {
     gateway: Arc<Gateway>,
     flow: Flow,
     shim: Shim<()>,
-    events: BinaryHeap<Reverse<(Timestamp, u64)>>,
-    stored: BTreeMap<u64, Event>,
-    order: u64,
+    schedule: Schedule<Event>,
     sent: BTreeMap<u64, Timestamp>,
     answers: u64,
     dead: bool,
@@ -163,9 +161,7 @@ impl World {
             flow: Flow::new(Arc::clone(&gateway)),
             gateway,
             shim: Shim::new(config, [9; 32], now),
-            events: BinaryHeap::new(),
-            stored: BTreeMap::new(),
-            order: 0,
+            schedule: Schedule::new(),
             sent: BTreeMap::new(),
             answers: 0,
             dead: false,
@@ -181,12 +177,6 @@ impl World {
         let repair_budget = setting.repair_budget;
         let config = GatewayConfig { repair_budget, ..GatewayConfig::default() };
         Gateway::new(config, [3; 32], [secret; 32])
-    }
-
-    fn plan(&mut self, at: Timestamp, event: Event) {
-        self.order += 1;
-        self.stored.insert(self.order, event);
-        self.events.push(Reverse((at, self.order)));
     }
 
     fn happens(&mut self, per_mille: u32) -> bool {
@@ -214,13 +204,13 @@ impl World {
         if self.happens(loss[0]) || bytes.len() > mtu {
             self.outcome.lost += 1;
         } else {
-            self.plan(at, Event::ToGateway(bytes));
+            self.schedule.plan(at, Event::ToGateway(bytes));
         }
     }
 
     fn down(&mut self, bytes: Vec<u8>) {
         if !self.happens(self.setting.loss[1]) {
-            self.plan(self.now + self.setting.delay, Event::ToClient(bytes));
+            self.schedule.plan(self.now + self.setting.delay, Event::ToClient(bytes));
         }
     }
 
@@ -252,10 +242,10 @@ impl World {
             let mut forged = vec![0; setting.length];
             self.random.fill_bytes(&mut forged);
             forged[..5].copy_from_slice(b"\x0bPkr\x29");
-            self.plan(self.now + setting.delay, Event::ToGateway(forged));
+            self.schedule.plan(self.now + setting.delay, Event::ToGateway(forged));
         }
         if number + 1 < setting.datagrams {
-            self.plan(self.now + setting.interval, Event::Sends(number + 1));
+            self.schedule.plan(self.now + setting.interval, Event::Sends(number + 1));
         }
     }
 
@@ -275,7 +265,7 @@ impl World {
                 let time = self.now.saturating_since(self.sent[&number]);
                 self.outcome.arrived.push((number, time));
                 if number.is_multiple_of(2) {
-                    self.plan(self.now + self.setting.far, Event::Answers);
+                    self.schedule.plan(self.now + self.setting.far, Event::Answers);
                 }
             }
             None => self.outcome.strange += 1,
@@ -331,11 +321,11 @@ impl World {
     fn run(mut self) -> Outcome {
         self.serve_shim();
         let begin = self.now + Duration::from_millis(200);
-        self.plan(begin, Event::Sends(0));
+        self.schedule.plan(begin, Event::Sends(0));
         let end =
             begin + self.setting.interval * self.setting.datagrams as u32 + Duration::from_secs(3);
         while self.now < end {
-            let event = self.events.peek().map(|Reverse((at, _))| *at);
+            let event = self.schedule.next_at();
             let gateway = self.flow.next_timeout().filter(|_| !self.dead);
             let shim = self.shim.next_timeout();
             let Some(at) = [event, gateway, shim].into_iter().flatten().min() else { break };
@@ -347,8 +337,8 @@ impl World {
             } else if shim == Some(at) {
                 self.shim.handle_timeout(self.now);
                 self.serve_shim();
-            } else if let Some(Reverse((_, key))) = self.events.pop() {
-                match self.stored.remove(&key).unwrap() {
+            } else if let Some((_, event)) = self.schedule.pop() {
+                match event {
                     Event::Sends(number) => self.send(number),
                     Event::ToGateway(said) => self.hear(&said),
                     Event::Answers => self.answer(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use packrat_client::AssistStats;
 use packrat_emulation::path::{Link, LinkCounters, Verdict};
 use packrat_emulation::scenario::{Links, Scenario};
+use packrat_emulation::schedule::Schedule;
 use packrat_engine::GatewayConfig;
 use packrat_media::{Assistance, Counts, Heard, MediaKey, MediaReceiver, Sender, SenderConfig};
 use packrat_wire::estimate::Timestamp;
@@ -15,7 +16,6 @@ use serde::Serialize;
 
 use crate::live::gateway::{OneFlow, bytes};
 use crate::live::player::{Played, play, quantile};
-use crate::live::queue::Queue;
 use crate::live::stream::Stream;
 
 pub(crate) const SOURCE: u32 = 0x5061_636b;
@@ -199,7 +199,7 @@ enum Event {
 
 /// The four links and what waits on them.
 struct Path {
-    queue: Queue<Event>,
+    schedule: Schedule<Event>,
     far_down: Link,
     far_up: Link,
     near_down: Link,
@@ -216,7 +216,7 @@ impl Path {
             Event::Send => return,
         };
         if let Verdict::Deliver { at } = link.offer(now, length) {
-            self.queue.plan(at, event);
+            self.schedule.plan(at, event);
         }
     }
 }
@@ -255,7 +255,7 @@ impl MediaTrial {
         };
         let links = scenario.constant_links(self.seed);
         let mut path = Path {
-            queue: Queue::new(),
+            schedule: Schedule::new(),
             far_down: Link::new(links.far_down),
             far_up: Link::new(links.far_up),
             near_down: Link::new(links.last_mile_down),
@@ -279,7 +279,7 @@ impl MediaTrial {
         let mut sent: Vec<u64> = Vec::new();
         let mut available: Vec<Option<u64>> = Vec::new();
         let mut burst = 0u128;
-        path.queue.plan(BEGIN, Event::Send);
+        path.schedule.plan(BEGIN, Event::Send);
         let mut now = Timestamp::ZERO;
         loop {
             while let Some(datagram) = receiver.poll_transmit(now) {
@@ -291,7 +291,7 @@ impl MediaTrial {
                 }
             }
             let timeouts = [
-                path.queue.next_at(),
+                path.schedule.next_at(),
                 receiver.next_timeout(),
                 gateway.as_ref().and_then(OneFlow::next_timeout),
             ];
@@ -309,7 +309,7 @@ impl MediaTrial {
                     path.send(Event::ToClient(datagram), now);
                 }
             }
-            match path.queue.take(now) {
+            match path.schedule.take(now) {
                 Some(Event::Send) => {
                     for size in &sizes {
                         let unit = vec![sent.len() as u8; *size];
@@ -321,7 +321,7 @@ impl MediaTrial {
                     }
                     burst += 1;
                     if burst < bursts {
-                        path.queue.plan(now + rhythm, Event::Send);
+                        path.schedule.plan(now + rhythm, Event::Send);
                     }
                 }
                 Some(Event::ToGateway(datagram)) => {

@@ -14,7 +14,6 @@ mod gateway;
 pub mod media;
 pub mod multicast;
 mod player;
-mod queue;
 mod real;
 mod stream;
 

@@ -1,9 +1,9 @@
 //! An audio stream towards a server whose losses a sidekick shows (Sidekick24, scenario 1).
 
 use packrat_emulation::path::{Link, LinkConfig, LossModel, QueueDiscipline, Verdict};
+use packrat_emulation::schedule::Schedule;
 use packrat_wire::estimate::Timestamp;
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A packet of 240 bytes every 20 ms, behind its number and a tag.
@@ -29,7 +29,7 @@ pub(crate) struct Media {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Jitter(pub(crate) Vec<f64>);
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug)]
 enum Event {
     Due(u64),
     AtProxy(u64),
@@ -45,8 +45,7 @@ struct World {
     media: Media,
     now: Timestamp,
     links: [Link; 4],
-    events: BinaryHeap<Reverse<(Timestamp, u64, Event)>>,
-    order: u64,
+    schedule: Schedule<Event>,
     /// Packets that were sent, in order, and are not settled by quACKs.
     unquacked: BTreeSet<u64>,
     passed: Vec<u64>,
@@ -76,8 +75,7 @@ impl Media {
             media: self,
             now: Timestamp::ZERO,
             links,
-            events: BinaryHeap::new(),
-            order: 0,
+            schedule: Schedule::new(),
             unquacked: BTreeSet::new(),
             passed: Vec::new(),
             arrived: BTreeMap::new(),
@@ -86,8 +84,8 @@ impl Media {
             asks: false,
             jitter: Vec::new(),
         };
-        world.plan(Timestamp::ZERO, Event::Due(0));
-        while let Some(Reverse((at, _, event))) = world.events.pop() {
+        world.schedule.plan(Timestamp::ZERO, Event::Due(0));
+        while let Some((at, event)) = world.schedule.pop() {
             world.now = at;
             world.handle(event);
         }
@@ -97,14 +95,9 @@ impl Media {
 }
 
 impl World {
-    fn plan(&mut self, at: Timestamp, event: Event) {
-        self.order += 1;
-        self.events.push(Reverse((at, self.order, event)));
-    }
-
     fn offer(&mut self, link: usize, length: usize, event: Event) {
         if let Verdict::Deliver { at } = self.links[link].offer(self.now, length) {
-            self.plan(at, event);
+            self.schedule.plan(at, event);
         }
     }
 
@@ -119,7 +112,7 @@ impl World {
                 self.send(number);
                 let packets = self.media.seconds * 1000 / EVERY.as_millis() as u64;
                 if number + 1 < packets {
-                    self.plan(self.now + EVERY, Event::Due(number + 1));
+                    self.schedule.plan(self.now + EVERY, Event::Due(number + 1));
                 }
             }
             Event::AtProxy(number) => {
@@ -188,12 +181,12 @@ impl World {
         let missing: Vec<u64> =
             (self.next..last).filter(|number| !self.arrived.contains_key(number)).collect();
         self.asks = true;
-        self.plan(self.now + ROUND_TRIP, Event::Ask);
+        self.schedule.plan(self.now + ROUND_TRIP, Event::Ask);
         // Both links carry it, one after the other.
         if let Verdict::Deliver { at } = self.links[2].offer(self.now, FEEDBACK)
             && let Verdict::Deliver { at } = self.links[3].offer(at, FEEDBACK)
         {
-            self.plan(at, Event::Requested(missing));
+            self.schedule.plan(at, Event::Requested(missing));
         }
     }
 }

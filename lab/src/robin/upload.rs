@@ -2,9 +2,9 @@
 
 use super::sender::{QuackUse, Sender};
 use packrat_emulation::path::{Link, LinkConfig, LossModel, QueueDiscipline, Verdict};
+use packrat_emulation::schedule::Schedule;
 use packrat_wire::estimate::Timestamp;
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Bytes of an upload in a packet, and of the datagram around them.
@@ -190,9 +190,7 @@ struct World {
     /// Entries of it that TCP has delivered, and segments that wait for others.
     delivered: usize,
     early: BTreeSet<usize>,
-    events: BinaryHeap<Reverse<(Timestamp, u64)>>,
-    stored: BTreeMap<u64, Event>,
-    order: u64,
+    schedule: Schedule<Event>,
     outcome: Outcome,
 }
 
@@ -223,9 +221,7 @@ impl Upload {
             quacked: 0,
             delivered: 0,
             early: BTreeSet::new(),
-            events: BinaryHeap::new(),
-            stored: BTreeMap::new(),
-            order: 0,
+            schedule: Schedule::new(),
             outcome: Outcome::default(),
         };
         world.run();
@@ -267,28 +263,20 @@ impl Upload {
 }
 
 impl World {
-    fn plan(&mut self, at: Timestamp, event: Event) {
-        self.order += 1;
-        self.stored.insert(self.order, event);
-        self.events.push(Reverse((at, self.order)));
-    }
-
     fn run(&mut self) {
         if let Some(quacks) = self.upload.quacks().filter(|_| self.upload.strawman.is_none()) {
-            self.plan(Timestamp::ZERO + quacks.every, Event::QuackDue);
+            self.schedule.plan(Timestamp::ZERO + quacks.every, Event::QuackDue);
         }
-        self.plan(Timestamp::ZERO, Event::Look);
+        self.schedule.plan(Timestamp::ZERO, Event::Look);
         self.transmit();
-        while let Some(Reverse((at, key))) = self.events.pop() {
+        while let Some((at, event)) = self.schedule.pop() {
             let all_arrived =
                 |connection: &Connection| connection.in_order as usize == connection.chunks.len();
             if at > LIMIT || self.connections.iter().all(all_arrived) {
                 return;
             }
             self.now = at;
-            if let Some(event) = self.stored.remove(&key) {
-                self.handle(event);
-            }
+            self.handle(event);
             self.transmit();
         }
     }
@@ -305,7 +293,7 @@ impl World {
                 let both =
                     (self.now.as_secs_f64(), window(0).unwrap_or(0.0), window(1).unwrap_or(0.0));
                 self.outcome.windows.push(both);
-                self.plan(self.now + Duration::from_millis(50), Event::Look);
+                self.schedule.plan(self.now + Duration::from_millis(50), Event::Look);
             }
         }
     }
@@ -331,11 +319,11 @@ impl World {
         }
         match (self.links[link].offer(self.now, length), content, self.upload.strawman) {
             (Verdict::Deliver { at }, ..) => {
-                self.plan(at, Event::Arrival { connection, link, content });
+                self.schedule.plan(at, Event::Arrival { connection, link, content });
             }
             (_, Content::Quack(length), Some(Strawman::Segments)) => {
                 let again = self.now + self.upload.delays[0] * 2 + TCP_RECOVERY;
-                self.plan(again, Event::SegmentAgain(length));
+                self.schedule.plan(again, Event::SegmentAgain(length));
             }
             _ => {}
         }
@@ -353,7 +341,7 @@ impl World {
                 && connection.timer.is_none()
             {
                 connection.timer = Some(next);
-                self.plan(next, Event::Timer { connection: at });
+                self.schedule.plan(next, Event::Timer { connection: at });
             }
         }
     }
@@ -372,7 +360,8 @@ impl World {
                     Acknowledging::Every(interval) => {
                         let acknowledges = &mut self.connections[at].acknowledges;
                         if !std::mem::replace(acknowledges, true) {
-                            self.plan(self.now + interval, Event::Acknowledge { connection: at });
+                            self.schedule
+                                .plan(self.now + interval, Event::Acknowledge { connection: at });
                         }
                     }
                 }
@@ -432,7 +421,7 @@ impl World {
             self.quacked = self.passed.len();
             self.offer(0, NEAR_DOWN, Content::Quack(self.quacked));
         }
-        self.plan(self.now + quacks.every, Event::QuackDue);
+        self.schedule.plan(self.now + quacks.every, Event::QuackDue);
     }
 
     fn look_at_timer(&mut self, at: usize) {

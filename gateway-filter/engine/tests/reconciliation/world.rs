@@ -1,12 +1,12 @@
 //! The simulation: a base connection of numbered datagrams, a gateway, a client, and the weather
 //! between them.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use packrat_client::{Assist, AssistStats, ClientConfig, Datagram, Live, PacketNumber};
+use packrat_emulation::schedule::Schedule;
 use packrat_engine::{
     Flow, FlowCounters, Gateway, GatewayConfig, NetworkPath, Outbox, PathEvent, PathUse, Received,
 };
@@ -118,9 +118,7 @@ enum Event {
 
 struct World {
     random: ChaCha8Rng,
-    events: BinaryHeap<Reverse<(Timestamp, u64)>>,
-    pending: std::collections::HashMap<u64, Event>,
-    order: u64,
+    schedule: Schedule<Event>,
     /// Datagrams still to be lost in the current burst, per direction.
     bursts: [u64; 2],
     /// See [`Scenario::bottleneck`], and until when it is busy.
@@ -133,12 +131,6 @@ struct World {
 impl World {
     fn chance(&mut self, probability: f64) -> bool {
         (self.random.next_u32() as f64) < probability * (u32::MAX as f64)
-    }
-
-    fn at(&mut self, time: Timestamp, event: Event) {
-        self.order += 1;
-        self.events.push(Reverse((time, self.order)));
-        self.pending.insert(self.order, event);
     }
 
     /// True when the datagram was lost.
@@ -181,7 +173,7 @@ impl World {
             }
             let event = if direction == 0 { Event::AtClient } else { Event::AtGateway };
             let event = event(client, datagram.clone());
-            self.at(arrival, event);
+            self.schedule.plan(arrival, event);
         }
         false
     }
@@ -220,9 +212,7 @@ pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
     let mut flow_address = client_address;
     let mut world = World {
         random: ChaCha8Rng::seed_from_u64(seed),
-        events: BinaryHeap::new(),
-        pending: Default::default(),
-        order: 0,
+        schedule: Schedule::new(),
         bursts: [0; 2],
         bottleneck: scenario.bottleneck,
         busy: Timestamp::ZERO,
@@ -235,7 +225,7 @@ pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
     // has asked for a gateway.
     for number in 0..scenario.datagrams {
         let at = Timestamp::from_millis(5) + scenario.spacing * number as u32;
-        world.at(at, Event::Server(number));
+        world.schedule.plan(at, Event::Server(number));
     }
     let end = Timestamp::from_millis(5)
         + scenario.spacing * scenario.datagrams as u32
@@ -251,14 +241,10 @@ pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
             assert!(is_control(&bytes));
             world.send(&up, 1, client_address, now, bytes);
         }
-        let next = [
-            world.events.peek().map(|Reverse((at, _))| *at),
-            client.next_timeout(),
-            flow.next_timeout(),
-        ]
-        .into_iter()
-        .flatten()
-        .min();
+        let next = [world.schedule.next_at(), client.next_timeout(), flow.next_timeout()]
+            .into_iter()
+            .flatten()
+            .min();
         let Some(next) = next.filter(|next| *next <= end) else { break };
         now = now.max(next);
         if client.next_timeout().is_some_and(|at| at <= now) {
@@ -267,10 +253,8 @@ pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
         if flow.next_timeout().is_some_and(|at| at <= now) {
             flow.handle_timeout(now, &mut out);
         }
-        if world.events.peek().is_some_and(|Reverse((at, _))| *at <= now)
-            && let Some(Reverse((_, order))) = world.events.pop()
-        {
-            match world.pending.remove(&order).unwrap() {
+        if let Some(event) = world.schedule.take(now) {
+            match event {
                 Event::Server(number) => {
                     if scenario.up_dies_at == Some(number) {
                         up.loss = f64::INFINITY;
@@ -295,7 +279,7 @@ pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
                         let bytes = garbage(&mut world.random);
                         client.on_datagram(&bytes, now);
                         let bytes = garbage(&mut world.random);
-                        world.at(now, Event::AtGateway(client_address, bytes));
+                        world.schedule.plan(now, Event::AtGateway(client_address, bytes));
                     }
                 }
                 Event::AtClient(to, bytes) => {
