@@ -208,7 +208,8 @@ impl ClientConfig {
 
     /// Sets whether the transport's first datagrams, and later those that it sends seldom, are sent twice
     /// or three times where the last mile is known to lose 1 % or more: handshakes, requests, last
-    /// acknowledgements. Ten at once and ten a second are, and none while a queue stands. The shell
+    /// acknowledgements. Ten at once and ten a second are, and none while a queue stands. Where nothing is
+    /// known of the last mile, a first connection, the next four that a gateway sees are sent twice. The shell
     /// passes what the transport sends to [`Shim::on_send`](crate::Shim::on_send).
     ///
     /// Defaults to `true`. Never for live streams, and with [`IdentifierScheme::Trailer`] only: QUIC's and
