@@ -225,6 +225,7 @@ impl Thin {
     /// Nothing is sent again any more.
     pub(crate) fn forget(&mut self) {
         self.first = None;
+        self.unknown = 0;
         self.planned.clear();
         self.reminders.clear();
     }
