@@ -128,10 +128,14 @@ impl Flow {
             ReceiverStack::S2n => Receiver::S2n(Box::new(S2nReceiver::start(
                 simulation, config, seed, observer, uploader,
             )?)),
-            ReceiverStack::Quinn if is_upload => return Err("a quinn client only downloads".into()),
-            ReceiverStack::Quinn => {
-                Receiver::Quinn(QuinnReceiver::start(handle, clock, certificate, seed, observer)?)
-            }
+            ReceiverStack::Quinn => Receiver::Quinn(QuinnReceiver::start(
+                handle,
+                clock,
+                certificate,
+                seed,
+                observer,
+                uploader,
+            )?),
         };
         let address = receiver.address()?;
         world.place(address, Place::Client, last_mile);

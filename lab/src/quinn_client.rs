@@ -7,10 +7,11 @@ use crate::clock::VirtualClock;
 use crate::observer::Observer;
 use crate::quinn_observer::{QlogReader, ReceivedNumbers};
 use crate::quinn_runtime::{VirtualRuntime, VirtualSocket};
-use crate::quinn_server::{ConnectionIds, ResetKey};
+use crate::quinn_server::{ConnectionIds, ResetKey, congestion_of};
 use crate::randomness::{self, Stream};
 use crate::receiver::{Download, Order};
 use crate::s2n_server::WINDOW;
+use crate::sender::Sender;
 use crate::tls;
 use crate::traffic::exchange::{ClientConnection, Failure};
 use crate::traffic::work::{Work, Working};
@@ -30,17 +31,21 @@ pub(crate) struct QuinnReceiver {
 }
 
 impl QuinnReceiver {
-    /// Starts a client.
+    /// Starts a client. `uploader`: of uploads, the sender whose congestion control the client has.
     pub(crate) fn start(
         handle: &Handle,
         clock: VirtualClock,
         certificate: &Certificate,
         seed: u64,
         observer: Observer,
+        uploader: Option<Sender>,
     ) -> Result<Self, Box<dyn Error>> {
         let runtime = VirtualRuntime::new(clock);
         let received = ReceivedNumbers::default();
         let mut transport = TransportConfig::default();
+        if let Some(sender) = uploader {
+            congestion_of(sender, &mut transport, runtime, &observer);
+        }
         let window = VarInt::try_from(WINDOW)?;
         transport.receive_window(window).stream_receive_window(window).send_window(WINDOW);
         let mut qlog = QlogConfig::default();

@@ -42,44 +42,17 @@ pub(crate) fn start(
     let runtime = VirtualRuntime::new(clock);
     let mut transport = TransportConfig::default();
     transport.send_window(WINDOW);
-    match sender {
-        Sender::QuinnNewReno => {
-            let inner = Arc::new(NewRenoConfig::default());
-            transport.congestion_controller_factory(Observed::factory(
-                inner,
-                runtime,
-                observer.clone(),
-            ));
-        }
-        Sender::QuinnBbr => {
-            let inner = Arc::new(BbrConfig::default());
-            transport.congestion_controller_factory(Observed::factory(
-                inner,
-                runtime,
-                observer.clone(),
-            ));
-        }
-        Sender::CetenP | Sender::CetenA => {
-            let answer = match sender {
-                Sender::CetenP => Answer::Probabilistic,
-                _ => Answer::Adaptive,
-            };
-            let seed = randomness::bytes(&mut random);
-            let inner = Arc::new(CetenConfig { answer, corrupted, seed });
-            transport.congestion_controller_factory(Observed::factory(
-                inner,
-                runtime,
-                observer.clone(),
-            ));
-        }
-        _ => {
-            let inner = Arc::new(CubicConfig::default());
-            transport.congestion_controller_factory(Observed::factory(
-                inner,
-                runtime,
-                observer.clone(),
-            ));
-        }
+    if let Sender::CetenP | Sender::CetenA = sender {
+        let answer = match sender {
+            Sender::CetenP => Answer::Probabilistic,
+            _ => Answer::Adaptive,
+        };
+        let seed = randomness::bytes(&mut random);
+        let inner = Arc::new(CetenConfig { answer, corrupted, seed });
+        let observed = Observed::factory(inner, runtime, observer.clone());
+        transport.congestion_controller_factory(observed);
+    } else {
+        congestion_of(sender, &mut transport, runtime, &observer);
     }
     let mut qlog = QlogConfig::default();
     qlog.start_time(runtime.base());
@@ -97,6 +70,24 @@ pub(crate) fn start(
     let socket = handle.builder().build()?.socket();
     let socket = Arc::new(VirtualSocket(socket));
     Ok(Endpoint::new_with_abstract_socket(config, Some(server), socket, Arc::new(runtime))?)
+}
+
+/// Gives a transport the congestion control of quinn that the sender is named after.
+pub(crate) fn congestion_of(
+    sender: Sender,
+    transport: &mut TransportConfig,
+    runtime: VirtualRuntime,
+    observer: &Observer,
+) {
+    let observer = observer.clone();
+    let observed = match sender {
+        Sender::QuinnNewReno => {
+            Observed::factory(Arc::new(NewRenoConfig::default()), runtime, observer)
+        }
+        Sender::QuinnBbr => Observed::factory(Arc::new(BbrConfig::default()), runtime, observer),
+        _ => Observed::factory(Arc::new(CubicConfig::default()), runtime, observer),
+    };
+    transport.congestion_controller_factory(observed);
 }
 
 /// Connection identifiers from the seed: they are part of what packets authenticate, and with it of

@@ -56,6 +56,16 @@ impl Sender {
         }
     }
 
+    /// True if a client of its stack can upload with it.
+    pub(crate) const fn uploads(self) -> bool {
+        self.is_of_quinn() || matches!(self, Self::S2nCubic | Self::S2nBbr)
+    }
+
+    /// True if it is one of quinn's own.
+    pub(crate) const fn is_of_quinn(self) -> bool {
+        matches!(self, Self::QuinnCubic | Self::QuinnNewReno | Self::QuinnBbr)
+    }
+
     /// The stack and the laboratory with their versions: measurements of others are not the same.
     pub(crate) fn versions(self) -> String {
         let stack = match self {

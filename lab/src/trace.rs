@@ -33,9 +33,14 @@ pub(crate) fn identity(payload: &[u8]) -> u64 {
 /// datagrams.
 const SEARCH: usize = 16;
 
-/// Everything that happened, in order.
-pub(crate) fn complete(outcome: FlowOutcome, world: &World) -> Vec<TraceEvent> {
+/// Everything that happened, in order. `upload`: the sender is the client.
+pub(crate) fn complete(outcome: FlowOutcome, world: &World, upload: bool) -> Vec<TraceEvent> {
     let (mut path, departures) = world.take_trace();
+    if upload {
+        path.extend(outcome.receiving.trace);
+        path.sort_by(|one, other| one.at().total_cmp(&other.at()));
+        return path;
+    }
     let mut trace = outcome.sender.trace;
     let numbers = numbers(&trace, &departures);
     for event in &mut path {

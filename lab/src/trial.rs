@@ -366,7 +366,8 @@ impl Trial {
                 for (place, connection) in connections.iter().enumerate() {
                     // At the client's host, or in the I/O provider of its stack.
                     let config = flow.is_assisted().then(|| self.client_of(flow));
-                    let at_host = self.receiver == ReceiverStack::Quinn || self.oracle.is_some();
+                    let receiver = self.receiver_of(flow);
+                    let at_host = receiver == ReceiverStack::Quinn || self.oracle.is_some();
                     let (below, config) = if at_host { (config, None) } else { (None, config) };
                     let seed = self.seed ^ (number << 48);
                     let setup = FlowSetup {
@@ -378,7 +379,7 @@ impl Trial {
                         work: flow.connections[place].clone(),
                         end: of_plan.limit,
                         settled_at: of_plan.settled_at,
-                        receiver: self.receiver,
+                        receiver,
                         // Each connection draws from randomness of its own.
                         seed,
                         split: (flow.arm == Arm::Split).then(|| self.split_sender(flow)),
@@ -417,7 +418,9 @@ impl Trial {
             result.competition = jain.map(|jain| Fairness::new(&result.flows, jain));
         }
         let trace = match outcomes.swap_remove(0).into_iter().next() {
-            Some(measured) if tracing => trace::complete(measured, &world),
+            Some(measured) if tracing => {
+                trace::complete(measured, &world, plan.flows[0].direction == FlowDirection::Up)
+            }
             _ => Vec::new(),
         };
         Ok((result, trace))
@@ -428,13 +431,25 @@ impl Trial {
         if flow.sender == self.sender { self.split_sender } else { flow.sender }
     }
 
+    /// The client's stack: that of its sender, where the client sends.
+    fn receiver_of(&self, flow: &PlannedFlow) -> ReceiverStack {
+        match flow.direction {
+            FlowDirection::Up if flow.sender.is_of_quinn() => ReceiverStack::Quinn,
+            FlowDirection::Up => ReceiverStack::S2n,
+            FlowDirection::Down => self.receiver,
+        }
+    }
+
     /// The client's configuration of a flow.
     fn client_of(&self, flow: &PlannedFlow) -> ClientConfig {
         let mut client = self.client.clone();
         client.queues_lose = !self.oracle.is_some_and(Oracle::classifies);
-        // The application knows its transport's congestion control.
-        client.uploads |=
-            flow.direction == FlowDirection::Up && flow.sender.answer() == SenderAnswer::Always;
+        if flow.direction == FlowDirection::Up {
+            // The application knows its transport's congestion control.
+            let answer = flow.sender.answer();
+            client.uploads = answer != SenderAnswer::Never;
+            client.tolerates_losses = answer == SenderAnswer::AboveTolerance;
+        }
         if flow.arm == Arm::RepairOnly {
             client.access.maximum_hold = Duration::ZERO;
         } else if self.arm == Arm::RepairOnly {

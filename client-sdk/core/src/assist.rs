@@ -8,7 +8,7 @@ use packrat_wire::Epoch;
 use packrat_wire::codec::DecodeError;
 use packrat_wire::control::{Control, RefusalReason};
 use packrat_wire::estimate::{PathEstimate, Timestamp};
-use packrat_wire::handshake::{ClientParams, Established, LossClass, Numbered};
+use packrat_wire::handshake::{ClientParams, Established, Numbered};
 use packrat_wire::identifier::Material;
 use packrat_wire::is_control;
 use packrat_wire::message::{Eack, GoodbyeReason, Message, Report, ResetReason};
@@ -68,8 +68,6 @@ const FLIGHT_ENDS: Duration = Duration::from_millis(5);
 
 /// A last mile is short if so many of its round trips are one to the server.
 const SHORT: u32 = 4;
-/// BBR, version 2, gives way from 2 % of loss in a round trip on.
-const INTOLERABLE: LossClass = LossClass::FromThree;
 
 /// Bounds of the time for which the gateway does not hear of a hole that symbols may repair.
 const WITHIN_SYMBOLS: core::ops::RangeInclusive<Duration> =
@@ -166,6 +164,8 @@ pub struct Assist {
     identifier: Option<Identifier>,
     /// The round trip to the server, as the transport's first datagrams have it.
     whole_path: WholePath,
+    /// The last mile is a small part of the way to the server, once that is known.
+    is_short: Option<bool>,
     /// Datagrams that were authentic.
     authentic: u64,
     /// Datagrams that may still be believed unproven.
@@ -233,6 +233,7 @@ impl Assist {
             provisional: None,
             identifier: None,
             whole_path: WholePath::default(),
+            is_short: None,
             authentic: 0,
             unproven: UNPROVEN_AT_FIRST,
             remind: false,
@@ -756,17 +757,22 @@ impl Assist {
     }
 
     /// True if a sender that tolerates losses gains by repairs: the last mile is a small part of the way
-    /// to the server, or loses more than such senders tolerate.
-    fn is_worth_it_for_the_tolerant(&self) -> bool {
-        let last_mile = self.path.minimum_round_trip();
-        let whole = self.whole_path.round_trip();
-        let is_short = last_mile.zip(whole).is_some_and(|(part, whole)| part * SHORT <= whole);
-        is_short || self.thin.loss() >= INTOLERABLE
+    /// to the server. It is said once for a path: a sender whose repairs begin in the middle takes their
+    /// delay for a slower path.
+    fn is_worth_it_for_the_tolerant(&mut self) -> bool {
+        if self.is_short.is_none() {
+            let paths = self.path.minimum_round_trip().zip(self.whole_path.round_trip());
+            self.is_short = paths.map(|(last_mile, whole)| last_mile * SHORT <= whole);
+        }
+        self.is_short.unwrap_or(false)
     }
 
     fn number(&mut self, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {
-        let is_worth_it = !self.config.tolerates_losses || self.is_worth_it_for_the_tolerant();
-        let session = self.session.as_mut().filter(|_| is_worth_it)?;
+        self.session.as_ref()?.upward.as_ref()?;
+        if self.config.tolerates_losses && !self.is_worth_it_for_the_tolerant() {
+            return None;
+        }
+        let session = self.session.as_mut()?;
         let upward = session.upward.as_deref_mut()?;
         if !upward.takes(datagram.len(), self.direction.is_download(), now) {
             return None;
@@ -1211,6 +1217,7 @@ impl Assist {
             session.sealer.set_session(name);
         }
         session.liveness.on_move();
+        self.is_short = None;
         if let Some(upward) = &mut session.upward {
             upward.on_move();
         }

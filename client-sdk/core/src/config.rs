@@ -170,8 +170,9 @@ impl ClientConfig {
     /// a maximum hold of zero the gateway passes them on as they come, since a stream's receiver has a buffer
     /// that puts them in order.
     ///
-    /// For transports that answer each loss, such as those with CUBIC or NewReno; those with BBR set
-    /// [`Self::with_loss_tolerance`], too.
+    /// For transports that answer each loss, such as those with CUBIC or NewReno; those with BBR, version 2 or
+    /// 3, set [`Self::with_loss_tolerance`], too. Version 1 answers no loss, so that repairs only delay its
+    /// acknowledgements: without this it uploads faster.
     ///
     /// Defaults to `false`.
     #[must_use]
@@ -181,8 +182,8 @@ impl ClientConfig {
     }
 
     /// Sets whether the transport tolerates losses, as BBR does: its uploads are repaired only where the last
-    /// mile is at most a quarter of the way to the server, or is known to lose 3 % or more. Elsewhere repairs
-    /// delay its acknowledgements by more than they gain.
+    /// mile is at most a quarter of the way to the server. Elsewhere repairs may delay its acknowledgements by
+    /// more than they gain.
     ///
     /// Defaults to `false`.
     #[must_use]
@@ -207,7 +208,8 @@ impl ClientConfig {
 
     /// Sets whether the transport's first datagrams, and later those that it sends seldom, are sent twice
     /// or three times where the last mile is known to lose 1 % or more: handshakes, requests, last
-    /// acknowledgements. Ten at once and ten a second are, and none while a queue stands. The shell
+    /// acknowledgements. Ten at once and ten a second are, and none while a queue stands. Where nothing is
+    /// known of the last mile, a first connection, the next four that a gateway sees are sent twice. The shell
     /// passes what the transport sends to [`Shim::on_send`](crate::Shim::on_send).
     ///
     /// Defaults to `true`. Never for live streams, and with [`IdentifierScheme::Trailer`] only: QUIC's and

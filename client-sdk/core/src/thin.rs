@@ -30,6 +30,10 @@ const SPACING: core::ops::RangeInclusive<Duration> =
 /// Datagrams that are kept of the transport's first flight.
 const FIRST_FLIGHT: usize = 6;
 const _: () = assert!(FIRST_FLIGHT <= MOST_HEARD as usize);
+/// Datagrams of a first connection, after its first flight, that are sent twice where nothing is known: the
+/// rest of the client's handshake, and its request. Longer ones probe what the path carries.
+const UNKNOWN: u8 = 4;
+const LONGEST_UNKNOWN: usize = 1200;
 /// Datagrams after which the measured loss counts, and what was remembered does not.
 const MEASURED: u64 = 256;
 
@@ -51,6 +55,10 @@ pub(crate) struct Thin {
     /// question for a gateway. `None`: the question is answered, or they were too many.
     first: Option<Vec<Vec<u8>>>,
     before_question: Option<u8>,
+    /// A connection to this peer has been before.
+    is_known: bool,
+    /// Datagrams that are still sent twice because nothing is known.
+    unknown: u8,
     tokens: TokenBucket,
     earned_at: Timestamp,
     planned: VecDeque<Planned>,
@@ -69,6 +77,8 @@ impl Thin {
             experience: Experience::default(),
             first: enabled.then(Vec::new),
             before_question: None,
+            is_known: false,
+            unknown: 0,
             tokens: TokenBucket::new(THIN.burst),
             earned_at: now,
             planned: VecDeque::new(),
@@ -80,6 +90,7 @@ impl Thin {
 
     /// Earlier connections have seen this.
     pub(crate) fn remember(&mut self, remembered: Remembered) {
+        self.is_known = remembered.round_trip.is_some();
         self.remembered = remembered;
     }
 
@@ -89,7 +100,7 @@ impl Thin {
     }
 
     /// The loss of the last mile, as a class: measured, or remembered. Low where copies are not wished.
-    pub(crate) fn loss(&self) -> LossClass {
+    fn loss(&self) -> LossClass {
         if !self.enabled {
             return LossClass::Low;
         }
@@ -149,7 +160,7 @@ impl Thin {
                 self.first = None;
             }
         }
-        let copies = self.copies_of_each();
+        let copies = self.copies_of_each().max(self.copies_of_unknown(datagram.len()));
         if copies == 0 || !is_free {
             return;
         }
@@ -161,6 +172,15 @@ impl Thin {
                 self.plan(now + spacing * copy, datagram.to_vec());
             }
         }
+    }
+
+    /// Copies of one of the first datagrams of a first connection.
+    fn copies_of_unknown(&mut self, length: usize) -> u32 {
+        if self.unknown == 0 || length > LONGEST_UNKNOWN {
+            return 0;
+        }
+        self.unknown -= 1;
+        1
     }
 
     fn plan(&mut self, at: Timestamp, bytes: Vec<u8>) {
@@ -179,6 +199,9 @@ impl Thin {
     /// A gateway has answered, and tells what it knows.
     pub(crate) fn on_answer(&mut self, hint: RouteHint, now: Timestamp) {
         self.remembered.loss = self.remembered.loss.max(hint.loss);
+        if !self.is_known {
+            self.unknown = UNKNOWN;
+        }
         let (copies, spacing) = (self.copies_of_each(), self.spacing());
         self.reminders = (1..=copies).map(|copy| now + spacing * copy).collect();
         let Some(first) = self.first.take() else { return };
@@ -202,6 +225,7 @@ impl Thin {
     /// Nothing is sent again any more.
     pub(crate) fn forget(&mut self) {
         self.first = None;
+        self.unknown = 0;
         self.planned.clear();
         self.reminders.clear();
     }
@@ -257,6 +281,25 @@ mod tests {
         assert_eq!(thin.next_timeout(), None);
         thin.on_answer(RouteHint { heard: Some(6), loss: LossClass::Low }, at(100));
         assert_eq!(thin.next_timeout(), None);
+    }
+
+    #[test]
+    fn where_nothing_is_known_the_rest_of_the_handshake_is_sent_twice() {
+        let answer = RouteHint { heard: None, loss: LossClass::Low };
+        let mut thin = Thin::new(true, at(0));
+        thin.on_send(&[1; 1200], true, at(0));
+        assert_eq!(thin.next_timeout(), None, "there may be no gateway");
+        thin.on_answer(answer, at(20));
+        for _ in 0..9 {
+            for length in [1472, 1200, 60] {
+                thin.on_send(&vec![1; length], true, at(40));
+            }
+        }
+        assert_eq!(sent(&mut thin), [(45, 1200), (45, 60), (45, 1200), (45, 60)]);
+        let mut thin = lossy(LossClass::Low);
+        thin.on_answer(answer, at(20));
+        thin.on_send(&[1; 60], true, at(40));
+        assert_eq!(thin.next_timeout(), None, "a connection has been before");
     }
 
     #[test]

@@ -429,7 +429,7 @@ fn a_stream_of_short_datagrams_is_repaired_between_them() {
     }
 }
 
-/// Where the last mile is short, its repairs delay nothing; where it loses much, such a sender gives way.
+/// Where the last mile is short, its repairs delay nothing.
 #[test]
 fn a_sender_that_tolerates_losses_is_repaired_where_it_gains() {
     let tolerant = Setting { tolerates_losses: true, ..CALM };
@@ -437,8 +437,7 @@ fn a_sender_that_tolerates_losses_is_repaired_where_it_gains() {
     let numbered = |setting: Setting| run(setting, 1).numbered * 100 / setting.datagrams;
     assert_eq!(numbered(tolerant), 0, "the last mile is all of the path");
     assert!(numbered(Setting { far, ..tolerant }) > 95, "a small part");
-    assert_eq!(numbered(Setting { loss: [10, 10], ..tolerant }), 0, "a loss that it tolerates");
-    assert!(numbered(Setting { loss: [60, 60], ..tolerant }) > 50, "more");
+    assert_eq!(numbered(Setting { loss: [60, 60], ..tolerant }), 0, "whatever it loses");
 }
 
 #[test]

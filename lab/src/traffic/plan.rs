@@ -115,9 +115,9 @@ impl PlannedFlow {
         let arm = named(&settings.arm).unwrap_or(Ok(arm))?;
         let sender = settings.sender.as_ref().map_or(Ok(sender), |name| name.parse())?;
         let direction = settings.direction;
-        if direction == FlowDirection::Up && !matches!(sender, Sender::S2nCubic | Sender::S2nBbr) {
+        if direction == FlowDirection::Up && !sender.uploads() {
             return Err(format!(
-                "the client sends an upload, with s2n-cubic or s2n-bbr, not with {}; name one of them",
+                "the client sends an upload, with s2n-quic or quinn, not with {}; name one of their senders",
                 sender.name()
             ));
         }
