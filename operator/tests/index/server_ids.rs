@@ -147,7 +147,8 @@ fn a_udp_route_that_names_no_secret_says_so() {
     assert!(index.server_id_secrets().is_empty());
     let resolution = index.resolve();
     let gateway = &resolution.gateways[&key("app", "edge")];
-    assert_eq!(gateway.problems[0].1.reason, Reason::InvalidAnnotation);
+    let (_, problem) = gateway.problems.first().unwrap();
+    assert_eq!(problem.reason, Reason::InvalidAnnotation);
     assert!(gateway.listeners[&443].quic_lb.is_empty());
 }
 
