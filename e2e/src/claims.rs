@@ -1,9 +1,11 @@
 //! The claims, in the order in which they are tried.
 
 mod calendar;
+mod definitions;
 mod disk;
 mod exposure;
 mod first_download;
+mod fleet;
 mod gateway_api;
 mod operate;
 mod quick_start;
@@ -27,6 +29,8 @@ pub(crate) struct Claim {
     pub(crate) prepares: bool,
     /// True if it runs programs on the nodes.
     pub(crate) enters_nodes: bool,
+    /// True if it takes minutes, and is tried only when it is named (`--only`).
+    pub(crate) long: bool,
     /// Tries it; the text reports the measurements.
     pub(crate) run: fn(&mut Suite) -> Outcome<String>,
 }
@@ -34,19 +38,23 @@ pub(crate) struct Claim {
 type Trial = fn(&mut Suite) -> Outcome<String>;
 
 const fn preparation(name: &'static str, run: Trial) -> Claim {
-    Claim { name, smoke: true, prepares: true, enters_nodes: false, run }
+    Claim { name, smoke: true, prepares: true, enters_nodes: false, long: false, run }
 }
 
 const fn smoke(name: &'static str, run: Trial) -> Claim {
-    Claim { name, smoke: true, prepares: false, enters_nodes: false, run }
+    Claim { name, smoke: true, prepares: false, enters_nodes: false, long: false, run }
 }
 
 const fn full(name: &'static str, run: Trial) -> Claim {
-    Claim { name, smoke: false, prepares: false, enters_nodes: false, run }
+    Claim { name, smoke: false, prepares: false, enters_nodes: false, long: false, run }
 }
 
 const fn on_nodes(name: &'static str, run: Trial) -> Claim {
     Claim { enters_nodes: true, ..full(name, run) }
+}
+
+const fn long(name: &'static str, run: Trial) -> Claim {
+    Claim { long: true, ..full(name, run) }
 }
 
 /// All claims.
@@ -82,6 +90,8 @@ pub(crate) const CLAIMS: &[Claim] = &[
     on_nodes("flows-of-the-node-forgotten", weather::flows_forgotten),
     full("node-lost-and-returned", weather::node_lost),
     full("gateways-rolled-behind-load-balancer", exposure::rolled),
+    full("goodput-while-two-gateways-roll", exposure::goodput_while_rolling),
+    long("moving-clients-of-a-fleet", fleet::moving_clients),
     full("operator-killed", weather::operator_killed),
     full("chart-upgraded", weather::chart_upgraded),
     full("servers-scaled", weather::servers_scaled),
@@ -93,6 +103,7 @@ pub(crate) const CLAIMS: &[Claim] = &[
     on_nodes("disk-full", disk::full),
     smoke("unannotate", first_download::unannotate),
     smoke("uninstall", first_download::uninstall),
+    full("definitions-of-0.1.0-adopted", definitions::adopted),
     full("quick-start", quick_start::as_written),
 ];
 

@@ -95,6 +95,12 @@ impl Impairment {
         self.tell(&format!("rebind {address}")).map(drop)
     }
 
+    /// The NAT before the clients forgets its mappings; each client has an address of its own, which
+    /// it keeps, from this one on.
+    pub(crate) fn rebind_each(&mut self, first: Ipv4Addr) -> Outcome {
+        self.tell(&format!("rebind each {first}")).map(drop)
+    }
+
     /// Packrat's control datagrams that have passed, in both directions.
     pub(crate) fn control_datagrams(&mut self) -> Outcome<u64> {
         let report = self.tell("report")?;

@@ -60,8 +60,11 @@ pub(crate) struct Options {
 
 impl Options {
     fn wants(&self, claim: &Claim) -> bool {
-        let named =
-            self.only.is_empty() || self.only.iter().any(|text| claim.name.contains(text.as_str()));
+        let named = if self.only.is_empty() {
+            !claim.long
+        } else {
+            self.only.iter().any(|text| claim.name.contains(text.as_str()))
+        };
         // The other claims depend on these.
         let needed = (!self.only.is_empty() || self.soak.is_some()) && claim.prepares;
         if self.soak.is_some() {

@@ -38,7 +38,7 @@ pub const ANNOTATIONS: [(&str, &str); 11] = [
     (TCP, "Service, UDPRoute"),
     (MODE, "Service"),
     (CERTIFICATE, "Service"),
-    (QUIC_LB, "Service"),
+    (QUIC_LB, "Service, UDPRoute"),
     (MULTICAST, "Service"),
     ("packrat.dev/config.NAME", "Service, Namespace"),
     (INJECT, "Pod template"),
@@ -371,8 +371,8 @@ fn shown(value: &str) -> String {
     text
 }
 
-/// True if Kubernetes accepts the text as the name of a namespace or of an EdgeGateway.
-fn is_name(text: &str) -> bool {
+/// True if Kubernetes accepts the text as the name of a namespace, of an EdgeGateway or of a Secret.
+pub(crate) fn is_name(text: &str) -> bool {
     let inner = |byte: u8| {
         byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.')
     };

@@ -104,18 +104,28 @@ metricRelabelings:
 {{- end }}
 {{- end }}
 
+{{- /* The chart's resource definitions that the cluster has: kubectl stops at a name that it does not know */}}
+{{- define "packrat.knownDefinitions" -}}
+{{- $known := list }}
+{{- range list "edgegateways.packrat.dev" "gatewayparameters.packrat.dev" "packratpolicies.packrat.dev" }}
+{{- if lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" . }}{{ $known = append $known . }}{{ end }}
+{{- end }}
+{{- join " " $known }}
+{{- end }}
+
 {{- /* Fails when a resource definition of the cluster is not this release's to change, and says how it becomes so: Helm's own message does
 not. Call with (dict "name" NAME "Release" .Release) */}}
 {{- define "packrat.ownsDefinition" -}}
 {{- $found := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" .name }}
 {{- if $found }}
+{{- $known := include "packrat.knownDefinitions" . }}
 {{- $release := dig "metadata" "annotations" "meta.helm.sh/release-name" "" $found }}
 {{- $namespace := dig "metadata" "annotations" "meta.helm.sh/release-namespace" "" $found }}
 {{- if and $release (not (and (eq $release .Release.Name) (eq $namespace .Release.Namespace))) }}
-{{- fail (printf "the resource definition %s belongs to the release %s in %s. If that release is still there, set crds.enabled=false for this one; if it is gone, or shall give the definitions up, let this one adopt them: kubectl annotate --overwrite crd edgegateways.packrat.dev gatewayparameters.packrat.dev packratpolicies.packrat.dev meta.helm.sh/release-name=%s meta.helm.sh/release-namespace=%s" .name $release $namespace .Release.Name .Release.Namespace) }}
+{{- fail (printf "the resource definition %s belongs to the release %s in %s. If that release is still there, set crds.enabled=false for this one; if it is gone, or shall give the definitions up, let this one adopt them: kubectl annotate --overwrite crd %s meta.helm.sh/release-name=%s meta.helm.sh/release-namespace=%s" .name $release $namespace $known .Release.Name .Release.Namespace) }}
 {{- end }}
 {{- if or (not $release) (ne (dig "metadata" "labels" "app.kubernetes.io/managed-by" "" $found) "Helm") }}
-{{- fail (printf "the resource definition %s is there, but not of a release: a chart of version 0.1.0, kubectl or another tool has made it. Set crds.enabled=false if that tool shall go on to upgrade it, or let this release adopt the definitions: kubectl label --overwrite crd edgegateways.packrat.dev gatewayparameters.packrat.dev packratpolicies.packrat.dev app.kubernetes.io/managed-by=Helm && kubectl annotate --overwrite crd edgegateways.packrat.dev gatewayparameters.packrat.dev packratpolicies.packrat.dev meta.helm.sh/release-name=%s meta.helm.sh/release-namespace=%s" .name .Release.Name .Release.Namespace) }}
+{{- fail (printf "the resource definition %s is there, but not of a release: a chart of version 0.1.0, kubectl or another tool has made it. Set crds.enabled=false if that tool shall go on to upgrade it, or let this release adopt the definitions: kubectl label --overwrite crd %s app.kubernetes.io/managed-by=Helm && kubectl annotate --overwrite crd %s meta.helm.sh/release-name=%s meta.helm.sh/release-namespace=%s" .name $known $known .Release.Name .Release.Namespace) }}
 {{- end }}
 {{- end }}
 {{- end }}

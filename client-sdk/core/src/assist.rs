@@ -728,8 +728,13 @@ impl Assist {
         self.whole_path.on_sent(now);
         self.direction.on_sent(datagram.len());
         // One that uploads sends all the time: the gateway's Reports are the answers to its eACKs.
-        if let Some(session) = self.session.as_mut().filter(|session| session.upward.is_none()) {
-            session.scheduler.on_company(now);
+        if let Some(session) = &mut self.session {
+            if session.upward.is_none() {
+                session.scheduler.on_company(now);
+            }
+            if session.scheduler.is_silent(now) && session.liveness.on_quiet() {
+                session.scheduler.on_urgent(now);
+            }
         }
         self.follow_destination(datagram);
         let number = self.number(datagram, now);

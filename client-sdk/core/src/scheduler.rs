@@ -29,6 +29,11 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 const SOON_DATAGRAMS: u32 = 8;
 const SOON: Duration = Duration::from_millis(5);
 
+/// After so long without an eACK one leaves with what the transport sends: a NAT may have given the
+/// client another port meanwhile, and what comes from there waits for a sealed message, or is taken for
+/// another client's.
+const SILENT: Duration = Duration::from_millis(500);
+
 /// Decides when the next eACK is due.
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
@@ -91,6 +96,12 @@ impl Scheduler {
         }
     }
 
+    /// True if the gateway has not heard anything for long enough that this client may have another
+    /// address by now.
+    pub(crate) fn is_silent(&self, now: Timestamp) -> bool {
+        !self.selective && self.last_sent.is_some_and(|last| last + SILENT <= now)
+    }
+
     /// When the next eACK is due. `open_holes`: whether something is being waited for;
     /// `round_trip`: of the last mile.
     pub(crate) fn due(&self, open_holes: bool, round_trip: Option<Duration>) -> Option<Timestamp> {
@@ -131,6 +142,18 @@ mod tests {
 
     fn at(micros: u64) -> Timestamp {
         Timestamp::from_micros(micros)
+    }
+
+    #[test]
+    fn a_silent_client_may_have_moved() {
+        let mut scheduler = Scheduler::default();
+        assert!(!scheduler.is_silent(at(1_000_000)), "its session has just begun");
+        scheduler.on_sent(at(1_000_000));
+        assert!(!scheduler.is_silent(at(1_499_999)));
+        assert!(scheduler.is_silent(at(1_500_000)));
+        let mut selective = Scheduler::new(true);
+        selective.on_sent(at(0));
+        assert!(!selective.is_silent(at(4_000_000)), "it says now and then that it is there");
     }
 
     #[test]

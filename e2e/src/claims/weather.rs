@@ -156,23 +156,27 @@ pub(super) fn goodput_while_draining(suite: &mut Suite) -> Outcome<String> {
         download.wait_for(BEFORE)?;
         suite.kubectl.output(["delete", "pod", &pod, "-n", SHOP, "--wait=false"])?;
         let transfer = finish(suite, download)?;
-        let (usual, mut windows) = (undisturbed.windows(), transfer.windows());
-        let mean = usual.iter().sum::<f64>() / usual.len().max(1) as f64;
-        windows.sort_by(f64::total_cmp);
-        let second_worst =
-            *windows.get(1).ok_or_else(|| Failure::new("the download was too short"))?;
-        if usual.is_empty() || second_worst < 0.8 * mean {
-            return Err(Failure(format!(
-                "{second_worst:.1} Mbit/s in one window of five seconds, {mean:.1} undisturbed; assistance: {}; bytes by seconds: {:?}",
-                transfer.assistance(),
-                transfer.seconds
-            )));
-        }
-        report(
-            &transfer,
-            &format!("worst window but one {second_worst:.1} Mbit/s, {mean:.1} undisturbed"),
-        )
+        compared(&undisturbed, &transfer)
     })
+}
+
+/// Fails if a window of five seconds but one is slower than 0.8 times those of an undisturbed download.
+pub(super) fn compared(undisturbed: &Transfer, transfer: &Transfer) -> Outcome<String> {
+    let (usual, mut windows) = (undisturbed.windows(), transfer.windows());
+    let mean = usual.iter().sum::<f64>() / usual.len().max(1) as f64;
+    windows.sort_by(f64::total_cmp);
+    let second_worst = *windows.get(1).ok_or_else(|| Failure::new("the download was too short"))?;
+    if usual.is_empty() || second_worst < 0.8 * mean {
+        return Err(Failure(format!(
+            "{second_worst:.1} Mbit/s in one window of five seconds, {mean:.1} undisturbed; assistance: {}; bytes by seconds: {:?}",
+            transfer.assistance(),
+            transfer.seconds
+        )));
+    }
+    report(
+        transfer,
+        &format!("worst window but one {second_worst:.1} Mbit/s, {mean:.1} undisturbed"),
+    )
 }
 
 /// Assistance is switched off: the port stays, the download goes on, and a new one is let in.

@@ -10,7 +10,8 @@
 //!
 //! ```text
 //! loss RATE BURST       another loss in both directions: mean rate (0 to 1), mean burst length
-//! rebind [ADDRESS]      the NAT before the clients forgets its mappings
+//! rebind [ADDRESS]      the NAT before the clients forgets its mappings, and has this address
+//! rebind each ADDRESS   the same, and each client has an address of its own, from this one on
 //! report                counters (also of Packrat's control datagrams in either direction), as a line of JSON on the standard output
 //! ```
 
@@ -29,7 +30,7 @@ use packrat_emulation::path::{Direction, LinkConfig, LossModel};
 use serde_json::json;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-use nat::Nat;
+use nat::{Nat, OutsideAddress};
 use packet::{source_address, udp_payload};
 use packrat_wire::is_control;
 
@@ -174,8 +175,16 @@ fn obey(
             say(&json!({ "done": line }));
         }
         ["rebind", address @ ..] => {
-            let address = address.first().and_then(|address| address.parse().ok());
-            nat.lock().unwrap_or_else(PoisonError::into_inner).rebind(address);
+            let outside = match address {
+                ["each", first] => first.parse().map(OutsideAddress::Each),
+                [one] => one.parse().map(OutsideAddress::One),
+                _ => Ok(OutsideAddress::Own),
+            };
+            let Ok(outside) = outside else {
+                say(&json!({ "error": format!("no address: {line}") }));
+                return;
+            };
+            nat.lock().unwrap_or_else(PoisonError::into_inner).rebind(outside);
             say(&json!({ "done": line }));
         }
         ["report"] => {

@@ -8,29 +8,46 @@ use super::packet::{End, set_udp_end, udp_end};
 /// First port that is assigned after a rebinding.
 const FIRST_PORT: u16 = 20_000;
 
+/// The address outside of a client.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) enum OutsideAddress {
+    /// The one that it has inside.
+    #[default]
+    Own,
+    /// This one, as all clients.
+    One(Ipv4Addr),
+    /// One of its own, from this one on, which it keeps.
+    Each(Ipv4Addr),
+}
+
 /// A NAT that translates nothing before its first rebinding.
 #[derive(Debug, Default)]
 pub(crate) struct Nat {
     /// The clients' addresses outside; `None` before the first rebinding.
     mappings: Option<Mappings>,
+    /// Numbers of the clients that have addresses of their own.
+    numbers: HashMap<SocketAddrV4, u32>,
 }
 
 #[derive(Debug)]
 struct Mappings {
-    /// The address outside; `None`: the client's own.
-    address: Option<Ipv4Addr>,
+    outside_address: OutsideAddress,
     next_port: u16,
     outside: HashMap<SocketAddrV4, SocketAddrV4>,
     inside: HashMap<SocketAddrV4, SocketAddrV4>,
 }
 
 impl Nat {
-    /// Forgets all mappings. Every client gets another port outside, and `address` if there is one.
-    /// Packets to an old mapping are lost.
-    pub(crate) fn rebind(&mut self, address: Option<Ipv4Addr>) {
+    /// Forgets all mappings. Every client gets another port outside, and this address. Packets to an
+    /// old mapping are lost.
+    pub(crate) fn rebind(&mut self, outside_address: OutsideAddress) {
         let next_port = self.mappings.as_ref().map_or(FIRST_PORT, |mappings| mappings.next_port);
-        self.mappings =
-            Some(Mappings { address, next_port, outside: HashMap::new(), inside: HashMap::new() });
+        self.mappings = Some(Mappings {
+            outside_address,
+            next_port,
+            outside: HashMap::new(),
+            inside: HashMap::new(),
+        });
     }
 
     /// Translates a packet of a client.
@@ -38,8 +55,16 @@ impl Nat {
         let Some(mappings) = &mut self.mappings else { return };
         let Some(client) = udp_end(packet, End::Source) else { return };
         let outside = mappings.outside.get(&client).copied().unwrap_or_else(|| {
-            let outside =
-                SocketAddrV4::new(mappings.address.unwrap_or(*client.ip()), mappings.next_port);
+            let address = match mappings.outside_address {
+                OutsideAddress::Own => *client.ip(),
+                OutsideAddress::One(address) => address,
+                OutsideAddress::Each(first) => {
+                    let next = self.numbers.len() as u32;
+                    let number = *self.numbers.entry(client).or_insert(next);
+                    Ipv4Addr::from_bits(first.to_bits().wrapping_add(number))
+                }
+            };
+            let outside = SocketAddrV4::new(address, mappings.next_port);
             mappings.next_port = mappings.next_port.checked_add(1).unwrap_or(FIRST_PORT);
             mappings.outside.insert(client, outside);
             mappings.inside.insert(outside, client);
@@ -99,7 +124,7 @@ mod tests {
     #[test]
     fn after_a_rebinding_answers_find_the_client_and_old_mappings_are_dead() {
         let mut nat = Nat::default();
-        nat.rebind(None);
+        nat.rebind(OutsideAddress::Own);
         let first = seen_by_server(&mut nat);
         assert_eq!(first, seen_by_server(&mut nat), "a mapping lasts");
         assert!(!nat.inwards(&mut packet(SERVER, CLIENT)), "the address before");
@@ -108,10 +133,20 @@ mod tests {
         assert_eq!(bytes(udp_end(&down, End::Destination).unwrap()), CLIENT);
 
         let second_address = Ipv4Addr::new(10, 0, 0, 77);
-        nat.rebind(Some(second_address));
+        nat.rebind(OutsideAddress::One(second_address));
         let second = seen_by_server(&mut nat);
         assert_ne!(first, second);
         assert_eq!(*second.ip(), second_address);
         assert!(!nat.inwards(&mut packet(SERVER, bytes(first))));
+
+        for _ in 0..2 {
+            nat.rebind(OutsideAddress::Each(second_address));
+            let mut of_another = packet([10, 0, 0, 1, 0x30, 0x40], SERVER);
+            let third = seen_by_server(&mut nat);
+            nat.outwards(&mut of_another);
+            let fourth = udp_end(&of_another, End::Source).unwrap();
+            let expected = [second_address, Ipv4Addr::new(10, 0, 0, 78)];
+            assert_eq!([*third.ip(), *fourth.ip()], expected, "addresses are kept");
+        }
     }
 }

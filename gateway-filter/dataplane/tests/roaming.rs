@@ -6,12 +6,13 @@ mod gateway;
 
 use std::collections::HashSet;
 use std::net::{SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use client::{Client, connect, encrypted, transfer};
-use gateway::{Gateway, config, payload, receive, socket};
-use packrat_client::{Datagram, PacketNumber};
+use gateway::{Gateway, PATIENCE, config, payload, receive, socket};
+use packrat_client::{ClientConfig, Datagram, PacketNumber, Shim};
 use packrat_wire::control::Control;
+use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
 use packrat_wire::{MessageCounter, SessionId};
 
@@ -110,6 +111,51 @@ fn a_client_that_changes_its_port_keeps_its_assistance_and_the_server_notices_no
     assert_eq!(gateway.metric("resets_total{side=\"gateway\",reason=\"decode_failed\"}"), 0);
     gateway.dataplane.shutdown();
     assert_eq!(gateway.metric("sessions"), 0);
+}
+
+/// A NAT forgets silent clients first, and what their transports send then finds the gateway before any
+/// eACK is due.
+#[test]
+fn a_silent_client_says_where_it_is_with_what_its_transport_sends() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let mut socket = gateway.client_from("127.0.0.1:0");
+    let mut shim: Shim<()> = Shim::new(ClientConfig::default(), [9; 32], Timestamp::ZERO);
+    let start = Instant::now();
+    let turn_until = |shim: &mut Shim<()>, socket: &UdpSocket, done: &dyn Fn(&Shim<()>) -> bool| {
+        let begun = Instant::now();
+        socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        while !done(shim) {
+            let now = Timestamp::from_micros(start.elapsed().as_micros() as u64);
+            shim.handle_timeout(now);
+            while let Some(said) = shim.poll_transmit(now) {
+                socket.send(&said).unwrap();
+            }
+            let mut buffer = [0; 2000];
+            if let Ok(length) = socket.recv(&mut buffer) {
+                shim.on_datagram(&buffer[..length], (), now);
+            }
+            assert!(begun.elapsed() < PATIENCE, "waited in vain: {:?}", shim.assistance());
+        }
+    };
+    socket.send(b"hello").unwrap();
+    let (_, upstream) = receive(&server);
+    turn_until(&mut shim, &socket, &|shim| shim.assistance().reports > 0);
+    for moves in 1..4 {
+        let silence = Instant::now() + Duration::from_millis(600);
+        turn_until(&mut shim, &socket, &|_| Instant::now() >= silence);
+        let eacks = shim.assistance().eacks;
+        socket = gateway.client_from("127.0.0.1:0");
+        let datagram = acknowledgement(moves);
+        shim.on_send(&datagram, Timestamp::from_micros(start.elapsed().as_micros() as u64));
+        socket.send(&datagram).unwrap();
+        turn_until(&mut shim, &socket, &|_| {
+            gateway.metric("paths_moved_total") == u64::from(moves)
+        });
+        assert_eq!(receive(&server), (datagram, upstream), "the server sees another client");
+        assert_eq!(shim.assistance().eacks, eacks + 1, "one is enough");
+    }
+    assert_eq!(gateway.metric("datagrams_waited_in_vain_total"), 0);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::GROUP;
-use crate::annotations::{ObjectKey, TCP};
+use crate::annotations::{ObjectKey, QUIC_LB, TCP};
 use crate::resource::{GatewayParametersSpec, PackratPolicySpec};
 
 /// The part of an object's metadata that matters.
@@ -181,6 +181,8 @@ pub struct UdpRoute {
     pub metadata: Metadata,
     /// Its annotation about TCP connections, as it is written.
     pub tcp: Option<String>,
+    /// Its annotation about connection IDs, as it is written.
+    pub quic_lb: Option<String>,
     /// Its spec.
     pub spec: UdpRouteSpec,
     /// Its status, as it is written.
@@ -373,6 +375,7 @@ impl Read for UdpRoute {
         Ok(Self {
             metadata: Metadata::read(object),
             tcp: object.annotations().get(TCP).cloned(),
+            quic_lb: object.annotations().get(QUIC_LB).cloned(),
             spec: part(object, "spec")?,
             status: part(object, "status")?,
         })

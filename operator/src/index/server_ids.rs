@@ -1,5 +1,5 @@
-//! Connection IDs that name the servers of a Service (QUIC-LB): the configuration that its servers have,
-//! from a Secret of their tenant.
+//! Connection IDs that name the servers of a Service or UDPRoute (QUIC-LB): the configuration that its
+//! servers have, from a Secret of their tenant.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,9 @@ use packrat_api::route::ServerIds;
 
 use super::tenant_secrets::check_label;
 use super::{Index, ServiceModel};
-use crate::annotations::{ObjectKey, Problem, Reason};
+use crate::annotations::{ObjectKey, Problem, QUIC_LB, Reason, is_name};
+use crate::gateway_api::gateways;
+use crate::gateway_api::objects::UdpRoute;
 
 /// The entry of the Secret.
 const ENTRY: &str = "quic-lb.json";
@@ -34,13 +36,24 @@ pub fn read_server_ids(
 
 impl Index {
     /// The Secrets by which connection IDs name the servers of a Service that has chosen an EdgeGateway of
-    /// this operator. No other one is looked at.
+    /// this operator, or of a UDPRoute that refers to a Gateway of it. No other one is looked at.
     pub fn server_id_secrets(&self) -> BTreeSet<ObjectKey> {
         let of_service = |(key, service): (&ObjectKey, &ServiceModel)| {
             let secret = secret_of(key, service)?;
             self.wanted_gateway(key, service).map(|_| secret)
         };
-        self.services.iter().filter_map(of_service).collect()
+        let attachments = gateways(&self.gateway_api, &self.operator.class);
+        let of_route = |(key, route): (&ObjectKey, &UdpRoute)| {
+            let secret = secret_of_route(key, route)?.ok()?;
+            let mut gateways = route.spec.parent_refs.iter().filter(|parent| parent.is_gateway());
+            let is_ours = gateways.any(|parent| {
+                let state = attachments.gateways.get(&parent.gateway(key));
+                state.is_some_and(|state| self.owns(&state.edge, &state.uid))
+            });
+            is_ours.then_some(secret)
+        };
+        let of_routes = self.gateway_api.routes.iter().filter_map(of_route);
+        self.services.iter().filter_map(of_service).chain(of_routes).collect()
     }
 
     /// True if a Secret has been looked for, and could be used.
@@ -66,8 +79,24 @@ impl Index {
         key: &ObjectKey,
         service: &ServiceModel,
     ) -> (Vec<ServerIds>, Option<Problem>) {
-        let Some(secret) = secret_of(key, service) else { return (Vec::new(), None) };
-        let (found, problem) = self.server_ids.get(&secret);
+        match secret_of(key, service) {
+            Some(secret) => self.server_ids_in(&secret),
+            None => (Vec::new(), None),
+        }
+    }
+
+    /// The same for the servers of a UDPRoute.
+    pub(super) fn server_ids_of_route(&self, key: &ObjectKey) -> (Vec<ServerIds>, Option<Problem>) {
+        let route = self.gateway_api.routes.get(key);
+        match route.and_then(|route| secret_of_route(key, route)) {
+            Some(Ok(secret)) => self.server_ids_in(&secret),
+            Some(Err(problem)) => (Vec::new(), Some(problem)),
+            None => (Vec::new(), None),
+        }
+    }
+
+    fn server_ids_in(&self, secret: &ObjectKey) -> (Vec<ServerIds>, Option<Problem>) {
+        let (found, problem) = self.server_ids.get(secret);
         let problem = problem.map(|message| Problem { reason: Reason::NoServerIds, message });
         (found.cloned().unwrap_or_default(), problem)
     }
@@ -79,4 +108,16 @@ fn secret_of(key: &ObjectKey, service: &ServiceModel) -> Option<ObjectKey> {
     let annotations = &service.annotations;
     let name = annotations.quic_lb.as_ref().filter(|_| !annotations.terminates())?;
     Some(ObjectKey::new(key.namespace.clone(), name.clone()))
+}
+
+/// The Secret that a UDPRoute names.
+fn secret_of_route(key: &ObjectKey, route: &UdpRoute) -> Option<Result<ObjectKey, Problem>> {
+    let name = route.quic_lb.as_ref()?;
+    if !is_name(name) {
+        let message = format!(
+            "{QUIC_LB} is not understood; write the name of a Secret of the UDPRoute's namespace"
+        );
+        return Some(Err(Problem { reason: Reason::InvalidAnnotation, message }));
+    }
+    Some(Ok(ObjectKey::new(&key.namespace, name)))
 }

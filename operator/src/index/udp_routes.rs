@@ -94,7 +94,7 @@ impl Index {
     }
 
     /// True if an EdgeGateway is that of the Gateway with this identity.
-    fn owns(&self, edge: &ObjectKey, uid: &str) -> bool {
+    pub(super) fn owns(&self, edge: &ObjectKey, uid: &str) -> bool {
         self.gateways.get(edge).is_some_and(|model| model.owner.as_deref() == Some(uid))
     }
 
@@ -249,6 +249,8 @@ impl Index {
         if shares.refused == 0.0 && weights.all(|weight| Some(*weight) == first) {
             shares.weights.clear();
         }
+        let (quic_lb, problem) = self.server_ids_of_route(&attached.route);
+        problems.extend(problem);
         let listener = Listener {
             service: listener_key(&attached.route),
             service_port: port,
@@ -257,12 +259,13 @@ impl Index {
             shares,
             tcp: None,
             terminated: None,
-            quic_lb: Vec::new(),
+            quic_lb,
             overrides: Default::default(),
             is_leaving: false,
         };
         (listener, problems)
     }
+
     /// The destinations of TCP connections to the port of a UDPRoute.
     fn tcp_of_route(
         &self,

@@ -141,6 +141,7 @@ impl Default for EdgeGatewaySpec {
         { "rule": "self.type == 'NodePort' || size(self.nodePorts) == 0", "message": "nodePorts need exposure type NodePort; remove them or change the type" },
         { "rule": "self.nodePorts.all(port, port.matches('^[1-9][0-9]{0,4}$') && int(port) <= 65535 && self.nodePorts[port] >= 1 && self.nodePorts[port] <= 65535)", "message": "nodePorts are ports of the nodes by the gateway's port, both from 1 to 65535, for example {\"443\": 30443}" },
         { "rule": "self.type != 'HostNetwork' || (!has(self.ipFamilyPolicy) && size(self.ipFamilies) == 0)", "message": "ipFamilyPolicy and ipFamilies are those of a Service, and exposure type HostNetwork has none: gateways listen on all addresses of their nodes; remove them" },
+        { "rule": "self.type != 'HostNetwork' || !has(self.sessionAffinity)", "message": "sessionAffinity is that of a Service, and exposure type HostNetwork has none; remove it" },
         { "rule": "self.type in ['LoadBalancer', 'NodePort'] || self.externalTrafficPolicy == 'Local'", "message": "externalTrafficPolicy Cluster needs exposure type LoadBalancer or NodePort; remove it or change the type" },
     ]))]
 pub struct Exposure {
@@ -152,6 +153,11 @@ pub struct Exposure {
     /// Local keeps the client's address; Cluster hides it behind a node's, so that all clients of
     /// a node look like one. Default: Local.
     pub external_traffic_policy: ExternalTrafficPolicy,
+    /// spec.sessionAffinity of the Service. ClientIP: a client whose port changes comes to the same
+    /// gateway again, if the load balancer goes by its address, too; some refuse such a Service.
+    /// Default: what Kubernetes chooses, None.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_affinity: Option<SessionAffinity>,
     /// spec.loadBalancerClass of the Service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load_balancer_class: Option<String>,
@@ -207,6 +213,15 @@ pub enum IpFamilyPolicy {
 pub enum IpFamily {
     IPv4,
     IPv6,
+}
+
+/// `sessionAffinity` of a Service.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionAffinity {
+    /// Each flow of a client goes to any gateway.
+    None,
+    /// All flows of one address go to one gateway.
+    ClientIP,
 }
 
 /// `externalTrafficPolicy` of the Service.

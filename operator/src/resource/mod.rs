@@ -15,8 +15,8 @@ mod terminate;
 pub use edge_gateway::{
     Cache, DEFAULT_CLASS, Drain, EdgeGateway, EdgeGatewaySpec, Envoy, Exposure, ExposureType,
     ExternalTrafficPolicy, IpFamily, IpFamilyPolicy, LastMile, LogLevel, MulticastStreams,
-    NamespacesFrom, Otlp, Repair, RouteNamespaces, SecretKey, Sessions, Telemetry, TokenTls,
-    Tokens,
+    NamespacesFrom, Otlp, Repair, RouteNamespaces, SecretKey, SessionAffinity, Sessions, Telemetry,
+    TokenTls, Tokens,
 };
 pub use edge_gateway_status::{EdgeGatewayStatus, GatewayProxy, ListenerStatus};
 pub use gateway_parameters::{GatewayParameters, GatewayParametersSpec};

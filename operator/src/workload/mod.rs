@@ -135,7 +135,7 @@ mod tests {
     use crate::index::GatewayView;
     use crate::resource::{
         Autoscaler, Autoscaling, EndpointsFrom, ExposureType, IpFamily, IpFamilyPolicy, Otlp,
-        SecretKey, WorkloadKind,
+        SecretKey, SessionAffinity, WorkloadKind,
     };
 
     fn made(change: impl FnOnce(&mut GatewayModel)) -> BTreeMap<Kind, Value> {
@@ -289,6 +289,16 @@ mod tests {
             assert_eq!(ports(type_, "edge"), Some(placeholder));
         }
         assert_eq!(ports(ExposureType::HostNetwork, "edge"), None);
+    }
+
+    #[test]
+    fn the_service_sends_a_client_to_one_gateway_where_that_is_wished() {
+        let affinity = |wished: Option<SessionAffinity>| {
+            let objects = made(|model| model.spec.exposure.session_affinity = wished);
+            objects[&Kind::Service]["spec"]["sessionAffinity"].clone()
+        };
+        assert_eq!(affinity(None), Value::Null, "some load balancers refuse any other than None");
+        assert_eq!(affinity(Some(SessionAffinity::ClientIP)), "ClientIP");
     }
 
     /// A gateway that starts while the operator is away finds the last configuration. An image that

@@ -222,6 +222,9 @@ fn service(key: &ObjectKey, spec: &EdgeGatewaySpec, view: &GatewayView) -> Optio
         }
         .into();
     }
+    if let Some(affinity) = exposure.session_affinity {
+        content["sessionAffinity"] = json!(affinity);
+    }
     if let Some(policy) = exposure.ip_family_policy {
         content["ipFamilyPolicy"] = json!(policy);
     }

@@ -7,6 +7,7 @@ use packrat_operator::index::{Index, Resolution, read_server_ids};
 use packrat_operator::status::service_condition;
 use serde_json::{Value, json};
 
+use super::gateway_api::{a_gateway, edge_of, listener, of_packrat, route};
 use super::{endpoints, gateway, index, key, service, slice};
 
 const ASK: [(&str, &str); 2] = [("assist", "enabled"), ("quic-lb", "web-ids")];
@@ -95,4 +96,67 @@ fn what_is_wrong_with_a_secret_is_said_without_its_keys() {
         let said = read(&labels(), &entries(&wrong));
         assert!(said.contains("quic-lb.json") && !said.contains(KEY), "{said}");
     }
+}
+
+/// A Gateway with a UDPRoute that has this annotation, and one whose Gateway is another controller's.
+fn a_udp_route(secret: &str) -> Index {
+    let all = json!({ "namespaces": { "from": "All" } });
+    let gateway = a_gateway("edge", json!([listener("quic", 443, all)]));
+    let of = |name: &str, parent: &str| {
+        let services = json!([{ "name": "web", "port": 443 }]);
+        let mut route = route("app", name, 1, json!({ "name": parent }), services);
+        route["metadata"]["annotations"] = json!({ "packrat.dev/quic-lb": secret });
+        route
+    };
+    index(&[
+        of_packrat(),
+        edge_of(&gateway),
+        gateway,
+        service("web", 0, &[], &[("quic", 443)]),
+        slice("web", "web-1", &[("quic", 8443)], &[("10.0.0.1", true)]),
+        of("routed", "edge"),
+        of("elsewhere", "another"),
+    ])
+}
+
+#[test]
+fn a_udp_route_names_the_secret_of_its_servers() {
+    let mut index = a_udp_route("web-ids");
+    let secret = key("app", "web-ids");
+    assert_eq!(index.server_id_secrets(), [secret.clone()].into());
+    let edge = key("app", "edge");
+    let problems = |resolution: &Resolution| {
+        let problems = &resolution.gateways[&edge].problems;
+        problems.iter().map(|(_, problem)| problem.reason).collect::<Vec<_>>()
+    };
+    let before = index.resolve();
+    assert_eq!(problems(&before), [Reason::NoServerIds]);
+    assert!(before.gateways[&edge].listeners[&443].quic_lb.is_empty(), "it is served all the same");
+
+    let ids = json!([{ "server_id_bytes": 4, "nonce_bytes": 12, "key": KEY }]);
+    assert!(index.set_server_ids(secret.clone(), read_server_ids(&labels(), &entries(&ids))));
+    let resolution = index.resolve();
+    assert_eq!(problems(&resolution), []);
+    let listener = &resolution.gateways[&edge].listeners[&443];
+    assert_eq!(listener.quic_lb[0].of(listener.endpoints[0]), [10, 0, 0, 1]);
+}
+
+#[test]
+fn a_udp_route_that_names_no_secret_says_so() {
+    let index = a_udp_route("no/name");
+    assert!(index.server_id_secrets().is_empty());
+    let resolution = index.resolve();
+    let gateway = &resolution.gateways[&key("app", "edge")];
+    let (_, problem) = gateway.problems.first().unwrap();
+    assert_eq!(problem.reason, Reason::InvalidAnnotation);
+    assert!(gateway.listeners[&443].quic_lb.is_empty());
+}
+
+#[test]
+fn a_udp_route_of_another_controllers_gateway_has_no_secret_read() {
+    let mut index = a_udp_route("web-ids");
+    assert!(
+        index.set_gateway_api(|objects| objects.routes.remove(&key("app", "routed")).is_some())
+    );
+    assert!(index.server_id_secrets().is_empty());
 }

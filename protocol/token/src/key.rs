@@ -47,16 +47,10 @@ impl Key {
     /// Anything else.
     pub fn from_text(text: &str) -> Result<Self, KeyError> {
         let (id, digits) = text.trim().split_once(':').ok_or(KeyError)?;
-        let (mut secret, digits) = ([0; 32], digits.as_bytes());
-        if digits.len() != 64 || !id.bytes().all(|byte| byte.is_ascii_digit()) {
+        let mut secret = [0; 32];
+        let read = base16ct::mixed::decode(digits, &mut secret).map_err(|_| KeyError)?.len();
+        if read != secret.len() || !id.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(KeyError);
-        }
-        for (byte, pair) in secret.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = pair.iter().try_fold(0, |value, digit| {
-                let digit =
-                    char::from(*digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-                digit.map(|digit| value << 4 | digit).ok_or(KeyError)
-            })?;
         }
         Ok(Self { id: id.parse().map_err(|_| KeyError)?, secret })
     }

@@ -1,27 +1,15 @@
 //! Keys and hashes as texts of hexadecimal digits.
 
-use core::fmt::Write as _;
-
 /// Lower-case hexadecimal digits, two per byte.
 pub fn encode(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a String does not fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    base16ct::lower::encode_string(bytes)
 }
 
 /// The key of 64 hexadecimal digits of either case, or `None` for anything else.
 pub fn decode_key(text: &[u8]) -> Option<[u8; 32]> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|value| u8::try_from(value).ok());
     let mut key = [0; 32];
-    if text.len() != 2 * key.len() {
-        return None;
-    }
-    for (byte, pair) in key.iter_mut().zip(text.chunks_exact(2)) {
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Some(key)
+    let read = base16ct::mixed::decode(text, &mut key).ok()?.len();
+    (read == key.len()).then_some(key)
 }
 
 #[cfg(test)]

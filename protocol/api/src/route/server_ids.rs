@@ -93,14 +93,9 @@ impl ServerIds {
     }
 }
 
-/// Bytes from hexadecimal digits.
+/// Bytes from hexadecimal digits of either case.
 fn bytes_of(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|value| u8::try_from(value).ok());
-    let pairs = text.as_bytes().chunks(2).map(|pair| match *pair {
-        [high, low] => Some(digit(high)? << 4 | digit(low)?),
-        _ => None,
-    });
-    pairs.collect()
+    base16ct::mixed::decode_vec(text).ok()
 }
 
 #[cfg(test)]

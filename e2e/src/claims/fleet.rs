@@ -1,0 +1,161 @@
+//! Several gateways and servers, and clients that move from one gateway to another.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::exposure::{KNOWN_TO_NODES, with};
+use crate::command::{Failure, Outcome, until};
+use crate::download::Download;
+use crate::suite::{SHOP, SMALLEST, Suite};
+
+/// The gateways of `manifests/gateway-fleet.yaml`.
+const FLEET: &str = "fleet";
+const CLIENTS: usize = 100;
+const SERVERS: usize = 10;
+/// Bytes per second of a client: a download of 1 MB outlasts the moves, and all of them take
+/// less than half of the far segment.
+const RATE: &str = "9k";
+/// Clients that connect at the same time.
+const HANDSHAKES: usize = 5;
+/// The NAT gives all clients other ports this often...
+const EVERY: Duration = Duration::from_secs(5);
+/// ...for this long.
+const MOVING: Duration = Duration::from_secs(60);
+/// Meanwhile the number of gateways changes.
+const SCALES: [(Duration, usize); 2] = [(Duration::from_secs(12), 2), (Duration::from_secs(37), 4)];
+/// Time between two looks of the balancer at the gateways. Each costs the machine some commands.
+const BALANCE: Duration = Duration::from_secs(1);
+
+/// A hundred downloads, of ten servers through four gateways; all clients' ports change every five
+/// seconds for a minute, while the gateways become two and four again. All of them finish, intact: not
+/// yet, see docs/RELIABILITY.md, and therefore only when it is named.
+pub(super) fn moving_clients(suite: &mut Suite) -> Outcome<String> {
+    let servers = |suite: &Suite, count: usize| {
+        let replicas = format!("--replicas={count}");
+        suite.kubectl.output(["scale", "deployment/web", "-n", SHOP, &replicas])?;
+        suite.rolled_out("deployment/web", SHOP)
+    };
+    servers(suite, SERVERS)?;
+    let outcome = with(suite, "gateway-fleet.yaml", moving);
+    balance_by(suite, BalanceBy::AddressAndPort)?;
+    servers(suite, 2)?;
+    suite.last_mile.rebind(None)?;
+    outcome
+}
+
+/// The part of a client's address that a balancer's choice follows from; the numbers are those of the
+/// kernel's `fib_multipath_hash_policy`.
+enum BalanceBy {
+    Address = 0,
+    AddressAndPort = 1,
+}
+
+fn balance_by(suite: &Suite, by: BalanceBy) -> Outcome {
+    let script = format!("echo {} >/proc/sys/net/ipv4/fib_multipath_hash_policy", by as u8);
+    suite.cluster.router().output(["sh", "-c", &script]).map(drop)
+}
+
+fn moving(suite: &mut Suite) -> Outcome<String> {
+    suite.gateway_is(FLEET, "Programmed")?;
+    let deployment = format!("deployment/packrat-gateway-{FLEET}");
+    suite.rolled_out(&deployment, SHOP)?;
+    let service = format!("{SHOP}/{}", suite.service_of(FLEET)?);
+    // The balancer before the cluster, which is the router, goes by the client's address, too.
+    balance_by(suite, BalanceBy::Address)?;
+    let balance =
+        |suite: &Suite| suite.cluster.balance(&service).unwrap_or_else(|| Ok(String::new()));
+    let address =
+        until(Duration::from_secs(60), "a way to the balancer's address", || balance(suite))?;
+    if address.is_empty() {
+        return Ok("not tried: this cluster has no load balancer".to_owned());
+    }
+    suite.gateway_is(FLEET, "Ready")?;
+    thread::sleep(KNOWN_TO_NODES);
+    let first = suite.second_client_address().ok_or_else(|| Failure::new("no addresses"))?;
+    // Each client has an address from the beginning, as far away ones have.
+    suite.last_mile.rebind_each(first)?;
+    let mut request = suite.request(SMALLEST, &format!("{address}:443"));
+    request.options = vec!["--limit-rate".to_owned(), RATE.to_owned()];
+    request.connect_limit = Duration::from_secs(120);
+    request.limit = Duration::from_secs(600);
+    // What is tried are connections that move, not handshakes: few at a time.
+    let mut downloads: Vec<Download> = Vec::new();
+    while downloads.len() < CLIENTS {
+        let (group, first) = (HANDSHAKES.min(CLIENTS - downloads.len()), downloads.len());
+        for _ in 0..group {
+            downloads.push(suite.start_download(&request)?);
+        }
+        for download in &mut downloads[first..] {
+            download.wait_for(1)?;
+        }
+    }
+    let (started, mut moves, mut scales) = (Instant::now(), 0_u32, SCALES.iter().peekable());
+    while started.elapsed() < MOVING {
+        if started.elapsed() >= EVERY * moves {
+            suite.last_mile.rebind_each(first)?;
+            moves += 1;
+        }
+        if let Some((_, count)) = scales.next_if(|(at, _)| started.elapsed() >= *at) {
+            let patch = serde_json::json!({ "spec": { "workload": { "replicas": count } } });
+            suite.patch_gateway(FLEET, &patch)?;
+        }
+        balance(suite)?;
+        thread::sleep(BALANCE);
+    }
+    let mut under_way = 0;
+    for download in &mut downloads {
+        under_way += usize::from(!download.ended()?);
+    }
+    // (a gateway may still be on its way)
+    until(Duration::from_secs(60), "a way to all gateways", || balance(suite))?;
+    let checksum = suite.checksum(SMALLEST)?;
+    let (mut failures, mut assisted, mut repaired) = (BTreeMap::<String, usize>::new(), 0, 0);
+    let (mut longest, mut stalls) = (Duration::ZERO, Vec::new());
+    for download in downloads {
+        let transfer = download.finish()?;
+        if let Err(failure) = transfer.expect(&checksum) {
+            *failures.entry(failure.to_string()).or_default() += 1;
+        }
+        assisted += usize::from(transfer.repaired().is_some());
+        repaired += transfer.repaired().unwrap_or(0);
+        longest = longest.max(transfer.time);
+        stalls.push(transfer.stall.as_millis());
+    }
+    stalls.sort_unstable();
+    if !failures.is_empty() {
+        let broken: usize = failures.values().sum();
+        return Err(Failure(format!(
+            "{broken} of {CLIENTS} broke, {under_way} were under way at the last move: {failures:?}"
+        )));
+    }
+    if under_way < CLIENTS / 2 {
+        return Err(Failure(format!("only {under_way} were under way until the last move")));
+    }
+    Ok(format!(
+        "{CLIENTS} times 1 MB, 9 KiB/s each, of {SERVERS} servers in {:.0} s, {moves} moves of all, 4 to 2 to 4 gateways; {under_way} under way at \
+         the last move, {assisted} assisted at the end, {repaired} datagrams repaired; longest stall of a download: {} ms in the \
+         median, {} ms at most; {} sessions with the ticket of another gateway",
+        longest.as_secs_f64(),
+        stalls[stalls.len() / 2],
+        stalls[stalls.len() - 1],
+        taken_over(suite)?,
+    ))
+}
+
+/// Sessions that the gateways that run now have opened with the server of a ticket.
+fn taken_over(suite: &Suite) -> Outcome<u64> {
+    let pods = suite.get(SHOP, &["pods", "-l", &format!("packrat.dev/edge-gateway={FLEET}")])?;
+    let mut sum = 0;
+    for pod in pods["items"].as_array().into_iter().flatten() {
+        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+        let path = format!("/api/v1/namespaces/{SHOP}/pods/{name}:9902/proxy/stats/prometheus");
+        let page = suite.kubectl.output(["get", "--raw", &path])?;
+        let values = page
+            .lines()
+            .filter(|line| line.starts_with("packrat_sessions_taken_over_total"))
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+        sum += values.sum::<u64>();
+    }
+    Ok(sum)
+}
