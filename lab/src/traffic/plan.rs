@@ -231,7 +231,8 @@ mod tests {
         };
         assert!(said("arm = \"assisted\"").contains("flow 2 of traffic: there is no arm"));
         assert!(said("sender = \"cubic\"").contains("choose one of s2n-cubic"));
-        assert!(said("direction = \"up\"").contains("not with quinn-bbr"));
+        let up = said("sender = \"noq-cubic\"\ndirection = \"up\"");
+        assert!(up.contains("not with noq-cubic"), "{up}");
     }
 
     #[test]
