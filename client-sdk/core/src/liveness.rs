@@ -201,8 +201,8 @@ impl Liveness {
             && self.last_authentic.is_some_and(|last| now.saturating_since(last) < LONGEST_OUTAGE)
     }
 
-    /// No datagram has come for a while, or nothing was said to the gateway. True if the gateway is to be asked: all may be well, or
-    /// this client has another address that the gateway does not know yet.
+    /// No datagram has come for a while, or nothing was said to the gateway. True if the gateway is to be
+    /// asked: all may be well, or this client has another address that the gateway does not know yet.
     pub(crate) fn on_quiet(&mut self) -> bool {
         self.quiet_at = None;
         let ask = self.echo.is_none();
