@@ -1,5 +1,6 @@
 //! The claims, in the order in which they are tried.
 
+mod balancer;
 mod calendar;
 mod definitions;
 mod disk;

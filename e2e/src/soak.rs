@@ -79,10 +79,7 @@ fn wait_until_idle(suite: &Suite) -> Outcome {
 /// Sum over all labels of a metric of the gateway.
 fn metric(suite: &Suite, name: &str) -> Outcome<f64> {
     let (pod, _) = suite.gateway_pod(GATEWAY)?;
-    let path = format!("/api/v1/namespaces/{SHOP}/pods/{pod}:9902/proxy/stats/prometheus");
-    let text = suite.kubectl.output(["get", "--raw", &path])?;
-    let values = text.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
-    Ok(values.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
+    suite.metric(&pod, name)
 }
 
 fn usage(suite: &Suite) -> Outcome<Usage> {

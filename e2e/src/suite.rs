@@ -253,6 +253,19 @@ impl Suite {
         name.zip(node).ok_or_else(|| Failure(format!("no Pod of the gateway {gateway} is ready")))
     }
 
+    /// The metrics of a gateway's Pod, in Prometheus' text format.
+    pub(crate) fn metrics_page(&self, pod: &str) -> Outcome<String> {
+        let path = format!("/api/v1/namespaces/{SHOP}/pods/{pod}:9902/proxy/stats/prometheus");
+        self.kubectl.output(["get", "--raw", &path])
+    }
+
+    /// Sum over all labels of a metric of a gateway's Pod.
+    pub(crate) fn metric(&self, pod: &str, name: &str) -> Outcome<f64> {
+        let page = self.metrics_page(pod)?;
+        let values = page.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
+        Ok(values.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
+    }
+
     /// Name of the Service in front of a gateway.
     pub(crate) fn service_of(&self, gateway: &str) -> Outcome<String> {
         let selector = format!("packrat.dev/edge-gateway={gateway}");

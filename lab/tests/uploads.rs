@@ -47,11 +47,18 @@ fn where_nothing_is_lost_numbers_cost_their_bytes() {
     }
 }
 
-/// Goodput of uploads with a sender of BBR's, and how many datagrams were repaired.
-fn tolerant(path: &str, loss: f64, arm: Arm, sender: Sender) -> (f64, u64) {
-    let flows = (1001..1009).map(|seed| upload(path, loss, arm, sender, seed));
-    flows
-        .fold((0.0, 0), |(sum, repaired), flow| (sum + flow.goodput_mbps, repaired + flow.repaired))
+/// The sums of uploads with these seeds: goodput, datagrams that were repaired, and the bytes for that.
+fn sums(
+    path: &str,
+    loss: f64,
+    arm: Arm,
+    sender: Sender,
+    seeds: std::ops::Range<u64>,
+) -> (f64, u64, u64) {
+    let flows = seeds.map(|seed| upload(path, loss, arm, sender, seed));
+    flows.fold((0.0, 0, 0), |(goodput, repaired, bytes), flow| {
+        (goodput + flow.goodput_mbps, repaired + flow.repaired, bytes + flow.repair_bytes)
+    })
 }
 
 /// BBR's rounds are counted by its acknowledgements: those that are held behind a lost one look like a
@@ -59,24 +66,24 @@ fn tolerant(path: &str, loss: f64, arm: Arm, sender: Sender) -> (f64, u64) {
 #[test]
 fn a_sender_that_tolerates_losses_uploads_as_ever() {
     for (path, loss) in [("ingress_wifi", 0.01), ("ingress_lte", 0.02)] {
-        let of = |arm| tolerant(path, loss, arm, Sender::S2nBbr);
-        let ((assisted, repaired), (plain, _)) = (of(Arm::Packrat), of(Arm::EndToEnd));
-        assert_eq!(repaired, 0, "{path}");
         // Of single uploads at 2 % one has 0.80 to 1.17 of the other.
-        assert!(assisted > 0.95 * plain, "{path}: {assisted} {plain}");
+        let of = |arm| sums(path, loss, arm, Sender::S2nBbr, 9601..9641);
+        let ((assisted, repaired, bytes), (plain, ..)) = (of(Arm::Packrat), of(Arm::EndToEnd));
+        assert_eq!((repaired, bytes), (0, 0), "{path}");
+        assert!(assisted > 0.98 * plain, "{path}: {assisted} {plain}");
     }
 }
 
 #[test]
 fn a_sender_that_tolerates_losses_is_repaired_over_a_short_last_mile() {
-    let of = |arm| tolerant("wifi", 0.05, arm, Sender::S2nBbr);
-    let ((assisted, repaired), (plain, _)) = (of(Arm::Packrat), of(Arm::EndToEnd));
+    let of = |arm| sums("wifi", 0.05, arm, Sender::S2nBbr, 1001..1009);
+    let ((assisted, repaired, _), (plain, ..)) = (of(Arm::Packrat), of(Arm::EndToEnd));
     assert!(repaired > 1000 && assisted > 1.3 * plain, "{repaired}: {assisted} {plain}");
 }
 
 #[test]
 fn a_sender_that_answers_no_loss_is_not_repaired() {
-    let (goodput, repaired) = tolerant("wifi", 0.05, Arm::Packrat, Sender::QuinnBbr);
+    let (goodput, repaired, _) = sums("wifi", 0.05, Arm::Packrat, Sender::QuinnBbr, 1001..1009);
     assert!(repaired == 0 && goodput > 0.0, "{repaired}");
 }
 

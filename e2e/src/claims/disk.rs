@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::balancer::Balancer;
 use super::exposure::{assisted, described, with};
 use super::weather::{finish, report};
 use crate::command::{Failure, Outcome, until};
@@ -53,18 +54,13 @@ pub(super) fn full(suite: &mut Suite) -> Outcome<String> {
 }
 
 fn filled(suite: &mut Suite, node: &str) -> Outcome<String> {
-    suite.gateway_is(BALANCED, "Programmed")?;
-    let service = format!("{SHOP}/{}", suite.service_of(BALANCED)?);
-    let balance =
-        |suite: &Suite| suite.cluster.balance(&service).unwrap_or_else(|| Ok(String::new()));
-    let address =
-        until(Duration::from_secs(60), "a way to the balancer's address", || balance(suite))?;
-    suite.gateway_is(BALANCED, "Ready")?;
-    balance(suite)?;
+    let Some(balancer) = Balancer::before(suite, BALANCED)? else {
+        return Ok("not tried: this cluster has no load balancer".to_owned());
+    };
     let direct = suite.node_port(GATEWAY, NODE_PORT)?;
     let (kept, _) = suite.gateway_pod(GATEWAY)?;
 
-    let mut request = suite.request(LARGE, &format!("{address}:443"));
+    let mut request = suite.request(LARGE, &format!("{}:443", balancer.address));
     request.pace = Some(PACE);
     let mut slow = suite.start_download(&request)?;
     let mut quick = suite.start_download(&suite.request(LARGE, &direct))?;
@@ -79,9 +75,8 @@ fn filled(suite: &mut Suite, node: &str) -> Outcome<String> {
     }
     let quick = report(&finish(suite, quick)?, "")?;
 
-    // A cloud's balancer follows the endpoints; this one needs a call.
     while !slow.ended()? {
-        balance(suite)?;
+        balancer.follow(suite)?;
         if evicted.is_none() && is_evicted(suite, node)? {
             evicted = Some(started.elapsed());
         }
@@ -89,7 +84,7 @@ fn filled(suite: &mut Suite, node: &str) -> Outcome<String> {
     }
     let slow = report(&finish(suite, slow)?, "")?;
     let evicted = until(Duration::from_secs(60), "one of the two gateways is evicted", || {
-        balance(suite)?;
+        balancer.follow(suite)?;
         if is_evicted(suite, node)? {
             Ok(evicted.unwrap_or_else(|| started.elapsed()))
         } else {
@@ -105,7 +100,7 @@ fn filled(suite: &mut Suite, node: &str) -> Outcome<String> {
         return Err(Failure(format!("a gateway of the priority {PRIORITY} was replaced")));
     }
     let direct = described(&assisted(suite, &direct)?);
-    let balanced = described(&assisted(suite, &format!("{address}:443"))?);
+    let balanced = described(&assisted(suite, &format!("{}:443", balancer.address))?);
     suite.cluster.inside(node).output(["sh", "-c", &format!("rm -f {FILLING}*")])?;
     Ok(format!(
         "with the priority {PRIORITY}: {quick}; a new download: {direct}; \

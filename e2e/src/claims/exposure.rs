@@ -6,10 +6,11 @@ use crate::command::{Failure, Outcome, until};
 use crate::download::Transfer;
 use crate::suite::{GATEWAY, LARGE, SHOP, SMALL, Suite};
 
+use super::balancer::{Balancer, deployment};
 use super::weather::{compared, finish};
 
-/// The nodes' proxies have seen a new address of a Service after this time.
-pub(super) const KNOWN_TO_NODES: Duration = Duration::from_secs(3);
+/// The EdgeGateway of `manifests/gateway-loadbalancer.yaml`.
+const BALANCED: &str = "balanced";
 
 pub(super) fn described(transfer: &Transfer) -> String {
     let repaired = transfer
@@ -92,19 +93,12 @@ fn remove(suite: &Suite, manifest: &str) -> Outcome {
 /// A LoadBalancer Service with the policy Local: the gateway sees the client's address.
 pub(super) fn load_balancer(suite: &mut Suite) -> Outcome<String> {
     with(suite, "gateway-loadbalancer.yaml", |suite| {
-        suite.gateway_is("balanced", "Programmed")?;
-        let service = format!("{SHOP}/{}", suite.service_of("balanced")?);
-        let address = until(Duration::from_secs(60), "a way to the balancer's address", || {
-            suite.cluster.balance(&service).unwrap_or_else(|| Ok(String::new()))
-        })?;
-        if address.is_empty() {
+        let Some(Balancer { address, .. }) = Balancer::before(suite, BALANCED)? else {
             return Ok("not tried: this cluster has no load balancer".to_owned());
-        }
-        suite.gateway_is("balanced", "Ready")?;
+        };
         let transfer = assisted(suite, &format!("{address}:443"))?;
         expect_client_address(suite, 443)?;
-        let status =
-            suite.get(SHOP, &["edgegateway", "balanced"])?["status"]["addresses"][0].clone();
+        let status = suite.get(SHOP, &["edgegateway", BALANCED])?["status"]["addresses"][0].clone();
         if status != address.as_str() {
             return Err(Failure(format!("the status says {status}, not {address}")));
         }
@@ -115,10 +109,10 @@ pub(super) fn load_balancer(suite: &mut Suite) -> Outcome<String> {
 /// Both gateways behind a load balancer are replaced, one after the other, during a download.
 pub(super) fn rolled(suite: &mut Suite) -> Outcome<String> {
     with(suite, "gateway-loadbalancer.yaml", |suite| {
-        let Some(address) = balanced(suite)? else {
+        let Some(balancer) = Balancer::before(suite, BALANCED)? else {
             return Ok("not tried: this cluster has no load balancer".to_owned());
         };
-        let transfer = download_while_rolling(suite, &address)?;
+        let transfer = download_while_rolling(suite, &balancer)?;
         Ok(format!("stalled {} ms, {}", transfer.stall.as_millis(), described(&transfer)))
     })
 }
@@ -128,46 +122,25 @@ pub(super) fn rolled(suite: &mut Suite) -> Outcome<String> {
 pub(super) fn goodput_while_rolling(suite: &mut Suite) -> Outcome<String> {
     with(suite, "gateway-loadbalancer.yaml", |suite| {
         let patch = serde_json::json!({ "spec": { "drain": { "seconds": 60 } } });
-        suite.patch_gateway("balanced", &patch)?;
-        let Some(address) = balanced(suite)? else {
+        suite.patch_gateway(BALANCED, &patch)?;
+        let Some(balancer) = Balancer::before(suite, BALANCED)? else {
             return Ok("not tried: this cluster has no load balancer".to_owned());
         };
-        let undisturbed = suite.download(&suite.request(LARGE, &format!("{address}:443")))?;
+        let undisturbed =
+            suite.download(&suite.request(LARGE, &format!("{}:443", balancer.address)))?;
         undisturbed.expect(&suite.checksum(LARGE)?)?;
-        let transfer = download_while_rolling(suite, &address)?;
+        let transfer = download_while_rolling(suite, &balancer)?;
         compared(&undisturbed, &transfer)
     })
 }
 
-/// The address of the load balancer before the two gateways, when they are ready; `None` where the
-/// cluster has none.
-fn balanced(suite: &Suite) -> Outcome<Option<String>> {
-    suite.gateway_is("balanced", "Programmed")?;
-    suite.rolled_out("deployment/packrat-gateway-balanced", SHOP)?;
-    let address =
-        until(Duration::from_secs(60), "a way to the balancer's address", || balance(suite))?;
-    if address.is_empty() {
-        return Ok(None);
-    }
-    suite.gateway_is("balanced", "Ready")?;
-    // A flow that comes before the nodes know the address is tracked as one to nowhere.
-    std::thread::sleep(KNOWN_TO_NODES);
-    Ok(Some(address))
-}
-
-/// A cloud's balancer follows the endpoints; this one needs a call.
-fn balance(suite: &Suite) -> Outcome<String> {
-    let service = format!("{SHOP}/{}", suite.service_of("balanced")?);
-    suite.cluster.balance(&service).unwrap_or_else(|| Ok(String::new()))
-}
-
-fn download_while_rolling(suite: &Suite, address: &str) -> Outcome<Transfer> {
-    let mut download = suite.start_download(&suite.request(LARGE, &format!("{address}:443")))?;
+fn download_while_rolling(suite: &Suite, balancer: &Balancer) -> Outcome<Transfer> {
+    let to = format!("{}:443", balancer.address);
+    let mut download = suite.start_download(&suite.request(LARGE, &to))?;
     download.wait_for(5_000_000)?;
-    let deployment = "deployment/packrat-gateway-balanced";
-    suite.kubectl.output(["rollout", "restart", deployment, "-n", SHOP])?;
+    suite.kubectl.output(["rollout", "restart", &deployment(BALANCED), "-n", SHOP])?;
     while !download.ended()? {
-        balance(suite)?;
+        balancer.follow(suite)?;
         std::thread::sleep(Duration::from_millis(500));
     }
     finish(suite, download)

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::exposure::{KNOWN_TO_NODES, with};
+use super::balancer::Balancer;
+use super::exposure::with;
 use crate::command::{Failure, Outcome, until};
 use crate::download::Download;
 use crate::suite::{SHOP, SMALLEST, Suite};
@@ -57,25 +58,15 @@ fn balance_by(suite: &Suite, by: BalanceBy) -> Outcome {
 }
 
 fn moving(suite: &mut Suite) -> Outcome<String> {
-    suite.gateway_is(FLEET, "Programmed")?;
-    let deployment = format!("deployment/packrat-gateway-{FLEET}");
-    suite.rolled_out(&deployment, SHOP)?;
-    let service = format!("{SHOP}/{}", suite.service_of(FLEET)?);
     // The balancer before the cluster, which is the router, goes by the client's address, too.
     balance_by(suite, BalanceBy::Address)?;
-    let balance =
-        |suite: &Suite| suite.cluster.balance(&service).unwrap_or_else(|| Ok(String::new()));
-    let address =
-        until(Duration::from_secs(60), "a way to the balancer's address", || balance(suite))?;
-    if address.is_empty() {
+    let Some(balancer) = Balancer::before(suite, FLEET)? else {
         return Ok("not tried: this cluster has no load balancer".to_owned());
-    }
-    suite.gateway_is(FLEET, "Ready")?;
-    thread::sleep(KNOWN_TO_NODES);
+    };
     let first = suite.second_client_address().ok_or_else(|| Failure::new("no addresses"))?;
     // Each client has an address from the beginning, as far away ones have.
     suite.last_mile.rebind_each(first)?;
-    let mut request = suite.request(SMALLEST, &format!("{address}:443"));
+    let mut request = suite.request(SMALLEST, &format!("{}:443", balancer.address));
     request.options = vec!["--limit-rate".to_owned(), RATE.to_owned()];
     request.connect_limit = Duration::from_secs(120);
     request.limit = Duration::from_secs(600);
@@ -100,7 +91,7 @@ fn moving(suite: &mut Suite) -> Outcome<String> {
             let patch = serde_json::json!({ "spec": { "workload": { "replicas": count } } });
             suite.patch_gateway(FLEET, &patch)?;
         }
-        balance(suite)?;
+        balancer.follow(suite)?;
         thread::sleep(BALANCE);
     }
     let mut under_way = 0;
@@ -108,7 +99,7 @@ fn moving(suite: &mut Suite) -> Outcome<String> {
         under_way += usize::from(!download.ended()?);
     }
     // (a gateway may still be on its way)
-    until(Duration::from_secs(60), "a way to all gateways", || balance(suite))?;
+    until(Duration::from_secs(60), "a way to all gateways", || balancer.follow(suite))?;
     let checksum = suite.checksum(SMALLEST)?;
     let (mut failures, mut assisted, mut repaired) = (BTreeMap::<String, usize>::new(), 0, 0);
     let (mut longest, mut stalls) = (Duration::ZERO, Vec::new());
@@ -144,18 +135,12 @@ fn moving(suite: &mut Suite) -> Outcome<String> {
 }
 
 /// Sessions that the gateways that run now have opened with the server of a ticket.
-fn taken_over(suite: &Suite) -> Outcome<u64> {
+fn taken_over(suite: &Suite) -> Outcome<f64> {
     let pods = suite.get(SHOP, &["pods", "-l", &format!("packrat.dev/edge-gateway={FLEET}")])?;
-    let mut sum = 0;
-    for pod in pods["items"].as_array().into_iter().flatten() {
+    let pods = pods["items"].as_array().into_iter().flatten();
+    pods.map(|pod| {
         let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-        let path = format!("/api/v1/namespaces/{SHOP}/pods/{name}:9902/proxy/stats/prometheus");
-        let page = suite.kubectl.output(["get", "--raw", &path])?;
-        let values = page
-            .lines()
-            .filter(|line| line.starts_with("packrat_sessions_taken_over_total"))
-            .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
-        sum += values.sum::<u64>();
-    }
-    Ok(sum)
+        suite.metric(name, "packrat_sessions_taken_over_total")
+    })
+    .sum()
 }

@@ -85,8 +85,7 @@ const DASHBOARDS: [&str; 3] = ["overview", "route", "capacity"];
 /// After a download, the gateway reports every metric in the dashboards' queries.
 pub(super) fn dashboards(suite: &mut Suite) -> Outcome<String> {
     let (pod, _) = suite.gateway_pod(GATEWAY)?;
-    let path = format!("/api/v1/namespaces/{SHOP}/pods/{pod}:9902/proxy/stats/prometheus");
-    let text = suite.kubectl.output(["get", "--raw", &path])?;
+    let text = suite.metrics_page(&pod)?;
     let told: BTreeSet<&str> =
         text.lines().filter_map(|line| line.split(['{', ' ']).next()).collect();
     let mut asked = BTreeSet::new();

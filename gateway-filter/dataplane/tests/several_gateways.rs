@@ -90,6 +90,14 @@ fn moves(servers: &[UdpSocket], client: &mut Client, gateway: &Gateway, local: &
     datagrams.iter().map(|datagram| first(servers, datagram).0).collect()
 }
 
+/// The client's connection with this server goes on: datagrams from this number on, with losses.
+fn goes_on(servers: &[UdpSocket], client: &mut Client, server: usize, from: usize) {
+    client.socket.send(b"anything").unwrap();
+    let (reached, upstream) = first(servers, b"anything");
+    assert_eq!(reached, server);
+    transfer(client, &servers[server], upstream, from..from + 200);
+}
+
 #[test]
 fn a_client_whose_address_changes_finds_its_server_through_another_gateway() {
     let servers = servers();
@@ -102,11 +110,8 @@ fn a_client_whose_address_changes_finds_its_server_through_another_gateway() {
         let gateway = &gateways[moved % 3];
         let reached = moves(&servers, &mut client, gateway, &another);
         at_once += usize::from(reached == [server; 10]);
-        client.socket.send(b"anything").unwrap();
-        let (reached, upstream) = first(&servers, b"anything");
-        assert_eq!(reached, server);
         let repairs = gateway.metric("repairs_total");
-        transfer(&mut client, &servers[server], upstream, 1000 * moved..1000 * moved + 200);
+        goes_on(&servers, &mut client, server, 1000 * moved);
         assert!(gateway.metric("repairs_total") >= repairs + 5, "no repairs after the move");
     }
     // On a busy host a message may come later than datagrams wait.
@@ -138,10 +143,7 @@ fn a_client_whose_datagrams_were_there_long_before_its_ticket_gets_its_server_ba
         gateways[1].metric("sessions_begun_total") > 0
     });
     assert_eq!(gateways[1].metric("sessions_taken_over_total"), 1);
-    client.socket.send(b"anything").unwrap();
-    let (reached, upstream) = first(&servers, b"anything");
-    assert_eq!(reached, server);
-    transfer(&mut client, &servers[server], upstream, 1000..1200);
+    goes_on(&servers, &mut client, server, 1000);
 }
 
 /// A NAT gives it the port of a client whose session the gateway still has.
@@ -159,10 +161,7 @@ fn a_client_that_comes_by_the_path_of_an_assisted_one_gets_its_server_back() {
     drop(former);
     moves(&servers, &mut client, &gateways[1], &path);
     assert_eq!(gateways[1].metric("sessions_taken_over_total"), 1);
-    client.socket.send(b"anything").unwrap();
-    let (reached, upstream) = first(&servers, b"anything");
-    assert_eq!(reached, server);
-    transfer(&mut client, &servers[server], upstream, 1000..1200);
+    goes_on(&servers, &mut client, server, 1000);
 }
 
 #[test]

@@ -193,8 +193,7 @@ fn bind(address: SocketAddr, shares_port: bool) -> io::Result<OwnedFd> {
     let family = Family::of(&address);
     let socket =
         Socket::new(family.domain(), Type::DGRAM.cloexec().nonblocking(), Some(Protocol::UDP))?;
-    // A port that the kernel chooses must not be shared yet: the kernel may
-    // give one that another program shares.
+    // Of ports that are shared, the kernel may choose one that another program shares already.
     let is_chosen = address.port() == 0;
     socket.set_reuse_port(shares_port && !is_chosen)?;
     if address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
