@@ -51,6 +51,7 @@ mod live;
 mod loss_memory;
 mod outbox;
 mod path_validation;
+mod peers;
 mod reconciliation;
 mod repair;
 mod sample;

@@ -23,6 +23,7 @@
 //! - [`estimate`]: time as an argument, and the one estimate of a path that every policy reads
 //! - [`identifier`]: four bytes that stand for a datagram
 //! - [`number`]: the place in forwarding order, in front of a datagram
+//! - [`peer`]: the search for a client's session among gateways
 //! - [`dns`]: a gateway's key in HTTPS records
 //! - [`registry`]: ranges of values, and values that mean nothing on purpose
 //! - [`hexadecimal`]: keys as texts
@@ -43,6 +44,7 @@ pub mod identifier;
 pub mod message;
 mod message_counter;
 pub mod number;
+pub mod peer;
 pub mod registry;
 pub mod seal;
 mod session_id;

@@ -1,6 +1,6 @@
 //! A route as its sessions see it: its name, the settings in force and its metrics.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use packrat_api::route::RouteConfig;
@@ -80,6 +80,16 @@ impl Settings {
         let Self { config, .. } = self;
         let has_key = config.static_key.is_some() || config.static_key_file.is_some();
         has_key && config.assist && config.endpoints.len() > 1
+    }
+
+    /// True if clients of other gateways may come here in mid-connection.
+    pub(crate) fn expects_clients_of_others(&self) -> bool {
+        self.shares_clients() || (self.config.assist && !self.config.peers.is_empty())
+    }
+
+    /// True if this address is another gateway's, with the same key.
+    pub(crate) fn is_peer(&self, address: SocketAddr) -> bool {
+        self.config.peers.contains(&address)
     }
 
     /// The public key that clients may pin, in hexadecimal digits.

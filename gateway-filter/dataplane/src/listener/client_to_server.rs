@@ -129,6 +129,11 @@ impl Ingress {
     fn receive_numbered(&mut self, path: &ClientPath, run: &[&[u8]], ecn: Ecn, now: Timestamp) {
         let session = self.forwarder.find(&self.route, path, now);
         let mut rest = run;
+        if let Some(session) = session.as_ref().filter(|session| session.is_relay()) {
+            let batches: Vec<_> = run.iter().map(|data| GsoBatch::single(data, ecn)).collect();
+            self.forwarder.send_to_server(session, &batches);
+            return;
+        }
         if let Some(session) = session.filter(|session| session.is_assisted()) {
             let outbox = &mut self.outbox;
             outbox.clear();
@@ -164,6 +169,7 @@ impl Ingress {
     fn is_for_engine(&mut self, path: &ClientPath, datagram: &[u8], now: Timestamp) -> bool {
         packrat_wire::is_control(datagram)
             && (packrat_wire::control::Control::decode(datagram).is_ok()
+                || packrat_wire::peer::is_peer(datagram)
                 || self.route.stream().is_some()
                 || (self.forwarder.find(&self.route, path, now))
                     .is_some_and(|session| session.is_assisted()))
@@ -227,7 +233,8 @@ impl Ingress {
         let route = &self.route;
         let metrics = route.metrics();
         let expects_clients = !route.sessions.assisted.is_empty()
-            || (route.pending.expects_arrivals(now) && route.context.settings().shares_clients());
+            || (route.pending.expects_arrivals(now)
+                && route.context.settings().expects_clients_of_others());
         let may_have_moved =
             expects_clients && batch.datagrams().next().is_some_and(may_have_moved);
         let first = batch.datagrams().next();

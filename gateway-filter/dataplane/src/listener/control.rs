@@ -7,7 +7,10 @@
 //!     a sealed datagram: sealed            |
 //!       of this path's session ------------+--> run: engine --> outbox: repairs, Reports
 //!       of another session: sealed_on_new_path --> path validation --> the client moves
-//!       of no session: refuse -----------------------------------> Refusal
+//!       of a session that another gateway has: relay ------------> that gateway, as it is
+//!       of no session here: ask_peers ---------------------------> Inquiry to the other gateways,
+//!                           or refuse ---------------------------> Refusal
+//!     a message of another gateway: peer_message ----------------> answer, relay or refuse
 //! ```
 
 use std::sync::Arc;
@@ -19,6 +22,7 @@ use packrat_engine::{
 use packrat_wire::SessionId;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::ServerTicket;
+use packrat_wire::peer::{PeerKind, PeerMessage};
 use packrat_wire::seal::session_of;
 
 use super::forwarder::Forwarder;
@@ -27,9 +31,9 @@ use super::put_off::PutOff;
 use crate::context::Arm;
 use crate::log::Event;
 use crate::metrics::{Distribution, Metric, Stopwatch, handshake};
-use crate::route::{Moved, Route};
+use crate::route::{Answered, Moved, Route, Step};
 use crate::session::{ClientPath, Session, guarded};
-use crate::socket::{Ecn, EndpointAddress, WhenFull};
+use crate::socket::{ClientAddress, Ecn, EndpointAddress, GsoBatch, WhenFull};
 use crate::sync::atomic::Ordering;
 use packrat_api::token::TokenPolicy;
 
@@ -105,6 +109,9 @@ impl Control<'_> {
         // A panic leaves nothing behind that is used again: `receive` keeps no state, the outbox is
         // cleared.
         self.outbox.clear();
+        if let Some(message) = engine.peer_message(datagram) {
+            return self.peer_message(message);
+        }
         let client = self.path.client.get();
         match guarded(route, || engine.receive(datagram, client, now, self.outbox)) {
             Some(Received::Done(outcome)) => {
@@ -149,6 +156,16 @@ impl Control<'_> {
                 opened
             }
         };
+        if known.is_none() && session.is_relay() {
+            // The gateway that had its session refuses it, or does not answer.
+            if !begin.is_validated() {
+                return self.ask_for_cookie(&begin);
+            }
+            if !session.stop_relaying() {
+                return self.discard("there is no server for a client that was relayed");
+            }
+            self.forwarder.mailboxes.reconnect(&session);
+        }
         // The client's datagrams were here before its ticket, or its path was another client's.
         if let Some(known) = known.filter(|known| *known != session.upstream().endpoint()) {
             if !begin.is_validated() {
@@ -240,9 +257,19 @@ impl Control<'_> {
         }
         let named = self.route.sessions.assisted.with_id(id);
         if named.is_empty() {
-            if known.is_none() && self.route.context.settings().shares_clients() {
-                self.route.pending.expect_arrivals(now);
-                self.route.pending.note_stranger(self.path.network(), now);
+            match known {
+                Some(relay) if relay.is_relay() => return self.relay(&relay, datagram),
+                // What is at its path may be another client's: nothing is changed without a proof.
+                Some(_) => {}
+                None => {
+                    if self.route.context.settings().expects_clients_of_others() {
+                        self.route.pending.expect_arrivals(now);
+                        self.route.pending.note_stranger(self.path.network(), now);
+                    }
+                    if self.ask_peers(id, datagram) {
+                        return;
+                    }
+                }
             }
             return self.refuse(datagram);
         }
@@ -254,6 +281,94 @@ impl Control<'_> {
         {
             self.discard("forged, or replayed from another address");
         }
+    }
+
+    /// Passes a sealed datagram on to the gateway that has its session.
+    fn relay(&mut self, session: &Arc<Session>, datagram: &[u8]) {
+        session.touch(self.now);
+        self.forwarder.follow(session, self.path);
+        self.forwarder.send_to_server(session, &[GsoBatch::single(datagram, Ecn::NOT_CAPABLE)]);
+    }
+
+    /// Asks the other gateways for the session that a client has named. True if they have been asked:
+    /// then the client gets no answer yet.
+    fn ask_peers(&mut self, id: SessionId, datagram: &[u8]) -> bool {
+        let settings = self.route.context.settings();
+        let here = self.path.network().gateway;
+        let peers: Vec<_> =
+            settings.config.peers.iter().copied().filter(|peer| *peer != here).collect();
+        if peers.is_empty() {
+            return false;
+        }
+        let Ok(nonce) = self.random().map(u64::from_be_bytes) else { return false };
+        let inquiries = &self.route.inquiries;
+        match inquiries.begin(self.path, datagram, peers.len(), nonce, self.now) {
+            Step::Refuse => return false,
+            Step::Wait => return true,
+            Step::Ask => {}
+        }
+        self.route.metrics().add(Metric::Inquiries, 1);
+        let message = PeerMessage { kind: PeerKind::Inquiry, nonce, session: id };
+        for peer in peers {
+            let way = ClientPath { client: ClientAddress::new(peer), local: None, ..self.path.clone() };
+            self.tell_peer(&way, &message);
+        }
+        true
+    }
+
+    fn tell_peer(&mut self, way: &ClientPath, message: &PeerMessage) {
+        let route = &self.route.context;
+        self.outbox.clear();
+        route.engine.tell_peer(message, self.outbox);
+        let sender = &mut self.forwarder.sender;
+        way.send_outbox(route, sender, self.outbox, Ecn::NOT_CAPABLE, WhenFull::Drop);
+        self.outbox.clear();
+    }
+
+    /// Answers another gateway, or takes its answer. What is not said by one of those that are
+    /// configured is dropped.
+    fn peer_message(&mut self, message: PeerMessage) {
+        let PeerMessage { kind, nonce, session } = message;
+        let peer = self.path.client.get();
+        if !self.route.context.settings().is_peer(peer) {
+            return self.discard("from no gateway of this address");
+        }
+        match kind {
+            PeerKind::Inquiry => {
+                let is_here = !self.route.sessions.assisted.with_id(session).is_empty();
+                let kind = if is_here { PeerKind::Mine } else { PeerKind::NotMine };
+                let way = self.path;
+                self.tell_peer(way, &PeerMessage { kind, ..message });
+            }
+            PeerKind::Mine => {
+                if let Some(asked) = self.route.inquiries.found(nonce) {
+                    self.begin_relay(&asked, EndpointAddress::new(peer));
+                }
+            }
+            PeerKind::NotMine => {
+                if let Some(Answered { path, datagram }) = self.route.inquiries.denied(nonce) {
+                    let Self { route, now, .. } = *self;
+                    let Self { forwarder, outbox, .. } = self;
+                    Control { route, forwarder, outbox, path: &path, now }.refuse(&datagram);
+                }
+            }
+        }
+    }
+
+    /// Another gateway has the session of a client that is here now: it gets what the client sends,
+    /// that which has made this gateway ask first.
+    fn begin_relay(&mut self, asked: &Answered, peer: EndpointAddress) {
+        let Answered { path, datagram } = asked;
+        let session = self.forwarder.find_or_open(self.route, path, Some(peer), None, self.now);
+        // Meanwhile its datagrams may have waited for too long, and have got a server. The client asks
+        // again, is refused, and proves which server it has had.
+        let Some(session) = session.filter(|session| session.is_relay()) else { return };
+        self.route.metrics().add(Metric::SessionsRelayed, 1);
+        let sealed = GsoBatch::single(datagram, Ecn::NOT_CAPABLE);
+        self.forwarder.send_to_server(&session, &[sealed]);
+        let pending = self.route.pending.take(path.network());
+        self.route.metrics().add(Metric::DatagramsClaimed, pending.len() as u64);
+        self.forwarder.send_pending(&session, &pending);
     }
 
     /// Tells the client that no session has this id, so that it may begin a new one.

@@ -107,8 +107,11 @@ fn record(session: &Arc<Session>, batches: &[GsoBatch<'_>]) -> (Option<Timestamp
     let now = session.route.environment.now();
     session.touch(now);
     session.note_answer(now);
-    session.transfer.note(now);
     let mut numbers = Numbers::default();
+    // The other gateway counts it.
+    if !session.is_relay() {
+        session.transfer.note(now);
+    }
     if !session.is_followed() {
         return (None, numbers);
     }

@@ -37,6 +37,8 @@ metrics! {
     SessionsMoved Counter "sessions_moved_total" "Sessions that moved to another endpoint because theirs was removed from the configuration.";
     SessionsNamed Counter "sessions_named_total" "Sessions opened with the server that the client's connection ID names (QUIC-LB).";
     SessionsTakenOver Counter "sessions_taken_over_total" "Sessions opened with the server that their client had through another gateway with the same key, as its ticket says.";
+    SessionsRelayed Counter "sessions_relayed_total" "Sessions that pass everything to another gateway of the same address, which has the session of their client.";
+    Inquiries Counter "inquiries_total" "Questions to the other gateways of the same address about the session of a client that has moved.";
     DownstreamDatagrams Counter "to_client_datagrams_total" "Datagrams of the base connection forwarded to clients.";
     DownstreamBytes Counter "to_client_bytes_total" "Payload bytes of the base connection forwarded to clients.";
     UpstreamDatagrams Counter "to_server_datagrams_total" "Datagrams of the base connection forwarded to servers.";

@@ -522,7 +522,7 @@ fn the_index_of_assisted_sessions_knows_those_that_are_there() {
 #[test]
 fn one_of_several_threads_leaves_an_endpoint() {
     explore(|| {
-        let state = Arc::new(UpstreamStateCell::default());
+        let state = Arc::new(UpstreamStateCell::new(UpstreamState::Configured));
         state.set(UpstreamState::Draining);
         let left = Arc::new(Mutex::new(0));
         let threads = [0, 1, 2].map(|_| {

@@ -1,6 +1,7 @@
 //! Routes: the sessions of one service, its live stream and its listeners' sockets.
 
 mod exposition;
+mod inquiries;
 mod pending;
 mod state;
 mod stream;
@@ -11,6 +12,7 @@ pub use state::Route;
 
 #[cfg(all(test, feature = "shuttle"))]
 pub(crate) use pending::PendingDatagrams;
+pub(crate) use inquiries::{Answered, Step};
 pub(crate) use pending::{Disposition, Expired, PendingDatagram, may_have_moved};
 pub(crate) use stream::{RouteStream, StreamChange, StreamUpstream};
 #[cfg(any(test, fuzzing))]

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::inquiries::Inquiries;
 use super::pending::PendingDatagrams;
 use super::stream::{ConfiguredStream, RouteStream, StreamChange, WhenInUse};
 use super::table::SessionTable;
@@ -26,6 +27,7 @@ pub struct Route {
     pub(crate) context: Arc<RouteContext>,
     pub(crate) sessions: SessionTable,
     pub(crate) pending: PendingDatagrams,
+    pub(crate) inquiries: Inquiries,
     slots: Mutex<HashMap<(ListenerAddress, usize), Arc<Slot>>>,
     stream: ConfiguredStream,
     /// The time since which no one uses it, if that has been noticed.
@@ -47,6 +49,7 @@ impl Route {
             context: Arc::new(RouteContext::new(config, environment)?),
             sessions: SessionTable::default(),
             pending,
+            inquiries: Inquiries::default(),
             slots: Mutex::default(),
             stream: ConfiguredStream::default(),
             unused_since: Mutex::default(),

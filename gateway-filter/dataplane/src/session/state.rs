@@ -41,6 +41,12 @@ const UNANSWERED: Duration = Duration::from_secs(3);
 /// 4 s).
 pub(crate) const UNASSURED_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The state with which an upstream begins. Another gateway is left, like a server that is not
+/// configured any more, as soon as it does not answer.
+const fn state_of(is_relay: bool) -> UpstreamState {
+    if is_relay { UpstreamState::Draining } else { UpstreamState::Configured }
+}
+
 /// Totals of a session; for the log line at its end.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
@@ -99,6 +105,8 @@ pub(crate) struct Session {
     assisted: AtomicBool,
     /// True if the engine records what passes to the client: also for a session that is only asked for.
     recorded: AtomicBool,
+    /// True if `upstream` leads to another gateway; known without its lock.
+    relay: AtomicBool,
     /// True if the route sends twice what sparse flows bring to clients without a session.
     sparse_copies: AtomicBool,
     last_activity: AtomicU64,
@@ -134,6 +142,8 @@ impl Session {
             io::Error::new(io::ErrorKind::NotFound, "the route has no endpoint for this client")
         })?;
         let ports = source_ports(&environment.source_ports, &settings.source_port_key, path.client);
+        let is_relay = settings.is_peer(endpoint.get());
+        let upstream = Upstream::open(endpoint, is_relay, &ports)?;
         Ok(Self {
             route: Arc::clone(route),
             id: FlowId::new(environment.next_number()),
@@ -147,14 +157,15 @@ impl Session {
             displaced: AtomicBool::new(false),
             successor: Mutex::default(),
             closed: AtomicBool::new(false),
-            upstream: RwLock::new(Arc::new(Upstream::open(endpoint, &ports)?)),
-            upstream_state: UpstreamStateCell::default(),
+            upstream: RwLock::new(Arc::new(upstream)),
+            upstream_state: UpstreamStateCell::new(state_of(is_relay)),
             // Of these settings: the route may have others by now, which the session then follows.
             generation: AtomicU64::new(settings.generation),
             assistance: Mutex::new(Assistance::new(Arc::clone(&route.engine))),
             index: Arc::clone(index),
             assisted: AtomicBool::new(false),
             recorded: AtomicBool::new(false),
+            relay: AtomicBool::new(is_relay),
             sparse_copies: AtomicBool::new(settings.config.sparse_copies),
             last_activity: AtomicU64::new(now.as_micros()),
             armed: Armed::default(),
@@ -284,7 +295,13 @@ impl Session {
     }
 
     fn has_sparse_copies(&self) -> bool {
-        self.sparse_copies.load(Ordering::Relaxed)
+        self.sparse_copies.load(Ordering::Relaxed) && !self.is_relay()
+    }
+
+    /// True if another gateway has the session of the client: everything that the client sends goes
+    /// there as it is, and what comes from there goes to the client.
+    pub(crate) fn is_relay(&self) -> bool {
+        self.relay.load(Ordering::Relaxed)
     }
 
     /// Calls the engine for this session, and keeps the index of assisted sessions up to date;
@@ -456,6 +473,9 @@ impl Session {
                 self.upstream_state.set(UpstreamState::Configured);
                 return false;
             }
+            if upstream.is_relay() && self.route.settings().is_peer(upstream.endpoint().get()) {
+                return false;
+            }
             self.upstream_state.set(UpstreamState::Draining);
         }
         self.far_round_trip().is_none() && self.leave_endpoint()
@@ -481,6 +501,12 @@ impl Session {
         self.reconnect(|_, old| (old != known).then_some(known))
     }
 
+    /// Leaves another gateway for a server: the client begins a session here. True if it has.
+    pub(crate) fn stop_relaying(&self) -> bool {
+        let client = self.client();
+        self.is_relay() && self.reconnect(|settings, _| endpoint_for(&settings.config, client))
+    }
+
     /// Moves to the endpoint that `choose` names, if it names one; true if it has.
     fn reconnect(
         &self,
@@ -492,9 +518,11 @@ impl Session {
         let Some(new) = choose(&settings, old) else { return false };
         let allowed = &self.route.environment.source_ports;
         let ports = source_ports(allowed, &settings.source_port_key, self.client());
-        let opened = Upstream::open(new, &ports).map(|opened| {
+        let is_relay = settings.is_peer(new.get());
+        let opened = Upstream::open(new, is_relay, &ports).map(|opened| {
             *upstream = Arc::new(opened);
-            self.upstream_state.set(UpstreamState::Configured);
+            self.relay.store(is_relay, Ordering::Relaxed);
+            self.upstream_state.set(state_of(is_relay));
         });
         drop(upstream);
         match opened {

@@ -1,4 +1,5 @@
-//! The connected socket through which one session speaks to its server.
+//! The connected socket through which one session speaks to its server, or to the gateway that has
+//! the session of its client.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,6 +14,8 @@ use crate::socket::{
 pub(crate) struct Upstream {
     socket: OwnedFd,
     endpoint: EndpointAddress,
+    /// The endpoint is another gateway: everything goes there as it is.
+    is_relay: bool,
     /// The socket's own address, which the server sees.
     local: Option<SocketAddr>,
     receive_buffer_bytes: usize,
@@ -21,10 +24,14 @@ pub(crate) struct Upstream {
 
 impl Upstream {
     /// Opens a socket, from the first of `source_ports` that is free.
-    pub(crate) fn open(endpoint: EndpointAddress, source_ports: &[u16]) -> io::Result<Self> {
+    pub(crate) fn open(
+        endpoint: EndpointAddress,
+        is_relay: bool,
+        source_ports: &[u16],
+    ) -> io::Result<Self> {
         let (socket, receive_buffer_bytes) = open_connected(endpoint.get(), source_ports)?;
         let local = local_address(socket.as_fd());
-        Ok(Self { socket, endpoint, local, receive_buffer_bytes, offload: Offload::default() })
+        Ok(Self { socket, endpoint, is_relay, local, receive_buffer_bytes, offload: Offload::default() })
     }
 
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
@@ -33,6 +40,11 @@ impl Upstream {
 
     pub(crate) const fn endpoint(&self) -> EndpointAddress {
         self.endpoint
+    }
+
+    /// True if the endpoint is another gateway, which has the session of the client.
+    pub(crate) const fn is_relay(&self) -> bool {
+        self.is_relay
     }
 
     /// The address and port that the server sees.

@@ -28,13 +28,11 @@ pub(crate) enum UpstreamState {
 #[derive(Debug)]
 pub(crate) struct UpstreamStateCell(AtomicU64);
 
-impl Default for UpstreamStateCell {
-    fn default() -> Self {
-        Self(AtomicU64::new(CONFIGURED))
-    }
-}
-
 impl UpstreamStateCell {
+    pub(crate) fn new(state: UpstreamState) -> Self {
+        Self(AtomicU64::new(word(state)))
+    }
+
     pub(crate) fn get(&self) -> UpstreamState {
         match self.0.load(Ordering::Relaxed) {
             CONFIGURED => UpstreamState::Configured,
@@ -72,7 +70,7 @@ mod tests {
 
     #[test]
     fn states_come_back_as_they_were_and_one_thread_leaves() {
-        let cell = UpstreamStateCell::default();
+        let cell = UpstreamStateCell::new(UpstreamState::Configured);
         assert_eq!(cell.get(), UpstreamState::Configured);
         assert!(!cell.leave());
         let unanswered = |since| UpstreamState::Unanswered { since: Timestamp::from_micros(since) };

@@ -10,6 +10,9 @@ use crate::token::TokenPolicy;
 /// Longest name of a route or gateway, in bytes; names become label values of metrics.
 pub const MAXIMUM_NAME_BYTES: usize = 253;
 
+/// Most gateways that a route names as its peers: each is asked about each client that has moved.
+pub const MAXIMUM_PEERS: usize = 64;
+
 /// The problem of a text that is no [`is_name`].
 pub(crate) const NAME_PROBLEM: &str = "must be a text of 1 to 253 bytes without control characters";
 
@@ -35,9 +38,10 @@ impl RouteConfig {
             "must name at least one \"ip:port\"",
         )?;
         self.stream.as_ref().map_or(Ok(()), StreamRoute::check)?;
-        self.endpoints.iter().try_for_each(check_endpoint)?;
+        self.endpoints.iter().try_for_each(|endpoint| check_address("endpoints", endpoint))?;
         self.endpoints.sort_unstable();
         self.endpoints.dedup();
+        self.check_peers()?;
         self.check_weights()?;
         ServerIds::check_all(&self.quic_lb)?;
         self.check_numbers()?;
@@ -49,6 +53,19 @@ impl RouteConfig {
         require(is_name(&self.route), "route", NAME_PROBLEM)?;
         require(is_name(&self.gateway), "gateway", NAME_PROBLEM)?;
         require(is_name(&self.namespace), "namespace", NAME_PROBLEM)
+    }
+
+    fn check_peers(&mut self) -> Result<(), InvalidField> {
+        self.peers.iter().try_for_each(|peer| check_address("peers", peer))?;
+        self.peers.sort_unstable();
+        self.peers.dedup();
+        let problem = format!("must name {MAXIMUM_PEERS} gateways at most; leave it out with more");
+        require(self.peers.len() <= MAXIMUM_PEERS, "peers", &problem)?;
+        let apart = self.peers.iter().all(|peer| !self.endpoints.contains(peer));
+        require(apart, "peers", "must be other addresses than `endpoints`")?;
+        let has_key = self.static_key.is_some() || self.static_key_file.is_some();
+        let problem = "need a `static_key`, the same for all of them";
+        require(self.peers.is_empty() || has_key, "peers", problem)
     }
 
     fn check_weights(&self) -> Result<(), InvalidField> {
@@ -119,12 +136,12 @@ impl RouteConfig {
     }
 }
 
-fn check_endpoint(endpoint: &SocketAddr) -> Result<(), InvalidField> {
+fn check_address(field: &'static str, address: &SocketAddr) -> Result<(), InvalidField> {
     let usable =
-        endpoint.port() != 0 && !endpoint.ip().is_unspecified() && !endpoint.ip().is_multicast();
+        address.port() != 0 && !address.ip().is_unspecified() && !address.ip().is_multicast();
     let problem =
-        format!("contains {endpoint}, which nothing can be sent to; give a unicast ip:port");
-    require(usable, "endpoints", &problem)
+        format!("contains {address}, which nothing can be sent to; give a unicast ip:port");
+    require(usable, field, &problem)
 }
 
 impl StreamRoute {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use check::MAXIMUM_NAME_BYTES;
+pub use check::{MAXIMUM_NAME_BYTES, MAXIMUM_PEERS};
 pub use key::Hidden;
 pub use server_ids::ServerIds;
 pub use stream::StreamRoute;
@@ -68,6 +68,10 @@ pub struct RouteConfig {
     /// connection ID names. Of the others the server follows from the address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quic_lb: Vec<ServerIds>,
+    /// The listeners of the gateways that have the same static key, this one among them: a client that
+    /// has moved from one of them to another keeps its session there, and is relayed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<SocketAddr>,
     /// A live stream for everybody who subscribes at the listeners. Then endpoints may be left
     /// out; they are where subscribers' own datagrams go, and who may send the stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -226,6 +230,7 @@ impl RouteConfig {
             refused_weight: 0.0,
             affinity: Affinity::Address,
             quic_lb: Vec::new(),
+            peers: Vec::new(),
             stream: None,
             assist: default::assist(),
             new_clients: default::new_clients(),

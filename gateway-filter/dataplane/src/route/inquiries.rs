@@ -1,0 +1,184 @@
+//! Questions to the other gateways: which of them has the session that a client has named?
+//!
+//! ```text
+//!              one asks: Inquiry to each          the first says Mine
+//!   unknown --------------------------> open --------------------------> over: relayed to that gateway
+//!                                         | all say NotMine, or the client
+//!                                         | has asked again after 100 ms
+//!                                         +------------------------------> over: the client is refused
+//! ```
+//!
+//! Anyone can write a sealed datagram that names a session. So a path asks once a second at most, and a
+//! route as often as [`MOST`] says; whoever comes above that is refused at once, as where there are no
+//! other gateways, and has its ticket.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use packrat_engine::NetworkPath;
+use packrat_wire::estimate::Timestamp;
+
+use crate::session::ClientPath;
+use crate::sync::Mutex;
+
+/// Questions of a route within [`MEMORY`].
+const MOST: usize = 256;
+/// Time for which a question is remembered.
+const MEMORY: Duration = Duration::from_secs(1);
+/// Time after which a gateway that has not answered has nothing to say: they are in one network.
+const SILENCE: Duration = Duration::from_millis(100);
+/// Longest datagram that is kept: more than an eACK has. A longer one is refused, and a shorter one
+/// follows.
+const LONGEST: usize = 1500;
+
+/// The questions of a route that are open or were, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Inquiries(Mutex<VecDeque<Inquiry>>);
+
+#[derive(Debug)]
+struct Inquiry {
+    nonce: u64,
+    since: Timestamp,
+    network: NetworkPath,
+    /// `None`: it is over.
+    open: Option<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    path: ClientPath,
+    datagram: Vec<u8>,
+    /// Gateways that have not said no.
+    left: usize,
+}
+
+/// The next step when a client has named a session that is not known.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The other gateways have to be asked, with the nonce that was given.
+    Ask,
+    /// They have been.
+    Wait,
+    /// The client is told that its session is not known.
+    Refuse,
+}
+
+/// A question that an answer has ended.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    /// The client's path.
+    pub(crate) path: ClientPath,
+    /// Its sealed datagram.
+    pub(crate) datagram: Vec<u8>,
+}
+
+impl Inquiries {
+    /// A client has sent a sealed datagram that names a session, and there are so many other gateways
+    /// to ask. `nonce`: random.
+    pub(crate) fn begin(
+        &self,
+        path: &ClientPath,
+        datagram: &[u8],
+        gateways: usize,
+        nonce: u64,
+        now: Timestamp,
+    ) -> Step {
+        let mut all = self.0.lock();
+        while all.front().is_some_and(|oldest| now.saturating_since(oldest.since) >= MEMORY) {
+            all.pop_front();
+        }
+        let network = path.network();
+        if let Some(known) = all.iter_mut().find(|known| known.network == network) {
+            if now.saturating_since(known.since) >= SILENCE {
+                known.open = None;
+            }
+            return if known.open.is_some() { Step::Wait } else { Step::Refuse };
+        }
+        if gateways == 0 || all.len() >= MOST || datagram.len() > LONGEST {
+            return Step::Refuse;
+        }
+        let open = Open { path: path.clone(), datagram: datagram.to_vec(), left: gateways };
+        all.push_back(Inquiry { nonce, since: now, network, open: Some(open) });
+        Step::Ask
+    }
+
+    /// A gateway has the session: the question, if it is open.
+    pub(crate) fn found(&self, nonce: u64) -> Option<Answered> {
+        let mut all = self.0.lock();
+        let open = all.iter_mut().find(|known| known.nonce == nonce)?.open.take()?;
+        Some(Answered { path: open.path, datagram: open.datagram })
+    }
+
+    /// A gateway does not have it: the question, if it is open and no other gateway can have it.
+    pub(crate) fn denied(&self, nonce: u64) -> Option<Answered> {
+        let mut all = self.0.lock();
+        let known = all.iter_mut().find(|known| known.nonce == nonce)?;
+        let open = known.open.as_mut()?;
+        open.left = open.left.saturating_sub(1);
+        if open.left > 0 {
+            return None;
+        }
+        let open = known.open.take()?;
+        Some(Answered { path: open.path, datagram: open.datagram })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket::{ClientAddress, ListenerAddress, Slot};
+    use std::sync::Arc;
+
+    fn path(number: u16) -> ClientPath {
+        let client = ([192, 0, 2, 1], 1000 + number).into();
+        let listener = ListenerAddress::new("192.0.2.9:443".parse().unwrap());
+        let slot = Arc::new(Slot::new(listener));
+        ClientPath { client: ClientAddress::new(client), slot, local: None }
+    }
+
+    fn at(milliseconds: u64) -> Timestamp {
+        Timestamp::from_millis(milliseconds)
+    }
+
+    #[test]
+    fn the_first_that_has_the_session_ends_the_question() {
+        let inquiries = Inquiries::default();
+        assert_eq!(inquiries.begin(&path(1), b"sealed", 3, 77, at(0)), Step::Ask);
+        assert_eq!(inquiries.begin(&path(1), b"again", 3, 78, at(99)), Step::Wait);
+        assert!(inquiries.denied(77).is_none() && inquiries.found(78).is_none());
+        let found = inquiries.found(77).unwrap();
+        assert_eq!(found.datagram, b"sealed");
+        assert_eq!(found.path.network(), path(1).network());
+        assert!(inquiries.found(77).is_none() && inquiries.denied(77).is_none());
+    }
+
+    #[test]
+    fn a_client_that_no_gateway_knows_is_refused_when_the_last_has_said_so() {
+        let inquiries = Inquiries::default();
+        assert_eq!(inquiries.begin(&path(1), b"sealed", 2, 77, at(0)), Step::Ask);
+        assert!(inquiries.denied(77).is_none());
+        assert_eq!(inquiries.denied(77).unwrap().datagram, b"sealed");
+        assert_eq!(inquiries.begin(&path(1), b"sealed", 2, 78, at(999)), Step::Refuse);
+        assert_eq!(inquiries.begin(&path(1), b"sealed", 2, 79, at(1000)), Step::Ask);
+    }
+
+    #[test]
+    fn gateways_that_are_silent_are_not_waited_for() {
+        let inquiries = Inquiries::default();
+        assert_eq!(inquiries.begin(&path(1), b"sealed", 2, 77, at(0)), Step::Ask);
+        assert_eq!(inquiries.begin(&path(1), b"sealed", 2, 78, at(100)), Step::Refuse);
+        assert!(inquiries.found(77).is_none(), "it has been refused");
+        assert_eq!(inquiries.begin(&path(2), b"sealed", 0, 79, at(100)), Step::Refuse);
+    }
+
+    #[test]
+    fn a_flood_of_names_asks_so_often_and_is_refused_beyond() {
+        let inquiries = Inquiries::default();
+        let steps = (0..1000).map(|number| {
+            inquiries.begin(&path(number), b"sealed", 2, u64::from(number), at(number.into()))
+        });
+        assert_eq!(steps.filter(|step| *step == Step::Ask).count(), MOST);
+        assert_eq!(inquiries.begin(&path(1), &[0; LONGEST + 1], 2, 1, at(5000)), Step::Refuse);
+        assert_eq!(inquiries.begin(&path(1), &[0; LONGEST], 2, 1, at(5000)), Step::Ask);
+    }
+}

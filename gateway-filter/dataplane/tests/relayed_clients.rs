@@ -1,0 +1,251 @@
+//! Clients that move to another gateway of the same address, while theirs is still there: it keeps
+//! the session, and their server sees no other path.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
+
+mod client;
+mod gateway;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use client::{Client, connect, transfer};
+use gateway::{Gateway, PATIENCE, config, payload, receive, socket};
+use packrat_api::route::{Hidden, RouteConfig};
+use packrat_client::AssistState;
+use packrat_wire::seal::session_of;
+
+/// Gateways with one key that know each other.
+fn fleet(servers: &[&UdpSocket], count: usize) -> Vec<Gateway> {
+    let config = with_key(servers, []);
+    let gateways: Vec<_> =
+        (0..count).map(|_| Gateway::start("127.0.0.1:0", config.clone())).collect();
+    introduce(&gateways, servers);
+    gateways
+}
+
+fn with_key(servers: &[&UdpSocket], peers: impl IntoIterator<Item = SocketAddr>) -> RouteConfig {
+    let mut config = config(servers);
+    config.static_key = Some(Hidden::new("0f".repeat(32)));
+    config.peers = peers.into_iter().collect();
+    config
+}
+
+/// These gateways are all that there are.
+fn introduce(gateways: &[Gateway], servers: &[&UdpSocket]) {
+    let config = with_key(servers, gateways.iter().map(|gateway| gateway.listen));
+    for gateway in gateways {
+        gateway.dataplane.configure(config.clone()).unwrap();
+    }
+}
+
+/// The client goes on from another port behind this gateway.
+fn go_to(client: &mut Client, gateway: &Gateway) {
+    client.socket = gateway.client();
+    client.socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    client.assist.on_network_change(client.now());
+}
+
+/// What the client's transport sends comes to the server, within a second or two; from where.
+fn ask(client: &mut Client, server: &UdpSocket, number: usize) -> SocketAddr {
+    let question = [&[0x41, 0xff][..], &payload(number, 30)].concat();
+    server.set_nonblocking(true).unwrap();
+    let (mut from, mut buffer, mut sent) = (None, [0; 2000], None::<Instant>);
+    client.turn_until("the question at the server", |client, received| {
+        if let Some(datagram) = received {
+            client.assist.on_datagram(&datagram, client.now());
+        }
+        if sent.is_none_or(|sent| sent.elapsed() > Duration::from_millis(500)) {
+            client.socket.send(&question).unwrap();
+            sent = Some(Instant::now());
+        }
+        while let Ok((length, address)) = server.recv_from(&mut buffer) {
+            if buffer[..length] == question {
+                from = Some(address);
+            }
+        }
+        from.is_some()
+    });
+    server.set_nonblocking(false).unwrap();
+    from.unwrap()
+}
+
+#[test]
+fn a_client_that_moves_among_gateways_keeps_its_session_and_its_path_to_the_server() {
+    let server = socket("127.0.0.1:0");
+    let gateways = fleet(&[&server], 3);
+    let (mut client, upstream) = connect(gateways[0].listen, &server);
+    transfer(&mut client, &server, upstream, 0..200);
+    let sessions = client.assist.stats().sessions;
+    // Others, itself, and one that has relayed it before.
+    for (step, gateway) in [1, 2, 0, 1, 1, 2].into_iter().enumerate() {
+        go_to(&mut client, &gateways[gateway]);
+        let from = ask(&mut client, &server, step);
+        assert_eq!(from, upstream, "step {step}: the server sees another path");
+        let repairs = gateways[0].metric("repairs_total");
+        transfer(&mut client, &server, upstream, 1000 * (step + 1)..1000 * (step + 1) + 200);
+        assert!(gateways[0].metric("repairs_total") >= repairs + 5, "step {step}: no repairs");
+    }
+    assert_eq!(client.assist.stats().sessions, sessions, "the session is the same");
+    for relay in &gateways[1..] {
+        assert_eq!(relay.metric("sessions_begun_total"), 0);
+        assert!(relay.metric("sessions_relayed_total") >= 2);
+        assert_eq!(relay.metric("sessions_taken_over_total"), 0);
+    }
+}
+
+#[test]
+fn a_relayed_client_whose_gateway_ends_goes_on_with_the_one_that_has_relayed_it() {
+    let servers: Vec<UdpSocket> = (0..3).map(|_| socket("127.0.0.1:0")).collect();
+    let all: Vec<&UdpSocket> = servers.iter().collect();
+    let mut gateways = fleet(&all, 2);
+    let mut client = Client::new(gateways[0].listen);
+    client.socket.send(b"hello").unwrap();
+    for server in &all {
+        server.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    }
+    let start = Instant::now();
+    let mut buffer = [0; 100];
+    let (server, upstream) = loop {
+        let found = all.iter().find_map(|server| Some((*server, server.recv_from(&mut buffer).ok()?.1)));
+        if let Some(found) = found {
+            break found;
+        }
+        assert!(start.elapsed() < PATIENCE);
+    };
+    client.establish();
+    go_to(&mut client, &gateways[1]);
+    assert_eq!(ask(&mut client, server, 1), upstream);
+    gateways.remove(0).dataplane.shutdown();
+    introduce(&gateways, &all);
+    let begun = gateways[0].metric("sessions_begun_total");
+    client.turn_until("a session with the other gateway", |client, received| {
+        if let Some(datagram) = received {
+            client.assist.on_datagram(&datagram, client.now());
+        }
+        client.assist.stats().state == AssistState::Established
+            && gateways[0].metric("sessions_begun_total") > begun
+    });
+    let upstream = ask(&mut client, server, 2);
+    transfer(&mut client, server, upstream, 0..200);
+    assert!(gateways[0].metric("repairs_total") >= 5);
+}
+
+/// A gateway that is gone without a word, or does not answer.
+#[test]
+fn a_client_that_no_gateway_knows_begins_anew_soon() {
+    let server = socket("127.0.0.1:0");
+    let mut gateways = fleet(&[&server], 2);
+    let silent = socket("127.0.0.1:0");
+    let (mut client, _) = connect(gateways[0].listen, &server);
+    gateways.remove(0).dataplane.shutdown();
+    let peers = [gateways[0].listen, silent.local_addr().unwrap()];
+    gateways[0].dataplane.configure(with_key(&[&server], peers)).unwrap();
+    go_to(&mut client, &gateways[0]);
+    client.socket.send(&[0x41, 0xff, 1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+    client.turn_until("a session", |client, received| {
+        if let Some(datagram) = received {
+            client.assist.on_datagram(&datagram, client.now());
+        }
+        client.assist.stats().state == AssistState::Established
+            && gateways[0].metric("sessions_begun_total") > 0
+    });
+    let upstream = ask(&mut client, &server, 1);
+    transfer(&mut client, &server, upstream, 0..100);
+}
+
+/// A sealed datagram that a client would send to its gateway now.
+fn sealed(client: &mut Client) -> Vec<u8> {
+    let start = Instant::now();
+    loop {
+        let now = client.now();
+        client.assist.on_network_change(now);
+        if client.assist.next_timeout().is_some_and(|timeout| timeout <= now) {
+            client.assist.handle_timeout(now);
+        }
+        while let Some(datagram) = client.assist.poll_transmit(now) {
+            if session_of(&datagram).is_some() {
+                return datagram;
+            }
+        }
+        assert!(start.elapsed() < PATIENCE, "it has nothing to say");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// An attacker forges the address of a plain client, and names a session of its own.
+#[test]
+fn a_forged_datagram_leads_no_other_client_to_another_gateway() {
+    let server = socket("127.0.0.1:0");
+    let gateways = fleet(&[&server], 2);
+    let (mut attacker, _) = connect(gateways[0].listen, &server);
+    let victim = gateways[1].client();
+    victim.send(b"hello").unwrap();
+    let (_, upstream) = receive(&server);
+    server.send_to(b"welcome", upstream).unwrap();
+    assert_eq!(receive(&victim).0, b"welcome");
+    for _ in 0..3 {
+        // From the victim's own socket: to the gateway it is all the same.
+        victim.send(&sealed(&mut attacker)).unwrap();
+        gateways[1].wait_for("the datagram", |gateway| {
+            gateway.metric("control_received_total") > 0
+        });
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    victim.send(b"question").unwrap();
+    let (question, from) = receive(&server);
+    assert_eq!((question.as_slice(), from), (&b"question"[..], upstream));
+    assert_eq!(gateways[1].metric("sessions_relayed_total"), 0);
+    assert_eq!(gateways[1].metric("inquiries_total"), 0);
+}
+
+/// Anyone who can reach the listener can write to it.
+#[test]
+fn gateways_believe_each_other_alone() {
+    let server = socket("127.0.0.1:0");
+    let gateways = fleet(&[&server], 2);
+    let (mut client, _) = connect(gateways[0].listen, &server);
+    let session = session_of(&sealed(&mut client)).unwrap();
+    let key = packrat_wire::peer::PeerKey::new(&[0x0f; 32]);
+    let stranger = gateways[0].client();
+    stranger.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    for kind in [packrat_wire::peer::PeerKind::Inquiry, packrat_wire::peer::PeerKind::Mine] {
+        let message = packrat_wire::peer::PeerMessage { kind, nonce: 7, session };
+        // Even with the key: from an address that is no gateway's.
+        stranger.send(&key.seal(&message)).unwrap();
+        assert!(stranger.recv(&mut [0; 100]).is_err(), "it was answered");
+    }
+    assert!(gateways[0].metric("control_dropped_total") >= 2);
+    assert_eq!(gateways[0].metric("sessions"), 1, "nothing was opened for it");
+}
+
+/// Clients that all move at once, among gateways that become fewer and more.
+#[test]
+fn gateways_that_come_and_go_keep_every_client_at_its_server() {
+    let server = socket("127.0.0.1:0");
+    let mut gateways = fleet(&[&server], 3);
+    let mut clients: Vec<(Client, SocketAddr)> =
+        (0..6).map(|number| connect(gateways[number % 3].listen, &server)).collect();
+    let mut changed = 0;
+    for step in 0..6 {
+        match step {
+            2 => {
+                gateways.remove(0).dataplane.shutdown();
+                introduce(&gateways, &[&server]);
+            }
+            4 => {
+                let config = with_key(&[&server], []);
+                gateways.push(Gateway::start("127.0.0.1:0", config));
+                introduce(&gateways, &[&server]);
+            }
+            _ => {}
+        }
+        for (number, (client, upstream)) in clients.iter_mut().enumerate() {
+            go_to(client, &gateways[(number + step) % gateways.len()]);
+            let from = ask(client, &server, 100 * step + number);
+            changed += usize::from(from != *upstream);
+            *upstream = from;
+        }
+    }
+    // Those of the gateway that has ended have another path to the server, once.
+    assert!(changed <= 4, "{changed} changes of path in 36 moves");
+}

@@ -1,0 +1,146 @@
+//! Messages between the gateways of one address, which have one static key: the search for the
+//! session of a client that has moved.
+//!
+//! ```text
+//!   client                 gateway B                      gateway A, C, ...
+//!     | == Sealed (session) ==> |   not known here             |
+//!     |                         | -- Inquiry (session) ------> |
+//!     |                         | <--------- Mine, NotMine --- |
+//!     |                         | == Sealed, as it came =====> |   A: the client has moved to B
+//! ```
+//!
+//! They are control datagrams of the type [`PEER`], all of one length: no answer is longer than its
+//! question. The tag keys them with the static key, so that only such a gateway can ask or answer.
+
+use sha2::{Digest, Sha256};
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use crate::SessionId;
+use crate::codec::{Reader, Write};
+use crate::control::{FIRST_BYTE, MAGIC, VERSION, is_control};
+
+/// Type of these control datagrams.
+pub const PEER: u8 = 6;
+/// Bytes of the tag.
+const TAG_LENGTH: usize = 16;
+/// Bytes of a message: header, kind, nonce, session, tag.
+pub const PEER_LENGTH: usize = 5 + 1 + 8 + 4 + TAG_LENGTH;
+
+/// The meaning of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum PeerKind {
+    /// Has the gateway a session with this id?
+    Inquiry = 0,
+    /// It has none.
+    NotMine = 1,
+    /// It has one.
+    Mine = 2,
+}
+
+/// A message between gateways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerMessage {
+    /// Its meaning.
+    pub kind: PeerKind,
+    /// Drawn for the inquiry; an answer repeats it.
+    pub nonce: u64,
+    /// The session in question.
+    pub session: SessionId,
+}
+
+/// Keys the messages of gateways with one static key.
+#[derive(ZeroizeOnDrop)]
+pub struct PeerKey([u8; 32]);
+
+impl core::fmt::Debug for PeerKey {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.write_str("PeerKey(..)")
+    }
+}
+
+/// True if a datagram is a message between gateways, authentic or not.
+pub fn is_peer(datagram: &[u8]) -> bool {
+    is_control(datagram) && datagram.len() == PEER_LENGTH && datagram[4] == VERSION << 4 | PEER
+}
+
+impl PeerKey {
+    /// The key that follows from a static key.
+    pub fn new(static_key: &[u8; 32]) -> Self {
+        let digest = Sha256::new_with_prefix(b"packrat/2 peer").chain_update(static_key).finalize();
+        Self(digest.into())
+    }
+
+    /// The message as a datagram.
+    pub fn seal(&self, message: &PeerMessage) -> Vec<u8> {
+        let mut out = Vec::with_capacity(PEER_LENGTH);
+        out.put_u8(FIRST_BYTE);
+        out.extend_from_slice(&MAGIC);
+        out.put_u8(VERSION << 4 | PEER);
+        out.put_u8(message.kind as u8);
+        out.put_u64(message.nonce);
+        out.put_u32(message.session.get());
+        let tag = self.tag(&out);
+        out.extend_from_slice(&tag);
+        out
+    }
+
+    /// The message in a datagram; `None` if it is not authentic.
+    pub fn open(&self, datagram: &[u8]) -> Option<PeerMessage> {
+        if !is_peer(datagram) {
+            return None;
+        }
+        let (body, tag) = datagram.split_at(PEER_LENGTH - TAG_LENGTH);
+        let expected = self.tag(body);
+        // No early exit: the comparison takes the same time wherever the first difference is.
+        let difference = expected.iter().zip(tag).fold(0u8, |all, (a, b)| all | (a ^ b));
+        let mut reader = Reader::new(body.get(5..)?);
+        let kind = match reader.u8().ok()? {
+            0 => PeerKind::Inquiry,
+            1 => PeerKind::NotMine,
+            2 => PeerKind::Mine,
+            _ => return None,
+        };
+        let (nonce, session) = (reader.u64().ok()?, SessionId::new(reader.u32().ok()?));
+        (difference == 0).then_some(PeerMessage { kind, nonce, session })
+    }
+
+    fn tag(&self, body: &[u8]) -> [u8; TAG_LENGTH] {
+        // The key leads and every message has one length; half of the digest is revealed, so there
+        // is nothing to extend.
+        let mut digest: [u8; 32] =
+            Sha256::new_with_prefix(self.0).chain_update(body).finalize().into();
+        let mut tag = [0; TAG_LENGTH];
+        tag.copy_from_slice(&digest[..TAG_LENGTH]);
+        digest.zeroize();
+        tag
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::Control;
+
+    #[test]
+    fn messages_come_back_as_they_were_to_gateways_with_the_same_key_alone() {
+        let (key, other) = (PeerKey::new(&[7; 32]), PeerKey::new(&[8; 32]));
+        for kind in [PeerKind::Inquiry, PeerKind::NotMine, PeerKind::Mine] {
+            let message = PeerMessage { kind, nonce: 0x0123_4567, session: SessionId::new(99) };
+            let datagram = key.seal(&message);
+            assert_eq!(datagram.len(), PEER_LENGTH);
+            assert_eq!(key.open(&datagram), Some(message));
+            assert_eq!(other.open(&datagram), None);
+            for bit in 0..8 * PEER_LENGTH {
+                let mut changed = datagram.clone();
+                changed[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(key.open(&changed), None, "bit {bit}");
+            }
+            for length in 0..PEER_LENGTH {
+                assert_eq!(key.open(&datagram[..length]), None);
+            }
+            // Nothing that a client is meant to understand.
+            assert!(Control::decode(&datagram).is_err());
+        }
+    }
+}
