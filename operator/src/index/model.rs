@@ -11,6 +11,7 @@ use kube::ResourceExt as _;
 use crate::annotations::{Annotations, Carrier, ObjectKey, Problem};
 use crate::gateway_api::GROUP;
 use crate::resource::{EdgeGateway, EdgeGatewaySpec, EdgeGatewayStatus};
+use crate::workload::GATEWAY_LABEL;
 
 /// The label of an EndpointSlice that names its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -269,6 +270,8 @@ pub struct PodModel {
     pub uid: String,
     /// Its addresses; empty when it has none yet, or no longer.
     pub addresses: Vec<IpAddr>,
+    /// The EdgeGateway in its namespace that it is a gateway of.
+    pub gateway: Option<String>,
     /// The reason for which it has no sidecar although it asks for one.
     pub problem: Option<Problem>,
 }
@@ -291,9 +294,13 @@ impl PodModel {
             .map(|address| address.to_canonical())
             .collect();
         let problem = crate::inject::missing_sidecar(pod);
+        let is_ours = pod.labels().get("app.kubernetes.io/managed-by").map(String::as_str)
+            == Some(crate::FIELD_MANAGER);
+        let gateway = pod.labels().get(GATEWAY_LABEL).filter(|_| is_ours).cloned();
         (!addresses.is_empty() || problem.is_some()).then(|| Self {
             uid: pod.uid().unwrap_or_default(),
             addresses,
+            gateway,
             problem,
         })
     }

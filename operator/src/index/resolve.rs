@@ -1,7 +1,7 @@
 //! From objects to listeners.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::LazyLock;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -53,6 +53,8 @@ pub struct GatewayView {
     pub listeners: BTreeMap<u16, Listener>,
     /// UDP ports that it has even without a route: those of its Gateway.
     pub ports: BTreeSet<u16>,
+    /// Addresses of its Pods, of those that are ending, too.
+    pub pods: BTreeSet<IpAddr>,
     /// Problems of Services that have chosen this gateway.
     pub problems: BTreeSet<(ObjectKey, Problem)>,
     /// The reason for which the operator's installer does not let it be set up or changed.
@@ -168,6 +170,13 @@ impl Index {
                 let refusal = self.policy.refusal(&gateway.spec);
                 let view = GatewayView { refusal, ..GatewayView::default() };
                 resolution.gateways.insert(key.clone(), view);
+            }
+        }
+        for (key, pod) in &self.pods {
+            let Some(gateway) = &pod.gateway else { continue };
+            let gateway = ObjectKey::new(key.namespace.clone(), gateway.clone());
+            if let Some(view) = resolution.gateways.get_mut(&gateway) {
+                view.pods.extend(pod.addresses.first());
             }
         }
         let tells_of_the_rest = self.tells_of_the_rest();

@@ -398,6 +398,7 @@ mod tests {
             .map(|protocol| [53, 5353].map(|port| json!({ "port": port, "protocol": protocol })));
         let operator = json!([{ "port": 18000, "protocol": "TCP" }]);
         let collector = json!([{ "port": 4318, "protocol": "TCP" }]);
+        let others = json!([{ "port": 443, "protocol": "UDP" }]);
         let servers = json!([{ "port": 8443, "protocol": "UDP" }]);
         assert_eq!(
             policy["egress"],
@@ -405,6 +406,7 @@ mod tests {
                 { "ports": names.concat() },
                 { "to": namespace("packrat-system"), "ports": operator },
                 { "ports": collector },
+                { "to": [{ "podSelector": policy["podSelector"] }], "ports": others },
                 { "to": namespace("shop"), "ports": servers },
             ])
         );

@@ -273,14 +273,19 @@ fn network_policy(
     }});
     if platform.egress_policy {
         content["spec"]["policyTypes"] = json!(["Ingress", "Egress"]);
-        content["spec"]["egress"] = egress(spec, view, platform).into();
+        content["spec"]["egress"] = egress(selector, spec, view, platform).into();
     }
     content
 }
 
 /// Destinations of gateways. Routes come and go by namespace and port, not by endpoint, so that the
 /// policy seldom changes.
-fn egress(spec: &EdgeGatewaySpec, view: &GatewayView, platform: &Platform) -> Vec<Value> {
+fn egress(
+    selector: &Value,
+    spec: &EdgeGatewaySpec,
+    view: &GatewayView,
+    platform: &Platform,
+) -> Vec<Value> {
     let port = |port: u16, protocol: &str| json!({ "port": port, "protocol": protocol });
     let namespace = |name: &str| {
         let labels = json!({ "kubernetes.io/metadata.name": name });
@@ -298,6 +303,12 @@ fn egress(spec: &EdgeGatewaySpec, view: &GatewayView, platform: &Platform) -> Ve
     ];
     if let Some(collector) = spec.telemetry.otlp.as_ref().and_then(|otlp| port_of(&otlp.endpoint)) {
         rules.push(json!({ "ports": [port(collector, "TCP")] }));
+    }
+    // Among themselves: clients that have moved.
+    let forwarded = view.listeners.iter().filter(|(_, listener)| listener.terminated.is_none());
+    let forwarded: Vec<Value> = forwarded.map(|(number, _)| port(*number, "UDP")).collect();
+    if !forwarded.is_empty() {
+        rules.push(json!({ "to": [{ "podSelector": selector }], "ports": forwarded }));
     }
     let mut servers: BTreeMap<&str, BTreeSet<(&str, u16)>> = BTreeMap::new();
     let mut named: BTreeMap<(&str, u16), BTreeSet<IpAddr>> = BTreeMap::new();

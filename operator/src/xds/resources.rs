@@ -1,8 +1,9 @@
 //! From a gateway's listeners to Envoy's resources.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 
-use packrat_api::route::{Hidden, RouteConfig};
+use packrat_api::route::{Hidden, MAXIMUM_PEERS, RouteConfig};
 use packrat_api::token::TokenPolicy;
 use packrat_api::token_endpoint::{NetworkBinding, OtherPaths, TokenEndpointConfig};
 use packrat_wire::hexadecimal;
@@ -72,7 +73,7 @@ pub fn resources(settings: &GatewaySettings<'_>, view: &GatewayView) -> Resource
         resources.insert(name, Versioned { version: version(&resource.value), resource });
     };
     for (&port, route) in view.listeners.iter().filter(|(_, route)| !route.endpoints.is_empty()) {
-        let config = route_config(settings, route);
+        let config = route_config(settings, route, &view.pods, port);
         if let Some(terminated) = &route.terminated {
             let cluster = terminate::cluster(port, terminated, route, &config);
             add(cluster.name.clone(), cluster.to_any());
@@ -164,7 +165,12 @@ fn version(content: &[u8]) -> String {
 
 /// The configuration of a route in Packrat's filter: the EdgeGateway's settings, and what the
 /// Service overrides.
-fn route_config(settings: &GatewaySettings<'_>, route: &Route) -> RouteConfig {
+fn route_config(
+    settings: &GatewaySettings<'_>,
+    route: &Route,
+    pods: &BTreeSet<IpAddr>,
+    port: u16,
+) -> RouteConfig {
     let mut config = RouteConfig::unchecked(route.route(), route.endpoints.iter().copied());
     config.gateway = settings.key.to_string();
     config.namespace = route.service.namespace.clone();
@@ -179,6 +185,13 @@ fn route_config(settings: &GatewaySettings<'_>, route: &Route) -> RouteConfig {
     if !config.quic_lb.is_empty() {
         // One that does not know it goes by the client's address.
         config.optional.push("quic_lb".to_owned());
+    }
+    // One alone has no one to ask, and among very many each move would be a flood.
+    if (2..=MAXIMUM_PEERS).contains(&pods.len()) {
+        let peers = pods.iter().map(|pod| SocketAddr::new(*pod, port));
+        config.peers = peers.filter(|peer| !route.endpoints.contains(peer)).collect();
+        // A gateway that does not know them knows its own clients only.
+        config.optional.push("peers".to_owned());
     }
     settings.spec.apply(&mut config);
     route.overrides.apply(&mut config);

@@ -7,6 +7,7 @@
 )]
 
 mod gateway_api;
+mod peers;
 mod server_ids;
 mod tcp;
 mod tenants;

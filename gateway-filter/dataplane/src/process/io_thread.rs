@@ -550,7 +550,7 @@ fn count_closed(session: &Session, now: Timestamp) -> bool {
     metrics.record(Distribution::SessionBytes, bytes);
     let transferred = session.transfer.count(bytes, session.losses(), metrics);
     transferred.is_some_and(|transferred| {
-        session.route.compare(&transferred, session.client().get().ip(), now)
+        session.route.compare(&transferred, session.origin, now)
     })
 }
 

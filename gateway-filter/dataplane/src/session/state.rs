@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -80,6 +81,9 @@ pub(crate) struct Session {
     pub(crate) totals: Totals,
     pub(crate) transfer: Transfer,
     pub(crate) opened: Timestamp,
+    /// The client's address at that time: for it counts what is compared. Later it may be that of a
+    /// gateway that relays.
+    pub(crate) origin: IpAddr,
     /// The two addresses in it change under the locks of the route's table only.
     path: RwLock<ClientPath>,
     /// The time at which the client last sealed something at its path, and the time at which it was
@@ -151,6 +155,7 @@ impl Session {
             totals: Totals::default(),
             transfer: Transfer::default(),
             opened: now,
+            origin: path.client.get().ip(),
             path: RwLock::new(path.clone()),
             heard: AtomicU64::new(0),
             asked: AtomicU64::new(0),
