@@ -106,7 +106,8 @@ fn a_relayed_client_whose_gateway_ends_goes_on_with_the_one_that_has_relayed_it(
     let start = Instant::now();
     let mut buffer = [0; 100];
     let (server, upstream) = loop {
-        let found = all.iter().find_map(|server| Some((*server, server.recv_from(&mut buffer).ok()?.1)));
+        let found =
+            all.iter().find_map(|server| Some((*server, server.recv_from(&mut buffer).ok()?.1)));
         if let Some(found) = found {
             break found;
         }
@@ -186,9 +187,8 @@ fn a_forged_datagram_leads_no_other_client_to_another_gateway() {
     for _ in 0..3 {
         // From the victim's own socket: to the gateway it is all the same.
         victim.send(&sealed(&mut attacker)).unwrap();
-        gateways[1].wait_for("the datagram", |gateway| {
-            gateway.metric("control_received_total") > 0
-        });
+        gateways[1]
+            .wait_for("the datagram", |gateway| gateway.metric("control_received_total") > 0);
     }
     std::thread::sleep(Duration::from_millis(100));
     victim.send(b"question").unwrap();
@@ -196,6 +196,32 @@ fn a_forged_datagram_leads_no_other_client_to_another_gateway() {
     assert_eq!((question.as_slice(), from), (&b"question"[..], upstream));
     assert_eq!(gateways[1].metric("sessions_relayed_total"), 0);
     assert_eq!(gateways[1].metric("inquiries_total"), 0);
+}
+
+/// The attacker foresees the port which a NAT will give the victim, and is there first.
+#[test]
+fn a_client_that_comes_to_an_address_named_before_it_reaches_its_own_server() {
+    let server = socket("127.0.0.1:0");
+    let gateways = fleet(&[&server], 2);
+    let (mut attacker, _) = connect(gateways[0].listen, &server);
+    let victim = gateways[1].client();
+    victim.send(&sealed(&mut attacker)).unwrap();
+    gateways[1].wait_for("the relay", |gateway| gateway.metric("sessions_relayed_total") == 1);
+    let moved: Vec<_> = (0..3).map(|number| [&[0x41][..], &payload(number, 20)].concat()).collect();
+    moved.iter().for_each(|datagram| assert_eq!(victim.send(datagram).unwrap(), 21));
+    let from: Vec<_> = moved
+        .iter()
+        .map(|datagram| {
+            let (received, from) = receive(&server);
+            assert_eq!(received, *datagram);
+            from
+        })
+        .collect();
+    server.send_to(b"answer", from[2]).unwrap();
+    // (what the gateway of the attacker has sent there has been dropped by its host, or is first)
+    while receive(&victim).0 != b"answer" {}
+    assert_eq!(gateways[0].metric("sessions"), 1, "nothing of the victim's has come there");
+    assert_eq!(gateways[1].metric("datagrams_waited_in_vain_total"), 3);
 }
 
 /// Anyone who can reach the listener can write to it.

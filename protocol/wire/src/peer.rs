@@ -6,7 +6,11 @@
 //!     | == Sealed (session) ==> |   not known here             |
 //!     |                         | -- Inquiry (session) ------> |
 //!     |                         | <--------- Mine, NotMine --- |
-//!     |                         | == Sealed, as it came =====> |   A: the client has moved to B
+//!     |                         | == Sealed, as it came =====> |
+//!     | <======================== PathChallenge ============== |
+//!     | ========================= PathResponse ==============> |   A: the client has moved to B
+//!     |                         | <------------------- Moved - |
+//!     | == what it has sent meanwhile, and all that follows => |
 //! ```
 //!
 //! They are control datagrams of the type [`PEER`], all of one length: no answer is longer than its
@@ -36,6 +40,8 @@ pub enum PeerKind {
     NotMine = 1,
     /// It has one.
     Mine = 2,
+    /// The client of the session has proved to be where this comes along: what it has sent may follow.
+    Moved = 3,
 }
 
 /// A message between gateways.
@@ -43,7 +49,7 @@ pub enum PeerKind {
 pub struct PeerMessage {
     /// Its meaning.
     pub kind: PeerKind,
-    /// Drawn for the inquiry; an answer repeats it.
+    /// Drawn for the inquiry; an answer repeats it. 0 in [`PeerKind::Moved`].
     pub nonce: u64,
     /// The session in question.
     pub session: SessionId,
@@ -99,6 +105,7 @@ impl PeerKey {
             0 => PeerKind::Inquiry,
             1 => PeerKind::NotMine,
             2 => PeerKind::Mine,
+            3 => PeerKind::Moved,
             _ => return None,
         };
         let (nonce, session) = (reader.u64().ok()?, SessionId::new(reader.u32().ok()?));
@@ -125,7 +132,7 @@ mod tests {
     #[test]
     fn messages_come_back_as_they_were_to_gateways_with_the_same_key_alone() {
         let (key, other) = (PeerKey::new(&[7; 32]), PeerKey::new(&[8; 32]));
-        for kind in [PeerKind::Inquiry, PeerKind::NotMine, PeerKind::Mine] {
+        for kind in [PeerKind::Inquiry, PeerKind::NotMine, PeerKind::Mine, PeerKind::Moved] {
             let message = PeerMessage { kind, nonce: 0x0123_4567, session: SessionId::new(99) };
             let datagram = key.seal(&message);
             assert_eq!(datagram.len(), PEER_LENGTH);

@@ -88,7 +88,8 @@ impl Ingress {
         if batches.len() > 1 && !batches.iter().any(is_control) {
             let now = self.now();
             let path = self.path(client, local);
-            if let Some(session) = self.forwarder.find(&self.route, &path, now) {
+            let session = self.forwarder.find(&self.route, &path, now);
+            if let Some(session) = session.filter(|session| !session.is_unproven_relay()) {
                 self.pass(&session, batches, now);
                 return;
             }
@@ -200,12 +201,45 @@ impl Ingress {
             return;
         }
         let session = match self.forwarder.find(&self.route, path, now) {
+            Some(session) if session.is_unproven_relay() => {
+                return self.wait_for_proof(&session, path, batch, now);
+            }
             Some(session) => Some(session),
             None if batch.datagrams().all(is_probe) => return,
             None => self.session_of_unknown(path, batch, now),
         };
         if let Some(session) = session {
             self.pass(&session, &[batch], now);
+        }
+    }
+
+    /// Datagrams of a client that another gateway has not found here yet.
+    fn wait_for_proof(
+        &mut self,
+        session: &Arc<Session>,
+        path: &ClientPath,
+        batch: GsoBatch<'_>,
+        now: Timestamp,
+    ) {
+        match self.route.pending.add(path, batch, now) {
+            Disposition::Pending(first) => {
+                self.route.metrics().add(Metric::DatagramsWaited, GsoBatch::count(&[batch]));
+                if let Some(until) = first {
+                    self.forwarder.plan_expiry(&self.route, path.network(), until);
+                }
+                // It has found the client meanwhile, and nothing more would end the wait.
+                if !session.is_unproven_relay() {
+                    self.forwarder.claim_pending(&self.route, session);
+                }
+            }
+            // Too many wait.
+            Disposition::Open => {
+                self.forwarder.stop_relaying(session);
+                let waited = self.route.pending.take(path.network());
+                self.route.metrics().add(Metric::DatagramsWaitedInVain, waited.len() as u64);
+                self.forwarder.send_pending(session, &waited);
+                self.pass(session, &[batch], now);
+            }
         }
     }
 

@@ -310,7 +310,8 @@ impl Control<'_> {
         self.route.metrics().add(Metric::Inquiries, 1);
         let message = PeerMessage { kind: PeerKind::Inquiry, nonce, session: id };
         for peer in peers {
-            let way = ClientPath { client: ClientAddress::new(peer), local: None, ..self.path.clone() };
+            let way =
+                ClientPath { client: ClientAddress::new(peer), local: None, ..self.path.clone() };
             self.tell_peer(&way, &message);
         }
         true
@@ -345,6 +346,8 @@ impl Control<'_> {
                     self.begin_relay(&asked, EndpointAddress::new(peer));
                 }
             }
+            // Comes along a relay's upstream.
+            PeerKind::Moved => self.discard("out of place"),
             PeerKind::NotMine => {
                 if let Some(Answered { path, datagram }) = self.route.inquiries.denied(nonce) {
                     let Self { route, now, .. } = *self;
@@ -355,8 +358,8 @@ impl Control<'_> {
         }
     }
 
-    /// Another gateway has the session of a client that is here now: it gets what the client sends,
-    /// that which has made this gateway ask first.
+    /// Another gateway has the session of a client that is here now: it gets what the client seals,
+    /// that which has made this gateway ask first, and everything when the client has proved to be here.
     fn begin_relay(&mut self, asked: &Answered, peer: EndpointAddress) {
         let Answered { path, datagram } = asked;
         let session = self.forwarder.find_or_open(self.route, path, Some(peer), None, self.now);
@@ -366,9 +369,6 @@ impl Control<'_> {
         self.route.metrics().add(Metric::SessionsRelayed, 1);
         let sealed = GsoBatch::single(datagram, Ecn::NOT_CAPABLE);
         self.forwarder.send_to_server(&session, &[sealed]);
-        let pending = self.route.pending.take(path.network());
-        self.route.metrics().add(Metric::DatagramsClaimed, pending.len() as u64);
-        self.forwarder.send_pending(&session, &pending);
     }
 
     /// Tells the client that no session has this id, so that it may begin a new one.
@@ -428,7 +428,7 @@ impl Control<'_> {
         }
         session.record_events(self.outbox);
         match moved {
-            Some(Moved::From(from, displaced)) => self.moved(session, from, displaced),
+            Some(Moved::From(from, displaced)) => self.moved(session, id, from, displaced),
             Some(Moved::Held(occupant)) => self.ask(&occupant),
             Some(Moved::Closed | Moved::Refused) | None => {}
         }
@@ -445,6 +445,7 @@ impl Control<'_> {
     fn moved(
         &mut self,
         session: &Arc<Session>,
+        id: SessionId,
         from: NetworkPath,
         displaced: Option<Arc<Session>>,
     ) {
@@ -455,9 +456,13 @@ impl Control<'_> {
         session.log(Event::ClientMoved, || {
             [("from", session.route.environment.logger.client(from.client))]
         });
-        let pending = self.route.pending.take(self.path.network());
-        self.route.metrics().add(Metric::DatagramsClaimed, pending.len() as u64);
-        self.forwarder.send_pending(session, &pending);
+        let client = self.path.client.get().ip();
+        let peers = &self.route.context.settings().config.peers;
+        if peers.iter().any(|peer| peer.ip() == client) {
+            let (way, kind) = (self.path, PeerKind::Moved);
+            self.tell_peer(way, &PeerMessage { kind, nonce: 0, session: id });
+        }
+        self.forwarder.claim_pending(self.route, session);
     }
 
     /// Asks the client of a session whether it is still at its path: another one has proved to be

@@ -124,7 +124,7 @@ impl Forwarder {
         now: Timestamp,
     ) -> Option<Arc<Session>> {
         let session = self.find_or_open(route, path, known, first, now)?;
-        if !route.pending.is_empty() {
+        if !route.pending.is_empty() && !session.is_unproven_relay() {
             self.send_pending(&session, &route.pending.take(path.network()));
         }
         Some(session)
@@ -189,6 +189,20 @@ impl Forwarder {
         }
     }
 
+    /// Forwards what has waited at a session's path: it has turned out to be its client's.
+    pub(crate) fn claim_pending(&mut self, route: &Route, session: &Arc<Session>) {
+        let pending = route.pending.take(session.network());
+        route.metrics().add(Metric::DatagramsClaimed, pending.len() as u64);
+        self.send_pending(session, &pending);
+    }
+
+    /// Has a session that relays to another gateway, whose client is not here, forward to a server.
+    pub(crate) fn stop_relaying(&self, session: &Arc<Session>) {
+        if session.stop_relaying() {
+            self.mailboxes.reconnect(session);
+        }
+    }
+
     /// Lets the I/O thread look at the pending datagrams of a path at `until`.
     pub(crate) fn plan_expiry(&self, route: &Arc<Route>, path: NetworkPath, until: Timestamp) {
         self.mailboxes.post(self.worker, Command::Pending(Arc::clone(route), path, until));
@@ -216,6 +230,9 @@ impl Forwarder {
             [("client", client), ("datagrams", waited.len().into())]
         });
         if let Some(session) = session {
+            if session.is_unproven_relay() {
+                self.stop_relaying(&session);
+            }
             self.send_pending(&session, &waited);
         }
         None

@@ -4,12 +4,14 @@ use std::io;
 use std::sync::Arc;
 
 use packrat_wire::estimate::Timestamp;
+use packrat_wire::peer::{PeerKind, is_peer};
 
 use super::forwarder::Forwarder;
 use super::gathered::{may_wait, send};
 use super::numbering::Numbers;
 use crate::log::Event;
 use crate::metrics::{Metric, Stopwatch};
+use crate::route::Route;
 use crate::session::{Session, Upstream};
 use crate::socket::{GsoBatch, ReceiveBatch};
 
@@ -21,10 +23,12 @@ pub(crate) const RECEIVES_PER_TURN: usize = 4;
 const ERRORS_PER_TURN: usize = 8;
 
 /// Reads what the server of `session` has sent, records it for repair, and forwards it to the
-/// client. Returns the time at which the engine wants to be called, as far as it is known.
+/// client. `relaying`: the session's route, if the other end is no server but another gateway. Returns
+/// the time at which the engine wants to be called, as far as it is known.
 pub(crate) fn forward_to_client(
     forwarder: &mut Forwarder,
     received: &mut ReceiveBatch,
+    relaying: Option<&Route>,
     session: &Arc<Session>,
     upstream: &Upstream,
 ) -> Option<Timestamp> {
@@ -54,6 +58,9 @@ pub(crate) fn forward_to_client(
             session.remember_ecn(message.ecn);
             batches.push(message.batch());
         }
+        if let Some(route) = relaying {
+            batches = take_peer_messages(forwarder, route, session, batches);
+        }
         deadline = if may_wait(&batches) && session.successor().is_none() && !session.is_displaced()
         {
             let (deadline, numbers) = record(session, &batches);
@@ -72,6 +79,26 @@ pub(crate) fn forward_to_client(
         }
     }
     deadline
+}
+
+/// Takes what another gateway has to say from what it sends to the client; returns the rest.
+fn take_peer_messages<'a>(
+    forwarder: &mut Forwarder,
+    route: &Route,
+    session: &Arc<Session>,
+    batches: Vec<GsoBatch<'a>>,
+) -> Vec<GsoBatch<'a>> {
+    let all = || batches.iter().flat_map(|batch| batch.datagrams());
+    let Some(message) = all().find(|datagram| is_peer(datagram)) else { return batches };
+    let message = session.route.engine.peer_message(message);
+    if message.is_some_and(|message| message.kind == PeerKind::Moved) {
+        session.prove_relay();
+        forwarder.claim_pending(route, session);
+    }
+    let single = |batch: GsoBatch<'a>| {
+        batch.datagrams().map(move |datagram| GsoBatch::single(datagram, batch.ecn))
+    };
+    batches.into_iter().flat_map(single).filter(|batch| !is_peer(batch.data)).collect()
 }
 
 /// Records what the server of `session` has sent, and forwards it to the client. Returns the time at

@@ -192,10 +192,14 @@ impl IoThread {
     /// Reads the source that the poller knows by this number. Returns about how many messages of a
     /// server were there.
     fn read(&mut self, mailbox: &Mailbox, number: u64) -> usize {
-        if let Some(Served { session, upstream, .. }) = self.sessions.get(&FlowId::new(number)) {
+        if let Some(Served { route, session, upstream, .. }) =
+            self.sessions.get(&FlowId::new(number))
+        {
+            let relaying = upstream.is_relay().then(|| Arc::clone(route));
             let (session, upstream) = (Arc::clone(session), Arc::clone(upstream));
             let (forwarder, received) = (&mut self.forwarder, &mut self.received);
-            let deadline = forward_to_client(forwarder, received, &session, &upstream);
+            let relaying = relaying.as_deref();
+            let deadline = forward_to_client(forwarder, received, relaying, &session, &upstream);
             self.plan_for(&session, deadline, Timestamp::ZERO);
             return self.received.messages().len();
         }
@@ -549,9 +553,7 @@ fn count_closed(session: &Session, now: Timestamp) -> bool {
     let bytes = session.totals.to_client_bytes.load(Ordering::Relaxed);
     metrics.record(Distribution::SessionBytes, bytes);
     let transferred = session.transfer.count(bytes, session.losses(), metrics);
-    transferred.is_some_and(|transferred| {
-        session.route.compare(&transferred, session.origin, now)
-    })
+    transferred.is_some_and(|transferred| session.route.compare(&transferred, session.origin, now))
 }
 
 #[cfg(test)]

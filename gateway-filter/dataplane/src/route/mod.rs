@@ -10,9 +10,9 @@ mod table;
 pub use exposition::prometheus_text;
 pub use state::Route;
 
+pub(crate) use inquiries::{Answered, Step};
 #[cfg(all(test, feature = "shuttle"))]
 pub(crate) use pending::PendingDatagrams;
-pub(crate) use inquiries::{Answered, Step};
 pub(crate) use pending::{Disposition, Expired, PendingDatagram, may_have_moved};
 pub(crate) use stream::{RouteStream, StreamChange, StreamUpstream};
 #[cfg(any(test, fuzzing))]

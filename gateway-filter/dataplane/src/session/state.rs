@@ -42,6 +42,24 @@ const UNANSWERED: Duration = Duration::from_secs(3);
 /// 4 s).
 pub(crate) const UNASSURED_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// A session's part in the relaying of its client's datagrams to another gateway.
+#[derive(Debug, Clone, Copy)]
+#[repr(u8)]
+enum Relay {
+    /// It forwards them to a server.
+    None,
+    /// It relays what is sealed; the rest waits.
+    Unproven,
+    /// It relays everything.
+    Proven,
+}
+
+impl Relay {
+    const fn of(is_relay: bool) -> Self {
+        if is_relay { Self::Unproven } else { Self::None }
+    }
+}
+
 /// The state with which an upstream begins. Another gateway is left, like a server that is not
 /// configured any more, as soon as it does not answer.
 const fn state_of(is_relay: bool) -> UpstreamState {
@@ -109,8 +127,8 @@ pub(crate) struct Session {
     assisted: AtomicBool,
     /// True if the engine records what passes to the client: also for a session that is only asked for.
     recorded: AtomicBool,
-    /// True if `upstream` leads to another gateway; known without its lock.
-    relay: AtomicBool,
+    /// A [`Relay`]: whether `upstream` leads to another gateway; known without its lock.
+    relay: AtomicU8,
     /// True if the route sends twice what sparse flows bring to clients without a session.
     sparse_copies: AtomicBool,
     last_activity: AtomicU64,
@@ -170,7 +188,7 @@ impl Session {
             index: Arc::clone(index),
             assisted: AtomicBool::new(false),
             recorded: AtomicBool::new(false),
-            relay: AtomicBool::new(is_relay),
+            relay: AtomicU8::new(Relay::of(is_relay) as u8),
             sparse_copies: AtomicBool::new(settings.config.sparse_copies),
             last_activity: AtomicU64::new(now.as_micros()),
             armed: Armed::default(),
@@ -306,7 +324,20 @@ impl Session {
     /// True if another gateway has the session of the client: everything that the client sends goes
     /// there as it is, and what comes from there goes to the client.
     pub(crate) fn is_relay(&self) -> bool {
-        self.relay.load(Ordering::Relaxed)
+        self.relay.load(Ordering::Relaxed) != Relay::None as u8
+    }
+
+    /// True if the other gateway has not said yet that the client has proved to be here. Until then its
+    /// datagrams may be another client's, in whose name one has named its own session.
+    pub(crate) fn is_unproven_relay(&self) -> bool {
+        self.relay.load(Ordering::Relaxed) == Relay::Unproven as u8
+    }
+
+    /// The other gateway says so.
+    pub(crate) fn prove_relay(&self) {
+        let (from, to) = (Relay::Unproven as u8, Relay::Proven as u8);
+        // Another thread may have left that gateway.
+        let _ = self.relay.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Calls the engine for this session, and keeps the index of assisted sessions up to date;
@@ -526,7 +557,7 @@ impl Session {
         let is_relay = settings.is_peer(new.get());
         let opened = Upstream::open(new, is_relay, &ports).map(|opened| {
             *upstream = Arc::new(opened);
-            self.relay.store(is_relay, Ordering::Relaxed);
+            self.relay.store(Relay::of(is_relay) as u8, Ordering::Relaxed);
             self.upstream_state.set(state_of(is_relay));
         });
         drop(upstream);

@@ -31,7 +31,14 @@ impl Upstream {
     ) -> io::Result<Self> {
         let (socket, receive_buffer_bytes) = open_connected(endpoint.get(), source_ports)?;
         let local = local_address(socket.as_fd());
-        Ok(Self { socket, endpoint, is_relay, local, receive_buffer_bytes, offload: Offload::default() })
+        Ok(Self {
+            socket,
+            endpoint,
+            is_relay,
+            local,
+            receive_buffer_bytes,
+            offload: Offload::default(),
+        })
     }
 
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
