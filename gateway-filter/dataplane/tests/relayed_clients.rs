@@ -45,7 +45,7 @@ fn go_to(client: &mut Client, gateway: &Gateway) {
     client.assist.on_network_change(client.now());
 }
 
-/// What the client's transport sends comes to the server, within a second or two; from where.
+/// The address from which the server gets a datagram of the client's transport.
 fn ask(client: &mut Client, server: &UdpSocket, number: usize) -> SocketAddr {
     let question = [&[0x41, 0xff][..], &payload(number, 30)].concat();
     server.set_nonblocking(true).unwrap();

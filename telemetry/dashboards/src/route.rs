@@ -456,6 +456,7 @@ pub(crate) fn dashboard() -> Value {
                             plain("packrat_paths_refused_total", "refused: another session is there"),
                             plain("packrat_sessions_moved_total", "other endpoint"),
                             plain("packrat_sessions_taken_over_total", "from another gateway"),
+                            plain("packrat_sessions_relayed_total", "relayed to their gateway"),
                             plain("packrat_sessions_named_total", "by connection ID"),
                         ],
                         Thresholds::None,

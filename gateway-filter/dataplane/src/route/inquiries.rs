@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Anyone can write a sealed datagram that names a session. So a path asks once a second at most, and a
-//! route as often as [`MOST`] says; whoever comes above that is refused at once, as where there are no
-//! other gateways, and has its ticket.
+//! route as often as [`MOST`] says. Above that a client is refused at once, as where there are no other
+//! gateways, and has its ticket.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -310,6 +310,30 @@ mod tests {
         assert_eq!(read(&serde_json::to_string(&config).unwrap()), Ok(config));
     }
 
+    /// The operator writes them as optional; a person may.
+    #[test]
+    fn peers_need_a_key_and_are_no_servers() {
+        let route = |rest: &str| {
+            read(&format!(r#"{{"route":"web","endpoints":["192.0.2.1:443"],{rest}}}"#))
+        };
+        let key = format!(r#""static_key":"{}""#, "0f".repeat(32));
+        let config =
+            route(&format!(r#"{key},"peers":["192.0.2.9:443","192.0.2.8:443","192.0.2.9:443"]"#));
+        let config = config.unwrap();
+        assert_eq!(config.peers.len(), 2);
+        assert_eq!(read(&serde_json::to_string(&config).unwrap()), Ok(config));
+        let many: Vec<String> = (1..=65).map(|host| format!(r#""192.0.2.{host}:9""#)).collect();
+        for (rest, problem) in [
+            (r#""peers":["192.0.2.9:443"]"#.to_owned(), "static_key"),
+            (format!(r#"{key},"peers":["192.0.2.1:443"]"#), "other addresses than `endpoints`"),
+            (format!(r#"{key},"peers":["0.0.0.0:443"]"#), "nothing can be sent to"),
+            (format!(r#"{key},"peers":[{}]"#, many.join(",")), "64 gateways at most"),
+        ] {
+            let error = route(&rest).unwrap_err();
+            assert!(error.contains("peers") && error.contains(problem), "{error}");
+        }
+    }
+
     /// A field that is left out has the same value in a route that is read and in one that is made.
     #[test]
     fn there_is_one_set_of_defaults() {
