@@ -728,12 +728,16 @@ impl Assist {
         self.whole_path.on_sent(now);
         self.direction.on_sent(datagram.len());
         // One that uploads sends all the time: the gateway's Reports are the answers to its eACKs.
+        let quiet_after = self.quiet_after();
         if let Some(session) = &mut self.session {
             if session.upward.is_none() {
                 session.scheduler.on_company(now);
             }
             if session.scheduler.is_silent(now) && session.liveness.on_quiet() {
                 session.scheduler.on_urgent(now);
+            }
+            if session.upward.is_none() {
+                session.liveness.on_sent(quiet_after, now);
             }
         }
         self.follow_destination(datagram);

@@ -94,6 +94,14 @@ impl Liveness {
         self.datagrams = self.datagrams.saturating_add(1);
     }
 
+    /// The transport sends a datagram. `quiet`: time after which the gateway is asked if none comes back:
+    /// at another address of this client the datagram waits there for a sealed one.
+    pub(crate) fn on_sent(&mut self, quiet: Option<Duration>, now: Timestamp) {
+        if self.quiet_at.is_none() {
+            self.quiet_at = quiet.map(|quiet| now + quiet);
+        }
+    }
+
     /// True if the next eACK should ask for an echo. `is_open`: something is waited for.
     pub(crate) fn wants_echo(&self, is_open: bool, now: Timestamp) -> bool {
         let is_due = |last| {

@@ -117,7 +117,8 @@ fn moving(suite: &mut Suite) -> Outcome<String> {
     if !failures.is_empty() {
         let broken: usize = failures.values().sum();
         return Err(Failure(format!(
-            "{broken} of {CLIENTS} broke, {under_way} were under way at the last move: {failures:?}"
+            "{broken} of {CLIENTS} broke, {under_way} were under way at the last move: {failures:?}; {}",
+            passed_on(suite)?
         )));
     }
     if under_way < CLIENTS / 2 {
@@ -126,21 +127,32 @@ fn moving(suite: &mut Suite) -> Outcome<String> {
     Ok(format!(
         "{CLIENTS} times 1 MB, 9 KiB/s each, of {SERVERS} servers in {:.0} s, {moves} moves of all, 4 to 2 to 4 gateways; {under_way} under way at \
          the last move, {assisted} assisted at the end, {repaired} datagrams repaired; longest stall of a download: {} ms in the \
-         median, {} ms at most; {} sessions with the ticket of another gateway",
+         median, {} ms at most; {}",
         longest.as_secs_f64(),
         stalls[stalls.len() / 2],
         stalls[stalls.len() - 1],
-        taken_over(suite)?,
+        passed_on(suite)?,
     ))
 }
 
-/// Sessions that the gateways that run now have opened with the server of a ticket.
-fn taken_over(suite: &Suite) -> Outcome<f64> {
+/// Clients that have come to the gateways that run now from others.
+fn passed_on(suite: &Suite) -> Outcome<String> {
     let pods = suite.get(SHOP, &["pods", "-l", &format!("packrat.dev/edge-gateway={FLEET}")])?;
-    let pods = pods["items"].as_array().into_iter().flatten();
-    pods.map(|pod| {
-        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-        suite.metric(name, "packrat_sessions_taken_over_total")
-    })
-    .sum()
+    let names: Vec<&str> = pods["items"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|pod| pod["metadata"]["name"].as_str())
+        .collect();
+    let sum = |metric: &str| -> Outcome<f64> {
+        names.iter().map(|name| suite.metric(name, &format!("packrat_{metric}_total"))).sum()
+    };
+    Ok(format!(
+        "gateways that are there at the end: {} sessions relayed to another gateway, {} with its ticket; {} datagrams \
+         waited for a client that had moved, {} in vain",
+        sum("sessions_relayed")?,
+        sum("sessions_taken_over")?,
+        sum("datagrams_waited")?,
+        sum("datagrams_waited_in_vain")?,
+    ))
 }

@@ -116,7 +116,7 @@ fn a_client_that_changes_its_port_keeps_its_assistance_and_the_server_notices_no
 /// A NAT forgets silent clients first, and what their transports send then finds the gateway before any
 /// eACK is due.
 #[test]
-fn a_silent_client_says_where_it_is_with_what_its_transport_sends() {
+fn a_silent_client_says_where_it_is_with_what_its_transport_sends_or_soon_after() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
     let mut socket = gateway.client_from("127.0.0.1:0");
@@ -143,8 +143,9 @@ fn a_silent_client_says_where_it_is_with_what_its_transport_sends() {
     socket.send(b"hello").unwrap();
     let (_, upstream) = receive(&server);
     turn_until(&mut shim, &socket, &|shim| shim.assistance().reports > 0);
-    for moves in 1..4 {
-        let silence = Instant::now() + Duration::from_millis(600);
+    // After a shorter silence it expects an answer first.
+    for (moves, silent) in (1..).zip([600, 600, 200, 600, 300, 200]) {
+        let silence = Instant::now() + Duration::from_millis(silent);
         turn_until(&mut shim, &socket, &|_| Instant::now() >= silence);
         let eacks = shim.assistance().eacks;
         socket = gateway.client_from("127.0.0.1:0");
@@ -155,7 +156,7 @@ fn a_silent_client_says_where_it_is_with_what_its_transport_sends() {
             gateway.metric("paths_moved_total") == u64::from(moves)
         });
         assert_eq!(receive(&server), (datagram, upstream), "the server sees another client");
-        assert_eq!(shim.assistance().eacks, eacks + 1, "one is enough");
+        assert!(silent < 500 || shim.assistance().eacks == eacks + 1, "one is enough");
     }
     assert_eq!(gateway.metric("datagrams_waited_in_vain_total"), 0);
 }
