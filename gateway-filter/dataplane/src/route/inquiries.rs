@@ -4,7 +4,7 @@
 //!              one asks: Inquiry to each          the first says Mine
 //!   unknown --------------------------> open --------------------------> over: relayed to that gateway
 //!                                         | all say NotMine, or the client
-//!                                         | has asked again after 100 ms
+//!                                         | has asked again after 250 ms
 //!                                         +------------------------------> over: the client is refused
 //! ```
 //!
@@ -25,8 +25,9 @@ use crate::sync::Mutex;
 const MOST: usize = 256;
 /// Time for which a question is remembered.
 const MEMORY: Duration = Duration::from_secs(1);
-/// Time after which a gateway that has not answered has nothing to say: they are in one network.
-const SILENCE: Duration = Duration::from_millis(100);
+/// Time after which a gateway that has not answered has nothing to say: they are in one network, but
+/// may be busy, and a session that is begun anew is another path for the server.
+const SILENCE: Duration = Duration::from_millis(250);
 /// Longest datagram that is kept: more than an eACK has. A longer one is refused, and a shorter one
 /// follows.
 const LONGEST: usize = 1500;
@@ -144,7 +145,7 @@ mod tests {
     fn the_first_that_has_the_session_ends_the_question() {
         let inquiries = Inquiries::default();
         assert_eq!(inquiries.begin(&path(1), b"sealed", 3, 77, at(0)), Step::Ask);
-        assert_eq!(inquiries.begin(&path(1), b"again", 3, 78, at(99)), Step::Wait);
+        assert_eq!(inquiries.begin(&path(1), b"again", 3, 78, at(249)), Step::Wait);
         assert!(inquiries.denied(77).is_none() && inquiries.found(78).is_none());
         let found = inquiries.found(77).unwrap();
         assert_eq!(found.datagram, b"sealed");
@@ -166,9 +167,9 @@ mod tests {
     fn gateways_that_are_silent_are_not_waited_for() {
         let inquiries = Inquiries::default();
         assert_eq!(inquiries.begin(&path(1), b"sealed", 2, 77, at(0)), Step::Ask);
-        assert_eq!(inquiries.begin(&path(1), b"sealed", 2, 78, at(100)), Step::Refuse);
+        assert_eq!(inquiries.begin(&path(1), b"sealed", 2, 78, at(250)), Step::Refuse);
         assert!(inquiries.found(77).is_none(), "it has been refused");
-        assert_eq!(inquiries.begin(&path(2), b"sealed", 0, 79, at(100)), Step::Refuse);
+        assert_eq!(inquiries.begin(&path(2), b"sealed", 0, 79, at(250)), Step::Refuse);
     }
 
     #[test]
