@@ -1,6 +1,6 @@
 //! The ways in which clients reach gateways.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::command::{Failure, Outcome, until};
 use crate::download::Transfer;
@@ -129,9 +129,27 @@ pub(super) fn goodput_while_rolling(suite: &mut Suite) -> Outcome<String> {
         let undisturbed =
             suite.download(&suite.request(LARGE, &format!("{}:443", balancer.address)))?;
         undisturbed.expect(&suite.checksum(LARGE)?)?;
+        let (waiting, started) = (waiting_for_processors(), Instant::now());
         let transfer = download_while_rolling(suite, &balancer)?;
-        compared(&undisturbed, &transfer)
+        let waited = waiting_for_processors().zip(waiting).map(|(after, before)| {
+            100.0 * (after - before).as_secs_f64() / started.elapsed().as_secs_f64()
+        });
+        let load = waited.map_or_else(String::new, |share| {
+            format!("; meanwhile something waited for a processor of this machine {share:.0} % of the time")
+        });
+        match compared(&undisturbed, &transfer) {
+            Ok(text) => Ok(text + &load),
+            Err(Failure(text)) => Err(Failure(text + &load)),
+        }
     })
+}
+
+/// The time for which something has waited for a processor since the machine's start (`/proc/pressure`);
+/// `None` where the kernel does not count it.
+fn waiting_for_processors() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/pressure/cpu").ok()?;
+    let some = text.lines().find(|line| line.starts_with("some"))?;
+    Some(Duration::from_micros(some.rsplit_once("total=")?.1.trim().parse().ok()?))
 }
 
 fn download_while_rolling(suite: &Suite, balancer: &Balancer) -> Outcome<Transfer> {
@@ -141,7 +159,8 @@ fn download_while_rolling(suite: &Suite, balancer: &Balancer) -> Outcome<Transfe
     suite.kubectl.output(["rollout", "restart", &deployment(BALANCED), "-n", SHOP])?;
     while !download.ended()? {
         balancer.follow(suite)?;
-        std::thread::sleep(Duration::from_millis(500));
+        // Each look costs this machine some commands.
+        std::thread::sleep(Duration::from_secs(2));
     }
     finish(suite, download)
 }
