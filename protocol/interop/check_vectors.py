@@ -1,5 +1,6 @@
 """The golden vectors of protocol/vectors, with the code of this folder. Ends with 0 when all agree."""
 
+import hashlib
 import json
 import pathlib
 import re
@@ -244,6 +245,16 @@ def attempts():
     equal([client.next_attempt(wire.REFUSED_FULL, full, 0.0) for full in (0, 1, 9)], [0.5, 1, 15], "no room")
 
 
+def peers():
+    """Messages between gateways, of which a client knows the outer layout only."""
+    vectors = load("peers")
+    key = hashlib.sha256(b"packrat/2 peer" + unhex(vectors["static_key"])).digest()
+    for case in vectors["messages"]:
+        fields = unhex(case["nonce"]) + case["session"].to_bytes(4, "big")
+        body = b"\x0bPkr\x26" + bytes([case["kind"]]) + fields
+        equal(body + hashlib.sha256(key + body).digest()[:16], unhex(case["datagram"]), case["name"])
+
+
 attempts()
 control()
 messages()
@@ -252,5 +263,6 @@ of_the_session = handshake()
 live()
 identifiers(of_the_session)
 numbers()
+peers()
 sketches(of_the_session)
 print(f"{checked} values agree with protocol/vectors")

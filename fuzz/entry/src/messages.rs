@@ -9,12 +9,14 @@ use packrat_wire::identifier::IdentifierScheme;
 use packrat_wire::is_control;
 use packrat_wire::message::{Coded, MAXIMUM_RUNS, Message};
 use packrat_wire::number::{self, NumberKey};
+use packrat_wire::peer::PeerKey;
 use packrat_wire::seal::{MAXIMUM_PLAINTEXT, OpenError};
 use packrat_wire::{MessageCounter, SessionId};
 
 /// Nonce, seeds and keys are those of protocol/vectors/handshake.json, so that the corpus can hold
 /// genuine messages.
 const NONCE: u64 = 0x0102_0304_0506_0708;
+const STATIC_KEY: [u8; 32] = [0x33; 32];
 
 /// The bytes as a datagram and as the plaintext of a sealed one. Every decoded message must encode
 /// to the same bytes.
@@ -38,6 +40,10 @@ pub fn wire(data: &[u8]) {
         let (key, identifier) = (NumberKey::new([1, 2]), Identifier::from_hash(3));
         let place = key.place(number, identifier, 1 << 30);
         assert_eq!([&key.header(place, identifier)[..], base].concat(), data);
+    }
+    if let Some(message) = PeerKey::new(&STATIC_KEY).open(data) {
+        assert!(is_control(data) && Control::decode(data).is_err(), "a client's type, too");
+        assert_eq!(PeerKey::new(&STATIC_KEY).seal(&message), data);
     }
     if let Ok(message) = Message::decode(data) {
         let mut again = Vec::new();
@@ -120,7 +126,7 @@ fn initiator() -> Initiator {
 }
 
 fn answer(first: &[u8]) -> Option<(Established, Vec<u8>)> {
-    let answered = respond([0x22; 32], &[0x33; 32], NONCE, first, |client_params, random| {
+    let answered = respond([0x22; 32], &STATIC_KEY, NONCE, first, |client_params, random| {
         let (mut session, mut secret) = ([0; 4], [0; 32]);
         random(&mut session);
         random(&mut secret);

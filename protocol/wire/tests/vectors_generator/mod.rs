@@ -18,6 +18,7 @@ use packrat_wire::message::{
     Coded, Eack, GoodbyeReason, Holes, Message, Report, ResetReason, Run, Totals,
 };
 use packrat_wire::number::NumberKey;
+use packrat_wire::peer::{PeerKey, PeerKind, PeerMessage};
 use packrat_wire::registry::client_versions;
 use packrat_wire::{Epoch, MessageCounter, SessionId};
 use rand_chacha::ChaCha20Rng;
@@ -44,6 +45,7 @@ pub(crate) fn files() -> Vec<(&'static str, Value)> {
         ("live.json", live()),
         ("identifiers.json", identifiers()),
         ("numbers.json", numbers()),
+        ("peers.json", peers()),
         ("sketches.json", sketches()),
     ]
 }
@@ -272,6 +274,28 @@ fn cookies() -> Value {
         })
         .collect();
     json!({ "secret": hex(&secret), "cookies": cookies })
+}
+
+fn peers() -> Value {
+    let key = PeerKey::new(&STATIC_KEY);
+    let session = SessionId::new(0xa1b2_c3d4);
+    let kinds = [
+        ("inquiry", PeerKind::Inquiry, NONCE),
+        ("not_mine", PeerKind::NotMine, NONCE),
+        ("mine", PeerKind::Mine, NONCE),
+        ("moved", PeerKind::Moved, 0),
+    ];
+    let messages: Vec<Value> = kinds
+        .into_iter()
+        .map(|(name, kind, nonce)| {
+            let datagram = key.seal(&PeerMessage { kind, nonce, session });
+            json!({
+                "name": name, "kind": kind as u8, "nonce": hex64(nonce), "session": session.get(),
+                "datagram": hex(&datagram),
+            })
+        })
+        .collect();
+    json!({ "static_key": hex(&STATIC_KEY), "messages": messages })
 }
 
 /// The client params of the vectors.
