@@ -123,6 +123,13 @@ fn reasons(session: &SessionSnapshot, route: Option<&Route>, is_draining: bool) 
     if session.assistance.is_some() {
         return of_assisted(session);
     }
+    if session.relayed {
+        return vec![format!(
+            "the client has come from another gateway of the same address, which has its session: it is \
+             relayed there. Ask that one, at {}, for what becomes of its losses",
+            session.endpoint
+        )];
+    }
     let mut reasons = Vec::new();
     if let Some(refusal) = &session.refusal {
         reasons.push(of_refusal(refusal, route));
@@ -308,6 +315,8 @@ mod tests {
         assert!(refused("refused_disabled", &stopped).contains("stopped by itself"));
         assert!(refused("refused_token_expired", &plain).contains("expired"));
         assert!(refused("refused_tomorrow", &plain).contains("refused_tomorrow"));
+        let relayed = of(json!({ "assistance": null, "relayed": true }), &plain);
+        assert!(relayed.starts_with("the client has come from another gateway"), "{relayed}");
         let silent = of(json!({ "assistance": null }), &plain);
         assert!(silent.contains("has not asked"), "{silent}");
         assert!(of(json!({ "assistance": null }), &stopped).contains("stopped by itself"));

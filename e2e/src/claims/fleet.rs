@@ -29,8 +29,8 @@ const SCALES: [(Duration, usize); 2] = [(Duration::from_secs(12), 2), (Duration:
 const BALANCE: Duration = Duration::from_secs(1);
 
 /// A hundred downloads, of ten servers through four gateways; all clients' ports change every five
-/// seconds for a minute, while the gateways become two and four again. All of them finish, intact: not
-/// yet, see docs/RELIABILITY.md, and therefore only when it is named.
+/// seconds for a minute, while the gateways become two and four again. All of them finish, intact.
+/// It takes four minutes, and so it is made when it is named.
 pub(super) fn moving_clients(suite: &mut Suite) -> Outcome<String> {
     let servers = |suite: &Suite, count: usize| {
         let replicas = format!("--replicas={count}");

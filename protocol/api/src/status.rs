@@ -232,8 +232,11 @@ pub struct SessionSnapshot {
     pub session: u64,
     /// The client as log lines show it; `None` when they do not.
     pub client: Option<String>,
-    /// Server that it is forwarded to.
+    /// Server that it is forwarded to, or the gateway that it is relayed to.
     pub endpoint: SocketAddr,
+    /// True if another gateway of the same address has its session, and everything goes there.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub relayed: bool,
     /// Session id of its assistance on the wire, while it is assisted.
     pub assistance: Option<u32>,
     /// Age in seconds.

@@ -5,8 +5,14 @@ use packrat_fuzz_entry::corpus;
 
 #[test]
 fn wire() {
-    let expected =
-        ["runt", "peer_mine", "peer_forged", "discover_of_another_version", "init_unpadded", "eack_prefix_too_short"];
+    let expected = [
+        "runt",
+        "peer_mine",
+        "peer_forged",
+        "discover_of_another_version",
+        "init_unpadded",
+        "eack_prefix_too_short",
+    ];
     corpus::run("wire", &expected, packrat_fuzz_entry::wire);
 }
 

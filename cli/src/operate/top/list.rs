@@ -227,6 +227,7 @@ pub(super) mod tests {
             last_mile_loss_ppm: 0,
             far_round_trip_microseconds: 0,
             refusal: None,
+            relayed: false,
             counters: Default::default(),
         };
         let all = [session(1, "web", 40), session(2, "web", 0), session(3, "media", 100)];

@@ -682,6 +682,7 @@ impl Session {
             session: self.id.get(),
             client: environment.logger.client(self.client().get()).as_str().map(str::to_owned),
             endpoint: self.upstream().endpoint().get(),
+            relayed: self.is_relay(),
             assistance: assistance.map(|id| id.get()),
             seconds: environment.now().saturating_since(self.opened).as_secs_f64(),
             to_client_datagrams: total(&self.totals.to_client_datagrams),
