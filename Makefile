@@ -154,7 +154,7 @@ test-python: ## The package for Python: a wheel, installed, with aioquic through
 	$(BUILD_FOR_TESTS) --bin packrat-path
 	@tools/test-python
 
-test-go: ## The client in Go: golden vectors, virtual time, and quic-go through a gateway and over a lossy last mile
+test-go: ## The client in Go: golden vectors, virtual time, quic-go over a lossy last mile, and clients that move between gateways
 	@tools/check-toolchain cargo cc go
 	$(BUILD_FOR_TESTS) --bin packrat-path
 	@tools/test-go

@@ -220,7 +220,8 @@ func (c *Conn) sending(to netip.AddrPort, b []byte, segment int) (fronts [][]byt
 	if p.shim == nil || !isNumbered {
 		fronts = nil
 	}
-	if p.last.Condition != Assisted {
+	if isDue := !p.due.IsZero() && !p.due.After(now); isDue || p.last.Condition != Assisted {
+		// A question, or the eACK that tells the gateway where these datagrams come from.
 		c.transmit(p, now)
 		c.arm(now)
 	} else if isNumbered && !p.due.IsZero() && (c.armed.IsZero() || p.due.Before(c.armed)) {

@@ -52,6 +52,12 @@ func newDiscovery(params clientParams, pinned *[32]byte, random *rand.ChaCha8, n
 	return d
 }
 
+// setTicket takes the ticket of the server that the next attempts are about: that of the gateway that is
+// there now.
+func (d *discovery) setTicket(ticket serverTicket) {
+	d.params.ticket = ticket
+}
+
 // grease is a value that is never assigned, and skipped by all receivers.
 func grease(random uint64) byte {
 	return greaseFirst + byte(random%greaseCount)

@@ -89,6 +89,18 @@ func (l *liveness) onOverdue(now time.Time) bool {
 	return l.unanswered >= echoesUntilGone && !isOutage
 }
 
+// onQuiet says that no datagram has come for a while, or that nothing was said to the gateway. It is true
+// if the gateway is to be asked: all may be well, or this client has another address that the gateway does
+// not know yet.
+func (l *liveness) onQuiet() bool {
+	l.quietAt = time.Time{}
+	ask := l.asked.IsZero()
+	if ask {
+		l.askAgain()
+	}
+	return ask
+}
+
 // onDoubt is true if the gateway is to be asked.
 func (l *liveness) onDoubt(path *roundTrip, now time.Time) bool {
 	if !l.doubtedUntil.IsZero() {

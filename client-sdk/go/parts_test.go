@@ -34,6 +34,18 @@ func (n numbers) read(p *places, place uint64, now time.Time) (uint64, bool) {
 	return p.read((uint32(place)+n.key.mask(value))%numberModulus, value, now)
 }
 
+func TestASilentClientMayHaveMoved(t *testing.T) {
+	var s scheduler
+	now := begun()
+	if s.isSilent(now) {
+		t.Error("its session has just begun")
+	}
+	s.onSent(now)
+	if s.isSilent(now.Add(silent-time.Nanosecond)) || !s.isSilent(now.Add(silent)) {
+		t.Error("not after half a second")
+	}
+}
+
 func TestPlacesAreFoundInAnyOrderAndBeyond24Bits(t *testing.T) {
 	genuine, p := numbers{numberKey{7, 9}}, &places{}
 	p.follow(1, genuine.key)

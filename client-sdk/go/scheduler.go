@@ -10,6 +10,10 @@ const (
 	atOnceDatagrams      = 256
 	shortestHoleInterval = 4 * time.Millisecond
 	longestHoleInterval  = 30 * time.Millisecond
+	// After so long without an eACK one leaves with what the transport sends: a NAT may have given the client
+	// another port meanwhile, and what comes from there waits for a sealed message, or is taken for another
+	// client's.
+	silent = 500 * time.Millisecond
 )
 
 // scheduler decides when the next eACK is due. A zero time is none.
@@ -35,6 +39,12 @@ func (s *scheduler) onUrgent(now time.Time) {
 // onPrecious says that a datagram must be reported without any delay.
 func (s *scheduler) onPrecious(now time.Time) {
 	s.atOnce = now
+}
+
+// isSilent is true if the gateway has not heard anything for long enough that this client may have another
+// address by now.
+func (s *scheduler) isSilent(now time.Time) bool {
+	return !s.lastSent.IsZero() && now.Sub(s.lastSent) >= silent
 }
 
 func (s *scheduler) due(waits bool, smoothed time.Duration) time.Time {

@@ -237,6 +237,7 @@ func (s *Shim[M]) onEstablished(e *established, sample time.Duration, now time.T
 	}
 	s.session = session
 	s.figures.Sessions++
+	s.discovery.setTicket(e.params.ticket)
 	if session.numbers != nil {
 		if s.places == nil {
 			s.places = &places{}
@@ -374,6 +375,9 @@ func (s *Shim[M]) Send(datagram []byte, now time.Time) []byte {
 		return nil
 	}
 	s.balance.pass(len(datagram), 0)
+	if s.session != nil && s.session.scheduler.isSilent(now) && s.session.liveness.onQuiet() {
+		s.session.scheduler.onUrgent(now)
+	}
 	if s.session == nil || s.session.upward == nil || !s.session.upward.takes(len(datagram), now) {
 		return nil
 	}
@@ -478,10 +482,7 @@ func (s *Shim[M]) HandleTimeout(now time.Time) {
 		s.lose(0, now)
 	}
 	if s.session != nil && isDue(s.session.liveness.quietAt) {
-		live := &s.session.liveness
-		live.quietAt = time.Time{}
-		if live.asked.IsZero() {
-			live.askAgain()
+		if s.session.liveness.onQuiet() {
 			s.session.scheduler.onUrgent(now)
 		}
 	}

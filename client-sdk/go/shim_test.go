@@ -74,6 +74,9 @@ func (q *eventQueue) Pop() any {
 type gateway struct {
 	gone, withCookie, withoutNumbers, silent, stingy bool
 
+	ticket []byte   // of the next session; nil: none
+	shown  [][]byte // tickets with which sessions were asked for
+
 	static  noise.DHKey
 	nonce   uint64
 	answer  []byte
@@ -341,6 +344,10 @@ func (w *world) answer(c *control) {
 			}
 			out := append([]byte{1, 2, 3, 4, params[0], 0, 64, 0, 1, 0, 0}, secret[:]...)
 			out = appendRecord(out, 207, []byte("means nothing"))
+			g.shown = append(g.shown, findRecord(params[8+int(params[7]):], recordTicket))
+			if g.ticket != nil {
+				out = appendRecord(out, recordTicket, g.ticket)
+			}
 			if g.withoutNumbers {
 				return out
 			}
@@ -672,6 +679,43 @@ func TestASessionThatTheGatewayDoesNotKnowIsReplacedAtOnce(t *testing.T) {
 	w.run(time.Second)
 	if w.shim.Statistics().Sessions != 2 {
 		t.Errorf("no new session: %s", w.said())
+	}
+}
+
+func TestTheTicketOfASessionIsShownToTheNextGatewayAndNoOlderOne(t *testing.T) {
+	for _, withCookie := range []bool{false, true} {
+		w := newWorld(t, 5, settings())
+		w.gateway.withCookie = withCookie
+		first, third := bytes.Repeat([]byte{0xa7}, ticketLength), bytes.Repeat([]byte{0xb8}, ticketLength)
+		// A later revision may lengthen it. One that is too short, or is not there, is none.
+		for _, w.gateway.ticket = range [][]byte{append(bytes.Clone(first), 1, 2, 3), third[1:], third, nil, nil} {
+			w.run(600 * time.Millisecond)
+			w.say([]byte{messageGoodbye, 3})
+			w.run(100 * time.Millisecond)
+		}
+		for at, expected := range [][]byte{nil, first, nil, third, nil} {
+			if !bytes.Equal(w.gateway.shown[at], expected) {
+				t.Errorf("handshake %d shows %x instead of %x", at, w.gateway.shown[at], expected)
+			}
+		}
+	}
+}
+
+func TestASilentClientAsksForAnEchoWithWhatItsTransportSends(t *testing.T) {
+	w := newWorld(t, 6, settings())
+	w.run(200 * time.Millisecond)
+	w.download(0, 50, time.Millisecond)
+	before := w.eacks
+	w.shim.Send([]byte("anything"), w.now)
+	w.drain()
+	if w.eacks != before+1 || w.shim.session.liveness.asked != w.now {
+		t.Errorf("%d eACKs, an echo was asked for at %v", w.eacks-before, w.shim.session.liveness.asked.Sub(w.now))
+	}
+	w.run(400 * time.Millisecond)
+	w.shim.Send([]byte("anything"), w.now)
+	w.drain()
+	if w.eacks != before+1 {
+		t.Error("it has said where it is already")
 	}
 }
 

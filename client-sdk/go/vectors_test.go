@@ -276,7 +276,7 @@ func TestVectorsOfTheHandshakeAndSealedDatagrams(t *testing.T) {
 	equal(t, "the gateway's key", e.gatewayKey[:], want.GatewayKey)
 	agreed := want.GatewayParams
 	if e.params != (gatewayParams{agreed.Session, agreed.Scheme, agreed.CodedSymbols, agreed.PowerSums, agreed.CacheBytes,
-		[32]byte(agreed.Secret), numbered{}}) {
+		[32]byte(agreed.Secret), numbered{}, serverTicket{}}) {
 		t.Errorf("gateway params: %+v", e.params)
 	}
 	if e.params.names() != want.Names {

@@ -17,6 +17,7 @@ const (
 	questionPad   = 256
 	mostVersions  = 32
 	cookieLength  = 16
+	ticketLength  = 16
 	numberLength  = 8 // of what is in front of a numbered datagram
 	numberModulus = 1 << 24
 	fewestSums    = 2
@@ -64,6 +65,7 @@ const (
 const (
 	recordVersions = 3
 	recordNumbered = 4
+	recordTicket   = 5
 	toClient       = 1
 	toServer       = 2
 )
@@ -258,10 +260,16 @@ type clientParams struct {
 	token        []byte
 	// Wishes for numbers; flags 0: none.
 	numbered numbered
+	// Of the server that the client had through the gateway before; the zero value: none.
+	ticket   serverTicket
 	versions []byte
 	// Behind all others: a record that means nothing.
 	grease []byte
 }
+
+// serverTicket names a client's server to all gateways with one key, and is opaque to the client; the zero
+// value: none.
+type serverTicket [ticketLength]byte
 
 // numbered is the record about numbers.
 type numbered struct {
@@ -278,6 +286,9 @@ func (p *clientParams) encode() []byte {
 		value := binary.BigEndian.AppendUint16([]byte{p.numbered.flags}, p.numbered.largest)
 		out = appendRecord(out, recordNumbered, value)
 	}
+	if p.ticket != (serverTicket{}) {
+		out = appendRecord(out, recordTicket, p.ticket[:])
+	}
 	out = appendRecord(out, recordVersions, p.versions)
 	return append(out, p.grease...)
 }
@@ -291,6 +302,7 @@ type gatewayParams struct {
 	cacheBytes   uint32
 	secret       [32]byte
 	numbered     numbered
+	ticket       serverTicket
 }
 
 func decodeGatewayParams(data []byte) (gatewayParams, error) {
@@ -299,6 +311,9 @@ func decodeGatewayParams(data []byte) (gatewayParams, error) {
 	copy(p.secret[:], r.take(32))
 	if value := findRecord(r.rest, recordNumbered); len(value) >= 3 {
 		p.numbered = numbered{value[0], binary.BigEndian.Uint16(value[1:])}
+	}
+	if value := findRecord(r.rest, recordTicket); len(value) >= ticketLength {
+		p.ticket = serverTicket(value)
 	}
 	isKnown := p.scheme == Trailer || p.scheme == Payload
 	if r.err != nil || !isKnown || p.powerSums < fewestSums && p.codedSymbols < 4 {

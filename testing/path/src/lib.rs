@@ -9,6 +9,7 @@
 
 mod datagrams;
 mod quic;
+mod several;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
@@ -21,6 +22,7 @@ use packrat_dataplane::socket::{bind_reuse_port, local_address};
 use packrat_dataplane::{Attachment, Dataplane, Options, Route, RouteConfig};
 use packrat_emulation::path::{LinkConfig, LossModel, PathConfig, UdpPath};
 pub use quic::{FILE_BYTES, NAME, Quic, expected, file};
+pub use several::Several;
 
 /// Nothing in a test takes longer.
 pub const PATIENCE: Duration = Duration::from_secs(60);

@@ -3,11 +3,13 @@
 //!
 //! Usage: packrat-path CERTIFICATE [SERVER]    the QUIC server's certificate is written to this file; a third path
 //! leads to the server, if one is named
+//!
+//! Or: packrat-path --several, several servers behind several gateways, without loss and without figures
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Write};
 
-use packrat_path::{Datagrams, FILE_BYTES, LossyPath, NAME, Quic};
+use packrat_path::{Datagrams, FILE_BYTES, LossyPath, NAME, Quic, Several};
 
 /// Of the last mile, both ways.
 const LOSS: f64 = 0.04;
@@ -15,6 +17,15 @@ const LOSS: f64 = 0.04;
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
     let certificate = std::env::args_os().nth(1).unwrap();
+    if certificate == "--several" {
+        let several = Several::start();
+        let gateways: Vec<_> = several.addresses().map(|at| format!("\"{at}\"")).collect();
+        println!(r#"{{"gateways":[{}]}}"#, gateways.join(","));
+        std::io::stdout().flush().unwrap();
+        input_ends().await;
+        println!("{{}}");
+        return;
+    }
     let quic = Quic::start();
     let server = Datagrams::start();
     let path = LossyPath::start(quic.address(), LOSS);
@@ -30,10 +41,7 @@ async fn main() {
         plain.address()
     );
     std::io::stdout().flush().unwrap();
-    tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()))
-        .await
-        .unwrap()
-        .unwrap();
+    input_ends().await;
     println!(
         r#"{{"quic_lost":{},"quic_lost_upwards":{},"quic_dropped":{},"declared_lost":{},"datagrams_lost":{},"server_lost":{}}}"#,
         path.lost(),
@@ -43,4 +51,9 @@ async fn main() {
         plain.lost(),
         named.map_or(0, |path| path.lost())
     );
+}
+
+async fn input_ends() {
+    let read = || std::io::stdin().read_to_end(&mut Vec::new());
+    tokio::task::spawn_blocking(read).await.unwrap().unwrap();
 }

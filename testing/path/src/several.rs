@@ -1,0 +1,82 @@
+//! Several servers behind several gateways of one key, without loss.
+//!
+//! ```text
+//!   server 0 ... 3 <-- gateway 0 ... 2 <-- the SDK, by another address each time
+//! ```
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use packrat_api::route::Hidden;
+use packrat_dataplane::RouteConfig;
+
+use crate::{ANY, Gateway};
+
+const SERVERS: usize = 4;
+const GATEWAYS: usize = 3;
+
+/// Answers each datagram with its own number, the address that it comes from, and the datagram.
+struct Witness {
+    address: SocketAddr,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Witness {
+    fn start(number: usize, over: &Arc<AtomicBool>) -> Self {
+        let socket = UdpSocket::bind(ANY).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let address = socket.local_addr().unwrap();
+        let over = Arc::clone(over);
+        let thread = std::thread::spawn(move || {
+            let mut buffer = [0; 2048];
+            while !over.load(Ordering::Relaxed) {
+                let Ok((length, client)) = socket.recv_from(&mut buffer) else { continue };
+                let mut answer = format!("{number} {client} ").into_bytes();
+                answer.extend_from_slice(&buffer[..length]);
+                let _ = socket.send_to(&answer, client);
+            }
+        });
+        Self { address, thread: Some(thread) }
+    }
+}
+
+/// Several gateways in front of the same servers, each of which says who asks.
+pub struct Several {
+    servers: Vec<Witness>,
+    gateways: Vec<Gateway>,
+    over: Arc<AtomicBool>,
+}
+
+impl Several {
+    /// Starts them.
+    pub fn start() -> Self {
+        let over = Arc::default();
+        let servers: Vec<_> = (0..SERVERS).map(|number| Witness::start(number, &over)).collect();
+        let gateways = (0..GATEWAYS).map(|_| {
+            let mut config =
+                RouteConfig::new("web", servers.iter().map(|server| server.address)).unwrap();
+            config.static_key = Some(Hidden::new("0f".repeat(32)));
+            Gateway::with(ANY, config)
+        });
+        Self { gateways: gateways.collect(), servers, over }
+    }
+
+    /// Where the SDK may send to.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.gateways.iter().map(Gateway::address)
+    }
+}
+
+impl Drop for Several {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        for server in &mut self.servers {
+            if let Some(thread) = server.thread.take() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
