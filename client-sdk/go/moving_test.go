@@ -167,7 +167,12 @@ func (a asker) assisted(session uint64) (server int, seen string) {
 // rest is silent for long, but reads. Its last eACK is the one that asks whether the gateway is still there.
 func (a asker) rest() {
 	a.t.Helper()
-	for until := time.Now().Add(silent + 2*echoInterval); time.Now().Before(until); {
+	a.restFor(silent + 2*echoInterval)
+}
+
+func (a asker) restFor(silence time.Duration) {
+	a.t.Helper()
+	for until := time.Now().Add(silence); time.Now().Before(until); {
 		_, _, _, _ = a.answer(time.Until(until))
 	}
 }
@@ -192,6 +197,20 @@ func TestASilentClientSaysWhereItIsWithWhatItsTransportSends(t *testing.T) {
 		// Its answer comes when the gateway has heard where the client is, and so no eACK was due yet.
 		if after := client.statistics(); after.Eacks != before.Eacks+1 || after.Sessions != 1 {
 			t.Errorf("move %d: before %+v, after %+v", moves, before, after)
+		}
+	}
+}
+
+// It has said something a moment ago, and expects an answer of its server first.
+func TestAClientThatHasNoAnswerSaysWhereItIs(t *testing.T) {
+	gateways := startSeveral(t)
+	client := startAsker(t, gateways[0])
+	_, seen := client.assisted(1)
+	for moves := range 4 {
+		client.restFor(2 * echoInterval)
+		client.nat.move(net.IPv4(127, 0, 0, 1), gateways[0])
+		if _, now := client.ask(fmt.Sprintf("move-%d", moves)); now != seen {
+			t.Fatalf("move %d: the server saw %s, and sees %s: %+v", moves, seen, now, client.statistics())
 		}
 	}
 }

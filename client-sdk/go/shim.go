@@ -193,7 +193,7 @@ func (s *Shim[M]) onSignOfLife(now time.Time) {
 	session := s.session
 	session.scheduler.onDatagram(now)
 	session.liveness.hasDatagram = true
-	session.liveness.quietAt = now.Add(max(session.liveness.echoWait(&s.path), echoInterval))
+	session.liveness.quietAt = now.Add(s.quietAfter())
 	if !s.isNumbered && s.authentic <= firstFlight {
 		session.scheduler.onPrecious(now)
 	}
@@ -377,6 +377,9 @@ func (s *Shim[M]) Send(datagram []byte, now time.Time) []byte {
 	s.balance.pass(len(datagram), 0)
 	if s.session != nil && s.session.scheduler.isSilent(now) && s.session.liveness.onQuiet() {
 		s.session.scheduler.onUrgent(now)
+	} else if s.session != nil && s.session.upward == nil && s.session.liveness.quietAt.IsZero() {
+		// At another address of this client the datagram waits for a sealed one.
+		s.session.liveness.quietAt = now.Add(s.quietAfter())
 	}
 	if s.session == nil || s.session.upward == nil || !s.session.upward.takes(len(datagram), now) {
 		return nil
@@ -384,6 +387,11 @@ func (s *Shim[M]) Send(datagram []byte, now time.Time) []byte {
 	s.figures.UpwardNumbered++
 	value := s.session.key.identify(materialOf(s.session.scheme, datagram))
 	return s.session.upward.number(datagram, value, now)
+}
+
+// quietAfter is the silence after which the gateway is asked for an echo. There is a session.
+func (s *Shim[M]) quietAfter() time.Duration {
+	return max(s.session.liveness.echoWait(&s.path), echoInterval)
 }
 
 // Refused says that the socket has refused a datagram of so many bytes with what Send has returned: it

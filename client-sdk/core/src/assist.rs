@@ -735,8 +735,7 @@ impl Assist {
             }
             if session.scheduler.is_silent(now) && session.liveness.on_quiet() {
                 session.scheduler.on_urgent(now);
-            }
-            if session.upward.is_none() {
+            } else if session.upward.is_none() {
                 session.liveness.on_sent(quiet_after, now);
             }
         }
