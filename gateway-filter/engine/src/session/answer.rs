@@ -18,6 +18,7 @@ use core::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
 
+use crate::config::TOLERATED_LOSS;
 use crate::sender_memory::{Expectation, Finding};
 
 /// Losses that are judged together, each in another round trip.
@@ -50,6 +51,8 @@ pub(super) struct Answers {
     count: usize,
     next: Timestamp,
     tolerates: bool,
+    /// Its own beginning is none of a loss-based sender.
+    began_large: bool,
     /// It began because of what others have found, and no loss was shown yet.
     believes: bool,
 }
@@ -59,6 +62,16 @@ impl Answers {
     pub(super) fn expecting(expectation: Expectation) -> Option<Self> {
         let believes = expectation == Expectation::Tolerates;
         (expectation != Expectation::Answers).then(|| Self { believes, ..Self::default() })
+    }
+
+    /// Those of a session whose sender has begun like no loss-based one.
+    pub(super) fn of_large_window() -> Self {
+        Self { began_large: true, ..Self::default() }
+    }
+
+    /// The share of losses up to which its sender is shown them.
+    pub(super) fn tolerated_loss(&self) -> f64 {
+        if self.began_large { 1.0 } else { TOLERATED_LOSS }
     }
 
     /// True when a loss is shown for the first time because of what others have found.

@@ -7,9 +7,11 @@ use packrat_wire::estimate::Timestamp;
 use packrat_wire::message::{Eack, Message, Report, ResetReason};
 use packrat_wire::{Epoch, MessageCounter};
 
+use super::answer::Answers;
 use super::breaker::Change;
 use super::repairs::Repairs;
 use super::{Session, Turn};
+use crate::config::SenderAnswer;
 use crate::event::{Event, Side};
 use crate::history::{Fate, SETTLED_ENTRIES};
 use crate::live::LiveStream;
@@ -173,6 +175,7 @@ impl Session {
         turn.counters.eacks_decoded += 1;
         self.epoch.on_decoded(counter);
         let newly_missing = self.settle(turn);
+        self.follow_first_window(newest);
         self.follow_sender(newest, newly_missing, turn);
         self.follow_breaker(turn);
         self.follow_coding(turn.now);
@@ -299,6 +302,17 @@ impl Session {
         repairs.count_fates(covered, newly_missing);
         repairs.follow_loss(last_mile.path.loss(), permit.gateway().config().repair_budget);
         newly_missing
+    }
+
+    /// Looks at what the sender begins with.
+    fn follow_first_window(&mut self, newest: Option<u64>) {
+        let unknown = || self.permit.gateway().config().sender == SenderAnswer::Unknown;
+        if self.first_window.on_eack(newest, self.history.next())
+            && self.live.is_none()
+            && unknown()
+        {
+            self.shown = Some(Box::new(Answers::of_large_window()));
+        }
     }
 
     /// Looks at how the sender answers the losses that it is shown.
