@@ -35,6 +35,7 @@ mod first_window;
 mod last_mile;
 mod numbering;
 mod outage;
+mod overflows;
 mod policing;
 mod repairs;
 mod tail_probe;
@@ -78,6 +79,7 @@ use first_window::FirstWindow;
 use last_mile::LastMile;
 use numbering::Numbering;
 pub(crate) use numbering::granted as granted_numbers;
+use overflows::Overflows;
 use repairs::{Means, Repairs};
 use tail_probe::TailProbe;
 use thin::Thin;
@@ -123,6 +125,8 @@ pub(crate) struct Session {
     /// `Some`: the sender is shown what it may tolerate, and its answers are looked at.
     shown: Option<Box<Answers>>,
     first_window: FirstWindow,
+    /// `None`: the operator has named the senders, or they are a live stream's.
+    overflows: Option<Box<Overflows>>,
     /// `Some`: the last mile is known to lose datagrams, and rare ones are sent twice.
     thin: Option<Box<Thin>>,
     /// True if later sessions know of this one's losses.
@@ -207,6 +211,7 @@ impl Session {
             probe: TailProbe::new(now),
             shown: None,
             first_window: FirstWindow::default(),
+            overflows: None,
             thin,
             noted: false,
             live,
@@ -229,6 +234,7 @@ impl Session {
             let network = self.permit.network();
             let expected = gateway.senders.expect(network, config.sender_trials, now);
             self.shown = Answers::expecting(expected).map(Box::new);
+            self.overflows = Some(Box::default());
         }
     }
 

@@ -51,8 +51,8 @@ pub(super) struct Answers {
     count: usize,
     next: Timestamp,
     tolerates: bool,
-    /// Its own beginning is none of a loss-based sender.
-    began_large: bool,
+    /// It began with a window, or has gone on through overflows, as no loss-based sender does.
+    heedless: bool,
     /// It began because of what others have found, and no loss was shown yet.
     believes: bool,
 }
@@ -64,14 +64,14 @@ impl Answers {
         (expectation != Expectation::Answers).then(|| Self { believes, ..Self::default() })
     }
 
-    /// Those of a session whose sender has begun like no loss-based one.
-    pub(super) fn of_large_window() -> Self {
-        Self { began_large: true, ..Self::default() }
+    /// Those of a session whose sender has done what no loss-based one does.
+    pub(super) fn of_heedless() -> Self {
+        Self { heedless: true, ..Self::default() }
     }
 
     /// The share of losses up to which its sender is shown them.
     pub(super) fn tolerated_loss(&self) -> f64 {
-        if self.began_large { 1.0 } else { TOLERATED_LOSS }
+        if self.heedless { 1.0 } else { TOLERATED_LOSS }
     }
 
     /// True when a loss is shown for the first time because of what others have found.
