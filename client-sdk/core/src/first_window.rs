@@ -11,20 +11,26 @@ use core::time::Duration;
 use packrat_wire::estimate::Timestamp;
 
 /// Datagrams of a first window that no loss-based sender is known to begin with.
-const LARGE: usize = 64;
+const LARGE_WINDOW: usize = 64;
 /// When so many may have been acknowledged, the window has passed.
 const PASSED: usize = 64;
 
-/// What has arrived of a connection so far, as long as that is little.
+/// The first arrivals of a connection, and whether they are of a large window.
 #[derive(Debug, Default)]
 pub(crate) enum FirstWindow {
     #[default]
     Unopened,
-    /// Times of the first arrivals, and the number of all.
-    Open(Vec<Timestamp>, usize),
+    Open(Box<Arrivals>),
     /// It was large, since then, and the gateway has not been heard about it.
     Large(Timestamp),
     Closed,
+}
+
+/// Times of the first arrivals, and the number of all.
+#[derive(Debug, Default)]
+pub(crate) struct Arrivals {
+    times: Vec<Timestamp>,
+    arrived: usize,
 }
 
 impl FirstWindow {
@@ -34,15 +40,16 @@ impl FirstWindow {
     pub(crate) fn on_received(&mut self, round_trip: Option<Duration>, now: Timestamp) -> bool {
         match self {
             Self::Large(_) | Self::Closed => false,
-            Self::Unopened | Self::Open(..) => self.follow(round_trip, now),
+            Self::Unopened | Self::Open(_) => self.follow(round_trip, now),
         }
     }
 
     fn follow(&mut self, round_trip: Option<Duration>, now: Timestamp) -> bool {
         if let Self::Unopened = self {
-            *self = Self::Open(Vec::with_capacity(PASSED), 0);
+            *self = Self::Open(Box::default());
         }
-        let Self::Open(times, arrived) = self else { return false };
+        let Self::Open(arrivals) = self else { return false };
+        let Arrivals { times, arrived } = &mut **arrivals;
         *arrived += 1;
         if times.len() < PASSED {
             times.push(now);
@@ -53,7 +60,7 @@ impl FirstWindow {
             *self = Self::Closed;
             return false;
         }
-        let is_large = *arrived > LARGE + 2 * acknowledged;
+        let is_large = *arrived > LARGE_WINDOW + 2 * acknowledged;
         if is_large {
             *self = Self::Large(now);
         }
@@ -103,8 +110,8 @@ mod tests {
 
     #[test]
     fn a_large_window_is_found_before_it_has_passed() {
-        assert_eq!(found(200, Some(ROUND_TRIP)), Some(LARGE + 1));
-        for window in [4, 10, 32, LARGE] {
+        assert_eq!(found(200, Some(ROUND_TRIP)), Some(LARGE_WINDOW + 1));
+        for window in [4, 10, 32, LARGE_WINDOW] {
             assert_eq!(found(window, Some(ROUND_TRIP)), None, "{window}");
         }
         assert_eq!(found(200, None), None, "the last mile is not known");
@@ -113,7 +120,7 @@ mod tests {
     #[test]
     fn the_gateways_word_about_it_counts() {
         let mut first = FirstWindow::default();
-        for _ in 0..LARGE {
+        for _ in 0..LARGE_WINDOW {
             assert!(!first.on_received(Some(ROUND_TRIP), at(500)));
         }
         assert!(first.on_received(Some(ROUND_TRIP), at(600)) && first.is_large());

@@ -12,7 +12,8 @@
 //! ```
 //!
 //! A client judges for its network only, whatever it says of its losses: one network has one vote,
-//! and what its own sessions have found weighs more there than what others say. What others take
+//! and what its own sessions have found weighs more there than what others say: tolerance that it has
+//! found needs no others. What others take
 //! from the votes decides whether they *begin* without a hold and repairs. A sender that then gives
 //! way is found out by its own session after a few losses.
 //!
@@ -115,7 +116,7 @@ impl SenderMemory {
         votes.sessions = votes.sessions.wrapping_add(1);
         let is_judged = votes.verdict.is_some();
         let believes = match votes.own(network) {
-            // Nobody else is shown losses because of it.
+            // No one else is shown losses because of it.
             Some(Finding::Tolerates) => true,
             Some(Finding::Answers) => false,
             Some(Finding::Fits) => is_judged && votes.sessions.is_multiple_of(DOUBT),

@@ -27,12 +27,14 @@ const FEWEST: u64 = 8;
 /// So many of the last round trips must be crowds.
 const CROWDS: u32 = 5;
 const OF: u32 = 7;
-/// A loss is known later than its round trip ends.
-const LONGER: f64 = 1.25;
+/// A sender hears of a loss later than its round trip ends: what is above it waits at the client for
+/// symbols, and for the Report that says that a queue stands. On a short path that is longer than the
+/// round trip.
+const HEARD_LATER: Duration = Duration::from_millis(60);
 /// The first datagrams are those of a handshake.
 const HANDSHAKE: u64 = 16;
 
-/// What a session knows of the round trip beyond the gateway.
+/// The round trip beyond the gateway, as far as a session knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Beyond {
     #[default]
@@ -87,7 +89,7 @@ impl Overflows {
             Beyond::Known(_) => {}
         }
         let Beyond::Known(beyond) = self.beyond else { return false };
-        self.follow(forwarded, round_trip.mul_f64(LONGER) + beyond, loss, now)
+        self.follow(forwarded, round_trip + beyond + HEARD_LATER, loss, now)
     }
 
     fn follow(&mut self, forwarded: u64, round: Duration, loss: f64, now: Timestamp) -> bool {
