@@ -369,6 +369,16 @@ fn bbr_gains_where_it_suffers_and_loses_nowhere() {
     }
 }
 
+/// By its first window on the first path, and by its overflows on the second.
+#[test]
+fn bbr_version_1_is_known_in_its_first_session() {
+    for (scenario, least) in [("ingress_wifi", 0.93), ("dsl", 0.95)] {
+        let ratio =
+            ratio_of(3, scenario, Some(0.02), Sender::QuinnBbr, Arm::Packrat, Arm::EndToEnd);
+        assert!(ratio > least, "{scenario}: {ratio} times end to end");
+    }
+}
+
 #[test]
 fn without_loss_assistance_costs_next_to_nothing() {
     for (scenario, sender) in [

@@ -24,6 +24,7 @@ use crate::epoch::CurrentEpoch;
 use crate::events::{
     ClientEvent, Events, HoldEndedReason, NotHeldReason, Observer, SessionClosedReason,
 };
+use crate::first_window::FirstWindow;
 use crate::group_symbols::GroupSymbols;
 use crate::hold::{Direction, Hold, Onset};
 use crate::liveness::{ASSUMED_ROUND_TRIP, ECHO_INTERVAL, Liveness, Silence};
@@ -164,6 +165,7 @@ pub struct Assist {
     identifier: Option<Identifier>,
     /// The round trip to the server, as the transport's first datagrams have it.
     whole_path: WholePath,
+    first_window: FirstWindow,
     /// The last mile is a small part of the way to the server, once that is known.
     is_short: Option<bool>,
     /// Datagrams that were authentic.
@@ -233,6 +235,7 @@ impl Assist {
             provisional: None,
             identifier: None,
             whole_path: WholePath::default(),
+            first_window: FirstWindow::default(),
             is_short: None,
             authentic: 0,
             unproven: UNPROVEN_AT_FIRST,
@@ -282,6 +285,9 @@ impl Assist {
         self.stats.datagrams += 1;
         self.whole_path.on_received(now);
         self.direction.on_received(datagram.len());
+        if self.first_window.on_received(self.path.minimum_round_trip(), now) {
+            self.on_large_window(now);
+        }
         self.destination.on_received(datagram);
         self.stats.bytes += datagram.len() as u64;
         self.events.tell(now, || ClientEvent::DatagramReceived { bytes: datagram.len() });
@@ -316,6 +322,16 @@ impl Assist {
             }
         }
         Datagram::Base
+    }
+
+    /// The sender has begun like none that answers losses.
+    #[cold]
+    fn on_large_window(&mut self, now: Timestamp) {
+        let Some(session) = self.session.as_mut().filter(|_| self.config.live.is_none()) else {
+            return;
+        };
+        session.scheduler.on_urgent(now);
+        self.hold.give_up(HoldEndedReason::LargeWindow, now);
     }
 
     /// The next datagram recovered from the symbols that the gateway sends to all subscribers of a
@@ -536,6 +552,9 @@ impl Assist {
         };
         if self.config.live.is_none() && self.direction.is_upload() {
             return Some(NotHeldReason::Uploading);
+        }
+        if self.config.live.is_none() && self.first_window.is_large() {
+            return Some(NotHeldReason::LargeWindow);
         }
         if self.is_coded(now) {
             return session.liveness.is_silent().then_some(NotHeldReason::Silent);
@@ -849,6 +868,9 @@ impl Assist {
             queue_stands: !report.queueing.is_zero(),
         });
         session.liveness.on_answer(report.echo);
+        if let Some(asked) = session.sent.time_of(report.echo) {
+            self.first_window.on_answer(asked);
+        }
         if report.wanted.is_none() && report.epoch == session.epoch.number() {
             session.recorder.on_decoded(report.echo);
         }

@@ -192,6 +192,9 @@ pub enum NotHeldReason {
     Uploading,
     /// A queue stands on the last mile: the sender must know of the loss.
     QueueStands,
+    /// The sender has begun with a window that no loss-based sender has, and the gateway has not been
+    /// heard about it.
+    LargeWindow,
     /// The gateway does not answer: no repair is to be expected.
     Silent,
     /// Most of the last holes were held in vain.
@@ -210,6 +213,8 @@ pub enum HoldEndedReason {
     Settled,
     /// A queue stands on the last mile: the sender must know of the loss.
     QueueStands,
+    /// The sender has begun with a window that no loss-based sender has.
+    LargeWindow,
     /// The gateway does not answer.
     Silent,
     /// The session has ended.

@@ -34,6 +34,7 @@ mod destination;
 mod discovery;
 mod epoch;
 mod events;
+mod first_window;
 mod generations;
 mod group_symbols;
 mod guarded;

@@ -85,7 +85,7 @@ impl SentEacks {
     }
 
     /// When the eACK with this counter was sent.
-    fn time_of(&self, counter: MessageCounter) -> Option<Timestamp> {
+    pub(crate) fn time_of(&self, counter: MessageCounter) -> Option<Timestamp> {
         self.0.iter().find(|(sent, ..)| *sent == counter).map(|(_, _, at)| *at)
     }
 

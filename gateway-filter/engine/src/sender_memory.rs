@@ -12,7 +12,8 @@
 //! ```
 //!
 //! A client judges for its network only, whatever it says of its losses: one network has one vote,
-//! and what its own sessions have found weighs more there than what others say. What others take
+//! and what its own sessions have found weighs more there than what others say: tolerance that it has
+//! found needs no others. What others take
 //! from the votes decides whether they *begin* without a hold and repairs. A sender that then gives
 //! way is found out by its own session after a few losses.
 //!
@@ -113,15 +114,16 @@ impl SenderMemory {
         let mut votes = self.votes.lock().unwrap_or_else(PoisonError::into_inner);
         votes.age(now);
         votes.sessions = votes.sessions.wrapping_add(1);
-        if votes.verdict.is_some() {
-            let believes = match votes.own(network) {
-                Some(Finding::Answers) => false,
-                Some(Finding::Fits) => votes.sessions.is_multiple_of(DOUBT),
-                Some(Finding::Tolerates) | None => true,
-            };
-            if believes {
-                return Expectation::Tolerates;
-            }
+        let is_judged = votes.verdict.is_some();
+        let believes = match votes.own(network) {
+            // No one else is shown losses because of it.
+            Some(Finding::Tolerates) => true,
+            Some(Finding::Answers) => false,
+            Some(Finding::Fits) => is_judged && votes.sessions.is_multiple_of(DOUBT),
+            None => is_judged,
+        };
+        if believes {
+            return Expectation::Tolerates;
         }
         let tolerant = votes.count(Finding::Tolerates);
         let is_open = votes.votes.len() < QUORUM || tolerant * 2 >= votes.votes.len();
@@ -288,6 +290,18 @@ mod tests {
         assert_eq!(memory.expect(network(200), 8, Timestamp::ZERO), Expectation::Tolerates);
         assert_eq!(vote(5, Finding::Answers), Some(false));
         assert_eq!(trials(&memory), 8, "it is open again");
+    }
+
+    #[test]
+    fn a_network_needs_no_quorum_for_itself() {
+        let memory = SenderMemory::default();
+        memory.vote(network(1), Finding::Tolerates, Timestamp::ZERO);
+        let expected = |number, after| memory.expect(network(number), 0, Timestamp::ZERO + after);
+        assert_eq!(expected(1, Duration::ZERO), Expectation::Tolerates);
+        assert_eq!(expected(2, Duration::ZERO), Expectation::Answers, "others are not concerned");
+        assert_eq!(expected(1, MEMORY), Expectation::Answers, "a day later");
+        memory.vote(network(1), Finding::Fits, Timestamp::ZERO);
+        assert_eq!(expected(1, Duration::ZERO), Expectation::Answers, "its newest finding counts");
     }
 
     #[test]

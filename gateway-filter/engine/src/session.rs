@@ -31,9 +31,11 @@ mod channel;
 mod coding;
 mod eacks;
 mod epoch;
+mod first_window;
 mod last_mile;
 mod numbering;
 mod outage;
+mod overflows;
 mod policing;
 mod repairs;
 mod tail_probe;
@@ -73,9 +75,11 @@ pub(crate) use breaker::Breaker;
 use channel::Channel;
 use coding::Coding;
 use epoch::EpochState;
+use first_window::FirstWindow;
 use last_mile::LastMile;
 use numbering::Numbering;
 pub(crate) use numbering::granted as granted_numbers;
+use overflows::Overflows;
 use repairs::{Means, Repairs};
 use tail_probe::TailProbe;
 use thin::Thin;
@@ -120,6 +124,9 @@ pub(crate) struct Session {
     probe: TailProbe,
     /// `Some`: the sender is shown what it may tolerate, and its answers are looked at.
     shown: Option<Box<Answers>>,
+    first_window: FirstWindow,
+    /// `None`: the operator has named the senders, or they are a live stream's.
+    overflows: Option<Box<Overflows>>,
     /// `Some`: the last mile is known to lose datagrams, and rare ones are sent twice.
     thin: Option<Box<Thin>>,
     /// True if later sessions know of this one's losses.
@@ -203,6 +210,8 @@ impl Session {
             breaker: LazyBox::new(),
             probe: TailProbe::new(now),
             shown: None,
+            first_window: FirstWindow::default(),
+            overflows: None,
             thin,
             noted: false,
             live,
@@ -225,6 +234,7 @@ impl Session {
             let network = self.permit.network();
             let expected = gateway.senders.expect(network, config.sender_trials, now);
             self.shown = Answers::expecting(expected).map(Box::new);
+            self.overflows = Some(Box::default());
         }
     }
 
@@ -430,7 +440,9 @@ impl Session {
         let loss = || self.coding.as_deref().map_or(self.last_mile.path.loss(), Coding::loss);
         self.live.is_none()
             && match self.permit.gateway().config().sender {
-                SenderAnswer::Unknown => self.shown.is_some() && loss() <= TOLERATED_LOSS,
+                SenderAnswer::Unknown => {
+                    self.shown.as_ref().is_some_and(|shown| loss() <= shown.tolerated_loss())
+                }
                 SenderAnswer::Always => false,
                 SenderAnswer::AboveTolerance => loss() <= TOLERATED_LOSS,
                 SenderAnswer::Never => true,

@@ -18,6 +18,7 @@ use core::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
 
+use crate::config::TOLERATED_LOSS;
 use crate::sender_memory::{Expectation, Finding};
 
 /// Losses that are judged together, each in another round trip.
@@ -50,6 +51,8 @@ pub(super) struct Answers {
     count: usize,
     next: Timestamp,
     tolerates: bool,
+    /// It began with a window, or has gone on through overflows, as no loss-based sender does.
+    heedless: bool,
     /// It began because of what others have found, and no loss was shown yet.
     believes: bool,
 }
@@ -59,6 +62,16 @@ impl Answers {
     pub(super) fn expecting(expectation: Expectation) -> Option<Self> {
         let believes = expectation == Expectation::Tolerates;
         (expectation != Expectation::Answers).then(|| Self { believes, ..Self::default() })
+    }
+
+    /// Those of a session whose sender has done what no loss-based one does.
+    pub(super) fn of_heedless() -> Self {
+        Self { heedless: true, ..Self::default() }
+    }
+
+    /// The share of losses up to which its sender is shown them.
+    pub(super) fn tolerated_loss(&self) -> f64 {
+        if self.heedless { 1.0 } else { TOLERATED_LOSS }
     }
 
     /// True when a loss is shown for the first time because of what others have found.

@@ -7,9 +7,11 @@ use packrat_wire::estimate::Timestamp;
 use packrat_wire::message::{Eack, Message, Report, ResetReason};
 use packrat_wire::{Epoch, MessageCounter};
 
+use super::answer::Answers;
 use super::breaker::Change;
 use super::repairs::Repairs;
 use super::{Session, Turn};
+use crate::config::SenderAnswer;
 use crate::event::{Event, Side};
 use crate::history::{Fate, SETTLED_ENTRIES};
 use crate::live::LiveStream;
@@ -173,6 +175,7 @@ impl Session {
         turn.counters.eacks_decoded += 1;
         self.epoch.on_decoded(counter);
         let newly_missing = self.settle(turn);
+        self.follow_first_window(newest);
         self.follow_sender(newest, newly_missing, turn);
         self.follow_breaker(turn);
         self.follow_coding(turn.now);
@@ -185,6 +188,7 @@ impl Session {
             missing: self.repairs.len() as u64,
         });
         self.repair(newest, turn);
+        self.follow_overflows(newest, turn.now);
         self.history.release_settled();
         // Holes that are not missing here are not worth waiting for; the client is told which.
         let in_vain = usize::from(eack.holes) > self.repairs.len();
@@ -301,6 +305,32 @@ impl Session {
         newly_missing
     }
 
+    /// Looks at whether the sender begins with a window that no loss-based sender has.
+    fn follow_first_window(&mut self, newest: Option<u64>) {
+        if self.first_window.on_eack(newest, self.history.next()) {
+            self.show_to_heedless();
+        }
+    }
+
+    /// Looks at whether the sender goes on through overflows.
+    fn follow_overflows(&mut self, newest: Option<u64>, now: Timestamp) {
+        let Some(overflows) = &mut self.overflows else { return };
+        let round_trip = self.last_mile.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
+        let loss = self.coding.as_ref().map_or(0.0, |coding| coding.loss());
+        if overflows.on_eack(newest, &self.history, round_trip, loss, now) {
+            self.show_to_heedless();
+        }
+    }
+
+    /// From here on the sender is shown what is lost, unless it gives way, or the operator has said
+    /// what to do.
+    fn show_to_heedless(&mut self) {
+        let is_unknown = self.permit.gateway().config().sender == SenderAnswer::Unknown;
+        if is_unknown && self.live.is_none() {
+            self.shown = Some(Box::new(Answers::of_heedless()));
+        }
+    }
+
     /// Looks at how the sender answers the losses that it is shown.
     fn follow_sender(&mut self, newest: Option<u64>, newly_missing: u64, turn: &mut Turn<'_>) {
         let tolerated = self.is_tolerated();
@@ -392,7 +422,12 @@ impl Session {
                 Verdict::Wait => {}
                 Verdict::GiveUp(reason) => {
                     match reason {
-                        GiveUpReason::QueueStands => turn.counters.losses_shown += 1,
+                        GiveUpReason::QueueStands => {
+                            turn.counters.losses_shown += 1;
+                            if let Some(overflows) = &mut self.overflows {
+                                overflows.on_shown();
+                            }
+                        }
                         GiveUpReason::Tolerated => turn.counters.losses_tolerated += 1,
                         GiveUpReason::RepairsPaused => turn.counters.repairs_paused += 1,
                         GiveUpReason::BytesGone => turn.counters.repairs_evicted += 1,
