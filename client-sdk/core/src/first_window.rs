@@ -8,10 +8,8 @@
 
 use core::time::Duration;
 
-use packrat_wire::estimate::Timestamp;
+use packrat_wire::estimate::{Timestamp, is_large_window};
 
-/// Datagrams of a first window that no loss-based sender is known to begin with.
-const LARGE_WINDOW: usize = 64;
 /// When so many may have been acknowledged, the window has passed.
 const PASSED: usize = 64;
 
@@ -60,7 +58,7 @@ impl FirstWindow {
             *self = Self::Closed;
             return false;
         }
-        let is_large = *arrived > LARGE_WINDOW + 2 * acknowledged;
+        let is_large = is_large_window(*arrived as u64, acknowledged as u64);
         if is_large {
             *self = Self::Large(now);
         }
@@ -84,6 +82,8 @@ impl FirstWindow {
 
 #[cfg(test)]
 mod tests {
+    use packrat_wire::estimate::LARGE_WINDOW;
+
     use super::*;
 
     const ROUND_TRIP: Duration = Duration::from_millis(40);
@@ -94,12 +94,12 @@ mod tests {
 
     /// When a sender is found, after how many datagrams, whose window begins like this and doubles,
     /// and whose datagrams come 200 us apart.
-    fn found(window: usize, round_trip: Option<Duration>) -> Option<usize> {
+    fn found(window: u64, round_trip: Option<Duration>) -> Option<u64> {
         let (mut first, mut arrived) = (FirstWindow::default(), 0);
         for round in 0..8 {
             for datagram in 0..window << round {
                 arrived += 1;
-                let now = at(round as u64 * 41_000 + (datagram as u64 * 200).min(40_000));
+                let now = at(round * 41_000 + (datagram * 200).min(40_000));
                 if first.on_received(round_trip, now) {
                     return Some(arrived);
                 }

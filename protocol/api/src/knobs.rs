@@ -245,7 +245,7 @@ pub const KNOBS: [Knob; 41] = [
     Knob::new(
         "sender",
         "`\"any\"`, `\"loss-based\"`, `\"bbr\"`, `\"bbr1\"`",
-        "congestion control of the servers. `bbr` (BBRv2, BBRv3): up to 3 % of losses on the last mile are left to the server, which tolerates them; `bbr1` (BBRv1): all are. `loss-based` (CUBIC, NewReno): they are repaired, and hidden meanwhile. `any`: the same, unless sessions of three networks have found that the servers tolerate them (docs/POLICY.md)",
+        "congestion control of the servers. `bbr` (BBRv2, BBRv3): up to 3 % of losses on the last mile are left to the server, which tolerates them; `bbr1` (BBRv1): all are. `loss-based` (CUBIC, NewReno): they are repaired, and hidden meanwhile. `any`: the same, unless the session finds in its first round trips that its server is BBRv1, or sessions of the client's own network or of three others have found that the servers tolerate losses (docs/POLICY.md)",
     )
     .with_default("\"any\"")
     .in_cluster("sender", "sender", ClusterValues::Senders),

@@ -7,6 +7,7 @@
 
 mod arrivals;
 mod base;
+mod first_window;
 mod least;
 mod medium_loss;
 mod path;
@@ -14,6 +15,7 @@ mod queueing;
 mod round_trip;
 mod timestamp;
 
+pub use first_window::{LARGE_WINDOW, is_large_window};
 pub use medium_loss::MediumLoss;
 pub use path::{LIVE_PATIENCE_MARGIN, PATIENCE_MARGIN, PathEstimate, patience_margin};
 pub use queueing::{Queueing, STANDING_QUEUE};

@@ -12,8 +12,8 @@
 //!      +----------------> Closed: it was never quiet, as a stream that is sent at a rate
 //! ```
 
-/// Datagrams of a first window that no loss-based sender is known to begin with: CDNs have 10 to 64.
-const LARGE_WINDOW: u64 = 64;
+use packrat_wire::estimate::is_large_window;
+
 /// When a handshake ends the client has all of it, and its server waits for a request: so many
 /// datagrams at most.
 const HANDSHAKE: u64 = 16;
@@ -44,7 +44,7 @@ impl FirstWindow {
         let Some(arrived) = newest.map(|newest| newest + 1).filter(|_| *self == Self::Open) else {
             return false;
         };
-        let is_large = forwarded > LARGE_WINDOW + 2 * arrived;
+        let is_large = is_large_window(forwarded, arrived);
         if is_large || arrived >= PASSED {
             *self = Self::Closed;
         }
@@ -54,6 +54,8 @@ impl FirstWindow {
 
 #[cfg(test)]
 mod tests {
+    use packrat_wire::estimate::LARGE_WINDOW;
+
     use super::*;
 
     /// True if a sender is found that begins with this window after a handshake of so many datagrams,

@@ -1,0 +1,11 @@
+//! The first window of a sender: more than a loss-based one begins with?
+
+/// Datagrams of the largest first window that a loss-based sender is known to begin with: CDNs have 10
+/// (RFC 9002, section 7.2) to 64.
+pub const LARGE_WINDOW: u64 = 64;
+
+/// True if no loss-based sender has sent so many datagrams before its first loss, of which so many were
+/// acknowledged: it sends its first window, and two for each acknowledged one at most.
+pub const fn is_large_window(sent: u64, acknowledged: u64) -> bool {
+    sent > LARGE_WINDOW + 2 * acknowledged
+}
