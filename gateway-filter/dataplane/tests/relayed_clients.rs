@@ -131,6 +131,30 @@ fn a_relayed_client_whose_gateway_ends_goes_on_with_the_one_that_has_relayed_it(
     assert!(gateways[0].metric("repairs_total") >= 5);
 }
 
+/// Its host is gone without a word, so that nothing refuses what is relayed; the list says so.
+#[test]
+fn a_relay_ends_when_its_gateway_is_not_in_the_list_any_more() {
+    let server = socket("127.0.0.1:0");
+    let gateways = fleet(&[&server], 2);
+    let (mut client, upstream) = connect(gateways[0].listen, &server);
+    transfer(&mut client, &server, upstream, 0..100);
+    go_to(&mut client, &gateways[1]);
+    assert_eq!(ask(&mut client, &server, 1), upstream);
+    gateways[1].dataplane.configure(with_key(&[&server], [gateways[1].listen])).unwrap();
+    let another = ask(&mut client, &server, 2);
+    assert_ne!(another, upstream, "the gateway's own way to the server");
+    client.turn_until("a session with the other gateway", |client, received| {
+        if let Some(datagram) = received {
+            client.assist.on_datagram(&datagram, client.now());
+        }
+        gateways[1].metric("sessions_begun_total") > 0
+            && client.assist.stats().state == AssistState::Established
+    });
+    let upstream = ask(&mut client, &server, 3);
+    transfer(&mut client, &server, upstream, 1000..1200);
+    assert!(gateways[1].metric("repairs_total") >= 5);
+}
+
 /// A gateway that is gone without a word, or does not answer.
 #[test]
 fn a_client_that_no_gateway_knows_begins_anew_soon() {

@@ -26,7 +26,7 @@ pub(crate) fn page() -> String {
         );
     }
     text.push_str(
-        "\n## Metrics of a route\n\nLabels: `route`, `gateway`, `namespace`, and those that are named.\n\n",
+        "\n## Metrics of a route\n\nLabels: `route`, `gateway`, `namespace`, and those that are named. A client that one\ngateway relays to another has a session, and its datagrams count, at both.\n\n",
     );
     table(&mut text, definitions());
     text.push_str(

@@ -457,6 +457,7 @@ pub(crate) fn dashboard() -> Value {
                             plain("packrat_sessions_moved_total", "other endpoint"),
                             plain("packrat_sessions_taken_over_total", "from another gateway"),
                             plain("packrat_sessions_relayed_total", "relayed to their gateway"),
+                            plain("packrat_inquiries_total", "other gateways asked"),
                             plain("packrat_sessions_named_total", "by connection ID"),
                         ],
                         Thresholds::None,

@@ -501,7 +501,7 @@ impl Session {
             let sparse_copies = self.route.engine.config().sparse_copies;
             self.sparse_copies.store(sparse_copies, Ordering::Relaxed);
         }
-        {
+        let has_lost_peer = {
             // Under its lock, and with the settings of now: another thread that follows an earlier
             // configuration must not have the last word.
             let upstream = self.upstream.write();
@@ -513,8 +513,10 @@ impl Session {
                 return false;
             }
             self.upstream_state.set(UpstreamState::Draining);
-        }
-        self.far_round_trip().is_none() && self.leave_endpoint()
+            upstream.is_relay()
+        };
+        // A gateway is in the list until it has ended; a server may have been lost sight of.
+        (has_lost_peer || self.far_round_trip().is_none()) && self.leave_endpoint()
     }
 
     /// Moves to the next choice among the endpoints that are configured; true if it has. Nothing
