@@ -125,7 +125,9 @@ pub(crate) struct Session {
     /// `Some`: the sender is shown what it may tolerate, and its answers are looked at.
     shown: Option<Box<Answers>>,
     first_window: FirstWindow,
-    /// `None`: the operator has named the senders, or they are a live stream's.
+    /// False: the operator has named the senders, or they are a live stream's.
+    watches_overflows: bool,
+    /// From the first datagram on that has arrived.
     overflows: Option<Box<Overflows>>,
     /// `Some`: the last mile is known to lose datagrams, and rare ones are sent twice.
     thin: Option<Box<Thin>>,
@@ -211,6 +213,7 @@ impl Session {
             probe: TailProbe::new(now),
             shown: None,
             first_window: FirstWindow::default(),
+            watches_overflows: false,
             overflows: None,
             thin,
             noted: false,
@@ -234,7 +237,7 @@ impl Session {
             let network = self.permit.network();
             let expected = gateway.senders.expect(network, config.sender_trials, now);
             self.shown = Answers::expecting(expected).map(Box::new);
-            self.overflows = Some(Box::default());
+            self.watches_overflows = true;
         }
     }
 

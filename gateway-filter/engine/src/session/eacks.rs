@@ -314,7 +314,10 @@ impl Session {
 
     /// Looks at whether the sender goes on through overflows.
     fn follow_overflows(&mut self, newest: Option<u64>, now: Timestamp) {
-        let Some(overflows) = &mut self.overflows else { return };
+        if !self.watches_overflows || newest.is_none() {
+            return;
+        }
+        let overflows = self.overflows.get_or_insert_with(Box::default);
         let round_trip = self.last_mile.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
         let loss = self.coding.as_ref().map_or(0.0, |coding| coding.loss());
         if overflows.on_eack(newest, &self.history, round_trip, loss, now) {
