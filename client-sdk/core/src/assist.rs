@@ -747,14 +747,21 @@ impl Assist {
         self.whole_path.on_sent(now);
         self.direction.on_sent(datagram.len());
         // One that uploads sends all the time: the gateway's Reports are the answers to its eACKs.
-        let quiet_after = self.quiet_after();
+        let mut expects_answer = false;
         if let Some(session) = &mut self.session {
             if session.upward.is_none() {
                 session.scheduler.on_company(now);
             }
             if session.scheduler.is_silent(now) && session.liveness.on_quiet() {
                 session.scheduler.on_urgent(now);
-            } else if session.upward.is_none() {
+            } else {
+                let liveness = &session.liveness;
+                expects_answer = session.upward.is_none() && liveness.quiet_deadline().is_none();
+            }
+        }
+        if expects_answer {
+            let quiet_after = self.quiet_after();
+            if let Some(session) = &mut self.session {
                 session.liveness.on_sent(quiet_after, now);
             }
         }

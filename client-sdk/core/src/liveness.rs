@@ -94,12 +94,10 @@ impl Liveness {
         self.datagrams = self.datagrams.saturating_add(1);
     }
 
-    /// The transport sends a datagram. `quiet`: time after which the gateway is asked if none comes back:
+    /// The transport sends a datagram, and no [`Self::quiet_deadline`] runs. `quiet`: time after which the gateway is asked if none comes back:
     /// at another address of this client the datagram waits there for a sealed one.
     pub(crate) fn on_sent(&mut self, quiet: Option<Duration>, now: Timestamp) {
-        if self.quiet_at.is_none() {
-            self.quiet_at = quiet.map(|quiet| now + quiet);
-        }
+        self.quiet_at = quiet.map(|quiet| now + quiet);
     }
 
     /// True if the next eACK should ask for an echo. `is_open`: something is waited for.

@@ -11,7 +11,7 @@ use kube::ResourceExt as _;
 use crate::annotations::{Annotations, Carrier, ObjectKey, Problem};
 use crate::gateway_api::GROUP;
 use crate::resource::{EdgeGateway, EdgeGatewaySpec, EdgeGatewayStatus};
-use crate::workload::GATEWAY_LABEL;
+use crate::workload::{GATEWAY_LABEL, is_ours};
 
 /// The label of an EndpointSlice that names its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -116,9 +116,7 @@ impl ServiceModel {
             .find(|condition| condition.type_ == crate::status::SERVICE_CONDITION)
             .cloned();
         // The gateways' own Services have UDP ports, too.
-        let ours = service.labels().get("app.kubernetes.io/managed-by").map(String::as_str)
-            == Some(crate::FIELD_MANAGER);
-        if ours
+        if is_ours(service)
             || (ports.is_empty() && annotations == Annotations::default() && condition.is_none())
         {
             return None;
@@ -294,9 +292,7 @@ impl PodModel {
             .map(|address| address.to_canonical())
             .collect();
         let problem = crate::inject::missing_sidecar(pod);
-        let is_ours = pod.labels().get("app.kubernetes.io/managed-by").map(String::as_str)
-            == Some(crate::FIELD_MANAGER);
-        let gateway = pod.labels().get(GATEWAY_LABEL).filter(|_| is_ours).cloned();
+        let gateway = pod.labels().get(GATEWAY_LABEL).filter(|_| is_ours(pod)).cloned();
         (!addresses.is_empty() || problem.is_some()).then(|| Self {
             uid: pod.uid().unwrap_or_default(),
             addresses,

@@ -389,9 +389,7 @@ impl Controller {
         }
         let (api, name) = (self.api(kind, &key.namespace), workload::object_name(&key.name));
         let Some(object) = api.get_opt(&name).await? else { return Ok(()) };
-        let ours = object.labels().get("app.kubernetes.io/managed-by").map(String::as_str)
-            == Some(FIELD_MANAGER);
-        if ours {
+        if workload::is_ours(&object) {
             api.delete(&name, &DeleteParams::background()).await?;
         }
         Ok(())

@@ -28,7 +28,7 @@ use crate::index::{
     node_addresses, service_addresses,
 };
 use crate::resource::EdgeGateway;
-use crate::workload::GATEWAY_LABEL;
+use crate::workload::{GATEWAY_LABEL, is_ours};
 
 /// Watches that have to see everything before there is a first snapshot: those of this module, and
 /// all of the Gateway API together.
@@ -53,11 +53,6 @@ impl<K> Clone for Seen<'_, K> {
 }
 
 impl<K> Copy for Seen<'_, K> {}
-
-/// True if the operator has made an object.
-fn is_ours<K: Resource>(object: &K) -> bool {
-    object.labels().get("app.kubernetes.io/managed-by").map(String::as_str) == Some(FIELD_MANAGER)
-}
 
 pub(super) fn key<K: Resource>(object: &K) -> ObjectKey {
     ObjectKey::new(object.namespace().unwrap_or_default(), object.name_any())

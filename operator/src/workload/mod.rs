@@ -13,6 +13,7 @@ mod pod;
 
 use std::collections::BTreeMap;
 
+use kube::Resource;
 use serde_json::{Value, json};
 
 use crate::FIELD_MANAGER;
@@ -29,6 +30,8 @@ pub use objects::{Kind, Object, objects, obsolete};
 pub use patches::{PatchError, Patches};
 pub use pod::named_secrets;
 
+/// The label with the name of what has made an object.
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Label with the name of the EdgeGateway.
 pub const GATEWAY_LABEL: &str = "packrat.dev/edge-gateway";
 /// `app.kubernetes.io/name` of gateways.
@@ -92,6 +95,12 @@ pub fn last_secret_name(gateway: &str) -> String {
     format!("packrat-gateway-{gateway}-last")
 }
 
+/// True if the operator has made an object, as its label says.
+pub(crate) fn is_ours<K: Resource>(object: &K) -> bool {
+    object.meta().labels.as_ref().and_then(|labels| labels.get(MANAGED_BY)).map(String::as_str)
+        == Some(FIELD_MANAGER)
+}
+
 /// Labels that select the Pods of an EdgeGateway.
 pub fn selector(gateway: &str) -> BTreeMap<String, String> {
     [("app.kubernetes.io/name", GATEWAY_APP), (GATEWAY_LABEL, gateway)]
@@ -103,7 +112,7 @@ fn labels(gateway: &str) -> BTreeMap<String, String> {
     let mut labels = selector(gateway);
     for (name, value) in [
         ("app.kubernetes.io/instance", gateway),
-        ("app.kubernetes.io/managed-by", FIELD_MANAGER),
+        (MANAGED_BY, FIELD_MANAGER),
         ("app.kubernetes.io/part-of", "packrat"),
         ("app.kubernetes.io/component", "gateway"),
     ] {

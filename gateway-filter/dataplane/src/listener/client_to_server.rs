@@ -221,26 +221,28 @@ impl Ingress {
         batch: GsoBatch<'_>,
         now: Timestamp,
     ) {
-        match self.route.pending.add(path, batch, now) {
-            Disposition::Pending(first) => {
-                self.route.metrics().add(Metric::DatagramsWaited, GsoBatch::count(&[batch]));
-                if let Some(until) = first {
-                    self.forwarder.plan_expiry(&self.route, path.network(), until);
-                }
-                // It has found the client meanwhile, and nothing more would end the wait.
-                if !session.is_unproven_relay() {
-                    self.forwarder.claim_pending(&self.route, session);
-                }
-            }
-            // Too many wait.
-            Disposition::Open => {
-                self.forwarder.stop_relaying(session);
-                let waited = self.route.pending.take(path.network());
-                self.route.metrics().add(Metric::DatagramsWaitedInVain, waited.len() as u64);
-                self.forwarder.send_pending(session, &waited);
-                self.pass(session, &[batch], now);
-            }
+        if !self.keep(path, batch, now) {
+            self.forwarder.end_wait_in_vain(&self.route, path.network(), Some(session));
+            self.pass(session, &[batch], now);
+        } else if !session.is_unproven_relay() {
+            // It has found the client meanwhile, and nothing more would end the wait.
+            self.forwarder.claim_pending(&self.route, session);
         }
+    }
+
+    /// Lets datagrams wait, as they may be those of a client that has moved. False: too many do.
+    fn keep(&mut self, path: &ClientPath, batch: GsoBatch<'_>, now: Timestamp) -> bool {
+        let route = &self.route;
+        let Disposition::Pending(first) = route.pending.add(path, batch, now) else { return false };
+        route.metrics().add(Metric::DatagramsWaited, GsoBatch::count(&[batch]));
+        if let Some(until) = first {
+            self.forwarder.plan_expiry(route, path.network(), until);
+            route.context.log(Event::ClientWaiting, || {
+                let logger = &route.context.environment.logger;
+                [("client", logger.client(path.client.get()))]
+            });
+        }
+        true
     }
 
     /// Datagrams of the base connection go to the session's server; the flow hears of them where it
@@ -265,30 +267,16 @@ impl Ingress {
         now: Timestamp,
     ) -> Option<Arc<Session>> {
         let route = &self.route;
-        let metrics = route.metrics();
         let expects_clients = !route.sessions.assisted.is_empty()
             || (route.pending.expects_arrivals(now)
                 && route.context.settings().expects_clients_of_others());
         let may_have_moved =
             expects_clients && batch.datagrams().next().is_some_and(may_have_moved);
         let first = batch.datagrams().next();
-        if !may_have_moved {
-            return self.forwarder.open(route, path, None, first, now);
+        if may_have_moved && self.keep(path, batch, now) {
+            return None;
         }
-        match route.pending.add(path, batch, now) {
-            Disposition::Open => self.forwarder.open(route, path, None, first, now),
-            Disposition::Pending(first) => {
-                metrics.add(Metric::DatagramsWaited, GsoBatch::count(&[batch]));
-                if let Some(until) = first {
-                    self.forwarder.plan_expiry(route, path.network(), until);
-                    route.context.log(Event::ClientWaiting, || {
-                        let logger = &route.context.environment.logger;
-                        [("client", logger.client(path.client.get()))]
-                    });
-                }
-                None
-            }
-        }
+        self.forwarder.open(&self.route, path, None, first, now)
     }
 }
 

@@ -156,24 +156,22 @@ impl Control<'_> {
                 opened
             }
         };
-        if known.is_none() && session.is_relay() {
-            // The gateway that had its session refuses it, or does not answer.
+        // The client's datagrams were here before its ticket, its path was another client's, or the
+        // gateway that it was relayed to refuses it, or does not answer.
+        let known = known.filter(|known| *known != session.upstream().endpoint());
+        if known.is_some() || session.is_relay() {
             if !begin.is_validated() {
                 return self.ask_for_cookie(&begin);
             }
-            if !session.stop_relaying() {
-                return self.discard("there is no server for a client that was relayed");
-            }
-            self.forwarder.mailboxes.reconnect(&session);
-        }
-        // The client's datagrams were here before its ticket, or its path was another client's.
-        if let Some(known) = known.filter(|known| *known != session.upstream().endpoint()) {
-            if !begin.is_validated() {
-                return self.ask_for_cookie(&begin);
-            }
-            if session.resume_endpoint(known) {
-                self.route.metrics().add(Metric::SessionsTakenOver, 1);
+            let has_moved = match known {
+                Some(known) => session.resume_endpoint(known),
+                None => session.stop_relaying(),
+            };
+            if has_moved {
+                self.route.metrics().add(Metric::SessionsTakenOver, known.is_some().into());
                 self.forwarder.mailboxes.reconnect(&session);
+            } else if session.is_relay() {
+                return self.discard("there is no server for a client that was relayed");
             }
         }
         let mut begin = begin.after(session.totals.to_server_datagrams.load(Ordering::Relaxed));

@@ -196,13 +196,6 @@ impl Forwarder {
         self.send_pending(session, &pending);
     }
 
-    /// Has a session that relays to another gateway, whose client is not here, forward to a server.
-    pub(crate) fn stop_relaying(&self, session: &Arc<Session>) {
-        if session.stop_relaying() {
-            self.mailboxes.reconnect(session);
-        }
-    }
-
     /// Lets the I/O thread look at the pending datagrams of a path at `until`.
     pub(crate) fn plan_expiry(&self, route: &Arc<Route>, path: NetworkPath, until: Timestamp) {
         self.mailboxes.post(self.worker, Command::Pending(Arc::clone(route), path, until));
@@ -223,18 +216,28 @@ impl Forwarder {
         };
         // The session first: what arrives meanwhile must find it, or it would wait in turn.
         let session = self.find_or_open(route, &path, None, None, now);
+        self.end_wait_in_vain(route, network, session.as_ref());
+        None
+    }
+
+    /// Forwards what has waited at a path to which no client has moved: through its session, which then
+    /// relays to no gateway that has not found its client there.
+    pub(crate) fn end_wait_in_vain(
+        &mut self,
+        route: &Route,
+        network: NetworkPath,
+        session: Option<&Arc<Session>>,
+    ) {
         let waited = route.pending.take(network);
         route.metrics().add(Metric::DatagramsWaitedInVain, waited.len() as u64);
         route.context.log(Event::ClientWaitedInVain, || {
             let client = route.context.environment.logger.client(network.client);
             [("client", client), ("datagrams", waited.len().into())]
         });
-        if let Some(session) = session {
-            if session.is_unproven_relay() {
-                self.stop_relaying(&session);
-            }
-            self.send_pending(&session, &waited);
+        let Some(session) = session else { return };
+        if session.is_unproven_relay() && session.stop_relaying() {
+            self.mailboxes.reconnect(session);
         }
-        None
+        self.send_pending(session, &waited);
     }
 }

@@ -47,8 +47,7 @@ struct Inquiry {
 
 #[derive(Debug)]
 struct Open {
-    path: ClientPath,
-    datagram: Vec<u8>,
+    question: Answered,
     /// Gateways that have not said no.
     left: usize,
 }
@@ -98,7 +97,8 @@ impl Inquiries {
         if gateways == 0 || all.len() >= MOST || datagram.len() > LONGEST {
             return Step::Refuse;
         }
-        let open = Open { path: path.clone(), datagram: datagram.to_vec(), left: gateways };
+        let question = Answered { path: path.clone(), datagram: datagram.to_vec() };
+        let open = Open { question, left: gateways };
         all.push_back(Inquiry { nonce, since: now, network, open: Some(open) });
         Step::Ask
     }
@@ -106,8 +106,8 @@ impl Inquiries {
     /// A gateway has the session: the question, if it is open.
     pub(crate) fn found(&self, nonce: u64) -> Option<Answered> {
         let mut all = self.0.lock();
-        let open = all.iter_mut().find(|known| known.nonce == nonce)?.open.take()?;
-        Some(Answered { path: open.path, datagram: open.datagram })
+        let known = all.iter_mut().find(|known| known.nonce == nonce)?;
+        Some(known.open.take()?.question)
     }
 
     /// A gateway does not have it: the question, if it is open and no other gateway can have it.
@@ -119,8 +119,7 @@ impl Inquiries {
         if open.left > 0 {
             return None;
         }
-        let open = known.open.take()?;
-        Some(Answered { path: open.path, datagram: open.datagram })
+        Some(known.open.take()?.question)
     }
 }
 
