@@ -4,7 +4,7 @@ use crate::clock::VirtualClock;
 use packrat_s2n_quic::{Host, Sleep};
 use packrat_wire::estimate::Timestamp;
 use s2n_quic::provider::io::testing::Socket;
-use s2n_quic_core::inet::ExplicitCongestionNotification::NotEct;
+use s2n_quic_core::inet::ExplicitCongestionNotification;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::OnceLock;
@@ -22,9 +22,14 @@ impl Host for VirtualHost {
         self.clock.now()
     }
 
-    fn send(&self, datagram: &[u8], remote: SocketAddr) -> io::Result<()> {
+    fn send(
+        &self,
+        datagram: &[u8],
+        remote: SocketAddr,
+        ecn: ExplicitCongestionNotification,
+    ) -> io::Result<()> {
         let socket = self.socket.get().ok_or(io::ErrorKind::NotConnected)?;
-        socket.send_to(remote, NotEct, datagram.to_vec())
+        socket.send_to(remote, ecn, datagram.to_vec())
     }
 
     fn sleep_until(&self, at: Timestamp) -> Sleep {

@@ -2,7 +2,7 @@
 
 use crate::oracle::{Shown, Told};
 use crate::randomness::{self, Stream};
-use packrat_client::{AssistStats, ClientConfig, Released, Shim, Verdict};
+use packrat_client::{AssistStats, ClientConfig, Released, Shim, Verdict, bears_mark};
 use packrat_wire::estimate::Timestamp;
 use s2n_quic::provider::io::testing::network::Packet;
 use s2n_quic_core::inet::ExplicitCongestionNotification::{self, NotEct};
@@ -22,27 +22,35 @@ pub(crate) struct ShimNode {
     shim: Shim<(Tuple, ExplicitCongestionNotification)>,
     /// The client's way to its server, once the client has sent something.
     path: Option<Tuple>,
+    /// The codepoint of the client's last packet.
+    ecn: ExplicitCongestionNotification,
     ready: VecDeque<Packet>,
     shown: Shown,
 }
 
 impl ShimNode {
-    pub(crate) fn new(config: ClientConfig, seed: u64, now: Timestamp) -> Self {
+    pub(crate) fn new(mut config: ClientConfig, seed: u64, now: Timestamp) -> Self {
+        config.bundles = true;
         let secret = randomness::bytes(&mut randomness::generator(seed, Stream::Assist));
         Self {
             shim: Shim::new(config, secret, now),
             path: None,
+            ecn: NotEct,
             ready: VecDeque::new(),
             shown: Shown::default(),
         }
     }
 
-    /// The client sends a packet.
-    pub(crate) fn send(&mut self, packet: &mut Packet, now: Timestamp) {
-        self.path = Some(packet.path);
+    /// The client sends a packet. False: it leaves with others.
+    pub(crate) fn send(&mut self, packet: &mut Packet, now: Timestamp) -> bool {
+        (self.path, self.ecn) = (Some(packet.path), packet.ecn);
+        if self.shim.bundle(&packet.payload, now) {
+            return false;
+        }
         if let Some(number) = self.shim.on_send(&packet.payload, now) {
             drop(packet.payload.splice(..0, number));
         }
+        true
     }
 
     /// A packet arrives at the client's host, or its fate is told there.
@@ -90,7 +98,8 @@ impl ShimNode {
         }
         deliveries.extend(self.ready.drain(..).map(Delivery::ToClient));
         while let Some(payload) = self.shim.poll_transmit(now) {
-            deliveries.push(Delivery::ToGateway(Packet { path, ecn: NotEct, payload }));
+            let ecn = if bears_mark(&payload) { self.ecn } else { NotEct };
+            deliveries.push(Delivery::ToGateway(Packet { path, ecn, payload }));
         }
     }
 

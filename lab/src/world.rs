@@ -21,7 +21,7 @@ use packrat_emulation::path::{AnyLink, CrossTraffic, Fate, LinkCounters, Verdict
 use packrat_emulation::scenario::{Links, Scenario};
 use packrat_emulation::schedule::Schedule;
 use packrat_wire::estimate::Timestamp;
-use packrat_wire::{is_control, number};
+use packrat_wire::{bundle, is_control, number};
 use s2n_quic::provider::io::testing::network::{Buffers, Network, Packet};
 use s2n_quic_core::inet::ExplicitCongestionNotification::{self, Ce, NotEct};
 use s2n_quic_core::inet::SocketAddress;
@@ -312,9 +312,16 @@ impl State {
         let from = place(SocketAddr::from(*packet.path.local_address));
         let to = place(SocketAddr::from(*packet.path.remote_address));
         let (Some(from), Some(to)) = (from, to) else { return };
-        if let Some(shim) = self.shims.get_mut(&SocketAddr::from(*packet.path.local_address)) {
-            shim.send(&mut packet, now);
+        if let Some(shim) = self.shims.get_mut(&SocketAddr::from(*packet.path.local_address))
+            && !shim.send(&mut packet, now)
+        {
+            return;
         }
+        self.leave(packet, from, to, now);
+    }
+
+    /// A packet leaves its host.
+    fn leave(&mut self, packet: Packet, from: Place, to: Place, now: Timestamp) {
         if from == Place::Client {
             let client =
                 self.clients.entry(SocketAddr::from(*packet.path.local_address)).or_default();
@@ -541,6 +548,17 @@ impl State {
             }
             return;
         }
+        if self.gateway.is_some()
+            && let Some(bundle) = bundle::split(&packet.payload)
+        {
+            let Packet { path, ecn, .. } = packet;
+            let inside = bundle.datagrams().chain([bundle.message]);
+            for part in inside.filter(|part| !part.is_empty()) {
+                let part = Packet { path, ecn, payload: part.to_vec() };
+                self.arrive(part, at, told, now, originated);
+            }
+            return;
+        }
         if let Some(gateway) = &mut self.gateway {
             match destination {
                 Place::Client => {
@@ -585,7 +603,9 @@ impl State {
         for delivery in deliveries {
             match delivery {
                 Delivery::ToClient(packet) => self.deliver(packet),
-                Delivery::ToGateway(packet) => self.depart(packet, now),
+                Delivery::ToGateway(packet) => {
+                    self.leave(packet, Place::Client, Place::Server, now);
+                }
             }
         }
     }

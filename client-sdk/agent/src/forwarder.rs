@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use mio::{Events, Interest, Poll, Token as Number, Waker};
-use packrat_client::{ClientConfig, SourceAddress, Timestamp};
+use packrat_client::{ClientConfig, LONGEST_BUNDLED, SourceAddress, Timestamp};
 
 use packrat_socket::{
     Batch, FlowId, Limits, Mark, Message, Outlet, Peer, Table, capable, same_peer, source_towards,
@@ -230,7 +230,8 @@ impl Agent {
         let of_socks = socks.iter().map(|socks| socks.config.clone());
         let configs = services.iter().map(|service| service.config.clone()).chain(of_socks);
         // Programs' sockets take only so much at once.
-        let configs = configs.map(|config| config.with_spread_bursts(true)).collect();
+        let configs =
+            configs.map(|config| config.with_spread_bursts(true).with_bundles(true)).collect();
         let mut listeners = Vec::with_capacity(count);
         for (index, service) in services.into_iter().enumerate() {
             let Service { name, socket, to, dont_fragment, .. } = service;
@@ -504,9 +505,13 @@ impl Agent {
         let Some(upstream) = self.upstreams.get_mut(&id) else { return };
         upstream.mark = capable(message.mark);
         let way = Way { to: upstream.to, from: None };
-        let errors = if self.table.repairs_uploads(service) {
+        // What is short may leave with others.
+        let errors = if self.table.repairs_uploads(service) || message.size <= LONGEST_BUNDLED {
             let mut errors = 0;
             for (datagram, mark) in message.datagrams() {
+                if self.table.bundle(id, datagram, now) {
+                    continue;
+                }
                 let number = self.table.on_send(id, datagram, now);
                 let front = number.as_ref().map_or(&[][..], |number| &number[..]);
                 errors += self.run.add_numbered(&upstream.socket, way, front, datagram, mark);

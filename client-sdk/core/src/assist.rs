@@ -16,6 +16,7 @@ use packrat_wire::number::{NumberHeader, NumberKey};
 use packrat_wire::registry::grease_message;
 use packrat_wire::seal::reference_of;
 
+use crate::bundling::Bundling;
 use crate::coded::{Coded, Symbol};
 use crate::config::{ClientConfig, DEFAULT_MAXIMUM_HOLD};
 use crate::destination::Destination;
@@ -156,6 +157,7 @@ pub struct Assist {
     outgoing: Outgoing,
     reconnection: Reconnection,
     thin: Thin,
+    bundling: Bundling,
     destination: Destination,
     /// The first question is behind the transport's first flight, or waits for it until then.
     question_from: Option<Timestamp>,
@@ -211,6 +213,7 @@ impl Assist {
             live: config.live,
             numbered,
             ticket: None,
+            bundles: config.bundles && config.live.is_none(),
         };
         let (nonce, seed) = random.attempt();
         Self {
@@ -230,6 +233,7 @@ impl Assist {
             outgoing: Outgoing::default(),
             reconnection: Reconnection::default(),
             thin,
+            bundling: Bundling::default(),
             destination: Destination::default(),
             question_from: None,
             provisional: None,
@@ -284,6 +288,7 @@ impl Assist {
         }
         self.stats.datagrams += 1;
         self.whole_path.on_received(now);
+        self.bundling.on_received(self.whole_path.round_trip(), now);
         self.direction.on_received(datagram.len());
         if self.first_window.on_received(self.path.minimum_round_trip(), now) {
             self.on_large_window(now);
@@ -507,6 +512,7 @@ impl Assist {
             }
             if arrival.opened_hole {
                 session.onset.on_hole();
+                self.bundling.on_hole(now);
             }
             if let Some(time) = arrival.missed_for
                 && session.onset.on_filled(time, session.queue_stands, now)
@@ -660,6 +666,7 @@ impl Assist {
                 .filter(|numbered| numbered.is_coded())
                 .map(|_| Coded::default()),
             group: symbols.map(Box::new),
+            bundles: established.gateway_params.bundles && self.config.bundles,
             upward,
             scheduler,
             epoch: CurrentEpoch::first(),
@@ -744,8 +751,8 @@ impl Assist {
         if self.closed || is_control(datagram) {
             return None;
         }
-        self.whole_path.on_sent(now);
-        self.direction.on_sent(datagram.len());
+        self.bundling.hurry(now);
+        self.note_sent(datagram, now);
         // One that uploads sends all the time: the gateway's Reports are the answers to its eACKs.
         let mut expects_answer = false;
         if let Some(session) = &mut self.session {
@@ -765,7 +772,6 @@ impl Assist {
                 session.liveness.on_sent(quiet_after, now);
             }
         }
-        self.follow_destination(datagram);
         let number = self.number(datagram, now);
         let is_free = self.session.as_ref().is_none_or(|session| !session.queue_stands);
         // A copy of a numbered one would pass those that wait for a missing one at the gateway, which
@@ -777,6 +783,41 @@ impl Assist {
             self.question_from = Some(now + FLIGHT_ENDS);
         }
         number
+    }
+
+    fn note_sent(&mut self, datagram: &[u8], now: Timestamp) {
+        self.whole_path.on_sent(now);
+        self.direction.on_sent(datagram.len());
+        self.follow_destination(datagram);
+    }
+
+    fn sends_bundles(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.bundles)
+    }
+
+    /// See [`crate::Shim::bundle`].
+    pub(crate) fn bundle(&mut self, datagram: &[u8], now: Timestamp) -> bool {
+        let suits = Bundling::suits(datagram) && self.bundling.has_room();
+        if self.closed || !suits || !self.direction.is_download() {
+            return false;
+        }
+        let wait = self.bundling.wait(self.whole_path.round_trip(), now);
+        let (held, round_trip) = (self.hold.held(), self.path.round_trip());
+        let Some(session) = self.session.as_mut().filter(|session| session.bundles) else {
+            return false;
+        };
+        if session.scheduler.is_silent(now) {
+            return false;
+        }
+        if wait.is_zero() {
+            session.scheduler.on_company(now);
+            if session.scheduler.due(held > 0, round_trip).is_none_or(|due| due > now) {
+                return false;
+            }
+        }
+        self.note_sent(datagram, now);
+        self.bundling.take(datagram, wait, now);
+        true
     }
 
     /// The transport sends a datagram: if it has left a connection ID, nothing is sent there again.
@@ -1005,10 +1046,15 @@ impl Assist {
             self.events.tell(now, || ClientEvent::CopySent { bytes });
             return Some(copy);
         }
+        if (self.closed || !self.sends_bundles())
+            && let Some(own) = self.bundling.alone(false)
+        {
+            return Some(own);
+        }
         let datagram = match self.outgoing.urgent.pop_front() {
             Some(urgent) => Some(urgent),
             None if self.closed => None,
-            None if self.session.is_some() => self.poll_eack(now),
+            None if self.session.is_some() => return self.poll_with_bundle(now),
             None if self.question_from.is_some_and(|from| now < from) => None,
             None => {
                 let random = &mut self.random;
@@ -1022,6 +1068,20 @@ impl Assist {
         }?;
         self.stats.control_bytes_sent += datagram.len() as u64;
         Some(datagram)
+    }
+
+    /// The next eACK, with what waits to leave with it; or what has waited long enough.
+    fn poll_with_bundle(&mut self, now: Timestamp) -> Option<Vec<u8>> {
+        let is_due = self.bundling.deadline().is_some_and(|deadline| deadline <= now);
+        if is_due && let Some(session) = &mut self.session {
+            session.scheduler.on_company(now);
+        }
+        let Some(eack) = self.poll_eack(now) else {
+            let agreed = self.sends_bundles();
+            return if is_due { self.bundling.alone(agreed) } else { None };
+        };
+        self.stats.control_bytes_sent += eack.len() as u64;
+        Some(self.bundling.with(eack))
     }
 
     fn poll_eack(&mut self, now: Timestamp) -> Option<Vec<u8>> {
@@ -1125,6 +1185,7 @@ impl Assist {
             Timer::Echo => session?.liveness.echo_deadline(&self.path),
             Timer::Tail => session?.upward.as_deref()?.tail_deadline(),
             Timer::Copy => self.thin.next_timeout(),
+            Timer::Bundle => self.bundling.deadline(),
             Timer::Handshake if session.is_none() => {
                 let next = self.discovery.next_timeout()?;
                 Some(self.question_from.map_or(next, |from| from.max(next)))
@@ -1188,7 +1249,7 @@ impl Assist {
                 }
             }
             // What these are for is done by every call: `handle_timeout`, `poll_transmit`.
-            (Timer::Remind | Timer::Hold | Timer::Handshake | Timer::Eack, _) => {}
+            (Timer::Remind | Timer::Hold | Timer::Bundle | Timer::Handshake | Timer::Eack, _) => {}
             (Timer::Quiet | Timer::Echo | Timer::Tail, None) => {}
         }
     }
@@ -1227,8 +1288,10 @@ impl Assist {
 
     /// Bytes of what is remembered of what has passed, and kept to be sent again.
     pub(crate) fn memory(&self) -> usize {
-        let Some(session) = &self.session else { return 0 };
-        session.recorder.memory() + session.upward.as_ref().map_or(0, |upward| upward.memory())
+        let waiting = self.bundling.memory();
+        let Some(session) = &self.session else { return waiting };
+        let upward = session.upward.as_ref().map_or(0, |upward| upward.memory());
+        session.recorder.memory() + upward + waiting
     }
 
     /// The application or the system changes this client's address: call it before anything is sent
@@ -1278,6 +1341,7 @@ impl Assist {
             round_trip: self.path.round_trip(),
             copies: self.thin.copies,
             copy_bytes: self.thin.copy_bytes,
+            bundled: self.bundling.bundled(),
             upward_numbered: self.stats.upward_numbered + upward.numbered,
             upward_missing: self.stats.upward_missing + upward.missing,
             upward_repairs: self.stats.upward_repairs + upward.repairs,

@@ -1,5 +1,6 @@
 //! The base connection's part of a datagram, where no session is known.
 
+use packrat_wire::bundle::is_bundle;
 use packrat_wire::control::is_control;
 use packrat_wire::number::split;
 
@@ -11,6 +12,13 @@ use packrat_wire::number::split;
 pub fn base_of(datagram: &[u8]) -> Option<&[u8]> {
     let base = split(datagram).map_or(datagram, |(_, base)| base);
     (!is_control(base)).then_some(base)
+}
+
+/// True if what a shim sends carries datagrams of the transport's, alone or in a bundle: it bears the ECN
+/// mark of the transport's last one. Without one it would contradict what the transport counts (RFC 9000,
+/// section 13.4.2.1).
+pub fn bears_mark(datagram: &[u8]) -> bool {
+    base_of(datagram).is_some() || is_bundle(datagram)
 }
 
 #[cfg(test)]

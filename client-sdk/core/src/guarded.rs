@@ -132,6 +132,11 @@ impl<M: Clone> GuardedShim<M> {
         self.call("on_send", |shim| shim.on_send(datagram, now)).flatten()
     }
 
+    /// Takes a datagram of the program's that leaves with others, as for [`Shim::bundle`].
+    pub fn bundle(&mut self, datagram: &[u8], now: Timestamp) -> bool {
+        self.call("bundle", |shim| shim.bundle(datagram, now)).unwrap_or(false)
+    }
+
     /// The link refuses a datagram of this length for its number, as for [`Shim::on_refused`].
     pub fn on_refused(&mut self, length: usize) {
         self.call("on_refused", |shim| shim.on_refused(length));

@@ -17,6 +17,7 @@
 //! - `recorder`, `scheduler`: the set of identifiers, and when to send its sketch
 //! - `hold`, `ranges`: which holes are waited for
 //! - `upward`: what the transport sends, kept for a while and sent again
+//! - `bundling`: acknowledgements that leave together
 //! - `thin`, [`LossMemory`]: copies of the first datagrams and of rare ones, where loss is known
 //! - [`Shim`]: datagrams in order for a transport that knows nothing of this; [`GuardedShim`]: the
 //!   same, with its failures kept away from the connection
@@ -27,6 +28,7 @@
 
 mod assist;
 mod base;
+mod bundling;
 mod coded;
 mod config;
 mod counters;
@@ -59,7 +61,8 @@ mod upward;
 mod whole_path;
 
 pub use assist::{Assist, Datagram, TimeoutActions};
-pub use base::base_of;
+pub use base::{base_of, bears_mark};
+pub use bundling::LONGEST_BUNDLED;
 pub use config::{Access, ClientConfig};
 pub use counters::{Condition, Counters};
 pub use events::{ClientEvent, HoldEndedReason, NotHeldReason, Observer, SessionClosedReason};

@@ -42,6 +42,8 @@ pub(crate) struct Session {
     pub(crate) coded: Option<Coded>,
     /// Where symbols to all subscribers of a stream were agreed.
     pub(crate) group: Option<Box<GroupSymbols>>,
+    /// Where bundles were agreed.
+    pub(crate) bundles: bool,
     /// Where numbers towards the server were agreed.
     pub(crate) upward: Option<Box<Upward>>,
     pub(crate) scheduler: Scheduler,

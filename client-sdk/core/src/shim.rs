@@ -343,6 +343,15 @@ impl<M: Clone> Shim<M> {
         self.assist.on_send(datagram, now)
     }
 
+    /// Takes a datagram of the transport's that leaves with others, in what [`Self::poll_transmit`] gives:
+    /// acknowledgements of a download, with [`ClientConfig::with_bundles`] and where a gateway agrees. False:
+    /// the caller sends it, and passes it to [`Self::on_send`] before. What has been taken bears no ECN mark of
+    /// its own: [`bears_mark`](crate::bears_mark) says of what [`Self::poll_transmit`] gives whether the
+    /// transport's belongs on it.
+    pub fn bundle(&mut self, datagram: &[u8], now: Timestamp) -> bool {
+        self.assist.bundle(datagram, now)
+    }
+
     /// The link refuses a datagram of this length (without its number) for what [`Self::on_send`] has put in
     /// front of it: such ones have no number from then on. The caller sends this one as it is.
     pub fn on_refused(&mut self, length: usize) {

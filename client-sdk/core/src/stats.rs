@@ -84,6 +84,8 @@ pub struct AssistStats {
     pub copies: u64,
     /// Bytes of them (UDP payload).
     pub copy_bytes: u64,
+    /// Datagrams towards the server that left with others ([`Shim::bundle`](crate::Shim::bundle)).
+    pub bundled: u64,
     /// Datagrams recovered from the symbols that a gateway sends to all subscribers of a stream.
     pub recovered_from_group: u64,
     /// Smoothed last-mile round trip, as measured here.

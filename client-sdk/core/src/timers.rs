@@ -20,6 +20,8 @@ pub(crate) enum Timer {
     Tail,
     /// The copy of a datagram that was sent.
     Copy,
+    /// What waits for others to leave with has waited long enough.
+    Bundle,
     /// The next question to a gateway.
     Handshake,
     /// The next eACK.
@@ -28,7 +30,7 @@ pub(crate) enum Timer {
 
 impl Timer {
     /// All of them, in the order in which they are handled.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Remind,
         Self::Hold,
         Self::Doubt,
@@ -37,6 +39,7 @@ impl Timer {
         Self::Echo,
         Self::Tail,
         Self::Copy,
+        Self::Bundle,
         Self::Handshake,
         Self::Eack,
     ];

@@ -65,7 +65,7 @@ struct State {
     waker: Option<Waker>,
 }
 
-/// Numbered datagrams of one of quinn's transmits, in runs of one length.
+/// Datagrams of one of quinn's transmits, in runs of one length.
 #[derive(Debug, Default)]
 struct Pending {
     runs: VecDeque<Run>,
@@ -157,7 +157,7 @@ impl Socket {
         let udp = with_large_buffers(&socket)?;
         let io = tokio::net::UdpSocket::from_std(socket)?;
         let state = State {
-            peers: Peers::new(config, Limits::default()),
+            peers: Peers::new(config.with_bundles(true), Limits::default()),
             marks: HashMap::new(),
             pending: Pending::default(),
             ready: VecDeque::new(),
@@ -277,30 +277,35 @@ impl Socket {
         Some(base.len())
     }
 
-    /// Sends datagrams that a gateway may ask for again.
-    fn send_numbered(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+    /// Sends datagrams of quinn's, each as its flow has it: behind a number, with others, or as it is.
+    fn send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         let (bytes, peer) = (transmit.contents.len(), transmit.destination);
         let size = transmit.segment_size.unwrap_or(bytes).max(1);
         let state = &mut *self.lock();
         // A number is for a datagram that leaves: quinn comes again.
         self.flush(&mut state.pending)?;
         let now = self.now();
-        let State { peers, pending, .. } = state;
+        let State { peers, pending, marks, ready, .. } = state;
         if let (Some(before), Some(length)) = (pending.peer, pending.refused.take()) {
             peers.on_refused(before, length);
         }
         (pending.peer, pending.mark, pending.source) = (Some(peer), transmit.ecn, transmit.src_ip);
         for datagram in transmit.contents.chunks(size) {
-            pending.add(peers.on_send(peer, datagram, now), datagram);
+            if !peers.bundle(peer, datagram, now) {
+                pending.add(peers.on_send(peer, datagram, now), datagram);
+            }
         }
         peers.on_sent(peer, bytes.div_ceil(size) as u64, bytes as u64, now);
+        let result = self.flush(pending);
+        if peers.next_timeout().is_some_and(|next| next <= now) {
+            peers.handle_timeout(now, &mut self.port(marks, ready));
+        }
         let next = peers.next_timeout();
         let is_late = next.is_some_and(|next| state.armed.is_none_or(|armed| next < armed));
-        let result = self.flush(&mut state.pending);
-        if (is_late || !state.pending.runs.is_empty())
+        if (is_late || !ready.is_empty() || !pending.runs.is_empty())
             && let Some(waker) = state.waker.take()
         {
-            // For the timer, and for the rest.
+            // For the timer, for what is ready, and for the rest.
             waker.wake();
         }
         match result {
@@ -397,19 +402,8 @@ impl AsyncUdpSocket for Socket {
         let peer = transmit.destination;
         self.note(transmit);
         // A gateway learns of another network before anything leaves from there.
-        let repairs_uploads = self.with(|peers, now, port| {
-            peers.on_sending(peer, now, port);
-            peers.repairs_uploads()
-        });
-        if repairs_uploads {
-            return self.send_numbered(transmit);
-        }
-        self.io.try_io(Interest::WRITABLE, || self.udp.send((&self.io).into(), transmit))?;
-        let bytes = transmit.contents.len();
-        let size = transmit.segment_size.unwrap_or(bytes).max(1);
-        let datagrams = bytes.div_ceil(size) as u64;
-        self.with(|peers, now, _| peers.on_sent(peer, datagrams, bytes as u64, now));
-        Ok(())
+        self.with(|peers, now, port| peers.on_sending(peer, now, port));
+        self.send(transmit)
     }
 
     fn poll_recv(

@@ -1,6 +1,7 @@
 //! The host of the shell: its clock, its timers, and the base connection's own socket.
 
 use packrat_wire::estimate::Timestamp;
+use s2n_quic_core::inet::ExplicitCongestionNotification;
 use std::fmt::Debug;
 use std::future::Future;
 use std::io;
@@ -17,11 +18,17 @@ pub trait Host: Debug + Send + Sync + 'static {
     /// Now, since an origin that stays the same.
     fn now(&self) -> Timestamp;
 
-    /// Sends a datagram from the address and port that s2n-quic itself sends from. Must not block.
+    /// Sends a datagram with this ECN codepoint from the address and port that s2n-quic itself sends from.
+    /// Must not block.
     ///
     /// # Errors
     /// When the datagram could not be sent; it counts as lost.
-    fn send(&self, datagram: &[u8], remote: SocketAddr) -> io::Result<()>;
+    fn send(
+        &self,
+        datagram: &[u8],
+        remote: SocketAddr,
+        ecn: ExplicitCongestionNotification,
+    ) -> io::Result<()>;
 
     /// The address that a datagram to `remote` would leave from now, where the host can tell. When
     /// it is another one than before, the network has changed. Asked ten times a second at most.
@@ -57,8 +64,16 @@ impl Host for OperatingSystem {
         Timestamp::from_micros(u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX))
     }
 
-    fn send(&self, datagram: &[u8], remote: SocketAddr) -> io::Result<()> {
-        self.socket.send_to(datagram, remote).map(|_| ())
+    fn send(
+        &self,
+        datagram: &[u8],
+        remote: SocketAddr,
+        ecn: ExplicitCongestionNotification,
+    ) -> io::Result<()> {
+        if ecn == ExplicitCongestionNotification::NotEct {
+            return self.socket.send_to(datagram, remote).map(|_| ());
+        }
+        send_marked(&self.socket, datagram, remote, ecn)
     }
 
     fn source(&self, remote: SocketAddr) -> Option<IpAddr> {
@@ -79,6 +94,39 @@ impl Host for OperatingSystem {
             instant.unwrap_or_else(|| Instant::now() + FAR_AWAY).into(),
         ))
     }
+}
+
+/// Sends a datagram with an ECN codepoint.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn send_marked(
+    socket: &UdpSocket,
+    datagram: &[u8],
+    remote: SocketAddr,
+    ecn: ExplicitCongestionNotification,
+) -> io::Result<()> {
+    use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
+    use std::os::fd::AsRawFd;
+
+    let (of_ipv4, of_ipv6) = (ecn as u8, i32::from(ecn as u8));
+    // A socket of IPv6 sends to IPv4 by mapped addresses.
+    let mark = match remote.ip().to_canonical() {
+        IpAddr::V4(_) => ControlMessage::Ipv4Tos(&of_ipv4),
+        IpAddr::V6(_) => ControlMessage::Ipv6TClass(&of_ipv6),
+    };
+    let (parts, to) = ([io::IoSlice::new(datagram)], SockaddrStorage::from(remote));
+    sendmsg(socket.as_raw_fd(), &parts, &[mark], MsgFlags::empty(), Some(&to))?;
+    Ok(())
+}
+
+/// Sends a datagram without a codepoint, where the system's interface for one is another.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn send_marked(
+    socket: &UdpSocket,
+    datagram: &[u8],
+    remote: SocketAddr,
+    _: ExplicitCongestionNotification,
+) -> io::Result<()> {
+    socket.send_to(datagram, remote).map(|_| ())
 }
 
 #[cfg(test)]

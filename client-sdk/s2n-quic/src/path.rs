@@ -4,11 +4,13 @@ use crate::host::Host;
 use crate::released::ReleasedDatagrams;
 use packrat_client::{
     AssistStats, GuardedShim, Health, LossMemory, Shim, ShimStats, SourceAddress, Token, Verdict,
+    bears_mark,
 };
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::number::NumberHeader;
 use packrat_wire::{is_control, number};
 use s2n_quic::connection::Handle;
+use s2n_quic_core::inet::ExplicitCongestionNotification;
 use s2n_quic_core::inet::datagram::Header;
 use s2n_quic_core::path::Tuple;
 use std::net::SocketAddr;
@@ -41,6 +43,8 @@ pub(crate) struct AssistedPath {
 #[derive(Debug)]
 struct State {
     shim: Guarded,
+    /// The ECN codepoint of s2n-quic's last datagram.
+    ecn: ExplicitCongestionNotification,
     source: SourceAddress,
     /// When the driver will wake by itself.
     armed: Option<Timestamp>,
@@ -60,6 +64,15 @@ pub(crate) struct ShellCounters {
     pub(crate) control_received: u64,
     pub(crate) control_sent: u64,
     pub(crate) control_send_failures: u64,
+}
+
+/// The way of a datagram that s2n-quic sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Departure {
+    /// It leaves, with this in front.
+    Now(Option<NumberHeader>),
+    /// It leaves with others, and not by s2n-quic's queue.
+    WithOthers,
 }
 
 /// The driver's next turn.
@@ -84,6 +97,7 @@ impl AssistedPath {
     ) -> Self {
         let state = State {
             shim,
+            ecn: ExplicitCongestionNotification::NotEct,
             source: SourceAddress::default(),
             armed: None,
             closed: false,
@@ -146,17 +160,31 @@ impl AssistedPath {
         }
     }
 
-    /// s2n-quic sends a datagram: what goes in front of it.
-    pub(crate) fn on_send(&self, datagram: &[u8]) -> Option<NumberHeader> {
+    /// s2n-quic sends a datagram.
+    pub(crate) fn on_send(
+        &self,
+        datagram: &[u8],
+        ecn: ExplicitCongestionNotification,
+    ) -> Departure {
         let now = self.host.now();
         let state = &mut *self.lock();
         if state.closed {
-            return None;
+            return Departure::Now(None);
         }
-        let number = state.shim.on_send(datagram, now);
+        if ecn != state.ecn {
+            // What waits bears the codepoint that it was sent with.
+            self.transmit(state, now);
+            state.ecn = ecn;
+        }
+        let departure = if state.shim.bundle(datagram, now) {
+            self.transmit(state, now);
+            Departure::WithOthers
+        } else {
+            Departure::Now(state.shim.on_send(datagram, now))
+        };
         // The last datagram may have to be sent again.
         self.wake_in_time(state);
-        number
+        departure
     }
 
     /// True until the first question for a gateway has left.
@@ -174,9 +202,9 @@ impl AssistedPath {
             return;
         }
         state.shim.end_first_flight();
-        let State { shim, counters, .. } = state;
+        let State { shim, counters, ecn, .. } = state;
         shim.transmit(now, |datagram| {
-            if send(&datagram) || self.host.send(&datagram, self.remote).is_ok() {
+            if send(&datagram) || self.send(&datagram, *ecn).is_ok() {
                 counters.control_sent += 1;
             } else {
                 counters.control_send_failures += 1;
@@ -265,14 +293,20 @@ impl AssistedPath {
         }
     }
 
+    /// Sends what the shim has: s2n-quic's own with the codepoint of its last datagram.
+    fn send(&self, datagram: &[u8], ecn: ExplicitCongestionNotification) -> std::io::Result<()> {
+        let own = if bears_mark(datagram) { ecn } else { ExplicitCongestionNotification::NotEct };
+        self.host.send(datagram, self.remote, own)
+    }
+
     fn transmit(&self, state: &mut State, now: Timestamp) {
-        let State { shim, source, counters, .. } = state;
+        let State { shim, source, counters, ecn, .. } = state;
         // The shim learns of another address before it says anything from there.
         if source.has_changed(now, || self.host.source(self.remote)) {
             shim.on_network_change(now);
         }
         // The socket does not block. A datagram that finds no room is lost, as any datagram may be.
-        shim.transmit(now, |control| match self.host.send(&control, self.remote) {
+        shim.transmit(now, |control| match self.send(&control, *ecn) {
             Ok(()) => counters.control_sent += 1,
             Err(error) => {
                 counters.control_send_failures += 1;

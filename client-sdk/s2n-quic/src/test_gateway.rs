@@ -52,7 +52,12 @@ impl Host for TestHost {
         *self.now.lock().unwrap()
     }
 
-    fn send(&self, datagram: &[u8], _: SocketAddr) -> io::Result<()> {
+    fn send(
+        &self,
+        datagram: &[u8],
+        _: SocketAddr,
+        _: ExplicitCongestionNotification,
+    ) -> io::Result<()> {
         self.sent.lock().unwrap().push(datagram.to_vec());
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! Stands between s2n-quic's endpoint and a socket: shows the path's shim what s2n-quic sends, and puts
-//! a number in front of what it wants to repair.
+//! Stands between s2n-quic's endpoint and a socket: shows the path's shim what s2n-quic sends, puts a
+//! number in front of what it wants to repair, and leaves to it what leaves with others.
 
-use crate::path::AssistedPath;
+use crate::path::{AssistedPath, Departure};
 use crate::paths::Paths;
 use packrat_wire::number::NUMBER_LENGTH;
 use s2n_quic_core::inet::ExplicitCongestionNotification;
@@ -63,12 +63,13 @@ impl<Q: tx::Queue> tx::Queue for Numbering<'_, Q> {
         let (front, payload) = self.buffer.split_at_mut(NUMBER_LENGTH);
         let length = message.write_payload(PayloadBuffer::new(payload), 0)?;
         let payload = payload.get(..length).unwrap_or_default();
-        let begin = match path.on_send(payload) {
-            Some(number) => {
+        let begin = match path.on_send(payload, message.ecn()) {
+            Departure::WithOthers => return Ok(Outcome { len: length, index: 0 }),
+            Departure::Now(Some(number)) => {
                 front.copy_from_slice(&number);
                 0
             }
-            None => NUMBER_LENGTH,
+            Departure::Now(None) => NUMBER_LENGTH,
         };
         let datagram = self.buffer.get(begin..NUMBER_LENGTH + length).unwrap_or_default();
         let written = Written {

@@ -1,6 +1,6 @@
 //! One flow: its address, and the shim for what comes back to it.
 
-use packrat_client::{GuardedShim, NumberHeader, Released, Shim, Timestamp, Verdict, base_of};
+use packrat_client::{GuardedShim, NumberHeader, Released, Shim, Timestamp, Verdict, bears_mark};
 
 use crate::table::{FlowFigures, Peer};
 
@@ -53,6 +53,11 @@ impl<M: Clone> Flow<M> {
         self.shim.on_send(datagram, now)
     }
 
+    /// Takes a datagram of the program's that leaves with others.
+    pub(crate) fn bundle(&mut self, datagram: &[u8], now: Timestamp) -> bool {
+        self.shim.bundle(datagram, now)
+    }
+
     /// The program has sent so much.
     pub(crate) fn on_sent(&mut self, datagrams: u64, bytes: u64, now: Timestamp) {
         self.shim.on_sent(datagrams, bytes);
@@ -84,9 +89,9 @@ impl<M: Clone> Flow<M> {
     /// Lets go of what is ready.
     pub(crate) fn drain(&mut self, now: Timestamp, outlet: &mut impl Outlet<M>) {
         self.deliver_released(outlet);
-        self.shim.transmit(now, |datagram| match base_of(&datagram) {
-            Some(_) => outlet.repeat(&datagram),
-            None => outlet.transmit(&datagram),
+        self.shim.transmit(now, |datagram| match bears_mark(&datagram) {
+            true => outlet.repeat(&datagram),
+            false => outlet.transmit(&datagram),
         });
     }
 

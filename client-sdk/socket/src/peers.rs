@@ -124,11 +124,6 @@ impl<M: Clone> Peers<M> {
         }
     }
 
-    /// True if what the program sends is repaired: ask [`Self::on_send`] about each datagram.
-    pub fn repairs_uploads(&self) -> bool {
-        self.table.repairs_uploads(SERVICE)
-    }
-
     /// The program sends a datagram to a peer, of which [`Self::on_sending`] knows: what goes in front
     /// of it, as for [`Table::on_send`].
     pub fn on_send(
@@ -139,6 +134,11 @@ impl<M: Clone> Peers<M> {
     ) -> Option<NumberHeader> {
         let id = self.table.find(key(peer))?;
         self.table.on_send(id, datagram, now)
+    }
+
+    /// Takes a datagram of the program's that leaves with others, as for [`Table::bundle`].
+    pub fn bundle(&mut self, peer: SocketAddr, datagram: &[u8], now: Timestamp) -> bool {
+        self.table.find(key(peer)).is_some_and(|id| self.table.bundle(id, datagram, now))
     }
 
     /// The link refuses a datagram of this length for its number, as for [`Table::on_refused`].

@@ -285,6 +285,17 @@ impl<M: Clone> Table<M> {
         header
     }
 
+    /// Takes a datagram of the program's that leaves with others, as for
+    /// [`Shim::bundle`](packrat_client::Shim::bundle): from then on it is the flow's to send. To be asked
+    /// before [`Self::on_send`]; call [`Self::serve`] afterwards.
+    pub fn bundle(&mut self, id: FlowId, datagram: &[u8], now: Timestamp) -> bool {
+        let is_taken = self.flows.get_mut(&id).is_some_and(|flow| flow.bundle(datagram, now));
+        if is_taken {
+            self.arm(id);
+        }
+        is_taken
+    }
+
     /// The link refuses a datagram of this length (without its number) for what [`Self::on_send`] has put in
     /// front of it; the caller sends it as it is.
     pub fn on_refused(&mut self, id: FlowId, length: usize) {

@@ -113,6 +113,7 @@ impl World {
             live: None,
             numbered: None,
             ticket: None,
+            bundles: false,
         };
         let mut flow = Flow::new(std::sync::Arc::clone(gateway));
         let claims =

@@ -29,6 +29,7 @@ impl GatewayHalf {
                 numbered: None,
                 hint: Default::default(),
                 ticket: None,
+                bundles: false,
             })
             .expect("a first message");
         let mut datagram = Vec::new();

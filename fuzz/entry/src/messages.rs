@@ -3,7 +3,8 @@
 use core::time::Duration;
 
 use packrat_eack::{Identifier, SketchLimits};
-use packrat_wire::control::{Control, DISCOVER_LENGTH, INIT_LENGTH};
+use packrat_wire::bundle;
+use packrat_wire::control::{Control, DISCOVER_LENGTH, INIT_LENGTH, MAXIMUM_LENGTH};
 use packrat_wire::handshake::{ClientParams, Established, GatewayParams, Initiator, respond};
 use packrat_wire::identifier::IdentifierScheme;
 use packrat_wire::is_control;
@@ -40,6 +41,13 @@ pub fn wire(data: &[u8]) {
         let (key, identifier) = (NumberKey::new([1, 2]), Identifier::from_hash(3));
         let place = key.place(number, identifier, 1 << 30);
         assert_eq!([&key.header(place, identifier)[..], base].concat(), data);
+    }
+    if let Some(bundle) = bundle::split(data) {
+        assert!(is_control(data) && Control::decode(data).is_err(), "a known type, too");
+        let datagrams: Vec<_> = bundle.datagrams().collect();
+        let mut again = Vec::new();
+        let fits = bundle::join(&datagrams, bundle.message, &mut again);
+        assert!(if fits { again == data } else { data.len() > MAXIMUM_LENGTH });
     }
     if let Some(message) = PeerKey::new(&STATIC_KEY).open(data) {
         assert!(is_control(data) && Control::decode(data).is_err(), "a client's type, too");
@@ -120,6 +128,7 @@ fn initiator() -> Initiator {
             live: None,
             numbered: None,
             ticket: None,
+            bundles: false,
         },
         None,
     )
@@ -142,6 +151,7 @@ fn answer(first: &[u8]) -> Option<(Established, Vec<u8>)> {
             numbered: None,
             hint: Default::default(),
             ticket: None,
+            bundles: false,
         }
     });
     answered.ok().map(|(established, _, second)| (established, second))

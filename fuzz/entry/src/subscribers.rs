@@ -102,6 +102,7 @@ fn initiator(nonce: u64) -> Initiator {
         live: Some(live),
         numbered: None,
         ticket: None,
+        bundles: false,
     };
     Initiator::new([1; 32], nonce, client_params, None)
 }

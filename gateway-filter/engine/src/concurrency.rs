@@ -232,6 +232,7 @@ fn begin(gateway: &Gateway) -> Option<Begin> {
         live: None,
         numbered: None,
         ticket: None,
+        bundles: false,
     };
     let noise = Initiator::new([3; 32], 5, client_params, None).message().unwrap();
     let mut datagram = Vec::new();

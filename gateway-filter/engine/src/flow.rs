@@ -127,6 +127,7 @@ impl Flow {
             numbered: granted_numbers(client_params.numbered, source, &config),
             hint,
             ticket,
+            bundles: client_params.bundles,
         };
         let answered = Handshake::answer(gateway, &begin, seed, now, |_| false, grant);
         let Some((handshake, established, client_params)) = answered else {

@@ -42,6 +42,7 @@ impl Attacker {
             live: None,
             numbered: None,
             ticket: None,
+            bundles: false,
         };
         let initiator = Initiator::new([1; 32], NONCE, client_params, None);
         let noise = initiator.message().unwrap();

@@ -22,6 +22,8 @@ const SYMBOLS: u8 = 6;
 
 /// The record of a [`ServerTicket`] in the params.
 const TICKET: u8 = 5;
+/// The record of bundles in the params, without a value.
+const BUNDLES: u8 = 7;
 /// Bytes of a [`ServerTicket`].
 pub const TICKET_LENGTH: usize = 16;
 
@@ -257,6 +259,17 @@ pub(crate) fn find_symbols(bytes: &[u8]) -> Option<[u8; 32]> {
     Reader::new(find(bytes, SYMBOLS)?).array().ok()
 }
 
+/// The sender of the params knows bundles ([`crate::bundle`]).
+pub(crate) fn put_bundles(out: &mut Vec<u8>) {
+    out.put_u8(BUNDLES);
+    out.put_u8(0);
+}
+
+/// True if the bytes behind the fields of the params say so.
+pub(crate) fn find_bundles(bytes: &[u8]) -> bool {
+    find(bytes, BUNDLES).is_some()
+}
+
 /// The versions that the client has listed, where an attacker can't change them unnoticed.
 pub(crate) fn put_versions(versions: &[u8], out: &mut Vec<u8>) {
     out.put_u8(VERSIONS);
@@ -362,7 +375,7 @@ mod tests {
         #[test]
         fn whatever_follows_is_no_error(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             let _ = (Live::find(&bytes), find_stream(&bytes), Numbered::find(&bytes), ServerTicket::find(&bytes));
-            let _ = find_symbols(&bytes);
+            let _ = (find_symbols(&bytes), find_bundles(&bytes));
         }
     }
 }

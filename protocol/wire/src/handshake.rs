@@ -27,7 +27,8 @@ pub use crate::extension::{
     Live, LossClass, MOST_HEARD, Numbered, RouteHint, ServerTicket, TICKET_LENGTH,
 };
 use crate::extension::{
-    find_stream, find_symbols, find_versions, put_grease, put_stream, put_symbols, put_versions,
+    find_bundles, find_stream, find_symbols, find_versions, put_bundles, put_grease, put_stream,
+    put_symbols, put_versions,
 };
 use crate::identifier::{IdentifierKey, IdentifierScheme};
 use crate::number::NumberKey;
@@ -80,6 +81,8 @@ pub struct ClientParams {
     pub numbered: Option<Numbered>,
     /// The ticket of the server that the client had through the gateway before.
     pub ticket: Option<ServerTicket>,
+    /// The client sends bundles ([`crate::bundle`]) where the gateway takes them apart.
+    pub bundles: bool,
 }
 
 /// The parameters that the gateway states in the handshake.
@@ -107,6 +110,8 @@ pub struct GatewayParams {
     pub hint: RouteHint,
     /// Names the client's server, for another gateway with the same key.
     pub ticket: Option<ServerTicket>,
+    /// The client may send bundles ([`crate::bundle`]).
+    pub bundles: bool,
 }
 
 impl core::fmt::Debug for GatewayParams {
@@ -139,6 +144,9 @@ impl ClientParams {
         if let Some(ticket) = &self.ticket {
             ticket.encode(&mut out);
         }
+        if self.bundles {
+            put_bundles(&mut out);
+        }
         put_versions(&client_versions(nonce), &mut out);
         put_grease(random, &mut out);
         out
@@ -162,11 +170,13 @@ impl ClientParams {
             live: None,
             numbered: None,
             ticket: None,
+            bundles: false,
         };
         let records = reader.rest();
         client_params.live = Live::find(records);
         client_params.numbered = Numbered::find(records);
         client_params.ticket = ServerTicket::find(records);
+        client_params.bundles = find_bundles(records);
         // The versions are in the Discover, too, but there an attacker could have taken out better
         // ones than this.
         let versions = find_versions(records).ok_or(DecodeError::Field("versions"))?;
@@ -200,6 +210,9 @@ impl GatewayParams {
         if let Some(ticket) = &self.ticket {
             ticket.encode(&mut out);
         }
+        if self.bundles {
+            put_bundles(&mut out);
+        }
         put_grease(random, &mut out);
         out
     }
@@ -217,6 +230,7 @@ impl GatewayParams {
             numbered: None,
             hint: RouteHint::default(),
             ticket: None,
+            bundles: false,
         };
         let records = reader.rest();
         gateway_params.stream = find_stream(records).map(Zeroizing::new);
@@ -224,6 +238,7 @@ impl GatewayParams {
         gateway_params.numbered = Numbered::find(records);
         gateway_params.hint = RouteHint::find(records);
         gateway_params.ticket = ServerTicket::find(records);
+        gateway_params.bundles = find_bundles(records);
         Ok(gateway_params)
     }
 
@@ -528,6 +543,7 @@ mod tests {
             live: None,
             numbered: None,
             ticket: None,
+            bundles: false,
         }
     }
 
@@ -545,6 +561,7 @@ mod tests {
             numbered: None,
             hint: RouteHint::default(),
             ticket: None,
+            bundles: false,
         }
     }
 

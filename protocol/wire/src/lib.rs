@@ -23,12 +23,14 @@
 //! - [`estimate`]: time as an argument, and the one estimate of a path that every policy reads
 //! - [`identifier`]: four bytes that stand for a datagram
 //! - [`number`]: the place in forwarding order, in front of a datagram
+//! - [`bundle`]: several short datagrams in one
 //! - [`peer`]: the search for a client's session among gateways
 //! - [`dns`]: a gateway's key in HTTPS records
 //! - [`registry`]: ranges of values, and values that mean nothing on purpose
 //! - [`hexadecimal`]: keys as texts
 #![forbid(unsafe_code)]
 
+pub mod bundle;
 mod cipher;
 pub mod codec;
 pub mod control;

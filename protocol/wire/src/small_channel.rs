@@ -115,6 +115,7 @@ mod tests {
             numbered: None,
             token: Vec::new(),
             ticket: None,
+            bundles: false,
         };
         let client = Initiator::new([1; 32], 9, client_params, None);
         let message = client.message().unwrap();
@@ -129,6 +130,7 @@ mod tests {
             numbered: None,
             hint: Default::default(),
             ticket: None,
+            bundles: false,
         };
         let (gateway, _, answer) =
             respond([2; 32], &[5; 32], 9, &message, |_, _| gateway_params).unwrap();

@@ -241,6 +241,7 @@ impl Attacker {
                 largest: 1400,
             }),
             ticket: None,
+            bundles: false,
         };
         let mut seed = [0xa7; 32];
         seed[..8].copy_from_slice(&self.random().to_be_bytes());

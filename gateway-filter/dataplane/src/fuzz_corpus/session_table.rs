@@ -326,6 +326,7 @@ impl World {
             live: None,
             numbered: None,
             ticket: None,
+            bundles: false,
         };
         let noise = Initiator::new([1; 32], nonce, client_params, None).message().unwrap();
         let engine = Arc::clone(&self.route.engine);

@@ -4,6 +4,7 @@
 //!   Ingress::receive_run, Ingress::receive
 //!     control datagram ------------------------------------> Control: the engine answers
 //!     numbered datagram of a session: the engine takes the number off, and may keep it for a while
+//!     bundle: taken apart, as if all in it had come alone
 //!     any other, and without a session what only looks like one: Ingress::forward
 //!       its path has a session -------------------------+
 //!       it may belong to a client that has moved: kept  |
@@ -15,6 +16,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use packrat_engine::Outbox;
+use packrat_wire::bundle::{self, Bundle};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::number;
 
@@ -117,6 +119,8 @@ impl Ingress {
                     .chain(std::iter::from_fn(|| rest.next_if(is_numbered)))
                     .collect();
                 self.receive_numbered(&path, &run, datagrams.ecn, now);
+            } else if let Some(bundle) = bundle::split(datagram) {
+                self.receive_bundle(&path, datagram, &bundle, datagrams.ecn, now);
             } else if self.is_for_engine(&path, datagram, now) {
                 self.control(&path, datagram, now);
             } else {
@@ -162,6 +166,31 @@ impl Ingress {
         }
         for (_, base) in rest.iter().filter_map(|datagram| number::split(datagram)) {
             self.forward(path, GsoBatch::single(base, ecn), now);
+        }
+    }
+
+    /// Takes a bundle apart: each datagram in it goes on as if it had come alone. `whole`: the bundle as
+    /// it came.
+    fn receive_bundle(
+        &mut self,
+        path: &ClientPath,
+        whole: &[u8],
+        bundle: &Bundle<'_>,
+        ecn: Ecn,
+        now: Timestamp,
+    ) {
+        let batches: Vec<_> = bundle.datagrams().map(|base| GsoBatch::single(base, ecn)).collect();
+        match self.forwarder.find(&self.route, path, now) {
+            // The gateway that has the session takes it apart.
+            Some(relay) if relay.is_relay() => {
+                self.forwarder.send_to_server(&relay, &[GsoBatch::single(whole, ecn)]);
+                return;
+            }
+            Some(session) => self.pass(&session, &batches, now),
+            None => batches.into_iter().for_each(|batch| self.forward(path, batch, now)),
+        }
+        if self.is_for_engine(path, bundle.message, now) {
+            self.control(path, bundle.message, now);
         }
     }
 

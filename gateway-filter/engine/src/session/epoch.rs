@@ -549,6 +549,7 @@ mod tests {
                 numbered: None,
                 hint: Default::default(),
                 ticket: None,
+                bundles: false,
             };
             let mut history = History::new(1 << 20, MAXIMUM_ENTRIES);
             for number in 0..forwarded {

@@ -244,6 +244,7 @@ mod tests {
             numbered: Some(Numbered { to_client: true, to_server: false, coded: true, largest }),
             hint: Default::default(),
             ticket: None,
+            bundles: false,
         };
         Numbering::new(&params).unwrap()
     }

@@ -601,5 +601,6 @@ fn gateway_params(
         numbered: None,
         hint: Default::default(),
         ticket: None,
+        bundles: false,
     }
 }

@@ -53,6 +53,7 @@ impl Attacker {
                 largest: 1400,
             }),
             ticket: None,
+            bundles: false,
         };
         let initiator = Initiator::new(seed, 7, params, None);
         let (mut discover, mut init, mut out) = (Vec::new(), Vec::new(), Outbox::new());

@@ -308,6 +308,7 @@ pub(crate) fn client_params() -> ClientParams {
         live: None,
         numbered: None,
         ticket: None,
+        bundles: false,
     }
 }
 
@@ -333,6 +334,7 @@ pub(crate) fn session() -> (Established, Established, Vec<u8>, Vec<u8>) {
                 numbered: None,
                 hint: Default::default(),
                 ticket: None,
+                bundles: false,
             }
         })
         .expect("the second message");
@@ -364,6 +366,7 @@ fn extended(
                 numbered,
                 hint: Default::default(),
                 ticket: None,
+                bundles: false,
             }
         })
         .expect("the second message");

@@ -1,0 +1,202 @@
+//! Acknowledgements that leave together, with an eACK behind them ([`packrat_wire::bundle`]).
+//!
+//! ```text
+//!   transport --> short, in a busy download --> waits --> with the next eACK, or when its time is over --> socket
+//!             \-> anything else ---------------------------------------------------------------------> socket
+//! ```
+//!
+//! What a client of a download sends are hardly anything but acknowledgements, one for two to ten packets,
+//! and each of them is a datagram of its own that wakes the radio and takes air from what comes down.
+//! Encrypted as they are, none can be dropped or merged; what can be saved is the datagram around each.
+//!
+//! An acknowledgement waits for others only while that makes the download no slower ([`wait`]). With an
+//! eACK that is due in any case it leaves at once.
+
+mod wait;
+
+use core::time::Duration;
+
+use packrat_wire::bundle::{MAXIMUM_BUNDLED, join};
+use packrat_wire::estimate::Timestamp;
+
+use wait::Wait;
+
+/// Longest datagram that goes into a bundle: an acknowledgement of a few ranges, with ECN counts. A
+/// request is longer.
+pub const LONGEST_BUNDLED: usize = 64;
+
+/// The datagrams that wait, and what says whether one may.
+#[derive(Debug, Default)]
+pub(crate) struct Bundling {
+    waiting: Vec<Vec<u8>>,
+    /// The end of the wait of the first one.
+    until: Option<Timestamp>,
+    wait: Wait,
+    /// Datagrams that left in bundles.
+    bundled: u64,
+}
+
+impl Bundling {
+    /// A datagram of the base connection has arrived. `round_trip`: to the server.
+    pub(crate) fn on_received(&mut self, round_trip: Option<Duration>, now: Timestamp) {
+        self.wait.on_received(round_trip, now);
+    }
+
+    /// A datagram is missing.
+    pub(crate) fn on_hole(&mut self, now: Timestamp) {
+        self.wait.on_hole(now);
+    }
+
+    /// True if a datagram looks like an acknowledgement of QUIC's: short, and with a short header (RFC
+    /// 9000, section 17.3). It may have another frame beside it or instead.
+    pub(crate) const fn suits(datagram: &[u8]) -> bool {
+        matches!(datagram, [0x40..=0x7f, ..]) && datagram.len() <= LONGEST_BUNDLED
+    }
+
+    /// The time for which a datagram may wait for others. `round_trip`: to the server.
+    pub(crate) fn wait(&self, round_trip: Option<Duration>, now: Timestamp) -> Duration {
+        self.wait.of_now(round_trip, now)
+    }
+
+    /// True if there is room for another one.
+    pub(crate) fn has_room(&self) -> bool {
+        self.waiting.len() < MAXIMUM_BUNDLED
+    }
+
+    /// Takes a datagram, which leaves after this wait at the latest.
+    pub(crate) fn take(&mut self, datagram: &[u8], wait: Duration, now: Timestamp) {
+        self.waiting.push(datagram.to_vec());
+        let until = if self.has_room() { now + wait } else { now };
+        self.until = Some(self.until.map_or(until, |before| before.min(until)));
+    }
+
+    /// Nothing waits any longer: the transport sends something else, which is not to overtake.
+    pub(crate) fn hurry(&mut self, now: Timestamp) {
+        if self.until.is_some() {
+            self.until = Some(now);
+        }
+    }
+
+    /// When what waits has to leave; `None`: nothing does.
+    pub(crate) const fn deadline(&self) -> Option<Timestamp> {
+        self.until
+    }
+
+    /// What waits, with this message behind it: the datagram to send. The message alone where nothing
+    /// waits.
+    pub(crate) fn with(&mut self, message: Vec<u8>) -> Vec<u8> {
+        let mut bundle = Vec::new();
+        if self.waiting.is_empty() || !join(&self.waiting, &message, &mut bundle) {
+            return message;
+        }
+        self.forget();
+        bundle
+    }
+
+    /// What waits, without a message: a bundle, or the only datagram as it is. Where `agreed` is false
+    /// one after the other as it is, until none is left.
+    pub(crate) fn alone(&mut self, agreed: bool) -> Option<Vec<u8>> {
+        let mut bundle = Vec::new();
+        if agreed && self.waiting.len() > 1 && join(&self.waiting, &[], &mut bundle) {
+            self.forget();
+            return Some(bundle);
+        }
+        let first = (!self.waiting.is_empty()).then(|| self.waiting.remove(0));
+        if self.waiting.is_empty() {
+            self.until = None;
+        }
+        first
+    }
+
+    fn forget(&mut self) {
+        self.bundled += self.waiting.len() as u64;
+        self.waiting.clear();
+        self.until = None;
+    }
+
+    /// Datagrams that left in bundles.
+    pub(crate) const fn bundled(&self) -> u64 {
+        self.bundled
+    }
+
+    /// Bytes that wait.
+    pub(crate) fn memory(&self) -> usize {
+        self.waiting.iter().map(Vec::len).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packrat_wire::bundle::split;
+
+    const EACK: &[u8] = b"\x0bPkr\x28 sealed";
+    const WAIT: Duration = Duration::from_millis(8);
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(millis)
+    }
+
+    fn in_bundle(datagram: &[u8]) -> (Vec<&[u8]>, &[u8]) {
+        let bundle = split(datagram).unwrap();
+        (bundle.datagrams().collect(), bundle.message)
+    }
+
+    #[test]
+    fn an_eack_takes_along_what_waits_in_the_order_in_which_it_was_sent() {
+        let mut bundling = Bundling::default();
+        assert_eq!(bundling.with(EACK.to_vec()), EACK, "nothing waits");
+        bundling.take(b"@first", WAIT, at(10));
+        bundling.take(b"@second", WAIT, at(15));
+        assert_eq!(bundling.deadline(), Some(at(18)), "the first one's");
+        let bundle = bundling.with(EACK.to_vec());
+        assert_eq!(in_bundle(&bundle), (vec![&b"@first"[..], b"@second"], EACK));
+        assert_eq!((bundling.deadline(), bundling.bundled(), bundling.memory()), (None, 2, 0));
+    }
+
+    #[test]
+    fn what_is_alone_leaves_as_it_is_and_so_does_all_where_there_are_no_bundles() {
+        let mut bundling = Bundling::default();
+        bundling.take(b"@only", WAIT, at(10));
+        assert_eq!(bundling.alone(true).as_deref(), Some(&b"@only"[..]));
+        assert_eq!((bundling.alone(true), bundling.deadline()), (None, None));
+        for agreed in [true, false] {
+            bundling.take(b"@first", WAIT, at(10));
+            bundling.take(b"@second", WAIT, at(10));
+            let sent: Vec<_> = std::iter::from_fn(|| bundling.alone(agreed)).collect();
+            match agreed {
+                true => assert_eq!(in_bundle(&sent[0]).0, [&b"@first"[..], b"@second"]),
+                false => assert_eq!(sent, [&b"@first"[..], b"@second"]),
+            }
+            assert_eq!((sent.len(), bundling.deadline()), (if agreed { 1 } else { 2 }, None));
+        }
+        assert_eq!(bundling.bundled(), 2);
+    }
+
+    #[test]
+    fn a_full_bundle_and_one_behind_which_something_else_leaves_wait_no_longer() {
+        let mut bundling = Bundling::default();
+        for _ in 0..MAXIMUM_BUNDLED {
+            assert!(bundling.has_room() && bundling.deadline() != Some(at(10)));
+            bundling.take(&[0x40; LONGEST_BUNDLED], WAIT, at(10));
+        }
+        assert_eq!((bundling.has_room(), bundling.deadline()), (false, Some(at(10))));
+        // With a long eACK it has no room in what every path carries: it leaves by itself.
+        let long = [EACK, &[0; 500]].concat();
+        assert_eq!(bundling.with(long.clone()), long);
+        assert_eq!(in_bundle(&bundling.alone(true).unwrap()).0.len(), MAXIMUM_BUNDLED);
+        bundling.take(b"@next", WAIT, at(20));
+        bundling.hurry(at(21));
+        assert_eq!(bundling.deadline(), Some(at(21)));
+    }
+
+    #[test]
+    fn requests_handshakes_and_other_protocols_never_wait() {
+        assert!(Bundling::suits(&[0x5a; 40]) && Bundling::suits(&[0x40]));
+        assert!(!Bundling::suits(&[0x40; LONGEST_BUNDLED + 1]), "a request");
+        for first in [0xc0, 0x80, 0x3f, 0x16, 0x00, 0x0b] {
+            assert!(!Bundling::suits(&[first; 40]), "{first:#x}");
+        }
+        assert!(!Bundling::suits(&[]));
+    }
+}

@@ -1,0 +1,205 @@
+//! How long acknowledgements may wait for others: as long as that makes the download no slower.
+//!
+//! A sender whose window holds more than the path, so that a queue stands somewhere, gets nothing sooner
+//! by sooner acknowledgements. One whose window is smaller, in slow start and after a loss, is slowed
+//! down by each of them that waits. A client can't see the window. It sees whether datagrams come as fast
+//! as they ever did, and whether they still do once acknowledgements wait.
+//!
+//! ```text
+//!        full, for a span          full, for a span
+//!   0 --------------------> 1/3 --------------------> 2/3 --> 1 of the longest wait
+//!   ^                        |                          |     |
+//!   +-- fewer come: not again for 2 s, 4 s ... 32 s ----+-----+
+//!   +-- a datagram is missing, or more come: again with the next full span
+//! ```
+
+use core::time::Duration;
+
+use packrat_wire::estimate::Timestamp;
+
+/// The longest wait, and the most as a part of the round trip to the server.
+const LONGEST: Duration = Duration::from_millis(8);
+const PART_OF_ROUND_TRIP: u32 = 4;
+/// Steps to the longest wait.
+const STEPS: u32 = 3;
+/// The length of a span, which is a round trip at least.
+const SPAN: Duration = Duration::from_millis(100);
+/// A span with fewer datagrams says nothing.
+const BUSY: u32 = 16;
+/// A span is full with so many percent of the datagrams of the fullest of late...
+const FULL: u64 = 97;
+/// ...which counts for less by this part with each span.
+const FORGETTING: u32 = 256;
+/// The sender is in slow start where so many percent of the datagrams of a span come in the next.
+const GROWTH: u64 = 125;
+/// A datagram that is missing keeps acknowledgements from waiting for so long.
+const CALM_AFTER: Duration = Duration::from_millis(300);
+/// The time without waiting after a wait that has made the download slower: at first, and at most.
+const BACKOFF: core::ops::RangeInclusive<Duration> =
+    Duration::from_secs(2)..=Duration::from_secs(32);
+
+/// The wait of acknowledgements, as what arrives has it.
+#[derive(Debug)]
+pub(super) struct Wait {
+    /// The span that has begun: since when, and datagrams in it.
+    since: Timestamp,
+    count: u32,
+    /// Datagrams in the span before; `None`: there was none.
+    last: Option<u32>,
+    fullest: u32,
+    step: u32,
+    last_hole: Option<Timestamp>,
+    not_before: Timestamp,
+    backoff: Duration,
+}
+
+impl Default for Wait {
+    fn default() -> Self {
+        Self {
+            since: Timestamp::ZERO,
+            count: 0,
+            last: None,
+            fullest: 0,
+            step: 0,
+            last_hole: None,
+            not_before: Timestamp::ZERO,
+            backoff: *BACKOFF.start(),
+        }
+    }
+}
+
+impl Wait {
+    /// A datagram of the base connection has arrived. `round_trip`: to the server.
+    pub(super) fn on_received(&mut self, round_trip: Option<Duration>, now: Timestamp) {
+        let span = SPAN.max(round_trip.unwrap_or_default());
+        let passed = now.saturating_since(self.since);
+        if passed >= span {
+            self.on_span(passed < span * 2, now);
+            (self.since, self.count) = (now, 0);
+        }
+        self.count += 1;
+    }
+
+    /// A span is over; a pause in it or behind it makes it none of a busy download.
+    fn on_span(&mut self, is_whole: bool, now: Timestamp) {
+        let (count, before) = (u64::from(self.count), self.last.map(u64::from));
+        self.last = is_whole.then_some(self.count);
+        if !is_whole || self.count < BUSY {
+            self.step = 0;
+            return;
+        }
+        self.fullest = self.count.max(self.fullest - self.fullest.div_ceil(FORGETTING));
+        let is_full = count * 100 >= u64::from(self.fullest) * FULL;
+        let grows = before.is_none_or(|before| count * 100 > before * GROWTH);
+        if !self.is_calm(now) || grows {
+            self.step = 0;
+        } else if is_full {
+            self.step = if now >= self.not_before { STEPS.min(self.step + 1) } else { 0 };
+        } else if self.step > 0 {
+            self.step = 0;
+            self.not_before = now + self.backoff;
+            self.backoff = (self.backoff * 2).min(*BACKOFF.end());
+        }
+    }
+
+    /// A datagram is missing.
+    pub(super) fn on_hole(&mut self, now: Timestamp) {
+        self.last_hole = Some(now);
+    }
+
+    fn is_calm(&self, now: Timestamp) -> bool {
+        self.last_hole.is_none_or(|last| now.saturating_since(last) >= CALM_AFTER)
+    }
+
+    /// The wait of an acknowledgement that is sent now.
+    pub(super) fn of_now(&self, round_trip: Option<Duration>, now: Timestamp) -> Duration {
+        let longest = LONGEST.min(round_trip.unwrap_or_default() / PART_OF_ROUND_TRIP);
+        if self.is_calm(now) { longest * self.step / STEPS } else { Duration::ZERO }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUND_TRIP: Option<Duration> = Some(Duration::from_millis(60));
+
+    /// A download, and the clock.
+    #[derive(Default)]
+    struct Download {
+        wait: Wait,
+        now: Timestamp,
+    }
+
+    impl Download {
+        /// So many datagrams come in each of some spans.
+        fn goes_on(&mut self, spans: u32, datagrams: u32) -> Duration {
+            for _ in 0..spans * datagrams {
+                self.now = self.now + SPAN / datagrams;
+                self.wait.on_received(ROUND_TRIP, self.now);
+            }
+            self.wait.of_now(ROUND_TRIP, self.now)
+        }
+    }
+
+    #[test]
+    fn acknowledgements_wait_once_a_download_is_as_fast_as_it_gets() {
+        let mut download = Download::default();
+        for datagrams in [20, 40, 80, 160] {
+            assert_eq!(download.goes_on(1, datagrams), Duration::ZERO, "slow start");
+        }
+        assert_eq!(download.goes_on(6, 160), LONGEST);
+        assert_eq!(download.goes_on(1, 158), LONGEST, "a few more or less are nothing");
+        let short = Some(Duration::from_millis(8));
+        assert_eq!(download.wait.of_now(short, download.now), Duration::from_millis(2));
+        assert_eq!(download.wait.of_now(None, download.now), Duration::ZERO);
+    }
+
+    #[test]
+    fn where_the_wait_makes_it_slower_there_is_none_for_longer_each_time() {
+        let mut download = Download::default();
+        download.goes_on(3, 160);
+        let mut before = 0;
+        for _ in 0..3 {
+            while download.goes_on(1, 160).is_zero() {}
+            assert_eq!(download.goes_on(2, 150), Duration::ZERO);
+            let mut spans = 1;
+            while download.goes_on(1, 160).is_zero() {
+                spans += 1;
+            }
+            assert!(spans >= 19 && spans > before * 3 / 2, "{spans} after {before}");
+            before = spans;
+        }
+    }
+
+    #[test]
+    fn a_loss_a_pause_or_a_thin_flow_ends_it_at_once_and_is_not_its_fault() {
+        for interrupt in 0..3 {
+            let mut download = Download::default();
+            assert_eq!(download.goes_on(8, 160), LONGEST);
+            match interrupt {
+                0 => download.wait.on_hole(download.now),
+                1 => drop((download.now = download.now + SPAN * 3, download.goes_on(1, 160))),
+                _ => drop(download.goes_on(2, 10)),
+            }
+            assert_eq!(download.wait.of_now(ROUND_TRIP, download.now), Duration::ZERO);
+            assert_eq!(download.goes_on(9, 160), LONGEST, "again within a second");
+        }
+    }
+
+    #[test]
+    fn a_span_is_no_shorter_than_a_round_trip() {
+        let (mut wait, mut now) = (Wait::default(), Timestamp::ZERO);
+        let long = Some(Duration::from_millis(600));
+        // Whole rounds are equal, and no part of one is like the other.
+        for _ in 0..8 {
+            for at in 0..600_u64 {
+                now = now + Duration::from_millis(1);
+                if at < 300 {
+                    wait.on_received(long, now);
+                }
+            }
+        }
+        assert_eq!(wait.of_now(long, now), LONGEST);
+    }
+}

@@ -1,0 +1,163 @@
+//! A bundle: short datagrams of the base connection that travel as one, with a message of the client's
+//! behind them (docs/PROTOCOL.md, section 11, "Bundles").
+//!
+//! ```text
+//!   0        1        2        3        4              5        6
+//!  +--------+--------+--------+--------+-----+--------+--------+----------+------------------+---------
+//!  |  0x0B  |  'P'   |  'k'   |  'r'   | ver |   10   | count  | lengths  | base datagrams   | message
+//!  +--------+--------+--------+--------+-----+--------+--------+----------+------------------+---------
+//! ```
+//!
+//! One byte for each length. The message is a whole control datagram, or nothing. Nothing here is
+//! sealed: what is inside says no more than it would say alone, and a gateway that knows no session
+//! passes it on all the same.
+
+use crate::control::{FIRST_BYTE, MAGIC, MAXIMUM_LENGTH, VERSION, is_control};
+
+/// The control type.
+const BUNDLE: u8 = 10;
+/// Bytes in front of the lengths.
+const HEADER: usize = 6;
+/// Base datagrams that one carries at most: what an outsider gains by it is bounded.
+pub const MAXIMUM_BUNDLED: usize = 16;
+
+/// A bundle that has been taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bundle<'a> {
+    lengths: &'a [u8],
+    datagrams: &'a [u8],
+    /// The client's control datagram behind them; empty: none.
+    pub message: &'a [u8],
+}
+
+impl<'a> Bundle<'a> {
+    /// The base datagrams, in the order in which the client's transport sent them.
+    pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let mut rest = self.datagrams;
+        self.lengths.iter().map_while(move |&length| {
+            let (datagram, behind) = rest.split_at_checked(length.into())?;
+            rest = behind;
+            Some(datagram)
+        })
+    }
+}
+
+/// True for a bundle, well-formed or not.
+#[inline]
+pub fn is_bundle(datagram: &[u8]) -> bool {
+    is_control(datagram) && datagram[4] == VERSION << 4 | BUNDLE
+}
+
+/// Takes a bundle apart. `None` for any other datagram, and for a malformed one: too many datagrams,
+/// an empty one, one of Packrat's own among the base connection's, or something behind them that is
+/// no message.
+pub fn split(datagram: &[u8]) -> Option<Bundle<'_>> {
+    if !is_bundle(datagram) {
+        return None;
+    }
+    let (&count, rest) = datagram.get(HEADER - 1..)?.split_first()?;
+    let count = usize::from(count);
+    if count == 0 || count > MAXIMUM_BUNDLED {
+        return None;
+    }
+    let (lengths, rest) = rest.split_at_checked(count)?;
+    let bytes = lengths.iter().map(|&length| usize::from(length)).sum();
+    let (datagrams, message) = rest.split_at_checked(bytes)?;
+    let bundle = Bundle { lengths, datagrams, message };
+    let is_sound = bundle.datagrams().all(|base| !base.is_empty() && !is_control(base))
+        && (message.is_empty() || is_control(message))
+        && !is_bundle(message)
+        && crate::number::split(message).is_none();
+    is_sound.then_some(bundle)
+}
+
+/// Appends the bundle of `datagrams` and `message` to `out`. False if there is none: no or too many
+/// datagrams, one that is empty, longer than 255 bytes or Packrat's own, or more bytes than a control
+/// datagram has.
+pub fn join(datagrams: &[impl AsRef<[u8]>], message: &[u8], out: &mut Vec<u8>) -> bool {
+    let fits = |base: &[u8]| (1..=255).contains(&base.len()) && !is_control(base);
+    let bytes: usize = datagrams.iter().map(|base| base.as_ref().len()).sum();
+    if !(1..=MAXIMUM_BUNDLED).contains(&datagrams.len())
+        || !datagrams.iter().all(|base| fits(base.as_ref()))
+        || HEADER + datagrams.len() + bytes + message.len() > MAXIMUM_LENGTH
+    {
+        return false;
+    }
+    let [p, k, r] = MAGIC;
+    out.extend_from_slice(&[FIRST_BYTE, p, k, r, VERSION << 4 | BUNDLE, datagrams.len() as u8]);
+    out.extend(datagrams.iter().map(|base| base.as_ref().len() as u8));
+    datagrams.iter().for_each(|base| out.extend_from_slice(base.as_ref()));
+    out.extend_from_slice(message);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::Control;
+    use proptest::prelude::*;
+
+    fn joined(datagrams: &[&[u8]], message: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        assert!(join(datagrams, message, &mut out));
+        out
+    }
+
+    #[test]
+    fn without_an_agreement_it_is_a_type_that_nobody_knows() {
+        let datagram = joined(&[b"base"], b"");
+        assert!(is_control(&datagram) && Control::decode(&datagram).is_err());
+        assert!(crate::number::split(&datagram).is_none());
+    }
+
+    #[test]
+    fn what_would_go_on_without_end_or_pass_for_a_message_is_refused() {
+        let message = b"\x0bPkr\x28 sealed";
+        let inner = joined(&[b"base"], message);
+        let mut out = Vec::new();
+        assert!(!join(&[&inner[..]], b"", &mut out), "one in another");
+        assert!(!join(&[&b""[..]], b"", &mut out) && !join(&[[0; 256]], b"", &mut out));
+        assert!(!join(&[[1; 9]; 17], b"", &mut out) && !join(&[b""; 0], message, &mut out));
+        assert!(!join(&[[1; 200]; 6], b"", &mut out), "longer than every path carries");
+        assert!(out.is_empty());
+        for behind in [&inner[..], b"\x0bPkr\x29\x01\x02\x03base", b"no message"] {
+            assert_eq!(split(&joined(&[b"base"], behind)), None, "{behind:?}");
+        }
+        let mut nested = joined(&[&[1; 12]], b"");
+        nested[7..].copy_from_slice(message);
+        assert_eq!(split(&nested), None, "a message among the base connection's");
+        for (count, lengths) in [(0, 0), (17, 1), (1, 0), (1, 5)] {
+            let mut other = joined(&[b"base"], b"");
+            (other[5], other[6]) = (count, lengths);
+            assert_eq!(split(&other), None, "{count} of {lengths}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_joined_comes_apart(
+            datagrams in proptest::collection::vec(proptest::collection::vec(0x40..0x80u8, 1..70), 1..=16),
+            with_message: bool,
+        ) {
+            let message: &[u8] = if with_message { b"\x0bPkr\x28 sealed" } else { b"" };
+            let mut out = Vec::new();
+            prop_assert!(join(&datagrams, message, &mut out));
+            let bundle = split(&out).unwrap();
+            prop_assert_eq!(bundle.message, message);
+            prop_assert!(bundle.datagrams().eq(datagrams.iter().map(Vec::as_slice)));
+        }
+
+        #[test]
+        fn any_bytes_come_apart_without_anything_left_over(
+            bytes in proptest::collection::vec(any::<u8>(), 0..300),
+        ) {
+            let datagram = [&joined(&[b"x"], b"")[..5], &bytes].concat();
+            if let Some(bundle) = split(&datagram) {
+                let length: usize = bundle.datagrams().map(<[u8]>::len).sum();
+                let count = bundle.datagrams().count();
+                prop_assert_eq!(HEADER + count + length + bundle.message.len(), datagram.len());
+                prop_assert!(count <= MAXIMUM_BUNDLED);
+            }
+        }
+    }
+}
