@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::test_gateway::{SERVER, TestGateway, TestHost, metadata, new_path};
-use packrat_wire::SessionId;
 use packrat_wire::seal::session_of;
+use packrat_wire::{SessionId, bundle};
 use std::time::Duration;
 
 /// A path on its host, and what is released to s2n-quic.
@@ -66,6 +66,32 @@ fn what_the_shim_has_ready_leaves_at_once_and_the_goodbye_as_well() {
     world.path.close();
     assert_eq!(world.host.sent().len(), 1, "the goodbye");
     assert_eq!(world.path.step(), Step::Ended);
+}
+
+#[test]
+fn an_acknowledgement_leaves_with_an_eack_that_is_due_and_bears_its_own_mark() {
+    use ExplicitCongestionNotification::{Ect0, NotEct};
+    let (world, mut gateway) = World::assisted();
+    let acknowledgement = [&[0x41, 9][..], &[7; 30]].concat();
+    for number in 0..16 {
+        world.arrive(&gateway.forward(&datagram(number), &world.host));
+    }
+    assert_eq!(world.path.on_send(&acknowledgement, Ect0), Departure::Now(None), "nothing is due");
+    world.host.pass(Duration::from_millis(12));
+    world.host.sent();
+    assert_eq!(world.path.on_send(&acknowledgement, Ect0), Departure::WithOthers);
+    let sent = world.host.sent_marked();
+    // The copy of the first one may have left, too.
+    let Some((together, Ect0)) = sent.last() else { panic!("{sent:?}") };
+    let bundle = bundle::split(together).unwrap();
+    assert!(bundle.datagrams().eq([&acknowledgement[..]]));
+    assert!(session_of(bundle.message).is_some(), "an eACK");
+    // What is long, and a handshake, leaves by itself; a message of the shim's has no mark.
+    for other in [[0x41; 90], [0xc3; 90]] {
+        assert_eq!(world.path.on_send(&other, Ect0), Departure::Now(None));
+    }
+    world.path.close();
+    assert!(world.host.sent_marked().iter().all(|(_, ecn)| *ecn == NotEct));
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub(crate) const SERVER: &str = "127.0.0.1:9";
 #[derive(Debug)]
 pub(crate) struct TestHost {
     now: Mutex<Timestamp>,
-    sent: Mutex<Vec<Vec<u8>>>,
+    sent: Mutex<Vec<(Vec<u8>, ExplicitCongestionNotification)>>,
     /// Where datagrams leave from; `None`: there is no route.
     pub(crate) source: Mutex<Option<IpAddr>>,
 }
@@ -43,6 +43,11 @@ impl TestHost {
 
     /// Datagrams sent since the last call.
     pub(crate) fn sent(&self) -> Vec<Vec<u8>> {
+        self.sent_marked().into_iter().map(|(datagram, _)| datagram).collect()
+    }
+
+    /// The same with their ECN codepoints.
+    pub(crate) fn sent_marked(&self) -> Vec<(Vec<u8>, ExplicitCongestionNotification)> {
         std::mem::take(&mut self.sent.lock().unwrap())
     }
 }
@@ -56,9 +61,9 @@ impl Host for TestHost {
         &self,
         datagram: &[u8],
         _: SocketAddr,
-        _: ExplicitCongestionNotification,
+        ecn: ExplicitCongestionNotification,
     ) -> io::Result<()> {
-        self.sent.lock().unwrap().push(datagram.to_vec());
+        self.sent.lock().unwrap().push((datagram.to_vec(), ecn));
         Ok(())
     }
 
@@ -86,7 +91,8 @@ pub(crate) fn new_path_on(
     assisted: bool,
     released: ReleasedDatagrams,
 ) -> AssistedPath {
-    let shim = || Box::new(Shim::new(ClientConfig::default(), [1; 32], host.now()));
+    let shim =
+        || Box::new(Shim::new(ClientConfig::default().with_bundles(true), [1; 32], host.now()));
     let shim = Guarded::new(assisted.then(shim));
     AssistedPath::new(SERVER.parse().unwrap(), host.clone(), shim, released, Arc::default())
 }

@@ -1,0 +1,135 @@
+//! Bundles of a client's datagrams: each of them reaches the server as if it had come alone.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
+
+mod client;
+mod gateway;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use client::{Client, connect, encrypted};
+use gateway::{Gateway, PATIENCE, config, receive, socket};
+use packrat_dataplane::socket::{
+    Destination, Ecn, Family, GsoBatch, Offload, ReceiveBatch, Sender, WhenFull, listener_options,
+};
+use packrat_wire::bundle::join;
+
+/// Acknowledgements as QUIC's look.
+const ACKNOWLEDGEMENTS: [&[u8]; 3] = [b"@first", b"@the second", b"@3"];
+
+fn bundle(message: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    assert!(join(&ACKNOWLEDGEMENTS, message, &mut out));
+    out
+}
+
+/// The datagrams that the server gets, with their marks and senders.
+fn receive_marked(server: &UdpSocket, count: usize) -> Vec<(Vec<u8>, Ecn, SocketAddr)> {
+    let (mut batch, mut received) = (ReceiveBatch::new(8), Vec::new());
+    let start = std::time::Instant::now();
+    while received.len() < count {
+        assert!(start.elapsed() < PATIENCE, "{} of {count}", received.len());
+        if batch.receive(server.as_fd()).is_err() {
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        }
+        for message in batch.messages() {
+            for datagram in message.datagrams() {
+                received.push((datagram.to_vec(), message.ecn, message.source.unwrap()));
+            }
+        }
+    }
+    received
+}
+
+fn send_marked(socket: &UdpSocket, datagram: &[u8], mark: Ecn) {
+    let destination = Destination {
+        address: None,
+        source: None,
+        family: Family::of(&socket.local_addr().unwrap()),
+        leaves_as_v4: true,
+        when_full: WhenFull::Wait,
+    };
+    let batch = GsoBatch::single(datagram, mark);
+    Sender::default().send(socket.as_fd(), &Offload::default(), &destination, &[batch]);
+}
+
+/// The client's next eACK.
+fn next_eack(client: &mut Client, server: &UdpSocket, upstream: SocketAddr) -> Vec<u8> {
+    server.send_to(&encrypted(7), upstream).unwrap();
+    let mut eack = None;
+    client.turn_until("a datagram of the server's", |client, received| {
+        let Some(datagram) = received else { return false };
+        let now = client.now();
+        client.assist.on_datagram(&datagram, now);
+        if datagram != encrypted(7) {
+            return false;
+        }
+        client.assist.on_authentic(now);
+        let later = now + Duration::from_millis(20);
+        client.assist.handle_timeout(later);
+        eack = client.assist.poll_transmit(later);
+        true
+    });
+    eack.expect("an eACK is due")
+}
+
+#[test]
+fn all_of_a_bundle_arrives_in_order_with_its_mark_and_the_gateway_hears_the_message() {
+    let server = socket("127.0.0.1:0");
+    listener_options(server.as_fd(), true).unwrap();
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let (mut client, upstream) = connect(gateway.listen, &server);
+    for mark in [Ecn::NOT_CAPABLE, Ecn::CAPABLE_0, Ecn::CONGESTION] {
+        let eack = next_eack(&mut client, &server, upstream);
+        let before = gateway.metric("eacks_received_total");
+        send_marked(&client.socket, &bundle(&eack), mark);
+        let received = receive_marked(&server, 3);
+        assert_eq!(received, ACKNOWLEDGEMENTS.map(|one| (one.to_vec(), mark, upstream)));
+        gateway.wait_for("the eACK", |gateway| gateway.metric("eacks_received_total") > before);
+    }
+    // The same message again is a replay; what is in front of it is for the server to judge.
+    let eack = next_eack(&mut client, &server, upstream);
+    for _ in 0..2 {
+        client.socket.send(&bundle(&eack)).unwrap();
+    }
+    assert_eq!(receive_marked(&server, 6).len(), 6);
+    assert_eq!(gateway.metric("assistance_panics_total"), 0);
+}
+
+#[test]
+fn a_client_without_a_session_loses_nothing_of_a_bundle() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    // Its session is over, or with another gateway: the message is of none here.
+    let stranger = gateway.client();
+    stranger.send(&bundle(b"\x0bPkr\x28 of another session, and long enough for a seal")).unwrap();
+    let (mut received, mut from) = (Vec::new(), None);
+    while received.len() < 3 {
+        let (datagram, upstream) = receive(&server);
+        received.push(datagram);
+        assert!(from.is_none_or(|from| from == upstream));
+        from = Some(upstream);
+    }
+    assert_eq!(received, ACKNOWLEDGEMENTS);
+}
+
+#[test]
+fn what_only_begins_like_a_bundle_is_the_base_connections_or_nothing() {
+    let server = socket("127.0.0.1:0");
+    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
+    let mut broken = bundle(b"");
+    broken[5] = 200;
+    // Without a session it belongs to a protocol that this gateway does not know.
+    let stranger = gateway.client();
+    stranger.send(&broken).unwrap();
+    assert_eq!(receive(&server).0, broken);
+    // With one it is a message that the gateway does not understand.
+    let (client, _) = connect(gateway.listen, &server);
+    let before = gateway.metric("control_received_total");
+    client.socket.send(&broken).unwrap();
+    gateway.wait_for("the message", |gateway| gateway.metric("control_received_total") > before);
+    client.socket.send(b"@next").unwrap();
+    assert_eq!(receive(&server).0, b"@next");
+}
