@@ -751,8 +751,11 @@ impl Assist {
         if self.closed || is_control(datagram) {
             return None;
         }
-        self.bundling.hurry(now);
         self.note_sent(datagram, now);
+        // What waits leaves behind this one: not to a connection ID that this one may retire.
+        let Self { bundling, destination, .. } = self;
+        bundling.hurry(now);
+        bundling.retain(|datagram| destination.is_in_use(datagram));
         // One that uploads sends all the time: the gateway's Reports are the answers to its eACKs.
         let mut expects_answer = false;
         if let Some(session) = &mut self.session {

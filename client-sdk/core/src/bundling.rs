@@ -16,7 +16,7 @@ mod wait;
 
 use core::time::Duration;
 
-use packrat_wire::bundle::{MAXIMUM_BUNDLED, join};
+use packrat_wire::bundle::{BUNDLED_LENGTHS, MAXIMUM_BUNDLED, join};
 use packrat_wire::estimate::Timestamp;
 
 use wait::Wait;
@@ -50,7 +50,9 @@ impl Bundling {
     /// True if a datagram looks like an acknowledgement of QUIC's: short, and with a short header (RFC
     /// 9000, section 17.3). It may have another frame beside it or instead.
     pub(crate) const fn suits(datagram: &[u8]) -> bool {
-        matches!(datagram, [0x40..=0x7f, ..]) && datagram.len() <= LONGEST_BUNDLED
+        matches!(datagram, [0x40..=0x7f, ..])
+            && datagram.len() >= *BUNDLED_LENGTHS.start()
+            && datagram.len() <= LONGEST_BUNDLED
     }
 
     /// The time for which a datagram may wait for others. `round_trip`: to the server.
@@ -74,6 +76,14 @@ impl Bundling {
     pub(crate) fn hurry(&mut self, now: Timestamp) {
         if self.until.is_some() {
             self.until = Some(now);
+        }
+    }
+
+    /// Forgets what waits but for these: to the server it is lost, as what left too late would be.
+    pub(crate) fn retain(&mut self, keeps: impl Fn(&[u8]) -> bool) {
+        self.waiting.retain(|datagram| keeps(datagram));
+        if self.waiting.is_empty() {
+            self.until = None;
         }
     }
 
@@ -131,6 +141,8 @@ mod tests {
     use packrat_wire::bundle::split;
 
     const EACK: &[u8] = b"\x0bPkr\x28 sealed";
+    const FIRST: &[u8] = &[0x41; 30];
+    const SECOND: &[u8] = &[0x42; 31];
     const WAIT: Duration = Duration::from_millis(8);
 
     fn at(millis: u64) -> Timestamp {
@@ -146,27 +158,27 @@ mod tests {
     fn an_eack_takes_along_what_waits_in_the_order_in_which_it_was_sent() {
         let mut bundling = Bundling::default();
         assert_eq!(bundling.with(EACK.to_vec()), EACK, "nothing waits");
-        bundling.take(b"@first", WAIT, at(10));
-        bundling.take(b"@second", WAIT, at(15));
+        bundling.take(FIRST, WAIT, at(10));
+        bundling.take(SECOND, WAIT, at(15));
         assert_eq!(bundling.deadline(), Some(at(18)), "the first one's");
         let bundle = bundling.with(EACK.to_vec());
-        assert_eq!(in_bundle(&bundle), (vec![&b"@first"[..], b"@second"], EACK));
+        assert_eq!(in_bundle(&bundle), (vec![FIRST, SECOND], EACK));
         assert_eq!((bundling.deadline(), bundling.bundled(), bundling.memory()), (None, 2, 0));
     }
 
     #[test]
     fn what_is_alone_leaves_as_it_is_and_so_does_all_where_there_are_no_bundles() {
         let mut bundling = Bundling::default();
-        bundling.take(b"@only", WAIT, at(10));
-        assert_eq!(bundling.alone(true).as_deref(), Some(&b"@only"[..]));
+        bundling.take(FIRST, WAIT, at(10));
+        assert_eq!(bundling.alone(true).as_deref(), Some(FIRST));
         assert_eq!((bundling.alone(true), bundling.deadline()), (None, None));
         for agreed in [true, false] {
-            bundling.take(b"@first", WAIT, at(10));
-            bundling.take(b"@second", WAIT, at(10));
+            bundling.take(FIRST, WAIT, at(10));
+            bundling.take(SECOND, WAIT, at(10));
             let sent: Vec<_> = std::iter::from_fn(|| bundling.alone(agreed)).collect();
             match agreed {
-                true => assert_eq!(in_bundle(&sent[0]).0, [&b"@first"[..], b"@second"]),
-                false => assert_eq!(sent, [&b"@first"[..], b"@second"]),
+                true => assert_eq!(in_bundle(&sent[0]).0, [FIRST, SECOND]),
+                false => assert_eq!(sent, [FIRST, SECOND]),
             }
             assert_eq!((sent.len(), bundling.deadline()), (if agreed { 1 } else { 2 }, None));
         }
@@ -185,18 +197,30 @@ mod tests {
         let long = [EACK, &[0; 500]].concat();
         assert_eq!(bundling.with(long.clone()), long);
         assert_eq!(in_bundle(&bundling.alone(true).unwrap()).0.len(), MAXIMUM_BUNDLED);
-        bundling.take(b"@next", WAIT, at(20));
+        bundling.take(FIRST, WAIT, at(20));
         bundling.hurry(at(21));
         assert_eq!(bundling.deadline(), Some(at(21)));
     }
 
     #[test]
+    fn nothing_goes_where_the_transport_has_left() {
+        let mut bundling = Bundling::default();
+        bundling.take(FIRST, WAIT, at(10));
+        bundling.take(SECOND, WAIT, at(11));
+        bundling.retain(|datagram| datagram == SECOND);
+        assert_eq!(bundling.alone(true).as_deref(), Some(SECOND));
+        bundling.take(FIRST, WAIT, at(20));
+        bundling.retain(|_| false);
+        assert_eq!((bundling.deadline(), bundling.alone(true)), (None, None));
+    }
+
+    #[test]
     fn requests_handshakes_and_other_protocols_never_wait() {
-        assert!(Bundling::suits(&[0x5a; 40]) && Bundling::suits(&[0x40]));
+        assert!(Bundling::suits(&[0x5a; 40]) && Bundling::suits(&[0x40; 21]));
         assert!(!Bundling::suits(&[0x40; LONGEST_BUNDLED + 1]), "a request");
         for first in [0xc0, 0x80, 0x3f, 0x16, 0x00, 0x0b] {
             assert!(!Bundling::suits(&[first; 40]), "{first:#x}");
         }
-        assert!(!Bundling::suits(&[]));
+        assert!(!Bundling::suits(&[]) && !Bundling::suits(&[0x40; 20]), "none of QUIC's");
     }
 }

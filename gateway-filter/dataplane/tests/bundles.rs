@@ -16,7 +16,7 @@ use packrat_dataplane::socket::{
 use packrat_wire::bundle::join;
 
 /// Acknowledgements as QUIC's look.
-const ACKNOWLEDGEMENTS: [&[u8]; 3] = [b"@first", b"@the second", b"@3"];
+const ACKNOWLEDGEMENTS: [&[u8]; 3] = [&[0x41; 30], &[0x42; 25], &[0x43; 38]];
 
 fn bundle(message: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();

@@ -18,8 +18,12 @@ use crate::control::{FIRST_BYTE, MAGIC, MAXIMUM_LENGTH, VERSION, is_control};
 const BUNDLE: u8 = 10;
 /// Bytes in front of the lengths.
 const HEADER: usize = 6;
-/// Base datagrams that one carries at most: what an outsider gains by it is bounded.
+/// Base datagrams that one carries at most, and the length of each: with so few and none shorter, a
+/// forged bundle makes the gateway send 2.7 times its own bytes at most, headers of IPv6 included.
 pub const MAXIMUM_BUNDLED: usize = 16;
+/// See [`MAXIMUM_BUNDLED`]. No packet of QUIC's with a short header is shorter than the least (RFC 9001,
+/// section 5.4.2).
+pub const BUNDLED_LENGTHS: core::ops::RangeInclusive<usize> = 21..=255;
 
 /// A bundle that has been taken apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +53,7 @@ pub fn is_bundle(datagram: &[u8]) -> bool {
 }
 
 /// Takes a bundle apart. `None` for any other datagram, and for a malformed one: too many datagrams,
-/// an empty one, one of Packrat's own among the base connection's, or something behind them that is
+/// one that is too short, one of Packrat's own among the base connection's, or something behind them that is
 /// no message.
 pub fn split(datagram: &[u8]) -> Option<Bundle<'_>> {
     if !is_bundle(datagram) {
@@ -64,18 +68,21 @@ pub fn split(datagram: &[u8]) -> Option<Bundle<'_>> {
     let bytes = lengths.iter().map(|&length| usize::from(length)).sum();
     let (datagrams, message) = rest.split_at_checked(bytes)?;
     let bundle = Bundle { lengths, datagrams, message };
-    let is_sound = bundle.datagrams().all(|base| !base.is_empty() && !is_control(base))
+    let is_sound = bundle.datagrams().all(fits)
         && (message.is_empty() || is_control(message))
         && !is_bundle(message)
         && crate::number::split(message).is_none();
     is_sound.then_some(bundle)
 }
 
+fn fits(base: &[u8]) -> bool {
+    BUNDLED_LENGTHS.contains(&base.len()) && !is_control(base)
+}
+
 /// Appends the bundle of `datagrams` and `message` to `out`. False if there is none: no or too many
-/// datagrams, one that is empty, longer than 255 bytes or Packrat's own, or more bytes than a control
-/// datagram has.
+/// datagrams, one that is too short or too long or Packrat's own, or more bytes than a control datagram
+/// has.
 pub fn join(datagrams: &[impl AsRef<[u8]>], message: &[u8], out: &mut Vec<u8>) -> bool {
-    let fits = |base: &[u8]| (1..=255).contains(&base.len()) && !is_control(base);
     let bytes: usize = datagrams.iter().map(|base| base.as_ref().len()).sum();
     if !(1..=MAXIMUM_BUNDLED).contains(&datagrams.len())
         || !datagrams.iter().all(|base| fits(base.as_ref()))
@@ -97,6 +104,8 @@ mod tests {
     use crate::control::Control;
     use proptest::prelude::*;
 
+    const BASE: &[u8] = &[0x41; 21];
+
     fn joined(datagrams: &[&[u8]], message: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         assert!(join(datagrams, message, &mut out));
@@ -105,7 +114,7 @@ mod tests {
 
     #[test]
     fn without_an_agreement_it_is_a_type_that_nobody_knows() {
-        let datagram = joined(&[b"base"], b"");
+        let datagram = joined(&[BASE], b"");
         assert!(is_control(&datagram) && Control::decode(&datagram).is_err());
         assert!(crate::number::split(&datagram).is_none());
     }
@@ -113,21 +122,21 @@ mod tests {
     #[test]
     fn what_would_go_on_without_end_or_pass_for_a_message_is_refused() {
         let message = b"\x0bPkr\x28 sealed";
-        let inner = joined(&[b"base"], message);
+        let inner = joined(&[BASE], message);
         let mut out = Vec::new();
         assert!(!join(&[&inner[..]], b"", &mut out), "one in another");
-        assert!(!join(&[&b""[..]], b"", &mut out) && !join(&[[0; 256]], b"", &mut out));
-        assert!(!join(&[[1; 9]; 17], b"", &mut out) && !join(&[b""; 0], message, &mut out));
+        assert!(!join(&[&BASE[1..]], b"", &mut out) && !join(&[[0; 256]], b"", &mut out));
+        assert!(!join(&[[1; 30]; 17], b"", &mut out) && !join(&[BASE; 0], message, &mut out));
         assert!(!join(&[[1; 200]; 6], b"", &mut out), "longer than every path carries");
         assert!(out.is_empty());
         for behind in [&inner[..], b"\x0bPkr\x29\x01\x02\x03base", b"no message"] {
-            assert_eq!(split(&joined(&[b"base"], behind)), None, "{behind:?}");
+            assert_eq!(split(&joined(&[BASE], behind)), None, "{behind:?}");
         }
-        let mut nested = joined(&[&[1; 12]], b"");
-        nested[7..].copy_from_slice(message);
+        let mut nested = joined(&[BASE], b"");
+        nested[7..][..12].copy_from_slice(message);
         assert_eq!(split(&nested), None, "a message among the base connection's");
         for (count, lengths) in [(0, 0), (17, 1), (1, 0), (1, 5)] {
-            let mut other = joined(&[b"base"], b"");
+            let mut other = joined(&[BASE], b"");
             (other[5], other[6]) = (count, lengths);
             assert_eq!(split(&other), None, "{count} of {lengths}");
         }
@@ -136,7 +145,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_joined_comes_apart(
-            datagrams in proptest::collection::vec(proptest::collection::vec(0x40..0x80u8, 1..70), 1..=16),
+            datagrams in proptest::collection::vec(proptest::collection::vec(0x40..0x80u8, 21..70), 1..=16),
             with_message: bool,
         ) {
             let message: &[u8] = if with_message { b"\x0bPkr\x28 sealed" } else { b"" };
@@ -151,7 +160,7 @@ mod tests {
         fn any_bytes_come_apart_without_anything_left_over(
             bytes in proptest::collection::vec(any::<u8>(), 0..300),
         ) {
-            let datagram = [&joined(&[b"x"], b"")[..5], &bytes].concat();
+            let datagram = [&joined(&[BASE], b"")[..5], &bytes].concat();
             if let Some(bundle) = split(&datagram) {
                 let length: usize = bundle.datagrams().map(<[u8]>::len).sum();
                 let count = bundle.datagrams().count();

@@ -6,6 +6,7 @@ mod vectors_generator;
 use std::path::Path;
 
 use packrat_code::{Decoder, DecoderLimits, Use};
+use packrat_wire::bundle;
 use packrat_wire::control::Control;
 use packrat_wire::handshake::{ClientParams, Initiator, Numbered, public_key};
 use packrat_wire::message::Message;
@@ -222,5 +223,24 @@ fn the_ephemeral_keys_are_the_ones_that_were_used() {
     for (seed, field) in [(CLIENT_SEED, "noise_message_1"), (GATEWAY_SEED, "noise_message_2")] {
         let public = public_key(&ephemeral(seed)).expect("a public key");
         assert_eq!(bytes(&vector, field)[..32], public, "{field}");
+    }
+}
+
+#[test]
+fn committed_bundles_come_apart() {
+    let vector = committed("bundles.json");
+    let asking = ClientParams { bundles: true, ..client_params() };
+    let agreed = Initiator::new(CLIENT_SEED, NONCE, asking, None)
+        .finish(&bytes(&vector, "noise_message_2"))
+        .expect("the committed answer")
+        .gateway_params;
+    assert!(agreed.bundles);
+    for case in list(&vector["bundles"]) {
+        let name = text(case, "name");
+        let committed = bytes(case, "bundle");
+        let bundle = bundle::split(&committed).expect(name);
+        let inside: Vec<Value> = bundle.datagrams().map(|one| hex(one).into()).collect();
+        assert_eq!(inside, list(&case["datagrams"]), "{name}");
+        assert_eq!(bundle.message, bytes(case, "message"), "{name}");
     }
 }

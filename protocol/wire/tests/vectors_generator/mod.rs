@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use packrat_code::{Decoder, DecoderLimits, Encoder, Half, Repair, Use, Window};
 use packrat_eack::{Encoding, Identifier, Sketch, SketchKey, SketchLimits};
+use packrat_wire::bundle::join;
 use packrat_wire::control::{Control, RefusalReason, VERSION, session_nonce};
 use packrat_wire::cookie::CookieKey;
 use packrat_wire::estimate::Timestamp;
@@ -37,6 +38,7 @@ pub(crate) const NONCE: u64 = 0x0102_0304_0506_0708;
 /// Every file: its name and its content.
 pub(crate) fn files() -> Vec<(&'static str, Value)> {
     vec![
+        ("bundles.json", bundles()),
         ("code.json", code()),
         ("control.json", control()),
         ("messages.json", messages()),
@@ -366,7 +368,7 @@ fn extended(
                 numbered,
                 hint: Default::default(),
                 ticket: None,
-                bundles: false,
+                bundles: client_params.bundles,
             }
         })
         .expect("the second message");
@@ -541,6 +543,41 @@ fn numbers() -> Value {
         },
         "noise_message_2": hex(&second),
         "datagrams": list,
+    })
+}
+
+/// An agreement about bundles, and some of them.
+fn bundles() -> Value {
+    let asking = ClientParams { bundles: true, ..client_params() };
+    let (first, seen, second, agreed) = extended(asking, None, None);
+    assert!(seen.bundles && agreed.bundles);
+    let mut message = Vec::new();
+    Control::Sealed {
+        session: agreed.session,
+        counter: MessageCounter::new(7),
+        ciphertext: &[0x5a; 40],
+    }
+    .encode(&mut message);
+    let (short, long) = (bytes_from(0x40, 21), bytes_from(0x41, 255));
+    let sixteen: Vec<_> = (0..16).map(|at| bytes_from(0x40 + at, 30)).collect();
+    let cases = [
+        ("an acknowledgement, and an eACK", vec![bytes_from(0x40, 32)], &message[..]),
+        ("the shortest and the longest, without a message", vec![short, long], &[]),
+        ("as many as there may be", sixteen, &message),
+    ];
+    let list: Vec<Value> = cases
+        .iter()
+        .map(|(name, datagrams, message)| {
+            let mut bundle = Vec::new();
+            assert!(join(datagrams, message, &mut bundle));
+            let inside: Vec<_> = datagrams.iter().map(|one| hex(one)).collect();
+            json!({
+                "name": name, "datagrams": inside, "message": hex(message), "bundle": hex(&bundle),
+            })
+        })
+        .collect();
+    json!({
+        "noise_message_1": hex(&first), "noise_message_2": hex(&second), "bundles": list,
     })
 }
 
