@@ -321,6 +321,7 @@ impl Session {
         let round_trip = self.last_mile.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
         let loss = self.coding.as_ref().map_or(0.0, |coding| coding.loss());
         if overflows.on_eack(newest, &self.history, round_trip, loss, now) {
+            self.watches_overflows = false;
             self.show_to_heedless();
         }
     }
