@@ -411,7 +411,7 @@ impl Session {
             if entry.fate == Fate::Missing {
                 repairs.forget(sequence);
             }
-            epoch.forget(sequence, entry);
+            epoch.set.forget(sequence, entry);
         });
     }
 
