@@ -307,10 +307,7 @@ fn explain_says_why_a_client_has_no_benefit() {
         let mut client = client::Client::from(&local, gateway.listen, config);
         client.socket.send(b"\xc3hello").unwrap();
         let (_, upstream) = gateway.server.recv_from(&mut [0; 100]).unwrap();
-        client.turn_until("an answer", |client, received| {
-            if let Some(datagram) = received {
-                client.assist.on_datagram(&datagram, client.now());
-            }
+        client.take_part_until("an answer", |client| {
             let stats = client.assist.stats();
             stats.refusal.is_some() || stats.reports > 0
         });

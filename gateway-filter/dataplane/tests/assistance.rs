@@ -162,10 +162,7 @@ fn a_draining_gateway_goes_on_assisting_who_is_there_and_takes_nobody_else() {
     let mut late = client::Client::new(gateway.listen);
     late.socket.send(b"new").unwrap();
     assert_eq!(receive(&server).0, b"new");
-    late.turn_until("the refusal", |client, received| {
-        if let Some(datagram) = received {
-            client.assist.on_datagram(&datagram, client.now());
-        }
+    late.take_part_until("the refusal", |client| {
         client.assist.stats().state == packrat_client::AssistState::Refused
     });
     assert!(gateway.metric("handshakes_total{result=\"refused_disabled\"}") > 0);
@@ -209,10 +206,7 @@ fn clients_beyond_the_limit_of_their_source_are_forwarded_plainly() {
     third.socket.send(b"plain").unwrap();
     let (datagram, upstream) = receive(&server);
     assert_eq!(datagram, b"plain");
-    third.turn_until("the refusal", |client, received| {
-        if let Some(datagram) = received {
-            client.assist.on_datagram(&datagram, client.now());
-        }
+    third.take_part_until("the refusal", |client| {
         client.assist.stats().state == packrat_client::AssistState::Refused
     });
     gateway.wait_for("the counter", |gateway| {

@@ -23,10 +23,7 @@ fn ask(gateway: &Gateway, server: &UdpSocket, last: u8) -> (Client, SocketAddr) 
     client.socket.send(b"hello").unwrap();
     let (hello, upstream) = receive(server);
     assert_eq!(hello, b"hello");
-    client.turn_until("an answer", |client, received| {
-        if let Some(datagram) = received {
-            client.assist.on_datagram(&datagram, client.now());
-        }
+    client.take_part_until("an answer", |client| {
         let stats = client.assist.stats();
         stats.refusal.is_some() || stats.state == AssistState::Established && stats.reports > 0
     });

@@ -41,9 +41,7 @@ fn no_path_sees_a_name_of_another() {
         seen.push(heard[0]);
 
         client.assist.on_network_change(client.now());
-        let moved = gateway.client_from("127.0.0.1:0");
-        moved.set_read_timeout(Some(std::time::Duration::from_millis(1))).unwrap();
-        client.socket = moved;
+        client.go_on_from(gateway.client_from("127.0.0.1:0"));
         // The challenge, and what follows the move.
         let heard = names_heard(&mut client, 2);
         assert!(heard.iter().all(|name| *name == heard[0] && !seen.contains(name)), "{heard:?}");

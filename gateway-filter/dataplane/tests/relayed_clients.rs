@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use client::{Client, connect, transfer};
 use gateway::{Gateway, PATIENCE, config, payload, receive, socket};
 use packrat_api::route::{Hidden, RouteConfig};
-use packrat_client::AssistState;
 use packrat_wire::seal::session_of;
 
 /// Gateways with one key that know each other.
@@ -40,8 +39,7 @@ fn introduce(gateways: &[Gateway], servers: &[&UdpSocket]) {
 
 /// The client goes on from another port behind this gateway.
 fn go_to(client: &mut Client, gateway: &Gateway) {
-    client.socket = gateway.client();
-    client.socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    client.go_on_from(gateway.client());
     client.assist.on_network_change(client.now());
 }
 
@@ -50,10 +48,7 @@ fn ask(client: &mut Client, server: &UdpSocket, number: usize) -> SocketAddr {
     let question = [&[0x41, 0xff][..], &payload(number, 30)].concat();
     server.set_nonblocking(true).unwrap();
     let (mut from, mut buffer, mut sent) = (None, [0; 2000], None::<Instant>);
-    client.turn_until("the question at the server", |client, received| {
-        if let Some(datagram) = received {
-            client.assist.on_datagram(&datagram, client.now());
-        }
+    client.take_part_until("the question at the server", |client| {
         if sent.is_none_or(|sent| sent.elapsed() > Duration::from_millis(500)) {
             client.socket.send(&question).unwrap();
             sent = Some(Instant::now());
@@ -119,12 +114,8 @@ fn a_relayed_client_whose_gateway_ends_goes_on_with_the_one_that_has_relayed_it(
     gateways.remove(0).dataplane.shutdown();
     introduce(&gateways, &all);
     let begun = gateways[0].metric("sessions_begun_total");
-    client.turn_until("a session with the other gateway", |client, received| {
-        if let Some(datagram) = received {
-            client.assist.on_datagram(&datagram, client.now());
-        }
-        client.assist.stats().state == AssistState::Established
-            && gateways[0].metric("sessions_begun_total") > begun
+    client.take_part_until("a session with the other gateway", |client| {
+        client.is_established() && gateways[0].metric("sessions_begun_total") > begun
     });
     let upstream = ask(&mut client, server, 2);
     transfer(&mut client, server, upstream, 0..200);
@@ -143,12 +134,8 @@ fn a_relay_ends_when_its_gateway_is_not_in_the_list_any_more() {
     gateways[1].dataplane.configure(with_key(&[&server], [gateways[1].listen])).unwrap();
     let another = ask(&mut client, &server, 2);
     assert_ne!(another, upstream, "the gateway's own way to the server");
-    client.turn_until("a session with the other gateway", |client, received| {
-        if let Some(datagram) = received {
-            client.assist.on_datagram(&datagram, client.now());
-        }
-        gateways[1].metric("sessions_begun_total") > 0
-            && client.assist.stats().state == AssistState::Established
+    client.take_part_until("a session with the other gateway", |client| {
+        gateways[1].metric("sessions_begun_total") > 0 && client.is_established()
     });
     let upstream = ask(&mut client, &server, 3);
     transfer(&mut client, &server, upstream, 1000..1200);
@@ -167,12 +154,8 @@ fn a_client_that_no_gateway_knows_begins_anew_soon() {
     gateways[0].dataplane.configure(with_key(&[&server], peers)).unwrap();
     go_to(&mut client, &gateways[0]);
     client.socket.send(&[0x41, 0xff, 1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
-    client.turn_until("a session", |client, received| {
-        if let Some(datagram) = received {
-            client.assist.on_datagram(&datagram, client.now());
-        }
-        client.assist.stats().state == AssistState::Established
-            && gateways[0].metric("sessions_begun_total") > 0
+    client.take_part_until("a session", |client| {
+        client.is_established() && gateways[0].metric("sessions_begun_total") > 0
     });
     let upstream = ask(&mut client, &server, 1);
     transfer(&mut client, &server, upstream, 0..100);

@@ -51,20 +51,13 @@ fn withheld_message(
 
 /// Another port, and perhaps another address, for the client; the old socket is returned.
 fn move_to(local: &str, client: &mut Client, gateway: &Gateway) -> UdpSocket {
-    let socket = gateway.client_from(local);
-    socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
-    let old = std::mem::replace(&mut client.socket, socket);
+    let old = client.go_on_from(gateway.client_from(local));
     old.set_nonblocking(true).unwrap();
     old
 }
 
 fn wait_until_moved(client: &mut Client, gateway: &Gateway, moves: u64) {
-    client.turn_until("the move", |client, received| {
-        if let Some(datagram) = received {
-            client.assist.on_datagram(&datagram, client.now());
-        }
-        gateway.metric("paths_moved_total") == moves
-    });
+    client.take_part_until("the move", |_| gateway.metric("paths_moved_total") == moves);
 }
 
 fn drain(socket: &UdpSocket) -> usize {

@@ -15,7 +15,7 @@ use client::{Client, transfer};
 use gateway::{Gateway, PATIENCE, config, socket};
 use packrat_api::affinity::Affinity;
 use packrat_api::route::{Hidden, RouteConfig, ServerIds};
-use packrat_client::{AssistState, ClientConfig};
+use packrat_client::ClientConfig;
 
 /// Servers behind every gateway.
 const SERVERS: usize = 4;
@@ -74,18 +74,13 @@ fn assisted(servers: &[UdpSocket], gateway: &Gateway) -> (Client, usize, SocketA
 /// The client goes on from `local`, behind `gateway`. Returns the servers that its datagrams come to.
 fn moves(servers: &[UdpSocket], client: &mut Client, gateway: &Gateway, local: &str) -> Vec<usize> {
     let sessions = gateway.metric("sessions_begun_total");
-    client.socket = gateway.client_from(local);
-    client.socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    client.go_on_from(gateway.client_from(local));
     // Its transport goes on before it knows that anything has changed.
     let datagrams: [_; 10] =
         std::array::from_fn(|number| [0x41, 0xff, number as u8, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
     datagrams.iter().for_each(|datagram| assert_eq!(client.socket.send(datagram).unwrap(), 12));
-    client.turn_until("a session with the other gateway", |client, received| {
-        if let Some(datagram) = received {
-            client.assist.on_datagram(&datagram, client.now());
-        }
-        client.assist.stats().state == AssistState::Established
-            && gateway.metric("sessions_begun_total") > sessions
+    client.take_part_until("a session with the other gateway", |client| {
+        client.is_established() && gateway.metric("sessions_begun_total") > sessions
     });
     datagrams.iter().map(|datagram| first(servers, datagram).0).collect()
 }
@@ -131,15 +126,11 @@ fn a_client_whose_datagrams_were_there_long_before_its_ticket_gets_its_server_ba
     let gateways = ["0f"; 2].map(|key| gateway(&servers, key));
     let (mut client, server, _) = assisted(&servers, &gateways[0]);
     let another = address_of_another_server(&servers, &gateways[0], server);
-    client.socket = gateways[1].client_from(&another);
-    client.socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    client.go_on_from(gateways[1].client_from(&another));
     let datagram = [0x41, 0xff, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
     client.socket.send(&datagram).unwrap();
     assert_ne!(first(&servers, &datagram).0, server, "nothing is known of it yet");
-    client.turn_until("a session with the other gateway", |client, received| {
-        if let Some(datagram) = received {
-            client.assist.on_datagram(&datagram, client.now());
-        }
+    client.take_part_until("a session with the other gateway", |_| {
         gateways[1].metric("sessions_begun_total") > 0
     });
     assert_eq!(gateways[1].metric("sessions_taken_over_total"), 1);
@@ -253,16 +244,11 @@ impl Asking {
     fn go_to(&mut self, gateway: SocketAddr) {
         let socket = socket("127.0.0.1:0");
         socket.connect(gateway).unwrap();
-        socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
-        self.client.socket = socket;
+        self.client.go_on_from(socket);
         let sessions = self.client.assist.stats().sessions;
         self.client.socket.send(&[0x41, 0xff, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]).unwrap();
-        self.client.turn_until("a session", |client, received| {
-            if let Some(datagram) = received {
-                client.assist.on_datagram(&datagram, client.now());
-            }
-            let stats = client.assist.stats();
-            stats.state == AssistState::Established && stats.sessions > sessions
+        self.client.take_part_until("a session", |client| {
+            client.is_established() && client.assist.stats().sessions > sessions
         });
     }
 }

@@ -9,7 +9,7 @@ use std::net::{SocketAddr, UdpSocket};
 use client::{Client, transfer};
 use gateway::{Gateway, config, receive, socket};
 use packrat_api::route::RouteConfig;
-use packrat_client::{AssistState, ClientConfig};
+use packrat_client::ClientConfig;
 
 fn copying(server: &UdpSocket) -> RouteConfig {
     let mut config = config(&[server]);
@@ -109,13 +109,7 @@ fn a_client_with_a_session_gets_repairs_instead() {
     let mut client = Client::from("127.0.0.1:0", gateway.listen, ClientConfig::default());
     client.socket.send(&[7; 1200]).unwrap();
     let (_, upstream) = receive(&server);
-    client.turn_until("a session", |client, received| {
-        if let Some(datagram) = received {
-            client.assist.on_datagram(&datagram, client.now());
-        }
-        let stats = client.assist.stats();
-        stats.state == AssistState::Established && stats.reports > 0
-    });
+    client.establish();
     transfer(&mut client, &server, upstream, 0..50);
     assert_eq!(gateway.metric("sparse_copies_total"), 0);
 }

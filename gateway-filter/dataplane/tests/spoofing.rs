@@ -275,14 +275,8 @@ fn a_client_that_is_refused_an_address_begins_anew_there() {
     // Its address changes, and has been another client's until now, as its server believes.
     let (there, upstream) = plain_client(&gateway, &server);
     settle(&there, &server, upstream);
-    there.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
-    client.socket = there;
-    client.turn_until("another session", |client, received| {
-        if let Some(datagram) = received {
-            client.assist.on_datagram(&datagram, client.now());
-        }
-        gateway.metric("sessions_begun_total") == 2
-    });
+    client.go_on_from(there);
+    client.take_part_until("another session", |_| gateway.metric("sessions_begun_total") == 2);
     assert!(gateway.metric("paths_refused_total") > 0);
     client.establish();
     let repairs = gateway.metric("repairs_total");
@@ -340,12 +334,7 @@ fn one_socket_has_a_session_at_each_listener_and_an_assisted_one_can_go_to_anoth
     transfer(&mut assisted, &server, upstream, 0..50);
     assisted.socket.connect(address).unwrap();
     server.send_to(&encrypted(5000), upstream).unwrap();
-    assisted.turn_until("the move", |client, received| {
-        if let Some(datagram) = received {
-            client.assist.on_datagram(&datagram, client.now());
-        }
-        gateway.metric("paths_moved_total") == 1
-    });
+    assisted.take_part_until("the move", |_| gateway.metric("paths_moved_total") == 1);
     transfer(&mut assisted, &server, upstream, 1000..1100);
 }
 

@@ -125,7 +125,7 @@ pub(crate) struct Session {
     /// `Some`: the sender is shown what it may tolerate, and its answers are looked at.
     shown: Option<Box<Answers>>,
     first_window: FirstWindow,
-    /// False: the operator has named the senders, or they are a live stream's.
+    /// False: the operator has named the senders, they are a live stream's, or this one is known.
     watches_overflows: bool,
     /// From the first datagram on that has arrived.
     overflows: Option<Box<Overflows>>,
@@ -411,7 +411,7 @@ impl Session {
             if entry.fate == Fate::Missing {
                 repairs.forget(sequence);
             }
-            epoch.forget(sequence, entry);
+            epoch.set.forget(sequence, entry);
         });
     }
 

@@ -4,14 +4,15 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
 
+mod ends;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ends::hear;
 use packrat_client::{Assist, AssistState, ClientConfig, Live, PacketNumber};
-use packrat_engine::{
-    Flow, Gateway, GatewayConfig, Outbox, Received, Stream, StreamConfig, StreamOutbox,
-};
+use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Stream, StreamConfig, StreamOutbox};
 use packrat_wire::control::Control;
 use packrat_wire::estimate::Timestamp;
 
@@ -49,13 +50,7 @@ fn captured(config: &GatewayConfig, live: Option<Live>) -> Vec<Vec<u8>> {
             client.on_packet_number(PacketNumber::new(number), START);
         }
         while let Some(said) = client.poll_transmit(START) {
-            match gateway.receive(&said, address, START, &mut out) {
-                Received::Done(_) => {}
-                Received::Begin(begin) => {
-                    flow.begin(begin, [2; 32], START, &mut out);
-                }
-                Received::ForFlow => flow.control(&said, START, &mut out),
-            }
+            hear(&gateway, &mut flow, &said, address, [2; 32], START, &mut out);
             captured.push(said);
             for answer in out.datagrams() {
                 captured.push(answer.to_vec());
@@ -150,13 +145,7 @@ fn nothing_that_comes_from_an_unproven_address_is_answered_with_more() {
             // meanwhile.
             let mut flow = Flow::new(Arc::clone(&gateway));
             let mut out = Outbox::new();
-            match gateway.receive(question, VICTIM, now, &mut out) {
-                Received::Done(_) => {}
-                Received::Begin(begin) => {
-                    flow.begin(begin, [3; 32], now, &mut out);
-                }
-                Received::ForFlow => flow.control(question, now, &mut out),
-            }
+            hear(&gateway, &mut flow, question, VICTIM, [3; 32], now, &mut out);
             let answers: Vec<_> = out.datagrams().map(<[u8]>::to_vec).collect();
             most.note(question, &answers);
             // Nothing follows by itself.

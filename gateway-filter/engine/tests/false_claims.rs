@@ -3,12 +3,15 @@
 
 #![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
 
+mod ends;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ends::hear;
 use packrat_client::{Assist, ClientConfig, Live, PacketNumber};
-use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, Received};
+use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
 
@@ -84,13 +87,7 @@ impl Claimer {
         }
         self.client.handle_timeout(now);
         while let Some(said) = self.client.poll_transmit(now) {
-            match gateway.receive(&said, self.address, now, &mut out) {
-                Received::Done(_) => {}
-                Received::Begin(begin) => {
-                    self.flow.begin(begin, [said[9]; 32], now, &mut out);
-                }
-                Received::ForFlow => self.flow.control(&said, now, &mut out),
-            }
+            hear(gateway, &mut self.flow, &said, self.address, [said[9]; 32], now, &mut out);
             for datagram in out.datagrams() {
                 if is_control(datagram) {
                     self.client.on_datagram(datagram, now);

@@ -2,13 +2,16 @@
 //! believes none of them: repairs go on as without them.
 #![allow(clippy::unwrap_used)]
 
+mod ends;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ends::hear;
 use packrat_client::{Assist, AssistState, AssistStats, ClientConfig, Datagram, PacketNumber};
-use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, Received};
+use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox};
 use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -98,13 +101,7 @@ fn run(seed: u64, attack: Attack) -> Outcome {
             flow.handle_timeout(now, &mut out);
         }
         while let Some((_, said)) = up.pop_front_if(|(at, _)| *at <= now) {
-            match gateway.receive(&said, address, now, &mut out) {
-                Received::Done(_) => {}
-                Received::Begin(begin) => {
-                    flow.begin(begin, [5; 32], now, &mut out);
-                }
-                Received::ForFlow => flow.control(&said, now, &mut out),
-            }
+            hear(&gateway, &mut flow, &said, address, [5; 32], now, &mut out);
         }
         for bytes in out.datagrams() {
             if path.next_u32() % LOST != 0 {

@@ -2,14 +2,17 @@
 //! session is as before.
 #![allow(clippy::unwrap_used)]
 
+mod ends;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ends::{Turn, hear, next};
 use packrat_client::{ClientConfig, Shim, Timestamp, Verdict};
 use packrat_emulation::schedule::Schedule;
-use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, Received, SenderAnswer};
+use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, SenderAnswer};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
@@ -172,13 +175,7 @@ impl World {
             }
             Event::ToGateway(said) => {
                 let (mut out, client) = (Outbox::new(), SocketAddr::from(([192, 0, 2, 1], 5000)));
-                match self.gateway.receive(&said, client, self.now, &mut out) {
-                    Received::Done(_) => {}
-                    Received::Begin(begin) => {
-                        self.flow.begin(begin, [5; 32], self.now, &mut out);
-                    }
-                    Received::ForFlow => self.flow.control(&said, self.now, &mut out),
-                }
+                hear(&self.gateway, &mut self.flow, &said, client, [5; 32], self.now, &mut out);
                 self.flush(&mut out);
             }
         }
@@ -189,19 +186,11 @@ impl World {
         self.release();
         self.plan(Duration::from_millis(100), Event::Server(0));
         while self.now < Setting::end() + after {
-            let event = self.schedule.next_at();
-            let (gateway, shim) = (self.flow.next_timeout(), self.shim.next_timeout());
-            let at = [event, gateway, shim].into_iter().flatten().min().unwrap();
-            self.now = self.now.max(at);
-            if gateway == Some(at) {
-                let mut out = Outbox::new();
-                self.flow.handle_timeout(self.now, &mut out);
-                self.flush(&mut out);
-            } else if shim == Some(at) {
-                self.shim.handle_timeout(self.now);
-                self.release();
-            } else if let Some((_, event)) = self.schedule.pop() {
-                self.happen(event);
+            let Self { now, flow, shim, schedule, .. } = &mut self;
+            match next(now, Some(flow), shim, schedule).unwrap() {
+                Turn::Flow(mut out) => self.flush(&mut out),
+                Turn::Shim => self.release(),
+                Turn::Event(event) => self.happen(event),
             }
         }
         self

@@ -3,18 +3,20 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
 
+mod ends;
+
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ends::hear;
 use packrat_client::{
     Assist, ClientConfig, ClientEvent, HoldEndedReason, Live, NotHeldReason, Observer,
     PacketNumber, ResetReason, SessionClosedReason,
 };
 use packrat_engine::{
     EackIgnoredReason, Event, Flow, FlowCounters, Gateway, GatewayConfig, GiveUpReason,
-    NetworkPath, Outbox, PathEvent, PathUse, Received, RepairRefusedReason, Sequence, SessionEvent,
-    Side,
+    NetworkPath, Outbox, PathEvent, PathUse, RepairRefusedReason, Sequence, SessionEvent, Side,
 };
 use packrat_wire::Epoch;
 use packrat_wire::estimate::Timestamp;
@@ -121,13 +123,7 @@ impl Pair {
     fn hear(&mut self, said: &[u8]) {
         let mut out = Outbox::new();
         let peer = SocketAddr::from(([192, 0, 2, 1], 5000));
-        match self.gateway.receive(said, peer, self.now, &mut out) {
-            Received::Done(_) => {}
-            Received::Begin(begin) => {
-                self.flow.begin(begin, [said[9]; 32], self.now, &mut out);
-            }
-            Received::ForFlow => self.flow.control(said, self.now, &mut out),
-        }
+        hear(&self.gateway, &mut self.flow, said, peer, [said[9]; 32], self.now, &mut out);
         self.deliver(&mut out);
     }
 

@@ -3,14 +3,17 @@
 
 #![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
 
+mod ends;
+
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ends::hear;
 use packrat_client::{Assist, AssistState, ClientConfig, PacketNumber};
 use packrat_engine::{
-    Flow, FlowCounters, Gateway, GatewayConfig, NetworkPath, Outbox, PathEvent, PathUse, Received,
+    Flow, FlowCounters, Gateway, GatewayConfig, NetworkPath, Outbox, PathEvent, PathUse,
 };
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
@@ -130,13 +133,7 @@ impl Pair {
     }
 
     fn hear(&mut self, said: &[u8], out: &mut Outbox) {
-        match self.gateway.receive(said, self.address, self.now, out) {
-            Received::Done(_) => {}
-            Received::Begin(begin) => {
-                self.flow.begin(begin, [said[9]; 32], self.now, out);
-            }
-            Received::ForFlow => self.flow.control(said, self.now, out),
-        }
+        hear(&self.gateway, &mut self.flow, said, self.address, [said[9]; 32], self.now, out);
     }
 
     /// The client gets what the gateway has not forwarded, and so much of it that its eACKs can't

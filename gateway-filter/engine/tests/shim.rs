@@ -1,15 +1,18 @@
 //! The client's datagram shim and the gateway, with the real numbers between them, in virtual time.
 #![allow(clippy::unwrap_used)]
 
+mod ends;
+
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ends::{Turn, hear, next};
 use packrat_client::{AssistState, ClientConfig, Released, Shim, Timestamp, Verdict};
 use packrat_emulation::schedule::Schedule;
 use packrat_engine::{
-    Flow, FlowCounters, Gateway, GatewayConfig, Outbox, Received, SenderAnswer, SenderMemory,
+    Flow, FlowCounters, Gateway, GatewayConfig, Outbox, SenderAnswer, SenderMemory,
 };
 use packrat_wire::number;
 use rand_chacha::ChaCha8Rng;
@@ -261,13 +264,7 @@ impl World {
 
     fn hear(&mut self, said: &[u8]) {
         let mut out = Outbox::new();
-        match self.gateway.receive(said, self.client, self.now, &mut out) {
-            Received::Done(_) => {}
-            Received::Begin(begin) => {
-                self.flow.begin(begin, [5; 32], self.now, &mut out);
-            }
-            Received::ForFlow => self.flow.control(said, self.now, &mut out),
-        }
+        hear(&self.gateway, &mut self.flow, said, self.client, [5; 32], self.now, &mut out);
         self.flush(&mut out);
     }
 
@@ -277,24 +274,14 @@ impl World {
         self.plan(Duration::from_millis(100), Event::Server(0));
         let end = self.now + Duration::from_millis(100) + Duration::from_secs(1) * 8;
         while self.now < end {
-            let event = self.schedule.next_at();
-            let gateway = self.flow.next_timeout();
-            let shim = self.shim.next_timeout();
-            let Some(at) = [event, gateway, shim].into_iter().flatten().min() else { break };
-            self.now = self.now.max(at);
-            if gateway == Some(at) {
-                let mut out = Outbox::new();
-                self.flow.handle_timeout(self.now, &mut out);
-                self.flush(&mut out);
-            } else if shim == Some(at) {
-                self.shim.handle_timeout(self.now);
-                self.release();
-            } else if let Some((_, event)) = self.schedule.pop() {
-                match event {
-                    Event::Server(number) => self.serve(number),
-                    Event::ToClient(bytes) => self.arrive(&bytes),
-                    Event::ToGateway(said) => self.hear(&said),
-                }
+            let Self { now, flow, shim, schedule, .. } = &mut self;
+            let Some(turn) = next(now, Some(flow), shim, schedule) else { break };
+            match turn {
+                Turn::Flow(mut out) => self.flush(&mut out),
+                Turn::Shim => self.release(),
+                Turn::Event(Event::Server(number)) => self.serve(number),
+                Turn::Event(Event::ToClient(bytes)) => self.arrive(&bytes),
+                Turn::Event(Event::ToGateway(said)) => self.hear(&said),
             }
         }
         self.shim.close(self.now);

@@ -3,12 +3,15 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
 
+mod ends;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ends::hear;
 use packrat_client::{Assist, AssistState, ClientConfig, PacketNumber};
-use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};
+use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox};
 use packrat_wire::control::{Control, RefusalReason};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::message::GoodbyeReason;
@@ -32,13 +35,7 @@ fn meet((gateway, flow): &mut (Arc<Gateway>, Flow), client: &mut Assist, now: Ti
     let from = SocketAddr::from(([192, 0, 2, 1], 1));
     while let Some(question) = client.poll_transmit(now) {
         let mut out = Outbox::new();
-        match gateway.receive(&question, from, now, &mut out) {
-            Received::Done(_) => {}
-            Received::Begin(begin) => {
-                flow.begin(begin, [7; 32], now, &mut out);
-            }
-            Received::ForFlow => flow.control(&question, now, &mut out),
-        }
+        hear(gateway, flow, &question, from, [7; 32], now, &mut out);
         for answer in out.datagrams() {
             client.on_datagram(answer, now);
         }

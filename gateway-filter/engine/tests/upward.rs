@@ -2,16 +2,19 @@
 //! and sent again by the shim, in virtual time.
 #![allow(clippy::unwrap_used)]
 
+mod ends;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ends::{Turn, hear, next};
 use packrat_client::{
     AssistStats, ClientConfig, ClientEvent, Observer, Released, Shim, Timestamp, Verdict,
 };
 use packrat_emulation::schedule::Schedule;
-use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, Received};
+use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox};
 use packrat_wire::number;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -308,13 +311,7 @@ impl World {
         if !packrat_wire::is_control(said) {
             return self.serve(said);
         }
-        match self.gateway.receive(said, address, self.now, &mut out) {
-            Received::Done(_) => {}
-            Received::Begin(begin) => {
-                self.flow.begin(begin, [5; 32], self.now, &mut out);
-            }
-            Received::ForFlow => self.flow.control(said, self.now, &mut out),
-        }
+        hear(&self.gateway, &mut self.flow, said, address, [5; 32], self.now, &mut out);
         self.flush(&mut out);
     }
 
@@ -325,29 +322,19 @@ impl World {
         let end =
             begin + self.setting.interval * self.setting.datagrams as u32 + Duration::from_secs(3);
         while self.now < end {
-            let event = self.schedule.next_at();
-            let gateway = self.flow.next_timeout().filter(|_| !self.dead);
-            let shim = self.shim.next_timeout();
-            let Some(at) = [event, gateway, shim].into_iter().flatten().min() else { break };
-            self.now = self.now.max(at);
-            if gateway == Some(at) {
-                let mut out = Outbox::new();
-                self.flow.handle_timeout(self.now, &mut out);
-                self.flush(&mut out);
-            } else if shim == Some(at) {
-                self.shim.handle_timeout(self.now);
-                self.serve_shim();
-            } else if let Some((_, event)) = self.schedule.pop() {
-                match event {
-                    Event::Sends(number) => self.send(number),
-                    Event::ToGateway(said) => self.hear(&said),
-                    Event::Answers => self.answer(),
-                    Event::ToClient(bytes) => {
-                        match self.shim.on_datagram(&bytes, (), self.now) {
-                            Verdict::Now { .. } | Verdict::Later | Verdict::Never => {}
-                        }
-                        self.serve_shim();
+            let Self { now, flow, shim, schedule, dead, .. } = &mut self;
+            let Some(turn) = next(now, (!*dead).then_some(flow), shim, schedule) else { break };
+            match turn {
+                Turn::Flow(mut out) => self.flush(&mut out),
+                Turn::Shim => self.serve_shim(),
+                Turn::Event(Event::Sends(number)) => self.send(number),
+                Turn::Event(Event::ToGateway(said)) => self.hear(&said),
+                Turn::Event(Event::Answers) => self.answer(),
+                Turn::Event(Event::ToClient(bytes)) => {
+                    match self.shim.on_datagram(&bytes, (), self.now) {
+                        Verdict::Now { .. } | Verdict::Later | Verdict::Never => {}
                     }
+                    self.serve_shim();
                 }
             }
         }

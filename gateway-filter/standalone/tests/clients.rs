@@ -31,8 +31,7 @@ fn metric(metrics: &Value, name: &str) -> u64 {
 fn change_port(client: &mut Client, gateway: SocketAddr) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(gateway).unwrap();
-    socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
-    client.socket = socket;
+    client.go_on_from(socket);
 }
 
 /// Three transfers; every second client has another port for each.

@@ -79,10 +79,7 @@ fn is_assisted(route: &OneRoute, token: &[u8]) -> bool {
     let config = ClientConfig::default().with_token(packrat_client::Token::new(token).unwrap());
     let (mut client, upstream) = assisted_client(&route.server, gateway, config);
     let mut answer = None;
-    client.turn_until("the session or the refusal", |client, received| {
-        if let Some(datagram) = received {
-            client.assist.on_datagram(&datagram, client.now());
-        }
+    client.take_part_until("the session or the refusal", |client| {
         let stats = client.assist.stats();
         answer = match stats.refusal {
             Some(reason) => Some(Err(reason)),

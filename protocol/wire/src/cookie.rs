@@ -7,11 +7,12 @@ use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
 use crate::estimate::Timestamp;
+use crate::tag::{TAG_LENGTH, is_same};
 use sha2::{Digest, Sha256};
 use zeroize::ZeroizeOnDrop;
 
 /// Bytes of a cookie.
-pub const COOKIE_LENGTH: usize = 16;
+pub const COOKIE_LENGTH: usize = TAG_LENGTH;
 /// A cookie is accepted for this long after it was made.
 pub const COOKIE_LIFETIME: Duration = Duration::from_secs(10);
 
@@ -54,11 +55,8 @@ impl CookieKey {
     ) -> bool {
         // Wrapping: the time is a 32-bit count of milliseconds, the window is short.
         let age = coarse(now).wrapping_sub(time);
-        let expected = self.tag(client, nonce, time);
-        // No early exit: the comparison takes the same time wherever the first difference is.
-        let difference =
-            expected.iter().zip(cookie).fold(0u8, |difference, (a, b)| difference | (a ^ b));
-        u128::from(age) <= COOKIE_LIFETIME.as_millis() && difference == 0
+        let is_authentic = is_same(&self.tag(client, nonce, time), cookie);
+        u128::from(age) <= COOKIE_LIFETIME.as_millis() && is_authentic
     }
 
     fn tag(&self, client: SocketAddr, nonce: u64, time: u32) -> [u8; COOKIE_LENGTH] {

@@ -51,6 +51,7 @@ pub mod registry;
 pub mod seal;
 mod session_id;
 mod small_channel;
+mod tag;
 
 pub use control::is_control;
 pub use epoch::Epoch;

@@ -22,11 +22,10 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 use crate::SessionId;
 use crate::codec::{Reader, Write};
 use crate::control::{FIRST_BYTE, MAGIC, VERSION, is_control};
+use crate::tag::{TAG_LENGTH, is_same};
 
 /// Type of these control datagrams.
 pub const PEER: u8 = 6;
-/// Bytes of the tag.
-const TAG_LENGTH: usize = 16;
 /// Bytes of a message: header, kind, nonce, session, tag.
 pub const PEER_LENGTH: usize = 5 + 1 + 8 + 4 + TAG_LENGTH;
 
@@ -96,10 +95,8 @@ impl PeerKey {
         if !is_peer(datagram) {
             return None;
         }
-        let (body, tag) = datagram.split_at(PEER_LENGTH - TAG_LENGTH);
-        let expected = self.tag(body);
-        // No early exit: the comparison takes the same time wherever the first difference is.
-        let difference = expected.iter().zip(tag).fold(0u8, |all, (a, b)| all | (a ^ b));
+        let (body, tag) = datagram.split_last_chunk()?;
+        let is_authentic = is_same(&self.tag(body), tag);
         let mut reader = Reader::new(body.get(5..)?);
         let kind = match reader.u8().ok()? {
             0 => PeerKind::Inquiry,
@@ -109,7 +106,7 @@ impl PeerKey {
             _ => return None,
         };
         let (nonce, session) = (reader.u64().ok()?, SessionId::new(reader.u32().ok()?));
-        (difference == 0).then_some(PeerMessage { kind, nonce, session })
+        is_authentic.then_some(PeerMessage { kind, nonce, session })
     }
 
     fn tag(&self, body: &[u8]) -> [u8; TAG_LENGTH] {

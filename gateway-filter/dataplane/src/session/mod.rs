@@ -2,13 +2,19 @@
 
 mod assistance;
 mod assisted;
+mod assisting;
 mod client_path;
 mod deadlines;
 mod endpoint;
 mod engine_events;
+mod engine_side;
 mod far_round_trip;
 mod flow_id;
+mod following;
 mod occupancy;
+mod path_claim;
+mod server_side;
+mod snapshot;
 mod state;
 mod transfer;
 mod upstream;
@@ -19,8 +25,9 @@ pub(crate) use assisted::AssistedSessions;
 pub(crate) use client_path::{ClientPath, Newcomer};
 pub(crate) use deadlines::Deadlines;
 pub(crate) use flow_id::FlowId;
+pub(crate) use following::Followed;
 pub(crate) use occupancy::Occupancy;
-pub(crate) use state::{Followed, Session};
+pub(crate) use state::Session;
 pub(crate) use upstream::Upstream;
 #[cfg(all(test, feature = "shuttle"))]
 pub(crate) use upstream_state::{UpstreamState, UpstreamStateCell};

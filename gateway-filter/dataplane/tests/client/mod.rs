@@ -11,6 +11,8 @@ use packrat_wire::estimate::Timestamp;
 
 /// Longest time that a client waits for something that has to happen.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Longest time that a client waits for a datagram before it looks at what is due.
+const TURN: Duration = Duration::from_millis(1);
 /// When nothing arrives for so long, the server sends again what is missing.
 const SERVER_PATIENCE: Duration = Duration::from_millis(500);
 /// One of so many datagrams is lost by the last mile of [`transfer`].
@@ -49,7 +51,7 @@ impl Client {
     pub(crate) fn from(local: &str, gateway: SocketAddr, config: ClientConfig) -> Self {
         let socket = UdpSocket::bind(local).unwrap();
         socket.connect(gateway).unwrap();
-        socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        socket.set_read_timeout(Some(TURN)).unwrap();
         // Every client has its own randomness.
         let seed = [socket.local_addr().unwrap().port().to_le_bytes()[0]; 32];
         let assist = Assist::new(config, seed, Timestamp::ZERO);
@@ -60,7 +62,7 @@ impl Client {
         Timestamp::from_micros(self.start.elapsed().as_micros() as u64)
     }
 
-    /// Does what is due, and waits a millisecond for a datagram of the gateway.
+    /// Does what is due, and waits a moment for a datagram of the gateway.
     pub(crate) fn turn(&mut self) -> Option<Vec<u8>> {
         let now = self.now();
         if self.assist.next_timeout().is_some_and(|timeout| timeout <= now) {
@@ -75,6 +77,7 @@ impl Client {
         Some(buffer)
     }
 
+    /// Takes turns until `done` with what has come says so.
     pub(crate) fn turn_until(
         &mut self,
         what: &str,
@@ -94,6 +97,27 @@ impl Client {
         }
     }
 
+    /// True if it has a session.
+    pub(crate) fn is_established(&self) -> bool {
+        self.assist.stats().state == AssistState::Established
+    }
+
+    /// Takes part until `done` says so: the core gets all that comes.
+    pub(crate) fn take_part_until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
+        self.turn_until(what, |client, received| {
+            if let Some(datagram) = received {
+                client.assist.on_datagram(&datagram, client.now());
+            }
+            done(client)
+        });
+    }
+
+    /// Goes on from another socket, of which the core does not know yet. Returns the old one.
+    pub(crate) fn go_on_from(&mut self, socket: UdpSocket) -> UdpSocket {
+        socket.set_read_timeout(Some(TURN)).unwrap();
+        std::mem::replace(&mut self.socket, socket)
+    }
+
     /// Forgets its session and begins another one from the same address.
     pub(crate) fn begin_again(&mut self, seed: [u8; 32]) {
         self.assist = Assist::new(ClientConfig::default(), seed, self.now());
@@ -103,10 +127,7 @@ impl Client {
     /// Takes part in the handshake until a gateway has refused; why.
     pub(crate) fn wait_for_refusal(&mut self) -> RefusalReason {
         let mut reason = None;
-        self.turn_until("the refusal", |client, received| {
-            if let Some(datagram) = received {
-                client.assist.on_datagram(&datagram, client.now());
-            }
+        self.take_part_until("the refusal", |client| {
             reason = client.assist.stats().refusal;
             reason.is_some()
         });
@@ -115,23 +136,14 @@ impl Client {
 
     /// Takes part until the session has ended.
     pub(crate) fn wait_for_goodbye(&mut self) {
-        self.turn_until("the goodbye", |client, received| {
-            if let Some(datagram) = received {
-                client.assist.on_datagram(&datagram, client.now());
-            }
-            client.assist.stats().state != AssistState::Established
-        });
+        self.take_part_until("the goodbye", |client| !client.is_established());
     }
 
     /// Takes part in the handshake until the gateway has heard that the session is there, and said
     /// so.
     pub(crate) fn establish(&mut self) {
-        self.turn_until("the session", |client, received| {
-            if let Some(datagram) = received {
-                client.assist.on_datagram(&datagram, client.now());
-            }
-            client.assist.stats().state == AssistState::Established
-                && client.assist.stats().reports > 0
+        self.take_part_until("the session", |client| {
+            client.is_established() && client.assist.stats().reports > 0
         });
     }
 }

@@ -73,7 +73,7 @@ impl Session {
         self.repairs.share_earnings(&self.permit);
         if let Some(work) = self.epoch.anchor(eack, &mut self.history) {
             self.charge(work, turn);
-            let (epoch, first) = (self.epoch.number(), self.epoch.horizon());
+            let (epoch, first) = (self.epoch.number(), self.epoch.set.horizon());
             turn.tell(|| SessionEvent::EpochAnchored { epoch, first: Sequence::new(first) });
         }
         let newest = eack.newest.and_then(|identifier| self.history.sequence_of(identifier));
@@ -162,7 +162,7 @@ impl Session {
     /// The newest datagram of which a selective client's eACK that arrives now must have known.
     fn known_by_time(&self, now: Timestamp) -> Option<u64> {
         let until = self.live.as_ref()?.known_until(&self.last_mile.path, now)?;
-        self.history.newest_until(until).filter(|sequence| *sequence >= self.epoch.horizon())
+        self.history.newest_until(until).filter(|sequence| *sequence >= self.epoch.set.horizon())
     }
 
     fn on_decoded(
@@ -212,7 +212,7 @@ impl Session {
         let queues_lose = self.agreed.queues_lose;
         let only_there = core::mem::take(&mut turn.scratch().only_there);
         for &identifier in &only_there {
-            let was_forwarded = epoch.fold_in(identifier, history);
+            let was_forwarded = epoch.set.fold_in(identifier, history);
             turn.counters.identifiers_foreign += u64::from(!was_forwarded);
         }
         turn.scratch().only_there = only_there;
@@ -227,11 +227,11 @@ impl Session {
         for &identifier in &only_here {
             let sequence = history.sequence_of(identifier);
             if let Some(unheard) = sequence.filter(|sequence| *sequence < joined) {
-                epoch.give_up(unheard, history);
+                epoch.set.give_up(unheard, history);
                 continue;
             }
             let Some(sequence) = sequence else {
-                epoch.fold_out(identifier);
+                epoch.set.fold_out(identifier);
                 turn.tell(|| SessionEvent::GivenUp {
                     datagram: None,
                     transmissions: 0,
@@ -277,7 +277,7 @@ impl Session {
         }
         turn.scratch().fates = fates;
 
-        let covered = epoch.consider(history);
+        let covered = epoch.set.consider(history);
         turn.counters.datagrams_missing += newly_missing;
         if newly_missing > 0 {
             turn.out.sample(Sample::EackMissing(newly_missing));
@@ -321,6 +321,7 @@ impl Session {
         let round_trip = self.last_mile.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
         let loss = self.coding.as_ref().map_or(0.0, |coding| coding.loss());
         if overflows.on_eack(newest, &self.history, round_trip, loss, now) {
+            self.watches_overflows = false;
             self.show_to_heedless();
         }
     }
@@ -528,12 +529,12 @@ impl Session {
         let transmissions = self.repairs.give_up(sequence);
         let datagram = Some(Sequence::new(sequence));
         turn.tell(|| SessionEvent::GivenUp { datagram, transmissions, reason });
-        self.epoch.give_up(sequence, &mut self.history);
+        self.epoch.set.give_up(sequence, &mut self.history);
     }
 
     /// The last datagram that the client has before the first that is being repaired.
     fn settled(&self) -> Option<Identifier> {
-        self.epoch.settled(self.repairs.sequences().next(), &self.history)
+        self.epoch.set.settled(self.repairs.sequences().next(), &self.history)
     }
 
     fn on_failed_decode(
@@ -608,8 +609,8 @@ impl Session {
     pub(super) fn is_tail_open(&self) -> bool {
         // A selective client is silent as long as it misses nothing: its silence says nothing.
         let speaks = !self.live.as_deref().is_some_and(LiveStream::is_selective);
-        let unspoken = speaks && self.epoch.is_tail_open(&self.history);
-        self.epoch.is_anchored() && (unspoken || !self.repairs.is_empty())
+        let unspoken = speaks && self.epoch.set.is_tail_open(&self.history);
+        self.epoch.set.is_anchored() && (unspoken || !self.repairs.is_empty())
     }
 
     /// Tells the client what became of an eACK, and what is known of the path.

@@ -54,7 +54,6 @@ pub(super) struct Overflows {
     shown: u64,
     /// Round trips that were crowds; the last one is the lowest bit.
     crowds: u32,
-    found: bool,
 }
 
 impl Overflows {
@@ -64,7 +63,7 @@ impl Overflows {
     }
 
     /// An eACK was looked at: it names `newest`. `round_trip`: of the last mile; `loss`: of its
-    /// medium. True once, if no loss-based sender goes on like that.
+    /// medium. True if no loss-based sender goes on like that.
     pub(super) fn on_eack(
         &mut self,
         newest: Option<u64>,
@@ -93,15 +92,14 @@ impl Overflows {
     }
 
     fn follow(&mut self, forwarded: u64, round: Duration, loss: f64, now: Timestamp) -> bool {
-        if self.found || now.saturating_since(self.since) < round {
+        if now.saturating_since(self.since) < round {
             return false;
         }
         let sent = forwarded.saturating_sub(self.forwarded) as f64;
         let is_crowd = self.shown >= FEWEST && self.shown as f64 >= (SHARE + 2.0 * loss) * sent;
         self.crowds = (self.crowds << 1 | u32::from(is_crowd)) & ((1 << OF) - 1);
         (self.since, self.forwarded, self.shown) = (now, forwarded, 0);
-        self.found = self.crowds.count_ones() >= CROWDS;
-        self.found
+        self.crowds.count_ones() >= CROWDS
     }
 }
 

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
 
 mod attacker;
+#[path = "../ends/mod.rs"]
+mod ends;
 mod neighbour;
 
 use std::net::SocketAddr;

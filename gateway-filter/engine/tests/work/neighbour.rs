@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use packrat_client::{Assist, ClientConfig, PacketNumber};
-use packrat_engine::{Flow, FlowCounters, Gateway, Outbox, Received};
+use packrat_engine::{Flow, FlowCounters, Gateway, Outbox};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
+
+use crate::ends::hear;
 
 const LENGTH: usize = 1200;
 const DELAY: Duration = Duration::from_millis(10);
@@ -112,13 +114,8 @@ impl Neighbour {
         }
         while self.up.front().is_some_and(|(at, _)| *at <= now) {
             let (_, said) = self.up.pop_front().unwrap();
-            match gateway.receive(&said, self.losses.address(), now, &mut out) {
-                Received::Done(_) => {}
-                Received::Begin(begin) => {
-                    self.flow.begin(begin, [said[9]; 32], now, &mut out);
-                }
-                Received::ForFlow => self.flow.control(&said, now, &mut out),
-            }
+            let from = self.losses.address();
+            hear(gateway, &mut self.flow, &said, from, [said[9]; 32], now, &mut out);
         }
         self.down.extend(out.datagrams().map(|bytes| (now + DELAY, bytes.to_vec())));
         self.counters.add(&self.flow.take_counters());

@@ -64,10 +64,7 @@ fn visit(gateway: SocketAddr, server: &UdpSocket, local: &str, slow: Slow) {
     let mut client = Client::from(local, gateway, ClientConfig::default());
     client.socket.send(b"\xc3hello").unwrap();
     let (_, upstream) = server.recv_from(&mut [0; 100]).unwrap();
-    client.turn_until("an answer", |client, received| {
-        if let Some(datagram) = received {
-            client.assist.on_datagram(&datagram, client.now());
-        }
+    client.take_part_until("an answer", |client| {
         let stats = client.assist.stats();
         stats.refusal.is_some() || stats.state == AssistState::Established && stats.reports > 0
     });
