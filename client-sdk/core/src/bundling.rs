@@ -92,8 +92,8 @@ impl Bundling {
         self.until
     }
 
-    /// What waits, with this message behind it: the datagram to send. The message alone where nothing
-    /// waits.
+    /// The datagram to send for a message: the bundle of all that waits, with the message behind it. The
+    /// message alone where nothing waits.
     pub(crate) fn with(&mut self, message: Vec<u8>) -> Vec<u8> {
         let mut bundle = Vec::new();
         if self.waiting.is_empty() || !join(&self.waiting, &message, &mut bundle) {
@@ -103,8 +103,8 @@ impl Bundling {
         bundle
     }
 
-    /// What waits, without a message: a bundle, or the only datagram as it is. Where `agreed` is false
-    /// one after the other as it is, until none is left.
+    /// The bundle of all that waits, without a message, or the only datagram as it is. Where `agreed` is
+    /// false, one after the other as it is, until none is left.
     pub(crate) fn alone(&mut self, agreed: bool) -> Option<Vec<u8>> {
         let mut bundle = Vec::new();
         if agreed && self.waiting.len() > 1 && join(&self.waiting, &[], &mut bundle) {

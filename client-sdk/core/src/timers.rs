@@ -20,7 +20,7 @@ pub(crate) enum Timer {
     Tail,
     /// The copy of a datagram that was sent.
     Copy,
-    /// What waits for others to leave with has waited long enough.
+    /// The wait of acknowledgements for others is over.
     Bundle,
     /// The next question to a gateway.
     Handshake,

@@ -1,4 +1,4 @@
-//! How long acknowledgements may wait for others: as long as that makes the download no slower.
+//! The wait of acknowledgements for others: as long as makes the download no slower.
 //!
 //! A sender whose window holds more than the path, so that a queue stands somewhere, gets nothing sooner
 //! by sooner acknowledgements. One whose window is smaller, in slow start and after a loss, is slowed
