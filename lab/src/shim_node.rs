@@ -29,8 +29,7 @@ pub(crate) struct ShimNode {
 }
 
 impl ShimNode {
-    pub(crate) fn new(mut config: ClientConfig, seed: u64, now: Timestamp) -> Self {
-        config.bundles = true;
+    pub(crate) fn new(config: ClientConfig, seed: u64, now: Timestamp) -> Self {
         let secret = randomness::bytes(&mut randomness::generator(seed, Stream::Assist));
         Self {
             shim: Shim::new(config, secret, now),

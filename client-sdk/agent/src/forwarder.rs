@@ -230,8 +230,7 @@ impl Agent {
         let of_socks = socks.iter().map(|socks| socks.config.clone());
         let configs = services.iter().map(|service| service.config.clone()).chain(of_socks);
         // Programs' sockets take only so much at once.
-        let configs =
-            configs.map(|config| config.with_spread_bursts(true).with_bundles(true)).collect();
+        let configs = configs.map(|config| config.with_spread_bursts(true)).collect();
         let mut listeners = Vec::with_capacity(count);
         for (index, service) in services.into_iter().enumerate() {
             let Service { name, socket, to, dont_fragment, .. } = service;

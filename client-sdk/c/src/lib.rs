@@ -396,6 +396,28 @@ pub unsafe extern "C" fn packrat_shim_send(
     })
 }
 
+/// The program is about to send a datagram to the peer: takes it if it is one that leaves with others, such
+/// as an acknowledgement of QUIC's in a download. It is then in what packrat_shim_transmit() gives, which is
+/// to be called afterwards, as packrat_shim_timeout() is; it may wait for 8 ms where that makes nothing
+/// slower. To be asked before packrat_shim_send(), or not at all: a program that does not ask sends more
+/// datagrams.
+///
+/// Returns PACKRAT_KEPT: do not send it; PACKRAT_EMPTY: send it; or PACKRAT_ARGUMENT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn packrat_shim_bundle(
+    shim: *mut Shim,
+    datagram: *const u8,
+    length: usize,
+    now: u64,
+) -> i32 {
+    guarded(|| {
+        // SAFETY: the promises of the header: a handle, so many bytes.
+        let (handle, datagram) = unsafe { (handle(shim)?, bytes(datagram, length)?) };
+        let now = handle.time(now);
+        if handle.shim.bundle(datagram, now) { Ok(PACKRAT_KEPT) } else { Err(PACKRAT_EMPTY) }
+    })
+}
+
 /// The program has sent so many datagrams of so many bytes in all, without numbers: for the figures.
 ///
 /// Returns PACKRAT_OK or PACKRAT_ARGUMENT.
@@ -410,8 +432,8 @@ pub unsafe extern "C" fn packrat_shim_sent(shim: *mut Shim, datagrams: u32, byte
 
 /// The next control datagram, to send to the peer's address from the program's own socket. Call it
 /// after every other call until it is empty. One that cannot be sent may be forgotten. With
-/// config.uploads, one whose fifth byte is 0x29, or that does not begin with 0x0b 'P' 'k' 'r', is the
-/// program's own again, and leaves with the ECN mark of the program's last datagram.
+/// config.uploads or packrat_shim_bundle(), one whose fifth byte is 0x29 or 0x2a, or that does not begin with
+/// 0x0b 'P' 'k' 'r', has the program's own datagrams, and leaves with the ECN mark of its last one.
 ///
 /// Returns PACKRAT_OK, PACKRAT_EMPTY, PACKRAT_SPACE or PACKRAT_ARGUMENT.
 #[unsafe(no_mangle)]

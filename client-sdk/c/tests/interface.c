@@ -62,6 +62,7 @@ static void arguments(void) {
     CHECK(packrat_shim_close(NULL, 0) == PACKRAT_ARGUMENT);
     CHECK(packrat_shim_sent(NULL, 1, 1) == PACKRAT_ARGUMENT);
     CHECK(packrat_shim_send(NULL, out, 1, 0, out) == PACKRAT_ARGUMENT);
+    CHECK(packrat_shim_bundle(NULL, out, 1, 0) == PACKRAT_ARGUMENT);
     CHECK(packrat_shim_statistics(NULL, &statistics, sizeof statistics) == PACKRAT_ARGUMENT);
     packrat_shim_free(NULL);
 
@@ -95,6 +96,8 @@ static void buffers(void) {
     /* Nothing goes in front of what leaves, as no gateway has agreed. */
     uint8_t number[PACKRAT_NUMBER_LENGTH];
     CHECK(packrat_shim_send(shim, out, 1, due, number) == PACKRAT_EMPTY);
+    CHECK(packrat_shim_bundle(shim, out, 1, due) == PACKRAT_EMPTY);
+    CHECK(packrat_shim_bundle(shim, NULL, 1, due) == PACKRAT_ARGUMENT);
     CHECK(packrat_shim_send(shim, NULL, 1, due, number) == PACKRAT_ARGUMENT);
     CHECK(packrat_shim_send(shim, out, 1, due, NULL) == PACKRAT_ARGUMENT);
     /* Without a gateway everything passes, also what only begins like a gateway's message. */

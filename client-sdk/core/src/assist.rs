@@ -213,7 +213,7 @@ impl Assist {
             live: config.live,
             numbered,
             ticket: None,
-            bundles: config.bundles && config.live.is_none(),
+            bundles: config.live.is_none(),
         };
         let (nonce, seed) = random.attempt();
         Self {
@@ -666,7 +666,7 @@ impl Assist {
                 .filter(|numbered| numbered.is_coded())
                 .map(|_| Coded::default()),
             group: symbols.map(Box::new),
-            bundles: established.gateway_params.bundles && self.config.bundles,
+            bundles: established.gateway_params.bundles,
             upward,
             scheduler,
             epoch: CurrentEpoch::first(),

@@ -103,8 +103,6 @@ pub struct ClientConfig {
     pub copies: bool,
     /// See [`Self::with_spread_bursts`].
     pub spread_bursts: bool,
-    /// See [`Self::with_bundles`].
-    pub bundles: bool,
     /// False where it is known that no queue has lost what is missing, as only a laboratory's last
     /// mile can tell: each hole is held.
     pub queues_lose: bool,
@@ -121,7 +119,6 @@ impl Default for ClientConfig {
             longest_prefix: false,
             copies: true,
             spread_bursts: false,
-            bundles: false,
             queues_lose: true,
         }
     }
@@ -234,17 +231,6 @@ impl ClientConfig {
     #[must_use]
     pub fn with_spread_bursts(mut self, spread_bursts: bool) -> Self {
         self.spread_bursts = spread_bursts;
-        self
-    }
-
-    /// Sets whether acknowledgements of a download leave together, several in one datagram with an eACK:
-    /// they may wait for 8 ms or a quarter of the round trip while nothing is missing. For shells that ask
-    /// [`Shim::bundle`](crate::Shim::bundle) before they send a datagram of the transport's.
-    ///
-    /// Defaults to `false`. For QUIC, and never for live streams.
-    #[must_use]
-    pub fn with_bundles(mut self, bundles: bool) -> Self {
-        self.bundles = bundles;
         self
     }
 

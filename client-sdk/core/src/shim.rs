@@ -343,11 +343,14 @@ impl<M: Clone> Shim<M> {
         self.assist.on_send(datagram, now)
     }
 
-    /// Takes a datagram of the transport's that leaves with others, in what [`Self::poll_transmit`] gives:
-    /// acknowledgements of a download, with [`ClientConfig::with_bundles`] and where a gateway agrees. False:
-    /// the caller sends it, and passes it to [`Self::on_send`] before. What has been taken bears no ECN mark of
-    /// its own: [`bears_mark`](crate::bears_mark) says of what [`Self::poll_transmit`] gives whether the
-    /// transport's belongs on it.
+    /// Takes a datagram of the transport's that leaves with others, in what [`Self::poll_transmit`] gives: an
+    /// acknowledgement of a download, where a gateway agrees. It may wait for 8 ms or a quarter of the round
+    /// trip while that makes the download no slower. False: the caller sends it, and passes it to
+    /// [`Self::on_send`] before.
+    ///
+    /// For a shell that wants fewer datagrams, to be called for each that its transport sends; what has been
+    /// taken is the shim's to send. The transport's ECN mark belongs on what [`bears_mark`](crate::bears_mark)
+    /// says it does; where the mark changes, what waits is polled before. Only QUIC's datagrams are taken.
     pub fn bundle(&mut self, datagram: &[u8], now: Timestamp) -> bool {
         self.assist.bundle(datagram, now)
     }

@@ -167,6 +167,12 @@ impl DatagramShim {
         Some(Delivered { datagram, tag: metadata })
     }
 
+    /// The transport is about to send a datagram: true if it leaves with others, in what `transmit` gives,
+    /// as acknowledgements of a download may. To be asked before `send`.
+    pub fn bundle(&self, datagram: Vec<u8>, now: u64) -> bool {
+        self.shim().bundle(&datagram, time(now))
+    }
+
     /// The transport is about to send a datagram: the bytes to put in front of it, if any.
     pub fn send(&self, datagram: Vec<u8>, now: u64) -> Option<Vec<u8>> {
         let number = self.shim().on_send(&datagram, time(now))?;

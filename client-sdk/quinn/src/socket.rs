@@ -157,7 +157,7 @@ impl Socket {
         let udp = with_large_buffers(&socket)?;
         let io = tokio::net::UdpSocket::from_std(socket)?;
         let state = State {
-            peers: Peers::new(config.with_bundles(true), Limits::default()),
+            peers: Peers::new(config, Limits::default()),
             marks: HashMap::new(),
             pending: Pending::default(),
             ready: VecDeque::new(),

@@ -147,7 +147,6 @@ impl Attachment {
         seed: [u8; 32],
     ) -> Box<PathShim> {
         config.uploads = self.paths.repairs_uploads();
-        config.bundles = true;
         let now = self.host.now();
         let mut shim = Shim::new(config, seed, now);
         shim.remember(self.memory.recall(remote.ip().to_canonical(), now));

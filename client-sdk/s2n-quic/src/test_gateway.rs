@@ -91,8 +91,7 @@ pub(crate) fn new_path_on(
     assisted: bool,
     released: ReleasedDatagrams,
 ) -> AssistedPath {
-    let shim =
-        || Box::new(Shim::new(ClientConfig::default().with_bundles(true), [1; 32], host.now()));
+    let shim = || Box::new(Shim::new(ClientConfig::default(), [1; 32], host.now()));
     let shim = Guarded::new(assisted.then(shim));
     AssistedPath::new(SERVER.parse().unwrap(), host.clone(), shim, released, Arc::default())
 }
