@@ -31,6 +31,7 @@ mod channel;
 mod coding;
 mod eacks;
 mod epoch;
+mod far_link;
 mod first_window;
 mod last_mile;
 mod numbering;
@@ -325,6 +326,9 @@ impl Session {
         now: Timestamp,
         counters: &mut FlowCounters,
     ) -> Option<NumberHeader> {
+        if let Some(uploads) = &mut self.uploads {
+            uploads.on_answer(datagram.len(), now);
+        }
         let identifier = self.agreed.key.identify(self.agreed.scheme, datagram);
         let permit = &mut self.permit;
         counters.evictions_full +=

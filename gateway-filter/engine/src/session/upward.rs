@@ -10,6 +10,9 @@
 //!                  a hole below, room, no queue, repairs not paused ---> waits -> passes in order
 //!   hole           filled, patience over, queue stands, repairs pause, no room -> what waited passes
 //! ```
+//!
+//! It passes at once. Where a link follows that is slower than the last mile, whose queue a burst would
+//! overflow, what a filled hole releases is spread ([`super::far_link`]).
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -22,6 +25,7 @@ use packrat_wire::message::{Holes, Message, Run, SATURATED_AGE};
 use packrat_wire::number::{MAXIMUM_JUMP, MaskedNumber, Places};
 
 use super::breaker::{Change, Totals};
+use super::far_link::{FarLink, Spread};
 use super::{Breaker, HOLD_STEP, Session, Turn};
 use crate::lazy_box::LazyBox;
 use crate::outbox::Outbox;
@@ -34,6 +38,8 @@ const MAXIMUM_BYTES: usize = 1 << 20;
 /// Datagrams that wait, and holes that are known, at most.
 const MAXIMUM_WAITING: usize = 4096;
 const MAXIMUM_HOLES: usize = 2048;
+/// So many datagrams may leave at once, whatever follows.
+const SPREAD_FROM: usize = 16;
 /// Bytes that each of them takes beside the datagram's.
 const OVERHEAD: usize = 64;
 
@@ -60,11 +66,12 @@ const HOLES_WORK: u64 = 2500;
 const TOLD_WORK: u64 = 5;
 const HOLE_WORK: u64 = 100;
 
-/// A datagram that waits, and its congestion mark.
+/// A datagram that waits, its congestion mark, and when it came, or those after it if it was missing.
 #[derive(Debug)]
 struct WaitingDatagram {
     datagram: Vec<u8>,
     mark: u8,
+    since: Timestamp,
 }
 
 /// A session's uploads: the record, which a step takes out, and beside it the datagrams that wait, which
@@ -86,10 +93,18 @@ impl Uploads {
         self.waiting.memory()
     }
 
+    /// A datagram of so many bytes has come from the server.
+    pub(crate) fn on_answer(&mut self, length: usize, now: Timestamp) {
+        if let Some(upward) = &mut self.upward {
+            upward.far.on_answer(length, now);
+        }
+    }
+
     /// The client has moved.
     pub(crate) fn move_to_new_path(&mut self) {
         if let Some(upward) = &mut self.upward {
             upward.breaker = LazyBox::new();
+            upward.far = FarLink::default();
         }
     }
 
@@ -120,17 +135,24 @@ impl Waiting {
         self.by_place.is_empty()
     }
 
-    fn insert(&mut self, place: u64, datagram: &[u8], mark: u8) {
+    fn insert(&mut self, place: u64, datagram: &[u8], mark: u8, since: Timestamp) {
         self.bytes += datagram.len();
-        self.by_place.insert(place, WaitingDatagram { datagram: datagram.to_vec(), mark });
+        self.by_place.insert(place, WaitingDatagram { datagram: datagram.to_vec(), mark, since });
     }
 
-    /// The lowest one passes.
-    fn pass_first(&mut self, out: &mut Outbox) {
-        if let Some((_, WaitingDatagram { datagram, mark })) = self.by_place.pop_first() {
-            self.bytes -= datagram.len();
-            out.send_to_server(&datagram, mark);
-        }
+    /// Place and time of the lowest one.
+    fn first(&self) -> Option<(u64, Timestamp)> {
+        self.by_place.first_key_value().map(|(place, waiting)| (*place, waiting.since))
+    }
+
+    /// The lowest one passes. Returns its length.
+    fn pass_first(&mut self, out: &mut Outbox) -> usize {
+        let Some((_, WaitingDatagram { datagram, mark, .. })) = self.by_place.pop_first() else {
+            return 0;
+        };
+        self.bytes -= datagram.len();
+        out.send_to_server(&datagram, mark);
+        datagram.len()
     }
 }
 
@@ -162,6 +184,9 @@ struct Upward {
     newest_at: Timestamp,
     telling: Telling,
     breaker: LazyBox<Breaker>,
+    far: FarLink,
+    /// What has waited passes bit by bit.
+    spread: Option<Spread>,
     /// The medium's share of loss, and how much of it may still be repaired while a queue stands.
     medium: MediumLoss,
     credit: TokenBucket,
@@ -188,6 +213,8 @@ impl Upward {
             newest_at: Timestamp::ZERO,
             telling: Telling::default(),
             breaker: LazyBox::new(),
+            far: FarLink::default(),
+            spread: None,
             medium: MediumLoss::default(),
             credit: TokenBucket::new(CREDIT),
             queued: false,
@@ -199,18 +226,41 @@ impl Upward {
         }))
     }
 
-    /// Passes what has no hole below it, and what there is no room for.
-    fn release(&mut self, waiting: &mut Waiting, room: usize, out: &mut Outbox) {
-        while let Some(place) = waiting.by_place.first_key_value().map(|(place, _)| *place) {
+    /// Passes what has no hole below it, at once or spread, and what there is no room for.
+    fn release(&mut self, waiting: &mut Waiting, room: usize, now: Timestamp, out: &mut Outbox) {
+        self.begin_spread(waiting, now);
+        let mut passed = 0;
+        while let Some((place, since)) = waiting.first() {
+            let is_full = waiting.bytes > room || waiting.by_place.len() > MAXIMUM_WAITING;
             let lowest = self.holes.first_key_value().map(|(lowest, _)| *lowest);
             if let Some(hole) = lowest.filter(|lowest| *lowest < place) {
-                if waiting.bytes <= room && waiting.by_place.len() <= MAXIMUM_WAITING {
-                    return;
+                self.spread = None;
+                if !is_full {
+                    break;
                 }
                 self.holes.remove(&hole);
                 continue;
             }
-            waiting.pass_first(out);
+            if !is_full && self.spread.is_some_and(|spread| spread.due(since) > now) {
+                break;
+            }
+            passed += u32::from(waiting.pass_first(out) >= BULK_LENGTH);
+        }
+        if waiting.is_empty() {
+            self.spread = None;
+        }
+        self.far.on_forwarded(passed, now);
+    }
+
+    /// What would leave as a burst is spread where a slower link follows.
+    fn begin_spread(&mut self, waiting: &Waiting, now: Timestamp) {
+        let hole = self.holes.first_key_value().map_or(u64::MAX, |(hole, _)| *hole);
+        if self.spread.is_none()
+            && let Some((_, first)) = waiting.first()
+            && waiting.by_place.range(..hole).nth(SPREAD_FROM).is_some()
+            && self.far.is_slower(now)
+        {
+            self.spread = Some(Spread::new(first, now));
         }
     }
 
@@ -335,6 +385,7 @@ impl Session {
         let Some(place) = upward.places.read(number, identifier, now) else { return false };
         upward.telling.untold += 1;
         upward.telling.first_untold.get_or_insert(now);
+        let mut since = now;
         self.suspect(upward, now);
         if place >= expected {
             upward.newest_at = now;
@@ -346,6 +397,7 @@ impl Session {
             upward.on_places(place - from + 1);
             self.open_holes(upward, from, place, turn);
         } else if let Some(hole) = upward.holes.remove(&place) {
+            since = hole.since;
             // What comes sooner was overtaken.
             let round_trip = self.last_mile.path.minimum_round_trip().unwrap_or_default();
             upward.on_fate(hole, now.saturating_since(hole.since) >= round_trip / 2);
@@ -364,13 +416,14 @@ impl Session {
         let Some(Uploads { waiting, .. }) = self.uploads.as_deref_mut() else { return false };
         let waits = is_above && (!waiting.is_empty() || datagram.len() >= BULK_LENGTH);
         if !waits && waiting.is_empty() {
+            upward.far.on_forwarded(u32::from(datagram.len() >= BULK_LENGTH), now);
             return false;
         }
-        waiting.insert(place, datagram, mark);
+        waiting.insert(place, datagram, mark, since);
         if waits {
             turn.counters.upward_waited += 1;
         }
-        upward.release(waiting, room, turn.out);
+        upward.release(waiting, room, now, turn.out);
         true
     }
 
@@ -452,7 +505,7 @@ impl Session {
             turn.counters.upward_given_up += 1;
             upward.breaker.on_repaired(false, turn.now);
         }
-        upward.release(waiting, usize::MAX, turn.out);
+        upward.release(waiting, usize::MAX, turn.now, turn.out);
     }
 
     /// Tells the client what is missing, when it is time.
@@ -505,6 +558,7 @@ impl Session {
         if !wanted {
             turn.counters.upward_shown += upward.holes.len() as u64;
             upward.holes.clear();
+            upward.spread = None;
             if let Some(uploads) = &mut self.uploads {
                 uploads.release_all(turn.out);
             }
@@ -515,7 +569,9 @@ impl Session {
     pub(super) fn upward_timeout(&self) -> Option<Timestamp> {
         let upward = self.uploads.as_ref()?.upward.as_deref()?;
         let hole = upward.holes.first_key_value().map(|(_, hole)| hole.until);
-        hole.into_iter().chain(upward.telling_at(self.again())).min()
+        let first = self.uploads.as_ref().and_then(|uploads| uploads.waiting.first());
+        let due = upward.spread.zip(first).map(|(spread, (_, since))| spread.due(since));
+        hole.into_iter().chain(due).chain(upward.telling_at(self.again())).min()
     }
 
     /// Time has passed.
