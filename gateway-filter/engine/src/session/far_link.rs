@@ -1,5 +1,5 @@
-//! Does a link follow on the way to the server that is slower than the last mile? Only there is a burst
-//! spread that would leave the gateway when a hole is filled.
+//! The link on the way to the server that is slower than the last mile, if there is one. Only there is a
+//! burst spread that would leave the gateway when a hole is filled.
 //!
 //! A server acknowledges several datagrams with one (two, RFC 9000, section 13.2.2; often ten). A burst
 //! that meets no slower link arrives at once; its answers leave at once, and a queue on the way back does
@@ -35,7 +35,7 @@ const FEWEST: usize = 4;
 const MOST: usize = 16;
 /// Answers are a run if they come at so many times their usual rate, at least.
 const RUN_RATE: f64 = 4.0;
-/// How long a server waits with the answer to a single datagram (RFC 9000, section 18.2): the round trip
+/// The time for which a server waits with the answer to a single datagram (RFC 9000, section 18.2): the round trip
 /// is measured too long by that, at most, and by a queue that is as long as itself.
 const ANSWER_DELAY: Duration = Duration::from_millis(25);
 /// What an answer may take beyond the longest round trip; and the longest one that is believed.
@@ -168,7 +168,7 @@ impl FarLink {
     }
 }
 
-/// How a burst is spread. Each datagram passes after a part of the time after which it has come, so that
+/// The times of a burst that is spread. Each datagram passes after a part of the time after which it has come, so that
 /// none waits for longer than the first.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spread {
