@@ -23,7 +23,7 @@ use packrat_wire::estimate::Timestamp;
 
 /// Answers are at most so long, bytes: acknowledgements and little beside.
 const ANSWER_LENGTH: usize = 100;
-/// What is usual is looked at after so many answers.
+/// Answers of a block, after which the usual figures are taken anew.
 const BLOCK: u32 = 32;
 /// Datagrams for an answer: the largest number of the last blocks, which is forgotten by this factor. A
 /// server answers each datagram while it misses one, and a single one after a while.
@@ -38,7 +38,7 @@ const RUN_RATE: f64 = 4.0;
 /// The time for which a server waits with the answer to a single datagram (RFC 9000, section 18.2): the round trip
 /// is measured too long by that, at most, and by a queue that is as long as itself.
 const ANSWER_DELAY: Duration = Duration::from_millis(25);
-/// What an answer may take beyond the longest round trip; and the longest one that is believed.
+/// The time that an answer may take beyond the longest round trip; and the longest one that is believed.
 const LATER: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(1);
 /// A burst without its run counts 1, one with it takes back a part. From [`ENOUGH`] on, a slower link
@@ -48,7 +48,7 @@ const ENOUGH: f64 = 3.0;
 const MAXIMUM: f64 = 6.0;
 /// After this time a burst leaves at once again, and says it anew, or not.
 const KNOWN: Duration = Duration::from_secs(10);
-/// What is spread passes so many times as fast as it has come...
+/// A spread burst passes so many times as fast as it has come...
 const SPREAD_RATE: u64 = 2;
 /// ...in steps of so many microseconds.
 const STEP: u64 = 1000;
@@ -63,7 +63,7 @@ struct Watch {
     come: usize,
 }
 
-/// What the server's answers say about the way to it: some 260 bytes, and the same work for each datagram.
+/// The evidence of the server's answers about the way to it: some 260 bytes, and the same work for each datagram.
 #[derive(Debug, Default)]
 pub(super) struct FarLink {
     /// The block: when it began, its datagrams and its answers.

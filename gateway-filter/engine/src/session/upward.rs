@@ -185,7 +185,7 @@ struct Upward {
     telling: Telling,
     breaker: LazyBox<Breaker>,
     far: FarLink,
-    /// What has waited passes bit by bit.
+    /// A burst is passing, bit by bit.
     spread: Option<Spread>,
     /// The medium's share of loss, and how much of it may still be repaired while a queue stands.
     medium: MediumLoss,
