@@ -252,7 +252,7 @@ impl Upward {
         self.far.on_forwarded(passed, now);
     }
 
-    /// What would leave as a burst is spread where a slower link follows.
+    /// Spreads what would leave as a burst, where a slower link follows.
     fn begin_spread(&mut self, waiting: &Waiting, now: Timestamp) {
         let hole = self.holes.first_key_value().map_or(u64::MAX, |(hole, _)| *hole);
         if self.spread.is_none()
