@@ -157,7 +157,8 @@ pub struct Assist {
     outgoing: Outgoing,
     reconnection: Reconnection,
     thin: Thin,
-    bundling: Bundling,
+    /// Since the shell has asked for bundles.
+    bundling: Option<Box<Bundling>>,
     destination: Destination,
     /// The first question is behind the transport's first flight, or waits for it until then.
     question_from: Option<Timestamp>,
@@ -233,7 +234,7 @@ impl Assist {
             outgoing: Outgoing::default(),
             reconnection: Reconnection::default(),
             thin,
-            bundling: Bundling::default(),
+            bundling: None,
             destination: Destination::default(),
             question_from: None,
             provisional: None,
@@ -288,7 +289,9 @@ impl Assist {
         }
         self.stats.datagrams += 1;
         self.whole_path.on_received(now);
-        self.bundling.on_received(self.whole_path.round_trip(), now);
+        if let Some(bundling) = &mut self.bundling {
+            bundling.on_received(self.whole_path.round_trip(), now);
+        }
         self.direction.on_received(datagram.len());
         if self.first_window.on_received(self.path.minimum_round_trip(), now) {
             self.on_large_window(now);
@@ -512,7 +515,9 @@ impl Assist {
             }
             if arrival.opened_hole {
                 session.onset.on_hole();
-                self.bundling.on_hole(now);
+                if let Some(bundling) = &mut self.bundling {
+                    bundling.on_hole(now);
+                }
             }
             if let Some(time) = arrival.missed_for
                 && session.onset.on_filled(time, session.queue_stands, now)
@@ -753,9 +758,10 @@ impl Assist {
         }
         self.note_sent(datagram, now);
         // What waits leaves behind this one: not to a connection ID that this one may retire.
-        let Self { bundling, destination, .. } = self;
-        bundling.hurry(now);
-        bundling.retain(|datagram| destination.is_in_use(datagram));
+        if let Self { bundling: Some(bundling), destination, .. } = self {
+            bundling.hurry(now);
+            bundling.retain(|datagram| destination.is_in_use(datagram));
+        }
         // One that uploads sends all the time: the gateway's Reports are the answers to its eACKs.
         let mut expects_answer = false;
         if let Some(session) = &mut self.session {
@@ -800,26 +806,26 @@ impl Assist {
 
     /// See [`crate::Shim::bundle`].
     pub(crate) fn bundle(&mut self, datagram: &[u8], now: Timestamp) -> bool {
-        let suits = Bundling::suits(datagram) && self.bundling.has_room();
-        if self.closed || !suits || !self.direction.is_download() {
+        if self.closed || !Bundling::suits(datagram) || !self.direction.is_download() {
             return false;
         }
-        let wait = self.bundling.wait(self.whole_path.round_trip(), now);
         let (held, round_trip) = (self.hold.held(), self.path.round_trip());
         let Some(session) = self.session.as_mut().filter(|session| session.bundles) else {
             return false;
         };
-        if session.scheduler.is_silent(now) {
+        let bundling = self.bundling.get_or_insert_default();
+        if session.scheduler.is_silent(now) || !bundling.has_room() {
             return false;
         }
+        let wait = bundling.wait(self.whole_path.round_trip(), now);
         if wait.is_zero() {
             session.scheduler.on_company(now);
             if session.scheduler.due(held > 0, round_trip).is_none_or(|due| due > now) {
                 return false;
             }
         }
+        bundling.take(datagram, wait, now);
         self.note_sent(datagram, now);
-        self.bundling.take(datagram, wait, now);
         true
     }
 
@@ -1050,7 +1056,7 @@ impl Assist {
             return Some(copy);
         }
         if (self.closed || !self.sends_bundles())
-            && let Some(own) = self.bundling.alone(false)
+            && let Some(own) = self.bundling.as_mut().and_then(|bundling| bundling.alone(false))
         {
             return Some(own);
         }
@@ -1075,16 +1081,25 @@ impl Assist {
 
     /// The next eACK, with what waits to leave with it; or what has waited long enough.
     fn poll_with_bundle(&mut self, now: Timestamp) -> Option<Vec<u8>> {
-        let is_due = self.bundling.deadline().is_some_and(|deadline| deadline <= now);
+        let due = self.bundling.as_ref().and_then(|bundling| bundling.deadline());
+        let is_due = due.is_some_and(|due| due <= now);
         if is_due && let Some(session) = &mut self.session {
             session.scheduler.on_company(now);
         }
-        let Some(eack) = self.poll_eack(now) else {
-            let agreed = self.sends_bundles();
-            return if is_due { self.bundling.alone(agreed) } else { None };
-        };
-        self.stats.control_bytes_sent += eack.len() as u64;
-        Some(self.bundling.with(eack))
+        let eack = self.poll_eack(now);
+        let agreed = self.sends_bundles();
+        let bundling = self.bundling.as_mut().filter(|_| due.is_some());
+        match (eack, bundling) {
+            (Some(eack), bundling) => {
+                self.stats.control_bytes_sent += eack.len() as u64;
+                Some(match bundling {
+                    Some(bundling) => bundling.with(eack),
+                    None => eack,
+                })
+            }
+            (None, Some(bundling)) if is_due => bundling.alone(agreed),
+            (None, _) => None,
+        }
     }
 
     fn poll_eack(&mut self, now: Timestamp) -> Option<Vec<u8>> {
@@ -1188,7 +1203,7 @@ impl Assist {
             Timer::Echo => session?.liveness.echo_deadline(&self.path),
             Timer::Tail => session?.upward.as_deref()?.tail_deadline(),
             Timer::Copy => self.thin.next_timeout(),
-            Timer::Bundle => self.bundling.deadline(),
+            Timer::Bundle => self.bundling.as_ref()?.deadline(),
             Timer::Handshake if session.is_none() => {
                 let next = self.discovery.next_timeout()?;
                 Some(self.question_from.map_or(next, |from| from.max(next)))
@@ -1291,7 +1306,7 @@ impl Assist {
 
     /// Bytes of what is remembered of what has passed, and kept to be sent again.
     pub(crate) fn memory(&self) -> usize {
-        let waiting = self.bundling.memory();
+        let waiting = self.bundling.as_ref().map_or(0, |bundling| bundling.memory());
         let Some(session) = &self.session else { return waiting };
         let upward = session.upward.as_ref().map_or(0, |upward| upward.memory());
         session.recorder.memory() + upward + waiting
@@ -1344,7 +1359,7 @@ impl Assist {
             round_trip: self.path.round_trip(),
             copies: self.thin.copies,
             copy_bytes: self.thin.copy_bytes,
-            bundled: self.bundling.bundled(),
+            bundled: self.bundling.as_ref().map_or(0, |bundling| bundling.bundled()),
             upward_numbered: self.stats.upward_numbered + upward.numbered,
             upward_missing: self.stats.upward_missing + upward.missing,
             upward_repairs: self.stats.upward_repairs + upward.repairs,
