@@ -1,0 +1,113 @@
+//! The table of the timers' deadlines, and what is done at each.
+
+use core::time::Duration;
+
+use packrat_wire::estimate::Timestamp;
+
+use super::{Assist, TimeoutActions};
+use crate::events::{HoldEndedReason, SessionClosedReason};
+use crate::liveness::{ECHO_INTERVAL, Silence};
+use crate::reconnection::RECONNECT_AFTER;
+use crate::timers::Timer;
+
+/// A stream of which nothing has come for this long may have lost sight of its subscriber.
+const QUIET_STREAM: Duration = Duration::from_millis(250);
+
+impl Assist {
+    /// Silence after which the client asks the gateway for an echo; `None`: it never asks.
+    pub(super) fn quiet_after(&self) -> Option<Duration> {
+        let session = self.session.as_ref()?;
+        let echo = session.liveness.echo_wait(&self.path).max(ECHO_INTERVAL);
+        match self.config.live {
+            // A stream that stops may go on at an address that the subscriber has no more.
+            Some(live) if live.subscribe => Some(echo.max(QUIET_STREAM)),
+            // It says now and then that it is there.
+            _ if self.is_selective() => None,
+            _ => Some(echo),
+        }
+    }
+
+    /// The table of the connection's timers: when each is due, if it runs.
+    pub(super) fn deadline(&self, timer: Timer) -> Option<Timestamp> {
+        let session = self.session.as_deref();
+        if self.closed {
+            return None;
+        }
+        match timer {
+            Timer::Remind => self.remind.then_some(Timestamp::ZERO),
+            Timer::Hold => self.hold.next_timeout(&self.path),
+            Timer::Doubt => session?.liveness.doubt_deadline(),
+            Timer::Reminder => self.reconnection.reminder_deadline(),
+            Timer::Quiet => session?.liveness.quiet_deadline(),
+            Timer::Echo => session?.liveness.echo_deadline(&self.path),
+            Timer::Tail => session?.upward.as_deref()?.tail_deadline(),
+            Timer::Copy => self.thin.next_timeout(),
+            Timer::Bundle => self.bundling.as_ref()?.deadline(),
+            Timer::Handshake if session.is_none() => {
+                let next = self.discovery.next_timeout()?;
+                Some(self.question_from.map_or(next, |from| from.max(next)))
+            }
+            Timer::Handshake => None,
+            Timer::Eack => session?.scheduler.due(self.hold.held() > 0, self.path.round_trip()),
+        }
+    }
+
+    /// When [`Self::handle_timeout`] wants to be called. Changes only by the other calls.
+    pub fn next_timeout(&self) -> Option<Timestamp> {
+        Timer::ALL.into_iter().filter_map(|timer| self.deadline(timer)).min()
+    }
+
+    /// Time has passed. Afterwards call [`Self::poll_transmit`] until it is empty.
+    pub fn handle_timeout(&mut self, now: Timestamp) -> TimeoutActions {
+        if !self.closed {
+            self.hold.expire(&self.path, now, &mut self.stats);
+        }
+        for timer in Timer::ALL {
+            if self.deadline(timer).is_some_and(|at| now >= at) {
+                self.on_timer(timer, now);
+            }
+        }
+        TimeoutActions { remind: core::mem::take(&mut self.remind) && !self.closed }
+    }
+
+    pub(super) fn on_timer(&mut self, timer: Timer, now: Timestamp) {
+        match (timer, &mut self.session) {
+            (Timer::Doubt, _) => {
+                self.lose_gateway(SessionClosedReason::Unknown, Duration::ZERO, now);
+            }
+            (Timer::Reminder, _) => {
+                self.remind |= self.reconnection.is_reminder_due(now);
+            }
+            (Timer::Quiet, Some(session)) => {
+                if session.liveness.on_quiet() {
+                    session.scheduler.on_urgent(now);
+                }
+            }
+            (Timer::Echo, Some(session)) => {
+                session.scheduler.on_urgent(now);
+                match session.liveness.on_echo_overdue(now) {
+                    Silence::Short => {}
+                    Silence::Long => self.hold.give_up(HoldEndedReason::Silent, now),
+                    Silence::Gone => {
+                        self.lose_gateway(SessionClosedReason::Silent, RECONNECT_AFTER, now);
+                    }
+                }
+            }
+            (Timer::Tail, Some(session)) => {
+                if let Some(upward) = &mut session.upward {
+                    upward.on_tail(now);
+                }
+            }
+            (Timer::Copy, session) => {
+                if self.thin.take_reminder(now)
+                    && let Some(session) = session
+                {
+                    session.scheduler.on_urgent(now);
+                }
+            }
+            // What these are for is done by every call: `handle_timeout`, `poll_transmit`.
+            (Timer::Remind | Timer::Hold | Timer::Bundle | Timer::Handshake | Timer::Eack, _) => {}
+            (Timer::Quiet | Timer::Echo | Timer::Tail, None) => {}
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Datagrams of the client's own, in the order in which they leave: messages, repairs, copies, eACKs.
+
+use core::time::Duration;
+
+use packrat_eack::MAX_EXPECTED_DIFFERENCE;
+use packrat_wire::estimate::Timestamp;
+use packrat_wire::message::{Eack, Message};
+use packrat_wire::seal::reference_of;
+
+use super::{Assist, Outgoing};
+use crate::events::{ClientEvent, SessionClosedReason};
+use crate::reconnection::RECONNECT_AFTER;
+
+/// Differences that the holes do not explain: datagrams that came after the gateway had given them
+/// up, or that carry no packet number.
+const UNEXPLAINED: u64 = 1;
+/// The same for a selective client, beside what is lost behind its newest datagram and which the
+/// gateway knows by its age.
+const UNEXPLAINED_SELECTIVE: u64 = 3;
+
+impl Assist {
+    /// Seals a message that is sent before anything else.
+    pub(super) fn send_urgently(&mut self, message: &Message<'_>) {
+        let mut plaintext = core::mem::take(&mut self.outgoing.message);
+        plaintext.clear();
+        message.encode(&mut plaintext);
+        self.send_plaintext(&plaintext);
+        self.outgoing.message = plaintext;
+    }
+
+    pub(super) fn send_plaintext(&mut self, plaintext: &[u8]) {
+        let Some(session) = &mut self.session else { return };
+        let mut datagram = Vec::new();
+        // A used-up counter costs the message; the session ends at the next eACK.
+        if session.sealer.seal(plaintext, &mut datagram).is_ok() {
+            self.outgoing.urgent.push_back(datagram);
+        }
+    }
+
+    /// The next control datagram to send to the peer's address from the base connection's own
+    /// socket.
+    pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
+        if self.outgoing.urgent.is_empty()
+            && !self.closed
+            && let Some((place, again)) = self.upward().and_then(|upward| upward.poll_transmit(now))
+        {
+            let bytes = again.len();
+            self.events.tell(now, || ClientEvent::DatagramSentAgain { place, bytes });
+            return Some(again);
+        }
+        if !self.closed
+            && let Some(copy) = self.thin.poll_transmit(now)
+        {
+            let bytes = copy.len();
+            self.events.tell(now, || ClientEvent::CopySent { bytes });
+            return Some(copy);
+        }
+        if (self.closed || !self.sends_bundles())
+            && let Some(own) = self.bundling.as_mut().and_then(|bundling| bundling.alone(false))
+        {
+            return Some(own);
+        }
+        let datagram = match self.outgoing.urgent.pop_front() {
+            Some(urgent) => Some(urgent),
+            None if self.closed => None,
+            None if self.session.is_some() => return self.poll_with_bundle(now),
+            None if self.question_from.is_some_and(|from| now < from) => None,
+            None => {
+                let random = &mut self.random;
+                let question = self.discovery.poll_transmit(now, || random.attempt());
+                if question.is_some() {
+                    self.question_from = None;
+                    self.thin.on_question();
+                }
+                question
+            }
+        }?;
+        self.stats.control_bytes_sent += datagram.len() as u64;
+        Some(datagram)
+    }
+
+    /// The next eACK, with what waits to leave with it; or a bundle without one.
+    pub(super) fn poll_with_bundle(&mut self, now: Timestamp) -> Option<Vec<u8>> {
+        let due = self.bundling.as_ref().and_then(|bundling| bundling.deadline());
+        let is_due = due.is_some_and(|due| due <= now);
+        if is_due && let Some(session) = &mut self.session {
+            session.scheduler.on_company(now);
+        }
+        let eack = self.poll_eack(now);
+        let agreed = self.sends_bundles();
+        let bundling = self.bundling.as_mut().filter(|_| due.is_some());
+        match (eack, bundling) {
+            (Some(eack), bundling) => {
+                self.stats.control_bytes_sent += eack.len() as u64;
+                Some(match bundling {
+                    Some(bundling) => bundling.with(eack),
+                    None => eack,
+                })
+            }
+            (None, Some(bundling)) if is_due => bundling.alone(agreed),
+            (None, _) => None,
+        }
+    }
+
+    pub(super) fn poll_eack(&mut self, now: Timestamp) -> Option<Vec<u8>> {
+        let selective = self.is_selective();
+        let session = self.session.as_mut()?;
+        let held = self.hold.held();
+        if session.scheduler.due(held > 0, self.path.round_trip())? > now {
+            return None;
+        }
+        let overdue = self
+            .hold
+            .highest_arrived()
+            .map_or(0, |last| self.numbers.overdue_below.get().saturating_sub(last.get() + 1));
+        let unexplained = if selective { UNEXPLAINED_SELECTIVE } else { UNEXPLAINED };
+        let unexplained = unexplained + session.recorder.unproven();
+        let expected = self.hold.expected_missing(&self.path, now) + overdue + unexplained;
+        let expected = match self.config.longest_prefix {
+            true => MAX_EXPECTED_DIFFERENCE,
+            false => usize::try_from(expected).unwrap_or(usize::MAX),
+        };
+        let sized = session.recorder.encoding_for(expected);
+        let wanted = session.epoch.wanted(now);
+        let Outgoing { message, prefix, .. } = &mut self.outgoing;
+        let encoding = sized.into_iter().chain(wanted).max_by_key(|encoding| encoding.decodable());
+        let encoding = encoding.filter(|encoding| session.recorder.write_prefix(*encoding, prefix));
+        let Some(encoding) = encoding else {
+            session.scheduler.on_sent(now);
+            return None;
+        };
+        // A live stream has no time to lose, and the gateway judges uploads by what it hears often.
+        let always = self.config.live.is_some() || session.upward.is_some();
+        let wants_echo = session.liveness.wants_echo(always || held > 0, now);
+        let newest = session.recorder.newest();
+        let eack = Eack {
+            epoch: session.epoch.number(),
+            echo: wants_echo,
+            newest: newest.map(|(identifier, _)| identifier),
+            newest_age: newest.map_or(Duration::ZERO, |(_, at)| now.saturating_since(at)),
+            holes: u8::try_from(held).unwrap_or(u8::MAX),
+            anchor: session.recorder.anchor().filter(|_| !session.epoch.is_confirmed()),
+            encoding,
+            prefix,
+        };
+        message.clear();
+        Message::Eack(eack).encode(message);
+        let mut datagram = Vec::with_capacity(message.len() + packrat_wire::seal::OVERHEAD);
+        let Ok(counter) = session.sealer.seal(message, &mut datagram) else {
+            // The counter is used up: a new session goes on where this one ends.
+            self.lose_gateway(SessionClosedReason::Exhausted, RECONNECT_AFTER, now);
+            return None;
+        };
+        if wants_echo {
+            session.liveness.on_asked(counter, now);
+        }
+        self.events.tell(now, || ClientEvent::EackSent {
+            eack: counter,
+            epoch: session.epoch.number(),
+            symbols: encoding.count(),
+            held,
+            bytes: datagram.len(),
+        });
+        session.recorder.on_told(counter);
+        session.sent.push(counter, reference_of(&datagram), now);
+        session.scheduler.on_sent(now);
+        let coded = session.coded.as_mut().and_then(|coded| coded.untold(now));
+        let group = session.group.as_mut().and_then(|group| group.untold(now));
+        let untold = coded.or(group);
+        self.stats.eacks += 1;
+        self.stats.eack_bytes += datagram.len() as u64;
+        if let Some(total) = untold {
+            self.send_urgently(&Message::Recovered { total });
+        }
+        Some(datagram)
+    }
+}
