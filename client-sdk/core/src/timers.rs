@@ -20,17 +20,15 @@ pub(crate) enum Timer {
     Tail,
     /// The copy of a datagram that was sent.
     Copy,
-    /// The wait of acknowledgements for others is over.
-    Bundle,
     /// The next question to a gateway.
     Handshake,
-    /// The next eACK.
+    /// The next eACK, or bundle without one.
     Eack,
 }
 
 impl Timer {
     /// All of them, in the order in which they are handled.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Remind,
         Self::Hold,
         Self::Doubt,
@@ -39,7 +37,6 @@ impl Timer {
         Self::Echo,
         Self::Tail,
         Self::Copy,
-        Self::Bundle,
         Self::Handshake,
         Self::Eack,
     ];

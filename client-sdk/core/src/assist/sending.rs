@@ -20,6 +20,7 @@ const FLIGHT_ENDS: Duration = Duration::from_millis(5);
 const SHORT: u32 = 4;
 
 impl Assist {
+    #[inline]
     pub(super) fn upward(&mut self) -> Option<&mut Upward> {
         self.session.as_mut()?.upward.as_deref_mut()
     }
@@ -73,6 +74,7 @@ impl Assist {
         self.follow_destination(datagram);
     }
 
+    #[inline]
     pub(super) fn sends_bundles(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.bundles)
     }

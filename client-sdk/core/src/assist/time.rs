@@ -42,19 +42,28 @@ impl Assist {
             Timer::Echo => session?.liveness.echo_deadline(&self.path),
             Timer::Tail => session?.upward.as_deref()?.tail_deadline(),
             Timer::Copy => self.thin.next_timeout(),
-            Timer::Bundle => self.bundling.as_ref()?.deadline(),
             Timer::Handshake if session.is_none() => {
                 let next = self.discovery.next_timeout()?;
                 Some(self.question_from.map_or(next, |from| from.max(next)))
             }
             Timer::Handshake => None,
-            Timer::Eack => session?.scheduler.due(self.hold.held() > 0, self.path.round_trip()),
+            Timer::Eack => {
+                let eack = session?.scheduler.due(self.hold.held() > 0, self.path.round_trip());
+                let Some(bundling) = &self.bundling else { return eack };
+                eack.into_iter().chain(bundling.deadline()).min()
+            }
         }
     }
 
     /// When [`Self::handle_timeout`] wants to be called. Changes only by the other calls.
     pub fn next_timeout(&self) -> Option<Timestamp> {
-        Timer::ALL.into_iter().filter_map(|timer| self.deadline(timer)).min()
+        let mut next = None;
+        for timer in &Timer::ALL {
+            if let Some(at) = self.deadline(*timer) {
+                next = Some(next.map_or(at, |next: Timestamp| next.min(at)));
+            }
+        }
+        next
     }
 
     /// Time has passed. Afterwards call [`Self::poll_transmit`] until it is empty.
@@ -106,7 +115,7 @@ impl Assist {
                 }
             }
             // What these are for is done by every call: `handle_timeout`, `poll_transmit`.
-            (Timer::Remind | Timer::Hold | Timer::Bundle | Timer::Handshake | Timer::Eack, _) => {}
+            (Timer::Remind | Timer::Hold | Timer::Handshake | Timer::Eack, _) => {}
             (Timer::Quiet | Timer::Echo | Timer::Tail, None) => {}
         }
     }

@@ -55,15 +55,18 @@ impl Assist {
             self.events.tell(now, || ClientEvent::CopySent { bytes });
             return Some(copy);
         }
-        if (self.closed || !self.sends_bundles())
-            && let Some(own) = self.bundling.as_mut().and_then(|bundling| bundling.alone(false))
+        if self.bundling.is_some()
+            && let Some(own) = self.poll_unbundled()
         {
             return Some(own);
         }
         let datagram = match self.outgoing.urgent.pop_front() {
             Some(urgent) => Some(urgent),
             None if self.closed => None,
-            None if self.session.is_some() => return self.poll_with_bundle(now),
+            None if self.session.is_some() && self.bundling.is_some() => {
+                return self.poll_with_bundle(now);
+            }
+            None if self.session.is_some() => self.poll_eack(now),
             None if self.question_from.is_some_and(|from| now < from) => None,
             None => {
                 let random = &mut self.random;
@@ -79,8 +82,15 @@ impl Assist {
         Some(datagram)
     }
 
+    /// A datagram that has waited for a bundle where there are none any more.
+    #[cold]
+    fn poll_unbundled(&mut self) -> Option<Vec<u8>> {
+        let agreed = self.sends_bundles() && !self.closed;
+        self.bundling.as_mut().filter(|_| !agreed)?.alone(false)
+    }
+
     /// The next eACK, with what waits to leave with it; or a bundle without one.
-    pub(super) fn poll_with_bundle(&mut self, now: Timestamp) -> Option<Vec<u8>> {
+    fn poll_with_bundle(&mut self, now: Timestamp) -> Option<Vec<u8>> {
         let due = self.bundling.as_ref().and_then(|bundling| bundling.deadline());
         let is_due = due.is_some_and(|due| due <= now);
         if is_due && let Some(session) = &mut self.session {
@@ -102,7 +112,7 @@ impl Assist {
         }
     }
 
-    pub(super) fn poll_eack(&mut self, now: Timestamp) -> Option<Vec<u8>> {
+    fn poll_eack(&mut self, now: Timestamp) -> Option<Vec<u8>> {
         let selective = self.is_selective();
         let session = self.session.as_mut()?;
         let held = self.hold.held();
