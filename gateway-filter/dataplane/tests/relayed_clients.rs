@@ -89,6 +89,29 @@ fn a_client_that_moves_among_gateways_keeps_its_session_and_its_path_to_the_serv
 }
 
 #[test]
+fn a_bundle_of_a_relayed_client_is_taken_apart_by_the_gateway_that_has_its_session() {
+    let server = socket("127.0.0.1:0");
+    let gateways = fleet(&[&server], 2);
+    let (mut client, upstream) = connect(gateways[0].listen, &server);
+    go_to(&mut client, &gateways[1]);
+    assert_eq!(ask(&mut client, &server, 1), upstream);
+    let acknowledgements: [Vec<u8>; 2] = [5, 6].map(|seed| [b"@", &payload(seed, 30)[..]].concat());
+    let mut bundle = Vec::new();
+    assert!(join(&acknowledgements, b"", &mut bundle));
+    client.socket.send(&bundle).unwrap();
+    let mut received = Vec::new();
+    while received.len() < 2 {
+        let (datagram, from) = receive(&server);
+        assert_eq!(from, upstream);
+        // Of the questions some may have come twice.
+        if datagram[..2] != [0x41, 0xff] {
+            received.push(datagram);
+        }
+    }
+    assert_eq!(received, acknowledgements);
+}
+
+#[test]
 fn a_relayed_client_whose_gateway_ends_goes_on_with_the_one_that_has_relayed_it() {
     let servers: Vec<UdpSocket> = (0..3).map(|_| socket("127.0.0.1:0")).collect();
     let all: Vec<&UdpSocket> = servers.iter().collect();
