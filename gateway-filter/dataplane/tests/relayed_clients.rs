@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use client::{Client, connect, transfer};
 use gateway::{Gateway, PATIENCE, config, payload, receive, socket};
 use packrat_api::route::{Hidden, RouteConfig};
+use packrat_wire::bundle::join;
 use packrat_wire::seal::session_of;
 
 /// Gateways with one key that know each other.
