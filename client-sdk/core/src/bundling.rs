@@ -29,8 +29,8 @@ pub const LONGEST_BUNDLED: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Bundling {
     waiting: Vec<Vec<u8>>,
-    /// The end of the wait of the first one.
-    until: Option<Timestamp>,
+    /// The end of the wait of those that wait.
+    until: Timestamp,
     wait: Wait,
     /// Datagrams that left in bundles.
     bundled: u64,
@@ -67,29 +67,25 @@ impl Bundling {
 
     /// Takes a datagram, which leaves after this wait at the latest.
     pub(crate) fn take(&mut self, datagram: &[u8], wait: Duration, now: Timestamp) {
+        let before = self.deadline();
         self.waiting.push(datagram.to_vec());
         let until = if self.has_room() { now + wait } else { now };
-        self.until = Some(self.until.map_or(until, |before| before.min(until)));
+        self.until = before.map_or(until, |before| before.min(until));
     }
 
     /// Nothing waits any longer: the transport sends something else, which is not to overtake.
     pub(crate) fn hurry(&mut self, now: Timestamp) {
-        if self.until.is_some() {
-            self.until = Some(now);
-        }
+        self.until = now;
     }
 
     /// Forgets what waits but for these: to the server it is lost, as what left too late would be.
     pub(crate) fn retain(&mut self, keeps: impl Fn(&[u8]) -> bool) {
         self.waiting.retain(|datagram| keeps(datagram));
-        if self.waiting.is_empty() {
-            self.until = None;
-        }
     }
 
     /// When what waits has to leave; `None`: nothing does.
-    pub(crate) const fn deadline(&self) -> Option<Timestamp> {
-        self.until
+    pub(crate) fn deadline(&self) -> Option<Timestamp> {
+        (!self.waiting.is_empty()).then_some(self.until)
     }
 
     /// The datagram to send for a message: the bundle of all that waits, with the message behind it. The
@@ -111,17 +107,12 @@ impl Bundling {
             self.forget();
             return Some(bundle);
         }
-        let first = (!self.waiting.is_empty()).then(|| self.waiting.remove(0));
-        if self.waiting.is_empty() {
-            self.until = None;
-        }
-        first
+        (!self.waiting.is_empty()).then(|| self.waiting.remove(0))
     }
 
     fn forget(&mut self) {
         self.bundled += self.waiting.len() as u64;
         self.waiting.clear();
-        self.until = None;
     }
 
     /// Datagrams that left in bundles.

@@ -137,6 +137,11 @@ impl<M: Clone> GuardedShim<M> {
         self.call("bundle", |shim| shim.bundle(datagram, now)).unwrap_or(false)
     }
 
+    /// Has what was taken leave now, as for [`Shim::end_bundle`].
+    pub fn end_bundle(&mut self, now: Timestamp) {
+        self.call("end_bundle", |shim| shim.end_bundle(now));
+    }
+
     /// The link refuses a datagram of this length for its number, as for [`Shim::on_refused`].
     pub fn on_refused(&mut self, length: usize) {
         self.call("on_refused", |shim| shim.on_refused(length));

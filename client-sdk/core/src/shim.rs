@@ -350,9 +350,14 @@ impl<M: Clone> Shim<M> {
     ///
     /// For a shell that wants fewer datagrams, to be called for each that its transport sends; what has been
     /// taken is the shim's to send. The transport's ECN mark belongs on what [`bears_mark`](crate::bears_mark)
-    /// says it does; where the mark changes, what waits is polled before. Only QUIC's datagrams are taken.
+    /// says it does; where the mark changes, [`Self::end_bundle`] and poll before. Only QUIC's datagrams are taken.
     pub fn bundle(&mut self, datagram: &[u8], now: Timestamp) -> bool {
         self.assist.bundle(datagram, now)
+    }
+
+    /// Has what [`Self::bundle`] has taken leave now, with what [`Self::poll_transmit`] gives next.
+    pub fn end_bundle(&mut self, now: Timestamp) {
+        self.assist.end_bundle(now);
     }
 
     /// The link refuses a datagram of this length (without its number) for what [`Self::on_send`] has put in

@@ -173,6 +173,7 @@ impl AssistedPath {
         }
         if ecn != state.ecn {
             // What waits bears the codepoint that it was sent with.
+            state.shim.end_bundle(now);
             self.transmit(state, now);
             state.ecn = ecn;
         }

@@ -95,6 +95,30 @@ fn an_acknowledgement_leaves_with_an_eack_that_is_due_and_bears_its_own_mark() {
 }
 
 #[test]
+fn what_waits_leaves_with_the_mark_that_it_was_sent_with() {
+    use ExplicitCongestionNotification::{Ect0, NotEct};
+    let (world, mut gateway) = World::assisted();
+    assert_eq!(world.path.on_send(&[0x41; 90], Ect0), Departure::Now(None), "a request");
+    world.host.pass(Duration::from_millis(40));
+    let acknowledgement = |number: u8| [&[0x41, number][..], &[9; 30]].concat();
+    // A download that is as fast as it gets.
+    for number in 0..200 {
+        if number == 20 {
+            world.path.on_send(&acknowledgement(0), Ect0);
+        }
+        let whole = [&[0x41, number][..], &[7; 400]].concat();
+        world.arrive(&gateway.forward(&whole, &world.host));
+        world.host.pass(Duration::from_millis(4));
+        world.path.step();
+        gateway.talk(&world.path, &world.host);
+    }
+    assert_eq!(world.path.on_send(&acknowledgement(1), Ect0), Departure::WithOthers);
+    assert!(world.host.sent().is_empty(), "it waits");
+    assert_eq!(world.path.on_send(&acknowledgement(2), NotEct), Departure::WithOthers);
+    assert_eq!(world.host.sent_marked(), [(acknowledgement(1), Ect0)]);
+}
+
+#[test]
 fn a_hole_keeps_back_what_is_above_it_until_it_is_repaired() {
     let (world, mut gateway) = World::assisted();
     let sent: Vec<_> =

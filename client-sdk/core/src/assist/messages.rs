@@ -53,7 +53,7 @@ impl Assist {
 
     /// Anybody who sees the datagrams can say that the session does not exist: ask once more before
     /// believing it.
-    pub(super) fn on_doubt(&mut self, nonce: u64, now: Timestamp) {
+    fn on_doubt(&mut self, nonce: u64, now: Timestamp) {
         let Some(session) = self.session.as_mut().filter(|session| session.has_sent(nonce)) else {
             self.stats.control_dropped += 1;
             return;
@@ -63,7 +63,7 @@ impl Assist {
         }
     }
 
-    pub(super) fn on_established(
+    fn on_established(
         &mut self,
         established: Established,
         sample: Option<Duration>,
@@ -130,7 +130,7 @@ impl Assist {
         }
     }
 
-    pub(super) fn on_sealed(&mut self, datagram: &[u8], now: Timestamp) {
+    fn on_sealed(&mut self, datagram: &[u8], now: Timestamp) {
         let mut plaintext = core::mem::take(&mut self.outgoing.plaintext);
         if let Some(session) = &mut self.session
             && let Some(group) = session.group.as_mut().filter(|one| one.is_for_group(datagram))
@@ -183,7 +183,7 @@ impl Assist {
         self.outgoing.plaintext = plaintext;
     }
 
-    pub(super) fn on_symbol(&mut self, symbol: Symbol, now: Timestamp) {
+    fn on_symbol(&mut self, symbol: Symbol, now: Timestamp) {
         let Some(coded) = self.session.as_mut().and_then(|session| session.coded.as_mut()) else {
             return;
         };
@@ -192,13 +192,13 @@ impl Assist {
     }
 
     /// While a queue stands, a hole waits for the code only.
-    pub(super) fn limit_hold(&mut self, now: Timestamp) {
+    fn limit_hold(&mut self, now: Timestamp) {
         let Some(session) = &self.session else { return };
         let coded = session.coded.as_ref().filter(|coded| coded.is_active(now));
         self.hold.limit_patience(coded.filter(|_| session.queue_stands).map(Coded::wait));
     }
 
-    pub(super) fn on_report(&mut self, report: &Report, now: Timestamp) {
+    fn on_report(&mut self, report: &Report, now: Timestamp) {
         self.stats.reports += 1;
         self.reconnection.on_report();
         self.stats.gateway = report.totals;
@@ -271,7 +271,7 @@ impl Assist {
 
     /// A new epoch that begins with more than there is: the gateway knows what this client will
     /// never get, and counts it as received.
-    pub(super) fn on_baseline(&mut self, epoch: Epoch, set: &[u8], now: Timestamp) {
+    fn on_baseline(&mut self, epoch: Epoch, set: &[u8], now: Timestamp) {
         let Some(session) = &mut self.session else { return };
         // It comes again until an eACK has told of it.
         if !epoch.is_newer_than(session.epoch.number()) {

@@ -68,7 +68,7 @@ impl Assist {
         number
     }
 
-    pub(super) fn note_sent(&mut self, datagram: &[u8], now: Timestamp) {
+    fn note_sent(&mut self, datagram: &[u8], now: Timestamp) {
         self.whole_path.on_sent(now);
         self.direction.on_sent(datagram.len());
         self.follow_destination(datagram);
@@ -104,8 +104,15 @@ impl Assist {
         true
     }
 
+    /// See [`crate::Shim::end_bundle`].
+    pub(crate) fn end_bundle(&mut self, now: Timestamp) {
+        if let Some(bundling) = &mut self.bundling {
+            bundling.hurry(now);
+        }
+    }
+
     /// The transport sends a datagram: if it has left a connection ID, nothing is sent there again.
-    pub(super) fn follow_destination(&mut self, datagram: &[u8]) {
+    fn follow_destination(&mut self, datagram: &[u8]) {
         let Self { destination, thin, session, .. } = self;
         if destination.on_sent(datagram) {
             thin.on_destination(destination);
@@ -118,7 +125,7 @@ impl Assist {
     /// True if a sender that tolerates losses gains by repairs: the last mile is a small part of the way
     /// to the server. It is said once for a path: a sender whose repairs begin in the middle takes their
     /// delay for a slower path.
-    pub(super) fn is_worth_it_for_the_tolerant(&mut self) -> bool {
+    fn is_worth_it_for_the_tolerant(&mut self) -> bool {
         if self.is_short.is_none() {
             let paths = self.path.minimum_round_trip().zip(self.whole_path.round_trip());
             self.is_short = paths.map(|(last_mile, whole)| last_mile * SHORT <= whole);

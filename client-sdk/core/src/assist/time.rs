@@ -79,7 +79,7 @@ impl Assist {
         TimeoutActions { remind: core::mem::take(&mut self.remind) && !self.closed }
     }
 
-    pub(super) fn on_timer(&mut self, timer: Timer, now: Timestamp) {
+    fn on_timer(&mut self, timer: Timer, now: Timestamp) {
         match (timer, &mut self.session) {
             (Timer::Doubt, _) => {
                 self.lose_gateway(SessionClosedReason::Unknown, Duration::ZERO, now);
