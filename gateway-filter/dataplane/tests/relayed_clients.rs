@@ -12,6 +12,7 @@ use client::{Client, connect, transfer};
 use gateway::{Gateway, PATIENCE, config, payload, receive, socket};
 use packrat_api::route::{Hidden, RouteConfig};
 use packrat_wire::bundle::join;
+use packrat_wire::peer::{PeerKey, PeerKind, PeerMessage};
 use packrat_wire::seal::session_of;
 
 /// Gateways with one key that know each other.
@@ -262,11 +263,11 @@ fn gateways_believe_each_other_alone() {
     let gateways = fleet(&[&server], 2);
     let (mut client, _) = connect(gateways[0].listen, &server);
     let session = session_of(&sealed(&mut client)).unwrap();
-    let key = packrat_wire::peer::PeerKey::new(&[0x0f; 32]);
+    let key = PeerKey::new(&[0x0f; 32]);
     let stranger = gateways[0].client();
     stranger.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-    for kind in [packrat_wire::peer::PeerKind::Inquiry, packrat_wire::peer::PeerKind::Mine] {
-        let message = packrat_wire::peer::PeerMessage { kind, nonce: 7, session };
+    for kind in [PeerKind::Inquiry, PeerKind::Mine] {
+        let message = PeerMessage { kind, nonce: 7, session };
         // Even with the key: from an address that is no gateway's.
         stranger.send(&key.seal(&message)).unwrap();
         assert!(stranger.recv(&mut [0; 100]).is_err(), "it was answered");
@@ -305,4 +306,56 @@ fn gateways_that_come_and_go_keep_every_client_at_its_server() {
     }
     // Those of the gateway that has ended have another path to the server, once.
     assert!(changed <= 4, "{changed} changes of path in 36 moves");
+}
+
+/// The next message that another gateway has been sent, and its sender.
+fn peer_message(gateway: &UdpSocket, key: &PeerKey) -> (PeerMessage, SocketAddr) {
+    let (datagram, from) = receive(gateway);
+    (key.open(&datagram).expect("a message of a gateway"), from)
+}
+
+/// A relay that another session has displaced is still read, for what its gateway has under way.
+#[test]
+fn a_late_word_of_a_former_relays_gateway_moves_nothing_of_the_client_that_is_there_now() {
+    let server = socket("127.0.0.1:0");
+    let gateways = fleet(&[&server], 1);
+    let key = PeerKey::new(&[0x0f; 32]);
+    let others = [(); 2].map(|()| socket("127.0.0.1:0"));
+    let peers = others.iter().map(|other| other.local_addr().unwrap()).chain([gateways[0].listen]);
+    gateways[0].dataplane.configure(with_key(&[&server], peers)).unwrap();
+    let (mut client, upstream) = connect(gateways[0].listen, &server);
+    // A client names a session, at this path, and one of the others says that it has it. Returns the
+    // session, and the relay's address.
+    let path = gateways[0].client();
+    let relay_to = |home: usize, sealed: &[u8], id: u8| {
+        let mut sealed = sealed.to_vec();
+        sealed[5..9].fill(id);
+        path.send(&sealed).unwrap();
+        let asked = others.each_ref().map(|other| peer_message(other, &key).0);
+        let mine = PeerMessage { kind: PeerKind::Mine, ..asked[home] };
+        others[home].send_to(&key.seal(&mine), gateways[0].listen).unwrap();
+        let (relayed, relay) = receive(&others[home]);
+        assert_eq!(relayed, sealed);
+        (asked[home].session, relay)
+    };
+    let sealed = sealed(&mut client);
+    let (former, former_relay) = relay_to(0, &sealed, 1);
+    // Another client gets the path, and leaves it.
+    client.go_on_from(path.try_clone().unwrap());
+    client.assist.on_network_change(client.now());
+    assert_eq!(ask(&mut client, &server, 1), upstream);
+    go_to(&mut client, &gateways[0]);
+    assert_eq!(ask(&mut client, &server, 2), upstream);
+    // A third one comes, whose session the other gateway has. (A path asks once a second.)
+    std::thread::sleep(Duration::from_secs(1));
+    let question = [&[0x41][..], &payload(3, 20)].concat();
+    path.send(&question).unwrap();
+    let (session, relay) = relay_to(1, &sealed, 2);
+    let moved = |session| key.seal(&PeerMessage { kind: PeerKind::Moved, nonce: 0, session });
+    others[0].send_to(&moved(former), former_relay).unwrap();
+    others[0].set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let wrong = others[0].recv_from(&mut [0; 100]);
+    assert!(wrong.is_err(), "the former gateway has got what waits for the other one's word");
+    others[1].send_to(&moved(session), relay).unwrap();
+    assert_eq!(receive(&others[1]), (question, relay));
 }

@@ -91,7 +91,10 @@ fn take_peer_messages<'a>(
     let all = || batches.iter().flat_map(|batch| batch.datagrams());
     let Some(message) = all().find(|datagram| is_peer(datagram)) else { return batches };
     let message = session.route.engine.peer_message(message);
-    if message.is_some_and(|message| message.kind == PeerKind::Moved) {
+    // What waits at the path of a relay that another session has displaced may be another client's.
+    let is_there =
+        || route.sessions.peek(session.network()).is_some_and(|there| Arc::ptr_eq(&there, session));
+    if message.is_some_and(|message| message.kind == PeerKind::Moved) && is_there() {
         session.prove_relay();
         forwarder.claim_pending(route, session);
     }
