@@ -17,7 +17,7 @@ use mio::{Events, Interest, Poll, Token as Number, Waker};
 use packrat_client::{ClientConfig, LONGEST_BUNDLED, SourceAddress, Timestamp};
 
 use packrat_socket::{
-    Batch, FlowId, Limits, Mark, Message, Outlet, Peer, Table, capable, same_peer, source_towards,
+    Batch, FlowId, Limits, Mark, Message, Outlet, Peer, Table, same_peer, source_towards,
 };
 
 use crate::handle::{Command, Handle};
@@ -135,8 +135,6 @@ struct Upstream {
     to: SocketAddr,
     /// Where datagrams leave from.
     source: SourceAddress,
-    /// The ECN mark of the program's last datagram.
-    mark: Mark,
     /// The address that the program sends to, which answers come from.
     local: Option<IpAddr>,
     /// The bytes in front of each datagram for the program.
@@ -174,9 +172,8 @@ impl Outlet<Mark> for Wire<'_> {
         self.errors += self.upstream.socket.send(way, control, control.len(), None);
     }
 
-    fn repeat(&mut self, datagram: &[u8]) {
+    fn repeat(&mut self, datagram: &[u8], mark: Mark) {
         let way = Way { to: self.upstream.to, from: None };
-        let mark = self.upstream.mark;
         self.errors += self.upstream.socket.send(way, datagram, datagram.len(), mark);
     }
 }
@@ -501,8 +498,10 @@ impl Agent {
         let service = peer.service;
         let known = self.table.find(peer);
         let Some(id) = known.or_else(|| self.begin(peer, message, now)) else { return };
+        if !self.table.has_mark(id, message.mark) {
+            self.with(id, |table, wire| table.set_mark(id, message.mark, now, wire));
+        }
         let Some(upstream) = self.upstreams.get_mut(&id) else { return };
-        upstream.mark = capable(message.mark);
         let way = Way { to: upstream.to, from: None };
         // What is short may leave with others.
         let errors = if self.table.repairs_uploads(service) || message.size <= LONGEST_BUNDLED {
@@ -601,8 +600,7 @@ impl Agent {
             peer.through.filter(|_| !is_redirected).map_or_else(Vec::new, |(_, to)| header(to));
         let mut source = SourceAddress::default();
         source.set(usual);
-        self.upstreams
-            .insert(id, Upstream { socket, bound, to, source, mark: None, local, header });
+        self.upstreams.insert(id, Upstream { socket, bound, to, source, local, header });
         self.bound.insert(bound);
         Ok(())
     }
@@ -817,6 +815,25 @@ mod tests {
     }
 
     #[test]
+    fn a_flow_follows_the_mark_of_its_programs_datagrams() {
+        use quinn_udp::EcnCodepoint::{Ect0, Ect1};
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let to = Target::Service("127.0.0.1:9".parse().unwrap());
+        let config = ClientConfig::default();
+        let dont_fragment = DontFragment::default();
+        let service = Service { name: "web".to_owned(), socket, to, config, dont_fragment };
+        let (mut agent, _) = Agent::new(vec![service], None, Limits::default()).unwrap();
+        let program = "127.0.0.1:5000".parse().unwrap();
+        let peer = Peer { service: 0, address: program, through: None };
+        for mark in [Some(Ect0), Some(Ect1), None] {
+            let now = agent.now();
+            agent.forward(peer, &Message::of_one(program, b"@ short", mark), now);
+            let id = agent.table.find(peer).unwrap();
+            assert!(agent.table.has_mark(id, mark), "{mark:?}");
+        }
+    }
+
+    #[test]
     fn a_program_may_have_the_port_of_an_upstream_socket_in_the_other_family() {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let to = Target::Service("127.0.0.1:9".parse().unwrap());
@@ -836,26 +853,22 @@ mod tests {
 
     #[test]
     fn the_programs_own_datagrams_are_sent_again_with_its_mark_and_control_without() {
-        use quinn_udp::EcnCodepoint::{Ce, Ect0, Ect1};
+        use quinn_udp::EcnCodepoint::{Ect0, Ect1};
         let bound = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let server = bound();
         let to = server.local_addr().unwrap();
         let server = Socket::new(server, true).unwrap();
-        let mut upstream = Upstream {
+        let upstream = Upstream {
             socket: Socket::new(bound(), true).unwrap(),
             bound: to,
             to,
             source: SourceAddress::default(),
-            mark: None,
             local: None,
             header: Vec::new(),
         };
         let listener = Socket::new(bound(), true).unwrap();
         let (mut run, mut batch, program) = (Run::default(), Batch::new(), to);
-        for (of_program, expected) in
-            [(Some(Ect1), Some(Ect1)), (Some(Ce), Some(Ect0)), (None, None)]
-        {
-            upstream.mark = capable(of_program);
+        for expected in [Some(Ect1), Some(Ect0), None] {
             let mut wire = Wire {
                 listener: &listener,
                 upstream: &upstream,
@@ -863,7 +876,7 @@ mod tests {
                 run: &mut run,
                 errors: 0,
             };
-            wire.repeat(b"again");
+            wire.repeat(b"again", expected);
             wire.transmit(b"control");
             for (datagram, mark) in [(&b"again"[..], expected), (&b"control"[..], None)] {
                 // On loopback it is there when sending returns; both may come in one batch.

@@ -1,6 +1,6 @@
 //! quinn's socket, with shims between it and the system's.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 
 use packrat_client::{Access, ClientConfig, Counters, NumberHeader, Timestamp, base_of};
 use packrat_socket::{
-    Batch, FlowFigures, Limits, Mark, Peers, Wire, capable, is_too_long, same_peer, source_from,
-    with_large_buffers,
+    Batch, FlowFigures, Limits, Mark, Peers, Wire, is_too_long, source_from, with_large_buffers,
 };
 use quinn::{AsyncUdpSocket, Endpoint, EndpointConfig, TokioRuntime, UdpPoller};
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
@@ -21,8 +20,6 @@ use tokio::time::Sleep;
 
 /// Most bytes of one send: the largest UDP payload over IPv4.
 const MOST_BYTES: usize = 65_507;
-/// Peers whose marks are known; those of others are when quinn sends the next datagram.
-const MOST_MARKS: usize = 10_000;
 /// The timer is set no further than this; quinn then looks once for nothing.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 
@@ -52,8 +49,6 @@ pub struct Socket {
 
 struct State {
     peers: Peers<Beside>,
-    /// The ECN marks of quinn's last datagrams to each peer, where they have one.
-    marks: HashMap<SocketAddr, Mark>,
     /// Datagrams that quinn has sent and the system has not taken yet.
     pending: Pending,
     ready: VecDeque<Ready>,
@@ -106,7 +101,6 @@ impl Pending {
 struct Port<'a> {
     io: &'a tokio::net::UdpSocket,
     udp: &'a UdpSocketState,
-    marks: &'a HashMap<SocketAddr, Mark>,
     ready: &'a mut VecDeque<Ready>,
 }
 
@@ -128,8 +122,7 @@ impl Wire<Beside> for Port<'_> {
         self.send(peer, control, None);
     }
 
-    fn repeat(&mut self, peer: SocketAddr, datagram: &[u8]) {
-        let mark = self.marks.get(&same_peer(peer)).copied().flatten();
+    fn repeat(&mut self, peer: SocketAddr, datagram: &[u8], mark: Mark) {
         self.send(peer, datagram, mark);
     }
 
@@ -158,7 +151,6 @@ impl Socket {
         let io = tokio::net::UdpSocket::from_std(socket)?;
         let state = State {
             peers: Peers::new(config, Limits::default()),
-            marks: HashMap::new(),
             pending: Pending::default(),
             ready: VecDeque::new(),
             batch: Batch::new(),
@@ -213,16 +205,9 @@ impl Socket {
 
     /// Calls the peers, and wakes quinn if there is something for it, or its timer is too late.
     fn with<R>(&self, call: impl FnOnce(&mut Peers<Beside>, Timestamp, &mut Port<'_>) -> R) -> R {
-        let State { peers, marks, ready, armed, waker, .. } = &mut *self.lock();
-        let mut port = self.port(marks, ready);
-        let result = call(peers, self.now(), &mut port);
-        let next = peers.next_timeout();
-        let is_late = next.is_some_and(|next| armed.is_none_or(|armed| next < armed));
-        if (is_late || !ready.is_empty())
-            && let Some(waker) = waker.take()
-        {
-            waker.wake();
-        }
+        let state = &mut *self.lock();
+        let result = call(&mut state.peers, self.now(), &mut self.port(&mut state.ready));
+        state.wake_in_time();
         result
     }
 
@@ -278,14 +263,15 @@ impl Socket {
     }
 
     /// Sends datagrams of quinn's, each as its flow has it: behind a number, with others, or as it is.
-    fn send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+    fn send(&self, state: &mut State, transmit: &Transmit<'_>) -> io::Result<()> {
         let (bytes, peer) = (transmit.contents.len(), transmit.destination);
         let size = transmit.segment_size.unwrap_or(bytes).max(1);
-        let state = &mut *self.lock();
-        // A number is for a datagram that leaves: quinn comes again.
-        self.flush(&mut state.pending)?;
         let now = self.now();
-        let State { peers, pending, marks, ready, .. } = state;
+        let State { peers, pending, ready, .. } = state;
+        // A gateway learns of another network before anything leaves from there.
+        peers.on_sending(peer, transmit.ecn, now, &mut self.port(ready));
+        // A number is for a datagram that leaves: quinn comes again.
+        self.flush(pending)?;
         if let (Some(before), Some(length)) = (pending.peer, pending.refused.take()) {
             peers.on_refused(before, length);
         }
@@ -298,15 +284,7 @@ impl Socket {
         peers.on_sent(peer, bytes.div_ceil(size) as u64, bytes as u64, now);
         let result = self.flush(pending);
         if peers.next_timeout().is_some_and(|next| next <= now) {
-            peers.handle_timeout(now, &mut self.port(marks, ready));
-        }
-        let next = peers.next_timeout();
-        let is_late = next.is_some_and(|next| state.armed.is_none_or(|armed| next < armed));
-        if (is_late || !ready.is_empty() || !pending.runs.is_empty())
-            && let Some(waker) = state.waker.take()
-        {
-            // For the timer, for what is ready, and for the rest.
-            waker.wake();
+            peers.handle_timeout(now, &mut self.port(ready));
         }
         match result {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
@@ -314,30 +292,24 @@ impl Socket {
         }
     }
 
-    /// Notes the ECN mark of what quinn sends.
-    fn note(&self, transmit: &Transmit<'_>) {
-        let (peer, marks) = (same_peer(transmit.destination), &mut self.lock().marks);
-        match capable(transmit.ecn) {
-            None => drop(marks.remove(&peer)),
-            mark => {
-                if marks.len() >= MOST_MARKS {
-                    marks.clear();
-                }
-                marks.insert(peer, mark);
-            }
-        }
-    }
-
-    fn port<'a>(
-        &'a self,
-        marks: &'a HashMap<SocketAddr, Mark>,
-        ready: &'a mut VecDeque<Ready>,
-    ) -> Port<'a> {
-        Port { io: &self.io, udp: &self.udp, marks, ready }
+    fn port<'a>(&'a self, ready: &'a mut VecDeque<Ready>) -> Port<'a> {
+        Port { io: &self.io, udp: &self.udp, ready }
     }
 }
 
 impl State {
+    /// Wakes quinn if there is something for it, if its timer is too late, or if the system has not taken
+    /// all that it has sent.
+    fn wake_in_time(&mut self) {
+        let next = self.peers.next_timeout();
+        let is_late = next.is_some_and(|next| self.armed.is_none_or(|armed| next < armed));
+        if (is_late || !self.ready.is_empty() || !self.pending.runs.is_empty())
+            && let Some(waker) = self.waker.take()
+        {
+            waker.wake();
+        }
+    }
+
     /// Arms the timer. Ready: its time has come already.
     fn poll_timer(&mut self, now: Timestamp, context: &mut Context<'_>) -> Poll<()> {
         let Some(next) = self.peers.next_timeout() else {
@@ -399,11 +371,10 @@ impl AsyncUdpSocket for Socket {
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        let peer = transmit.destination;
-        self.note(transmit);
-        // A gateway learns of another network before anything leaves from there.
-        self.with(|peers, now, port| peers.on_sending(peer, now, port));
-        self.send(transmit)
+        let state = &mut *self.lock();
+        let result = self.send(state, transmit);
+        state.wake_in_time();
+        result
     }
 
     fn poll_recv(
@@ -427,8 +398,8 @@ impl AsyncUdpSocket for Socket {
             }
             let now = self.now();
             if state.peers.next_timeout().is_some_and(|at| at <= now) {
-                let State { peers, marks, ready, .. } = &mut *state;
-                peers.handle_timeout(now, &mut self.port(marks, ready));
+                let State { peers, ready, .. } = &mut *state;
+                peers.handle_timeout(now, &mut self.port(ready));
                 continue;
             }
             let Poll::Ready(readable) = self.io.poll_recv_ready(context) else {
@@ -447,8 +418,8 @@ impl AsyncUdpSocket for Socket {
                 result => result?,
             }
             let now = self.now();
-            let State { peers, marks, ready, batch, .. } = &mut *state;
-            let mut port = self.port(marks, ready);
+            let State { peers, ready, batch, .. } = &mut *state;
+            let mut port = self.port(ready);
             for message in batch.messages() {
                 let local = message.local;
                 let datagrams =

@@ -29,7 +29,7 @@ pub fn is_too_long(error: &io::Error) -> bool {
 
 /// The mark under which a datagram is sent again: a transport says that it is capable of ECN, and the network
 /// that there is congestion.
-pub fn capable(mark: Mark) -> Mark {
+pub(crate) fn capable(mark: Mark) -> Mark {
     mark.map(|mark| if mark == EcnCodepoint::Ce { EcnCodepoint::Ect0 } else { mark })
 }
 

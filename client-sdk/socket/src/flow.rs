@@ -2,6 +2,7 @@
 
 use packrat_client::{GuardedShim, NumberHeader, Released, Shim, Timestamp, Verdict, bears_mark};
 
+use crate::batch::{Mark, capable};
 use crate::table::{FlowFigures, Peer};
 
 /// Takes what leaves a flow.
@@ -10,10 +11,10 @@ pub trait Outlet<M> {
     fn deliver(&mut self, datagram: &[u8], metadata: M);
     /// A control datagram, to the peer from the socket that the flow has.
     fn transmit(&mut self, control: &[u8]);
-    /// A datagram of the program's own again: a repair, or a copy. It bears the ECN mark of the program's
-    /// last one, as far as the shell knows that: without one it would contradict what the program's
-    /// transport counts (RFC 9000, section 13.4.2.1).
-    fn repeat(&mut self, datagram: &[u8]) {
+    /// A datagram of the program's own again, a repair or a copy, or several in a bundle. It bears the ECN
+    /// mark of the program's last one, as far as the shell knows that: without one it would contradict what
+    /// the program's transport counts (RFC 9000, section 13.4.2.1).
+    fn repeat(&mut self, datagram: &[u8], _: Mark) {
         self.transmit(datagram);
     }
 }
@@ -31,6 +32,8 @@ pub(crate) struct Size {
 pub(crate) struct Flow<M> {
     pub(crate) peer: Peer,
     pub(crate) shim: GuardedShim<M>,
+    /// The ECN mark of the program's last datagram.
+    pub(crate) mark: Mark,
     /// When a datagram passed last, in either direction.
     pub(crate) last_active: Timestamp,
     /// Its memory was given back since.
@@ -45,12 +48,24 @@ impl<M: Clone> Flow<M> {
     pub(crate) fn new(peer: Peer, shim: Shim<M>, now: Timestamp) -> Self {
         let shim = GuardedShim::new(Some(Box::new(shim)));
         let size = Size::default();
-        Self { peer, shim, last_active: now, is_trimmed: false, size, armed: None }
+        Self { peer, shim, mark: None, last_active: now, is_trimmed: false, size, armed: None }
     }
 
     /// The program sends a datagram: what goes in front of it.
     pub(crate) fn on_send(&mut self, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {
         self.shim.on_send(datagram, now)
+    }
+
+    /// The program's next datagrams bear this ECN mark: what waits leaves with the one that it was sent
+    /// with.
+    pub(crate) fn set_mark(&mut self, mark: Mark, now: Timestamp, outlet: &mut impl Outlet<M>) {
+        let mark = capable(mark);
+        if mark != self.mark {
+            self.shim.end_bundle(now);
+            self.shim.end_bundle(now);
+            self.drain(now, outlet);
+            self.mark = mark;
+        }
     }
 
     /// Takes a datagram of the program's that leaves with others.
@@ -89,8 +104,9 @@ impl<M: Clone> Flow<M> {
     /// Lets go of what is ready.
     pub(crate) fn drain(&mut self, now: Timestamp, outlet: &mut impl Outlet<M>) {
         self.deliver_released(outlet);
+        let mark = self.mark;
         self.shim.transmit(now, |datagram| match bears_mark(&datagram) {
-            true => outlet.repeat(&datagram),
+            true => outlet.repeat(&datagram, mark),
             false => outlet.transmit(&datagram),
         });
     }
@@ -165,7 +181,7 @@ mod tests {
             self.control += 1;
         }
 
-        fn repeat(&mut self, datagram: &[u8]) {
+        fn repeat(&mut self, datagram: &[u8], _: Mark) {
             self.again.push(datagram.to_vec());
         }
     }

@@ -23,7 +23,7 @@ mod table;
 pub use assisted::AssistedSocket;
 #[cfg(feature = "tokio")]
 pub use asynchronous::AsyncAssistedSocket;
-pub use batch::{Batch, Mark, Message, capable, is_too_long, with_large_buffers};
+pub use batch::{Batch, Mark, Message, is_too_long, with_large_buffers};
 pub use flow::Outlet;
 pub use packrat_client::{
     Access, ClientConfig, Condition, Counters, IdentifierScheme, Timestamp, Token,

@@ -8,6 +8,7 @@ use packrat_client::{
     Access, ClientConfig, Condition, Counters, NumberHeader, SourceAddress, Timestamp, base_of,
 };
 
+use crate::batch::Mark;
 use crate::flow::Outlet;
 use crate::source::same_peer;
 use crate::table::{FlowFigures, FlowId, Limits, Peer, Table};
@@ -29,7 +30,7 @@ pub trait Wire<M> {
     /// could not be sent is lost, as any datagram may be.
     fn transmit(&mut self, peer: SocketAddr, control: &[u8]);
     /// A datagram of the program's own again, as [`Outlet::repeat`].
-    fn repeat(&mut self, peer: SocketAddr, datagram: &[u8]) {
+    fn repeat(&mut self, peer: SocketAddr, datagram: &[u8], _: Mark) {
         self.transmit(peer, datagram);
     }
     /// The address that a datagram to the peer would leave from now, where the host can tell.
@@ -51,8 +52,8 @@ impl<M, W: Wire<M>> Outlet<M> for Line<'_, W> {
         self.wire.transmit(self.peer, control);
     }
 
-    fn repeat(&mut self, datagram: &[u8]) {
-        self.wire.repeat(self.peer, datagram);
+    fn repeat(&mut self, datagram: &[u8], mark: Mark) {
+        self.wire.repeat(self.peer, datagram, mark);
     }
 }
 
@@ -87,12 +88,22 @@ impl<M: Clone> Peers<M> {
         }
     }
 
-    /// The program is about to send datagrams to a peer. Beyond the limit of flows they are not
-    /// assisted.
-    pub fn on_sending(&mut self, peer: SocketAddr, now: Timestamp, wire: &mut impl Wire<M>) {
+    /// The program is about to send datagrams to a peer, with this ECN mark as far as the shell knows it.
+    /// Beyond the limit of flows they are not assisted.
+    pub fn on_sending(
+        &mut self,
+        peer: SocketAddr,
+        mark: Mark,
+        now: Timestamp,
+        wire: &mut impl Wire<M>,
+    ) {
         let known = self.table.find(key(peer));
-        if let Some(id) = known.or_else(|| self.begin(peer, now, wire)) {
-            self.serve(id, now, wire);
+        if let Some(id) = known.or_else(|| self.begin(peer, now, wire))
+            && let Some(peer) = self.follow(id, now, wire)
+        {
+            let line = &mut Line { peer, wire };
+            self.table.set_mark(id, mark, now, line);
+            self.table.serve(id, now, line);
         }
     }
 

@@ -96,7 +96,7 @@ impl<S: Raw> Shared<S> {
     /// The program sends a datagram: what goes in front of it.
     pub(crate) fn on_sending(&self, peer: SocketAddr, datagram: &[u8]) -> Option<NumberHeader> {
         self.with(|peers, now, port| {
-            peers.on_sending(peer, now, port);
+            peers.on_sending(peer, None, now, port);
             peers.on_send(peer, datagram, now)
         })
     }

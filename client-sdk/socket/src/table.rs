@@ -8,6 +8,7 @@ use packrat_client::{
     Access, ClientConfig, Condition, Counters, LossMemory, NumberHeader, Shim, Timestamp,
 };
 
+use crate::batch::{Mark, capable};
 use crate::flow::{Flow, Outlet, Size};
 
 /// Limits of a table.
@@ -272,6 +273,25 @@ impl<M: Clone> Table<M> {
     /// [`ClientConfig::with_uploads`].
     pub fn repairs_uploads(&self, service: usize) -> bool {
         self.configs.get(service).is_some_and(|config| config.uploads)
+    }
+
+    /// True if the program's datagrams in a flow have had this ECN mark so far, as it is sent again.
+    pub fn has_mark(&self, id: FlowId, mark: Mark) -> bool {
+        self.flows.get(&id).is_some_and(|flow| flow.mark == capable(mark))
+    }
+
+    /// The program is about to send datagrams with this ECN mark in a flow. What waits leaves before, with
+    /// its own. Call [`Self::serve`] afterwards.
+    pub fn set_mark(
+        &mut self,
+        id: FlowId,
+        mark: Mark,
+        now: Timestamp,
+        outlet: &mut impl Outlet<M>,
+    ) {
+        if let Some(flow) = self.flows.get_mut(&id) {
+            flow.set_mark(mark, now, outlet);
+        }
     }
 
     /// The program sends a datagram in a flow: what goes in front of it. To be asked of datagrams to

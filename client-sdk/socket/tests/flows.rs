@@ -9,7 +9,8 @@ use std::time::Duration;
 use packrat_assist_token::{Claims, Key, Keys, RouteHash};
 use packrat_client::{Access, ClientConfig, Condition, IdentifierScheme, Timestamp, Token};
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received, TokenAdmission, TokenCheck};
-use packrat_socket::{FlowId, Limits, Outlet, Peer, Table};
+use packrat_socket::{FlowId, Limits, Mark, Outlet, Peer, Table};
+use packrat_wire::bundle;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
@@ -42,6 +43,8 @@ struct Taken {
     delivered: Vec<Vec<u8>>,
     control: Vec<Vec<u8>>,
     marks: Vec<u8>,
+    /// The program's own, with the ECN mark that they bear.
+    again: Vec<(Vec<u8>, Mark)>,
 }
 
 impl Outlet<u8> for Taken {
@@ -52,6 +55,12 @@ impl Outlet<u8> for Taken {
 
     fn transmit(&mut self, control: &[u8]) {
         self.control.push(control.to_vec());
+    }
+
+    fn repeat(&mut self, datagram: &[u8], mark: Mark) {
+        let message = bundle::split(datagram).map_or(&[][..], |bundle| bundle.message);
+        self.control.extend((!message.is_empty()).then(|| message.to_vec()));
+        self.again.push((datagram.to_vec(), mark));
     }
 }
 
@@ -184,6 +193,47 @@ fn due(queue: &mut Vec<(Timestamp, Vec<u8>)>, now: Timestamp) -> Vec<Vec<u8>> {
     let (due, later) = std::mem::take(queue).into_iter().partition(|(at, _)| *at <= now);
     *queue = later;
     due.into_iter().map(|(_, bytes): (_, Vec<u8>)| bytes).collect()
+}
+
+#[test]
+fn what_waits_leaves_with_the_mark_that_it_was_sent_with() {
+    use quinn_udp::EcnCodepoint::{Ce, Ect0};
+    let mut world = World::new(Limits::default(), true, 0);
+    let id = world.begin(1);
+    world.steps(50, true);
+    let acknowledgement = |number: u8| [&[0x41, number][..], &[9; 30]].concat();
+    // A request, and a download that is as fast as it gets.
+    let (of_server, mark) = (40, Some(Ect0));
+    world.table.set_mark(id, mark, world.now, &mut world.sides[0].taken);
+    world.table.on_send(id, &[0x41; 90], world.now);
+    world.steps(of_server, true);
+    for number in 0..200 {
+        if number == 20 {
+            world.table.bundle(id, &acknowledgement(0), world.now);
+        }
+        world.serve(0, number);
+        world.steps(4, true);
+    }
+    let (table, now, taken) = (&mut world.table, world.now, &mut world.sides[0].taken);
+    taken.again.clear();
+    // A mark of congestion says that the transport is capable, too.
+    for (number, mark) in [(1, Some(Ect0)), (2, Some(Ce))] {
+        assert!(table.has_mark(id, mark));
+        table.set_mark(id, mark, now, taken);
+        assert!(table.bundle(id, &acknowledgement(number), now));
+        table.serve(id, now, taken);
+        assert!(taken.again.is_empty(), "it waits");
+    }
+    assert!(!table.has_mark(id, None));
+    table.set_mark(id, None, now, taken);
+    let [(together, Some(Ect0))] = taken.again.as_slice() else { panic!("{:?}", taken.again) };
+    let together = bundle::split(together).unwrap();
+    assert!(together.datagrams().eq([acknowledgement(1), acknowledgement(2)]));
+    taken.again.clear();
+    assert!(table.bundle(id, &acknowledgement(3), now));
+    world.steps(20, true);
+    let taken = &world.sides[0].taken;
+    let Some((_, None)) = taken.again.first() else { panic!("{:?}", taken.again) };
 }
 
 #[test]

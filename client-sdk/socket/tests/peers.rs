@@ -38,8 +38,8 @@ fn the_first_datagram_to_a_peer_asks_for_a_gateway_and_strangers_are_not_asked()
     let (mut port, now) = (Port::default(), Timestamp::from_millis(1000));
     let mut peers = Peers::new(ClientConfig::default(), Limits::default());
     let (peer, stranger) = (address("[::ffff:192.0.2.7]:443"), address("198.51.100.9:443"));
-    peers.on_sending(peer, now, &mut port);
-    peers.on_sending(peer, now, &mut port);
+    peers.on_sending(peer, None, now, &mut port);
+    peers.on_sending(peer, None, now, &mut port);
     peers.on_sent(peer, 3, 3600, now);
     assert_eq!(port.asked, [peer], "once, at the address that the program has used");
     for (from, mark) in [(stranger, 1), (peer, 2)] {
@@ -61,8 +61,8 @@ fn a_peer_beyond_the_limit_is_served_without_assistance_until_another_one_is_idl
     let limits = Limits { flows: 1, idle: Duration::from_secs(30), ..Limits::default() };
     let mut peers = Peers::new(ClientConfig::default(), limits);
     let (first, second) = (address("192.0.2.7:443"), address("192.0.2.8:443"));
-    peers.on_sending(first, now, &mut port);
-    peers.on_sending(second, now, &mut port);
+    peers.on_sending(first, None, now, &mut port);
+    peers.on_sending(second, None, now, &mut port);
     peers.on_received(second, [(&b"hello"[..], 0)], now, &mut port);
     assert_eq!((port.asked.as_slice(), port.delivered.len()), (&[first][..], 1));
     // The first one is asked for a while, and then it is over.
@@ -73,7 +73,7 @@ fn a_peer_beyond_the_limit_is_served_without_assistance_until_another_one_is_idl
         peers.handle_timeout(now, &mut port);
     }
     assert!(port.asked.iter().all(|peer| *peer == first) && port.asked.len() > 1);
-    peers.on_sending(second, now, &mut port);
+    peers.on_sending(second, None, now, &mut port);
     assert_eq!(port.asked.last(), Some(&second));
     assert!(peers.figures(first, now).is_none());
 }
@@ -89,9 +89,9 @@ fn the_gateway_of_a_peer_that_has_made_room_goes_on_numbering_for_a_while() {
     let numbered = [&number[..], b"numbered"].concat();
     let message = b"\x0bPkr\x28 a message of the gateway's";
     let all = [(&numbered[..], 1), (&message[..], 2), (&b"plain"[..], 3)];
-    peers.on_sending(first, now, &mut port);
+    peers.on_sending(first, None, now, &mut port);
     let later = now + Duration::from_secs(11);
-    peers.on_sending(second, later, &mut port);
+    peers.on_sending(second, None, later, &mut port);
     assert!(peers.figures(first, later).is_none());
     peers.on_received(address("[::ffff:192.0.2.7]:443"), all, later, &mut port);
     let delivered = |port: &mut Port| {
@@ -101,7 +101,7 @@ fn the_gateway_of_a_peer_that_has_made_room_goes_on_numbering_for_a_while() {
     assert_eq!(delivered(&mut port), [(b"numbered".to_vec(), 1), (b"plain".to_vec(), 3)]);
     // It has a flow again, which knows nothing of that session.
     let again = later + Duration::from_secs(11);
-    peers.on_sending(first, again, &mut port);
+    peers.on_sending(first, None, again, &mut port);
     assert!(peers.figures(first, again).is_some());
     peers.on_received(first, [(&numbered[..], 1)], again, &mut port);
     assert_eq!(delivered(&mut port), [(b"numbered".to_vec(), 1)]);
