@@ -12,6 +12,7 @@ use client::{Client, connect, transfer};
 use gateway::{Gateway, PATIENCE, config, payload, receive, socket};
 use packrat_api::route::{Hidden, RouteConfig};
 use packrat_wire::bundle::join;
+use packrat_wire::control::{Control, RefusalReason};
 use packrat_wire::peer::{PeerKey, PeerKind, PeerMessage};
 use packrat_wire::seal::session_of;
 
@@ -358,4 +359,25 @@ fn a_late_word_of_a_former_relays_gateway_moves_nothing_of_the_client_that_is_th
     assert!(wrong.is_err(), "the former gateway has got what waits for the other one's word");
     others[1].send_to(&moved(session), relay).unwrap();
     assert_eq!(receive(&others[1]), (question, relay));
+}
+
+/// The last mile of a client may be slow, and its next message be late or lost.
+#[test]
+fn a_client_is_refused_when_a_gateway_is_silent_though_it_says_nothing_more() {
+    let server = socket("127.0.0.1:0");
+    let gateways = fleet(&[&server], 1);
+    let silent = socket("127.0.0.1:0");
+    let (mut client, _) = connect(gateways[0].listen, &server);
+    let peers = [gateways[0].listen, silent.local_addr().unwrap()];
+    gateways[0].dataplane.configure(with_key(&[&server], peers)).unwrap();
+    let mut unknown = sealed(&mut client);
+    unknown[5..9].fill(7);
+    let stranger = gateways[0].client();
+    stranger.send(&unknown).unwrap();
+    stranger.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    let (refusal, _) = receive(&stranger);
+    let Ok(Control::Refusal { nonce, reason, .. }) = Control::decode(&refusal) else {
+        panic!("no refusal: {refusal:?}")
+    };
+    assert_eq!((nonce.to_be_bytes().as_slice(), reason), (&unknown[5..13], RefusalReason::Session));
 }

@@ -31,7 +31,7 @@ use super::put_off::PutOff;
 use crate::context::Arm;
 use crate::log::Event;
 use crate::metrics::{Distribution, Metric, Stopwatch, handshake};
-use crate::route::{Answered, Moved, Route, Step};
+use crate::route::{Answered, Moved, Route, SILENCE, Step};
 use crate::session::{ClientPath, Session, guarded};
 use crate::socket::{ClientAddress, Ecn, EndpointAddress, GsoBatch, WhenFull};
 use crate::sync::atomic::Ordering;
@@ -46,6 +46,20 @@ pub(crate) fn answer_put_off(
 ) {
     let PutOff { route, path, datagram, .. } = handshake;
     Control { route, forwarder, outbox, path, now }.dispatch(datagram);
+}
+
+/// Refuses the client at a path about whose session the other gateways have been asked, if one of them has
+/// said nothing for too long. `outbox`: memory for the answer.
+pub(crate) fn refuse_unanswered(
+    forwarder: &mut Forwarder,
+    route: &Arc<Route>,
+    network: NetworkPath,
+    outbox: &mut Outbox,
+    now: Timestamp,
+) {
+    if let Some(Answered { path, datagram }) = route.inquiries.unanswered(network, now) {
+        Control { route, forwarder, outbox, path: &path, now }.refuse(&datagram);
+    }
 }
 
 /// One control datagram on its way.
@@ -306,6 +320,7 @@ impl Control<'_> {
             Step::Ask => {}
         }
         self.route.metrics().add(Metric::Inquiries, 1);
+        self.forwarder.plan_look(self.route, self.path.network(), self.now + SILENCE);
         let message = PeerMessage { kind: PeerKind::Inquiry, nonce, session: id };
         for peer in peers {
             let way =
@@ -433,7 +448,7 @@ impl Control<'_> {
         if event == Some(PathEvent::Challenged) && !is_known {
             session.touch(now);
             if let Some(until) = self.route.pending.note_challenged(path, now) {
-                self.forwarder.plan_expiry(self.route, network, until);
+                self.forwarder.plan_look(self.route, network, until);
             }
         }
         true

@@ -196,9 +196,10 @@ impl Forwarder {
         self.send_pending(session, &pending);
     }
 
-    /// Lets the I/O thread look at the pending datagrams of a path at `until`.
-    pub(crate) fn plan_expiry(&self, route: &Arc<Route>, path: NetworkPath, until: Timestamp) {
-        self.mailboxes.post(self.worker, Command::Pending(Arc::clone(route), path, until));
+    /// Lets the I/O thread look at a path at `until`: at its pending datagrams, and whether the other gateways
+    /// have been asked about it in vain.
+    pub(crate) fn plan_look(&self, route: &Arc<Route>, path: NetworkPath, until: Timestamp) {
+        self.mailboxes.post(self.worker, Command::Look(Arc::clone(route), path, until));
     }
 
     /// Looks at the pending datagrams of a path: where no client has moved to in time, they get a

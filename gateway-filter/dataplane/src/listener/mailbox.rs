@@ -25,8 +25,9 @@ pub(crate) enum Command {
     Close(Arc<Session>),
     /// Read what clients send to the listener of this slot.
     Listen(Arc<Route>, Arc<Slot>),
-    /// Look at the pending datagrams of this path at this time.
-    Pending(Arc<Route>, NetworkPath, Timestamp),
+    /// Look at this path at this time: its datagrams may have waited long enough, or the other gateways have
+    /// been asked about it in vain.
+    Look(Arc<Route>, NetworkPath, Timestamp),
     /// Answer this handshake when there is time.
     PutOff(PutOff),
     /// Let every session take over the changed configuration of its route now.

@@ -17,7 +17,7 @@ pub use attachment::Attachment;
 pub use client_to_server::{ClientDatagrams, Ingress};
 
 pub(crate) use attachment::Listeners;
-pub(crate) use control::answer_put_off;
+pub(crate) use control::{answer_put_off, refuse_unanswered};
 pub(crate) use forwarder::Forwarder;
 pub(crate) use mailbox::{Command, Mailbox, Mailboxes};
 pub(crate) use message_rate::MessageRate;

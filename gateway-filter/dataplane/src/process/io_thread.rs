@@ -18,7 +18,7 @@ use super::wake_coalescing::WakeCoalescing;
 use crate::context::Environment;
 use crate::listener::{
     Command, Forwarder, Ingress, MESSAGES_PER_RECEIVE, Mailbox, Mailboxes, PutOffHandshakes,
-    answer_put_off, forward_to_client,
+    answer_put_off, forward_to_client, refuse_unanswered,
 };
 use crate::log::Event;
 use crate::metrics::{Distribution, Metric};
@@ -87,9 +87,8 @@ pub(super) struct IoThread {
     deadlines: Deadlines,
     /// Sessions of this thread that leave when there is no room.
     unassured: Unassured,
-    /// Paths with pending datagrams by the time at which they are looked at, and a number that tells
-    /// equal times apart.
-    pending: BTreeMap<(Timestamp, u64), (Arc<Route>, NetworkPath)>,
+    /// Paths by the time at which they are looked at, and a number that tells equal times apart.
+    looks: BTreeMap<(Timestamp, u64), (Arc<Route>, NetworkPath)>,
     put_off: PutOffHandshakes,
     wake_coalescing: WakeCoalescing,
     pub(super) forwarder: Forwarder,
@@ -113,7 +112,7 @@ impl IoThread {
             stream_retries: Vec::new(),
             deadlines: Deadlines::default(),
             unassured: Unassured::default(),
-            pending: BTreeMap::new(),
+            looks: BTreeMap::new(),
             put_off: PutOffHandshakes::default(),
             wake_coalescing: WakeCoalescing::default(),
             forwarder: Forwarder::new(mailboxes, worker),
@@ -164,7 +163,7 @@ impl IoThread {
         }
         if !self.stopping {
             self.run_deadlines(mailbox);
-            self.run_pending();
+            self.run_looks();
             self.run_put_off();
             self.retry_streams();
         }
@@ -180,7 +179,7 @@ impl IoThread {
                 self.close(mailbox, &session, "displaced", None, now);
             }
             Command::Listen(route, slot) => self.listen(mailbox, route, slot),
-            Command::Pending(route, path, until) => self.plan_expiry(route, path, until),
+            Command::Look(route, path, until) => self.plan_look(route, path, until),
             Command::PutOff(handshake) => self.put_off.add(handshake),
             Command::FollowRoutes => self.follow_routes(),
             Command::Stream(change) => self.change_stream(mailbox, change),
@@ -217,11 +216,11 @@ impl IoThread {
 
     /// The earliest time at which there is something to do. `streams`: that of the streams.
     pub(super) fn next_deadline(&self, streams: Option<Timestamp>) -> Option<Timestamp> {
-        let pending = self.pending.first_key_value().map(|((until, _), _)| *until);
+        let look = self.looks.first_key_value().map(|((until, _), _)| *until);
         let reads = self.listeners.values().filter_map(|reader| reader.coalescing.deadline());
         let retries = self.stream_retries.iter().map(|(at, _)| *at);
         let put_off = self.put_off.next_deadline();
-        let others = pending.into_iter().chain(streams).chain(put_off).chain(reads).chain(retries);
+        let others = look.into_iter().chain(streams).chain(put_off).chain(reads).chain(retries);
         self.deadlines.next().into_iter().chain(others).min()
     }
 
@@ -443,21 +442,23 @@ impl IoThread {
         self.forwarder.send_outbox(session, outbox, WhenFull::Wait);
     }
 
-    /// Plans to look at the pending datagrams of a path.
-    fn plan_expiry(&mut self, route: Arc<Route>, path: NetworkPath, until: Timestamp) {
+    /// Plans to look at a path.
+    fn plan_look(&mut self, route: Arc<Route>, path: NetworkPath, until: Timestamp) {
         let number = self.environment.next_number();
-        self.pending.insert((until, number), (route, path));
+        self.looks.insert((until, number), (route, path));
     }
 
-    /// Looks at the pending datagrams whose time is over.
-    fn run_pending(&mut self) {
+    /// Looks at the paths about which other gateways may have been asked in vain, or whose pending datagrams
+    /// have waited long enough.
+    fn run_looks(&mut self) {
         let now = self.environment.now();
-        while let Some(entry) = self.pending.first_entry()
+        while let Some(entry) = self.looks.first_entry()
             && entry.key().0 <= now
         {
             let (route, path) = entry.remove();
+            refuse_unanswered(&mut self.forwarder, &route, path, &mut self.outbox, now);
             if let Some(until) = self.forwarder.expire_pending(&route, path, now) {
-                self.plan_expiry(route, path, until);
+                self.plan_look(route, path, until);
             }
         }
     }

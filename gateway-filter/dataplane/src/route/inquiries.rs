@@ -3,8 +3,8 @@
 //! ```text
 //!              one asks: Inquiry to each          the first says Mine
 //!   unknown --------------------------> open --------------------------> over: relayed to that gateway
-//!                                         | all say NotMine, or the client
-//!                                         | has asked again after 250 ms
+//!                                         | all say NotMine, or one says
+//!                                         | nothing for 250 ms
 //!                                         +------------------------------> over: the client is refused
 //! ```
 //!
@@ -27,7 +27,7 @@ const MOST: usize = 256;
 const MEMORY: Duration = Duration::from_secs(1);
 /// Time after which a gateway that has not answered has nothing to say: they are in one network, but
 /// may be busy, and a session that is begun anew is another path for the server.
-const SILENCE: Duration = Duration::from_millis(250);
+pub(crate) const SILENCE: Duration = Duration::from_millis(250);
 /// Longest datagram that is kept: more than an eACK has. A longer one is refused, and a shorter one
 /// follows.
 const LONGEST: usize = 1500;
@@ -63,7 +63,7 @@ pub(crate) enum Step {
     Refuse,
 }
 
-/// A question that an answer has ended.
+/// A question that an answer has ended, or silence.
 #[derive(Debug)]
 pub(crate) struct Answered {
     /// The client's path.
@@ -88,10 +88,7 @@ impl Inquiries {
             all.pop_front();
         }
         let network = path.network();
-        if let Some(known) = all.iter_mut().find(|known| known.network == network) {
-            if now.saturating_since(known.since) >= SILENCE {
-                known.open = None;
-            }
+        if let Some(known) = all.iter().find(|known| known.network == network) {
             return if known.open.is_some() { Step::Wait } else { Step::Refuse };
         }
         if gateways == 0 || all.len() >= MOST || datagram.len() > LONGEST {
@@ -108,6 +105,15 @@ impl Inquiries {
         let mut all = self.0.lock();
         let known = all.iter_mut().find(|known| known.nonce == nonce)?;
         Some(known.open.take()?.question)
+    }
+
+    /// The question about the client at a path, if it is open and has been for [`SILENCE`]: a gateway that
+    /// has not answered has nothing to say.
+    pub(crate) fn unanswered(&self, network: NetworkPath, now: Timestamp) -> Option<Answered> {
+        let mut all = self.0.lock();
+        let known = all.iter_mut().find(|known| known.network == network)?;
+        let is_over = now.saturating_since(known.since) >= SILENCE;
+        Some(known.open.take_if(|_| is_over)?.question)
     }
 
     /// A gateway does not have it: the question, if it is open and no other gateway can have it.
@@ -166,7 +172,14 @@ mod tests {
     fn gateways_that_are_silent_are_not_waited_for() {
         let inquiries = Inquiries::default();
         assert_eq!(inquiries.begin(&path(1), b"sealed", 2, 77, at(0)), Step::Ask);
-        assert_eq!(inquiries.begin(&path(1), b"sealed", 2, 78, at(250)), Step::Refuse);
+        assert!(inquiries.unanswered(path(1).network(), at(249)).is_none());
+        let over = inquiries.unanswered(path(1).network(), at(250)).unwrap();
+        assert_eq!(
+            (over.datagram.as_slice(), over.path.network()),
+            (&b"sealed"[..], path(1).network())
+        );
+        assert!(inquiries.unanswered(path(1).network(), at(251)).is_none(), "once");
+        assert_eq!(inquiries.begin(&path(1), b"sealed", 2, 78, at(251)), Step::Refuse);
         assert!(inquiries.found(77).is_none(), "it has been refused");
         assert_eq!(inquiries.begin(&path(2), b"sealed", 0, 79, at(250)), Step::Refuse);
     }
