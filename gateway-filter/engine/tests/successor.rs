@@ -11,10 +11,12 @@ use std::time::Duration;
 
 use ends::hear;
 use packrat_client::{Assist, AssistState, ClientConfig, PacketNumber};
+use packrat_emulation::schedule::Schedule;
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox};
 use packrat_wire::control::{Control, RefusalReason};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::message::GoodbyeReason;
+use packrat_wire::seal::session_of;
 
 const START: Timestamp = Timestamp::from_millis(1000);
 
@@ -101,4 +103,106 @@ fn a_drained_gateway_is_replaced_within_seconds_and_the_server_hears_of_it() {
     assert!(now <= since + Duration::from_secs(2), "{:?}", now.saturating_since(since));
     assert!(client.handle_timeout(now).remind);
     assert!(!client.handle_timeout(now).remind, "once");
+}
+
+/// A datagram under way.
+enum UnderWay {
+    ToGateway(Vec<u8>),
+    ToClient(Vec<u8>),
+}
+
+/// A client downloads, and then everything is lost for a while. After that its gateway is there again, or
+/// another one in its place, which says `refuses` after the first sealed message that it does not know it.
+/// Returns the time until the client hears a Report, and its sessions so far.
+fn after_outage(round_trip: u64, outage: u64, refuses: Option<u64>) -> (Duration, u64) {
+    const EVERY: Duration = Duration::from_millis(5);
+    let delay = Duration::from_millis(round_trip) / 2;
+    let lost = START + Duration::from_secs(2);
+    let back = lost + Duration::from_secs(outage);
+    let mut gateway_of_now = gateway(1);
+    let mut client = Assist::new(ClientConfig::default(), [3; 32], START);
+    let mut schedule: Schedule<UnderWay> = Schedule::new();
+    let from = SocketAddr::from(([192, 0, 2, 1], 1));
+    let (mut now, mut number, mut serves_at, mut unknown) = (START, 0, START, None);
+    let mut reports = 0;
+    while now < back || client.stats().reports <= reports {
+        if now < back {
+            reports = client.stats().reports;
+        }
+        let of_server = (serves_at < lost).then_some(serves_at);
+        let next =
+            [schedule.next_at(), client.next_timeout(), of_server, (now < back).then_some(back)];
+        now = next.into_iter().flatten().min().unwrap().max(now);
+        assert!(now < back + Duration::from_secs(20), "no gateway has reported");
+        client.handle_timeout(now);
+        if of_server.is_some_and(|at| at <= now) {
+            serves_at = now + EVERY;
+            let bytes = datagram(number);
+            number += 1;
+            gateway_of_now.1.forward(&bytes, now);
+            schedule.plan(now + delay, UnderWay::ToClient(bytes));
+        }
+        if refuses.is_some() && now >= lost && now < back {
+            gateway_of_now = gateway(1);
+        }
+        while schedule.next_at().is_some_and(|at| at <= now) {
+            match schedule.pop().unwrap().1 {
+                UnderWay::ToClient(bytes) => {
+                    client.on_datagram(&bytes, now);
+                    if bytes[0] == 0x40 {
+                        client.on_packet_number(PacketNumber::new(number), now);
+                    }
+                }
+                UnderWay::ToGateway(_) if (lost..back).contains(&now) => {}
+                UnderWay::ToGateway(said) => {
+                    let (gateway, flow) = &mut gateway_of_now;
+                    let (mut out, mut after) = (Outbox::new(), delay);
+                    let is_unknown = refuses.is_some()
+                        && now >= back
+                        && session_of(&said).is_some_and(|id| !flow.answers_to(id));
+                    if !is_unknown {
+                        hear(gateway, flow, &said, from, [7; 32], now, &mut out);
+                    } else if unknown.is_none_or(|until| until <= now) {
+                        let wait = refuses.filter(|_| unknown.is_none()).unwrap_or_default();
+                        unknown.get_or_insert(now + Duration::from_millis(wait));
+                        after += Duration::from_millis(wait);
+                        gateway.refuse_session(&said, &mut out);
+                    }
+                    for answer in out.datagrams() {
+                        schedule.plan(now + after, UnderWay::ToClient(answer.to_vec()));
+                    }
+                }
+            }
+        }
+        while let Some(said) = client.poll_transmit(now) {
+            schedule.plan(now + delay, UnderWay::ToGateway(said));
+        }
+    }
+    (now.saturating_since(back), client.stats().sessions)
+}
+
+/// Its gateway's host is gone without a word, so that it looks like an outage of the last mile. A gateway that
+/// has others waits for those that are silent before it refuses.
+#[test]
+fn a_client_whose_gateway_is_lost_has_another_session_as_soon_as_there_is_another_gateway() {
+    for round_trip in [20, 40, 100, 200, 600] {
+        for (outage, refuses) in [(5, 0), (10, 250), (25, 250)] {
+            let (time, sessions) = after_outage(round_trip, outage, Some(refuses));
+            println!("{round_trip} ms, {outage} s, refused after {refuses} ms: {time:?}");
+            assert_eq!(sessions, 2);
+            assert!(time <= Duration::from_millis(8 * round_trip + 500), "{time:?}");
+        }
+    }
+}
+
+#[test]
+fn a_client_keeps_its_session_over_an_outage_of_the_last_mile() {
+    for round_trip in [20, 40, 100, 200, 600] {
+        for outage in [1, 5, 20] {
+            let (time, sessions) = after_outage(round_trip, outage, None);
+            println!("{round_trip} ms, {outage} s: {time:?}");
+            assert_eq!(sessions, 1, "{round_trip} ms, {outage} s");
+            assert!(time <= Duration::from_millis(4 * round_trip + 200), "{time:?}");
+        }
+    }
 }
