@@ -44,7 +44,9 @@ class _Transport(asyncio.DatagramTransport):
         self._inner, self._wrapped = inner, wrapped
 
     def sendto(self, data: Any, addr: Any = None) -> None:
-        self._inner.sendto(self._wrapped._sending(data, addr), addr)
+        leaving = self._wrapped._sending(data, addr)
+        if leaving is not None:
+            self._inner.sendto(leaving, addr)
 
     def close(self) -> None:
         self._wrapped._close()

@@ -78,7 +78,7 @@ def _without_number(datagram: bytes) -> Optional[bytes]:
 
 class Peers:
     """`deliver(datagram, peer)` is called for what the program is to have, `send(datagram, peer)`
-    for control datagrams. `deliver` may call all of this: it is not called again before it returns,
+    for control datagrams, and for those of the program's that leave with others. `deliver` may call all of this: it is not called again before it returns,
     and never from within `sending`."""
 
     def __init__(
@@ -106,7 +106,7 @@ class Peers:
     def sending(self, datagram: Any, peer: Any) -> Any:
         """The program is about to send a datagram; the first one to a peer asks for a gateway.
         Returns what is to be sent: the datagram, or, where uploads are repaired, one with a number in
-        front. A peer by name is not assisted."""
+        front; None: it leaves with others, by `send`. A peer by name is not assisted."""
         address, peer = peer, _key(peer)
         if peer is None:
             return datagram
@@ -125,11 +125,14 @@ class Peers:
                 uploads=settings.uploads,
             )
         self._addresses[peer] = address
-        self._active[peer] = self._now()
+        now = self._active[peer] = self._now()
+        datagram = bytes(datagram)
         shim.sent(len(datagram))
-        number = shim.send(bytes(datagram), self._now()) if self._settings.uploads else None
+        leaving: Optional[bytes] = None
+        if not shim.bundle(datagram, now):
+            leaving = (shim.send(datagram, now) or b"") + datagram
         self._serve(shim, peer)
-        return datagram if number is None else number + bytes(datagram)
+        return leaving
 
     def received(self, datagram: bytes, peer: Any) -> None:
         """A datagram arrived."""

@@ -48,6 +48,8 @@ class Socket:
         """Sends a datagram; raises `TimeoutError` when the system has no room for it in time. `peer`
         is a numeric address; what is sent to a name is not assisted."""
         leaving = self._peers.sending(datagram, peer)
+        if leaving is None:
+            return len(datagram)
         until = self._until()
         while True:
             try:

@@ -53,11 +53,11 @@ def address(text):
     return host, int(port)
 
 
-async def download(path, create_protocol):
+async def download(path, create_protocol, by="quic"):
     """The bytes, and the figures of the assistance."""
     configuration = QuicConfiguration(alpn_protocols=["packrat-test"], server_name=path.about["name"])
     configuration.load_verify_locations(path.file.name)
-    host, port = address(path.about["quic"])
+    host, port = address(path.about[by])
     async with connect(host, port, configuration=configuration, create_protocol=create_protocol) as client:
         reader, writer = await client.create_stream()
         writer.write(b"the file")
@@ -106,6 +106,23 @@ class LossyPath(unittest.TestCase):
         # a host that is busy with other things is late for some.
         self.assertGreaterEqual(flow["repaired_in_time"] * 3, lost, flow)
         self.assertLessEqual((declared - dropped) * 3, lost * 2, f"{figures} {flow}")
+
+    @unittest.skipUnless(HAS_AIOQUIC, "aioquic needs Python 3.11")
+    def test_acknowledgements_of_aioquic_leave_together(self):
+        settings = packrat.Settings(scheme="trailer")
+        with Path() as path:
+            def assisted(*args, **more):
+                return packrat.wrap(QuicConnectionProtocol(*args, **more), settings)
+
+            contents, statistics = asyncio.run(download(path, assisted, "lossless"))
+            figures = path.end()
+        self.assertEqual(hashlib.sha256(contents).hexdigest(), path.about["sha256"])
+        (flow,) = statistics.values()
+        self.assertEqual(flow["condition"], "assisted", flow)
+        # As many as leave where each acknowledgement and each eACK is a datagram of its own; a busy host
+        # has most of them wait for an eACK that is due, and no longer.
+        alone = flow["sent_datagrams"] + flow["eacks"]
+        self.assertLessEqual(figures["lossless_sent"] + flow["eacks"] // 2, alone, f"{figures} {flow}")
 
     @unittest.skipUnless(HAS_AIOQUIC, "aioquic needs Python 3.11")
     def test_what_aioquic_uploads_comes_again_where_it_is_lost(self):
