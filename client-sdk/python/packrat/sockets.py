@@ -4,7 +4,7 @@ import errno
 import selectors
 import socket
 import time
-from typing import Any, Deque, Optional, Tuple
+from typing import Any, Deque, Dict, Optional, Tuple, overload
 
 from .peers import Peers, Settings, Statistics
 
@@ -97,7 +97,13 @@ class Socket:
             selector.register(self._inner, event)
             selector.select(seconds)
 
-    def statistics(self, peer: Any = None) -> Optional[Statistics]:
+    @overload
+    def statistics(self) -> Dict[Any, Statistics]: ...
+
+    @overload
+    def statistics(self, peer: Any) -> Optional[Statistics]: ...
+
+    def statistics(self, peer: Any = None) -> Any:
         """The figures of a peer; without one those of all peers, by their address."""
         return self._peers.statistics(peer)
 
