@@ -1,6 +1,7 @@
 package packrat
 
 import (
+	"bytes"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -84,6 +85,8 @@ type peer struct {
 	used time.Time
 	// What waited in a shim that has failed.
 	rescued []*kept[mark]
+	// The control messages, such as the ECN mark, of what waits for others that leave with it.
+	beside []byte
 }
 
 // Wrap takes over a UDP socket that is not connected. The program uses the Conn in its place from
@@ -163,8 +166,12 @@ func (c *Conn) transmit(p *peer, now time.Time) {
 			if datagram == nil {
 				return
 			}
+			var beside []byte
+			if isBundle(datagram) || !isControl(datagram) {
+				beside = p.beside
+			}
 			// One that is lost here is like one that is lost on the path.
-			_, _ = c.udp.WriteToUDPAddrPort(datagram, p.addr)
+			_, _, _ = c.udp.WriteMsgUDPAddrPort(datagram, beside, p.addr)
 		}
 	})
 }
@@ -186,8 +193,9 @@ func (c *Conn) arm(now time.Time) {
 }
 
 // sending finds the peer's shim, or makes one, before datagrams are sent: those that the system cuts out of b, or one
-// where segment is 0. It returns what goes in front of each; nil: nothing in front of any.
-func (c *Conn) sending(to netip.AddrPort, b []byte, segment int) (fronts [][]byte) {
+// where segment is 0. It returns what goes in front of each, nil: nothing in front of any; or isTaken: the only one is
+// sent with others.
+func (c *Conn) sending(to netip.AddrPort, b, oob []byte, segment int) (fronts [][]byte, isTaken bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -195,22 +203,35 @@ func (c *Conn) sending(to netip.AddrPort, b []byte, segment int) (fronts [][]byt
 	p := c.peers[key]
 	if p == nil {
 		if len(c.peers) >= mostPeers && !c.makeRoom(now) {
-			return nil
+			return nil, false
 		}
 		var seed [32]byte
 		if _, err := rand.Read(seed[:]); err != nil {
-			return nil
+			return nil, false
 		}
 		shim, err := NewShim[mark](c.settings, seed, now)
 		if err != nil {
-			return nil
+			return nil, false
 		}
 		p = &peer{shim: shim, addr: key}
 		c.peers[key] = p
 	}
 	p.used = now
+	isAlone := segment == 0 || len(b) <= segment
+	if isAlone && suits(b) {
+		if beside := withoutSegment(oob); !bytes.Equal(beside, p.beside) {
+			// What waits bears the mark that it was sent with.
+			p.guard(func(shim *Shim[mark]) { shim.EndBundle(now) })
+			c.transmit(p, now)
+			p.beside = bytes.Clone(beside)
+		}
+	}
 	isNumbered := false
 	p.guard(func(shim *Shim[mark]) {
+		if isAlone && shim.Bundle(b, now) {
+			isTaken = true
+			return
+		}
 		for datagram := range datagramsOf(b, segment) {
 			front := shim.Send(datagram, now)
 			isNumbered = isNumbered || front != nil
@@ -224,11 +245,11 @@ func (c *Conn) sending(to netip.AddrPort, b []byte, segment int) (fronts [][]byt
 		// A question, or the eACK that tells the gateway where these datagrams come from.
 		c.transmit(p, now)
 		c.arm(now)
-	} else if isNumbered && !p.due.IsZero() && (c.armed.IsZero() || p.due.Before(c.armed)) {
+	} else if (isNumbered || isTaken) && !p.due.IsZero() && (c.armed.IsZero() || p.due.Before(c.armed)) {
 		// A deadline that is earlier than what it was for is set anew when it is over.
 		c.arm(now)
 	}
-	return fronts
+	return fronts, isTaken
 }
 
 // refused says that the socket has refused what goes in front of a peer's datagrams.

@@ -1,6 +1,7 @@
 package packrat
 
 import (
+	"bytes"
 	"encoding/binary"
 	"testing"
 	"time"
@@ -28,6 +29,7 @@ func FuzzDatagramsFromOutside(f *testing.F) {
 	}
 	f.Add(append(all, step(4, []byte{5})...))
 	f.Add(append(step(3, []byte{3, 1}), step(4, []byte{250})...))
+	f.Add(bytes.Repeat(append(step(5, acknowledgement(1, 0)), step(4, []byte{1})...), 90))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		uploads := settings()
 		uploads.Uploads = true
@@ -40,7 +42,7 @@ func FuzzDatagramsFromOutside(f *testing.F) {
 			kind, length := input[0], min(int(input[1]), len(input)-2)
 			content := input[2 : 2+length]
 			input = input[2+length:]
-			switch kind % 5 {
+			switch kind % 6 {
 			case 0:
 				w.receive(content)
 			case 1:
@@ -61,6 +63,8 @@ func FuzzDatagramsFromOutside(f *testing.F) {
 				w.receive(append(append(header(typeNumbered), byte(masked>>16), byte(masked>>8), byte(masked)), payload...))
 			case 4:
 				w.run(time.Duration(length) * time.Millisecond)
+			case 5:
+				w.send(content)
 			}
 			index++
 			w.forward(index)

@@ -28,13 +28,15 @@ const patience = 60 * time.Second
 
 // lossyPath is the program packrat-path: servers, real gateways, and last miles that lose 4 %.
 type lossyPath struct {
-	Name, QUIC, SHA256, Datagrams string
-	Bytes                         int
-	certificate                   string
-	end                           func() pathFigures
+	Name, QUIC, Lossless, SHA256, Datagrams string
+	Bytes                                   int
+	certificate                             string
+	end                                     func() pathFigures
 }
 
 type pathFigures struct {
+	LosslessSent  uint64 `json:"lossless_sent"`
+	Sent          uint64 `json:"quic_sent"`
 	Lost          uint64 `json:"quic_lost"`
 	LostUpwards   uint64 `json:"quic_lost_upwards"`
 	Dropped       uint64 `json:"quic_dropped"`
@@ -192,6 +194,28 @@ func TestQUICGoDownloadsAndTheServerDoesNotNoticeTheLosses(t *testing.T) {
 	}
 	if (figures.Declared-min(figures.Dropped, figures.Declared))*3 > figures.Lost*2 {
 		t.Errorf("the server noticed: %s", said)
+	}
+}
+
+func TestAcknowledgementsOfQUICGoLeaveTogether(t *testing.T) {
+	path := startPath(t)
+	server := address(t, path.Lossless)
+	conn := wrapped(t, Settings{Scheme: Trailer})
+	contents, err := download(conn, path, server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	statistics, _ := conn.Statistics(server)
+	figures := path.end()
+	said := fmt.Sprintf("%+v %+v", figures, statistics)
+	t.Log(said)
+	if sum := sha256.Sum256(contents); hex.EncodeToString(sum[:]) != path.SHA256 || statistics.Condition != Assisted {
+		t.Errorf("%d bytes are another file, or not assisted: %s", len(contents), said)
+	}
+	// As many as leave where each acknowledgement and each eACK is a datagram of its own; a busy host has most of them
+	// wait for an eACK that is due, and no longer.
+	if alone := statistics.SentDatagrams + statistics.Eacks; figures.LosslessSent+statistics.Eacks/4 > alone {
+		t.Errorf("%d datagrams leave instead of %d: %s", figures.LosslessSent, alone, said)
 	}
 }
 

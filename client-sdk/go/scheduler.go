@@ -14,6 +14,10 @@ const (
 	// another port meanwhile, and what comes from there waits for a sealed message, or is taken for another
 	// client's.
 	silent = 500 * time.Millisecond
+	// An eACK that would be due when so many datagrams more have come or so much time has passed leaves with what the
+	// transport sends: one wake-up of the radio instead of two.
+	soonDatagrams = 8
+	soon          = 5 * time.Millisecond
 )
 
 // scheduler decides when the next eACK is due. A zero time is none.
@@ -39,6 +43,13 @@ func (s *scheduler) onUrgent(now time.Time) {
 // onPrecious says that a datagram must be reported without any delay.
 func (s *scheduler) onPrecious(now time.Time) {
 	s.atOnce = now
+}
+
+// onCompany says that the transport sends a datagram: an eACK that is due soon goes with it.
+func (s *scheduler) onCompany(now time.Time) {
+	if s.unreported+soonDatagrams >= everyDatagrams || s.unreported > 0 && !s.firstUnreported.Add(every).After(now.Add(soon)) {
+		s.onUrgent(now)
+	}
 }
 
 // isSilent is true if the gateway has not heard anything for long enough that this client may have another

@@ -16,11 +16,32 @@ func segmentMessage(oob []byte) []byte {
 		return nil
 	}
 	for _, m := range messages {
-		if m.Header.Level == syscall.IPPROTO_UDP && m.Header.Type == udpSegment && len(m.Data) >= 2 {
+		if asksForSegments(&m) {
 			return m.Data
 		}
 	}
 	return nil
+}
+
+func asksForSegments(m *syscall.SocketControlMessage) bool {
+	return m.Header.Level == syscall.IPPROTO_UDP && m.Header.Type == udpSegment && len(m.Data) >= 2
+}
+
+// withoutSegment has the other control messages, for datagrams that the system is not to cut.
+func withoutSegment(oob []byte) []byte {
+	messages, err := syscall.ParseSocketControlMessage(oob)
+	if err != nil || segmentMessage(oob) == nil {
+		return oob
+	}
+	others, at := make([]byte, 0, len(oob)), 0
+	for _, m := range messages {
+		end := min(at+syscall.CmsgSpace(len(m.Data)), len(oob))
+		if !asksForSegments(&m) {
+			others = append(others, oob[at:end]...)
+		}
+		at = end
+	}
+	return others
 }
 
 // segmentOf is the length that the program asks for; 0: it sends one datagram.

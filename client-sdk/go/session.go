@@ -62,6 +62,8 @@ type session struct {
 	sent        []sentEack
 	// nil: nothing towards the server is numbered.
 	upward *upward
+	// Bundles are agreed.
+	bundles bool
 }
 
 // newSession begins one. sample: the handshake's round trip; 0: not known.
@@ -76,14 +78,15 @@ func newSession(e *established, anchor *material, sample time.Duration, now time
 	}
 	names := e.params.names()
 	s := &session{
-		scheme: e.params.scheme,
-		key:    identifierKeyOf(e.params.secret),
-		sealer: sealer{direction: sealing, session: names[0]},
-		opener: opener{direction: opening},
-		names:  names[1:],
-		set:    newPowerSums(int(e.params.powerSums)),
-		known:  make(map[identifier]recorded),
-		upward: newUpward(&e.params, sample, now),
+		scheme:  e.params.scheme,
+		key:     identifierKeyOf(e.params.secret),
+		sealer:  sealer{direction: sealing, session: names[0]},
+		opener:  opener{direction: opening},
+		names:   names[1:],
+		set:     newPowerSums(int(e.params.powerSums)),
+		known:   make(map[identifier]recorded),
+		upward:  newUpward(&e.params, sample, now),
+		bundles: e.params.bundles,
 	}
 	if e.params.numbered.flags&toClient != 0 {
 		key := numberKeyOf(e.params.secret)

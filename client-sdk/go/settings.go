@@ -32,6 +32,7 @@ type Settings struct {
 
 func (s Settings) params() (clientParams, error) {
 	p := clientParams{scheme: s.Scheme, powerSums: ourPowerSums, maximumHold: s.MaximumHold, token: s.Token,
+		bundles:  true,
 		numbered: numbered{toClient, math.MaxUint16}}
 	if s.Uploads {
 		p.numbered.flags |= toServer

@@ -47,7 +47,11 @@ type Shim[M any] struct {
 	losses  int
 	closed  bool
 	balance balance
-	figures Statistics
+	// Since the caller has asked for bundles.
+	bundling    *bundling
+	destination destination
+	wholePath   wholePath
+	figures     Statistics
 }
 
 // NewShim is a shim for one peer. seed: 32 fresh bytes of crypto/rand. The first Transmit asks for a
@@ -83,6 +87,11 @@ func (s *Shim[M]) Receive(datagram []byte, metadata M, now time.Time) (payload [
 			return nil, false
 		}
 		// Without a session, what is no control datagram of this protocol is the transport's.
+	}
+	s.wholePath.onReceived(now)
+	s.destination.onReceived(base)
+	if s.bundling != nil {
+		s.bundling.wait.onReceived(s.wholePath.roundTrip, now)
 	}
 	passed := s.onBase(base, masked, hasNumber, metadata, now)
 	s.releaseReady()
@@ -162,6 +171,9 @@ func (s *Shim[M]) onNumber(number uint64, value identifier, now time.Time) {
 	}
 	if arrival.opened {
 		session.scheduler.onUrgent(now)
+		if s.bundling != nil {
+			s.bundling.wait.onHole(now)
+		}
 	}
 	if arrival.held {
 		// Most likely a repair: the gateway is at work.
@@ -369,12 +381,16 @@ func (s *Shim[M]) Deliver() (payload []byte, metadata M, ok bool) {
 // nothing, and always so without Settings.Uploads. A datagram that was returned something for is sent
 // with it, or Refused.
 func (s *Shim[M]) Send(datagram []byte, now time.Time) []byte {
-	s.figures.SentDatagrams++
-	s.figures.SentBytes += uint64(len(datagram))
+	s.count(datagram)
 	if s.closed || isControl(datagram) {
 		return nil
 	}
-	s.balance.pass(len(datagram), 0)
+	s.noteSent(datagram, now)
+	s.hurry(now)
+	// One that uploads sends all the time: the gateway's Reports are the answers to its eACKs.
+	if s.session != nil && s.session.upward == nil {
+		s.session.scheduler.onCompany(now)
+	}
 	if s.session != nil && s.session.scheduler.isSilent(now) && s.session.liveness.onQuiet() {
 		s.session.scheduler.onUrgent(now)
 	} else if s.session != nil && s.session.upward == nil && s.session.liveness.quietAt.IsZero() {
@@ -387,6 +403,19 @@ func (s *Shim[M]) Send(datagram []byte, now time.Time) []byte {
 	s.figures.UpwardNumbered++
 	value := s.session.key.identify(materialOf(s.session.scheme, datagram))
 	return s.session.upward.number(datagram, value, now)
+}
+
+func (s *Shim[M]) count(datagram []byte) {
+	s.figures.SentDatagrams++
+	s.figures.SentBytes += uint64(len(datagram))
+}
+
+func (s *Shim[M]) noteSent(datagram []byte, now time.Time) {
+	s.balance.pass(len(datagram), 0)
+	s.wholePath.onSent(now)
+	if s.destination.onSent(datagram) && s.session != nil && s.session.upward != nil {
+		s.session.upward.retain(s.destination.isInUse)
+	}
 }
 
 // quietAfter is the silence after which the gateway is asked for an echo. There is a session.
@@ -402,7 +431,7 @@ func (s *Shim[M]) Refused(bytes int) {
 	}
 }
 
-// Transmit is the next control datagram, or repair, to send to the peer from the transport's own socket;
+// Transmit is the next control datagram, repair, or datagram that Bundle has taken, to send to the peer from the transport's own socket;
 // nil: there is none.
 func (s *Shim[M]) Transmit(now time.Time) []byte {
 	if again := s.nextAgain(now); again != nil {
@@ -410,9 +439,20 @@ func (s *Shim[M]) Transmit(now time.Time) []byte {
 		s.figures.UpwardRepairBytes += uint64(len(again))
 		return again
 	}
-	datagram := s.nextControl(now)
-	s.figures.ControlBytesSent += uint64(len(datagram))
-	return datagram
+	if own := s.nextUnbundled(); own != nil {
+		return own
+	}
+	if control := s.nextControl(now); control != nil {
+		s.figures.ControlBytesSent += uint64(len(control))
+		return control
+	}
+	if s.closed || s.session == nil {
+		return nil
+	}
+	if s.bundling != nil {
+		return s.nextWithOthers(now)
+	}
+	return s.nextEack(now)
 }
 
 // nextAgain is a datagram that the gateway misses.
@@ -423,18 +463,21 @@ func (s *Shim[M]) nextAgain(now time.Time) []byte {
 	return s.session.upward.poll(now)
 }
 
+// nextControl is a message that leaves before anything else, or a question for a gateway.
 func (s *Shim[M]) nextControl(now time.Time) []byte {
 	if len(s.urgent) > 0 {
 		datagram := s.urgent[0]
 		s.urgent = s.urgent[1:]
 		return datagram
 	}
-	if s.closed {
+	if s.closed || s.session != nil {
 		return nil
 	}
-	if s.session == nil {
-		return s.discovery.poll(now)
-	}
+	return s.discovery.poll(now)
+}
+
+// nextEack is the eACK that is due. There is a session.
+func (s *Shim[M]) nextEack(now time.Time) []byte {
 	due := s.session.scheduler.due(s.hold.count > 0, s.path.smoothed)
 	if due.IsZero() || due.After(now) {
 		return nil
@@ -448,6 +491,7 @@ func (s *Shim[M]) nextControl(now time.Time) []byte {
 	}
 	s.figures.Eacks++
 	s.figures.EackBytes += uint64(len(datagram))
+	s.figures.ControlBytesSent += uint64(len(datagram))
 	return datagram
 }
 
@@ -475,6 +519,9 @@ func (s *Shim[M]) Timeout() time.Time {
 	due = earliest(due, live.echoDeadline(&s.path))
 	if s.session.upward != nil {
 		due = earliest(due, s.session.upward.tailDeadline())
+	}
+	if s.bundling != nil {
+		due = earliest(due, s.bundling.deadline())
 	}
 	return earliest(due, s.session.scheduler.due(s.hold.count > 0, s.path.smoothed))
 }

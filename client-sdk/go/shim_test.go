@@ -41,6 +41,9 @@ type world struct {
 	highest, overtaken   int
 	longestWait          time.Duration
 	eacks                int
+	// Acknowledgements of the transport that the gateway has got, in their order, and all datagrams that leave.
+	acknowledged [][]byte
+	sent         int
 }
 
 type event struct {
@@ -72,7 +75,7 @@ func (q *eventQueue) Pop() any {
 
 // gateway answers handshakes, numbers, and repairs what has not arrived.
 type gateway struct {
-	gone, withCookie, withoutNumbers, silent, stingy bool
+	gone, withCookie, withoutNumbers, withoutBundles, silent, stingy bool
 
 	ticket []byte   // of the next session; nil: none
 	shown  [][]byte // tickets with which sessions were asked for
@@ -169,6 +172,7 @@ func (w *world) drain() {
 			return
 		}
 		w.check(datagram)
+		w.sent++
 		w.travel(func() { w.toGateway(datagram) })
 	}
 	w.t.Fatal("a thousand control datagrams at once")
@@ -250,6 +254,9 @@ func (w *world) deliver(payload []byte) {
 
 // check compares an eACK with what has arrived.
 func (w *world) check(datagram []byte) {
+	if _, message, ok := splitBundle(datagram); ok {
+		datagram = message
+	}
 	if c, err := decodeControl(datagram); err != nil || c.kind != typeSealed {
 		return
 	}
@@ -305,6 +312,17 @@ func (w *world) toGateway(datagram []byte) {
 		w.onUpward(masked, base)
 		return
 	}
+	if datagrams, message, ok := splitBundle(datagram); ok {
+		w.acknowledged = append(w.acknowledged, datagrams...)
+		if len(message) > 0 {
+			w.toGateway(message)
+		}
+		return
+	}
+	if suits(datagram) {
+		w.acknowledged = append(w.acknowledged, datagram)
+		return
+	}
 	c, err := decodeControl(datagram)
 	if err != nil {
 		w.t.Fatalf("the client sends %x: %v", datagram, err)
@@ -347,6 +365,9 @@ func (w *world) answer(c *control) {
 			g.shown = append(g.shown, findRecord(params[8+int(params[7]):], recordTicket))
 			if g.ticket != nil {
 				out = appendRecord(out, recordTicket, g.ticket)
+			}
+			if !g.withoutBundles && findRecord(params[8+int(params[7]):], recordBundles) != nil {
+				out = appendRecord(out, recordBundles, nil)
 			}
 			if g.withoutNumbers {
 				return out

@@ -218,6 +218,15 @@ func (u *upward) drop(sent *keptUp) {
 	}
 }
 
+// retain forgets what need not be sent again: the transport has left the connection ID that it goes to.
+func (u *upward) retain(isWanted func(datagram []byte) bool) {
+	for at := range u.kept {
+		if sent := &u.kept[at]; sent.datagram != nil && !isWanted(sent.datagram[numberLength:]) {
+			u.drop(sent)
+		}
+	}
+}
+
 func (u *upward) share() float64 {
 	loss := u.lost / max(u.sent, 1)
 	return min(max(1.3*loss/max(1-loss, 0.1), repairShare), mostRepairShare)
@@ -400,7 +409,7 @@ const (
 	// Bytes that count in a direction: what was further back counts half, each time that so many have
 	// passed.
 	directionWindow = 64 << 10
-	// An upload sends so many times the bytes that it receives.
+	// An upload sends, and a download receives, so many times the bytes that go the other way.
 	uploadRatio = 4
 )
 
@@ -417,5 +426,7 @@ func (b *balance) pass(up, down int) {
 		b.down /= 2
 	}
 }
+
+func (b *balance) isDownload() bool { return b.down > uploadRatio*b.up }
 
 func (b *balance) isUpload() bool { return b.up > uploadRatio*b.down }

@@ -282,6 +282,21 @@ func TestWhatTheLinkRefusesGoesPlainAndIsNotSentAgain(t *testing.T) {
 	}
 }
 
+func TestNothingIsSentAgainToAConnectionIDThatTheTransportHasLeft(t *testing.T) {
+	w := uploading(t, 4)
+	w.shim.destination.onReceived([]byte{0xc0, 0, 0, 0, 1, 0, 4, 1, 1, 1, 1})
+	w.loss = 1
+	bytesTo := func(id byte) []byte { return append(acknowledgement(id, 0), make([]byte, 500)...) }
+	for _, id := range []byte{1, 1, 2} {
+		if w.shim.Send(bytesTo(id), w.now) == nil {
+			t.Fatal("it has no number")
+		}
+	}
+	if left := w.shim.session.upward.bytes; left != len(bytesTo(2)) {
+		t.Errorf("%d bytes are kept", left)
+	}
+}
+
 func TestWithoutTheSettingNothingIsNumbered(t *testing.T) {
 	w := newWorld(t, 1, settings())
 	w.run(300 * time.Millisecond)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -276,7 +277,7 @@ func TestVectorsOfTheHandshakeAndSealedDatagrams(t *testing.T) {
 	equal(t, "the gateway's key", e.gatewayKey[:], want.GatewayKey)
 	agreed := want.GatewayParams
 	if e.params != (gatewayParams{agreed.Session, agreed.Scheme, agreed.CodedSymbols, agreed.PowerSums, agreed.CacheBytes,
-		[32]byte(agreed.Secret), numbered{}, serverTicket{}}) {
+		[32]byte(agreed.Secret), numbered{}, serverTicket{}, false}) {
 		t.Errorf("gateway params: %+v", e.params)
 	}
 	if e.params.names() != want.Names {
@@ -401,6 +402,63 @@ func TestVectorsOfNumbers(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestVectorsOfBundles(t *testing.T) {
+	var want struct {
+		Message1 hexBytes `json:"noise_message_1"`
+		Message2 hexBytes `json:"noise_message_2"`
+		Bundles  []struct {
+			Name            string
+			Datagrams       []hexBytes
+			Message, Bundle hexBytes
+		}
+	}
+	load(t, "bundles", &want)
+	var session handshakeVector
+	load(t, "handshake", &session)
+	i := session.initiator()
+	params := clientParams{scheme: Trailer, powerSums: 129, bundles: true}
+	without := params
+	without.bundles = false
+	if record := params.encode()[8:]; len(record) != len(without.encode()[8:])+2 || !bytes.Contains(want.Message1, record[:2]) {
+		t.Errorf("the wish is not %x", record)
+	}
+	i.payload = want.Message1[32:]
+	e, err := i.finish(want.Message2)
+	if err != nil || !e.params.bundles {
+		t.Errorf("agreed: %+v, %v", e.params, err)
+	}
+	for _, entry := range want.Bundles {
+		var datagrams [][]byte
+		for _, datagram := range entry.Datagrams {
+			datagrams = append(datagrams, datagram)
+		}
+		made := joinBundle(datagrams, entry.Message)
+		equal(t, entry.Name, made, entry.Bundle)
+		if apart, message, ok := splitBundle(made); !ok || len(apart) != len(datagrams) || !bytes.Equal(message, entry.Message) {
+			t.Errorf("%s comes apart into %x and %x", entry.Name, apart, message)
+		}
+	}
+	short, long := bytes.Repeat([]byte{0x41}, 21), bytes.Repeat([]byte{0x41}, 255)
+	for _, wrong := range [][][]byte{nil, {short[1:]}, {append(long, 0x41)}, slices.Repeat([][]byte{short}, 17), {long, long, long, long, long},
+		{want.Bundles[0].Bundle[:40]}} {
+		if made := joinBundle(wrong, nil); made != nil {
+			t.Errorf("%d datagrams are joined", len(wrong))
+		}
+	}
+}
+
+// splitBundle is the gateway's side of bundles.
+func splitBundle(datagram []byte) (datagrams [][]byte, message []byte, ok bool) {
+	if !isBundle(datagram) {
+		return nil, nil, false
+	}
+	r := reader{rest: datagram[controlLength:]}
+	for _, length := range r.take(int(r.u8())) {
+		datagrams = append(datagrams, r.take(int(length)))
+	}
+	return datagrams, r.rest, r.err == nil
 }
 
 func TestVectorsOfPowerSums(t *testing.T) {

@@ -35,6 +35,7 @@ const (
 	typeRefusal  controlType = 5
 	typeSealed   controlType = 8
 	typeNumbered controlType = 9
+	typeBundle   controlType = 10
 )
 
 // Reasons of Refusals that this client tells apart.
@@ -66,6 +67,7 @@ const (
 	recordVersions = 3
 	recordNumbered = 4
 	recordTicket   = 5
+	recordBundles  = 7
 	toClient       = 1
 	toServer       = 2
 )
@@ -235,6 +237,35 @@ func splitNumber(datagram []byte) (number uint32, base []byte, ok bool) {
 	return binary.BigEndian.Uint32(datagram[4:8]) & (numberModulus - 1), datagram[numberLength:], true
 }
 
+// joinBundle is the bundle of these datagrams, with a control datagram or nothing behind them; nil: there is none, because there are no or
+// too many datagrams, one is too short or too long or begins like a control datagram, or together they are too long.
+func joinBundle(datagrams [][]byte, message []byte) []byte {
+	length := controlLength + 1 + len(datagrams) + len(message)
+	for _, datagram := range datagrams {
+		length += len(datagram)
+		if len(datagram) < shortestBundled || len(datagram) > 255 || isControl(datagram) {
+			return nil
+		}
+	}
+	if len(datagrams) == 0 || len(datagrams) > mostBundled || length > longest {
+		return nil
+	}
+	out := append(make([]byte, 0, length), magic...)
+	out = append(out, version<<4|byte(typeBundle), byte(len(datagrams)))
+	for _, datagram := range datagrams {
+		out = append(out, byte(len(datagram)))
+	}
+	for _, datagram := range datagrams {
+		out = append(out, datagram...)
+	}
+	return append(out, message...)
+}
+
+// isBundle is true for a bundle, whatever is in it.
+func isBundle(datagram []byte) bool {
+	return isControl(datagram) && datagram[4] == version<<4|byte(typeBundle)
+}
+
 func appendRecord(out []byte, kind byte, value []byte) []byte {
 	return append(append(out, kind, byte(len(value))), value...)
 }
@@ -261,7 +292,9 @@ type clientParams struct {
 	// Wishes for numbers; flags 0: none.
 	numbered numbered
 	// Of the server that the client had through the gateway before; the zero value: none.
-	ticket   serverTicket
+	ticket serverTicket
+	// The client may send bundles.
+	bundles  bool
 	versions []byte
 	// Behind all others: a record that means nothing.
 	grease []byte
@@ -289,6 +322,9 @@ func (p *clientParams) encode() []byte {
 	if p.ticket != (serverTicket{}) {
 		out = appendRecord(out, recordTicket, p.ticket[:])
 	}
+	if p.bundles {
+		out = appendRecord(out, recordBundles, nil)
+	}
 	out = appendRecord(out, recordVersions, p.versions)
 	return append(out, p.grease...)
 }
@@ -303,6 +339,7 @@ type gatewayParams struct {
 	secret       [32]byte
 	numbered     numbered
 	ticket       serverTicket
+	bundles      bool
 }
 
 func decodeGatewayParams(data []byte) (gatewayParams, error) {
@@ -315,6 +352,7 @@ func decodeGatewayParams(data []byte) (gatewayParams, error) {
 	if value := findRecord(r.rest, recordTicket); len(value) >= ticketLength {
 		p.ticket = serverTicket(value)
 	}
+	p.bundles = findRecord(r.rest, recordBundles) != nil
 	isKnown := p.scheme == Trailer || p.scheme == Payload
 	if r.err != nil || !isKnown || p.powerSums < fewestSums && p.codedSymbols < 4 {
 		return gatewayParams{}, errMalformed

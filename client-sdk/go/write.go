@@ -26,7 +26,10 @@ func datagramsOf(b []byte, segment int) iter.Seq[[]byte] {
 // socket.
 func (c *Conn) write(b, oob []byte, addr netip.AddrPort, send func(b, oob []byte) (int, int, error)) (n, oobn int, err error) {
 	segment := segmentOf(oob)
-	fronts := c.sending(addr, b, segment)
+	fronts, isTaken := c.sending(addr, b, oob, segment)
+	if isTaken {
+		return len(b), len(oob), nil
+	}
 	if fronts == nil {
 		return send(b, oob)
 	}

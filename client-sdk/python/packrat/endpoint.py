@@ -1,6 +1,6 @@
 """Assistance below the protocols of asyncio's datagram endpoints."""
 import asyncio
-from typing import Any, Optional, TypeVar, cast
+from typing import Any, Dict, Optional, TypeVar, cast, overload
 
 from .peers import Peers, Settings, Statistics
 
@@ -20,7 +20,13 @@ class Assistance:
     def __init__(self, peers: Peers, schedule: Any) -> None:
         self._peers, self._schedule = peers, schedule
 
-    def statistics(self, peer: Any = None) -> Optional[Statistics]:
+    @overload
+    def statistics(self) -> Dict[Any, Statistics]: ...
+
+    @overload
+    def statistics(self, peer: Any) -> Optional[Statistics]: ...
+
+    def statistics(self, peer: Any = None) -> Any:
         """The figures of a peer; without one those of all peers, by their address."""
         return self._peers.statistics(peer)
 
@@ -44,7 +50,9 @@ class _Transport(asyncio.DatagramTransport):
         self._inner, self._wrapped = inner, wrapped
 
     def sendto(self, data: Any, addr: Any = None) -> None:
-        self._inner.sendto(self._wrapped._sending(data, addr), addr)
+        leaving = self._wrapped._sending(data, addr)
+        if leaving is not None:
+            self._inner.sendto(leaving, addr)
 
     def close(self) -> None:
         self._wrapped._close()

@@ -3,8 +3,8 @@ import collections
 import functools
 import os
 import socket
-from dataclasses import dataclass
-from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+from dataclasses import dataclass, field
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple, TypedDict, overload
 
 from ._packrat import Shim
 
@@ -25,21 +25,68 @@ MAGIC = b"\x0bPkr"
 #: Control datagrams that leave at one go.
 MOST_CONTROL = 64
 
-#: The figures of a peer, or their sums: `condition`, `round_trip`, and the counters of every SDK.
-Statistics = Dict[str, Any]
+
+class Statistics(TypedDict):
+    """The figures of a peer, which every SDK has."""
+
+    #: "assisted", "asking" (a gateway is asked for), "no_gateway", "refused", or "failed" (on this host).
+    condition: str
+    #: Seconds to the gateway and back; None: not measured yet.
+    round_trip: Optional[float]
+    #: Datagrams that the program has sent.
+    sent_datagrams: int
+    #: Bytes of them (UDP payload).
+    sent_bytes: int
+    #: Datagrams that the program got.
+    delivered_datagrams: int
+    #: Bytes of them (UDP payload).
+    delivered_bytes: int
+    #: Sessions with gateways that were begun.
+    sessions: int
+    #: Datagrams that were missing when a later one arrived.
+    holes: int
+    #: Missing datagrams that were repaired before the program could notice.
+    repaired_in_time: int
+    #: Missing datagrams that were repaired after a later one had been passed on.
+    repaired_late: int
+    #: Missing datagrams that were waited for in vain.
+    given_up: int
+    #: Datagrams that were put together from the gateway's repair symbols.
+    recovered: int
+    #: Datagrams that waited for a repair of an earlier one.
+    kept: int
+    #: Datagrams that came more than once.
+    duplicates: int
+    #: Control datagrams that were dropped as malformed, forged or replayed.
+    control_dropped: int
+    #: Reports to gateways.
+    eacks: int
+    #: Bytes of these reports (UDP payload).
+    eack_bytes: int
+    #: Bytes of all control datagrams to gateways (UDP payload).
+    control_bytes_sent: int
+    #: Bytes of all control datagrams from gateways (UDP payload).
+    control_bytes_received: int
+    #: Datagrams of the program's that left with a number, so that they can be repaired.
+    upward_numbered: int
+    #: Those of them that the gateway was missing when a later one had arrived.
+    upward_missing: int
+    #: Datagrams of the program's that were sent again, repetitions included.
+    upward_repairs: int
 
 
 @dataclass(frozen=True)
 class Settings:
     """Settings of assistance. `scheme`: "payload", or "trailer" for QUIC alone, which is faster;
     `maximum_hold`: the longest wait for a repair, in seconds; `gateway_key`: 32 bytes, another
-    gateway is refused; `token`: the permission of a token endpoint; `uploads`: what the program
-    sends is repaired, too, for transports that answer each loss (CUBIC, NewReno), not for BBR."""
+    gateway is refused; `token`: the permission of a token endpoint, which `repr` leaves out;
+    `uploads`: what the program sends is repaired, too, for transports that answer each loss (CUBIC,
+    NewReno), not for BBR."""
 
     scheme: str = "payload"
     maximum_hold: float = 1.0
     gateway_key: Optional[bytes] = None
-    token: Optional[bytes] = None
+    token: Optional[bytes] = field(default=None, repr=False)
     uploads: bool = False
 
 
@@ -78,7 +125,7 @@ def _without_number(datagram: bytes) -> Optional[bytes]:
 
 class Peers:
     """`deliver(datagram, peer)` is called for what the program is to have, `send(datagram, peer)`
-    for control datagrams. `deliver` may call all of this: it is not called again before it returns,
+    for control datagrams, and for those of the program's that leave with others. `deliver` may call all of this: it is not called again before it returns,
     and never from within `sending`."""
 
     def __init__(
@@ -106,7 +153,7 @@ class Peers:
     def sending(self, datagram: Any, peer: Any) -> Any:
         """The program is about to send a datagram; the first one to a peer asks for a gateway.
         Returns what is to be sent: the datagram, or, where uploads are repaired, one with a number in
-        front. A peer by name is not assisted."""
+        front; None: it leaves with others, by `send`. A peer by name is not assisted."""
         address, peer = peer, _key(peer)
         if peer is None:
             return datagram
@@ -125,11 +172,14 @@ class Peers:
                 uploads=settings.uploads,
             )
         self._addresses[peer] = address
-        self._active[peer] = self._now()
+        now = self._active[peer] = self._now()
+        datagram = bytes(datagram)
         shim.sent(len(datagram))
-        number = shim.send(bytes(datagram), self._now()) if self._settings.uploads else None
+        leaving: Optional[bytes] = None
+        if not shim.bundle(datagram, now):
+            leaving = (shim.send(datagram, now) or b"") + datagram
         self._serve(shim, peer)
-        return datagram if number is None else number + bytes(datagram)
+        return leaving
 
     def received(self, datagram: bytes, peer: Any) -> None:
         """A datagram arrived."""
@@ -199,7 +249,13 @@ class Peers:
             self._end(next(iter(self._shims)))
         self._hand_on()
 
-    def statistics(self, peer: Any = None) -> Optional[Statistics]:
+    @overload
+    def statistics(self) -> Dict[Any, Statistics]: ...
+
+    @overload
+    def statistics(self, peer: Any) -> Optional[Statistics]: ...
+
+    def statistics(self, peer: Any = None) -> Any:
         """The figures of a peer; None: nothing was sent to it, or not for a long time. Without a
         peer those of all, by their address."""
         if peer is not None:

@@ -4,7 +4,7 @@ import errno
 import selectors
 import socket
 import time
-from typing import Any, Deque, Optional, Tuple
+from typing import Any, Deque, Dict, Optional, Tuple, overload
 
 from .peers import Peers, Settings, Statistics
 
@@ -48,6 +48,8 @@ class Socket:
         """Sends a datagram; raises `TimeoutError` when the system has no room for it in time. `peer`
         is a numeric address; what is sent to a name is not assisted."""
         leaving = self._peers.sending(datagram, peer)
+        if leaving is None:
+            return len(datagram)
         until = self._until()
         while True:
             try:
@@ -95,7 +97,13 @@ class Socket:
             selector.register(self._inner, event)
             selector.select(seconds)
 
-    def statistics(self, peer: Any = None) -> Optional[Statistics]:
+    @overload
+    def statistics(self) -> Dict[Any, Statistics]: ...
+
+    @overload
+    def statistics(self, peer: Any) -> Optional[Statistics]: ...
+
+    def statistics(self, peer: Any = None) -> Any:
         """The figures of a peer; without one those of all peers, by their address."""
         return self._peers.statistics(peer)
 

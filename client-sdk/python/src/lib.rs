@@ -79,6 +79,12 @@ impl Shim {
         Some(PyBytes::new(python, &released.datagram))
     }
 
+    /// The program is about to send a datagram: True if it leaves with others, in what transmit gives.
+    /// Otherwise the program passes it to send, and sends it.
+    fn bundle(&mut self, datagram: &[u8], now: u64) -> bool {
+        self.shim.bundle(datagram, time(now))
+    }
+
     /// The program is about to send a datagram: what goes in front of it, or None.
     fn send<'py>(
         &mut self,
@@ -95,7 +101,7 @@ impl Shim {
         self.shim.on_sent(1, bytes);
     }
 
-    /// The next control datagram for the peer.
+    /// The next datagram for the peer: a control datagram, or what bundle has taken.
     fn transmit<'py>(&mut self, python: Python<'py>, now: u64) -> Option<Bound<'py, PyBytes>> {
         let control = self.shim.poll_transmit(time(now))?;
         Some(PyBytes::new(python, &control))

@@ -3,8 +3,11 @@
 Usage: test_lossy_path.py PROGRAM    the program packrat-path, which is server, gateway and last mile
 """
 import asyncio
+import contextlib
 import hashlib
+import io
 import json
+import pathlib
 import socket
 import subprocess
 import sys
@@ -53,11 +56,17 @@ def address(text):
     return host, int(port)
 
 
-async def download(path, create_protocol):
-    """The bytes, and the figures of the assistance."""
+def trusting(path):
+    """The configuration of a client that trusts the server."""
     configuration = QuicConfiguration(alpn_protocols=["packrat-test"], server_name=path.about["name"])
     configuration.load_verify_locations(path.file.name)
-    host, port = address(path.about["quic"])
+    return configuration
+
+
+async def download(path, create_protocol, by="quic"):
+    """The bytes, and the figures of the assistance."""
+    configuration = trusting(path)
+    host, port = address(path.about[by])
     async with connect(host, port, configuration=configuration, create_protocol=create_protocol) as client:
         reader, writer = await client.create_stream()
         writer.write(b"the file")
@@ -68,8 +77,7 @@ async def download(path, create_protocol):
 
 async def upload(path, create_protocol, contents):
     """The server's answer, and the figures of the assistance."""
-    configuration = QuicConfiguration(alpn_protocols=["packrat-test"], server_name=path.about["name"])
-    configuration.load_verify_locations(path.file.name)
+    configuration = trusting(path)
     host, port = address(path.about["quic"])
     answers = asyncio.get_running_loop().create_future()
     async with connect(
@@ -106,6 +114,34 @@ class LossyPath(unittest.TestCase):
         # a host that is busy with other things is late for some.
         self.assertGreaterEqual(flow["repaired_in_time"] * 3, lost, flow)
         self.assertLessEqual((declared - dropped) * 3, lost * 2, f"{figures} {flow}")
+
+    @unittest.skipUnless(HAS_AIOQUIC, "aioquic needs Python 3.11")
+    def test_the_lines_of_the_readme_download(self):
+        readme = (pathlib.Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+        lines, said = {"__name__": "lines"}, io.StringIO()
+        exec(readme.split("```python\n")[1].split("```")[0], lines)
+        with Path() as path, contextlib.redirect_stdout(said):
+            work = lines["download"](*address(path.about["lossless"]), trusting(path))
+            contents = asyncio.run(asyncio.wait_for(work, SECONDS))
+        self.assertEqual(hashlib.sha256(contents).hexdigest(), path.about["sha256"])
+        self.assertIn("assisted", said.getvalue())
+
+    @unittest.skipUnless(HAS_AIOQUIC, "aioquic needs Python 3.11")
+    def test_acknowledgements_of_aioquic_leave_together(self):
+        settings = packrat.Settings(scheme="trailer")
+        with Path() as path:
+            def assisted(*args, **more):
+                return packrat.wrap(QuicConnectionProtocol(*args, **more), settings)
+
+            contents, statistics = asyncio.run(download(path, assisted, "lossless"))
+            figures = path.end()
+        self.assertEqual(hashlib.sha256(contents).hexdigest(), path.about["sha256"])
+        (flow,) = statistics.values()
+        self.assertEqual(flow["condition"], "assisted", flow)
+        # As many as leave where each acknowledgement and each eACK is a datagram of its own; a busy host
+        # has most of them wait for an eACK that is due, and no longer.
+        alone = flow["sent_datagrams"] + flow["eacks"]
+        self.assertLessEqual(figures["lossless_sent"] + flow["eacks"] // 4, alone, f"{figures} {flow}")
 
     @unittest.skipUnless(HAS_AIOQUIC, "aioquic needs Python 3.11")
     def test_what_aioquic_uploads_comes_again_where_it_is_lost(self):
@@ -172,6 +208,13 @@ class Arguments(unittest.TestCase):
         self.assertEqual(shim.receive(b"hello", 1_000_000), 0)
         self.assertIsNone(shim.deliver())
         self.assertEqual(shim.statistics()["delivered_bytes"], 5)
+
+    def test_statistics_have_the_figures_that_their_type_says(self):
+        statistics = packrat.Shim(bytes(32), 1).statistics()
+        self.assertEqual(list(statistics), list(packrat.Statistics.__annotations__))
+
+    def test_a_token_is_not_shown(self):
+        self.assertNotIn("secret", repr(packrat.Settings(token=b"secret")))
 
 
 class ManyPeers(unittest.TestCase):

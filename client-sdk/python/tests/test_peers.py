@@ -9,13 +9,24 @@ from unittest import mock
 import packrat
 from packrat.peers import IDLE, MOST_PEERS, Peers
 
+#: Seconds; nothing takes longer on a busy host.
+PATIENCE = 60
+
 
 class Led:
-    """A shim that keeps every datagram until the test says otherwise."""
+    """A shim that keeps every datagram until the test says otherwise, and has what is short wait for
+    others where it is due at all."""
 
     def __init__(self, seed, now, **settings):
         self.kept, self.ready, self.control, self.due = [], [], [b"a question"], None
-        self.is_closed = False
+        self.short, self.numbers, self.is_closed = [], settings["uploads"], False
+
+    def bundle(self, datagram, now):
+        is_taken = datagram.startswith(b"short")
+        if is_taken:
+            self.short.append(datagram)
+            self.due = now + 8000
+        return is_taken
 
     def sent(self, length):
         pass
@@ -30,12 +41,15 @@ class Led:
         return None
 
     def send(self, datagram, now):
-        return b"number: "
+        return b"number: " if self.numbers else None
 
     def deliver(self):
         return self.ready.pop(0) if self.ready else None
 
     def transmit(self, now):
+        if self.short and (self.is_closed or self.due is None):
+            short, self.short = self.short, []
+            return b"bundle: " + b", ".join(short)
         return self.control.pop() if self.control else None
 
     def timeout(self):
@@ -77,13 +91,16 @@ class Transport(asyncio.DatagramTransport):
 
     def __init__(self):
         super().__init__()
-        self.sent = []
+        self.sent, self.was_closed = [], False
 
     def sendto(self, data, addr=None):
         self.sent.append((data, addr))
 
+    def close(self):
+        self.was_closed = True
+
     def is_closing(self):
-        return False
+        return self.was_closed
 
 
 @mock.patch("packrat.peers.Shim", Led)
@@ -121,6 +138,25 @@ class Released(unittest.TestCase):
         self.assertEqual((delivered, peers.timeout()), ([], 1_000_000))
         peers.handle_timeout()
         self.assertEqual(delivered, [(b"kept", "peer")])
+
+    def test_what_waits_for_others_leaves_in_time_or_when_the_endpoint_closes(self):
+        async def run(closes):
+            echo, transport = Echo(), Transport()
+            wrapped = packrat.wrap(echo)
+            wrapped.connection_made(transport)
+            for data in [b"hello", b"short 1", b"short 2"]:
+                echo.transport.sendto(data, "peer")
+            self.assertEqual([data for data, _ in transport.sent], [b"a question", b"hello"], "they wait")
+            if closes:
+                echo.transport.close()
+            while len(transport.sent) < 3:
+                await asyncio.sleep(0.001)
+            return transport
+
+        for closes in [False, True]:
+            transport = asyncio.run(asyncio.wait_for(run(closes), PATIENCE))
+            self.assertEqual(transport.sent[2:], [(b"bundle: short 1, short 2", "peer")])
+            self.assertEqual(transport.was_closed, closes)
 
     def test_numbers_go_in_front_of_what_is_sent_where_that_is_wished(self):
         for uploads, leaves in [(True, b"number: hello"), (False, b"hello")]:
@@ -212,7 +248,7 @@ class Waits(unittest.TestCase):
         self.server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.addCleanup(self.server.close)
         self.server.bind(("127.0.0.1", 0))
-        self.server.settimeout(60)
+        self.server.settimeout(PATIENCE)
 
     def client(self, inner):
         """The assisted socket, and its address after it has said hello."""
@@ -265,6 +301,26 @@ class Waits(unittest.TestCase):
             self.assertEqual(sent, [b"again"])
             with self.assertRaises(OSError):
                 client.sendto(b"longer", self.server.getsockname())
+
+    def test_what_waits_for_others_leaves_in_time_or_when_the_socket_closes(self):
+        for closes in [False, True]:
+            with mock.patch("packrat.peers.Shim", Led):
+                client, _ = self.client(self.inner())
+            client.settimeout(0)
+            self.assertEqual(client.sendto(b"short", self.server.getsockname()), 5)
+            if closes:
+                client.close()
+            leaves, until = [], time.monotonic() + PATIENCE
+            self.server.settimeout(0.001)
+            while b"bundle: short" not in leaves and time.monotonic() < until:
+                try:
+                    leaves.append(self.server.recvfrom(2048)[0])
+                except socket.timeout:
+                    if not closes:
+                        with self.assertRaises(socket.timeout):
+                            client.recvfrom()
+            self.assertIn(b"bundle: short", leaves)
+            self.assertNotIn(b"short", leaves)
 
     def test_a_full_buffer_is_waited_for_when_sending(self):
         client, _ = self.client(self.inner())

@@ -124,6 +124,11 @@ impl LossyPath {
         self.far.report().downward.link.queue_dropped
     }
 
+    /// Datagrams that the SDK has sent.
+    pub fn sent(&self) -> u64 {
+        self.near.report().upward.link.offered
+    }
+
     /// Datagrams towards the gateway that the last mile has lost.
     pub fn lost_upwards(&self) -> u64 {
         self.near.report().upward.link.lost

@@ -1,8 +1,8 @@
 //! The same for SDKs in other languages: prints the addresses as JSON, and the figures when its
 //! input ends.
 //!
-//! Usage: packrat-path CERTIFICATE [SERVER]    the QUIC server's certificate is written to this file; a third path
-//! leads to the server, if one is named
+//! Usage: packrat-path CERTIFICATE [SERVER]    the QUIC server's certificate is written to this file; one path to
+//! it loses, and one does not; another one leads to the server, if one is named
 //!
 //! Or: packrat-path --several, several servers behind several gateways, without loss and without figures
 #![allow(clippy::unwrap_used)]
@@ -29,6 +29,7 @@ async fn main() {
     let quic = Quic::start();
     let server = Datagrams::start();
     let path = LossyPath::start(quic.address(), LOSS);
+    let lossless = LossyPath::start(quic.address(), 0.0);
     let plain = LossyPath::start(server.address(), LOSS);
     let named =
         std::env::args().nth(2).map(|server| LossyPath::start(server.parse().unwrap(), LOSS));
@@ -36,14 +37,17 @@ async fn main() {
     std::fs::write(certificate, quic.certificate()).unwrap();
     let sum: String = packrat_path::expected().iter().map(|byte| format!("{byte:02x}")).collect();
     println!(
-        r#"{{"name":"{NAME}","quic":"{}","bytes":{FILE_BYTES},"sha256":"{sum}","datagrams":"{}","server":"{to_named}"}}"#,
+        r#"{{"name":"{NAME}","quic":"{}","lossless":"{}","bytes":{FILE_BYTES},"sha256":"{sum}","datagrams":"{}","server":"{to_named}"}}"#,
         path.address(),
+        lossless.address(),
         plain.address()
     );
     std::io::stdout().flush().unwrap();
     input_ends().await;
     println!(
-        r#"{{"quic_lost":{},"quic_lost_upwards":{},"quic_dropped":{},"declared_lost":{},"datagrams_lost":{},"server_lost":{}}}"#,
+        r#"{{"lossless_sent":{},"quic_sent":{},"quic_lost":{},"quic_lost_upwards":{},"quic_dropped":{},"declared_lost":{},"datagrams_lost":{},"server_lost":{}}}"#,
+        lossless.sent(),
+        path.sent(),
         path.lost(),
         path.lost_upwards(),
         path.dropped(),

@@ -1,0 +1,118 @@
+package packrat
+
+import (
+	"bytes"
+	"net"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// bundlingConn is a socket of whose peer's download acknowledgements wait for others, and that peer.
+func bundlingConn(t *testing.T) (*Conn, *net.UDPConn, *net.UDPAddr) {
+	t.Helper()
+	conn, server, to := numberingConn(t)
+	raw, err := server.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Control(func(fd uintptr) {
+		err = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_IP, syscall.IP_RECVTOS, 1)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	p := conn.peers[unmapped(to.AddrPort())]
+	shim := p.shim
+	shim.session.upward, shim.session.bundles = nil, true
+	// It has said that it is there.
+	shim.session.scheduler = scheduler{lastSent: time.Now()}
+	shim.balance, shim.wholePath = balance{down: 60_000}, wholePath{time.Now(), true, toServerRoundTrip}
+	shim.bundling = &bundling{wait: wait{step: waitSteps, backoff: firstBackoff}}
+	p.last.Condition = Assisted
+	return conn, server, to
+}
+
+// marked is a control message with an ECN mark.
+func marked(mark byte) []byte {
+	oob := cut(int(mark))
+	at := syscall.CmsgLen(0)
+	copy(oob[at-8:], []byte{syscall.IPPROTO_IP, 0, 0, 0, syscall.IP_TOS, 0, 0, 0})
+	copy(oob, []byte{byte(syscall.CmsgLen(4))})
+	return append(oob[:at], mark, 0, 0, 0, 0, 0, 0, 0)
+}
+
+// arriving are the acknowledgements in the next datagram of the program's, and its mark.
+func arriving(t *testing.T, server *net.UDPConn) ([][]byte, byte) {
+	t.Helper()
+	buffer, oob := make([]byte, longestDatagram), make([]byte, oobSize)
+	for {
+		if err := server.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		n, oobn, _, _, err := server.ReadMsgUDP(buffer, oob)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mark := byte(0)
+		messages, _ := syscall.ParseSocketControlMessage(oob[:oobn])
+		for _, m := range messages {
+			if m.Header.Level == syscall.IPPROTO_IP && m.Header.Type == syscall.IP_TOS {
+				mark = m.Data[0]
+			}
+		}
+		if datagrams, _, ok := splitBundle(buffer[:n]); ok {
+			return datagrams, mark
+		}
+		if suits(buffer[:n]) {
+			return [][]byte{buffer[:n]}, mark
+		}
+	}
+}
+
+func TestWhatLeavesTogetherBearsTheMarkThatItWasSentWithAndIsNotCut(t *testing.T) {
+	conn, server, to := bundlingConn(t)
+	var sent [][]byte
+	for index, oob := range [][]byte{marked(2), append(cut(40), marked(2)...), append(marked(2), cut(40)...), marked(1), nil} {
+		sent = append(sent, acknowledgement(1, index))
+		if n, oobn, err := conn.WriteMsgUDP(sent[index], oob, to); n != len(sent[index]) || oobn != len(oob) || err != nil {
+			t.Fatal(n, oobn, err)
+		}
+	}
+	conn.Close()
+	for _, want := range []struct {
+		datagrams [][]byte
+		mark      byte
+	}{{sent[:3], 2}, {sent[3:4], 1}, {sent[4:], 0}} {
+		datagrams, mark := arriving(t, server)
+		if !slices.EqualFunc(datagrams, want.datagrams, bytes.Equal) || mark != want.mark {
+			t.Errorf("%x arrive with the mark %d instead of %x with %d", datagrams, mark, want.datagrams, want.mark)
+		}
+	}
+}
+
+func TestAReaderThatWaitsIsWokenForWhatHasToLeave(t *testing.T) {
+	conn, server, to := bundlingConn(t)
+	ended := make(chan error)
+	go func() {
+		_, _, err := conn.ReadFrom(make([]byte, 10))
+		ended <- err
+	}()
+	sent := acknowledgement(1, 0)
+	if _, err := conn.WriteTo(sent, to); err != nil {
+		t.Fatal(err)
+	}
+	conn.mu.Lock()
+	armed := conn.armed
+	conn.mu.Unlock()
+	if armed.IsZero() || armed.After(time.Now().Add(longestWait)) {
+		t.Errorf("it wakes at %v", armed)
+	}
+	if datagrams, _ := arriving(t, server); len(datagrams) != 1 || !bytes.Equal(datagrams[0], sent) {
+		t.Errorf("%x arrive", datagrams)
+	}
+	conn.Close()
+	if err := <-ended; err == nil {
+		t.Error("something has come")
+	}
+}
