@@ -12,6 +12,10 @@ const EVERY_DATAGRAMS: u32 = 24;
 const EVERY: Duration = Duration::from_millis(15);
 /// eACKs keep this distance, those for new holes, too.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
+/// An eACK that is due at once leaves so much later than the datagrams that it is about, behind what
+/// the transport answers to these: BBR takes the distance of the first acknowledgements for the rate
+/// of the path.
+const BEHIND: Duration = Duration::from_millis(1);
 /// Unless so many datagrams are unreported: a sketch says no more about a difference that is too
 /// large for it.
 const AT_ONCE_DATAGRAMS: u32 = 256;
@@ -80,9 +84,10 @@ impl Scheduler {
         self.at_once = Some(self.at_once.map_or(earliest, |at| at.min(earliest)));
     }
 
-    /// A datagram that must be reported without any delay.
+    /// A datagram whose loss costs most: it is reported behind what the transport answers to it.
     pub(crate) fn on_precious(&mut self, now: Timestamp) {
-        self.at_once = Some(now);
+        let due = now + BEHIND;
+        self.at_once = Some(self.at_once.map_or(due, |at| at.min(due)));
     }
 
     /// The transport sends a datagram: an eACK that is due soon goes with it.

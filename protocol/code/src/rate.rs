@@ -25,11 +25,11 @@ pub const LEAST_LOSS: f64 = 0.001;
 /// Symbols must come at least so often in the time in which a repair round trip would do the same.
 pub const SYMBOLS_PER_ROUND_TRIP: f64 = 2.0;
 /// Standard deviations of the losses in a window that its symbols recover, beyond the mean.
-pub const DEVIATIONS: f64 = 2.4;
+pub const DEVIATIONS: f64 = 4.0;
 /// Up to [`LOW_LOSS`] symbols may take so much of the lost bytes, and [`LOW_LOSS_SHARE`] of all.
 pub const LOW_LOSS_FACTOR: f64 = 1.3;
 /// See [`LOW_LOSS_FACTOR`].
-pub const LOW_LOSS_SHARE: f64 = 0.02;
+pub const LOW_LOSS_SHARE: f64 = 0.05;
 /// The loss from which bytes count less than delay.
 pub const LOW_LOSS: f64 = 0.02;
 /// Growth of what symbols may take, with the loss beyond [`LOW_LOSS`].

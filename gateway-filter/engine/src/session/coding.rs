@@ -28,7 +28,7 @@ const WINDOW: u8 = 128;
 const PAUSE_INTERVALS: u32 = 8;
 /// ...within these bounds.
 const PAUSE: core::ops::RangeInclusive<Duration> =
-    Duration::from_millis(2)..=Duration::from_millis(20);
+    Duration::from_millis(10)..=Duration::from_millis(20);
 /// Time over which the pace is measured, at least.
 const PACE_OVER: Duration = Duration::from_millis(20);
 /// A flow of which nothing was forwarded for so long has no pace.
