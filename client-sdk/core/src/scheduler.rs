@@ -15,7 +15,7 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
 /// An eACK that is due at once leaves so much later than the datagrams that it is about, behind what
 /// the transport answers to these: BBR takes the distance of the first acknowledgements for the rate
 /// of the path.
-const BEHIND: Duration = Duration::from_millis(1);
+const BEHIND: Duration = Duration::from_micros(200);
 /// Unless so many datagrams are unreported: a sketch says no more about a difference that is too
 /// large for it.
 const AT_ONCE_DATAGRAMS: u32 = 256;

@@ -9,13 +9,12 @@
 //!   Unheard --> Open ---> Closed: so much has arrived that another flow may have joined
 //!      |          |
 //!      |          +-----> large: more was forwarded than a loss-based sender may have sent
-//!      +----------------> Closed: it was never quiet, as a stream that is sent at a rate
+//!      +----------------> Closed: more than a handshake was forwarded before anything was heard
 //! ```
 
 use packrat_wire::estimate::is_large_window;
 
-/// When a handshake ends the client has all of it, and its server waits for a request: so many
-/// datagrams at most.
+/// Datagrams that a server sends before the client's first request, at most.
 const HANDSHAKE: u64 = 16;
 /// When so many have arrived the window has passed.
 const PASSED: u64 = 64;
@@ -34,10 +33,9 @@ impl FirstWindow {
     /// if no loss-based sender sends as much.
     pub(super) fn on_eack(&mut self, newest: Option<u64>, forwarded: u64) -> bool {
         if *self == Self::Unheard {
-            let is_quiet = newest.is_some_and(|newest| newest + 1 == forwarded);
             if forwarded > HANDSHAKE {
                 *self = Self::Closed;
-            } else if is_quiet {
+            } else if newest.is_some() {
                 *self = Self::Open;
             }
         }
@@ -76,6 +74,13 @@ mod tests {
         for window in [4, 10, 32, 64] {
             assert!(!is_found(window, 2), "{window}");
         }
+    }
+
+    #[test]
+    fn the_end_of_the_handshake_need_not_be_acknowledged_before_the_window() {
+        let mut first = FirstWindow::default();
+        assert!(!first.on_eack(Some(1), 3));
+        assert!(first.on_eack(Some(10), 190));
     }
 
     #[test]
