@@ -8,6 +8,9 @@ const (
 	every                = 15 * time.Millisecond
 	shortestInterval     = time.Millisecond
 	atOnceDatagrams      = 256
+	// An eACK about one of the first datagrams leaves so much later than it, behind what the transport answers: BBR
+	// takes the distance of the first acknowledgements for the rate of the path.
+	behind               = 200 * time.Microsecond
 	shortestHoleInterval = 4 * time.Millisecond
 	longestHoleInterval  = 30 * time.Millisecond
 	// After so long without an eACK one leaves with what the transport sends: a NAT may have given the client
@@ -40,9 +43,9 @@ func (s *scheduler) onUrgent(now time.Time) {
 	s.atOnce = earliest(s.atOnce, s.notBefore(now))
 }
 
-// onPrecious says that a datagram must be reported without any delay.
+// onPrecious says that a datagram has come whose loss costs most. It is reported behind what the transport answers to it.
 func (s *scheduler) onPrecious(now time.Time) {
-	s.atOnce = now
+	s.atOnce = earliest(s.atOnce, now.Add(behind))
 }
 
 // onCompany says that the transport sends a datagram: an eACK that is due soon goes with it.

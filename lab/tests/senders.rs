@@ -58,3 +58,19 @@ fn copies_do_not_follow_a_connection_id_into_retirement() {
         assert!(result.complete, "{result:?}");
     }
 }
+
+/// BBR takes the distance of the first acknowledgements for the rate of the path: an eACK between them
+/// cost a tenth of a short download.
+#[test]
+fn the_first_rate_that_bbr_measures_is_that_without_assistance() {
+    for path in ["ingress_wifi", "ingress_lte"] {
+        let goodput = |arm| {
+            let scenario = Scenario::load(path).unwrap().with_loss(0.0);
+            let mut trial = Trial::new(scenario, arm, Sender::QuinnBbr, 1001);
+            trial.scenario.size = 4_000_000;
+            trial.run().unwrap().goodput_mbps
+        };
+        let (plain, assisted) = (goodput(Arm::EndToEnd), goodput(Arm::Packrat));
+        assert!(assisted > 0.98 * plain, "{path}: {assisted} and {plain} Mbit/s");
+    }
+}

@@ -12,9 +12,8 @@ const EVERY_DATAGRAMS: u32 = 24;
 const EVERY: Duration = Duration::from_millis(15);
 /// eACKs keep this distance, those for new holes, too.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
-/// An eACK that is due at once leaves so much later than the datagrams that it is about, behind what
-/// the transport answers to these: BBR takes the distance of the first acknowledgements for the rate
-/// of the path.
+/// An eACK about one of the first datagrams leaves so much later than it, behind what the transport
+/// answers: BBR takes the distance of the first acknowledgements for the rate of the path.
 const BEHIND: Duration = Duration::from_micros(200);
 /// Unless so many datagrams are unreported: a sketch says no more about a difference that is too
 /// large for it.
@@ -191,6 +190,17 @@ mod tests {
         }
         scheduler.on_company(at(11_300));
         assert_eq!(scheduler.due(false, None), Some(at(12_000)));
+    }
+
+    #[test]
+    fn a_datagram_whose_loss_costs_most_is_reported_behind_its_answer() {
+        let mut scheduler = Scheduler::default();
+        scheduler.on_sent(at(900));
+        scheduler.on_datagram(at(1000));
+        scheduler.on_precious(at(1000));
+        assert_eq!(scheduler.due(false, None), Some(at(1200)), "sooner than others follow an eACK");
+        scheduler.on_precious(at(1036));
+        assert_eq!(scheduler.due(false, None), Some(at(1200)), "one for both");
     }
 
     #[test]
