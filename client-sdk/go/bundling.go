@@ -19,7 +19,7 @@ const (
 //	transport --> short, in a busy download --> waits --> with the next eACK, or when its time is over --> socket
 //	          \-> anything else ---------------------------------------------------------------------> socket
 //
-// What a client of a download sends are hardly anything but acknowledgements. Encrypted as they are, none can
+// A downloading client sends hardly anything but acknowledgements. Encrypted as they are, none can
 // be dropped or merged; what can be saved is the datagram around each. One waits for others only while that
 // makes the download no slower. With an eACK that is due in any case it leaves at once.
 type bundling struct {
@@ -90,7 +90,7 @@ func (b *bundling) first() []byte {
 // that makes the download no slower. False: the caller passes it to Send, and sends it.
 //
 // To be called for each datagram that the transport sends, or for none. The transport's ECN mark belongs on what
-// Transmit gives and is a bundle or no control datagram; where the mark changes, EndBundle and Transmit before.
+// Transmit gives and BearsMark; where the mark changes, EndBundle and Transmit before.
 // Only QUIC's datagrams are taken.
 func (s *Shim[M]) Bundle(datagram []byte, now time.Time) bool {
 	if s.closed || !suits(datagram) || !s.balance.isDownload() || s.session == nil || !s.session.bundles {

@@ -167,7 +167,7 @@ func (c *Conn) transmit(p *peer, now time.Time) {
 				return
 			}
 			var beside []byte
-			if isBundle(datagram) || !isControl(datagram) {
+			if BearsMark(datagram) {
 				beside = p.beside
 			}
 			// One that is lost here is like one that is lost on the path.
@@ -218,13 +218,11 @@ func (c *Conn) sending(to netip.AddrPort, b, oob []byte, segment int) (fronts []
 	}
 	p.used = now
 	isAlone := segment == 0 || len(b) <= segment
-	if isAlone && suits(b) {
-		if beside := withoutSegment(oob); !bytes.Equal(beside, p.beside) {
-			// What waits bears the mark that it was sent with.
-			p.guard(func(shim *Shim[mark]) { shim.EndBundle(now) })
-			c.transmit(p, now)
-			p.beside = bytes.Clone(beside)
-		}
+	if beside := withoutSegment(oob); !bytes.Equal(beside, p.beside) {
+		// What waits bears the mark that it was sent with.
+		p.guard(func(shim *Shim[mark]) { shim.EndBundle(now) })
+		c.transmit(p, now)
+		p.beside = bytes.Clone(beside)
 	}
 	isNumbered := false
 	p.guard(func(shim *Shim[mark]) {

@@ -4,10 +4,10 @@ import "time"
 
 // Times of eACKs (docs/PROTOCOL.md, sections 11 and 13).
 const (
-	everyDatagrams       = 24
-	every                = 15 * time.Millisecond
-	shortestInterval     = time.Millisecond
-	atOnceDatagrams      = 256
+	everyDatagrams   = 24
+	every            = 15 * time.Millisecond
+	shortestInterval = time.Millisecond
+	atOnceDatagrams  = 256
 	// An eACK about one of the first datagrams leaves so much later than it, behind what the transport answers: BBR
 	// takes the distance of the first acknowledgements for the rate of the path.
 	behind               = 200 * time.Microsecond

@@ -431,8 +431,8 @@ func (s *Shim[M]) Refused(bytes int) {
 	}
 }
 
-// Transmit is the next control datagram, repair, or datagram that Bundle has taken, to send to the peer from the transport's own socket;
-// nil: there is none.
+// Transmit is the next control datagram, repair, or datagram that Bundle has taken, to send to the peer from the
+// transport's own socket; nil: there is none.
 func (s *Shim[M]) Transmit(now time.Time) []byte {
 	if again := s.nextAgain(now); again != nil {
 		s.figures.UpwardRepairs++

@@ -237,8 +237,9 @@ func splitNumber(datagram []byte) (number uint32, base []byte, ok bool) {
 	return binary.BigEndian.Uint32(datagram[4:8]) & (numberModulus - 1), datagram[numberLength:], true
 }
 
-// joinBundle is the bundle of these datagrams, with a control datagram or nothing behind them; nil: there is none, because there are no or
-// too many datagrams, one is too short or too long or begins like a control datagram, or together they are too long.
+// joinBundle is the bundle of these datagrams, with a control datagram or nothing behind them; nil: there is none,
+// because there are no or too many datagrams, one is too short or too long or begins like a control datagram, or
+// together they are too long.
 func joinBundle(datagrams [][]byte, message []byte) []byte {
 	length := controlLength + 1 + len(datagrams) + len(message)
 	for _, datagram := range datagrams {
@@ -264,6 +265,14 @@ func joinBundle(datagrams [][]byte, message []byte) []byte {
 // isBundle is true for a bundle, whatever is in it.
 func isBundle(datagram []byte) bool {
 	return isControl(datagram) && datagram[4] == version<<4|byte(typeBundle)
+}
+
+// BearsMark is true if what a shim transmits carries datagrams of the transport's, in a bundle or sent again: it
+// bears the ECN mark of the transport's last one. Without one it would contradict what the transport counts (RFC
+// 9000, section 13.4.2.1).
+func BearsMark(datagram []byte) bool {
+	_, base, _ := splitNumber(datagram)
+	return !isControl(base) || isBundle(datagram)
 }
 
 func appendRecord(out []byte, kind byte, value []byte) []byte {

@@ -49,7 +49,7 @@ use crate::whole_path::WholePath;
 /// memory for nothing.
 const LIMITS: SketchLimits =
     SketchLimits { power_sums: MAX_EXPECTED_DIFFERENCE as u8 + 1, coded_symbols: 0 };
-/// Datagrams that are each reported at once until packet numbers are known.
+/// Datagrams that are reported without delay until packet numbers are known.
 const FIRST_FLIGHT: u64 = 32;
 /// Datagrams that are believed unproven, before the first packet number, where the transport says
 /// what is authentic. What follows a lost Initial is encrypted with keys that are derived from it, so

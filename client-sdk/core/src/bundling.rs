@@ -5,7 +5,7 @@
 //!             \-> anything else ---------------------------------------------------------------------> socket
 //! ```
 //!
-//! What a client of a download sends are hardly anything but acknowledgements, one for two to ten packets,
+//! A downloading client sends hardly anything but acknowledgements, one for two to ten packets,
 //! and each of them is a datagram of its own that wakes the radio and takes air from what comes down.
 //! Encrypted as they are, none can be dropped or merged; what can be saved is the datagram around each.
 //!

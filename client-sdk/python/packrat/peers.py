@@ -125,8 +125,8 @@ def _without_number(datagram: bytes) -> Optional[bytes]:
 
 class Peers:
     """`deliver(datagram, peer)` is called for what the program is to have, `send(datagram, peer)`
-    for control datagrams, and for those of the program's that leave with others. `deliver` may call all of this: it is not called again before it returns,
-    and never from within `sending`."""
+    for control datagrams, and for those of the program's that leave with others. `deliver` may call
+    all of this: it is not called again before it returns, and never from within `sending`."""
 
     def __init__(
         self,

@@ -62,7 +62,6 @@ impl<M: Clone> Flow<M> {
         let mark = capable(mark);
         if mark != self.mark {
             self.shim.end_bundle(now);
-            self.shim.end_bundle(now);
             self.drain(now, outlet);
             self.mark = mark;
         }

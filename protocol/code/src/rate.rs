@@ -30,6 +30,9 @@ pub const DEVIATIONS: f64 = 4.0;
 pub const LOW_LOSS_FACTOR: f64 = 1.3;
 /// See [`LOW_LOSS_FACTOR`].
 pub const LOW_LOSS_SHARE: f64 = 0.05;
+/// [`SYMBOLS_PER_ROUND_TRIP`] may take so much of all instead: a slow flow whose loss asks for fewer
+/// is not coded.
+const SLOW_FLOW_SHARE: f64 = 0.02;
 /// The loss from which bytes count less than delay.
 pub const LOW_LOSS: f64 = 0.02;
 /// Growth of what symbols may take, with the loss beyond [`LOW_LOSS`].
@@ -81,18 +84,18 @@ pub fn symbols_per_datagram(path: &LastMile) -> f64 {
     // Losses in bursts of geometric length vary as much more.
     let variance = lost * (1.0 - loss) * (2.0 * path.burst.max(1.0) - 1.0);
     let needed = (lost + DEVIATIONS * square_root(variance)) / (window * (1.0 - loss));
-    let allowed = if live.is_some() {
-        path.maximum
-    } else {
-        let beyond = (loss - LOW_LOSS).max(0.0);
-        let allowed = LOW_LOSS_FACTOR * loss + LOW_LOSS_SHARE + BEYOND_LOW_LOSS * beyond;
-        allowed.min(path.maximum)
-    };
     let often_enough = SYMBOLS_PER_ROUND_TRIP / in_time;
-    if live.is_none() && often_enough > allowed {
+    if live.is_some() {
+        return needed.max(often_enough).min(path.maximum);
+    }
+    let most = |share: f64| {
+        let beyond = (loss - LOW_LOSS).max(0.0);
+        (LOW_LOSS_FACTOR * loss + share + BEYOND_LOW_LOSS * beyond).min(path.maximum)
+    };
+    if often_enough > most(SLOW_FLOW_SHARE) {
         return 0.0;
     }
-    needed.max(often_enough).min(allowed)
+    needed.max(often_enough).min(most(LOW_LOSS_SHARE))
 }
 
 /// The square root, without the standard library: Newton's iteration.
@@ -138,6 +141,13 @@ mod tests {
         assert!(symbols_per_datagram(&download(20e6, 200, 0.04)) > 0.04);
         let none = LastMile { maximum: 0.0, ..download(20e6, 200, 0.04) };
         assert_eq!(symbols_per_datagram(&none), 0.0);
+        // 43 and 52 datagrams in a round trip: two symbols are 4 % and more.
+        for (rate, round_trip) in [(25e6, 20), (10e6, 60)] {
+            for loss in [0.001, 0.005] {
+                assert_eq!(symbols_per_datagram(&download(rate, round_trip, loss)), 0.0);
+            }
+            assert!(symbols_per_datagram(&download(rate, round_trip, 0.03)) > 0.03);
+        }
         let slow = LastMile { interval: Duration::from_secs(1), ..none };
         assert_eq!(symbols_per_datagram(&LastMile { maximum: 1.0, ..slow }), 0.0);
     }

@@ -265,7 +265,7 @@ impl Ingress {
         let Disposition::Pending(first) = route.pending.add(path, batch, now) else { return false };
         route.metrics().add(Metric::DatagramsWaited, GsoBatch::count(&[batch]));
         if let Some(until) = first {
-            self.forwarder.plan_look(route, path.network(), until);
+            self.forwarder.plan_path_check(route, path.network(), until);
             route.context.log(Event::ClientWaiting, || {
                 let logger = &route.context.environment.logger;
                 [("client", logger.client(path.client.get()))]

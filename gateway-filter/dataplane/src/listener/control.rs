@@ -320,7 +320,7 @@ impl Control<'_> {
             Step::Ask => {}
         }
         self.route.metrics().add(Metric::Inquiries, 1);
-        self.forwarder.plan_look(self.route, self.path.network(), self.now + SILENCE);
+        self.forwarder.plan_path_check(self.route, self.path.network(), self.now + SILENCE);
         let message = PeerMessage { kind: PeerKind::Inquiry, nonce, session: id };
         for peer in peers {
             let way =
@@ -448,7 +448,7 @@ impl Control<'_> {
         if event == Some(PathEvent::Challenged) && !is_known {
             session.touch(now);
             if let Some(until) = self.route.pending.note_challenged(path, now) {
-                self.forwarder.plan_look(self.route, network, until);
+                self.forwarder.plan_path_check(self.route, network, until);
             }
         }
         true

@@ -198,8 +198,8 @@ impl Forwarder {
 
     /// Lets the I/O thread look at a path at `until`: at its pending datagrams, and whether the other gateways
     /// have been asked about it in vain.
-    pub(crate) fn plan_look(&self, route: &Arc<Route>, path: NetworkPath, until: Timestamp) {
-        self.mailboxes.post(self.worker, Command::Look(Arc::clone(route), path, until));
+    pub(crate) fn plan_path_check(&self, route: &Arc<Route>, path: NetworkPath, until: Timestamp) {
+        self.mailboxes.post(self.worker, Command::CheckPath(Arc::clone(route), path, until));
     }
 
     /// Looks at the pending datagrams of a path: where no client has moved to in time, they get a

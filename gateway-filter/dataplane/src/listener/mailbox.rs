@@ -25,9 +25,9 @@ pub(crate) enum Command {
     Close(Arc<Session>),
     /// Read what clients send to the listener of this slot.
     Listen(Arc<Route>, Arc<Slot>),
-    /// Look at this path at this time: its datagrams may have waited long enough, or the other gateways have
+    /// Check this path at this time: its datagrams may have waited long enough, or the other gateways have
     /// been asked about it in vain.
-    Look(Arc<Route>, NetworkPath, Timestamp),
+    CheckPath(Arc<Route>, NetworkPath, Timestamp),
     /// Answer this handshake when there is time.
     PutOff(PutOff),
     /// Let every session take over the changed configuration of its route now.

@@ -88,7 +88,7 @@ pub(super) struct IoThread {
     /// Sessions of this thread that leave when there is no room.
     unassured: Unassured,
     /// Paths by the time at which they are looked at, and a number that tells equal times apart.
-    looks: BTreeMap<(Timestamp, u64), (Arc<Route>, NetworkPath)>,
+    path_checks: BTreeMap<(Timestamp, u64), (Arc<Route>, NetworkPath)>,
     put_off: PutOffHandshakes,
     wake_coalescing: WakeCoalescing,
     pub(super) forwarder: Forwarder,
@@ -112,7 +112,7 @@ impl IoThread {
             stream_retries: Vec::new(),
             deadlines: Deadlines::default(),
             unassured: Unassured::default(),
-            looks: BTreeMap::new(),
+            path_checks: BTreeMap::new(),
             put_off: PutOffHandshakes::default(),
             wake_coalescing: WakeCoalescing::default(),
             forwarder: Forwarder::new(mailboxes, worker),
@@ -163,7 +163,7 @@ impl IoThread {
         }
         if !self.stopping {
             self.run_deadlines(mailbox);
-            self.run_looks();
+            self.run_path_checks();
             self.run_put_off();
             self.retry_streams();
         }
@@ -179,7 +179,7 @@ impl IoThread {
                 self.close(mailbox, &session, "displaced", None, now);
             }
             Command::Listen(route, slot) => self.listen(mailbox, route, slot),
-            Command::Look(route, path, until) => self.plan_look(route, path, until),
+            Command::CheckPath(route, path, until) => self.plan_path_check(route, path, until),
             Command::PutOff(handshake) => self.put_off.add(handshake),
             Command::FollowRoutes => self.follow_routes(),
             Command::Stream(change) => self.change_stream(mailbox, change),
@@ -216,7 +216,7 @@ impl IoThread {
 
     /// The earliest time at which there is something to do. `streams`: that of the streams.
     pub(super) fn next_deadline(&self, streams: Option<Timestamp>) -> Option<Timestamp> {
-        let look = self.looks.first_key_value().map(|((until, _), _)| *until);
+        let look = self.path_checks.first_key_value().map(|((until, _), _)| *until);
         let reads = self.listeners.values().filter_map(|reader| reader.coalescing.deadline());
         let retries = self.stream_retries.iter().map(|(at, _)| *at);
         let put_off = self.put_off.next_deadline();
@@ -443,22 +443,22 @@ impl IoThread {
     }
 
     /// Plans to look at a path.
-    fn plan_look(&mut self, route: Arc<Route>, path: NetworkPath, until: Timestamp) {
+    fn plan_path_check(&mut self, route: Arc<Route>, path: NetworkPath, until: Timestamp) {
         let number = self.environment.next_number();
-        self.looks.insert((until, number), (route, path));
+        self.path_checks.insert((until, number), (route, path));
     }
 
     /// Looks at the paths about which other gateways may have been asked in vain, or whose pending datagrams
     /// have waited long enough.
-    fn run_looks(&mut self) {
+    fn run_path_checks(&mut self) {
         let now = self.environment.now();
-        while let Some(entry) = self.looks.first_entry()
+        while let Some(entry) = self.path_checks.first_entry()
             && entry.key().0 <= now
         {
             let (route, path) = entry.remove();
             refuse_unanswered(&mut self.forwarder, &route, path, &mut self.outbox, now);
             if let Some(until) = self.forwarder.expire_pending(&route, path, now) {
-                self.plan_look(route, path, until);
+                self.plan_path_check(route, path, until);
             }
         }
     }

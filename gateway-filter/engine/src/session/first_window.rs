@@ -9,13 +9,16 @@
 //!   Unheard --> Open ---> Closed: so much has arrived that another flow may have joined
 //!      |          |
 //!      |          +-----> large: more was forwarded than a loss-based sender may have sent
-//!      +----------------> Closed: more than a handshake was forwarded before anything was heard
+//!      +----------------> Closed: it never waited, as a stream that is sent at a rate
 //! ```
 
 use packrat_wire::estimate::is_large_window;
 
 /// Datagrams that a server sends before the client's first request, at most.
-const HANDSHAKE: u64 = 16;
+pub(super) const HANDSHAKE: u64 = 16;
+/// When it waits for that, so many of them at most are not acknowledged yet. Of a stream at a rate more
+/// are under way.
+const UNDER_WAY: u64 = 2;
 /// When so many have arrived the window has passed.
 const PASSED: u64 = 64;
 
@@ -35,7 +38,7 @@ impl FirstWindow {
         if *self == Self::Unheard {
             if forwarded > HANDSHAKE {
                 *self = Self::Closed;
-            } else if newest.is_some() {
+            } else if newest.is_some_and(|newest| forwarded <= newest + 1 + UNDER_WAY) {
                 *self = Self::Open;
             }
         }
@@ -94,6 +97,10 @@ mod tests {
         assert!(!first.on_eack(None, 1) && !first.on_eack(None, 10));
         let on_eack = |arrived| first.on_eack(Some(arrived - 1), arrived + 500);
         assert!(!(1..1000u64).any(on_eack));
+        // A hundred a second, and five of them under way; then a key frame.
+        let mut first = FirstWindow::default();
+        assert!(!(1..12).any(|arrived| first.on_eack(Some(arrived - 1), arrived + 4)));
+        assert!(!first.on_eack(Some(12), 120));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use core::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
 
+use super::first_window::HANDSHAKE;
 use crate::history::History;
 
 /// A round trip in which this share was shown as lost in a queue, beside twice what the medium
@@ -31,8 +32,6 @@ const OF: u32 = 7;
 /// symbols, and for the Report that says that a queue stands. On a short path that is longer than the
 /// round trip.
 const HEARD_LATER: Duration = Duration::from_millis(60);
-/// The first datagrams are those of a handshake.
-const HANDSHAKE: u64 = 16;
 
 /// The round trip beyond the gateway, as far as a session knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
