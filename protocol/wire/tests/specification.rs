@@ -35,7 +35,7 @@ fn coded(source: &str, name: &str) -> Vec<f64> {
         None => (',', default().unwrap_or_else(|| panic!("no constant {name}")).1),
     };
     let text = text.split_once(end).expect("an end of the value").0.replace('_', "");
-    let times: Vec<f64> = [("frommillis(", 1e3), ("fromsecs(", 1e6)]
+    let times: Vec<f64> = [("frommicros(", 1.0), ("frommillis(", 1e3), ("fromsecs(", 1e6)]
         .into_iter()
         .flat_map(|(unit, factor)| {
             text.split(unit).skip(1).map(move |rest| (rest.to_owned(), factor))
