@@ -97,7 +97,7 @@ async def upload(path, create_protocol, contents):
 
 class LossyPath(unittest.TestCase):
     @unittest.skipUnless(HAS_AIOQUIC, "aioquic needs Python 3.11")
-    def test_aioquic_downloads_and_losses_are_hidden_from_the_server(self):
+    def test_aioquic_downloads_and_at_least_a_third_of_the_losses_is_hidden_from_the_server(self):
         settings = packrat.Settings(scheme="trailer")
         with Path() as path:
             def assisted(*args, **more):
@@ -113,7 +113,7 @@ class LossyPath(unittest.TestCase):
         # Some of the lost ones are control datagrams, repairs, or were lost before the session; and
         # a host that is busy with other things is late for some.
         self.assertGreaterEqual(flow["repaired_in_time"] * 3, lost, flow)
-        self.assertLessEqual((declared - dropped) * 5, lost * 4, f"{figures} {flow}")
+        self.assertLessEqual((declared - dropped) * 3, lost * 2, f"{figures} {flow}")
 
     @unittest.skipUnless(HAS_AIOQUIC, "aioquic needs Python 3.11")
     def test_the_lines_of_the_readme_download(self):
