@@ -789,15 +789,20 @@ mod tests {
     use super::*;
 
     /// A redirection that nothing here knows of leads the agent's datagrams back to it.
-    #[test]
-    fn datagrams_of_the_agents_own_begin_no_flow() {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let listen = socket.local_addr().unwrap();
+    /// An agent with one service, whose programs send to this socket.
+    fn of_one_service(socket: UdpSocket) -> (Agent, Handle) {
         let to = Target::Service("127.0.0.1:9".parse().unwrap());
         let config = ClientConfig::default();
         let dont_fragment = DontFragment::default();
         let service = Service { name: "web".to_owned(), socket, to, config, dont_fragment };
-        let (mut agent, handle) = Agent::new(vec![service], None, Limits::default()).unwrap();
+        Agent::new(vec![service], None, Limits::default()).unwrap()
+    }
+
+    #[test]
+    fn datagrams_of_the_agents_own_begin_no_flow() {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let listen = socket.local_addr().unwrap();
+        let (mut agent, handle) = of_one_service(socket);
         agent.listeners[0].to = Some(listen);
         let thread = std::thread::spawn(move || agent.run());
         let program = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -818,11 +823,7 @@ mod tests {
     fn a_flow_follows_the_mark_of_its_programs_datagrams() {
         use quinn_udp::EcnCodepoint::{Ect0, Ect1};
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let to = Target::Service("127.0.0.1:9".parse().unwrap());
-        let config = ClientConfig::default();
-        let dont_fragment = DontFragment::default();
-        let service = Service { name: "web".to_owned(), socket, to, config, dont_fragment };
-        let (mut agent, _) = Agent::new(vec![service], None, Limits::default()).unwrap();
+        let (mut agent, _) = of_one_service(socket);
         let program = "127.0.0.1:5000".parse().unwrap();
         let peer = Peer { service: 0, address: program, through: None };
         for mark in [Some(Ect0), Some(Ect1), None] {
@@ -836,11 +837,7 @@ mod tests {
     #[test]
     fn a_program_may_have_the_port_of_an_upstream_socket_in_the_other_family() {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let to = Target::Service("127.0.0.1:9".parse().unwrap());
-        let config = ClientConfig::default();
-        let dont_fragment = DontFragment::default();
-        let service = Service { name: "web".to_owned(), socket, to, config, dont_fragment };
-        let (mut agent, _) = Agent::new(vec![service], None, Limits::default()).unwrap();
+        let (mut agent, _) = of_one_service(socket);
         let at = |text: &str| -> SocketAddr { text.parse().unwrap() };
         agent.bound.extend([at("0.0.0.0:5000"), at("127.0.0.2:5001")]);
         assert!(agent.is_upstream(at("127.0.0.1:5000")));

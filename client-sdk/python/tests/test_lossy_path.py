@@ -63,7 +63,7 @@ def trusting(path):
     return configuration
 
 
-async def download(path, create_protocol, by="quic"):
+async def download(path, create_protocol, by):
     """The bytes, and the figures of the assistance."""
     configuration = trusting(path)
     host, port = address(path.about[by])
@@ -96,17 +96,22 @@ async def upload(path, create_protocol, contents):
 
 
 class LossyPath(unittest.TestCase):
-    @unittest.skipUnless(HAS_AIOQUIC, "aioquic needs Python 3.11")
-    def test_aioquic_downloads_and_at_least_a_third_of_the_losses_is_hidden_from_the_server(self):
+    def downloaded(self, by):
+        """The figures of an assisted download, and of the path to the server of this name."""
         settings = packrat.Settings(scheme="trailer")
         with Path() as path:
             def assisted(*args, **more):
                 return packrat.wrap(QuicConnectionProtocol(*args, **more), settings)
 
-            contents, statistics = asyncio.run(download(path, assisted))
+            contents, statistics = asyncio.run(download(path, assisted, by))
             figures = path.end()
         self.assertEqual(hashlib.sha256(contents).hexdigest(), path.about["sha256"])
         (flow,) = statistics.values()
+        return flow, figures
+
+    @unittest.skipUnless(HAS_AIOQUIC, "aioquic needs Python 3.11")
+    def test_aioquic_downloads_and_at_least_a_third_of_the_losses_is_hidden_from_the_server(self):
+        flow, figures = self.downloaded("quic")
         lost, dropped, declared = (figures[name] for name in ("quic_lost", "quic_dropped", "declared_lost"))
         self.assertEqual((flow["condition"], flow["sessions"]), ("assisted", 1), flow)
         self.assertGreater(lost, 60)
@@ -128,15 +133,7 @@ class LossyPath(unittest.TestCase):
 
     @unittest.skipUnless(HAS_AIOQUIC, "aioquic needs Python 3.11")
     def test_acknowledgements_of_aioquic_leave_together(self):
-        settings = packrat.Settings(scheme="trailer")
-        with Path() as path:
-            def assisted(*args, **more):
-                return packrat.wrap(QuicConnectionProtocol(*args, **more), settings)
-
-            contents, statistics = asyncio.run(download(path, assisted, "lossless"))
-            figures = path.end()
-        self.assertEqual(hashlib.sha256(contents).hexdigest(), path.about["sha256"])
-        (flow,) = statistics.values()
+        flow, figures = self.downloaded("lossless")
         self.assertEqual(flow["condition"], "assisted", flow)
         # As many as leave where each acknowledgement and each eACK is a datagram of its own; a busy host
         # has most of them wait for an eACK that is due, and no longer.

@@ -216,11 +216,11 @@ impl IoThread {
 
     /// The earliest time at which there is something to do. `streams`: that of the streams.
     pub(super) fn next_deadline(&self, streams: Option<Timestamp>) -> Option<Timestamp> {
-        let look = self.path_checks.first_key_value().map(|((until, _), _)| *until);
+        let check = self.path_checks.first_key_value().map(|((until, _), _)| *until);
         let reads = self.listeners.values().filter_map(|reader| reader.coalescing.deadline());
         let retries = self.stream_retries.iter().map(|(at, _)| *at);
         let put_off = self.put_off.next_deadline();
-        let others = look.into_iter().chain(streams).chain(put_off).chain(reads).chain(retries);
+        let others = check.into_iter().chain(streams).chain(put_off).chain(reads).chain(retries);
         self.deadlines.next().into_iter().chain(others).min()
     }
 
