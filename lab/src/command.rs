@@ -100,8 +100,8 @@ struct Run {
     /// The folder of the recordings that a profile names; without it constant values stand for them
     #[arg(long)]
     traces: Option<PathBuf>,
-    /// neighbour, bbr_beside_cubic, joining, dumbbell, objects, objects_beside, page, video, upload,
-    /// put, household, or a TOML file: the traffic instead of the scenario's, or of one download
+    /// neighbour, bbr_beside_cubic, joining, dumbbell, objects, objects_beside, sessions, page, video,
+    /// upload, put, household, or a TOML file: the traffic instead of the scenario's, or of one download
     #[arg(long)]
     traffic: Option<String>,
     /// Loss of the last mile instead of the scenario's, 0 to 1; may be repeated

@@ -57,13 +57,14 @@ pub(super) const PROFILES: [BuiltIn; 17] = [
 ];
 
 /// Traffic for any of them.
-pub(super) const TRAFFIC: [BuiltIn; 11] = [
+pub(super) const TRAFFIC: [BuiltIn; 12] = [
     ("neighbour", include_str!("../../scenarios/traffic/neighbour.toml")),
     ("bbr_beside_cubic", include_str!("../../scenarios/traffic/bbr_beside_cubic.toml")),
     ("joining", include_str!("../../scenarios/traffic/joining.toml")),
     ("dumbbell", include_str!("../../scenarios/traffic/dumbbell.toml")),
     ("objects", include_str!("../../scenarios/traffic/objects.toml")),
     ("objects_beside", include_str!("../../scenarios/traffic/objects_beside.toml")),
+    ("sessions", include_str!("../../scenarios/traffic/sessions.toml")),
     ("page", include_str!("../../scenarios/traffic/page.toml")),
     ("video", include_str!("../../scenarios/traffic/video.toml")),
     ("upload", include_str!("../../scenarios/traffic/upload.toml")),

@@ -5,11 +5,13 @@
 //!                    that it answers
 //!   Unknown ------------------------------------------------------------> Tolerates: sessions are
 //!     | every 8th session is a trial                                         |  shown losses
-//!     | most of 3 networks find otherwise     more find that it answers,     |
+//!     | most of 3 networks do not find that   more find that it answers,     |
 //!     +-------------------------------> Answers <----------------------------+
 //!                                       or too few of those that are shown losses find the same;
 //!                                       every 32nd session is a trial
 //! ```
+//!
+//! In a network that has had a trial which showed its sender a loss, every 32nd session is one as well.
 //!
 //! A client judges for its network only, whatever it says of its losses: one network has one vote,
 //! and what its own sessions have found weighs more there than what others say: tolerance that it has
@@ -36,7 +38,8 @@ const VOTES: usize = 32;
 const MEMORY: Duration = Duration::from_secs(24 * 3600);
 /// Networks that must have found the same.
 const QUORUM: usize = 3;
-/// Trials are rarer by this factor where the sender seems to answer losses.
+/// Trials are rarer by this factor where the sender seems to answer losses, and in a network that has had
+/// one.
 const RARER: u32 = 4;
 /// Where a network's own newest session has found that the sender may be loss-based, one session of
 /// so many believes others.
@@ -86,6 +89,8 @@ struct Votes {
     votes: VecDeque<Vote>,
     sessions: u32,
     verdict: Option<Verdict>,
+    /// Networks in which a trial has found nothing, the newest of each, and when.
+    undecided: VecDeque<(Network, Timestamp)>,
     /// Networks that have no say about tolerance, and since when.
     silenced: VecDeque<(Network, Timestamp)>,
 }
@@ -125,9 +130,11 @@ impl SenderMemory {
         if believes {
             return Expectation::Tolerates;
         }
-        let tolerant = votes.count(Finding::Tolerates);
-        let is_open = votes.votes.len() < QUORUM || tolerant * 2 >= votes.votes.len();
-        let one_of = if is_open { one_of } else { one_of.saturating_mul(RARER) };
+        let tried = votes.votes.len() + votes.undecided.len();
+        let is_open = tried < QUORUM || votes.count(Finding::Tolerates) * 2 >= tried;
+        let is_tried = votes.own(network).is_some() || votes.is_undecided(network);
+        let is_rare = is_tried || !is_open;
+        let one_of = if is_rare { one_of.saturating_mul(RARER) } else { one_of };
         // None of no sessions.
         if one_of > 0 && votes.sessions.is_multiple_of(one_of) {
             Expectation::Trial
@@ -142,6 +149,18 @@ impl SenderMemory {
         self.change(now, |votes| votes.testify(network, false))
     }
 
+    /// A trial of a client in this network has shown its sender a loss, and found nothing.
+    pub(crate) fn on_undecided(&self, network: Network, now: Timestamp) {
+        let mut votes = self.votes.lock().unwrap_or_else(PoisonError::into_inner);
+        votes.undecided.retain(|(undecided, _)| *undecided != network);
+        if votes.own(network).is_none() {
+            if votes.undecided.len() >= VOTES {
+                votes.undecided.pop_front();
+            }
+            votes.undecided.push_back((network, now));
+        }
+    }
+
     /// A session of a client in this network has found something. `Some`: sessions begin in another
     /// way from here on; true if the sender is now expected to tolerate losses.
     pub(crate) fn vote(&self, network: Network, finding: Finding, now: Timestamp) -> Option<bool> {
@@ -151,6 +170,7 @@ impl SenderMemory {
                 return;
             }
             votes.votes.retain(|vote| vote.network != network);
+            votes.undecided.retain(|(undecided, _)| *undecided != network);
             if votes.votes.len() >= VOTES {
                 votes.votes.pop_front();
             }
@@ -177,6 +197,7 @@ impl Votes {
     fn age(&mut self, now: Timestamp) {
         let is_young = |at: Timestamp| now.saturating_since(at) < MEMORY;
         self.votes.retain(|vote| is_young(vote.at));
+        self.undecided.retain(|(_, at)| is_young(*at));
         self.silenced.retain(|(_, at)| is_young(*at));
         self.verdict.take_if(|_| !find_tolerance(&self.votes));
     }
@@ -188,6 +209,10 @@ impl Votes {
     /// The newest finding of a network.
     fn own(&self, network: Network) -> Option<Finding> {
         self.votes.iter().find(|vote| vote.network == network).map(|vote| vote.finding)
+    }
+
+    fn is_undecided(&self, network: Network) -> bool {
+        self.undecided.iter().any(|(undecided, _)| *undecided == network)
     }
 
     /// A network was shown losses because of the verdict; `has_found`: the same.
@@ -350,6 +375,45 @@ mod tests {
             (0..64)
                 .all(|_| memory.expect(network(200), 0, Timestamp::ZERO) == Expectation::Answers)
         );
+    }
+
+    #[test]
+    fn a_network_whose_trial_found_nothing_has_few_more() {
+        let memory = SenderMemory::default();
+        let trials_in = |number: u8| {
+            let expected = |_| memory.expect(network(number), 8, Timestamp::ZERO);
+            (0..64).map(expected).filter(|expected| *expected == Expectation::Trial).count()
+        };
+        memory.on_undecided(network(1), Timestamp::ZERO);
+        assert_eq!((trials_in(1), trials_in(2)), (2, 8));
+        memory.vote(network(2), Finding::Fits, Timestamp::ZERO);
+        assert_eq!((trials_in(2), trials_in(3)), (2, 8));
+        // Three networks say something about the others as well.
+        memory.on_undecided(network(3), Timestamp::ZERO);
+        assert_eq!(trials_in(4), 2);
+        // What a network has found outweighs that it once found nothing, and takes its place.
+        memory.vote(network(3), Finding::Tolerates, Timestamp::ZERO);
+        memory.vote(network(4), Finding::Tolerates, Timestamp::ZERO);
+        memory.on_undecided(network(4), Timestamp::ZERO);
+        assert_eq!(memory.votes.lock().unwrap().undecided.len(), 1);
+        assert_eq!(memory.expect(network(4), 8, Timestamp::ZERO), Expectation::Tolerates);
+        assert_eq!(trials_in(5), 8, "two of four have found tolerance");
+        let after = Timestamp::ZERO + MEMORY;
+        let later = |_| memory.expect(network(1), 8, after);
+        assert_eq!((0..64).map(later).filter(|it| *it == Expectation::Trial).count(), 8);
+    }
+
+    #[test]
+    fn networks_that_found_nothing_are_few_and_displace_no_vote() {
+        let memory = SenderMemory::default();
+        for number in 1..=3 {
+            memory.vote(network(number), Finding::Tolerates, Timestamp::ZERO);
+        }
+        for number in 4..=255 {
+            memory.on_undecided(network(number), Timestamp::ZERO);
+        }
+        assert_eq!(memory.votes.lock().unwrap().undecided.len(), VOTES);
+        assert_eq!(memory.expect(network(200), 8, Timestamp::ZERO), Expectation::Tolerates);
     }
 
     #[test]

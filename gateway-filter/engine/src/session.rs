@@ -26,6 +26,7 @@
 //! it emptied its set) says where the gateway's set begins.
 
 mod answer;
+mod beyond;
 mod breaker;
 mod channel;
 mod coding;
@@ -33,6 +34,7 @@ mod eacks;
 mod epoch;
 mod far_link;
 mod first_window;
+mod growth;
 mod last_mile;
 mod numbering;
 mod outage;
@@ -72,6 +74,7 @@ use crate::outbox::Outbox;
 use crate::path_validation::{NetworkPath, PathUse};
 use crate::session_event::{RepairRefusedReason, SessionEvent};
 use answer::Answers;
+use beyond::Beyond;
 pub(crate) use breaker::Breaker;
 use channel::Channel;
 use coding::Coding;
@@ -128,7 +131,8 @@ pub(crate) struct Session {
     first_window: FirstWindow,
     /// False: the operator has named the senders, they are a live stream's, or this one is known.
     watches_overflows: bool,
-    /// From the first datagram on that has arrived.
+    beyond: Beyond,
+    /// From the time on when the round trip of sender and client is known.
     overflows: Option<Box<Overflows>>,
     /// `Some`: the last mile is known to lose datagrams, and rare ones are sent twice.
     thin: Option<Box<Thin>>,
@@ -215,6 +219,7 @@ impl Session {
             shown: None,
             first_window: FirstWindow::default(),
             watches_overflows: false,
+            beyond: Beyond::default(),
             overflows: None,
             thin,
             noted: false,
@@ -236,7 +241,10 @@ impl Session {
         let config = gateway.config();
         if config.sender == SenderAnswer::Unknown && self.live.is_none() {
             let network = self.permit.network();
-            let expected = gateway.senders.expect(network, config.sender_trials, now);
+            // Where more is lost than any sender tolerates, a trial finds nothing.
+            let loss = gateway.losses().expect(self.permit.source(), now);
+            let one_of = if loss > TOLERATED_LOSS { 0 } else { config.sender_trials };
+            let expected = gateway.senders.expect(network, one_of, now);
             self.shown = Answers::expecting(expected).map(Box::new);
             self.watches_overflows = true;
         }
@@ -447,9 +455,10 @@ impl Session {
         let loss = || self.coding.as_deref().map_or(self.last_mile.path.loss(), Coding::loss);
         self.live.is_none()
             && match self.permit.gateway().config().sender {
-                SenderAnswer::Unknown => {
-                    self.shown.as_ref().is_some_and(|shown| loss() <= shown.tolerated_loss())
-                }
+                SenderAnswer::Unknown => self
+                    .shown
+                    .as_ref()
+                    .is_some_and(|shown| shown.shows() && loss() <= shown.tolerated_loss()),
                 SenderAnswer::Always => false,
                 SenderAnswer::AboveTolerance => loss() <= TOLERATED_LOSS,
                 SenderAnswer::Never => true,

@@ -13,12 +13,24 @@
 //!              o        CUBIC in a window that is too large: 0.7 of it after each loss
 //!                o o o  CUBIC in the window that its losses allow
 //! ```
+//!
+//! Most downloads end before five losses. So a trial begins with one: a sender that [grows](super::growth)
+//! through it is BBR. Where it does not, losses are repaired until the session is long enough for five.
+//!
+//! ```text
+//!   Start ---- the sender grows through a loss ----> it tolerates losses
+//!     |  \--- it does not --> Paused: losses are repaired
+//!     |                          |
+//!     +--------------------------+---- so many datagrams were forwarded ----> Long: five losses
+//! ```
 
 use core::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
 
+use super::growth::{Growth, RoundTrips};
 use crate::config::TOLERATED_LOSS;
+use crate::history::History;
 use crate::sender_memory::{Expectation, Finding};
 
 /// Losses that are judged together, each in another round trip.
@@ -36,6 +48,20 @@ const WITHIN: f64 = 1.5;
 const SHRUNK: f64 = 0.5;
 const KEPT: f64 = 0.75;
 
+/// Datagrams after which a session is long: some 5 MB.
+const LONG: u64 = 4096;
+
+/// How far the look at a sender has come.
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    /// From the beginning of the connection on: does it grow through a loss?
+    Start(Growth),
+    /// It may have given way, and is shown nothing.
+    Paused,
+    /// Five losses are judged.
+    Long,
+}
+
 /// One loss that the sender is shown.
 #[derive(Debug, Clone, Copy, Default)]
 struct Loss {
@@ -44,16 +70,20 @@ struct Loss {
     forwarded: u64,
 }
 
-/// The newest losses of a session that its sender was shown, while it was shown all of them.
-#[derive(Debug, Clone, Default)]
+/// The look at a session's sender: its newest losses that the sender was shown, while it was shown all
+/// of them.
+#[derive(Debug, Clone)]
 pub(super) struct Answers {
+    phase: Phase,
     losses: [Loss; LOSSES],
     count: usize,
     next: Timestamp,
     tolerates: bool,
     /// It began with a window, or has gone on through overflows, as no loss-based sender does.
     heedless: bool,
-    /// It began because of what others have found, and no loss was shown yet.
+    /// It began because of what others have found.
+    is_expected: bool,
+    /// No loss was shown because of that yet.
     believes: bool,
 }
 
@@ -61,12 +91,69 @@ impl Answers {
     /// Those of a session that begins like this; `None` if its sender is shown nothing.
     pub(super) fn expecting(expectation: Expectation) -> Option<Self> {
         let believes = expectation == Expectation::Tolerates;
-        (expectation != Expectation::Answers).then(|| Self { believes, ..Self::default() })
+        let start = Self::in_phase(Phase::Start(Growth::default()));
+        (expectation != Expectation::Answers).then_some(Self {
+            is_expected: believes,
+            believes,
+            ..start
+        })
     }
 
     /// Those of a session whose sender has done what no loss-based one does.
     pub(super) fn of_heedless() -> Self {
-        Self { heedless: true, ..Self::default() }
+        Self { heedless: true, ..Self::in_phase(Phase::Long) }
+    }
+
+    fn in_phase(phase: Phase) -> Self {
+        Self {
+            phase,
+            losses: [Loss::default(); LOSSES],
+            count: 0,
+            next: Timestamp::ZERO,
+            tolerates: false,
+            heedless: false,
+            is_expected: false,
+            believes: false,
+        }
+    }
+
+    /// True while the sender is shown losses.
+    pub(super) fn shows(&self) -> bool {
+        !matches!(self.phase, Phase::Paused)
+    }
+
+    /// So many datagrams were forwarded.
+    pub(super) fn on_forwarded(&mut self, forwarded: u64) {
+        if forwarded >= LONG && !matches!(self.phase, Phase::Long) {
+            self.phase = Phase::Long;
+            self.count = 0;
+        }
+    }
+
+    /// An eACK was looked at; `is_found`: it has named a loss that the sender is shown. `Some`, once:
+    /// the sender grows through it, or a trial pauses.
+    pub(super) fn follow_growth(
+        &mut self,
+        is_found: bool,
+        history: &History,
+        round_trips: Option<RoundTrips>,
+        now: Timestamp,
+    ) -> Option<bool> {
+        let Phase::Start(growth) = &mut self.phase else { return None };
+        let grows = match round_trips {
+            Some(round_trips) => growth.on_eack(is_found, history, round_trips, now)?,
+            None if is_found => false,
+            None => return None,
+        };
+        self.end_start(grows);
+        (grows || !self.shows()).then_some(grows)
+    }
+
+    fn end_start(&mut self, tolerates: bool) {
+        if matches!(self.phase, Phase::Start(_)) {
+            let goes_on = tolerates || self.is_expected;
+            self.phase = if goes_on { Phase::Long } else { Phase::Paused };
+        }
     }
 
     /// The share of losses up to which its sender is shown them.
@@ -82,6 +169,7 @@ impl Answers {
     /// From here on other losses are shown, or none.
     pub(super) fn begin_anew(&mut self) {
         self.count = 0;
+        self.end_start(false);
     }
 
     /// It was found to tolerate losses: true at the first time.
@@ -156,7 +244,8 @@ mod tests {
         grown: impl Fn(f64, f64) -> f64,
         reduced: impl Fn(f64) -> f64,
     ) -> Vec<Finding> {
-        let (mut random, mut answers) = (ChaCha8Rng::seed_from_u64(seed), Answers::default());
+        let (mut random, mut answers) =
+            (ChaCha8Rng::seed_from_u64(seed), Answers::in_phase(Phase::Long));
         let (mut window, mut forwarded, mut found) = (140.0, 0, Vec::new());
         let mut since = 0.0;
         for round in 1..4000u32 {
@@ -210,7 +299,7 @@ mod tests {
 
     #[test]
     fn losses_of_one_round_trip_are_one() {
-        let mut answers = Answers::default();
+        let mut answers = Answers::in_phase(Phase::Long);
         for millis in 0..50 {
             let now = Timestamp::from_millis(1000 + millis);
             assert_eq!(answers.on_loss(100, 100 * millis, ROUND_TRIP, now), None);

@@ -9,6 +9,8 @@ use packrat_wire::{Epoch, MessageCounter};
 
 use super::answer::Answers;
 use super::breaker::Change;
+use super::growth::RoundTrips;
+use super::overflows::Overflows;
 use super::repairs::Repairs;
 use super::{Session, Turn};
 use crate::config::SenderAnswer;
@@ -30,6 +32,9 @@ const REPAIR_WORK: u64 = 80;
 /// When an eACK shows more to be missing than this, it was an outage: the newest of them are repaired, as
 /// far as cache and budget of a flow reach, and it says nothing about the loss of what passes.
 const MOST_AT_ONCE: usize = 256;
+
+/// Datagrams are counted over no shorter time than this.
+const SHORTEST_ROUND_TRIP: Duration = Duration::from_millis(1);
 
 /// Verdict on a missing datagram.
 enum Verdict {
@@ -175,6 +180,7 @@ impl Session {
         turn.counters.eacks_decoded += 1;
         self.epoch.on_decoded(counter);
         let newly_missing = self.settle(turn);
+        self.beyond.on_eack(newest, &self.history, turn.now);
         self.follow_first_window(newest);
         self.follow_sender(newest, newly_missing, turn);
         self.follow_breaker(turn);
@@ -188,7 +194,7 @@ impl Session {
             missing: self.repairs.len() as u64,
         });
         self.repair(newest, turn);
-        self.follow_overflows(newest, turn.now);
+        self.follow_overflows(turn.now);
         self.history.release_settled();
         // Holes that are not missing here are not worth waiting for; the client is told which.
         let in_vain = usize::from(eack.holes) > self.repairs.len();
@@ -313,17 +319,26 @@ impl Session {
     }
 
     /// Looks at whether the sender goes on through overflows.
-    fn follow_overflows(&mut self, newest: Option<u64>, now: Timestamp) {
-        if !self.watches_overflows || newest.is_none() {
+    fn follow_overflows(&mut self, now: Timestamp) {
+        let Some(round_trips) = self.round_trips().filter(|_| self.watches_overflows) else {
             return;
-        }
-        let overflows = self.overflows.get_or_insert_with(Box::default);
-        let round_trip = self.last_mile.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
+        };
+        let forwarded = self.history.next();
         let loss = self.coding.as_ref().map_or(0.0, |coding| coding.loss());
-        if overflows.on_eack(newest, &self.history, round_trip, loss, now) {
+        let beginning = || Box::new(Overflows::beginning(forwarded, now));
+        let overflows = self.overflows.get_or_insert_with(beginning);
+        if overflows.on_eack(forwarded, round_trips.whole, loss, now) {
             self.watches_overflows = false;
             self.show_to_heedless();
         }
+    }
+
+    /// `None`: the session has not seen how its connection began, or has not measured yet.
+    fn round_trips(&self) -> Option<RoundTrips> {
+        let beyond = self.beyond.known()?;
+        let last_mile = self.last_mile.path.round_trip()?;
+        let least = self.last_mile.base()?.min(last_mile).max(SHORTEST_ROUND_TRIP);
+        Some(RoundTrips { least, last_mile, whole: last_mile + beyond })
     }
 
     /// From here on the sender is shown what is lost, unless it gives way, or the operator has said
@@ -337,23 +352,43 @@ impl Session {
 
     /// Looks at how the sender answers the losses that it is shown.
     fn follow_sender(&mut self, newest: Option<u64>, newly_missing: u64, turn: &mut Turn<'_>) {
+        let forwarded = self.history.next();
+        if let Some(shown) = &mut self.shown {
+            shown.on_forwarded(forwarded);
+        }
         let tolerated = self.is_tolerated();
+        let round_trips = self.round_trips();
         let Some(shown) = &mut self.shown else { return };
         if !tolerated {
             shown.begin_anew();
             return;
         }
-        let Some(newest) = newest.filter(|_| newly_missing > 0) else { return };
-        if shown.note_shown() {
+        let is_found = newest.is_some() && newly_missing > 0;
+        if is_found && shown.note_shown() {
             let tipped = self.permit.gateway().senders.on_shown(self.permit.network(), turn.now);
             self.tell_judged(tipped, turn);
         }
         let Some(shown) = &mut self.shown else { return };
-        let forwarded = self.history.next();
+        match shown.follow_growth(is_found, &self.history, round_trips, turn.now) {
+            Some(true) => return self.on_finding(Finding::Tolerates, turn),
+            Some(false) => {
+                let network = self.permit.network();
+                self.permit.gateway().senders.on_undecided(network, turn.now);
+                return;
+            }
+            None => {}
+        }
+        let Some(newest) = newest.filter(|_| is_found) else { return };
         let round_trip = self.last_mile.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
-        let found =
-            shown.on_loss(forwarded.saturating_sub(newest), forwarded, round_trip, turn.now);
-        let Some(finding) = found else { return };
+        let window = forwarded.saturating_sub(newest);
+        if let Some(finding) = shown.on_loss(window, forwarded, round_trip, turn.now) {
+            self.on_finding(finding, turn);
+        }
+    }
+
+    /// A session has found something about its sender, and votes.
+    fn on_finding(&mut self, finding: Finding, turn: &mut Turn<'_>) {
+        let Some(shown) = &mut self.shown else { return };
         match finding {
             Finding::Tolerates if shown.note_tolerance() => turn.counters.senders_tolerant += 1,
             // It has voted.
