@@ -48,8 +48,8 @@ const WITHIN: f64 = 1.5;
 const SHRUNK: f64 = 0.5;
 const KEPT: f64 = 0.75;
 
-/// Datagrams after which a session is long: some 5 MB.
-const LONG: u64 = 4096;
+/// Datagrams after which a session is long: some 1.5 MB.
+const LONG: u64 = 1280;
 
 /// How far the look at a sender has come.
 #[derive(Debug, Clone, Copy)]
@@ -124,10 +124,13 @@ impl Answers {
 
     /// So many datagrams were forwarded.
     pub(super) fn on_forwarded(&mut self, forwarded: u64) {
-        if forwarded >= LONG && !matches!(self.phase, Phase::Long) {
-            self.phase = Phase::Long;
+        if forwarded < LONG {
+            return;
+        }
+        if !self.shows() {
             self.count = 0;
         }
+        self.phase = Phase::Long;
     }
 
     /// An eACK was looked at; `is_found`: it has named a loss that the sender is shown. `Some`, once:
