@@ -15,7 +15,7 @@ pub(crate) struct Options {
     /// A manifest in YAML or JSON; - reads the standard input
     file: PathBuf,
     /// Image of the gateway
-    #[arg(long, default_value = "packrat/gateway:dev")]
+    #[arg(long, default_value = concat!("packrat/gateway:", env!("CARGO_PKG_VERSION")))]
     image: String,
     /// Address that the gateway listens on; :: for IPv6 with IPv4
     #[arg(long, default_value = "0.0.0.0")]

@@ -52,7 +52,7 @@ pub(crate) struct Options {
     /// download fails
     #[arg(short = 'C', long = "continue")]
     resume: bool,
-    /// Never over TCP: by default that is tried where UDP gives nothing
+    /// Never fall back to TCP, as the command does by default if UDP brings no answer
     #[arg(long)]
     http3_only: bool,
     /// Take no more than so many bytes per second, on average: 500k, 2M

@@ -1,4 +1,4 @@
-//! One GET request, over HTTP/3, or over TCP where UDP gives nothing.
+//! One GET request, over HTTP/3, or over TCP if UDP brings no answer.
 //!
 //! UDP has half of the time to connect for itself. TCP is tried beside it then, or at once when UDP has
 //! failed; a server that says there where it has HTTP/3 (Alt-Svc) is asked again over that.
@@ -104,7 +104,7 @@ enum Way {
     Tcp(Box<over_tcp::Connection>),
 }
 
-/// Connects over UDP, or over TCP where that may be used and UDP gives nothing.
+/// Connects over UDP, or over TCP if that may be used and UDP brings no answer.
 async fn connect(request: &Request, progress: &mut impl FnMut(Progress)) -> Result<Way, GetError> {
     let udp = async {
         let (http3, requests) = Http3::connect(request, progress).await?;

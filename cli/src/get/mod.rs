@@ -1,4 +1,4 @@
-//! `packrat get`: an HTTP/3 downloader, which falls back to TCP where UDP gives nothing.
+//! `packrat get`: an HTTP/3 downloader, which falls back to TCP if UDP brings no answer.
 //!
 //! [`download`] is the downloader as a function: it connects, sends one GET request and hands the
 //! body to a [`sink::Sink`]. [`command`] is the command around it: options, progress bar,

@@ -52,7 +52,7 @@ pub(crate) struct Request {
     pub(crate) stop_after: Option<Duration>,
     /// Take no more than so many bytes of a body per second, on average.
     pub(crate) limit_rate: Option<u32>,
-    /// Download over TCP where UDP gives nothing.
+    /// Download over TCP if UDP brings no answer.
     pub(crate) may_use_tcp: bool,
     /// The qlog of the connection; of the last one where several addresses were tried.
     pub(crate) qlog: Option<PathBuf>,

@@ -20,7 +20,7 @@ pub(crate) fn text(report: &Report, file: &str) -> String {
         text += &format!("\nresumed after {}", bytes(report.resumed_from));
     }
     if let Some(location) = &report.location {
-        text += &format!("\nto be found at {location}");
+        text += &format!("\nstored at {location}");
     }
     text += "\nassistance: ";
     text += &assistance(report);
@@ -30,7 +30,7 @@ pub(crate) fn text(report: &Report, file: &str) -> String {
 fn assistance(report: &Report) -> String {
     if report.protocol != "h3" {
         return format!(
-            "none: UDP gave nothing, and the transfer went over TCP ({})",
+            "none: UDP brought no answer, and the transfer went over TCP ({})",
             report.protocol
         );
     }
@@ -54,7 +54,7 @@ fn assistance(report: &Report) -> String {
     }
     let mut text = format!(
         "the gateway repaired {} datagrams; of {} holes {} were filled in time, {} too late, {} not at all\n            \
-         {} datagrams recovered by code, {} kept for a moment; {} eACKs with {}, {} Resets",
+         {} datagrams recovered by code, {} held back briefly; {} eACKs with {}, {} Resets",
         assist.gateway.repaired,
         assist.holes,
         assist.filled_in_time,

@@ -176,13 +176,9 @@ fn of_refusal(refusal: &str, route: Option<&Route>) -> String {
                 .to_owned()
         }
         "refused_full" => {
-            "refused: no room for another assisted session, of the gateway or of the client's address \
-             (`maximum_sessions`, `sessions_per_source`)"
-                .to_owned()
-        }
-        "put_off" => {
-            "put off: its address begins too many sessions per second \
-             (`handshakes_per_second_per_source`); it asks again"
+            "refused: no room for another assisted session, or the client's address has too many or \
+             begins too many per second (`maximum_sessions`, `sessions_per_source`, \
+             `handshakes_per_second_per_source`); it asks again"
                 .to_owned()
         }
         "refused_version" => {

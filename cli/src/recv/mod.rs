@@ -142,7 +142,7 @@ async fn receive(options: &Options) -> Result<(), String> {
     }
     if assistance.sessions == 0 {
         return Err(format!(
-            "nobody at {gateway} has such a stream; start packrat-gateway --stream there"
+            "no gateway at {gateway} has such a stream; start packrat-gateway --stream there"
         ));
     }
     Ok(())

@@ -244,11 +244,11 @@ typedef struct {
    */
   uint64_t control_dropped;
   /**
-   * Reports to gateways.
+   * eACKs to gateways.
    */
   uint64_t eacks;
   /**
-   * Bytes of these reports (UDP payload).
+   * Bytes of these eACKs (UDP payload).
    */
   uint64_t eack_bytes;
   /**

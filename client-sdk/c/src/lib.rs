@@ -133,9 +133,9 @@ pub struct Statistics {
     pub duplicates: u64,
     /// Control datagrams that were dropped as malformed, forged or replayed.
     pub control_dropped: u64,
-    /// Reports to gateways.
+    /// eACKs to gateways.
     pub eacks: u64,
-    /// Bytes of these reports (UDP payload).
+    /// Bytes of these eACKs (UDP payload).
     pub eack_bytes: u64,
     /// Bytes of all control datagrams to gateways (UDP payload).
     pub control_bytes_sent: u64,

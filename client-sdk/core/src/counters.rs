@@ -98,9 +98,9 @@ counters! {
     duplicates,
     /// Control datagrams that were dropped as malformed, forged or replayed.
     control_dropped,
-    /// Reports to gateways.
+    /// eACKs to gateways.
     eacks,
-    /// Bytes of these reports (UDP payload).
+    /// Bytes of these eACKs (UDP payload).
     eack_bytes,
     /// Bytes of all control datagrams to gateways (UDP payload).
     control_bytes_sent,

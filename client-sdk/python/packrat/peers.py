@@ -59,9 +59,9 @@ class Statistics(TypedDict):
     duplicates: int
     #: Control datagrams that were dropped as malformed, forged or replayed.
     control_dropped: int
-    #: Reports to gateways.
+    #: eACKs to gateways.
     eacks: int
-    #: Bytes of these reports (UDP payload).
+    #: Bytes of these eACKs (UDP payload).
     eack_bytes: int
     #: Bytes of all control datagrams to gateways (UDP payload).
     control_bytes_sent: int

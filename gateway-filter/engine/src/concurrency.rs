@@ -64,7 +64,7 @@ fn permits_stay_within_the_limit_of_all_sessions_and_are_all_returned() {
         assert_eq!(gateway.sessions(), 0);
         let permits: Vec<_> =
             (0..3).map(|number| SessionPermit::new(&gateway, address(number), NOW)).collect();
-        assert_eq!(permits.iter().flatten().count(), 2, "room that nobody has left back");
+        assert_eq!(permits.iter().flatten().count(), 2, "room that no session has given back");
     });
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     config: Option<PathBuf>,
 
     /// Instead of forwarding: a live stream arrives at this address (of this host, or a multicast
-    /// group, which is joined) and goes to everybody who subscribes at the --listen address.
+    /// group, which is joined) and goes to all clients that subscribe at the --listen address.
     #[arg(long, value_name = "ADDR")]
     pub(crate) stream: Option<SocketAddr>,
 
@@ -51,8 +51,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
 
-    /// Seconds between SIGTERM and the end of the process. Assisted clients are told at once;
-    /// forwarding goes on meanwhile.
+    /// Seconds between SIGTERM and the end of the process. Forwarding and running assistance
+    /// continue meanwhile; no new client is assisted, and assisted clients get a Goodbye at the end.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(0..=3600))]
     drain_seconds: u16,
 

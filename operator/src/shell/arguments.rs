@@ -49,7 +49,7 @@ pub struct Options {
     #[arg(long, env = "PACKRAT_DISCOVERY_HOST")]
     pub discovery_host: Option<String>,
     /// Image of gateways whose EdgeGateway names none.
-    #[arg(long, env = "PACKRAT_GATEWAY_IMAGE", default_value = "packrat/gateway:dev")]
+    #[arg(long, env = "PACKRAT_GATEWAY_IMAGE", default_value = concat!("packrat/gateway:", env!("CARGO_PKG_VERSION")))]
     pub gateway_image: String,
     /// When that image is pulled: Always, IfNotPresent or Never [default: Kubernetes chooses].
     #[arg(long, env = "PACKRAT_GATEWAY_IMAGE_PULL_POLICY")]
@@ -58,16 +58,16 @@ pub struct Options {
     /// where the operator has no IPv6].
     #[arg(long, env = "PACKRAT_GATEWAY_LISTEN_ADDRESS")]
     pub gateway_listen_address: Option<IpAddr>,
-    /// Images that EdgeGateways may name beside that one, separated by commas; one that ends in :*,
-    /// /* or @* stands for all that begin so.
+    /// Images that EdgeGateways may name in addition to that one, separated by commas; one that
+    /// ends in :*, /* or @* stands for all that begin so.
     #[arg(long, env = "PACKRAT_ALLOWED_IMAGES", value_delimiter = ',')]
     pub allowed_images: Vec<ImagePattern>,
     /// Allow gateways on the host network, where they run as root with the capability
     /// NET_BIND_SERVICE.
     #[arg(long, env = "PACKRAT_ALLOW_HOST_NETWORK")]
     pub allow_host_network: bool,
-    /// Networks that gateways never forward to, separated by commas, beside loopback, link-local
-    /// and multicast addresses, nodes and Services.
+    /// Networks that gateways never forward to, separated by commas, in addition to loopback,
+    /// link-local and multicast addresses, nodes and Services.
     #[arg(long, env = "PACKRAT_DENIED_NETWORKS", value_delimiter = ',')]
     pub denied_networks: Vec<Network>,
     /// Restrict what gateways send to, too, with their NetworkPolicies.

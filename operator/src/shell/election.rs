@@ -116,7 +116,9 @@ impl Candidate {
             "spec": { "holderIdentity": null, "acquireTime": null, "renewTime": null, "leaseDurationSeconds": null },
         });
         match api.patch(&self.lease, &PatchParams::default(), &Patch::Merge(released)).await {
-            Ok(_) => tracing::warn!(event = "lease_freed", reason = "nobody has renewed it"),
+            Ok(_) => {
+                tracing::warn!(event = "lease_freed", reason = "its holder has not renewed it")
+            }
             // The lease was written to meanwhile, or the next check finds it unchanged and tries
             // again.
             Err(error) => tracing::info!(event = "lease_kept", error = %error),

@@ -121,7 +121,7 @@ pub const KNOBS: [Knob; 41] = [
     Knob::new(
         "refused_weight",
         "from 0",
-        "weight of clients that are not forwarded, beside the endpoints' own: in Kubernetes that of `backendRefs` that do not exist",
+        "weight of clients that are not forwarded, in addition to the endpoints' own: in Kubernetes that of `backendRefs` that do not exist",
     )
     .with_default("0"),
     Knob::new(
@@ -134,13 +134,13 @@ pub const KNOBS: [Knob; 41] = [
     Knob::new(
         "quic_lb",
         "list of objects",
-        "connection IDs that name their server ([QUIC-LB](SERVERS.md#connection-ids-that-name-their-server)), as the servers have configured them: `config` (0 to 6, default 0), `server_id_bytes` (1 to 15), `nonce_bytes` (4 to 18), `key` (32 hexadecimal digits; without one everybody can read the server IDs), and `server_ids`, an object of hexadecimal digits by `ip:port` (default: the last `server_id_bytes` bytes of the endpoint's IP address). A client that comes in mid-connection gets the server that its connection ID names; `affinity` decides about all others",
+        "connection IDs that name their server ([QUIC-LB](SERVERS.md#connection-ids-that-name-their-server)), as the servers have configured them: `config` (0 to 6, default 0), `server_id_bytes` (1 to 15), `nonce_bytes` (4 to 18), `key` (32 hexadecimal digits; without one, anyone on the path can read the server IDs), and `server_ids`, an object of hexadecimal digits by `ip:port` (default: the last `server_id_bytes` bytes of the endpoint's IP address). A client that comes in mid-connection gets the server that its connection ID names; `affinity` decides about all others",
     )
     .with_default("[]"),
     Knob::new(
         "peers",
         "list of `ip:port`",
-        "listeners of the gateways of the same address, with the same static key, this one's among them; 64 at most. An assisted client that moves from one to another keeps its session: the gateway that it reaches asks the others and relays it. UDP has to pass between them. In Kubernetes those of the EdgeGateway's Pods",
+        "listeners of the gateways of the same address, with the same static key, this one's among them; 64 at most. An assisted client that moves from one to another keeps its session: the gateway that it reaches asks the others and relays it. UDP has to pass between them. In Kubernetes those of the EdgeGateway's Pods, if there are no more than 64; with more Pods, gateways do not know each other",
     )
     .with_default("[]"),
     Knob::new("stream", "object", "a live stream for everyone who subscribes; its fields are below"),

@@ -5,6 +5,7 @@
 //! every query and looks it up.
 #![forbid(unsafe_code)]
 
+mod agent_metrics;
 mod capacity;
 mod dashboard;
 mod metrics_page;
@@ -16,6 +17,7 @@ pub mod queries;
 mod route;
 pub mod rules;
 
+pub use agent_metrics::{AGENT_METRICS, AgentMetric};
 pub use operator_metrics::OPERATOR_METRICS;
 
 /// Every generated file: path below the source tree, content.

@@ -223,8 +223,8 @@ pub const ALERTS: &[Alert] = &[
         severity: "warning",
         expression: "sum by (cluster, job) (packrat_operator_elected) != 1 or (0 * sum by (cluster, job) (last_over_time(packrat_operator_elected[1d])) unless sum by (cluster, job) (packrat_operator_elected))",
         patience: "5m",
-        summary: "{{ $value }} replicas of the operator believe that they are to write",
-        description: "Nobody writes status and objects (with 0: no operator is left, or none is elected), or two do. Gateways go on with what they have.",
+        summary: "{{ $value }} replicas of the operator are elected to write",
+        description: "No replica writes status and objects (with 0: no operator is left, or none is elected), or two replicas do. Gateways keep their configuration.",
     },
     Alert {
         name: "PackratSessionsNearLimit",

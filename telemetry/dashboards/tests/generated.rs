@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use packrat_dashboards::queries::{all, names};
-use packrat_dashboards::{OPERATOR_METRICS, files, rules};
+use packrat_dashboards::{AGENT_METRICS, OPERATOR_METRICS, files, rules};
 use packrat_dataplane::metrics::{Definition, definitions, process};
 use packrat_figures::FIGURES;
 use serde_json::Value;
@@ -59,6 +59,29 @@ fn the_operator_exports_the_listed_metrics() {
         let is_name = name.bytes().all(|letter| letter.is_ascii_lowercase() || letter == b'_');
         let known = OPERATOR_METRICS.iter().any(|(known, _)| *known == name);
         assert!(!is_name || known, "packrat_operator_{name} is missing in operator_metrics.rs");
+    }
+}
+
+#[test]
+fn the_agent_exports_the_listed_metrics() {
+    let source = fs::read_to_string(root().join("client-sdk/agent/src/statistics.rs")).unwrap();
+    let listed: BTreeSet<&str> =
+        AGENT_METRICS.iter().map(|(name, ..)| name.trim_end_matches("_total")).collect();
+    for name in &listed {
+        let is_exported = [format!("\"{name}\""), format!("\"{name}_total\"")]
+            .iter()
+            .any(|name| source.contains(name));
+        assert!(is_exported, "the agent does not export packrat_agent_{name}");
+    }
+    let starts = [
+        "series(\"",
+        "series(\n            \"",
+        "            (\"",
+        "            (\n                \"",
+    ];
+    for after in starts.iter().flat_map(|start| source.split(start).skip(1)) {
+        let name = after.split('"').next().unwrap().trim_end_matches("_total");
+        assert!(listed.contains(name), "packrat_agent_{name} is missing in agent_metrics.rs");
     }
 }
 

@@ -144,7 +144,7 @@ fn nodes(cluster: &Cluster) -> Vec<Check> {
     let nodes = match cluster.list(&cluster.api_of_cluster::<Node>(), "") {
         Ok(nodes) => nodes,
         Err(error) => {
-            let hint = "look at `kubectl get nodes -o wide` with somebody who may";
+            let hint = "you need the right to list nodes; an administrator can look at `kubectl get nodes -o wide`";
             return vec![Check::of(
                 group,
                 "nodes can be listed",

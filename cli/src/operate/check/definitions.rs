@@ -37,7 +37,7 @@ pub(super) fn installed(cluster: &Cluster) -> Vec<Check> {
     };
     let name = format!("{} is there", EdgeGateway::crd_name());
     let Some(definition) = definition else {
-        let hint = "install the chart: helm install packrat charts/packrat -n packrat-system --create-namespace";
+        let hint = "install the chart (docs/QUICKSTART.md): helm install packrat charts/packrat -n packrat-system --create-namespace --set 'gateway.namespaces={NAMESPACE}'";
         return vec![Check::of(GROUP, name, false, Verdict::Failed, "no such definition", hint)];
     };
     let is_established = definition

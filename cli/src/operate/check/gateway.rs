@@ -265,7 +265,7 @@ pub(super) fn of_listener(group: &'static str, name: &str, target: SocketAddr) -
     let probed = match probe(target) {
         Ok(probed) => probed,
         Err(error) => {
-            let hint = "nobody listens there, or a firewall refuses UDP";
+            let hint = "no program listens there, or a firewall refuses UDP";
             return Check::of(group, name, false, Verdict::Failed, error.to_string(), hint);
         }
     };

@@ -102,7 +102,7 @@ pub(super) fn installed(cluster: &Cluster) -> (Vec<Check>, Option<Operator>) {
         Err(error) => return (vec![unreadable(&error)], None),
     };
     let Some(operator) = found.first().cloned() else {
-        let hint = "install the chart: helm install packrat charts/packrat -n packrat-system --create-namespace";
+        let hint = "install the chart (docs/QUICKSTART.md): helm install packrat charts/packrat -n packrat-system --create-namespace --set 'gateway.namespaces={NAMESPACE}'";
         return (
             vec![Check::of(
                 GROUP,
@@ -196,7 +196,7 @@ fn elected(cluster: &Cluster, operator: &Operator) -> Check {
     let holder = spec.holder_identity.unwrap_or_default();
     let detail = match age {
         Some(age) if !holder.is_empty() => format!("{holder}, renewed {age} s ago"),
-        _ => "nobody holds the Lease".to_owned(),
+        _ => "no replica holds the Lease".to_owned(),
     };
     let holds = !holder.is_empty() && age.is_some_and(|age| age < LEASE_SECONDS);
     let check = Check::of(

@@ -174,7 +174,7 @@ impl Steering {
     fn find_places(&self, listener: ListenerAddress) -> io::Result<(Vec<u32>, String)> {
         let readers = self.readers(listener);
         if readers.is_empty() {
-            return Ok((Vec::new(), "nobody reads here".to_owned()));
+            return Ok((Vec::new(), "no thread reads here".to_owned()));
         }
         let before = self.known(listener);
         // With a source port whose datagrams the kernel gives to another socket of its own accord,

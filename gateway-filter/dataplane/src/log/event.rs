@@ -68,6 +68,6 @@ events! {
     Assistance Info "assistance" "Something else in assistance: `detail`.";
     AssistancePanic Error "assistance_panic" "A fault in assistance; the flow goes on without it: `message`.";
     WorkerError Error "worker_error" "An I/O thread met an error: `message`, `error`.";
-    Draining Info "draining" "The gateway is going away: assisted clients are told, forwarding goes on.";
+    Draining Info "draining" "The gateway is shutting down: it assists no new clients; forwarding and running assistance go on.";
     Shutdown Info "shutdown" "All sessions have ended.";
 }

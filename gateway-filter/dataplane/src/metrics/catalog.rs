@@ -45,7 +45,7 @@ metrics! {
     UpstreamBytes Counter "to_server_bytes_total" "Payload bytes of the base connection forwarded to servers.";
     DownstreamDropped Counter "to_client_dropped_total" "Datagrams that could not be sent to a client: full socket buffer, listener gone, or refused by the kernel.";
     UpstreamDropped Counter "to_server_dropped_total" "Datagrams that could not be sent to a server: full socket buffer or refused by the kernel.";
-    FromClientDropped Counter "from_client_dropped_total" "Datagrams of clients dropped because the socket of their listener was not found: nobody could be answered.";
+    FromClientDropped Counter "from_client_dropped_total" "Datagrams of clients dropped because the socket of their listener was not found: no client could be answered.";
     TooLarge Counter "too_large_total" "Datagrams not forwarded because they exceed the MTU of the outgoing link; they are never fragmented.";
     Truncated Counter "truncated_total" "Received datagrams that did not fit the receive buffer and were not forwarded.";
     UpstreamErrors Counter "upstream_errors_total" "ICMP errors and other socket errors reported by upstream sockets, for example a server that refuses.";
@@ -62,7 +62,7 @@ metrics! {
     HandshakesRefusedVersion Counter "handshakes_total" {result="refused_version"} "Handshakes refused: no version in common.";
     HandshakesRefusedDisabled Counter "handshakes_total" {result="refused_disabled"} "Handshakes refused: the route is not assisted.";
     HandshakesRefusedCookie Counter "handshakes_total" {result="refused_cookie"} "Handshakes refused: the cookie is not valid (any more).";
-    HandshakesRefusedFull Counter "handshakes_total" {result="refused_full"} "Handshakes refused: no room for another session.";
+    HandshakesRefusedFull Counter "handshakes_total" {result="refused_full"} "Handshakes refused: no room for another session, or the source has too many or begins too many per second.";
     HandshakesPutOff Counter "handshakes_total" {result="put_off"} "Handshakes that waited because many others had just begun: answered a moment later, or when the client asks again.";
     HandshakesRefusedTokenMissing Counter "handshakes_total" {result="refused_token_missing"} "Handshakes refused: a token is required and the client brought none.";
     HandshakesRefusedTokenExpired Counter "handshakes_total" {result="refused_token_expired"} "Handshakes refused: the token has expired.";

@@ -209,7 +209,7 @@ impl IoThread {
             self.read_listener(mailbox, number);
         } else if let Err(error) = mailbox.poller.forget(number) {
             // A source that no one reads would keep the thread busy for ever.
-            self.report("a socket that belongs to nobody is still watched", &error);
+            self.report("a closed socket is still watched", &error);
         }
         0
     }

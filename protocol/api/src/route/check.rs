@@ -106,7 +106,7 @@ impl RouteConfig {
             "must be between 1 and 86400",
         )?;
         require(self.maximum_sessions > 0, "maximum_sessions", "must be at least 1")?;
-        let problem = "must be at least 1; to assist nobody set `assist` to false";
+        let problem = "must be at least 1; to assist no client set `assist` to false";
         require(self.sessions_per_source > 0, "sessions_per_source", problem)?;
         require(
             self.handshakes_per_second_per_source > 0,
@@ -239,7 +239,7 @@ mod tests {
         }
         assert_eq!(
             read(&format!(r#"{{{endpoints},"sessions_per_source":0}}"#)).unwrap_err(),
-            "field `sessions_per_source` of the route configuration must be at least 1; to assist nobody set `assist` to false"
+            "field `sessions_per_source` of the route configuration must be at least 1; to assist no client set `assist` to false"
         );
     }
 

@@ -104,7 +104,7 @@ fn check(
     let missing = match missing {
         Ok(missing) => missing,
         Err(error) => {
-            let hint = "who may create access reviews can ask";
+            let hint = "an administrator can ask: this takes the right to create access reviews";
             return vec![Check::of(GROUP, name, false, Verdict::Warning, error.to_string(), hint)];
         }
     };
@@ -119,7 +119,7 @@ fn check(
 }
 
 pub(super) fn of_this_user(cluster: &Cluster) -> Vec<Check> {
-    let hint = "what follows can only be found out by somebody who may; ask for these rights";
+    let hint = "the checks below need these rights: ask for them, or run the command as a user who has them";
     check("you may ask the gateways", missing(cluster, &OF_THIS_USER), Verdict::Warning, hint)
 }
 
