@@ -30,7 +30,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "MS")]
     pub(crate) maximum_hold: Option<u64>,
     /// The operator's word for the server's congestion control; without it one of eight sessions is a
-    /// trial that finds out whether the server tolerates losses, and repairs nothing meanwhile
+    /// trial that finds out whether the server tolerates losses, and does not repair five of them
     #[arg(long, value_enum, default_value_t = SenderKind::Any)]
     pub(crate) sender: SenderKind,
     /// The gateway sends what sparse flows bring (echo, webrtc's audio, handshakes) twice to clients without a
