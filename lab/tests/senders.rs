@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use packrat_emulation::scenario::Scenario;
+use packrat_emulation::scenario::{Scenario, Traffic};
 use packrat_lab::{Arm, ReceiverStack, Sender, Trial, TrialResult};
 
 fn trial(loss: f64, arm: Arm, sender: Sender) -> Trial {
@@ -73,4 +73,20 @@ fn the_first_rate_that_bbr_measures_is_that_without_assistance() {
         let (plain, assisted) = (goodput(Arm::EndToEnd), goodput(Arm::Packrat));
         assert!(assisted > 0.98 * plain, "{path}: {assisted} and {plain} Mbit/s");
     }
+}
+
+/// One of eight sessions is a trial, whose sender is shown losses. Of forty short downloads few are
+/// slower for it.
+#[test]
+fn short_downloads_have_few_trials_that_end_soon() {
+    let mut slow = 0;
+    for seed in 1001..1005 {
+        let scenario = Scenario::load("home_wifi").unwrap().with_loss(0.04);
+        let scenario = scenario.with_traffic(Traffic::load("sessions").unwrap());
+        let result = Trial::new(scenario, Arm::Packrat, Sender::S2nCubic, seed).run().unwrap();
+        let completions = &result.flows[0].completions[0];
+        let limit = 1.5 * completions.p50;
+        slow += completions.seconds.iter().filter(|seconds| **seconds > limit).count();
+    }
+    assert!(slow <= 8, "{slow} of 160");
 }
