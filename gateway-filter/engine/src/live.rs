@@ -64,8 +64,7 @@ impl LiveStream {
     /// known.
     pub(crate) fn known_until(&self, path: &PathEstimate, now: Timestamp) -> Option<Timestamp> {
         let age = known_age(path.rtt()).filter(|_| self.params.selective)?;
-        (now.saturating_since(Timestamp::ZERO) > age)
-            .then(|| Timestamp::ZERO + (now.saturating_since(Timestamp::ZERO) - age))
+        now.checked_sub(age)
     }
 
     /// Early copies may take this share of the forwarded bytes; none at first.

@@ -111,8 +111,7 @@ impl Session {
             self.trim(QUIET_ENTRIES);
         }
         // A flow that trickles keeps no cache that others need.
-        if turn.now.saturating_since(Timestamp::ZERO) > MAXIMUM_AGE {
-            let before = Timestamp::ZERO + (now.saturating_since(Timestamp::ZERO) - MAXIMUM_AGE);
+        if let Some(before) = now.checked_sub(MAXIMUM_AGE) {
             self.history.free_before(before);
         }
         self.follow_config(turn.counters);

@@ -38,6 +38,11 @@ impl Timestamp {
     pub const fn saturating_since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
+
+    /// The time `age` ago, down to a whole microsecond; `None` before the origin.
+    pub fn checked_sub(self, age: Duration) -> Option<Self> {
+        self.saturating_since(Self::ZERO).checked_sub(age).map(|since| Self::ZERO + since)
+    }
 }
 
 impl Add<Duration> for Timestamp {
