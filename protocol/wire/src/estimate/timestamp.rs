@@ -24,6 +24,12 @@ impl Timestamp {
         Self(millis * 1000)
     }
 
+    /// A timestamp of a caller's clock. The clock is believed up to a quarter of its range: sums of
+    /// times must fit, and what is later, such as `PACKRAT_NEVER`, is no time.
+    pub fn of_caller(micros: u64) -> Self {
+        Self(micros.min(u64::MAX / 4))
+    }
+
     /// Microseconds since the origin.
     pub const fn as_micros(self) -> u64 {
         self.0
