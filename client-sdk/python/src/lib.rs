@@ -150,10 +150,18 @@ impl Shim {
     }
 }
 
+/// A datagram without the number in front, from a gateway whose session is not known here any more;
+/// None: it is a message of the gateway's.
+#[pyfunction]
+fn base_of<'py>(python: Python<'py>, datagram: &[u8]) -> Option<Bound<'py, PyBytes>> {
+    packrat_client::base_of(datagram).map(|base| PyBytes::new(python, base))
+}
+
 /// The part of the package that is written in Rust.
 #[pymodule]
 fn _packrat(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Shim>()?;
+    module.add_function(wrap_pyfunction!(base_of, module)?)?;
     module.add("PROTOCOL_VERSION", packrat_wire::control::VERSION)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }
