@@ -14,7 +14,6 @@ use crate::randomness;
 use crate::s2n_server::WINDOW;
 use crate::sender::Sender;
 use crate::tls;
-use hmac::Mac;
 use noq::crypto::{CryptoError, HmacKey};
 use noq::{
     ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, ServerConfig, TransportConfig,
@@ -83,18 +82,14 @@ impl ConnectionIdGenerator for ConnectionIds {
 
 impl HmacKey for ResetKey {
     fn sign(&self, data: &[u8], signature: &mut [u8]) {
-        if let Some(mac) = self.mac(data) {
-            let code = mac.finalize().into_bytes();
-            signature.iter_mut().zip(code).for_each(|(to, from)| *to = from);
-        }
+        self.write_signature(data, signature);
     }
 
     fn signature_len(&self) -> usize {
-        32
+        Self::LENGTH
     }
 
     fn verify(&self, data: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
-        let mac = self.mac(data).ok_or(CryptoError)?;
-        mac.verify_slice(signature).map_err(|_| CryptoError)
+        self.is_signed(data, signature).then_some(()).ok_or(CryptoError)
     }
 }

@@ -121,27 +121,37 @@ impl ConnectionIdGenerator for ConnectionIds {
 pub(crate) struct ResetKey(pub(crate) [u8; 32]);
 
 impl ResetKey {
-    pub(crate) fn mac(&self, data: &[u8]) -> Option<Hmac<Sha256>> {
+    /// Bytes of a signature.
+    pub(crate) const LENGTH: usize = 32;
+
+    fn mac(&self, data: &[u8]) -> Option<Hmac<Sha256>> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).ok()?;
         mac.update(data);
         Some(mac)
     }
-}
 
-impl HmacKey for ResetKey {
-    fn sign(&self, data: &[u8], signature: &mut [u8]) {
+    pub(crate) fn write_signature(&self, data: &[u8], signature: &mut [u8]) {
         if let Some(mac) = self.mac(data) {
             let code = mac.finalize().into_bytes();
             signature.iter_mut().zip(code).for_each(|(to, from)| *to = from);
         }
     }
 
+    pub(crate) fn is_signed(&self, data: &[u8], signature: &[u8]) -> bool {
+        self.mac(data).is_some_and(|mac| mac.verify_slice(signature).is_ok())
+    }
+}
+
+impl HmacKey for ResetKey {
+    fn sign(&self, data: &[u8], signature: &mut [u8]) {
+        self.write_signature(data, signature);
+    }
+
     fn signature_len(&self) -> usize {
-        32
+        Self::LENGTH
     }
 
     fn verify(&self, data: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
-        let mac = self.mac(data).ok_or(CryptoError)?;
-        mac.verify_slice(signature).map_err(|_| CryptoError)
+        self.is_signed(data, signature).then_some(()).ok_or(CryptoError)
     }
 }

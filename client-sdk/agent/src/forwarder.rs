@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant, SystemTime};
 
-use mio::{Events, Interest, Poll, Token as Number, Waker};
+use mio::{Events, Interest, Poll, Waker};
 use packrat_client::{ClientConfig, LONGEST_BUNDLED, SourceAddress, Timestamp};
 
 use packrat_socket::{
@@ -23,10 +23,9 @@ use packrat_socket::{
 use crate::handle::{Command, Handle};
 use crate::network::{NetworkEvents, Wakefulness, is_of_this_host};
 use crate::socket::{DontFragment, Run, Socket, Way, is_quic_initial};
-use crate::socks::{
-    AssociationId, CONNECTION, RELAY, Route, Socks, SocksListener, Waiting, header,
-};
+use crate::socks::{AssociationId, Route, Socks, SocksListener, Waiting, header};
 use crate::statistics::{FlowStatus, ServiceStatus, Status};
+use crate::token::{MOST_LISTENERS, Ready};
 
 /// Events taken at once.
 const EVENTS: usize = 1024;
@@ -38,16 +37,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 const NETWORK_SHARE: u32 = 20;
 /// Flows in a status.
 const FLOWS_SHOWN: usize = 100;
-/// The number of the waker; flows have those from [`FIRST_FLOW`] on, services those between. Those of
-/// SOCKS have a bit of their own.
-const WAKER: usize = 0;
-/// The number of the host's addresses and routes.
-const NETWORK: usize = usize::MAX - 1;
-const FIRST_FLOW: usize = 1 << 16;
 /// The association of datagrams that the system redirects.
 const REDIRECTED: AssociationId = AssociationId::MAX;
-/// Services of one agent.
-const MOST_SERVICES: usize = FIRST_FLOW - 1;
 
 /// A service that programs reach through the agent.
 #[derive(Debug)]
@@ -214,14 +205,14 @@ impl Agent {
         limits: Limits,
     ) -> io::Result<(Self, Handle)> {
         let count = services.len() + usize::from(socks.is_some());
-        if !(1..=MOST_SERVICES).contains(&count) {
+        if !(1..=MOST_LISTENERS).contains(&count) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("an agent has 1 to {MOST_SERVICES} services, not {count}"),
+                format!("an agent has 1 to {MOST_LISTENERS} services, not {count}"),
             ));
         }
         let poll = Poll::new()?;
-        let waker = Arc::new(Waker::new(poll.registry(), Number(WAKER))?);
+        let waker = Arc::new(Waker::new(poll.registry(), Ready::Waker.token()?)?);
         let (sender, commands) = channel();
         let handle = Handle { commands: sender, waker };
         let of_socks = socks.iter().map(|socks| socks.config.clone());
@@ -234,8 +225,8 @@ impl Agent {
             let listen = socket.local_addr()?;
             let may_fragment = dont_fragment != DontFragment::Always;
             let mut socket = Socket::new(socket, may_fragment)?;
-            let number = Number(index + 1);
-            poll.registry().register(&mut socket.socket, number, Interest::READABLE)?;
+            let token = Ready::Listener(index).token()?;
+            poll.registry().register(&mut socket.socket, token, Interest::READABLE)?;
             let (entrance, to) = match to {
                 Target::Service(to) => (Entrance::Service(socket), Some(to)),
                 Target::Original { port } => (Entrance::Redirected(socket, port), None),
@@ -243,16 +234,16 @@ impl Agent {
             listeners.push(Listener::new(name, entrance, listen, to, dont_fragment));
         }
         if let Some(SocksListener { name, socket, dont_fragment, allow, .. }) = socks {
-            let (listen, number) = (socket.local_addr()?, Number(listeners.len() + 1));
+            let (listen, token) = (socket.local_addr()?, Ready::Listener(listeners.len()).token()?);
             let answers = handle.clone();
             let answer = move |name, address| answers.tell(Command::Resolved(name, address));
             let mut socks = Box::new(Socks::new(socket, allow, answer)?);
-            socks.register(poll.registry(), number)?;
+            socks.register(poll.registry(), token)?;
             let entrance = Entrance::Socks(socks);
             listeners.push(Listener::new(name, entrance, listen, None, dont_fragment));
         }
         let began = Instant::now();
-        let network_events = NetworkEvents::new(poll.registry(), Number(NETWORK))
+        let network_events = NetworkEvents::new(poll.registry(), Ready::Network.token()?)
             .inspect_err(|error| tracing::debug!(%error, "the host does not tell of its networks"))
             .ok();
         let agent = Self {
@@ -333,14 +324,14 @@ impl Agent {
                 result => result?,
             }
             for event in &events {
-                match event.token().0 {
-                    WAKER => {}
-                    NETWORK => self.on_network_events(),
-                    number => drop(ready.insert(number)),
+                match Ready::from(event.token()) {
+                    Ready::Waker => {}
+                    Ready::Network => self.on_network_events(),
+                    socket => drop(ready.insert(socket)),
                 }
             }
             self.follow_network();
-            ready.retain(|number| self.read(*number, &mut batch));
+            ready.retain(|socket| self.read(*socket, &mut batch));
             self.handle_timeouts();
             ready.extend(self.end_overdue());
             while let Ok(command) = self.commands.try_recv() {
@@ -358,16 +349,13 @@ impl Agent {
     }
 
     /// Reads a socket for a turn. False: there is no more.
-    fn read(&mut self, number: usize, batch: &mut Batch) -> bool {
-        if number & CONNECTION != 0 {
-            return self.converse(number & !CONNECTION);
-        }
-        if number & RELAY != 0 {
-            return self.read_relay(number & !RELAY, batch);
-        }
-        match number.checked_sub(FIRST_FLOW) {
-            Some(flow) => self.read_upstream(FlowId(flow as u64), batch),
-            None => self.read_listener(number - 1, batch),
+    fn read(&mut self, socket: Ready, batch: &mut Batch) -> bool {
+        match socket {
+            Ready::Listener(service) => self.read_listener(service, batch),
+            Ready::Flow(flow) => self.read_upstream(flow, batch),
+            Ready::Relay(association) => self.read_relay(association, batch),
+            Ready::Connection(association) => self.converse(association),
+            Ready::Waker | Ready::Network => false,
         }
     }
 
@@ -436,9 +424,9 @@ impl Agent {
         }
     }
 
-    /// Ends associations that were not asked for in time. Returns the number of their listener:
-    /// connections may wait there that the system has not let it take.
-    fn end_overdue(&mut self) -> Option<usize> {
+    /// Ends associations that were not asked for in time. Returns their listener: connections may wait
+    /// there that the system has not let it take.
+    fn end_overdue(&mut self) -> Option<Ready> {
         let now = self.now();
         if now < self.next_look {
             return None;
@@ -446,7 +434,7 @@ impl Agent {
         self.next_look = now + LONGEST_WAIT;
         let (service, socks) = self.socks()?;
         socks.overdue(now).into_iter().for_each(|id| self.end_association(id));
-        Some(service + 1)
+        Some(Ready::Listener(service))
     }
 
     fn read_relay(&mut self, association: AssociationId, batch: &mut Batch) -> bool {
@@ -590,10 +578,8 @@ impl Agent {
         // Not connected: after a change of network it sends from the new address.
         let mut socket = Socket::new(UdpSocket::bind((from, 0))?, may_fragment)?;
         let bound = socket.socket.local_addr()?;
-        let number = usize::try_from(id.0).ok().and_then(|number| number.checked_add(FIRST_FLOW));
-        let number = number.ok_or_else(|| io::Error::other("the numbers are used up"))?;
-        let registry = self.poll.registry();
-        registry.register(&mut socket.socket, Number(number), Interest::READABLE)?;
+        let token = Ready::Flow(id).token()?;
+        self.poll.registry().register(&mut socket.socket, token, Interest::READABLE)?;
         // Answers come from where the program has sent to.
         let local = first.local.filter(|_| is_redirected || listener.listen.ip().is_unspecified());
         let header =
@@ -788,7 +774,6 @@ fn seed() -> Option<[u8; 32]> {
 mod tests {
     use super::*;
 
-    /// A redirection that nothing here knows of leads the agent's datagrams back to it.
     /// An agent with one service, whose programs send to this socket.
     fn of_one_service(socket: UdpSocket) -> (Agent, Handle) {
         let to = Target::Service("127.0.0.1:9".parse().unwrap());
@@ -798,6 +783,7 @@ mod tests {
         Agent::new(vec![service], None, Limits::default()).unwrap()
     }
 
+    /// A redirection that nothing here knows of leads the agent's datagrams back to it.
     #[test]
     fn datagrams_of_the_agents_own_begin_no_flow() {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

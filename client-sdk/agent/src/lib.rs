@@ -17,14 +17,13 @@ mod network;
 mod socket;
 mod socks;
 mod statistics;
+mod token;
 
 pub use forwarder::{Agent, Service, Target};
 pub use handle::Handle;
 pub use network::choose;
-pub use packrat_client::{
-    Access, ClientConfig, Condition, Counters, IdentifierScheme, Timestamp, Token,
-};
-pub use packrat_socket::{Limits, source_towards};
+pub use packrat_client::{Access, ClientConfig, Condition, Counters, IdentifierScheme, Token};
+pub use packrat_socket::Limits;
 pub use socket::{DontFragment, transparent};
-pub use socks::{Allowed, Destination, SocksListener, split as split_socks};
+pub use socks::{Allowed, SocksListener};
 pub use statistics::{FlowStatus, ServiceStatus, Status};

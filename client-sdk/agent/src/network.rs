@@ -62,7 +62,7 @@ impl NetworkEvents {
     ///
     /// # Errors
     /// When the system does not tell: another network is noticed by looking, then.
-    pub(crate) fn new(registry: &mio::Registry, number: mio::Token) -> std::io::Result<Self> {
+    pub(crate) fn new(registry: &mio::Registry, token: mio::Token) -> std::io::Result<Self> {
         use nix::sys::socket::{
             AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, socket,
         };
@@ -72,7 +72,7 @@ impl NetworkEvents {
         let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?;
         bind(socket.as_raw_fd(), &NetlinkAddr::new(0, Self::GROUPS))?;
         let mut source = mio::unix::SourceFd(&socket.as_raw_fd());
-        registry.register(&mut source, number, mio::Interest::READABLE)?;
+        registry.register(&mut source, token, mio::Interest::READABLE)?;
         Ok(Self { socket, buffer: vec![0; Self::BYTES] })
     }
 

@@ -4,10 +4,6 @@ use packrat_client::{ClientConfig, GuardedShim, Released, Shim, Timestamp};
 
 use crate::{PACKRAT_ARGUMENT, PACKRAT_SPACE, Statistics, code};
 
-/// A clock is believed up to here: what is later, such as PACKRAT_NEVER, is no time, and sums of
-/// times must fit.
-const LATEST: u64 = u64::MAX / 4;
-
 /// A handle's contents.
 pub(crate) struct Handle {
     pub(crate) shim: GuardedShim<u8>,
@@ -16,21 +12,21 @@ pub(crate) struct Handle {
     /// The next control datagram, likewise.
     pub(crate) control: Option<Vec<u8>>,
     /// The latest time that the caller has told.
-    now: u64,
+    now: Timestamp,
 }
 
 impl Handle {
     pub(crate) fn new(config: ClientConfig, seed: [u8; 32], now: u64) -> Self {
-        let now = now.min(LATEST);
-        let shim = Shim::new(config, seed, Timestamp::from_micros(now));
+        let now = Timestamp::of_caller(now);
+        let shim = Shim::new(config, seed, now);
         let shim = GuardedShim::new(Some(Box::new(shim)));
         Self { shim, released: None, control: None, now }
     }
 
     /// The caller's time, which does not go back.
     pub(crate) fn time(&mut self, now: u64) -> Timestamp {
-        self.now = self.now.max(now.min(LATEST));
-        Timestamp::from_micros(self.now)
+        self.now = self.now.max(Timestamp::of_caller(now));
+        self.now
     }
 
     pub(crate) fn next_released(&mut self) -> Option<&Released<u8>> {

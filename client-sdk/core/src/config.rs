@@ -97,7 +97,8 @@ pub struct ClientConfig {
     pub uploads: bool,
     /// See [`Self::with_loss_tolerance`].
     pub tolerates_losses: bool,
-    /// See [`Self::with_longest_prefix`].
+    /// Each eACK has the longest prefix of the sketch, and not the shortest one that tells what is
+    /// missing: for measurements of what short ones save.
     pub longest_prefix: bool,
     /// See [`Self::with_copies`].
     pub copies: bool,
@@ -189,16 +190,6 @@ impl ClientConfig {
     #[must_use]
     pub fn with_loss_tolerance(mut self, tolerates_losses: bool) -> Self {
         self.tolerates_losses = tolerates_losses;
-        self
-    }
-
-    /// Sets whether each eACK has the longest prefix of the sketch, and not the shortest one that tells
-    /// what is missing: for measurements of what short ones save.
-    ///
-    /// Defaults to `false`.
-    #[must_use]
-    pub fn with_longest_prefix(mut self, longest_prefix: bool) -> Self {
-        self.longest_prefix = longest_prefix;
         self
     }
 

@@ -253,7 +253,7 @@ async fn receive(group: Option<&UdpSocket>, buffer: &mut [u8]) -> io::Result<usi
 /// # async fn example(key: MediaKey, run: [u8; 16]) -> std::io::Result<()> {
 /// let core = Sender::new(SenderConfig { source: 1, repeats: false }, key, run);
 /// let mut sender = UdpSender::bind(([0, 0, 0, 0], 5004).into(), core).await?;
-/// sender.serve(Duration::from_secs(600), true).await?;
+/// sender.wait_for_receiver(Duration::from_secs(600)).await?;
 /// sender.send(b"a unit").await?;
 /// # Ok(())
 /// # }
@@ -294,16 +294,32 @@ impl UdpSender {
         self.socket.local_addr()
     }
 
-    /// Serves what receivers ask for, for this long or until there is a receiver.
+    /// Serves what receivers ask for, for this long.
     ///
     /// # Errors
     /// The socket fails.
-    pub async fn serve(&mut self, time: Duration, until_heard: bool) -> io::Result<()> {
+    pub async fn serve(&mut self, time: Duration) -> io::Result<()> {
         let end = Instant::now() + time;
+        while self.serve_one(end).await? {}
+        Ok(())
+    }
+
+    /// Serves what receivers ask for until there is a receiver, but no longer than `limit`.
+    ///
+    /// # Errors
+    /// The socket fails.
+    pub async fn wait_for_receiver(&mut self, limit: Duration) -> io::Result<()> {
+        let end = Instant::now() + limit;
+        while self.serve_one(end).await? && self.receiver.is_none() {}
+        Ok(())
+    }
+
+    /// Serves one request or answer of a receiver's. False: none came in time.
+    async fn serve_one(&mut self, end: Instant) -> io::Result<bool> {
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let Ok(received) = timeout(left, self.socket.recv_from(&mut self.buffer)).await else {
-                return Ok(());
+                return Ok(false);
             };
             let (length, from) = match received {
                 Ok(received) => received,
@@ -324,9 +340,7 @@ impl UdpSender {
                 }
                 Some(Heard::Echo(_)) | None => continue,
             }
-            if until_heard && self.receiver.is_some() {
-                return Ok(());
-            }
+            return Ok(true);
         }
     }
 

@@ -47,12 +47,12 @@ async fn lost_units_are_asked_for_and_come() {
     let config = ReceiverConfig { latency: Duration::from_secs(3), ..ReceiverConfig::default() };
     let mut receiver = UdpReceiver::connect(address, SOURCE, config, key, None).await.unwrap();
     let sending = tokio::spawn(async move {
-        sender.serve(Duration::from_secs(10), true).await.unwrap();
+        sender.wait_for_receiver(Duration::from_secs(10)).await.unwrap();
         for number in 0..UNITS {
             sender.send(&number.to_be_bytes()).await.unwrap();
-            sender.serve(Duration::from_millis(3), false).await.unwrap();
+            sender.serve(Duration::from_millis(3)).await.unwrap();
         }
-        sender.serve(Duration::from_secs(10), false).await.unwrap();
+        sender.serve(Duration::from_secs(10)).await.unwrap();
     });
     let mut numbers = Vec::new();
     // The last one may be the one that is lost, and then the receiver does not know that it was
@@ -101,10 +101,10 @@ async fn a_request_that_someone_repeats_moves_no_stream() {
     let config = ReceiverConfig { latency: Duration::from_millis(50), ..ReceiverConfig::default() };
     let mut receiver = UdpReceiver::connect(address, SOURCE, config, key, None).await.unwrap();
     let sending = tokio::spawn(async move {
-        sender.serve(Duration::from_secs(10), true).await.unwrap();
+        sender.wait_for_receiver(Duration::from_secs(10)).await.unwrap();
         for number in 0..2000u32 {
             sender.send(&number.to_be_bytes()).await.unwrap();
-            sender.serve(Duration::from_millis(2), false).await.unwrap();
+            sender.serve(Duration::from_millis(2)).await.unwrap();
         }
     });
     let victim = UdpSocket::bind("127.0.0.1:0").await.unwrap();

@@ -14,8 +14,6 @@ use packrat_client::{
 
 uniffi::setup_scaffolding!();
 
-/// A clock is believed up to here, so that sums of times fit.
-const LATEST: u64 = u64::MAX / 4;
 /// Bytes of a seed and of a key.
 const KEY_LENGTH: usize = 32;
 
@@ -108,10 +106,6 @@ pub struct Figure {
 #[derive(uniffi::Object)]
 pub struct DatagramShim(Mutex<GuardedShim<u64>>);
 
-fn time(now: u64) -> Timestamp {
-    Timestamp::from_micros(now.min(LATEST))
-}
-
 fn exact(name: &str, bytes: &[u8]) -> Result<[u8; KEY_LENGTH], SettingError> {
     let wrong = |_| SettingError::Length { name: name.to_owned(), length: bytes.len() as u64 };
     bytes.try_into().map_err(wrong)
@@ -148,13 +142,13 @@ impl DatagramShim {
         if let Some(hold) = settings.maximum_hold {
             config = config.with_maximum_hold(Duration::from_micros(hold));
         }
-        let shim = Shim::new(config, exact("seed", &seed)?, time(now));
+        let shim = Shim::new(config, exact("seed", &seed)?, Timestamp::of_caller(now));
         Ok(Arc::new(Self(Mutex::new(GuardedShim::new(Some(Box::new(shim)))))))
     }
 
     /// A datagram has come from the peer. `tag`: a number that comes out with it.
     pub fn receive(&self, datagram: Vec<u8>, tag: u64, now: u64) -> Verdict {
-        match self.shim().on_datagram(&datagram, tag, time(now)) {
+        match self.shim().on_datagram(&datagram, tag, Timestamp::of_caller(now)) {
             CoreVerdict::Now { skip, .. } => Verdict::Now { skip: skip as u32 },
             CoreVerdict::Later => Verdict::Later,
             CoreVerdict::Never => Verdict::Never,
@@ -170,12 +164,12 @@ impl DatagramShim {
     /// The transport is about to send a datagram: true if it leaves with others, in what `transmit` gives,
     /// as acknowledgements of a download may. To be asked before `send`.
     pub fn bundle(&self, datagram: Vec<u8>, now: u64) -> bool {
-        self.shim().bundle(&datagram, time(now))
+        self.shim().bundle(&datagram, Timestamp::of_caller(now))
     }
 
     /// The transport is about to send a datagram: the bytes to put in front of it, if any.
     pub fn send(&self, datagram: Vec<u8>, now: u64) -> Option<Vec<u8>> {
-        let number = self.shim().on_send(&datagram, time(now))?;
+        let number = self.shim().on_send(&datagram, Timestamp::of_caller(now))?;
         Some(number.to_vec())
     }
 
@@ -187,7 +181,7 @@ impl DatagramShim {
     /// The next datagram to send to the peer, from the transport's own socket, after each call that has
     /// a time.
     pub fn transmit(&self, now: u64) -> Option<Vec<u8>> {
-        self.shim().poll_transmit(time(now))
+        self.shim().poll_transmit(Timestamp::of_caller(now))
     }
 
     /// The time at which `handle_timeout` is to be called at the latest, if at all.
@@ -197,12 +191,12 @@ impl DatagramShim {
 
     /// Time has passed.
     pub fn handle_timeout(&self, now: u64) {
-        self.shim().handle_timeout(time(now));
+        self.shim().handle_timeout(Timestamp::of_caller(now));
     }
 
     /// The device has another network: before anything else is sent from there.
     pub fn network_changed(&self, now: u64) {
-        self.shim().on_network_change(time(now));
+        self.shim().on_network_change(Timestamp::of_caller(now));
     }
 
     /// Another token, and the gateway to accept.
@@ -213,7 +207,7 @@ impl DatagramShim {
         now: u64,
     ) -> Result<(), SettingError> {
         let key = gateway_key.as_deref().map(|key| exact("gateway key", key)).transpose()?;
-        self.shim().set_access(key, &token_of(token)?, time(now));
+        self.shim().set_access(key, &token_of(token)?, Timestamp::of_caller(now));
         Ok(())
     }
 
@@ -221,7 +215,7 @@ impl DatagramShim {
     /// told, by `transmit`.
     pub fn close(&self, now: u64) {
         let mut shim = self.shim();
-        shim.close(time(now));
+        shim.close(Timestamp::of_caller(now));
         shim.release_all();
     }
 

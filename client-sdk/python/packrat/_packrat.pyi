@@ -5,6 +5,8 @@ from .peers import Statistics
 PROTOCOL_VERSION: int
 __version__: str
 
+def base_of(datagram: bytes) -> Optional[bytes]: ...
+
 class Shim:
     def __init__(
         self,

@@ -6,7 +6,7 @@ import socket
 from dataclasses import dataclass, field
 from typing import Any, Callable, Deque, Dict, List, Optional, Tuple, TypedDict, overload
 
-from ._packrat import Shim
+from ._packrat import Shim, base_of
 
 #: Peers of one socket that are assisted at the same time.
 MOST_PEERS = 1000
@@ -17,11 +17,6 @@ MOST_WAITING = 4 << 20
 #: Microseconds for which the gateway of a forgotten peer may number, if the goodbye is lost: longer than
 #: sessions are idle.
 NUMBERING = 180_000_000
-#: What is in front of a datagram that a gateway has numbered, with its number, and how long that is.
-NUMBERED = b"\x0bPkr\x29"
-NUMBER_LENGTH = 8
-#: The beginning of all that is a gateway's.
-MAGIC = b"\x0bPkr"
 #: Control datagrams that leave at one go.
 MOST_CONTROL = 64
 
@@ -115,14 +110,6 @@ def _key(peer: Any) -> Any:
     return None if host is None else (host, peer[1])
 
 
-def _without_number(datagram: bytes) -> Optional[bytes]:
-    """A datagram of a session that is not known here any more, whose gateway goes on until it knows;
-    None: it is a message of the gateway's."""
-    if datagram.startswith(NUMBERED) and len(datagram) >= NUMBER_LENGTH:
-        datagram = datagram[NUMBER_LENGTH:]
-    return None if datagram.startswith(MAGIC) and len(datagram) > len(MAGIC) else datagram
-
-
 class Peers:
     """`deliver(datagram, peer)` is called for what the program is to have, `send(datagram, peer)`
     for control datagrams, and for those of the program's that leave with others. `deliver` may call
@@ -186,7 +173,7 @@ class Peers:
         source, peer = peer, _key(peer)
         shim, was_peer = self._shims.get(peer), self._former.get(peer, 0) > self._now()
         if shim is None:
-            base = _without_number(datagram) if was_peer else datagram
+            base = base_of(datagram) if was_peer else datagram
             if base is not None:
                 self._ready.append((base, source))
         else:
@@ -196,7 +183,7 @@ class Peers:
             if skip is not None:
                 base = datagram[skip:] if skip else datagram
                 # The number of a session that the shim does not know.
-                base = _without_number(base) if was_peer and not skip else base
+                base = base_of(base) if was_peer and not skip else base
                 if base is not None:
                     self._ready.append((base, source))
             self._serve(shim, peer)

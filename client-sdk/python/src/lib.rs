@@ -10,17 +10,10 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-/// A clock is believed up to here, so that sums of times fit.
-const LATEST: u64 = u64::MAX / 4;
-
 /// The assistance of one peer's datagrams over one socket.
 #[pyclass(module = "packrat")]
 struct Shim {
     shim: GuardedShim<()>,
-}
-
-fn time(now: u64) -> Timestamp {
-    Timestamp::from_micros(now.min(LATEST))
 }
 
 fn token_of(bytes: &[u8]) -> PyResult<Token> {
@@ -60,14 +53,14 @@ impl Shim {
             .with_gateway_key(key_of(gateway_key)?)
             .with_token(token_of(token.unwrap_or_default())?)
             .with_uploads(uploads);
-        let shim = ClientShim::new(config, seed, time(now));
+        let shim = ClientShim::new(config, seed, Timestamp::of_caller(now));
         Ok(Self { shim: GuardedShim::new(Some(Box::new(shim))) })
     }
 
     /// A datagram arrived: the number of bytes in front that are not the transport's, or None when
     /// it is not to be handed on now.
     fn receive(&mut self, datagram: &[u8], now: u64) -> Option<usize> {
-        match self.shim.on_datagram(datagram, (), time(now)) {
+        match self.shim.on_datagram(datagram, (), Timestamp::of_caller(now)) {
             Verdict::Now { skip, .. } => Some(skip),
             Verdict::Later | Verdict::Never => None,
         }
@@ -82,7 +75,7 @@ impl Shim {
     /// The program is about to send a datagram: True if it leaves with others, in what transmit gives.
     /// Otherwise the program passes it to send, and sends it.
     fn bundle(&mut self, datagram: &[u8], now: u64) -> bool {
-        self.shim.bundle(datagram, time(now))
+        self.shim.bundle(datagram, Timestamp::of_caller(now))
     }
 
     /// The program is about to send a datagram: what goes in front of it, or None.
@@ -92,7 +85,7 @@ impl Shim {
         datagram: &[u8],
         now: u64,
     ) -> Option<Bound<'py, PyBytes>> {
-        let number = self.shim.on_send(datagram, time(now))?;
+        let number = self.shim.on_send(datagram, Timestamp::of_caller(now))?;
         Some(PyBytes::new(python, &number))
     }
 
@@ -103,7 +96,7 @@ impl Shim {
 
     /// The next datagram for the peer: a control datagram, or what bundle has taken.
     fn transmit<'py>(&mut self, python: Python<'py>, now: u64) -> Option<Bound<'py, PyBytes>> {
-        let control = self.shim.poll_transmit(time(now))?;
+        let control = self.shim.poll_transmit(Timestamp::of_caller(now))?;
         Some(PyBytes::new(python, &control))
     }
 
@@ -114,19 +107,19 @@ impl Shim {
 
     /// Time has passed.
     fn on_timeout(&mut self, now: u64) {
-        self.shim.handle_timeout(time(now));
+        self.shim.handle_timeout(Timestamp::of_caller(now));
     }
 
     /// The gateway to accept and another token.
     #[pyo3(signature = (gateway_key, token, now))]
     fn set_access(&mut self, gateway_key: Option<&[u8]>, token: &[u8], now: u64) -> PyResult<()> {
-        self.shim.set_access(key_of(gateway_key)?, &token_of(token)?, time(now));
+        self.shim.set_access(key_of(gateway_key)?, &token_of(token)?, Timestamp::of_caller(now));
         Ok(())
     }
 
     /// The program's address changes.
     fn network_changed(&mut self, now: u64) {
-        self.shim.on_network_change(time(now));
+        self.shim.on_network_change(Timestamp::of_caller(now));
     }
 
     /// Everything that waits is to be had from deliver.
@@ -136,7 +129,7 @@ impl Shim {
 
     /// The connection ends.
     fn close(&mut self, now: u64) {
-        self.shim.close(time(now));
+        self.shim.close(Timestamp::of_caller(now));
     }
 
     /// Bytes that wait for repairs now.
@@ -157,10 +150,18 @@ impl Shim {
     }
 }
 
+/// A datagram without the number in front, from a gateway whose session is not known here any more;
+/// None: it is a message of the gateway's.
+#[pyfunction]
+fn base_of<'py>(python: Python<'py>, datagram: &[u8]) -> Option<Bound<'py, PyBytes>> {
+    packrat_client::base_of(datagram).map(|base| PyBytes::new(python, base))
+}
+
 /// The part of the package that is written in Rust.
 #[pymodule]
 fn _packrat(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Shim>()?;
+    module.add_function(wrap_pyfunction!(base_of, module)?)?;
     module.add("PROTOCOL_VERSION", packrat_wire::control::VERSION)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

@@ -30,7 +30,7 @@ pub use packrat_client::{
 };
 pub use peers::{Peers, Wire};
 pub use source::{same_peer, source_from, source_towards};
-pub use table::{FlowFigures, FlowId, IsOver, Limits, Peer, Table, source_of};
+pub use table::{FlowFigures, FlowId, Limits, Peer, Table, source_of};
 
 /// The lines of the README are compiled with the tests.
 #[cfg(doctest)]

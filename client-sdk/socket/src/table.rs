@@ -82,9 +82,6 @@ pub struct Peer {
     pub through: Option<(usize, SocketAddr)>,
 }
 
-/// True for a flow that is over.
-pub type IsOver = bool;
-
 /// Flows of a source that are looked at for one that is not in use, where it has its share.
 const LOOKED_AT: usize = 16;
 
@@ -421,13 +418,13 @@ impl<M: Clone> Table<M> {
         Some(id)
     }
 
-    /// Time has passed for a flow. One that is over is forgotten.
+    /// Time has passed for a flow. True if it is over, and forgotten.
     pub fn handle_timeout(
         &mut self,
         id: FlowId,
         now: Timestamp,
         outlet: &mut impl Outlet<M>,
-    ) -> IsOver {
+    ) -> bool {
         let Some(flow) = self.flows.get_mut(&id) else { return true };
         if now >= flow.last_active + self.limits.idle {
             self.close(id, now, outlet);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use packrat_dataplane::{Dataplane, prometheus_text};
+use packrat_dataplane::{Dataplane, DataplaneRef, prometheus_text};
 use packrat_pages::{Answer, Pages, Request};
 
 use crate::answer::{CLIENTS, answer, clients};
@@ -14,23 +14,6 @@ use crate::history::History;
 
 /// Time between two readings of the history.
 const TICK: Duration = Duration::from_millis(500);
-
-/// Finds the data plane, which may be made later than the server.
-type Find = dyn Fn() -> Option<&'static Dataplane> + Send + Sync;
-
-enum Source {
-    Owned(Arc<Dataplane>),
-    Found(Box<Find>),
-}
-
-impl Source {
-    fn get(&self) -> Option<&Dataplane> {
-        match self {
-            Self::Owned(dataplane) => Some(dataplane),
-            Self::Found(find) => find(),
-        }
-    }
-}
 
 /// Serves `/metrics`, the page at `/`, and the paths of [`crate::PATHS`], until it is dropped.
 pub struct Server {
@@ -54,7 +37,7 @@ impl Server {
         address: SocketAddr,
         dataplane: &Arc<Dataplane>,
     ) -> Result<Self, Box<dyn std::error::Error>> {
-        Self::serve(address, Source::Owned(Arc::clone(dataplane)), Arc::default())
+        Self::serve(address, DataplaneRef::Owned(Arc::clone(dataplane)), Arc::default())
     }
 
     /// Binds `address` and starts to serve for the data plane that `find` returns at each request.
@@ -64,28 +47,28 @@ impl Server {
     /// The address cannot be bound, or no thread can be started.
     pub fn start_for(
         address: SocketAddr,
-        find: impl Fn() -> Option<&'static Dataplane> + Send + Sync + 'static,
+        find: fn() -> Option<&'static Dataplane>,
         history: Arc<History>,
     ) -> Result<Self, Box<dyn std::error::Error>> {
-        Self::serve(address, Source::Found(Box::new(find)), history)
+        Self::serve(address, DataplaneRef::Found(find), history)
     }
 
     fn serve(
         address: SocketAddr,
-        source: Source,
+        dataplane: DataplaneRef,
         history: Arc<History>,
     ) -> Result<Self, Box<dyn std::error::Error>> {
-        let (source, stop) = (Arc::new(source), Arc::new(AtomicBool::new(false)));
-        let answering = (Arc::clone(&source), Arc::clone(&history));
+        let (dataplane, stop) = (Arc::new(dataplane), Arc::new(AtomicBool::new(false)));
+        let answering = (Arc::clone(&dataplane), Arc::clone(&history));
         let pages = Pages::serve(address, move |request| {
-            let (source, history) = &answering;
-            respond(request, source.get(), history)
+            let (dataplane, history) = &answering;
+            respond(request, dataplane.get(), history)
         })?;
         let has_stopped = Arc::clone(&stop);
         let ticking =
             std::thread::Builder::new().name("packrat-history".to_owned()).spawn(move || {
                 while !has_stopped.load(Ordering::Relaxed) {
-                    history.tick(source.get(), Instant::now());
+                    history.tick(dataplane.get(), Instant::now());
                     std::thread::park_timeout(TICK);
                 }
             })?;

@@ -18,9 +18,9 @@
 //!   route          the sessions of a route by address and id, pending datagrams, the live stream
 //!   session        one client: its path, its upstream socket, the engine's flow
 //!   context        what all of them need: log, clock, limits; a route's settings and metrics
-//!   configuration  what an operator writes
+//!   configuration  what an operator writes; of it, stream and tokens
 //!   socket         sending and receiving in batches, epoll, slots, addresses
-//!   log, metrics   records
+//!   log, metrics   records; beside them clock and random
 //!   sync           the locks and atomics of what threads share
 //! ```
 //!
@@ -104,5 +104,5 @@ pub use listener::{Attachment, ClientDatagrams, Ingress};
 pub use packrat_api::route::{RouteConfig, StreamRoute};
 #[cfg(feature = "virtual-time")]
 pub use process::virtual_time;
-pub use process::{Dataplane, DataplaneError, ObservationError, Options};
+pub use process::{Dataplane, DataplaneError, DataplaneRef, ObservationError, Options};
 pub use route::{Route, prometheus_text};

@@ -21,7 +21,7 @@ use crate::reconciliation::known_age;
 /// Early copies are worth their bytes only above this loss.
 const EARLY_LOSS: f64 = 0.02;
 /// Streams above this rate of bytes get no early copies: there they would not be cheap.
-const THIN: Rate = Rate { per_second: 64_000.0, burst: 16_000.0 };
+const THIN_STREAM: Rate = Rate { per_second: 64_000.0, burst: 16_000.0 };
 /// Between a datagram and its early copy.
 const EARLY_SPACING: Duration = Duration::from_millis(1);
 
@@ -45,7 +45,7 @@ impl LiveStream {
             params,
             share: 0.0,
             copies: TokenBucket::new(0.0),
-            thin: TokenBucket::new(THIN.burst),
+            thin: TokenBucket::new(THIN_STREAM.burst),
             last: None,
             due: VecDeque::new(),
         }
@@ -64,8 +64,7 @@ impl LiveStream {
     /// known.
     pub(crate) fn known_until(&self, path: &PathEstimate, now: Timestamp) -> Option<Timestamp> {
         let age = known_age(path.rtt()).filter(|_| self.params.selective)?;
-        (now.saturating_since(Timestamp::ZERO) > age)
-            .then(|| Timestamp::ZERO + (now.saturating_since(Timestamp::ZERO) - age))
+        now.checked_sub(age)
     }
 
     /// Early copies may take this share of the forwarded bytes; none at first.
@@ -91,7 +90,7 @@ impl LiveStream {
         let length = length as f64;
         let elapsed =
             self.last.replace(now).map_or(Duration::ZERO, |last| now.saturating_since(last));
-        self.thin.earn(THIN.earned(elapsed), THIN.burst);
+        self.thin.earn(THIN_STREAM.earned(elapsed), THIN_STREAM.burst);
         self.copies.earn(length * self.share, 2.0 * length);
         if self.thin.try_take(length) && self.copies.try_take(length) {
             self.due.push_back((now + EARLY_SPACING, sequence));

@@ -361,7 +361,7 @@ impl Session {
         }
         self.probe.on_forward(probes, now);
         if self.thin.is_some() {
-            self.plan_early_copy(now);
+            self.plan_thin_copy(now);
         }
         if self.shrink_at == NEVER || self.history.next().is_multiple_of(TRIM_INTERVAL) {
             self.look_after_memory(now, counters);

@@ -3,11 +3,14 @@
 
 #![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
 
+mod ends;
+
 use std::alloc::System;
 use std::time::Duration;
 
+use ends::hear;
 use packrat_client::{Assist, ClientConfig, Datagram, PacketNumber};
-use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};
+use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox};
 use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -28,14 +31,7 @@ fn nothing_is_allocated_per_datagram_or_eack() {
     let (peer, mut out) = ("192.0.2.1:443".parse().unwrap(), Outbox::new());
     for _ in 0..3 {
         while let Some(question) = client.poll_transmit(now) {
-            match gateway.receive(&question, peer, now, &mut out) {
-                Received::Begin(begin) => {
-                    flow.begin(begin, [4; 32], now, &mut out);
-                }
-                // The first sealed message: only now the session begins.
-                Received::ForFlow => flow.control(&question, now, &mut out),
-                Received::Done(_) => {}
-            }
+            hear(&gateway, &mut flow, &question, peer, [4; 32], now, &mut out);
         }
         out.datagrams().for_each(|answer| {
             client.on_datagram(answer, now);

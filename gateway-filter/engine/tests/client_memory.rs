@@ -3,12 +3,15 @@
 
 #![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
 
+mod ends;
+
 use std::alloc::System;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ends::hear;
 use packrat_client::{AssistState, ClientConfig, Shim};
-use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};
+use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox};
 use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -43,16 +46,11 @@ fn session(gateway: &Arc<Gateway>, number: u32, uploads: bool) -> (Shim<()>, Flo
     let mut flow = Flow::new(Arc::clone(gateway));
     let begin = BEGIN + Duration::from_millis(number.into());
     let mut client = Shim::new(ClientConfig::default().with_uploads(uploads), seed(), begin);
+    let random = seed();
     let peer = (std::net::Ipv4Addr::from(0x0a00_0000 + number), 443).into();
     for _ in 0..4 {
         while let Some(question) = client.poll_transmit(begin) {
-            match gateway.receive(&question, peer, begin, &mut out) {
-                Received::Begin(first) => {
-                    flow.begin(first, seed(), begin, &mut out);
-                }
-                Received::ForFlow => flow.control(&question, begin, &mut out),
-                Received::Done(_) => {}
-            }
+            hear(gateway, &mut flow, &question, peer, random, begin, &mut out);
         }
         for answer in out.datagrams() {
             let _ = client.on_datagram(answer, (), begin);

@@ -3,12 +3,15 @@
 
 #![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
 
+mod ends;
+
 use std::alloc::System;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ends::hear;
 use packrat_client::{AssistState, ClientConfig, Shim};
-use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};
+use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox};
 use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -49,16 +52,11 @@ fn assisted(gateway: &Arc<Gateway>, number: u32, out: &mut Outbox) -> (Flow, Shi
     // Each a moment after the one before: a thread has only so much time for all of them at once.
     let begin = BEGIN + Duration::from_millis(number.into());
     let mut client = Shim::new(ClientConfig::default(), seed(), begin);
+    let random = seed();
     let peer = (std::net::Ipv4Addr::from(0x0a00_0000 + number), 443).into();
     for _ in 0..4 {
         while let Some(question) = client.poll_transmit(begin) {
-            match gateway.receive(&question, peer, begin, out) {
-                Received::Begin(first) => {
-                    flow.begin(first, seed(), begin, out);
-                }
-                Received::ForFlow => flow.control(&question, begin, out),
-                Received::Done(_) => {}
-            }
+            hear(gateway, &mut flow, &question, peer, random, begin, out);
         }
         for answer in out.datagrams() {
             let _ = client.on_datagram(answer, (), begin);

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ends::{Turn, hear, next};
+use ends::{Turn, datagram, hear, next};
 use packrat_client::{AssistState, ClientConfig, Released, Shim, Timestamp, Verdict};
 use packrat_emulation::schedule::Schedule;
 use packrat_engine::{
@@ -108,14 +108,6 @@ impl Outcome {
     fn is_complete(&self, setting: &Setting) -> bool {
         self.missing(setting) == 0
     }
-}
-
-fn datagram(number: u64, length: usize) -> Vec<u8> {
-    let mut random = ChaCha8Rng::seed_from_u64(number);
-    let mut bytes = vec![0x40; length];
-    random.fill_bytes(&mut bytes[1..]);
-    bytes[1..9].copy_from_slice(&number.to_be_bytes());
-    bytes
 }
 
 struct World {

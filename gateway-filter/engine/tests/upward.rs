@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ends::{Turn, hear, next};
+use ends::{Turn, datagram, hear, next};
 use packrat_client::{
     AssistStats, ClientConfig, ClientEvent, Observer, Released, Shim, Timestamp, Verdict,
 };
@@ -123,14 +123,6 @@ impl Outcome {
     fn slowest(&self) -> Duration {
         self.times().into_iter().max().unwrap()
     }
-}
-
-fn datagram(number: u64, length: usize) -> Vec<u8> {
-    let mut random = ChaCha8Rng::seed_from_u64(number);
-    let mut bytes = vec![0x40; length];
-    random.fill_bytes(&mut bytes[1..]);
-    bytes[1..9].copy_from_slice(&number.to_be_bytes());
-    bytes
 }
 
 struct World {

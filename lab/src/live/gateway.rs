@@ -7,7 +7,9 @@ use packrat_engine::{Flow, FlowCounters, FlowGauges, Gateway, GatewayConfig, Out
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::SeedableRng;
+
+use crate::randomness::bytes;
 
 /// The time for which the cache is sampled at each datagram.
 const SERIES_SECONDS: f64 = 10.0;
@@ -90,11 +92,4 @@ impl OneFlow {
     pub(crate) fn gauges(&self) -> FlowGauges {
         self.flow.gauges()
     }
-}
-
-/// 32 bytes of a generator.
-pub(crate) fn bytes(random: &mut ChaCha8Rng) -> [u8; 32] {
-    let mut bytes = [0; 32];
-    random.fill_bytes(&mut bytes);
-    bytes
 }

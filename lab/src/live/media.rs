@@ -14,9 +14,10 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use serde::Serialize;
 
-use crate::live::gateway::{OneFlow, bytes};
-use crate::live::player::{Played, play, quantile};
+use crate::live::gateway::OneFlow;
+use crate::live::player::{Played, nearest_rank_ms, play};
 use crate::live::stream::Stream;
+use crate::randomness::bytes;
 
 pub(crate) const SOURCE: u32 = 0x5061_636b;
 /// IP and UDP headers, which the counters of Packrat26 see, too.
@@ -427,7 +428,7 @@ impl MediaTrial {
             seed: self.seed,
             units: sent.len() as u64,
             latency_ms: MediaResult::QUANTILES
-                .map(|share| quantile(&experience.latencies, share))
+                .map(|share| nearest_rank_ms(&experience.latencies, share))
                 .to_vec(),
             cache_series: outcome.cache_series.clone(),
             stalls: experience.stalls,

@@ -20,7 +20,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use serde::Serialize;
 
-use crate::live::gateway::bytes;
+use crate::randomness::bytes;
 
 /// Bytes of a packet (Packrat26, section 6.2).
 const PACKET: usize = 240;

@@ -71,8 +71,8 @@ pub(crate) fn play(
     experience
 }
 
-/// The value below which a share of the ascending values is.
-pub(crate) fn quantile(ascending: &[u64], share: f64) -> f64 {
+/// The quantile of ascending microseconds by the nearest rank, in milliseconds.
+pub(crate) fn nearest_rank_ms(ascending: &[u64], share: f64) -> f64 {
     let index = (ascending.len() as f64 * share).ceil() as usize;
     ascending
         .get(index.clamp(1, ascending.len().max(1)) - 1)
@@ -103,8 +103,8 @@ mod tests {
         assert_eq!((experience.stalls, experience.skipped), (3, 1));
         assert_eq!(experience.stalled, Duration::from_millis(60 + 80 + 500));
         assert_eq!(experience.latencies, [120_000, 120_900, 160_000, 180_000, 200_000]);
-        assert_eq!(quantile(&experience.latencies, 0.5), 160.0);
-        assert_eq!(quantile(&experience.latencies, 0.999), 200.0);
+        assert_eq!(nearest_rank_ms(&experience.latencies, 0.5), 160.0);
+        assert_eq!(nearest_rank_ms(&experience.latencies, 0.999), 200.0);
         let buffered = play(units, Duration::from_millis(70), Duration::from_millis(500));
         assert_eq!((buffered.stalls, buffered.stalled), (2, Duration::from_millis(10 + 500)));
     }

@@ -73,8 +73,8 @@ impl MediaTrial {
         let (end, mut ended) = mpsc::channel::<()>(1);
         let sending = tokio::spawn(async move {
             let _end = end;
-            sender.serve(PATIENCE, true).await?;
-            sender.serve(Duration::from_micros(BEGIN.as_micros()), false).await?;
+            sender.wait_for_receiver(PATIENCE).await?;
+            sender.serve(Duration::from_micros(BEGIN.as_micros())).await?;
             let (mut sent, mut next) = (Vec::new(), Instant::now());
             let last = next + duration;
             while next < last {
@@ -84,9 +84,9 @@ impl MediaTrial {
                     sender.send(&unit).await?;
                 }
                 next += rhythm;
-                sender.serve(next.saturating_duration_since(Instant::now()), false).await?;
+                sender.serve(next.saturating_duration_since(Instant::now())).await?;
             }
-            sender.serve(AFTERWARDS, false).await?;
+            sender.serve(AFTERWARDS).await?;
             Ok::<_, std::io::Error>((sent, sender.sender().retransmissions()))
         });
         let mut arrived = Vec::new();

@@ -50,10 +50,7 @@ pub const DEFAULT_CLASS: &str = "packrat";
 )]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(transform = RecursiveTransform(join_lines))]
-#[schemars(extend("x-kubernetes-validations" = [
-        { "rule": "self.exposure.type != 'HostNetwork' || !has(self.workload.autoscaling)", "message": "spec.workload.autoscaling has no use with exposure HostNetwork: one gateway fits on a node; remove it" },
-        { "rule": "self.tokens.policy == 'Off' || has(self.tokens.tls)", "message": "spec.tokens.policy Optional and Required need spec.tokens.tls.secretName: tokens are given out over TLS; name a Secret of type kubernetes.io/tls" },
-    ]))]
+#[schemars(extend("x-kubernetes-validations" = spec_rules()))]
 pub struct EdgeGatewaySpec {
     /// The class of operators that this EdgeGateway is for: that of one release of the chart
     /// (its value class). Operators of other classes leave it alone. Default: packrat.
@@ -105,6 +102,14 @@ pub struct EdgeGatewaySpec {
     pub routes: RouteNamespaces,
     /// The most that Services may ask for by annotation.
     pub limits: Limits,
+}
+
+/// Rules of the API server for the specs of an EdgeGateway and of GatewayParameters.
+pub(super) fn spec_rules() -> serde_json::Value {
+    serde_json::json!([
+        { "rule": "self.exposure.type != 'HostNetwork' || !has(self.workload.autoscaling)", "message": "spec.workload.autoscaling has no use with exposure HostNetwork: one gateway fits on a node; remove it" },
+        { "rule": "self.tokens.policy == 'Off' || has(self.tokens.tls)", "message": "spec.tokens.policy Optional and Required need spec.tokens.tls.secretName: tokens are given out over TLS; name a Secret of type kubernetes.io/tls" },
+    ])
 }
 
 impl Default for EdgeGatewaySpec {

@@ -1,7 +1,6 @@
 //! `GatewayParameters`: what a Gateway of the Gateway API does not say about itself.
 
 use kube::CustomResource;
-use packrat_api::route::default;
 use packrat_api::sender::SenderKind;
 use schemars::JsonSchema;
 use schemars::transform::RecursiveTransform;
@@ -9,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::edge_gateway::{
     Cache, Drain, EdgeGatewaySpec, Envoy, Exposure, LastMile, MulticastStreams, NamespacesFrom,
-    Repair, RouteNamespaces, SenderKindName, Sessions, Telemetry, Tokens,
+    Repair, RouteNamespaces, SenderKindName, Sessions, Telemetry, Tokens, spec_rules,
 };
 use super::join_lines;
 use super::limits::{EndpointsFrom, Limits};
@@ -33,10 +32,7 @@ use super::terminate::TerminatePolicy;
 )]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(transform = RecursiveTransform(join_lines))]
-#[schemars(extend("x-kubernetes-validations" = [
-        { "rule": "self.exposure.type != 'HostNetwork' || !has(self.workload.autoscaling)", "message": "spec.workload.autoscaling has no use with exposure HostNetwork: one gateway fits on a node; remove it" },
-        { "rule": "self.tokens.policy == 'Off' || has(self.tokens.tls)", "message": "spec.tokens.policy Optional and Required need spec.tokens.tls.secretName: tokens are given out over TLS; name a Secret of type kubernetes.io/tls" },
-    ]))]
+#[schemars(extend("x-kubernetes-validations" = spec_rules()))]
 pub struct GatewayParametersSpec {
     /// False: all clients are forwarded without assistance, those that are being assisted, too.
     /// Default: true.
@@ -84,25 +80,27 @@ pub struct GatewayParametersSpec {
 }
 
 impl Default for GatewayParametersSpec {
+    /// Those of an EdgeGateway.
     fn default() -> Self {
+        let edge = EdgeGatewaySpec::default();
         Self {
-            assist: default::assist(),
-            exposure: Exposure::default(),
-            workload: Workload::default(),
-            envoy: Envoy::default(),
-            cache: Cache::default(),
-            repair: Repair::default(),
-            last_mile: LastMile::default(),
-            sessions: Sessions::default(),
-            sender: SenderKind::Any,
-            tokens: Tokens::default(),
-            tcp: TcpPolicy::default(),
-            terminate: TerminatePolicy::default(),
-            multicast: MulticastStreams::default(),
-            drain: Drain::default(),
-            telemetry: Telemetry::default(),
+            assist: edge.assist,
+            exposure: edge.exposure,
+            workload: edge.workload,
+            envoy: edge.envoy,
+            cache: edge.cache,
+            repair: edge.repair,
+            last_mile: edge.last_mile,
+            sessions: edge.sessions,
+            sender: edge.sender,
+            tokens: edge.tokens,
+            tcp: edge.tcp,
+            terminate: edge.terminate,
+            multicast: edge.multicast,
+            drain: edge.drain,
+            telemetry: edge.telemetry,
             endpoints: EndpointsFrom::default(),
-            limits: Limits::default(),
+            limits: edge.limits,
         }
     }
 }

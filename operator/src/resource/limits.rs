@@ -191,61 +191,46 @@ impl Overrides {
         // A session's cache above the total would raise that.
         let most_per_session =
             size(&spec.cache.bytes_per_session, &limits.cache_bytes_per_session).min(most_total);
-        for (name, value, most) in [
-            ("cache-bytes-per-session", &mut self.cache_bytes_per_session, most_per_session),
-            ("cache-bytes-total", &mut self.cache_bytes_total, most_total),
-        ] {
-            if let Some(asked) = value.filter(|asked| *asked > most) {
-                lower(name, asked.to_string(), most.to_string());
-                *value = Some(most);
-            }
-        }
-        for (name, value, own, limit) in [
-            (
-                "repair-budget-percent",
-                &mut self.repair_budget_percent,
-                spec.repair.budget_percent,
-                limits.repair_budget_percent,
-            ),
-            (
-                "sessions-per-source",
-                &mut self.sessions_per_source,
-                spec.sessions.per_source,
-                limits.sessions_per_source,
-            ),
-            (
-                "handshakes-per-second-per-source",
-                &mut self.handshakes_per_second_per_source,
-                spec.sessions.handshakes_per_second_per_source,
+        cap(
+            "cache-bytes-per-session",
+            &mut self.cache_bytes_per_session,
+            most_per_session,
+            &mut lower,
+        );
+        cap("cache-bytes-total", &mut self.cache_bytes_total, most_total, &mut lower);
+        cap(
+            "repair-budget-percent",
+            &mut self.repair_budget_percent,
+            most(limits.repair_budget_percent, spec.repair.budget_percent),
+            &mut lower,
+        );
+        cap(
+            "sessions-per-source",
+            &mut self.sessions_per_source,
+            most(limits.sessions_per_source, spec.sessions.per_source),
+            &mut lower,
+        );
+        cap(
+            "handshakes-per-second-per-source",
+            &mut self.handshakes_per_second_per_source,
+            most(
                 limits.handshakes_per_second_per_source,
+                spec.sessions.handshakes_per_second_per_source,
             ),
-        ] {
-            let most = u32::try_from(limit.unwrap_or(own)).unwrap_or_default();
-            if let Some(asked) = value.filter(|asked| *asked > most) {
-                lower(name, asked.to_string(), most.to_string());
-                *value = Some(most);
-            }
-        }
-        for (name, value, own, limit) in [
-            (
-                "idle-timeout-seconds",
-                &mut self.idle_timeout_seconds,
-                spec.sessions.idle_timeout_seconds,
-                limits.idle_timeout_seconds,
-            ),
-            (
-                "maximum-sessions",
-                &mut self.maximum_sessions,
-                spec.sessions.maximum,
-                limits.maximum_sessions,
-            ),
-        ] {
-            let most = u64::try_from(limit.unwrap_or(own)).unwrap_or_default();
-            if let Some(asked) = value.filter(|asked| *asked > most) {
-                lower(name, asked.to_string(), most.to_string());
-                *value = Some(most);
-            }
-        }
+            &mut lower,
+        );
+        cap(
+            "idle-timeout-seconds",
+            &mut self.idle_timeout_seconds,
+            most(limits.idle_timeout_seconds, spec.sessions.idle_timeout_seconds),
+            &mut lower,
+        );
+        cap(
+            "maximum-sessions",
+            &mut self.maximum_sessions,
+            most(limits.maximum_sessions, spec.sessions.maximum),
+            &mut lower,
+        );
         let least =
             limits.residual_loss_per_million.unwrap_or(spec.last_mile.residual_loss_per_million);
         let least = u32::try_from(least).unwrap_or_default();
@@ -262,6 +247,24 @@ impl Overrides {
             self.tokens = Some(own);
         }
         (self, lowered)
+    }
+}
+
+/// The most that Services may ask for: the limit, or the EdgeGateway's own setting.
+fn most<T: TryFrom<i32> + Default>(limit: Option<i32>, own: i32) -> T {
+    T::try_from(limit.unwrap_or(own)).unwrap_or_default()
+}
+
+/// Lowers a setting above `most` to that, and tells `lower` of it.
+fn cap<T: Copy + Ord + ToString>(
+    name: &'static str,
+    setting: &mut Option<T>,
+    most: T,
+    lower: &mut impl FnMut(&'static str, String, String),
+) {
+    if let Some(asked) = setting.filter(|asked| *asked > most) {
+        lower(name, asked.to_string(), most.to_string());
+        *setting = Some(most);
     }
 }
 

@@ -8,6 +8,7 @@ mod connections;
 pub mod delta;
 pub mod proto;
 mod resources;
+mod servers;
 mod tcp;
 mod terminate;
 pub mod wire;

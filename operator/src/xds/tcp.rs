@@ -1,19 +1,16 @@
 //! TCP connections that are passed through: a listener on the port of a route, and the cluster of its
 //! servers. The cluster is a resource of its own, so that endpoints change while connections last.
 
-use super::connections;
 use super::proto::{
-    CircuitBreakers, Cluster, ClusterLoadAssignment, ClusterWeight, Duration, Endpoint, Filter,
-    FilterChain, FilterChainMatch, LbEndpoint, Listener, ListenerFilter, LocalityLbEndpoints,
-    ProxyProtocolConfig, ProxyProtocolUpstreamTransport, RawBuffer, TcpProxy, Thresholds,
-    TlsInspector, TransportSocket, Typed as _, UInt32Value, WeightedCluster, address,
+    Cluster, ClusterWeight, Filter, FilterChain, FilterChainMatch, Listener, ListenerFilter,
+    ProxyProtocolConfig, ProxyProtocolUpstreamTransport, RawBuffer, TcpProxy, TlsInspector,
+    TransportSocket, Typed as _, UInt32Value, WeightedCluster,
 };
+use super::{connections, servers};
 use crate::index::Passthrough;
 
 /// Connections that are tried one after the other, as a server may just have gone.
 const ATTEMPTS: u32 = 3;
-/// Seconds for each.
-pub(super) const CONNECT_SECONDS: i64 = 5;
 /// Least weight of an endpoint, in Envoy's units: it takes none below 1.
 const SMALLEST_WEIGHT: f64 = 1.0;
 /// The sum of all weights of a route, in Envoy's units.
@@ -34,30 +31,12 @@ fn units(weight: f64, of: f64) -> u32 {
 /// The cluster of the servers.
 pub(super) fn cluster(port: u16, passed: &Passthrough, limit: u32) -> Cluster {
     let sum: f64 = passed.weights.values().sum();
-    let endpoint = |(server, weight): (&std::net::SocketAddr, &f64)| LbEndpoint {
-        endpoint: Some(Endpoint { address: address(&server.ip().to_string(), server.port()) }),
-        load_balancing_weight: Some(UInt32Value { value: units(*weight, sum) }),
-    };
-    let most = Some(UInt32Value { value: limit });
+    let weights = passed.weights.iter();
+    let endpoints =
+        weights.map(|(server, weight)| servers::endpoint(server, Some(units(*weight, sum))));
     Cluster {
-        name: cluster_name(port),
-        connect_timeout: Some(Duration { seconds: CONNECT_SECONDS }),
-        per_connection_buffer_limit_bytes: connections::buffer(),
-        circuit_breakers: Some(CircuitBreakers {
-            thresholds: vec![Thresholds {
-                max_connections: most.clone(),
-                max_pending_requests: most,
-                max_requests: None,
-            }],
-        }),
-        load_assignment: Some(ClusterLoadAssignment {
-            cluster_name: cluster_name(port),
-            endpoints: vec![LocalityLbEndpoints {
-                lb_endpoints: passed.weights.iter().map(endpoint).collect(),
-            }],
-        }),
         transport_socket: passed.proxy_protocol.then(proxy_protocol),
-        ..Cluster::default()
+        ..servers::cluster(cluster_name(port), endpoints.collect(), limit, None)
     }
 }
 

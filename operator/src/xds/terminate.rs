@@ -8,15 +8,14 @@ use packrat_api::route::RouteConfig;
 
 use super::connections::{self, number};
 use super::proto::{
-    Any, BoolValue, CircuitBreakers, Cluster, ClusterLoadAssignment, CommonHttpOptions,
-    CommonTlsContext, DataSource, DownstreamTlsContext, Duration, Endpoint, ExplicitHttpConfig,
-    Filter, FilterChain, HeaderValue, HeaderValueOption, Http3Options, HttpConnectionManager,
-    HttpFilter, LbEndpoint, Listener, LocalityLbEndpoints, QuicDownstreamTransport, QuicOptions,
-    RetryPolicy, Route, RouteAction, RouteConfiguration, RouteMatch, Router, Thresholds,
+    Any, BoolValue, Cluster, CommonHttpOptions, CommonTlsContext, DataSource, DownstreamTlsContext,
+    Duration, ExplicitHttpConfig, Filter, FilterChain, HeaderValue, HeaderValueOption,
+    Http3Options, HttpConnectionManager, HttpFilter, Listener, QuicDownstreamTransport,
+    QuicOptions, RetryPolicy, Route, RouteAction, RouteConfiguration, RouteMatch, Router,
     TlsCertificate, TransportSocket, Typed as _, UdpListenerConfig, UdpSocketConfig, UpgradeConfig,
-    UpstreamHttpOptions, VirtualHost, address,
+    UpstreamHttpOptions, VirtualHost,
 };
-use super::tcp::CONNECT_SECONDS;
+use super::servers;
 use crate::index::{Certificate, Listener as Served, Terminated, Upstream};
 use crate::resource::{EdgeGatewaySpec, ExposureType};
 
@@ -56,11 +55,6 @@ pub(super) fn cluster(
     route: &Served,
     config: &RouteConfig,
 ) -> Cluster {
-    let endpoint = |server: &std::net::SocketAddr| LbEndpoint {
-        endpoint: Some(Endpoint { address: address(&server.ip().to_string(), server.port()) }),
-        load_balancing_weight: None,
-    };
-    let most = number(connections::maximum(config.maximum_sessions));
     let http2 = UpstreamHttpOptions {
         explicit_http_config: Some(ExplicitHttpConfig {
             http2_protocol_options: Some(connections::to_servers()),
@@ -69,25 +63,12 @@ pub(super) fn cluster(
     let options = (terminated.upstream == Upstream::Http2).then(|| {
         ("envoy.extensions.upstreams.http.v3.HttpProtocolOptions".to_owned(), http2.to_any())
     });
+    let endpoints = route.endpoints.iter().map(|server| servers::endpoint(server, None));
+    let most = connections::maximum(config.maximum_sessions);
+    let requests = u32::try_from(config.maximum_sessions).unwrap_or(u32::MAX);
     Cluster {
-        name: cluster_name(port),
-        connect_timeout: Some(Duration { seconds: CONNECT_SECONDS }),
-        per_connection_buffer_limit_bytes: connections::buffer(),
-        circuit_breakers: Some(CircuitBreakers {
-            thresholds: vec![Thresholds {
-                max_connections: most.clone(),
-                max_pending_requests: most,
-                max_requests: number(u32::try_from(config.maximum_sessions).unwrap_or(u32::MAX)),
-            }],
-        }),
-        load_assignment: Some(ClusterLoadAssignment {
-            cluster_name: cluster_name(port),
-            endpoints: vec![LocalityLbEndpoints {
-                lb_endpoints: route.endpoints.iter().map(endpoint).collect(),
-            }],
-        }),
         typed_extension_protocol_options: options.into_iter().collect(),
-        transport_socket: None,
+        ..servers::cluster(cluster_name(port), endpoints.collect(), most, Some(requests))
     }
 }
 

@@ -66,11 +66,6 @@ pub struct NamedGateway {
     pub key: [u8; 32],
 }
 
-/// The value of the parameter.
-pub fn write_parameter(key: &[u8; 32]) -> String {
-    hexadecimal::encode(key)
-}
-
 /// The key in a value of the parameter: 64 hexadecimal digits. What follows a comma is a later
 /// version's.
 pub fn read_parameter(value: &[u8]) -> Option<[u8; 32]> {
@@ -267,6 +262,11 @@ mod tests {
     fn record(priority: u16, target: &str, parameters: &[(u16, &[u8])]) -> HttpsRecord {
         let parameters = parameters.iter().map(|(key, value)| (*key, value.to_vec())).collect();
         HttpsRecord { priority, target: target.to_owned(), parameters }
+    }
+
+    /// The value of the parameter.
+    fn write_parameter(key: &[u8; 32]) -> String {
+        hexadecimal::encode(key)
     }
 
     fn digits(byte: u8) -> Vec<u8> {

@@ -11,8 +11,6 @@ use crate::control::VERSION;
 
 /// Values of every eight-bit registry that are never assigned.
 pub const GREASE: RangeInclusive<u8> = 192..=223;
-/// Values of every eight-bit registry for experiments and for private use.
-pub const PRIVATE_USE: RangeInclusive<u8> = 224..=254;
 
 /// One session in so many has a sealed message of a type that is never assigned.
 const SESSIONS_PER_GREASE_MESSAGE: u64 = 16;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use packrat_dataplane::Dataplane;
 use packrat_dataplane::log::{Level, StandardOutput};
+use packrat_dataplane::{Dataplane, DataplaneRef};
 use prost::Message;
 
 use crate::headers::{self, HEADERS_VARIABLE};
@@ -42,23 +42,6 @@ pub enum EndpointError {
     Thread(#[from] std::io::Error),
 }
 
-/// Finds the data plane, which may be made later than the exporter.
-type Find = dyn Fn() -> Option<&'static Dataplane> + Send;
-
-enum Source {
-    Owned(Arc<Dataplane>),
-    Found(Box<Find>),
-}
-
-impl Source {
-    fn get(&self) -> Option<&Dataplane> {
-        match self {
-            Self::Owned(dataplane) => Some(dataplane),
-            Self::Found(find) => find(),
-        }
-    }
-}
-
 /// Sends metrics and spans until it is dropped, and then the remaining ones.
 #[derive(Debug)]
 pub struct Exporter {
@@ -78,7 +61,7 @@ impl Exporter {
         instance: &str,
         dataplane: &Arc<Dataplane>,
     ) -> Result<Self, EndpointError> {
-        Self::send(endpoint, instance, Source::Owned(Arc::clone(dataplane)))
+        Self::send(endpoint, instance, DataplaneRef::Owned(Arc::clone(dataplane)))
     }
 
     /// Starts to send for the data plane that `find` returns, once it returns one.
@@ -88,12 +71,16 @@ impl Exporter {
     pub fn start_for(
         endpoint: &str,
         instance: &str,
-        find: impl Fn() -> Option<&'static Dataplane> + Send + 'static,
+        find: fn() -> Option<&'static Dataplane>,
     ) -> Result<Self, EndpointError> {
-        Self::send(endpoint, instance, Source::Found(Box::new(find)))
+        Self::send(endpoint, instance, DataplaneRef::Found(find))
     }
 
-    fn send(endpoint: &str, instance: &str, source: Source) -> Result<Self, EndpointError> {
+    fn send(
+        endpoint: &str,
+        instance: &str,
+        dataplane: DataplaneRef,
+    ) -> Result<Self, EndpointError> {
         let base = endpoint.trim_end_matches('/');
         // A path is a prefix of the paths that OTLP names.
         let host = base.strip_prefix("http://").and_then(|rest| rest.split('/').next());
@@ -107,7 +94,7 @@ impl Exporter {
             base: base.to_owned(),
             instance: instance.to_owned(),
             headers,
-            source,
+            dataplane,
             agent: ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build().into(),
             started: nanoseconds(),
             sessions: Sessions::default(),
@@ -144,7 +131,7 @@ struct Worker {
     base: String,
     instance: String,
     headers: Vec<(String, String)>,
-    source: Source,
+    dataplane: DataplaneRef,
     agent: ureq::Agent,
     started: u64,
     sessions: Sessions,
@@ -174,7 +161,7 @@ impl Worker {
     }
 
     fn send_spans(&mut self) {
-        let Some(dataplane) = self.source.get() else { return };
+        let Some(dataplane) = self.dataplane.get() else { return };
         let lines = dataplane.logger().recent(self.seen, LINES);
         let Some(last) = lines.last() else { return };
         self.seen = last.number;
@@ -190,7 +177,7 @@ impl Worker {
     }
 
     fn send_metrics(&mut self) {
-        let Some(dataplane) = self.source.get() else { return };
+        let Some(dataplane) = self.dataplane.get() else { return };
         let message = metrics(&dataplane.routes(), &self.instance, self.started, nanoseconds())
             .encode_to_vec();
         self.send("/v1/metrics", &message);

@@ -17,7 +17,7 @@ const LONGEST_HEADER: usize = 3 + 1 + 1 + 255 + 2;
 
 /// A destination as a program names it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Destination {
+pub(crate) enum Destination {
     /// An address.
     Address(SocketAddr),
     /// A host's name and a port.
@@ -117,7 +117,7 @@ pub(crate) fn header(from: SocketAddr) -> Vec<u8> {
 
 /// The destination of a program's datagram, and what is for it. `None`: it is malformed, or a
 /// fragment, which a relay may drop (section 7).
-pub fn split(datagram: &[u8]) -> Option<(Destination, &[u8])> {
+pub(crate) fn split(datagram: &[u8]) -> Option<(Destination, &[u8])> {
     let [_, _, fragment, ref rest @ ..] = *datagram else { return None };
     let (destination, rest) = destination(rest).ok()??;
     (fragment == 0).then_some((destination, rest))

@@ -16,18 +16,18 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use mio::net::{TcpListener, TcpStream};
-use mio::{Interest, Registry, Token as Number};
+use mio::{Interest, Registry, Token};
 use packrat_client::{ClientConfig, Timestamp};
 
 use packrat_socket::{Mark, source_of};
 use socket2::{SockRef, TcpKeepalive};
 
 use crate::socket::{DontFragment, Socket};
+use crate::token::Ready;
 pub use allow::Allowed;
 use allow::is_local;
 pub(crate) use message::header;
-pub use message::{Destination, split};
-use message::{Negotiation, Reply, Step, reply};
+use message::{Destination, Negotiation, Reply, Step, reply, split};
 pub(crate) use names::Name;
 use names::{Answer, Names};
 
@@ -44,10 +44,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A program that says more than this does not speak SOCKS: one that has its association has nothing
 /// more to say.
 const MOST_BYTES: usize = 1024;
-
-/// Numbers of control connections and of relays have one of these bits.
-pub(crate) const CONNECTION: usize = 1 << (usize::BITS - 2);
-pub(crate) const RELAY: usize = 1 << (usize::BITS - 3);
 
 /// A listener for programs that choose their destinations.
 #[derive(Debug)]
@@ -122,8 +118,8 @@ impl Socks {
         })
     }
 
-    pub(crate) fn register(&mut self, registry: &Registry, number: Number) -> io::Result<()> {
-        registry.register(&mut self.listener, number, Interest::READABLE)
+    pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        registry.register(&mut self.listener, token, Interest::READABLE)
     }
 
     /// Takes one control connection. False: there is none.
@@ -137,12 +133,12 @@ impl Socks {
             }
         };
         let id = self.next;
-        let number = Number(CONNECTION | id);
         let program = peer.ip().to_canonical();
         // One that is too many is closed.
         if self.has_room(program)
             && ends_with_its_host(&stream).is_ok()
-            && registry.register(&mut stream, number, Interest::READABLE).is_ok()
+            && let Ok(token) = Ready::Connection(id).token()
+            && registry.register(&mut stream, token, Interest::READABLE).is_ok()
         {
             self.next += 1;
             let association = Association {
@@ -331,7 +327,7 @@ impl Association {
         let socket = UdpSocket::bind((self.stream.local_addr()?.ip(), 0))?;
         let address = socket.local_addr()?;
         let mut relay = Socket::new(socket, true)?;
-        registry.register(&mut relay.socket, Number(RELAY | id), Interest::READABLE)?;
+        registry.register(&mut relay.socket, Ready::Relay(id).token()?, Interest::READABLE)?;
         self.relay = Some(relay);
         Ok(address)
     }

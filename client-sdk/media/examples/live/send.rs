@@ -47,7 +47,7 @@ pub(crate) async fn run(
     let core = Sender::new(config, MediaKey::new(settings.secret), run);
     let mut sender = UdpSender::bind(settings.listen, core).await?;
     ready(sender.local_address()?);
-    sender.serve(PATIENCE, true).await?;
+    sender.wait_for_receiver(PATIENCE).await?;
     let (mut unit, mut filled, mut next) = (vec![0; UNIT], 0, Instant::now());
     loop {
         let wait =
@@ -67,14 +67,14 @@ pub(crate) async fn run(
                     break;
                 }
             }
-            served = sender.serve(wait.unwrap_or(AT_THE_END), false) => served?,
+            served = sender.serve(wait.unwrap_or(AT_THE_END)) => served?,
         }
     }
     for _ in 0..LAST_UNITS {
-        sender.serve(AT_THE_END, false).await?;
+        sender.serve(AT_THE_END).await?;
         sender.send(&[]).await?;
     }
-    sender.serve(AT_THE_END, false).await?;
+    sender.serve(AT_THE_END).await?;
     Ok(Sent {
         packets: sender.sender().packets(),
         retransmissions: sender.sender().retransmissions(),

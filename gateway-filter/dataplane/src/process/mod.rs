@@ -3,6 +3,7 @@
 #[cfg(all(test, feature = "shuttle"))]
 mod concurrency;
 mod dataplane;
+mod dataplane_ref;
 mod io_thread;
 mod listener_reader;
 mod unassured;
@@ -14,3 +15,4 @@ mod wake_coalescing;
 pub(crate) use unassured::{Room, Unassured};
 
 pub use dataplane::{Dataplane, DataplaneError, ObservationError, Options};
+pub use dataplane_ref::DataplaneRef;

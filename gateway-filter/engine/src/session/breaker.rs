@@ -136,13 +136,22 @@ impl Breaker {
         self.open_until.is_some_and(|until| now < until)
     }
 
-    /// A datagram that was repaired has arrived, or is given up.
-    pub(crate) fn on_repaired(&mut self, arrived: bool, now: Timestamp) {
+    /// A datagram that was repaired has arrived.
+    pub(crate) fn on_delivered(&mut self, now: Timestamp) {
+        self.count_repaired(now);
+    }
+
+    /// A datagram that was repaired is given up.
+    pub(crate) fn on_in_vain(&mut self, now: Timestamp) {
+        self.count_repaired(now);
+        self.repaired_in_vain += 1;
+    }
+
+    fn count_repaired(&mut self, now: Timestamp) {
         if self.repaired == 0 {
             self.repaired_since = now;
         }
         self.repaired += 1;
-        self.repaired_in_vain += u32::from(!arrived);
     }
 
     /// A datagram with this sequence number, forwarded `at`, is found missing; all before it have a
@@ -152,8 +161,8 @@ impl Breaker {
     }
 
     /// A repair has arrived that was sent before datagrams that are found missing next.
-    pub(crate) fn on_repair(&mut self) {
-        self.policing.on_repair();
+    pub(crate) fn on_repair_arrived(&mut self) {
+        self.policing.on_repair_arrived();
     }
 
     /// An eACK was decoded. `is_shown`: what is lost is given up anyway, because a queue stands or
@@ -362,7 +371,11 @@ mod tests {
             let mut breaker = Breaker::new();
             let open = |step: u64| {
                 let now = Timestamp::from_millis(1000 + step * spread);
-                breaker.on_repaired(step % 10 >= lost_of_ten, now);
+                if step % 10 < lost_of_ten {
+                    breaker.on_in_vain(now);
+                } else {
+                    breaker.on_delivered(now);
+                }
                 breaker.on_eack(Totals::default(), ROUND_TRIP, false, now)
             };
             (0..200).filter_map(open).next()
@@ -378,7 +391,7 @@ mod tests {
         let in_vain = |breaker: &mut Breaker, from: u64| {
             (0..).find_map(|step| {
                 let now = Timestamp::from_millis(from + step * 100);
-                breaker.on_repaired(false, now);
+                breaker.on_in_vain(now);
                 match breaker.on_eack(Totals::default(), ROUND_TRIP, false, now) {
                     Some(Change::Paused(pause)) => Some(pause.as_secs()),
                     _ => None,

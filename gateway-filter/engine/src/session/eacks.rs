@@ -267,7 +267,7 @@ impl Session {
         let unrepaired =
             repairs.settle(&still_missing, history, turn, |sequence, repair, length| {
                 recovered += u32::from(now.saturating_since(repair.last_sent_at()) < least);
-                breaker.on_repaired(true, now);
+                breaker.on_delivered(now);
                 fates.push((repair.last_sent_at(), None));
                 if let (Some(numbering), Some(length)) = (numbering.as_mut(), length) {
                     numbering.on_repaired(sequence, length);
@@ -278,7 +278,7 @@ impl Session {
         for &(at, missing) in &fates {
             match missing {
                 Some(sequence) => breaker.on_loss(sequence, at, round_trip),
-                None => breaker.on_repair(),
+                None => breaker.on_repair_arrived(),
             }
         }
         turn.scratch().fates = fates;
@@ -499,7 +499,7 @@ impl Session {
         let is_over =
             matches!(verdict, Verdict::GiveUp(GiveUpReason::TooOld | GiveUpReason::TooManyRepairs));
         if was_sent && is_over {
-            self.breaker.on_repaired(false, now);
+            self.breaker.on_in_vain(now);
         }
     }
 

@@ -100,7 +100,7 @@ impl Policing {
     }
 
     /// A repair has arrived.
-    pub(super) fn on_repair(&mut self) {
+    pub(super) fn on_repair_arrived(&mut self) {
         self.repaired += 1;
     }
 
@@ -193,7 +193,7 @@ mod tests {
                 if path(due) {
                     repairs.insert(again(due), number);
                 } else {
-                    policing.on_repair();
+                    policing.on_repair_arrived();
                 }
             }
             if path(at) {

@@ -99,7 +99,7 @@ fn copies(loss: LossClass) -> u32 {
 impl Session {
     /// A datagram was forwarded in a session with early copies.
     #[cold]
-    pub(super) fn plan_early_copy(&mut self, now: Timestamp) {
+    pub(super) fn plan_thin_copy(&mut self, now: Timestamp) {
         let sequence = self.history.next() - 1;
         if let Some(thin) = self.thin.as_mut().filter(|_| self.channel.is_proven()) {
             thin.plan(sequence, now, &self.last_mile.path, now);
@@ -125,13 +125,13 @@ impl Session {
         let off = self.breaker.is_open(turn.now) || self.last_mile.may_be_queued(turn.now);
         while let Some(sequence) = thin.take_due(turn.now) {
             if !off {
-                self.send_early_copy(sequence, turn);
+                self.send_thin_copy(sequence, turn);
             }
         }
         self.thin = Some(thin);
     }
 
-    fn send_early_copy(&mut self, sequence: u64, turn: &mut Turn<'_>) {
+    fn send_thin_copy(&mut self, sequence: u64, turn: &mut Turn<'_>) {
         let Some(entry) = self.history.get(sequence) else { return };
         let is_followed = sequence >= FIRST && self.history.next() > sequence + FOLLOWED;
         if entry.fate != Fate::Unknown || is_followed {

@@ -31,8 +31,8 @@ enum Timer {
     Symbol,
     /// A spaced copy of a repair.
     RepairCopy,
-    /// The second copy of a thin stream's datagram.
-    EarlyCopy,
+    /// The second copy of a live stream's datagram.
+    LiveCopy,
     /// The copy of a rare datagram where the last mile loses some.
     ThinCopy,
     /// Memory that was not used is given back.
@@ -49,7 +49,7 @@ impl Session {
         [
             (Timer::Symbol, self.coding.as_deref().and_then(Coding::next_timeout)),
             (Timer::RepairCopy, self.repairs.next_timeout()),
-            (Timer::EarlyCopy, self.live.as_deref().and_then(LiveStream::next_timeout)),
+            (Timer::LiveCopy, self.live.as_deref().and_then(LiveStream::next_timeout)),
             (Timer::ThinCopy, self.thin.as_deref().and_then(Thin::next_timeout)),
             (Timer::Shrink, Some(self.shrink_at).filter(|at| *at < NEVER)),
             (Timer::TailProbe, self.probe.next_timeout(&self.last_mile.path)),
@@ -74,7 +74,7 @@ impl Session {
                     }
                 }
                 Timer::Symbol => self.send_symbols(turn),
-                Timer::EarlyCopy => self.send_early_copies(turn),
+                Timer::LiveCopy => self.send_live_copies(turn),
                 Timer::ThinCopy => self.send_thin_copies(turn),
                 Timer::Shrink => self.shrink(turn),
                 Timer::TailProbe => self.send_probe(turn),
@@ -83,9 +83,9 @@ impl Session {
         }
     }
 
-    /// Sends the second copies of a thin stream that are due, unless the client has spoken
+    /// Sends the second copies of a live stream that are due, unless the client has spoken
     /// meanwhile.
-    fn send_early_copies(&mut self, turn: &mut Turn<'_>) {
+    fn send_live_copies(&mut self, turn: &mut Turn<'_>) {
         let Some(live) = &mut self.live else { return };
         let paused = self.breaker.is_open(turn.now);
         while let Some(sequence) = live.take_due(turn.now) {
@@ -111,8 +111,7 @@ impl Session {
             self.trim(QUIET_ENTRIES);
         }
         // A flow that trickles keeps no cache that others need.
-        if turn.now.saturating_since(Timestamp::ZERO) > MAXIMUM_AGE {
-            let before = Timestamp::ZERO + (now.saturating_since(Timestamp::ZERO) - MAXIMUM_AGE);
+        if let Some(before) = now.checked_sub(MAXIMUM_AGE) {
             self.history.free_before(before);
         }
         self.follow_config(turn.counters);

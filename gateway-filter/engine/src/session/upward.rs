@@ -403,8 +403,8 @@ impl Session {
             upward.on_fate(hole, now.saturating_since(hole.since) >= round_trip / 2);
             upward.confirmed = upward.confirmed.max(place + 1);
             turn.counters.upward_repaired += 1;
-            upward.breaker.on_repair();
-            upward.breaker.on_repaired(true, now);
+            upward.breaker.on_repair_arrived();
+            upward.breaker.on_delivered(now);
         } else {
             // Known, too late, or forged: the transport at the other end decides.
             return false;
@@ -503,7 +503,7 @@ impl Session {
             let hole = hole.remove();
             upward.on_fate(hole, true);
             turn.counters.upward_given_up += 1;
-            upward.breaker.on_repaired(false, turn.now);
+            upward.breaker.on_in_vain(turn.now);
         }
         upward.release(waiting, usize::MAX, turn.now, turn.out);
     }

@@ -333,9 +333,8 @@ impl Stream {
         }
         let Some(age) = subscriber.known_age() else { return };
         subscriber.horizon = subscriber.horizon.max(self.history.first());
-        let known = age + Duration::from_micros(1);
-        let until = now.saturating_since(Timestamp::ZERO).checked_sub(known);
-        let overdue = until.and_then(|until| self.history.newest_until(Timestamp::ZERO + until));
+        let until = now.checked_sub(age + Duration::from_micros(1));
+        let overdue = until.and_then(|until| self.history.newest_until(until));
         if let Some(overdue) = overdue {
             subscriber.horizon = subscriber.horizon.max(overdue + 1);
         }

@@ -244,8 +244,7 @@ impl Stream {
         // eACKs about the packets of the last round trip are still under way.
         let mut taking = self.subscribers.iter().filter(|one| one.takes_symbols);
         let age = taking.find_map(|one| one.round_trip.get().smoothed());
-        let told_at = now.saturating_since(Timestamp::ZERO).checked_sub(age.unwrap_or_default());
-        let told_at = Timestamp::ZERO + told_at.unwrap_or_default();
+        let told_at = now.checked_sub(age.unwrap_or_default()).unwrap_or_default();
         let told = self.history.newest_until(told_at).map_or(0, |newest| newest + 1);
         let Some(packets) = self.symbols.to_measure(told) else { return };
         let taking = self.subscribers.iter().filter(|one| one.takes_symbols);

@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use packrat_client::{Shim, Timestamp};
 use packrat_emulation::schedule::Schedule;
 use packrat_engine::{Flow, Gateway, Outbox, Received};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 /// A control datagram of the client at `from` reaches the gateway. A session that begins takes
 /// `random`.
@@ -25,6 +27,15 @@ pub(crate) fn hear(
         }
         Received::ForFlow => flow.control(said, now, out),
     }
+}
+
+/// A datagram that looks like one of QUIC, and says its number.
+pub(crate) fn datagram(number: u64, length: usize) -> Vec<u8> {
+    let mut random = ChaCha8Rng::seed_from_u64(number);
+    let mut bytes = vec![0x40; length];
+    random.fill_bytes(&mut bytes[1..]);
+    bytes[1..9].copy_from_slice(&number.to_be_bytes());
+    bytes
 }
 
 /// The next that has happened.

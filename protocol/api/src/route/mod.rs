@@ -103,7 +103,8 @@ pub struct RouteConfig {
     #[serde(default = "default::repair_budget", deserialize_with = "number::fraction")]
     pub repair_budget: f64,
     /// Second copies that thin live streams get at once where a repair would come too late, as a
-    /// share of the forwarded bytes of such a stream; 0: none.
+    /// share of the forwarded bytes of such a stream; 0: none, also of the first and rare datagrams of
+    /// other flows.
     #[serde(
         default = "default::early_copies",
         deserialize_with = "number::fraction",

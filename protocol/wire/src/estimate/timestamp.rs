@@ -24,6 +24,12 @@ impl Timestamp {
         Self(millis * 1000)
     }
 
+    /// A timestamp of a caller's clock. The clock is believed up to a quarter of its range: sums of
+    /// times must fit, and what is later, such as `PACKRAT_NEVER`, is no time.
+    pub fn of_caller(micros: u64) -> Self {
+        Self(micros.min(u64::MAX / 4))
+    }
+
     /// Microseconds since the origin.
     pub const fn as_micros(self) -> u64 {
         self.0
@@ -37,6 +43,11 @@ impl Timestamp {
     /// Time since `earlier`; zero when `earlier` is in fact later.
     pub const fn saturating_since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The time `age` ago, down to a whole microsecond; `None` before the origin.
+    pub fn checked_sub(self, age: Duration) -> Option<Self> {
+        self.saturating_since(Self::ZERO).checked_sub(age).map(|since| Self::ZERO + since)
     }
 }
 
