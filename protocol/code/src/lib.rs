@@ -49,7 +49,7 @@
 //! # Sources
 //!
 //! RFC 8681 (sliding window, coefficients from a seed), RFC 8680 (length coded with the content),
-//! RFC 9407 (self-contained coded packets).
+//! RFC 9407 (self-contained coded packets); rQUIC23 of docs/REFERENCES.md (code rates).
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,12 +1,23 @@
-//! The rate of repair symbols: [`symbols_per_datagram`], a pure function of what is measured, and
-//! [`Schedule`], which turns a rate into halves that are due.
+//! The rate of repair symbols: pure functions of what is measured, and controllers that keep
+//! what such a function needs to remember.
+//!
+//! | rule | symbols |
+//! |---|---|
+//! | [`symbols_per_datagram`] | from loss, burst length, round trip and pace: the project's own |
+//! | [`AdaptiveCodeRate`] | from the loss that coding leaves (rQUIC23, section 3.4.2, algorithm 1) |
+//! | [`Generations`] | a fixed number per generation, overlapping or not (rQUIC23, section 3.1) |
 //!
 //! A symbol here is one for whole datagrams: a pair of [`crate::Repair`]s, one per half.
+//! [`Schedule`] turns a rate into halves that are due.
 
+mod adaptive;
+mod generations;
 mod schedule;
 
 use core::time::Duration;
 
+pub use adaptive::AdaptiveCodeRate;
+pub use generations::Generations;
 pub use schedule::Schedule;
 
 /// Loss below which nothing is coded: what is left to gain is less than the symbols take.
