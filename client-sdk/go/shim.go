@@ -397,7 +397,7 @@ func (s *Shim[M]) Send(datagram []byte, now time.Time) []byte {
 		// At another address of this client the datagram waits for a sealed one.
 		s.session.liveness.quietAt = now.Add(s.quietAfter())
 	}
-	if s.session == nil || s.session.upward == nil || !s.session.upward.takes(len(datagram), now) {
+	if s.session == nil || s.session.upward == nil || !s.session.upward.takes(len(datagram), s.balance.isDownload(), now) {
 		return nil
 	}
 	s.figures.UpwardNumbered++

@@ -17,8 +17,8 @@ const (
 	// A datagram so long is part of an upload, and so are all others for a while.
 	bulkLength = 400
 	bulkLasts  = 250 * time.Millisecond
-	// Shorter ones beside an upload that get a number: requests, but not the acknowledgements of a
-	// download.
+	// Shorter ones of a download that get a number: requests and the first acknowledgements of an answer. Of
+	// any other connection all do: a call, or a stream that is sent.
 	thinPerSecond = 10.0
 	thinAtOnce    = 16.0
 	// Datagrams longer than any that is known to have arrived with a number, which get one
@@ -123,8 +123,9 @@ func newUpward(p *gatewayParams, sample time.Duration, now time.Time) *upward {
 	return u
 }
 
-// takes is true if a datagram of this length gets a number now.
-func (u *upward) takes(length int, now time.Time) bool {
+// takes is true if a datagram of this length gets a number now. isDownload: most bytes come from the server, so that
+// short datagrams are acknowledgements, and not a stream of their own.
+func (u *upward) takes(length int, isDownload bool, now time.Time) bool {
 	if !u.untoldSince.IsZero() && now.Sub(u.untoldSince) > max(4*u.againAfter(), silence) {
 		u.fallSilent()
 	}
@@ -133,7 +134,7 @@ func (u *upward) takes(length int, now time.Time) bool {
 	}
 	if length >= bulkLength {
 		u.bulkUntil = now.Add(bulkLasts)
-	} else if !now.Before(u.bulkUntil) {
+	} else if isDownload && !now.Before(u.bulkUntil) {
 		u.thin.earn(now.Sub(u.thinAt).Seconds()*thinPerSecond, thinAtOnce)
 		u.thinAt = now
 		if u.thin < 1 {
