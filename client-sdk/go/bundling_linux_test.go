@@ -27,6 +27,7 @@ func bundlingConn(t *testing.T) (*Conn, *net.UDPConn, *net.UDPAddr) {
 	// It has said that it is there.
 	shim.session.scheduler = scheduler{lastSent: time.Now()}
 	shim.balance, shim.wholePath = balance{down: 60_000}, wholePath{time.Now(), true, toServerRoundTrip}
+	shim.destinations.shakeHands("\x01\x01\x01\x01")
 	shim.bundling = &bundling{wait: wait{step: waitSteps, backoff: firstBackoff}}
 	p.last.Condition = Assisted
 	return conn, server, to

@@ -219,15 +219,6 @@ func (u *upward) drop(sent *keptUp) {
 	}
 }
 
-// retain forgets what need not be sent again: the transport has left the connection ID that it goes to.
-func (u *upward) retain(isWanted func(datagram []byte) bool) {
-	for at := range u.kept {
-		if sent := &u.kept[at]; sent.datagram != nil && !isWanted(sent.datagram[numberLength:]) {
-			u.drop(sent)
-		}
-	}
-}
-
 func (u *upward) share() float64 {
 	loss := u.lost / max(u.sent, 1)
 	return min(max(1.3*loss/max(1-loss, 0.1), repairShare), mostRepairShare)
@@ -362,12 +353,12 @@ func (u *upward) onMissing(place uint64, isSure bool, expected uint64, wanted bo
 }
 
 // poll is the next datagram that is sent again, with its number, if the budget allows it; nil: there is
-// none.
-func (u *upward) poll(now time.Time) []byte {
+// none. What goes to a connection ID out of use stays.
+func (u *upward) poll(isInUse func(datagram []byte) bool, now time.Time) []byte {
 	for len(u.ready) > 0 {
 		sent := u.at(u.ready[0])
 		u.ready = u.ready[1:]
-		if sent == nil || sent.datagram == nil {
+		if sent == nil || sent.datagram == nil || !isInUse(sent.datagram[numberLength:]) {
 			continue
 		}
 		if float64(sent.length) > float64(u.budget) {
