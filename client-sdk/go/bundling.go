@@ -91,9 +91,9 @@ func (b *bundling) first() []byte {
 //
 // To be called for each datagram that the transport sends, or for none. The transport's ECN mark belongs on what
 // Transmit gives and BearsMark; where the mark changes, EndBundle and Transmit before.
-// Only QUIC's datagrams are taken.
+// Only QUIC's datagrams are taken, of connections whose handshakes the shim has seen.
 func (s *Shim[M]) Bundle(datagram []byte, now time.Time) bool {
-	if s.closed || !suits(datagram) || !s.balance.isDownload() || s.session == nil || !s.session.bundles {
+	if s.closed || !suits(datagram) || !s.destinations.knowsLength() || !s.balance.isDownload() || s.session == nil || !s.session.bundles {
 		return false
 	}
 	if s.bundling == nil {
@@ -128,7 +128,7 @@ func (s *Shim[M]) EndBundle(now time.Time) {
 func (s *Shim[M]) hurry(now time.Time) {
 	s.EndBundle(now)
 	if s.bundling != nil {
-		s.bundling.waiting = slices.DeleteFunc(s.bundling.waiting, func(datagram []byte) bool { return !s.destination.isInUse(datagram) })
+		s.bundling.waiting = slices.DeleteFunc(s.bundling.waiting, func(datagram []byte) bool { return !s.destinations.isInUse(datagram, now) })
 	}
 }
 

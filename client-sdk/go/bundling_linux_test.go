@@ -27,6 +27,7 @@ func bundlingConn(t *testing.T) (*Conn, *net.UDPConn, *net.UDPAddr) {
 	// It has said that it is there.
 	shim.session.scheduler = scheduler{lastSent: time.Now()}
 	shim.balance, shim.wholePath = balance{down: 60_000}, wholePath{time.Now(), true, toServerRoundTrip}
+	shim.destinations.shakeHands("\x01\x01\x01\x01")
 	shim.bundling = &bundling{wait: wait{step: waitSteps, backoff: firstBackoff}}
 	p.last.Condition = Assisted
 	return conn, server, to
@@ -125,5 +126,68 @@ func TestAReaderThatWaitsIsWokenForWhatHasToLeave(t *testing.T) {
 	conn.Close()
 	if err := <-ended; err == nil {
 		t.Error("something has come")
+	}
+}
+
+func TestAReaderThatWaitsIsWokenForTheTimersOfWhatIsSent(t *testing.T) {
+	conn, server, to := bundlingConn(t)
+	conn.mu.Lock()
+	p := conn.peers[unmapped(to.AddrPort())]
+	p.guard(func(*Shim[mark]) {})
+	conn.arm(time.Now())
+	if due := p.due; !due.IsZero() || !conn.armed.IsZero() {
+		t.Fatalf("timers are set: %v", due)
+	}
+	conn.mu.Unlock()
+	ended := make(chan error)
+	go func() {
+		_, _, err := conn.ReadFrom(make([]byte, 10))
+		ended <- err
+	}()
+	time.Sleep(20 * time.Millisecond)
+	before := time.Now()
+	if _, err := conn.WriteTo(bytes.Repeat([]byte{0x41}, 400), to); err != nil {
+		t.Fatal(err)
+	}
+	conn.mu.Lock()
+	armed := conn.armed
+	conn.mu.Unlock()
+	if armed.IsZero() || armed.After(before.Add(300*time.Millisecond)) {
+		t.Errorf("it wakes at %v", armed)
+	}
+	// An eACK asks whether the gateway is there, as nothing comes back.
+	buffer := make([]byte, longestDatagram)
+	if err := server.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		n, err := server.Read(buffer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, err := decodeControl(buffer[:n]); err == nil && c.kind == typeSealed {
+			break
+		}
+	}
+	conn.Close()
+	if err := <-ended; err == nil {
+		t.Error("something has come")
+	}
+}
+
+// A sender that is as fast as it gets sets no deadline for each datagram.
+func TestADeadlineIsSetOnceForManyDatagrams(t *testing.T) {
+	conn, _, to := bundlingConn(t)
+	armed := map[time.Time]bool{}
+	begun := time.Now()
+	for range 1000 {
+		if _, err := conn.WriteTo(bytes.Repeat([]byte{0x41}, 400), to); err != nil {
+			t.Fatal(err)
+		}
+		armed[conn.armed] = true
+	}
+	// One for each timer that is due meanwhile.
+	if most := 4 + int(time.Since(begun)/(10*time.Millisecond)); len(armed) > most {
+		t.Errorf("%d deadlines", len(armed))
 	}
 }

@@ -3,7 +3,6 @@ package packrat
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -44,7 +43,7 @@ func acknowledging(t *testing.T, prepare func(*world)) *world {
 	prepare(w)
 	w.send(append([]byte{0xc0}, make([]byte, 1200)...))
 	w.run(toServerRoundTrip)
-	w.shim.destination.onReceived([]byte{0xc0, 0, 0, 0, 1, 0, 4, 1, 1, 1, 1})
+	w.shim.destinations.shakeHands("\x01\x01\x01\x01")
 	w.forward(0)
 	w.run(200 * time.Millisecond)
 	if w.shim.session == nil {
@@ -297,32 +296,6 @@ func TestALossAPauseOrAThinFlowEndsTheWaitAtOnceAndIsNotItsFault(t *testing.T) {
 		}
 		if waits := p.goesOn(9, 160); waits != longestWait {
 			t.Errorf("%d: %v a second later", interrupt, waits)
-		}
-	}
-}
-
-func TestAConnectionIDIsOutOfUseWhenAnotherOneIsUsed(t *testing.T) {
-	long := func(source string) []byte {
-		return fmt.Appendf(nil, "\xc0\x00\x00\x00\x01\x02ab%c%s and more", len(source), source)
-	}
-	var d destination
-	d.onReceived(long("server"))
-	for _, step := range []struct {
-		id      string
-		changes bool
-	}{{"server", false}, {"server", false}, {"second", true}, {"second", false}} {
-		if changes := d.onSent([]byte("A" + step.id + "...")); changes != step.changes {
-			t.Errorf("%s: %v", step.id, changes)
-		}
-	}
-	if d.isInUse([]byte("Aserver...")) || !d.isInUse([]byte("Asecond...")) || !d.isInUse(long("server")) {
-		t.Error("another one is in use")
-	}
-	for _, datagram := range [][]byte{nil, {0x80}, {0xc0, 0, 0, 0, 1, 200, 1}, {0x40}, long("longer than any that is one")} {
-		var other destination
-		other.onReceived(datagram)
-		if other.onSent(datagram) || !other.isInUse(datagram) {
-			t.Errorf("%x has a connection ID", datagram)
 		}
 	}
 }

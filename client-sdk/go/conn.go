@@ -176,16 +176,19 @@ func (c *Conn) transmit(p *peer, now time.Time) {
 	})
 }
 
+// wakesAt is when a reader that waits is to serve the peer's timer; zero: there is none.
+func (p *peer) wakesAt(now time.Time) time.Time {
+	if first := now.Add(soonest); !p.due.IsZero() && p.due.Before(first) {
+		return first
+	}
+	return p.due
+}
+
 // arm sets the socket's deadline: the program's, or the next one of a shim.
 func (c *Conn) arm(now time.Time) {
 	next := c.deadline
 	for _, p := range c.peers {
-		if due := p.due; !due.IsZero() {
-			if first := now.Add(soonest); due.Before(first) {
-				due = first
-			}
-			next = earliest(next, due)
-		}
+		next = earliest(next, p.wakesAt(now))
 	}
 	if !next.Equal(c.armed) && c.udp.SetReadDeadline(next) == nil {
 		c.armed = next
@@ -243,7 +246,7 @@ func (c *Conn) sending(to netip.AddrPort, b, oob []byte, segment int) (fronts []
 		// A question, or the eACK that tells the gateway where these datagrams come from.
 		c.transmit(p, now)
 		c.arm(now)
-	} else if (isNumbered || isTaken) && !p.due.IsZero() && (c.armed.IsZero() || p.due.Before(c.armed)) {
+	} else if at := p.wakesAt(now); !at.IsZero() && (c.armed.IsZero() || at.Before(c.armed)) {
 		// A deadline that is earlier than what it was for is set anew when it is over.
 		c.arm(now)
 	}

@@ -48,10 +48,10 @@ type Shim[M any] struct {
 	closed  bool
 	balance balance
 	// Since the caller has asked for bundles.
-	bundling    *bundling
-	destination destination
-	wholePath   wholePath
-	figures     Statistics
+	bundling     *bundling
+	destinations destinations
+	wholePath    wholePath
+	figures      Statistics
 }
 
 // NewShim is a shim for one peer. seed: 32 fresh bytes of crypto/rand. The first Transmit asks for a
@@ -89,7 +89,7 @@ func (s *Shim[M]) Receive(datagram []byte, metadata M, now time.Time) (payload [
 		// Without a session, what is no control datagram of this protocol is the transport's.
 	}
 	s.wholePath.onReceived(now)
-	s.destination.onReceived(base)
+	s.destinations.onReceived(base)
 	if s.bundling != nil {
 		s.bundling.wait.onReceived(s.wholePath.roundTrip, now)
 	}
@@ -397,7 +397,7 @@ func (s *Shim[M]) Send(datagram []byte, now time.Time) []byte {
 		// At another address of this client the datagram waits for a sealed one.
 		s.session.liveness.quietAt = now.Add(s.quietAfter())
 	}
-	if s.session == nil || s.session.upward == nil || !s.session.upward.takes(len(datagram), now) {
+	if s.session == nil || s.session.upward == nil || !s.session.upward.takes(len(datagram), s.balance.isDownload(), now) {
 		return nil
 	}
 	s.figures.UpwardNumbered++
@@ -413,9 +413,7 @@ func (s *Shim[M]) count(datagram []byte) {
 func (s *Shim[M]) noteSent(datagram []byte, now time.Time) {
 	s.balance.pass(len(datagram), 0)
 	s.wholePath.onSent(now)
-	if s.destination.onSent(datagram) && s.session != nil && s.session.upward != nil {
-		s.session.upward.retain(s.destination.isInUse)
-	}
+	s.destinations.onSent(datagram, now)
 }
 
 // quietAfter is the silence after which the gateway is asked for an echo. There is a session.
@@ -460,7 +458,7 @@ func (s *Shim[M]) nextAgain(now time.Time) []byte {
 	if len(s.urgent) > 0 || s.closed || s.session == nil || s.session.upward == nil {
 		return nil
 	}
-	return s.session.upward.poll(now)
+	return s.session.upward.poll(func(datagram []byte) bool { return s.destinations.isInUse(datagram, now) }, now)
 }
 
 // nextControl is a message that leaves before anything else, or a question for a gateway.

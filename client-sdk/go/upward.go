@@ -17,8 +17,8 @@ const (
 	// A datagram so long is part of an upload, and so are all others for a while.
 	bulkLength = 400
 	bulkLasts  = 250 * time.Millisecond
-	// Shorter ones beside an upload that get a number: requests, but not the acknowledgements of a
-	// download.
+	// Shorter ones of a download that get a number: requests and the first acknowledgements of an answer. Of
+	// any other connection all do: a call, or a stream that is sent.
 	thinPerSecond = 10.0
 	thinAtOnce    = 16.0
 	// Datagrams longer than any that is known to have arrived with a number, which get one
@@ -123,8 +123,9 @@ func newUpward(p *gatewayParams, sample time.Duration, now time.Time) *upward {
 	return u
 }
 
-// takes is true if a datagram of this length gets a number now.
-func (u *upward) takes(length int, now time.Time) bool {
+// takes is true if a datagram of this length gets a number now. isDownload: most bytes come from the server, so that
+// short datagrams are acknowledgements, and not a stream of their own.
+func (u *upward) takes(length int, isDownload bool, now time.Time) bool {
 	if !u.untoldSince.IsZero() && now.Sub(u.untoldSince) > max(4*u.againAfter(), silence) {
 		u.fallSilent()
 	}
@@ -133,7 +134,7 @@ func (u *upward) takes(length int, now time.Time) bool {
 	}
 	if length >= bulkLength {
 		u.bulkUntil = now.Add(bulkLasts)
-	} else if !now.Before(u.bulkUntil) {
+	} else if isDownload && !now.Before(u.bulkUntil) {
 		u.thin.earn(now.Sub(u.thinAt).Seconds()*thinPerSecond, thinAtOnce)
 		u.thinAt = now
 		if u.thin < 1 {
@@ -215,15 +216,6 @@ func (u *upward) drop(sent *keptUp) {
 	if sent.datagram != nil {
 		sent.datagram = nil
 		u.bytes -= sent.length
-	}
-}
-
-// retain forgets what need not be sent again: the transport has left the connection ID that it goes to.
-func (u *upward) retain(isWanted func(datagram []byte) bool) {
-	for at := range u.kept {
-		if sent := &u.kept[at]; sent.datagram != nil && !isWanted(sent.datagram[numberLength:]) {
-			u.drop(sent)
-		}
 	}
 }
 
@@ -361,12 +353,12 @@ func (u *upward) onMissing(place uint64, isSure bool, expected uint64, wanted bo
 }
 
 // poll is the next datagram that is sent again, with its number, if the budget allows it; nil: there is
-// none.
-func (u *upward) poll(now time.Time) []byte {
+// none. What goes to a connection ID out of use stays.
+func (u *upward) poll(isInUse func(datagram []byte) bool, now time.Time) []byte {
 	for len(u.ready) > 0 {
 		sent := u.at(u.ready[0])
 		u.ready = u.ready[1:]
-		if sent == nil || sent.datagram == nil {
+		if sent == nil || sent.datagram == nil || !isInUse(sent.datagram[numberLength:]) {
 			continue
 		}
 		if float64(sent.length) > float64(u.budget) {

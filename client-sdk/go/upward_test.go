@@ -30,8 +30,9 @@ func long(index int) []byte {
 }
 
 // upload sends a datagram from the transport, by way of the shim.
-func (w *world) upload(index int) {
-	datagram := long(index)
+func (w *world) upload(index int) { w.uploadOne(long(index)) }
+
+func (w *world) uploadOne(datagram []byte) {
 	front := w.shim.Send(datagram, w.now)
 	w.gateway.up.sent++
 	leaves := append(bytes.Clone(front), datagram...)
@@ -253,47 +254,53 @@ func TestWhatTheLinkRefusesGoesPlainAndIsNotSentAgain(t *testing.T) {
 	p := gatewayParams{numbered: numbered{toServer, 1472}}
 	u := newUpward(&p, 10*time.Millisecond, now)
 	for place, length := range []int{1200, 1466, 1200} {
-		if !u.takes(length, now) {
+		if !u.takes(length, true, now) {
 			t.Fatalf("%d has no number", place)
 		}
 		u.number(make([]byte, length), identifier(place+1), now)
 	}
 	u.onRefused(1466)
 	for length, takes := range map[int]bool{1466: false, 1470: false, 1465: true} {
-		if u.takes(length, now) != takes {
+		if u.takes(length, true, now) != takes {
 			t.Errorf("of %d bytes: %v", length, !takes)
 		}
 	}
 	// The gateway misses the refused one, and one that was lost.
 	now = now.Add(100 * time.Millisecond)
 	u.onHoles(&holes{wanted: true, expected: 3, runs: []holeRun{{0, 2}}}, now)
-	first := u.poll(now)
+	any := func([]byte) bool { return true }
+	first := u.poll(any, now)
 	if masked, base, ok := splitNumber(first); !ok || len(base) != 1200 || u.key.place(masked, 1, 0) != 0 {
 		t.Errorf("%d bytes come again", len(first))
 	}
-	if u.poll(now) != nil {
+	if u.poll(any, now) != nil {
 		t.Error("the refused one comes again")
 	}
 	// By another path it may fit.
 	u.onMove()
 	u.isSilent = false
-	if !u.takes(1466, now) {
+	if !u.takes(1466, true, now) {
 		t.Error("by another path, too")
 	}
 }
 
-func TestNothingIsSentAgainToAConnectionIDThatTheTransportHasLeft(t *testing.T) {
-	w := uploading(t, 4)
-	w.shim.destination.onReceived([]byte{0xc0, 0, 0, 0, 1, 0, 4, 1, 1, 1, 1})
-	w.loss = 1
-	bytesTo := func(id byte) []byte { return append(acknowledgement(id, 0), make([]byte, 500)...) }
-	for _, id := range []byte{1, 1, 2} {
-		if w.shim.Send(bytesTo(id), w.now) == nil {
-			t.Fatal("it has no number")
+func TestShortDatagramsHaveNumbersButForTheAcknowledgementsOfADownload(t *testing.T) {
+	const count = 200
+	short := func(index int) []byte { return append(datagramOf(index), make([]byte, 120)...) }
+	for _, isDownload := range []bool{false, true} {
+		w := uploading(t, 4)
+		for index := range count {
+			w.uploadOne(short(index))
+			if isDownload {
+				w.forward(2 * index)
+				w.receive(long(2*index + 1))
+			}
+			w.run(20 * time.Millisecond)
 		}
-	}
-	if left := w.shim.session.upward.bytes; left != len(bytesTo(2)) {
-		t.Errorf("%d bytes are kept", left)
+		numbered := w.shim.Statistics().UpwardNumbered
+		if few := numbered < count/2; few != isDownload || !few && numbered < count*9/10 {
+			t.Errorf("%d of %d, in a download: %v", numbered, count, isDownload)
+		}
 	}
 }
 

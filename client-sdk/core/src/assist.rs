@@ -26,7 +26,7 @@ use packrat_wire::number::NumberKey;
 use crate::bundling::Bundling;
 use crate::coded::Symbol;
 use crate::config::{ClientConfig, DEFAULT_MAXIMUM_HOLD};
-use crate::destination::Destination;
+use crate::destinations::Destinations;
 use crate::discovery::{Discovery, Progress};
 use crate::events::{
     ClientEvent, Events, HoldEndedReason, NotHeldReason, Observer, SessionClosedReason,
@@ -145,7 +145,7 @@ pub struct Assist {
     thin: Thin,
     /// Since the shell has asked for bundles.
     bundling: Option<Box<Bundling>>,
-    destination: Destination,
+    destinations: Destinations,
     /// The first question is behind the transport's first flight, or waits for it until then.
     question_from: Option<Timestamp>,
     /// The datagram that was passed in last, while nothing has authenticated it.
@@ -221,7 +221,7 @@ impl Assist {
             reconnection: Reconnection::default(),
             thin,
             bundling: None,
-            destination: Destination::default(),
+            destinations: Destinations::default(),
             question_from: None,
             provisional: None,
             identifier: None,
@@ -282,7 +282,7 @@ impl Assist {
         if self.first_window.on_received(self.path.minimum_round_trip(), now) {
             self.on_large_window(now);
         }
-        self.destination.on_received(datagram);
+        self.destinations.on_received(datagram);
         self.stats.bytes += datagram.len() as u64;
         self.events.tell(now, || ClientEvent::DatagramReceived { bytes: datagram.len() });
         let (material, found) = match &mut self.session {

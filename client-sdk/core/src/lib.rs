@@ -32,7 +32,7 @@ mod bundling;
 mod coded;
 mod config;
 mod counters;
-mod destination;
+mod destinations;
 mod discovery;
 mod epoch;
 mod events;

@@ -350,7 +350,8 @@ impl<M: Clone> Shim<M> {
     ///
     /// For a shell that wants fewer datagrams, to be called for each that its transport sends; what has been
     /// taken is the shim's to send. The transport's ECN mark belongs on what [`bears_mark`](crate::bears_mark)
-    /// says it does; where the mark changes, [`Self::end_bundle`] and poll before. Only QUIC's datagrams are taken.
+    /// says it does; where the mark changes, [`Self::end_bundle`] and poll before. Only QUIC's datagrams are taken,
+    /// of connections whose handshakes the shim has seen.
     pub fn bundle(&mut self, datagram: &[u8], now: Timestamp) -> bool {
         self.assist.bundle(datagram, now)
     }

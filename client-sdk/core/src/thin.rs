@@ -9,7 +9,7 @@
 //!                          +---------- all of it has, or there is no gateway ---> forgotten
 //! ```
 //!
-//! A copy to a connection ID that is no longer used is not sent ([`crate::destination`]).
+//! A copy to a connection ID that may be retired is not sent ([`crate::destinations`]).
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -18,7 +18,6 @@ use packrat_assist_token::token_bucket::{Rate, TokenBucket};
 use packrat_wire::estimate::{MediumLoss, Timestamp};
 use packrat_wire::handshake::{LossClass, MOST_HEARD, RouteHint};
 
-use crate::destination::Destination;
 use crate::loss_memory::{Experience, Remembered};
 
 /// Datagrams that are copied: so many at once, and so many a second.
@@ -142,11 +141,6 @@ impl Thin {
         self.experience.lost += lost;
     }
 
-    /// The transport has left a connection ID.
-    pub(crate) fn on_destination(&mut self, destination: &Destination) {
-        self.planned.retain(|planned| destination.is_in_use(&planned.bytes));
-    }
-
     /// The transport sends a datagram, without a number. `is_free`: nothing speaks against copies, such
     /// as a queue.
     pub(crate) fn on_send(&mut self, datagram: &[u8], is_free: bool, now: Timestamp) {
@@ -241,12 +235,20 @@ impl Thin {
         self.reminders.pop_front_if(|at| *at <= now).is_some()
     }
 
-    /// The next copy that is due.
-    pub(crate) fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
-        let Planned { bytes, .. } = self.planned.pop_front_if(|planned| planned.at <= now)?;
-        self.copies += 1;
-        self.copy_bytes += bytes.len() as u64;
-        Some(bytes)
+    /// The next copy that is due, of those that go to connection IDs in use.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        is_in_use: impl Fn(&[u8]) -> bool,
+        now: Timestamp,
+    ) -> Option<Vec<u8>> {
+        loop {
+            let Planned { bytes, .. } = self.planned.pop_front_if(|planned| planned.at <= now)?;
+            if is_in_use(&bytes) {
+                self.copies += 1;
+                self.copy_bytes += bytes.len() as u64;
+                return Some(bytes);
+            }
+        }
     }
 }
 
@@ -267,7 +269,7 @@ mod tests {
     fn sent(thin: &mut Thin) -> Vec<(u64, usize)> {
         let mut sent = Vec::new();
         while let Some(at) = thin.next_timeout() {
-            sent.push((at.as_micros() / 1000, thin.poll_transmit(at).unwrap().len()));
+            sent.push((at.as_micros() / 1000, thin.poll_transmit(|_| true, at).unwrap().len()));
         }
         sent
     }
@@ -317,26 +319,16 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_id_that_was_left_gets_no_copies() {
-        let (mut thin, mut destination) = (lossy(LossClass::FromThree), Destination::default());
-        // A long header of the server, whose connection IDs are of one byte.
-        destination.on_received(&[0xc0, 0, 0, 0, 1, 0, 1, 7, 0, 0]);
-        let mut send = |first: u8, id: u8, millis: u64| {
-            let mut datagram = [0; 45];
-            [datagram[0], datagram[1]] = [first, id];
-            if destination.on_sent(&datagram) {
-                thin.on_destination(&destination);
-            }
-            thin.on_send(&datagram, true, at(millis));
-        };
-        send(0xe0, 0, 0);
-        send(0x41, 7, 0);
-        send(0x42, 9, 1);
-        let mut destinations = Vec::new();
-        while let Some(at) = thin.next_timeout() {
-            destinations.push(thin.poll_transmit(at).unwrap()[..2].to_vec());
+    fn a_connection_id_that_is_not_in_use_gets_no_copies() {
+        let mut thin = lossy(LossClass::FromThree);
+        for (id, millis) in [(7, 0), (9, 1)] {
+            thin.on_send(&[id; 45], true, at(millis));
         }
-        assert_eq!(destinations, [[0xe0, 0], [0x42, 9], [0xe0, 0], [0x42, 9]]);
+        let mut sent = Vec::new();
+        while let Some(at) = thin.next_timeout() {
+            sent.extend(thin.poll_transmit(|datagram| datagram[0] == 9, at));
+        }
+        assert_eq!((sent, thin.copies), (vec![vec![9; 45]; 2], 2));
     }
 
     #[test]

@@ -287,12 +287,7 @@ impl Upward {
     pub(crate) fn on_refused(&mut self, length: usize) {
         self.largest = self.largest.min(length.saturating_sub(1));
         (self.unproven, self.vanished, self.shortest_vanished) = (0, 0, usize::MAX);
-        self.retain(|datagram| datagram.len() < length);
-    }
-
-    /// Forgets what is not to be sent again.
-    pub(crate) fn retain(&mut self, is_wanted: impl Fn(&[u8]) -> bool) {
-        for sent in self.kept.iter_mut().filter(|sent| !is_wanted(&sent.datagram)) {
+        for sent in self.kept.iter_mut().filter(|sent| sent.length >= length) {
             self.bytes -= core::mem::take(&mut sent.datagram).len();
         }
     }
@@ -406,13 +401,18 @@ impl Upward {
         }
     }
 
-    /// The next datagram that is sent again, with its number, if the budget allows; and its place.
-    pub(crate) fn poll_transmit(&mut self, now: Timestamp) -> Option<(u64, Vec<u8>)> {
+    /// The next datagram that is sent again, with its number, if the budget allows; and its place. One to
+    /// a connection ID that is not in use stays.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        is_in_use: impl Fn(&[u8]) -> bool,
+        now: Timestamp,
+    ) -> Option<(u64, Vec<u8>)> {
         while let Some(place) = self.ready.pop_front() {
             let (next, budget) = (self.next, self.budget.tokens());
-            let Some(sent) = self.at(place).filter(|sent| !sent.datagram.is_empty()) else {
-                continue;
-            };
+            let is_wanted =
+                |sent: &&mut Sent| !sent.datagram.is_empty() && is_in_use(&sent.datagram);
+            let Some(sent) = self.at(place).filter(is_wanted) else { continue };
             let cost = sent.datagram.len() as f64;
             if cost > budget {
                 // The gateway asks again.
@@ -496,7 +496,8 @@ mod tests {
         let mut buffer = Vec::new();
         let holes = Holes::new(true, 3, Duration::ZERO, &[Run { first: 0, count: 2 }], &mut buffer);
         upward.on_holes(&holes, now + Duration::from_millis(100));
-        let again = std::iter::from_fn(|| upward.poll_transmit(now + Duration::from_millis(100)));
+        let again =
+            std::iter::from_fn(|| upward.poll_transmit(|_| true, now + Duration::from_millis(100)));
         assert_eq!(again.map(|(place, _)| place).collect::<Vec<_>>(), [0]);
         // By another path it may fit.
         upward.on_move();

@@ -124,6 +124,8 @@ class Peers:
     ) -> None:
         self._settings, self._now, self._deliver, self._send = settings, now, deliver, send
         self._token, self._gateway_key = settings.token, settings.gateway_key
+        # A wrong setting is refused here, and not when something is sent.
+        self._shim(0, self._token, self._gateway_key)
         self._shims: Dict[Any, Shim] = {}
         #: As the program has written it, and as the system does.
         self._addresses: Dict[Any, Any] = {}
@@ -148,16 +150,7 @@ class Peers:
         if shim is None:
             if len(self._shims) >= MOST_PEERS and not self._make_room():
                 return datagram
-            settings = self._settings
-            shim = self._shims[peer] = Shim(
-                os.urandom(32),
-                self._now(),
-                scheme=settings.scheme,
-                maximum_hold=settings.maximum_hold,
-                gateway_key=self._gateway_key,
-                token=self._token,
-                uploads=settings.uploads,
-            )
+            shim = self._shims[peer] = self._shim(self._now(), self._token, self._gateway_key)
         self._addresses[peer] = address
         now = self._active[peer] = self._now()
         datagram = bytes(datagram)
@@ -217,6 +210,7 @@ class Peers:
     def set_access(self, token: bytes, gateway_key: Optional[bytes] = None) -> None:
         """Another token, and the gateway to accept (None: any, on first use). A session with another
         gateway ends."""
+        self._shim(0, token, gateway_key)  # a wrong one is refused, and the others stay
         self._token, self._gateway_key = token, gateway_key
         for peer, shim in list(self._shims.items()):
             shim.set_access(gateway_key, token, self._now())
@@ -249,6 +243,18 @@ class Peers:
             shim = self._shims.get(_key(peer))
             return shim.statistics() if shim else None
         return {self._addresses[peer]: shim.statistics() for peer, shim in self._shims.items()}
+
+    def _shim(self, now: int, token: Optional[bytes], gateway_key: Optional[bytes]) -> Shim:
+        settings = self._settings
+        return Shim(
+            os.urandom(32),
+            now,
+            scheme=settings.scheme,
+            maximum_hold=settings.maximum_hold,
+            gateway_key=gateway_key,
+            token=token,
+            uploads=settings.uploads,
+        )
 
     def _make_room(self) -> bool:
         peer = min(self._active, key=self._active.__getitem__)

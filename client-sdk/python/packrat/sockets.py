@@ -21,10 +21,10 @@ class Socket:
 
     def __init__(self, inner: socket.socket, settings: Settings = Settings()) -> None:
         self._inner = inner
-        self._timeout = inner.gettimeout()
-        inner.setblocking(False)
         self._ready: Deque[Tuple[bytes, Any]] = collections.deque()
         self._peers = Peers(settings, self._now, self._deliver, self._send)
+        self._timeout = inner.gettimeout()
+        inner.setblocking(False)
 
     @staticmethod
     def _now() -> int:

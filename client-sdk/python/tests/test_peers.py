@@ -241,6 +241,27 @@ class Addresses(unittest.TestCase):
         self.assertEqual(self.delivered.pop(), (number + b"payload", ("192.0.2.2", 4433)))
 
 
+class Wrong(unittest.TestCase):
+    def test_a_wrong_setting_is_refused_at_once_and_the_socket_stays_as_it_is(self):
+        for wrong in [{"scheme": "other"}, {"maximum_hold": -1.0}, {"gateway_key": b"short"}, {"token": bytes(5000)}]:
+            settings = packrat.Settings(**wrong)
+            with self.assertRaises(ValueError, msg=wrong):
+                packrat.wrap(Echo(), settings)
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as inner:
+                with self.assertRaises(ValueError, msg=wrong):
+                    packrat.Socket(inner, settings)
+                self.assertIsNone(inner.gettimeout())
+
+    def test_after_a_wrong_token_or_key_all_goes_on_as_before(self):
+        peers = Peers(packrat.Settings(token=b"right"), lambda: 1, lambda *_: None, lambda *_: None)
+        peers.sending(b"hello", "peer")
+        for token, key in [(bytes(5000), None), (b"another", b"short")]:
+            with self.assertRaises(ValueError):
+                peers.set_access(token, key)
+        self.assertEqual(peers.sending(b"hello", "another peer"), b"hello")
+        self.assertIsNotNone(peers.statistics("another peer"))
+
+
 class Waits(unittest.TestCase):
     """Of the socket, without a gateway."""
 

@@ -201,12 +201,16 @@ fn what_waits_leaves_with_the_mark_that_it_was_sent_with() {
     let mut world = World::new(Limits::default(), true, 0);
     let id = world.begin(1);
     world.steps(50, true);
-    let acknowledgement = |number: u8| [&[0x41, number][..], &[9; 30]].concat();
+    let acknowledgement = |number: u8| [&[0x41, 7, 7, number][..], &[9; 30]].concat();
     // A request, and a download that is as fast as it gets.
     let (of_server, mark) = (40, Some(Ect0));
     world.table.set_mark(id, mark, world.now, &mut world.sides[0].taken);
     world.table.on_send(id, &[0x41; 90], world.now);
     world.steps(of_server, true);
+    // A handshake of QUIC between two connection IDs that are equal.
+    let handshake: &[u8] = &[0xc0, 0, 0, 0, 1, 2, 7, 7, 2, 7, 7, 0];
+    world.table.on_received(id, [(handshake, 0)], world.now, &mut world.sides[0].taken);
+    world.table.on_send(id, handshake, world.now);
     for number in 0..200 {
         if number == 20 {
             world.table.bundle(id, &acknowledgement(0), world.now);

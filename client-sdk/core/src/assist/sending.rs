@@ -32,9 +32,9 @@ impl Assist {
         }
         self.note_sent(datagram, now);
         // What waits leaves behind this one: not to a connection ID that this one may retire.
-        if let Self { bundling: Some(bundling), destination, .. } = self {
+        if let Self { bundling: Some(bundling), destinations, .. } = self {
             bundling.hurry(now);
-            bundling.retain(|datagram| destination.is_in_use(datagram));
+            bundling.retain(|datagram| destinations.is_in_use(datagram, now));
         }
         // One that uploads sends all the time: the gateway's Reports are the answers to its eACKs.
         let mut expects_answer = false;
@@ -71,7 +71,7 @@ impl Assist {
     fn note_sent(&mut self, datagram: &[u8], now: Timestamp) {
         self.whole_path.on_sent(now);
         self.direction.on_sent(datagram.len());
-        self.follow_destination(datagram);
+        self.destinations.on_sent(datagram, now);
     }
 
     #[inline]
@@ -81,7 +81,8 @@ impl Assist {
 
     /// See [`crate::Shim::bundle`].
     pub(crate) fn bundle(&mut self, datagram: &[u8], now: Timestamp) -> bool {
-        if self.closed || !Bundling::suits(datagram) || !self.direction.is_download() {
+        let is_quic = self.destinations.knows_length() && Bundling::suits(datagram);
+        if self.closed || !is_quic || !self.direction.is_download() {
             return false;
         }
         let (held, round_trip) = (self.hold.held(), self.path.round_trip());
@@ -108,17 +109,6 @@ impl Assist {
     pub(crate) fn end_bundle(&mut self, now: Timestamp) {
         if let Some(bundling) = &mut self.bundling {
             bundling.hurry(now);
-        }
-    }
-
-    /// The transport sends a datagram: if it has left a connection ID, nothing is sent there again.
-    fn follow_destination(&mut self, datagram: &[u8]) {
-        let Self { destination, thin, session, .. } = self;
-        if destination.on_sent(datagram) {
-            thin.on_destination(destination);
-            if let Some(upward) = session.as_mut().and_then(|session| session.upward.as_mut()) {
-                upward.retain(|datagram| destination.is_in_use(datagram));
-            }
         }
     }
 

@@ -40,16 +40,19 @@ impl Assist {
     /// The next control datagram to send to the peer's address from the base connection's own
     /// socket.
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
+        let Self { session, thin, destinations, .. } = self;
+        let is_in_use = |datagram: &[u8]| destinations.is_in_use(datagram, now);
         if self.outgoing.urgent.is_empty()
             && !self.closed
-            && let Some((place, again)) = self.upward().and_then(|upward| upward.poll_transmit(now))
+            && let Some(upward) = session.as_mut().and_then(|session| session.upward.as_mut())
+            && let Some((place, again)) = upward.poll_transmit(is_in_use, now)
         {
             let bytes = again.len();
             self.events.tell(now, || ClientEvent::DatagramSentAgain { place, bytes });
             return Some(again);
         }
         if !self.closed
-            && let Some(copy) = self.thin.poll_transmit(now)
+            && let Some(copy) = thin.poll_transmit(is_in_use, now)
         {
             let bytes = copy.len();
             self.events.tell(now, || ClientEvent::CopySent { bytes });
