@@ -124,6 +124,14 @@ impl VirtualGateway {
         Ok(Self { environment, mailboxes, route, thread, ingresses, now, outlet, listeners })
     }
 
+    /// The route has another configuration.
+    ///
+    /// # Errors
+    /// It is wrong; the one before stays in force.
+    pub fn configure(&mut self, config: RouteConfig) -> Result<(), ConfigurationError> {
+        self.route.context.reconfigure(config.checked()?)
+    }
+
     /// A client, or someone in its name, has sent a datagram to one of the listeners.
     pub fn receive_from_client(&mut self, client: SocketAddr, listener: usize, datagram: &[u8]) {
         let Some(ingress) = self.ingresses.get_mut(listener) else { return };
@@ -239,5 +247,41 @@ mod tests {
         let (session, route) = (Arc::downgrade(&session.session), Arc::downgrade(&gateway.route));
         drop(gateway);
         assert!(session.upgrade().is_none() && route.upgrade().is_none());
+    }
+
+    /// In a roll-out the configuration changes more often than a silent server is given up.
+    #[test]
+    fn changes_of_the_configuration_give_a_server_that_is_gone_no_more_time() {
+        let config = |endpoint: &str, idle: u64| {
+            let mut config = RouteConfig::new("r", [endpoint.parse().unwrap()]).unwrap();
+            config.idle_timeout_seconds = idle;
+            config
+        };
+        let (gone, next) = ("127.0.0.1:9", "127.0.0.1:10");
+        let listener = "192.0.2.1:443".parse().unwrap();
+        let client = "198.51.100.1:1000".parse().unwrap();
+        // Whether there is a change before the client's second datagram, and before its third.
+        for changes in [[true, false], [true, true], [false, true]] {
+            let mut gateway = VirtualGateway::new(config(gone, 60), &[listener], 8, 1).unwrap();
+            let at = |gateway: &mut VirtualGateway, milliseconds| {
+                gateway.handle_timeout(Timestamp::from_millis(milliseconds));
+                gateway.receive_from_client(client, 0, b"a datagram");
+                let served = gateway.thread.sessions.values().next().unwrap();
+                served.upstream.endpoint().get().to_string()
+            };
+            assert_eq!(at(&mut gateway, 1000), gone);
+            let session = gateway.thread.sessions.keys().next().unwrap().get();
+            assert!(gateway.receive_from_server(session, b"an answer"));
+            gateway.configure(config(next, 60)).unwrap();
+            assert_eq!(at(&mut gateway, 2000), gone);
+            for (milliseconds, endpoint, is_changed) in
+                [(4100, gone, changes[0]), (5500, next, changes[1])]
+            {
+                if is_changed {
+                    gateway.configure(config(next, milliseconds)).unwrap();
+                }
+                assert_eq!(at(&mut gateway, milliseconds), endpoint, "{changes:?}");
+            }
+        }
     }
 }

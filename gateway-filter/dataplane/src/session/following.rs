@@ -31,14 +31,15 @@ impl Session {
     /// and does not answer.
     pub(crate) fn follow_route(self: &Arc<Self>) -> Option<Followed> {
         let generation = self.route.generation();
+        let now = || self.route.environment.now();
         if self.has_to_follow(generation) {
             let mut outbox = Outbox::default();
             let Self { engine_side, server_side, route, transfer, .. } = &**self;
             engine_side.follow_route(self, route, transfer, &mut outbox);
-            let has_moved = server_side.follow_endpoints(route) && self.leave_endpoint();
+            let is_over = server_side.follow_endpoints(route) || server_side.is_overdue(now);
+            let has_moved = is_over && self.leave_endpoint();
             return Some(Followed { has_moved, outbox });
         }
-        let now = || self.route.environment.now();
         let has_moved = self.server_side.is_overdue(now) && self.leave_endpoint();
         has_moved.then(|| Followed { has_moved, outbox: Outbox::default() })
     }

@@ -150,7 +150,10 @@ impl ServerSide {
             if upstream.is_relay() && route.settings().is_peer(upstream.endpoint().get()) {
                 return false;
             }
-            self.state.set(UpstreamState::Draining);
+            // A further change of the configuration gives it no more time to answer.
+            if self.is_configured() {
+                self.state.set(UpstreamState::Draining);
+            }
             upstream.is_relay()
         };
         // A gateway is in the list until it has ended; a server may have been lost sight of.
