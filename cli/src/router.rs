@@ -1,5 +1,6 @@
 //! `packrat router`: an agent for hosts that this one forwards for, without their knowledge.
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Args;
@@ -55,7 +56,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("packrat router: {error}");
+            let _ = writeln!(io::stderr(), "packrat router: {error}");
             ExitCode::FAILURE
         }
     }
@@ -63,7 +64,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 
 /// Forwards until a signal ends the command.
 async fn serve(options: &Options) -> Result<(), String> {
-    let begun = |error: std::io::Error| format!("cannot start: {error}");
+    let begun = |error: io::Error| format!("cannot start: {error}");
     // From here on signals end the command in order.
     let mut interrupt = signal(SignalKind::interrupt()).map_err(begun)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(begun)?;
@@ -95,12 +96,18 @@ async fn serve(options: &Options) -> Result<(), String> {
     };
     let redirection = Redirection::set_up(&whose, &rules)?;
     for missing in options.interfaces.iter().filter(|interface| !interface.exists()) {
-        eprintln!("packrat router: there is no interface {} yet", missing.name());
+        let _ =
+            writeln!(io::stderr(), "packrat router: there is no interface {} yet", missing.name());
     }
     let names: Vec<_> = options.interfaces.iter().map(Interface::name).collect();
-    println!("hosts behind {} are served", names.join(", "));
+    // A reader that has gone away does not end the forwarding.
+    let _ = writeln!(io::stdout(), "hosts behind {} are served", names.join(", "));
     if let Some(pages) = &pages {
-        println!("metrics on http://{0}/metrics, status on http://{0}/packrat", pages.address());
+        let _ = writeln!(
+            io::stdout(),
+            "metrics on http://{0}/metrics, status on http://{0}/packrat",
+            pages.address()
+        );
     }
     let outcome = tokio::select! {
         _ = interrupt.recv() => Ok(()),
@@ -114,7 +121,7 @@ async fn serve(options: &Options) -> Result<(), String> {
     // Hosts' datagrams go their own way before the sockets end.
     drop(redirection);
     if let Some(status) = handle.status() {
-        println!("{}", summary(&status));
+        let _ = writeln!(io::stdout(), "{}", summary(&status));
     }
     handle.stop();
     // Its panic has been printed already.

@@ -1,11 +1,14 @@
 //! `packrat run`: a program whose datagrams an agent forwards, without the program's knowledge.
 
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
 
 use clap::Args;
 use packrat_agent::{Agent, Limits, Status};
-use rustix::process::{Pid, Resource, getrlimit, kill_process};
+use rustix::process::{Pid, Resource, getpgrp, getrlimit, kill_process};
+use rustix::termios::tcgetpgrp;
 use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
@@ -40,12 +43,13 @@ pub(crate) fn run(options: Options) -> ExitCode {
     match serve(&options) {
         Ok((status, summary)) => {
             if let Some(summary) = summary.filter(|_| !options.silent) {
-                eprintln!("packrat run: {summary}");
+                // The exit code is the program's, also where no one reads this any more.
+                let _ = writeln!(io::stderr(), "packrat run: {summary}");
             }
             code(status)
         }
         Err(error) => {
-            eprintln!("packrat run: {error}");
+            let _ = writeln!(io::stderr(), "packrat run: {error}");
             ExitCode::FAILURE
         }
     }
@@ -53,7 +57,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
 
 fn serve(options: &Options) -> Result<(ExitStatus, Option<String>), String> {
     let (services, rules) = listeners(&options.redirection)?;
-    let begun = |error: std::io::Error| format!("cannot start: {error}");
+    let begun = |error: io::Error| format!("cannot start: {error}");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(begun)?.block_on(async {
         // From here on signals end the program, and this command after it, in order.
@@ -76,7 +80,10 @@ fn serve(options: &Options) -> Result<(ExitStatus, Option<String>), String> {
                 Err(_) => "an internal error; please report it".to_owned(),
             };
             redirection.end();
-            eprintln!("packrat run: forwarding has ended: {why}; the program goes on without it");
+            let _ = writeln!(
+                io::stderr(),
+                "packrat run: forwarding has ended: {why}; the program goes on without it"
+            );
         };
         let outcome =
             run_program(&options.program, &members, descriptors, let_go, &mut signals).await;
@@ -98,7 +105,7 @@ struct Signals {
 }
 
 impl Signals {
-    fn take() -> std::io::Result<Self> {
+    fn take() -> io::Result<Self> {
         let ignored = ignored_signals();
         // One that is ignored (nohup) stays so, for the program as well.
         let unless_ignored = |kind: SignalKind| {
@@ -113,7 +120,7 @@ impl Signals {
         })
     }
 
-    /// The next signal that the program has to get. An interrupt reaches it from the terminal.
+    /// The next signal that the program has to get. A terminal's interrupt reaches it by itself.
     async fn next(&mut self) -> rustix::process::Signal {
         async fn of(signal: &mut Option<Signal>) {
             match signal {
@@ -123,13 +130,22 @@ impl Signals {
         }
         loop {
             tokio::select! {
-                _ = self.interrupt.recv() => {}
+                _ = self.interrupt.recv() => {
+                    if !is_in_foreground() {
+                        return rustix::process::Signal::INT;
+                    }
+                }
                 _ = self.terminate.recv() => return rustix::process::Signal::TERM,
                 () = of(&mut self.hangup) => return rustix::process::Signal::HUP,
                 () = of(&mut self.quit) => return rustix::process::Signal::QUIT,
             }
         }
     }
+}
+
+/// True if a terminal sends its interrupts to this process's group, and so to the program too.
+fn is_in_foreground() -> bool {
+    File::open("/dev/tty").is_ok_and(|terminal| tcgetpgrp(terminal) == Ok(getpgrp()))
 }
 
 /// The signals that this process ignores, the first in the lowest bit.
@@ -149,7 +165,7 @@ async fn run_program(
     signals: &mut Signals,
 ) -> Result<ExitStatus, String> {
     let name = program.first().ok_or("give a program to run")?;
-    let failed = |error: std::io::Error| format!("cannot run {name}: {error}");
+    let failed = |error: io::Error| format!("cannot run {name}: {error}");
     let descriptors = descriptors.map_or_else(|| "unlimited".to_owned(), |most| most.to_string());
     // The shell puts itself among the redirected before it becomes the program.
     let mut process = Command::new("sh")
@@ -206,6 +222,12 @@ pub(crate) fn summary(status: &Status) -> String {
 mod tests {
     use super::*;
 
+    /// Signals that no other test sends to this process.
+    fn signals() -> Signals {
+        let unused = || signal(SignalKind::user_defined2()).unwrap();
+        Signals { interrupt: unused(), terminate: unused(), hangup: None, quit: None }
+    }
+
     /// The agent's end does not take the program's network from it.
     #[tokio::test]
     async fn a_program_outlives_the_agent_without_the_redirection() {
@@ -214,7 +236,7 @@ mod tests {
         let let_go = async { std::fs::write(&gone, "").unwrap() };
         let script = "for _ in $(seq 1200); do [ -e \"$0\" ] && exit 7; sleep 0.05; done";
         let program = ["sh", "-c", script, gone.to_str().unwrap()].map(str::to_owned);
-        let mut signals = Signals::take().unwrap();
+        let mut signals = signals();
         let status = run_program(&program, &members, Some(64), let_go, &mut signals).await;
         assert_eq!(status.unwrap().code(), Some(7));
         assert_eq!(std::fs::read_to_string(members).unwrap(), "0\n");
@@ -225,7 +247,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let members = folder.path().join("members");
         let program = ["sh", "-c", "exit $(ulimit -S -n)"].map(str::to_owned);
-        let mut signals = Signals::take().unwrap();
+        let mut signals = signals();
         let pending = std::future::pending();
         let status = run_program(&program, &members, Some(77), pending, &mut signals).await;
         assert_eq!(status.unwrap().code(), Some(77));

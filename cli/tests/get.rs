@@ -83,6 +83,14 @@ fn signal(child: &Child, name: &str) {
 }
 
 #[test]
+fn the_exit_code_says_the_same_where_no_one_reads_the_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut unread = command(folder.path(), &["https://"]);
+    unread.stderr(std::io::pipe().unwrap().1);
+    assert_eq!(unread.status().unwrap().code(), Some(3));
+}
+
+#[test]
 fn a_file_arrives_whole_and_the_summary_says_so() {
     let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
     let output = get(&server, folder.path(), "/file", &[]);

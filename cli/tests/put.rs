@@ -13,7 +13,7 @@ use serde_json::Value;
 use server::{Server, file};
 use sha2::{Digest, Sha256};
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -141,6 +141,26 @@ fn an_upload_that_the_server_remembers_goes_on_after_each_break() {
     assert!(place.starts_with(&server.url("/tus-breaking/")), "{place}");
     let (metadata, content) = stored(&server, folder.path(), place);
     assert_eq!(metadata, "filename ZmlsZQ==,filetype dGV4dC9wbGFpbg==");
+    assert!(content == file());
+}
+
+/// Such as a log, or a recording.
+#[test]
+fn of_a_file_that_grows_the_server_gets_as_much_as_it_was_promised() {
+    let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
+    let path = folder.path().join("file");
+    fs::write(&path, file()).unwrap();
+    let mut command = command(&server, folder.path(), "file", "/tus-breaking");
+    let mut child = command.args(["--tus", "--json"]).spawn().unwrap();
+    let mut errors = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(errors.any(|line| line.contains("next attempt in 1 s")), "there is no break");
+    fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"more").unwrap();
+    let errors: Vec<_> = errors.collect();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{errors:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["sha256"], sha256(&file()));
+    let (_, content) = stored(&server, folder.path(), report["location"].as_str().unwrap());
     assert!(content == file());
 }
 

@@ -3,9 +3,10 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, PipeWriter, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -40,6 +41,11 @@ fn words(command: &str) -> String {
     let mut words = command.split(' ');
     let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// A pipe whose reader has gone away.
+fn closed_pipe() -> PipeWriter {
+    std::io::pipe().unwrap().1
 }
 
 fn groups() -> usize {
@@ -368,7 +374,9 @@ fn inside_a_router() {
     for address in both {
         assert_eq!(exchange(address), Some(42), "{address}");
     }
-    let (mut fourth, _said) = router("v0");
+    let (mut fourth, said) = router("v0");
+    // No one reads what it has repaired.
+    drop(said);
     done(&format!("kill -INT {}", fourth.id()));
     assert_eq!(fourth.wait().unwrap().code(), Some(0));
     assert_eq!(tables(), "");
@@ -395,13 +403,15 @@ fn inside() {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
     let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
-    for (signal, number) in [("TERM", 15), ("HUP", 1), ("QUIT", 3)] {
+    for (signal, number) in [("TERM", 15), ("HUP", 1), ("QUIT", 3), ("INT", 2)] {
         // With nohup, or behind a shell's &, programs ignore it.
         if (ignored >> (number - 1)) & 1 == 1 {
             continue;
         }
         let mut running = Command::new(env!("CARGO_BIN_EXE_packrat"))
             .args(["run", "--silent", "--", "sleep", "1000"])
+            // No terminal sends an interrupt to it, nor to the program.
+            .process_group(0)
             .spawn()
             .unwrap();
         let begun = Instant::now();
@@ -414,6 +424,10 @@ fn inside() {
         assert_eq!(running.wait().unwrap().code(), Some(128 + number), "{signal}");
         assert_eq!((words("nft list tables"), groups()), (String::new(), 0), "{signal}");
     }
+    // No one reads the last line: the exit code is the program's all the same.
+    let mut unread = Command::new(env!("CARGO_BIN_EXE_packrat"));
+    unread.args(["run", "--", "sh", "-c", "exit 42"]).stderr(closed_pipe());
+    assert_eq!(unread.status().unwrap().code(), Some(42));
     // A program that is not there: the shell's word for it, and everything is taken away as well.
     let output = packrat(&["--silent", "--", "/no/such/program"]);
     assert_eq!(output.status.code(), Some(127));

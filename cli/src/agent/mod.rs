@@ -42,7 +42,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("packrat agent: {error}");
+            let _ = writeln!(io::stderr(), "packrat agent: {error}");
             ExitCode::FAILURE
         }
     }
@@ -117,7 +117,8 @@ pub(crate) fn limits(command: &str, wished: Option<u32>, others: u64) -> Limits 
     let possible = usize::try_from(possible).unwrap_or(usize::MAX);
     let flows = possible.clamp(1, wished);
     if flows < wished {
-        eprintln!(
+        let _ = writeln!(
+            io::stderr(),
             "packrat {command}: {descriptors} descriptors are enough for {flows} sockets of programs or hosts, not for \
              {wished}: raise the limit (ulimit -n)"
         );
@@ -266,7 +267,8 @@ async fn ask_for_tokens(
             }
             Err(error) => {
                 if !std::mem::replace(&mut is_told, true) {
-                    eprintln!(
+                    let _ = writeln!(
+                        io::stderr(),
                         "packrat agent: {error}; forwarding without assistance, asking again"
                     );
                 }
@@ -292,7 +294,10 @@ async fn follow_file(service: usize, path: &Path, mut access: Access, handle: &H
             // It may be written at this moment.
             Err(error) => {
                 if !std::mem::replace(&mut is_told, true) {
-                    eprintln!("packrat agent: {error}; the token before stays in use");
+                    let _ = writeln!(
+                        io::stderr(),
+                        "packrat agent: {error}; the token before stays in use"
+                    );
                 }
             }
         }

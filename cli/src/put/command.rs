@@ -116,7 +116,11 @@ async fn put_resumable(
     let paused = |error: &GetError, pause: Duration| {
         if !silent {
             bar.suspend(|| {
-                eprintln!("packrat put: {error}; next attempt in {} s", pause.as_secs())
+                let _ = writeln!(
+                    io::stderr(),
+                    "packrat put: {error}; next attempt in {} s",
+                    pause.as_secs()
+                );
             });
         }
     };

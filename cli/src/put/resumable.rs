@@ -156,7 +156,7 @@ impl Resumable {
         let mut upload = Upload {
             method: Method::PATCH,
             headers: HeaderMap::from_iter(headers),
-            source: Source::open_at(&self.file, self.offset)?,
+            source: Source::open_range(&self.file, self.offset..self.length)?,
             begun,
             whole: Some(self.length),
         };

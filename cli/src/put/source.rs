@@ -4,6 +4,7 @@ use crate::get::GetError;
 use bytes::Bytes;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::Path;
 use tokio::sync::mpsc;
 
@@ -31,25 +32,16 @@ impl Source {
         Self::opened(path, opened(path))
     }
 
-    /// The file at `path` from its byte `offset` on. Must be called inside a Tokio runtime.
-    ///
-    /// # Errors
-    /// The file cannot be opened, is a folder, or has become shorter.
-    pub(crate) fn open_at(path: &Path, offset: u64) -> Result<Self, GetError> {
-        let rest = opened(path).and_then(|(mut file, length)| {
-            file.seek(SeekFrom::Start(offset))?;
-            let rest = length.map(|length| length.checked_sub(offset));
-            Ok((file, rest.map(|rest| rest.ok_or(io::ErrorKind::UnexpectedEof)).transpose()?))
-        });
-        Self::opened(path, rest)
-    }
-
-    /// The first bytes of the file at `path`. Must be called inside a Tokio runtime.
+    /// These bytes of the file at `path`, which may have more by now. Must be called inside a Tokio runtime.
     ///
     /// # Errors
     /// The file cannot be opened, or is a folder.
-    pub(crate) fn open_first(path: &Path, bytes: u64) -> Result<Self, GetError> {
-        Self::opened(path, opened(path).map(|(file, _)| (file, Some(bytes))))
+    pub(crate) fn open_range(path: &Path, bytes: Range<u64>) -> Result<Self, GetError> {
+        let range = opened(path).and_then(|(mut file, _)| {
+            file.seek(SeekFrom::Start(bytes.start))?;
+            Ok((file, Some(bytes.end.saturating_sub(bytes.start))))
+        });
+        Self::opened(path, range)
     }
 
     fn opened(path: &Path, opened: io::Result<(File, Option<u64>)>) -> Result<Self, GetError> {
@@ -170,6 +162,9 @@ mod tests {
         // One that grows while it is sent has promised its length.
         let grown = Source::reading("a file".to_owned(), Some(100), io::Cursor::new(bytes.clone()));
         assert_eq!(all(grown).await.unwrap(), bytes[..100]);
+        let rest = Source::open_range(&path, 200_000..300_000).unwrap();
+        assert_eq!(rest.length(), Some(100_000));
+        assert_eq!(all(rest).await.unwrap(), bytes[200_000..300_000]);
     }
 
     #[tokio::test]

@@ -57,7 +57,7 @@ impl Begun {
     pub(crate) async fn of(file: &Path, offset: u64) -> Result<Self, GetError> {
         let mut begun = Self { offset, ..Self::default() };
         if offset > 0 {
-            let mut source = Source::open_first(file, offset)?;
+            let mut source = Source::open_range(file, 0..offset)?;
             while let Some(chunk) = source.next().await? {
                 begun.digest.update(&chunk);
             }

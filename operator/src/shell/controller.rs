@@ -28,7 +28,7 @@ use crate::certificates::{LEAF_RENEWAL_SECONDS, gateway_name};
 use crate::index::Operator;
 use crate::keys::GatewayKeys;
 use crate::recent::{GRACE, RecentVersions};
-use crate::resource::{EdgeGateway, EdgeGatewayStatus};
+use crate::resource::{EdgeGateway, EdgeGatewayStatus, GatewayProxy};
 use crate::status::{Observed, gateway_status};
 use crate::workload::{self, Kind, Object, Platform};
 use crate::xds;
@@ -255,7 +255,7 @@ impl Controller {
             Some(_) => return Ok(Claim::Lost),
             None => {}
         }
-        let Some(written) = self.set_operator(&api, &found, json!(own)).await? else {
+        let Some(written) = write_status(&api, &found, json!({ "operator": own })).await? else {
             return Ok(Claim::Lost);
         };
         if holder(&written).is_none() {
@@ -263,26 +263,6 @@ impl Controller {
         }
         tracing::info!(event = "gateway_claimed", gateway = %key, operator = own);
         Ok(Claim::Own)
-    }
-
-    /// Returns the EdgeGateway as it is then; `None` if another writer was faster.
-    async fn set_operator(
-        &self,
-        api: &Api<EdgeGateway>,
-        found: &EdgeGateway,
-        operator: Value,
-    ) -> Result<Option<EdgeGateway>, kube::Error> {
-        let content = json!({
-            "metadata": { "resourceVersion": found.metadata.resource_version },
-            "status": { "operator": operator },
-        });
-        let parameters =
-            PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        match api.patch_status(&found.name_any(), &parameters, &Patch::Merge(content)).await {
-            Ok(written) => Ok(Some(written)),
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
-            Err(error) => Err(error),
-        }
     }
 
     /// Gives up an EdgeGateway that has another class now: its objects stay as they are for the
@@ -293,7 +273,7 @@ impl Controller {
         let holder = found.status.as_ref().and_then(|status| status.operator.as_ref());
         if found.spec.class != self.operator.class && holder == Some(&self.operator.identity) {
             tracing::info!(event = "gateway_released", gateway = %key, class = found.spec.class);
-            self.set_operator(&api, &found, Value::Null).await?;
+            write_status(&api, &found, json!({ "operator": null })).await?;
         }
         Ok(())
     }
@@ -306,7 +286,7 @@ impl Controller {
     ) -> Result<(), Failure> {
         self.secrets(key, gateway, done).await?;
         // A Secret that is refused, of a quota, say, does not keep the objects from being right.
-        let kept = self.keep_configuration(key, gateway, done).await;
+        let kept = keep_configuration(&self.client, key, gateway, &mut done.kept).await;
         self.objects(key, gateway, done).await.and(kept)
     }
 
@@ -504,44 +484,6 @@ impl Controller {
         Ok(())
     }
 
-    /// Keeps the configuration for gateways that start while no operator is there. Endpoints change
-    /// often: not each change is kept at once.
-    async fn keep_configuration(
-        &self,
-        key: &ObjectKey,
-        gateway: &GatewaySnapshot,
-        done: &mut Done,
-    ) -> Result<(), Failure> {
-        let (Some(resources), Some(version)) = (&gateway.resources, &gateway.version) else {
-            return Ok(());
-        };
-        let kept = done.kept.as_ref().map(|(kept, at)| (kept == version, at.elapsed()));
-        if !is_to_be_kept(kept) {
-            return Ok(());
-        }
-        done.kept = Some((version.clone(), Instant::now()));
-        let files = [
-            (workload::LAST_ENTRY, xds::file_of(resources, LISTENER_TYPE)),
-            (workload::LAST_CLUSTERS, xds::file_of(resources, CLUSTER_TYPE)),
-        ];
-        let bytes = files.iter().map(|(_, content)| content.len()).sum::<usize>();
-        let fits = bytes <= MAXIMUM_KEPT_BYTES;
-        if !fits {
-            tracing::warn!(
-                event = "configuration_not_kept", gateway = %key, bytes, maximum = MAXIMUM_KEPT_BYTES
-            );
-        }
-        // Where it does not fit, the Secret is emptied: an older one could be of any age.
-        let name = workload::last_secret_name(&key.name);
-        let metadata = workload::metadata(&name, key, &gateway.model);
-        let files = if fits { &files[..] } else { &[] };
-        let written = secrets::write_bytes(&self.client, metadata, files).await;
-        written.map_err(|source| {
-            done.kept = None;
-            Failure::Secret(source)
-        })
-    }
-
     async fn status(
         &self,
         key: &ObjectKey,
@@ -556,8 +498,7 @@ impl Controller {
             model.status.proxies.iter().cloned().partition(|proxy| known.contains_key(&proxy.name));
         let api = Api::<EdgeGateway>::namespaced(self.client.clone(), &key.namespace);
         if !stale.is_empty() {
-            let content = json!({ "status": { "proxies": proxies } });
-            api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(content)).await?;
+            forget_proxies(&api, key, &stale).await?;
         }
         let ready_pods = self.observations.ready_pods(key);
         let observed = Observed {
@@ -665,6 +606,41 @@ async fn newest(
     Ok(api.list(&only).await?.items.into_iter().next())
 }
 
+/// Writes into the status of an EdgeGateway that was read. Returns it as it is then; `None` if
+/// another writer was faster.
+async fn write_status(
+    api: &Api<EdgeGateway>,
+    found: &EdgeGateway,
+    status: Value,
+) -> Result<Option<EdgeGateway>, kube::Error> {
+    let content = json!({
+        "metadata": { "resourceVersion": found.metadata.resource_version },
+        "status": status,
+    });
+    let parameters =
+        PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    match api.patch_status(&found.name_any(), &parameters, &Patch::Merge(content)).await {
+        Ok(written) => Ok(Some(written)),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Takes entries out of a status. A patch replaces the list as a whole, and other replicas write
+/// theirs at any time: where one is faster, the next look at the EdgeGateway finds them again.
+async fn forget_proxies(
+    api: &Api<EdgeGateway>,
+    key: &ObjectKey,
+    stale: &[GatewayProxy],
+) -> Result<(), kube::Error> {
+    let Some(found) = newest(api, key).await? else { return Ok(()) };
+    let proxies = found.status.iter().flat_map(|status| &status.proxies);
+    let left: Vec<_> =
+        proxies.filter(|proxy| stale.iter().all(|stale| stale.name != proxy.name)).collect();
+    write_status(api, &found, json!({ "proxies": left })).await?;
+    Ok(())
+}
+
 /// Before an autoscaler takes over: a number of replicas that was ours and is applied no longer
 /// would become the default, 1, and all sessions of the other gateways would be lost. Another
 /// manager's field it stays as it is (Kubernetes' documentation of server-side apply, "Transferring
@@ -690,6 +666,42 @@ async fn hand_over_replicas(api: &Api<DynamicObject>, name: &str) -> Result<(), 
     });
     let manager = format!("{FIELD_MANAGER}-autoscaling");
     api.patch(name, &PatchParams::apply(&manager).force(), &Patch::Apply(content)).await?;
+    Ok(())
+}
+
+/// Keeps the configuration for gateways that start while no operator is there. Endpoints change
+/// often: not each change is kept at once. `kept`: [`Done::kept`].
+async fn keep_configuration(
+    client: &Client,
+    key: &ObjectKey,
+    gateway: &GatewaySnapshot,
+    kept: &mut Option<(String, Instant)>,
+) -> Result<(), Failure> {
+    let (Some(resources), Some(version)) = (&gateway.resources, &gateway.version) else {
+        return Ok(());
+    };
+    let last = kept.as_ref().map(|(kept, at)| (kept == version, at.elapsed()));
+    if !is_to_be_kept(last) {
+        return Ok(());
+    }
+    let files = [
+        (workload::LAST_ENTRY, xds::file_of(resources, LISTENER_TYPE)),
+        (workload::LAST_CLUSTERS, xds::file_of(resources, CLUSTER_TYPE)),
+    ];
+    let bytes = files.iter().map(|(_, content)| content.len()).sum::<usize>();
+    let fits = bytes <= MAXIMUM_KEPT_BYTES;
+    if !fits {
+        tracing::warn!(
+            event = "configuration_not_kept", gateway = %key, bytes, maximum = MAXIMUM_KEPT_BYTES
+        );
+    }
+    // Where it does not fit, the Secret is emptied: an older one could be of any age.
+    let name = workload::last_secret_name(&key.name);
+    let metadata = workload::metadata(&name, key, &gateway.model);
+    let files = if fits { &files[..] } else { &[] };
+    secrets::write_bytes(client, metadata, files).await.map_err(Failure::Secret)?;
+    // Only now: the caller may not wait for it.
+    *kept = Some((version.clone(), Instant::now()));
     Ok(())
 }
 
@@ -739,7 +751,17 @@ impl Failure {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use http::{Method, Request, Response};
+    use http_body_util::{BodyExt as _, Full};
+    use hyper::body::Incoming;
+    use hyper::service::service_fn;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    use hyper_util::server::conn::auto;
+    use tokio::net::TcpListener;
+
     use super::*;
+    use crate::index::{GatewayModel, GatewayView};
 
     #[test]
     fn a_configuration_is_kept_soon_when_it_changes_and_again_when_objects_are_repaired() {
@@ -748,5 +770,105 @@ mod tests {
         assert!(is_to_be_kept(Some((false, KEEPING))));
         assert!(!is_to_be_kept(Some((true, REPAIR - Duration::from_secs(1)))));
         assert!(is_to_be_kept(Some((true, REPAIR))));
+    }
+
+    /// The client of an API server that answers requests (method, body) with a status and an object.
+    /// Without an answer the request waits.
+    async fn api_server(
+        answer: impl Fn(&Method, Value) -> Option<(u16, Value)> + Clone + Send + 'static,
+    ) -> Client {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let answer = answer.clone();
+                let service = service_fn(move |request: Request<Incoming>| {
+                    let answer = answer.clone();
+                    async move {
+                        let (head, body) = request.into_parts();
+                        let body = body.collect().await.unwrap().to_bytes();
+                        let body = serde_json::from_slice(&body).unwrap_or_default();
+                        let Some((status, object)) = answer(&head.method, body) else {
+                            return std::future::pending().await;
+                        };
+                        let response = Response::builder().status(status);
+                        response.body(Full::new(Bytes::from(object.to_string())))
+                    }
+                });
+                let builder = auto::Builder::new(TokioExecutor::new());
+                tokio::spawn(async move {
+                    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+        });
+        let config = kube::Config::new(format!("http://{address}").parse().unwrap());
+        Client::try_from(config).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_configuration_that_was_not_written_in_time_is_written_with_the_next_turn() {
+        let gateway = GatewaySnapshot {
+            model: GatewayModel::default(),
+            view: GatewayView::default(),
+            resources: Some(Arc::default()),
+            version: Some("1".to_owned()),
+        };
+        let key = ObjectKey::new("shop", "edge");
+        let (is_slow, mut kept) = (Arc::new(AtomicBool::new(true)), None);
+        let slow = Arc::clone(&is_slow);
+        let client =
+            api_server(move |_, secret| (!slow.load(Ordering::Relaxed)).then_some((200, secret)));
+        let client = client.await;
+        let keeping = keep_configuration(&client, &key, &gateway, &mut kept);
+        let patience = Duration::from_millis(200);
+        assert!(tokio::time::timeout(patience, keeping).await.is_err());
+        assert_eq!(kept, None);
+        is_slow.store(false, Ordering::Relaxed);
+        keep_configuration(&client, &key, &gateway, &mut kept).await.unwrap();
+        assert_eq!(kept.unwrap().0, "1");
+    }
+
+    #[tokio::test]
+    async fn entries_of_replicas_that_write_meanwhile_stay() {
+        let entry = |name: &str, replica: &str| GatewayProxy {
+            name: name.to_owned(),
+            replica: replica.to_owned(),
+            ..GatewayProxy::default()
+        };
+        let now = json!({
+            "apiVersion": "packrat.dev/v1alpha1",
+            "kind": "EdgeGateway",
+            "metadata": { "namespace": "shop", "name": "edge", "resourceVersion": "7" },
+            "spec": {},
+            "status": { "proxies": [entry("gone", "a"), entry("new", "b")] },
+        });
+        let list = json!({
+            "apiVersion": "packrat.dev/v1alpha1",
+            "kind": "EdgeGatewayList",
+            "metadata": {},
+            "items": [now],
+        });
+        let conflict = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {},
+            "status": "Failure", "message": "changed", "reason": "Conflict", "code": 409,
+        });
+        for (code, answer) in [(200, now), (409, conflict)] {
+            let (sender, mut patches) = mpsc::unbounded_channel();
+            let list = list.clone();
+            let client = api_server(move |method, body| {
+                if method == Method::GET {
+                    return Some((200, list.clone()));
+                }
+                sender.send(body).unwrap();
+                Some((code, answer.clone()))
+            });
+            let api = Api::<EdgeGateway>::namespaced(client.await, "shop");
+            let stale = [entry("gone", "a")];
+            forget_proxies(&api, &ObjectKey::new("shop", "edge"), &stale).await.unwrap();
+            let patch = patches.try_recv().unwrap();
+            assert_eq!(patch["metadata"]["resourceVersion"], "7");
+            assert_eq!(patch["status"], json!({ "proxies": [entry("new", "b")] }));
+        }
     }
 }

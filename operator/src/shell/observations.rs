@@ -146,6 +146,13 @@ impl Observations {
         self.tell(true);
     }
 
+    pub(super) fn retain_services(&self, keep: impl Fn(&ObjectKey) -> bool) {
+        self.seen().services.retain(|gateway, _| {
+            keep(&ObjectKey::new(&gateway.namespace, object_name(&gateway.name)))
+        });
+        self.tell(true);
+    }
+
     /// Looks at a Service; those that are not of gateways are left alone, also when they have the
     /// label of one.
     pub(super) fn service(&self, service: &Service, deleted: bool) {
@@ -268,5 +275,26 @@ mod tests {
         assert_eq!(addresses(), ["203.0.113.1", "10.0.0.1", "10.0.0.2"]);
         observations.node(&outside, true);
         assert_eq!(addresses(), ["10.0.0.1", "10.0.0.2"]);
+    }
+
+    #[test]
+    fn a_service_that_went_while_there_was_no_watch_has_no_addresses() {
+        let observations = Observations::default();
+        let service: Service = serde_json::from_value(json!({
+            "metadata": {
+                "namespace": "shop",
+                "name": "packrat-gateway-edge",
+                "labels": { GATEWAY_LABEL: "edge" },
+            },
+            "status": { "loadBalancer": { "ingress": [{ "ip": "203.0.113.1" }] } },
+        }))
+        .unwrap();
+        observations.service(&service, false);
+        let addresses =
+            || observations.of(&ObjectKey::new("shop", "edge"), ExposureType::LoadBalancer).0;
+        observations.retain_services(|all| *all == key(&service));
+        assert_eq!(addresses(), ["203.0.113.1"]);
+        observations.retain_services(|_| false);
+        assert_eq!(addresses(), [""; 0]);
     }
 }

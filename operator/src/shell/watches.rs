@@ -261,15 +261,14 @@ pub(super) fn start(
         Seen::Gone(node) => seen_nodes.node(node, true),
         Seen::All(all) => seen_nodes.retain_nodes(|key| all.contains(key)),
     });
-    let (seen_services, changed) = (Arc::clone(observations), owned.clone());
+    let (seen_services, mut services) = (Arc::clone(observations), Owned::new(owned));
     index::<Service>(client, snapshots, tasks, move |seen| {
-        let (service, is_gone) = match seen {
-            Seen::Present(service) => (service, false),
-            Seen::Gone(service) => (service, true),
-            Seen::All(_) => return,
-        };
-        seen_services.service(service, is_gone);
-        tell(&changed, service);
+        match seen {
+            Seen::Present(service) => seen_services.service(service, false),
+            Seen::Gone(service) => seen_services.service(service, true),
+            Seen::All(all) => seen_services.retain_services(|key| all.contains(key)),
+        }
+        services.see(seen);
     });
     let seen_pods = Arc::clone(observations);
     index::<Pod>(client, snapshots, tasks, move |seen| match seen {
@@ -294,31 +293,99 @@ fn workloads<K>(
 {
     let stream =
         watcher(Api::<PartialObjectMeta<K>>::all(client.clone()), labels).default_backoff();
-    let owned = owned.clone();
-    tasks.spawn(async move {
-        // A new status is no drift: only a new generation is.
-        let mut generations = BTreeMap::new();
-        follow(what, stream, |seen| match seen {
-            Seen::Present(object) => {
-                let generation = object.metadata.generation;
-                if generations.insert(key(object), generation) != Some(generation) {
-                    tell(&owned, object);
-                }
-            }
-            Seen::Gone(object) => {
-                generations.remove(&key(object));
-                tell(&owned, object);
-            }
-            Seen::All(all) => generations.retain(|key, _| all.contains(key)),
-        })
-        .await;
-    });
+    let mut workloads = Owned::new(owned);
+    tasks.spawn(async move { follow(what, stream, |seen| workloads.see(seen)).await });
 }
 
-/// Reports a changed object if it belongs to a gateway.
-fn tell<K: Resource>(owned: &UnboundedSender<ObjectKey>, object: &K) {
-    if let (true, Some(gateway)) = (is_ours(object), object.labels().get(GATEWAY_LABEL)) {
+/// The objects of gateways, of one kind: the gateway and the generation of each.
+struct Owned {
+    known: BTreeMap<ObjectKey, (ObjectKey, Option<i64>)>,
+    /// Told of the gateways whose objects have changed.
+    changed: UnboundedSender<ObjectKey>,
+}
+
+impl Owned {
+    fn new(changed: &UnboundedSender<ObjectKey>) -> Self {
+        Self { known: BTreeMap::new(), changed: changed.clone() }
+    }
+
+    fn see<K: Resource>(&mut self, seen: Seen<'_, K>) {
         // The receiver lives as long as the process.
-        let _ = owned.send(ObjectKey::new(object.namespace().unwrap_or_default(), gateway.clone()));
+        let tell = |gateway: &ObjectKey| drop(self.changed.send(gateway.clone()));
+        let (object, gateway) = match seen {
+            Seen::Present(object) => (object, gateway_of(object)),
+            Seen::Gone(object) => (object, None),
+            Seen::All(all) => {
+                let gone = self.known.extract_if(.., |key, _| !all.contains(key));
+                return gone.for_each(|(_, (gateway, _))| tell(&gateway));
+            }
+        };
+        let Some(gateway) = gateway else {
+            let gone = self.known.remove(&key(object));
+            return gone.iter().for_each(|(gateway, _)| tell(gateway));
+        };
+        let is = (gateway, object.meta().generation);
+        let was = self.known.insert(key(object), is.clone());
+        // A new status is no drift: only a new generation is. Services have none.
+        if is.1.is_none() || was.as_ref() != Some(&is) {
+            tell(&is.0);
+        }
+    }
+}
+
+/// The gateway that an object belongs to, if it is this operator's.
+fn gateway_of<K: Resource>(object: &K) -> Option<ObjectKey> {
+    let gateway = object.labels().get(GATEWAY_LABEL).filter(|_| is_ours(object))?;
+    Some(ObjectKey::new(object.namespace().unwrap_or_default(), gateway.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use tokio::sync::mpsc::unbounded_channel;
+
+    fn service(generation: Option<i64>) -> Service {
+        serde_json::from_value(json!({ "metadata": {
+            "namespace": "shop", "name": "packrat-gateway-edge", "generation": generation,
+            "labels": { "app.kubernetes.io/managed-by": FIELD_MANAGER, GATEWAY_LABEL: "edge" },
+        }}))
+        .unwrap()
+    }
+
+    #[test]
+    fn an_object_that_went_while_there_was_no_watch_is_told_of() {
+        let (sender, mut told) = unbounded_channel();
+        let mut owned = Owned::new(&sender);
+        let edge = ObjectKey::new("shop", "edge");
+        let (one, another) = (service(Some(1)), service(Some(2)));
+        let all = BTreeSet::from([key(&one)]);
+        for (seen, is_told) in [
+            (Seen::Present(&one), true),
+            // A new status.
+            (Seen::Present(&one), false),
+            (Seen::All(&all), false),
+            (Seen::Present(&another), true),
+            (Seen::All(&BTreeSet::new()), true),
+            (Seen::All(&BTreeSet::new()), false),
+            (Seen::Present(&one), true),
+            (Seen::Gone(&one), true),
+            (Seen::Gone(&one), false),
+        ] {
+            owned.see(seen);
+            assert_eq!(told.try_recv().ok(), is_told.then(|| edge.clone()), "{seen:?}");
+        }
+        // What has no generation may have drifted with each change.
+        for _ in 0..2 {
+            owned.see(Seen::Present(&service(None)));
+            assert_eq!(told.try_recv().ok(), Some(edge.clone()));
+        }
+        // It has lost its label; then it is no object of the gateway.
+        let mut lost = service(None);
+        lost.metadata.labels = None;
+        owned.see(Seen::Present(&lost));
+        assert_eq!(told.try_recv().ok(), Some(edge));
+        owned.see(Seen::Present(&lost));
+        assert!(told.try_recv().is_err());
     }
 }
