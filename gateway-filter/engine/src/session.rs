@@ -107,6 +107,14 @@ const HOLD_STEP: usize = 16 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ended(pub(crate) GoodbyeReason);
 
+/// What the beginning of a connection tells.
+#[derive(Default)]
+struct Beginning {
+    beyond: Beyond,
+    /// From the time on when the round trip beyond the gateway is known.
+    overflows: Option<Overflows>,
+}
+
 /// The assisted state of one flow: a composition of machines, each with a file and timers of its
 /// own.
 pub(crate) struct Session {
@@ -131,9 +139,8 @@ pub(crate) struct Session {
     first_window: FirstWindow,
     /// False: the operator has named the senders, they are a live stream's, or this one is known.
     watches_overflows: bool,
-    beyond: Beyond,
-    /// From the time on when the round trip of sender and client is known.
-    overflows: Option<Box<Overflows>>,
+    /// From the first datagram on that has arrived.
+    beginning: Option<Box<Beginning>>,
     /// `Some`: the last mile is known to lose datagrams, and rare ones are sent twice.
     thin: Option<Box<Thin>>,
     /// True if later sessions know of this one's losses.
@@ -219,8 +226,7 @@ impl Session {
             shown: None,
             first_window: FirstWindow::default(),
             watches_overflows: false,
-            beyond: Beyond::default(),
-            overflows: None,
+            beginning: None,
             thin,
             noted: false,
             live,

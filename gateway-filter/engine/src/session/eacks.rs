@@ -180,7 +180,7 @@ impl Session {
         turn.counters.eacks_decoded += 1;
         self.epoch.on_decoded(counter);
         let newly_missing = self.settle(turn);
-        self.beyond.on_eack(newest, &self.history, turn.now);
+        self.follow_beginning(newest, turn.now);
         self.follow_first_window(newest);
         self.follow_sender(newest, newly_missing, turn);
         self.follow_breaker(turn);
@@ -318,15 +318,23 @@ impl Session {
         }
     }
 
+    fn follow_beginning(&mut self, newest: Option<u64>, now: Timestamp) {
+        if self.watches_overflows && newest.is_some() {
+            let beginning = self.beginning.get_or_insert_default();
+            beginning.beyond.on_eack(newest, &self.history, now);
+        }
+    }
+
     /// Looks at whether the sender goes on through overflows.
     fn follow_overflows(&mut self, now: Timestamp) {
-        let Some(round_trips) = self.round_trips().filter(|_| self.watches_overflows) else {
+        let round_trips = self.round_trips().filter(|_| self.watches_overflows);
+        let Some((round_trips, beginning)) = round_trips.zip(self.beginning.as_deref_mut()) else {
             return;
         };
         let forwarded = self.history.next();
         let loss = self.coding.as_ref().map_or(0.0, |coding| coding.loss());
-        let beginning = || Box::new(Overflows::beginning(forwarded, now));
-        let overflows = self.overflows.get_or_insert_with(beginning);
+        let overflows =
+            beginning.overflows.get_or_insert_with(|| Overflows::beginning(forwarded, now));
         if overflows.on_eack(forwarded, round_trips.whole, loss, now) {
             self.watches_overflows = false;
             self.show_to_heedless();
@@ -335,7 +343,7 @@ impl Session {
 
     /// `None`: the session has not seen how its connection began, or has not measured yet.
     fn round_trips(&self) -> Option<RoundTrips> {
-        let beyond = self.beyond.known()?;
+        let beyond = self.beginning.as_ref()?.beyond.known()?;
         let last_mile = self.last_mile.path.round_trip()?;
         let least = self.last_mile.base()?.min(last_mile).max(SHORTEST_ROUND_TRIP);
         Some(RoundTrips { least, last_mile, whole: last_mile + beyond })
@@ -463,7 +471,9 @@ impl Session {
                     match reason {
                         GiveUpReason::QueueStands => {
                             turn.counters.losses_shown += 1;
-                            if let Some(overflows) = &mut self.overflows {
+                            let beginning = self.beginning.as_mut();
+                            if let Some(overflows) = beginning.and_then(|it| it.overflows.as_mut())
+                            {
                                 overflows.on_shown();
                             }
                         }
