@@ -107,7 +107,7 @@ const HOLD_STEP: usize = 16 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ended(pub(crate) GoodbyeReason);
 
-/// What the beginning of a connection tells.
+/// Findings about the beginning of a connection.
 #[derive(Default)]
 struct Beginning {
     beyond: Beyond,

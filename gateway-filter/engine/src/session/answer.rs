@@ -51,7 +51,7 @@ const KEPT: f64 = 0.75;
 /// Datagrams after which a session is long: some 1.5 MB.
 const LONG: u64 = 1280;
 
-/// How far the look at a sender has come.
+/// Progress of the look at a sender.
 #[derive(Debug, Clone, Copy)]
 enum Phase {
     /// From the beginning of the connection on: does it grow through a loss?

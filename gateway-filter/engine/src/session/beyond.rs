@@ -11,7 +11,7 @@ use packrat_wire::estimate::Timestamp;
 use super::first_window::HANDSHAKE;
 use crate::history::History;
 
-/// What a session knows of the round trip beyond the gateway.
+/// Measurement of the round trip beyond the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Beyond {
     #[default]

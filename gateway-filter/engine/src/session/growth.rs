@@ -126,7 +126,7 @@ mod tests {
         whole: Duration,
         assumed: Duration,
         first_window: f64,
-        /// What a loss leaves of the window. `None`: it goes on.
+        /// Share of the window that a loss leaves. `None`: it goes on.
         left: Option<f64>,
         /// Datagrams that the path holds.
         holds: f64,
@@ -141,7 +141,7 @@ mod tests {
     };
 
     impl Sender {
-        /// What is found if a datagram at the begin of this round trip is lost. The first window is a
+        /// The finding if a datagram at the begin of this round trip is lost. The first window is a
         /// burst; later ones are spread by the acknowledgements that they answer.
         fn judged(&self, lost_in: u32) -> Option<bool> {
             let mut history = History::new(1 << 20, MAXIMUM_ENTRIES);
