@@ -1,6 +1,15 @@
 //! The `packrat` command.
 #![forbid(unsafe_code)]
 
+/// Writes a line to the standard error, as `eprintln!` does. A reader that has gone away is no reason to
+/// panic: forwarding goes on, and the exit code stays that of the work.
+macro_rules! tell {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
 mod agent;
 mod demo;
 mod get;

@@ -56,7 +56,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(io::stderr(), "packrat router: {error}");
+            tell!("packrat router: {error}");
             ExitCode::FAILURE
         }
     }
@@ -96,8 +96,7 @@ async fn serve(options: &Options) -> Result<(), String> {
     };
     let redirection = Redirection::set_up(&whose, &rules)?;
     for missing in options.interfaces.iter().filter(|interface| !interface.exists()) {
-        let _ =
-            writeln!(io::stderr(), "packrat router: there is no interface {} yet", missing.name());
+        tell!("packrat router: there is no interface {} yet", missing.name());
     }
     let names: Vec<_> = options.interfaces.iter().map(Interface::name).collect();
     // A reader that has gone away does not end the forwarding.

@@ -1,7 +1,7 @@
 //! `packrat run`: a program whose datagrams an agent forwards, without the program's knowledge.
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
 
@@ -44,12 +44,12 @@ pub(crate) fn run(options: Options) -> ExitCode {
         Ok((status, summary)) => {
             if let Some(summary) = summary.filter(|_| !options.silent) {
                 // The exit code is the program's, also where no one reads this any more.
-                let _ = writeln!(io::stderr(), "packrat run: {summary}");
+                tell!("packrat run: {summary}");
             }
             code(status)
         }
         Err(error) => {
-            let _ = writeln!(io::stderr(), "packrat run: {error}");
+            tell!("packrat run: {error}");
             ExitCode::FAILURE
         }
     }
@@ -80,10 +80,7 @@ fn serve(options: &Options) -> Result<(ExitStatus, Option<String>), String> {
                 Err(_) => "an internal error; please report it".to_owned(),
             };
             redirection.end();
-            let _ = writeln!(
-                io::stderr(),
-                "packrat run: forwarding has ended: {why}; the program goes on without it"
-            );
+            tell!("packrat run: forwarding has ended: {why}; the program goes on without it");
         };
         let outcome =
             run_program(&options.program, &members, descriptors, let_go, &mut signals).await;

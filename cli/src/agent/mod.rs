@@ -42,7 +42,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(io::stderr(), "packrat agent: {error}");
+            tell!("packrat agent: {error}");
             ExitCode::FAILURE
         }
     }
@@ -117,8 +117,7 @@ pub(crate) fn limits(command: &str, wished: Option<u32>, others: u64) -> Limits 
     let possible = usize::try_from(possible).unwrap_or(usize::MAX);
     let flows = possible.clamp(1, wished);
     if flows < wished {
-        let _ = writeln!(
-            io::stderr(),
+        tell!(
             "packrat {command}: {descriptors} descriptors are enough for {flows} sockets of programs or hosts, not for \
              {wished}: raise the limit (ulimit -n)"
         );
@@ -267,10 +266,7 @@ async fn ask_for_tokens(
             }
             Err(error) => {
                 if !std::mem::replace(&mut is_told, true) {
-                    let _ = writeln!(
-                        io::stderr(),
-                        "packrat agent: {error}; forwarding without assistance, asking again"
-                    );
+                    tell!("packrat agent: {error}; forwarding without assistance, asking again");
                 }
                 tokio::time::sleep(ASK_AGAIN).await;
             }
@@ -294,10 +290,7 @@ async fn follow_file(service: usize, path: &Path, mut access: Access, handle: &H
             // It may be written at this moment.
             Err(error) => {
                 if !std::mem::replace(&mut is_told, true) {
-                    let _ = writeln!(
-                        io::stderr(),
-                        "packrat agent: {error}; the token before stays in use"
-                    );
+                    tell!("packrat agent: {error}; the token before stays in use");
                 }
             }
         }

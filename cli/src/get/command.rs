@@ -70,10 +70,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
 async fn carry_out(options: Options) -> ExitCode {
     let TransferOptions { json, silent, .. } = options.transfer;
     if json && to_stdout(&options) {
-        let _ = writeln!(
-            io::stderr(),
-            "packrat get: --json and -o - both want the standard output; choose one"
-        );
+        tell!("packrat get: --json and -o - both want the standard output; choose one");
         return ExitCode::from(2);
     }
     let mut note = None;
@@ -102,7 +99,7 @@ fn remember(options: &Options, report: &Report) {
     if let Err(error) = memory.remember(&path)
         && !options.transfer.silent
     {
-        let _ = writeln!(io::stderr(), "packrat get: {error}");
+        tell!("packrat get: {error}");
     }
 }
 

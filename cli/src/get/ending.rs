@@ -42,7 +42,7 @@ impl Words<'_> {
         let (code, json) = match result {
             Ok((report, file)) => {
                 if !self.silent {
-                    let _ = writeln!(io::stderr(), "{}", summary::text(report, file));
+                    tell!("{}", summary::text(report, file));
                 }
                 (0, summary::json(url, report, role, file))
             }
@@ -51,9 +51,9 @@ impl Words<'_> {
                     Failure::Error(error) => (error.exit_code(), error.kind(), error.to_string()),
                     Failure::Signal(code) => (*code, "interrupted", "interrupted".to_owned()),
                 };
-                let _ = writeln!(io::stderr(), "{command}: {message}");
+                tell!("{command}: {message}");
                 if let Some(note) = note {
-                    let _ = writeln!(io::stderr(), "{command}: {note}");
+                    tell!("{command}: {note}");
                 }
                 (code, summary::json_error(url, code, kind, &message))
             }
@@ -72,7 +72,7 @@ pub(crate) fn run(command: &'static str, work: impl Future<Output = ExitCode>) -
         Ok(runtime) => runtime,
         Err(error) => {
             let error = GetError::Local { reason: format!("no runtime: {error}") };
-            let _ = writeln!(io::stderr(), "{command}: {error}");
+            tell!("{command}: {error}");
             return ExitCode::from(error.exit_code());
         }
     };

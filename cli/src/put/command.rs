@@ -116,11 +116,7 @@ async fn put_resumable(
     let paused = |error: &GetError, pause: Duration| {
         if !silent {
             bar.suspend(|| {
-                let _ = writeln!(
-                    io::stderr(),
-                    "packrat put: {error}; next attempt in {} s",
-                    pause.as_secs()
-                );
+                tell!("packrat put: {error}; next attempt in {} s", pause.as_secs());
             });
         }
     };

@@ -81,7 +81,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(io::stderr(), "error: {error}");
+            tell!("error: {error}");
             ExitCode::FAILURE
         }
     }
@@ -122,7 +122,7 @@ async fn receive(options: &Options) -> Result<(), String> {
         }
         if options.statistics && told.elapsed() >= Duration::from_secs(1) {
             told = Instant::now();
-            let _ = writeln!(io::stderr(), "{}", line(&receiver.take_statistics()));
+            tell!("{}", line(&receiver.take_statistics()));
         }
         if end.is_some_and(|end| Instant::now() >= end) {
             break;
@@ -135,7 +135,7 @@ async fn receive(options: &Options) -> Result<(), String> {
     let assistance = receiver.assistance().unwrap_or_default();
     receiver.close().await.map_err(|error| format!("cannot say goodbye to {gateway}: {error}"))?;
     if options.statistics {
-        let _ = writeln!(io::stderr(), "{}", line(&statistics));
+        tell!("{}", line(&statistics));
     }
     if let Some(refusal) = assistance.refusal.filter(|_| assistance.sessions == 0) {
         return Err(format!("{gateway} refuses: {}", meaning(refusal)));

@@ -340,14 +340,16 @@ impl History {
     }
 }
 
+/// The identifier of a test's datagram; that of each number is another one.
+#[cfg(test)]
+pub(crate) fn identifier(number: u64) -> Identifier {
+    Identifier::from_hash(number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    fn identifier(number: u64) -> Identifier {
-        Identifier::from_hash(number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
-    }
 
     fn push(history: &mut History, number: u64, length: usize) -> Pushed {
         history.make_room(length, |_| true);

@@ -5,7 +5,7 @@ use kube::CustomResourceExt as _;
 use packrat_operator::resource::EdgeGateway;
 use serde_json::Value;
 
-use super::{Check, Verdict};
+use super::{Check, INSTALL, Verdict};
 use crate::operate::cluster::Cluster;
 
 const GROUP: &str = "definitions";
@@ -37,8 +37,7 @@ pub(super) fn installed(cluster: &Cluster) -> Vec<Check> {
     };
     let name = format!("{} is there", EdgeGateway::crd_name());
     let Some(definition) = definition else {
-        let hint = "install the chart (docs/QUICKSTART.md): helm install packrat charts/packrat -n packrat-system --create-namespace --set 'gateway.namespaces={NAMESPACE}'";
-        return vec![Check::of(GROUP, name, false, Verdict::Failed, "no such definition", hint)];
+        return vec![Check::of(GROUP, name, false, Verdict::Failed, "no such definition", INSTALL)];
     };
     let is_established = definition
         .status

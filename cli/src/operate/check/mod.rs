@@ -22,6 +22,8 @@ pub(crate) use cluster::of_cluster;
 pub(crate) use gateway::all;
 pub(crate) use operator::Operator;
 
+/// Hint where nothing of the chart is found.
+const INSTALL: &str = "install the chart (docs/QUICKSTART.md): helm install packrat charts/packrat -n packrat-system --create-namespace --set 'gateway.namespaces={NAMESPACE}'";
 /// Where the hints lead to.
 const RUNBOOK: &str = "docs/RUNBOOK.md";
 

@@ -9,7 +9,7 @@ use kube::{Api, ResourceExt as _};
 
 use packrat_operator::resource::DEFAULT_CLASS;
 
-use super::{Check, Verdict, edge};
+use super::{Check, INSTALL, Verdict, edge};
 use crate::operate::cluster::{Cluster, is_ready};
 use crate::operate::error::OperateError;
 
@@ -102,7 +102,6 @@ pub(super) fn installed(cluster: &Cluster) -> (Vec<Check>, Option<Operator>) {
         Err(error) => return (vec![unreadable(&error)], None),
     };
     let Some(operator) = found.first().cloned() else {
-        let hint = "install the chart (docs/QUICKSTART.md): helm install packrat charts/packrat -n packrat-system --create-namespace --set 'gateway.namespaces={NAMESPACE}'";
         return (
             vec![Check::of(
                 GROUP,
@@ -110,7 +109,7 @@ pub(super) fn installed(cluster: &Cluster) -> (Vec<Check>, Option<Operator>) {
                 false,
                 Verdict::Failed,
                 "no Deployment of the chart",
-                hint,
+                INSTALL,
             )],
             None,
         );

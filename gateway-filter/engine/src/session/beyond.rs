@@ -52,16 +52,12 @@ impl Beyond {
 
 #[cfg(test)]
 mod tests {
-    use packrat_eack::Identifier;
-
     use super::*;
-    use crate::history::MAXIMUM_ENTRIES;
+    use crate::history::{MAXIMUM_ENTRIES, identifier};
 
     fn push(history: &mut History, count: u64, at: Timestamp) {
         for number in history.next()..history.next() + count {
-            let identifier =
-                Identifier::from_hash((number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            history.push(identifier, &[], at);
+            history.push(identifier(number + 1), &[], at);
         }
     }
 

@@ -361,11 +361,9 @@ impl Session {
     /// Looks at how the sender answers the losses that it is shown.
     fn follow_sender(&mut self, newest: Option<u64>, newly_missing: u64, turn: &mut Turn<'_>) {
         let forwarded = self.history.next();
-        if let Some(shown) = &mut self.shown {
-            shown.on_forwarded(forwarded);
-        }
-        let tolerated = self.is_tolerated();
-        let round_trips = self.round_trips();
+        let Some(shown) = &mut self.shown else { return };
+        shown.on_forwarded(forwarded);
+        let (tolerated, round_trips) = (self.is_tolerated(), self.round_trips());
         let Some(shown) = &mut self.shown else { return };
         if !tolerated {
             shown.begin_anew();

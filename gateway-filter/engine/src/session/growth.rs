@@ -112,10 +112,8 @@ fn forwarded_within(time: Duration, history: &History, now: Timestamp) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use packrat_eack::Identifier;
-
     use super::*;
-    use crate::history::MAXIMUM_ENTRIES;
+    use crate::history::{MAXIMUM_ENTRIES, identifier};
 
     const LAST_MILE: Duration = Duration::from_millis(20);
 
@@ -158,8 +156,7 @@ mod tests {
                     let part = f64::from(number) / f64::from(count);
                     let begin = Timestamp::from_millis(1000) + self.whole * round;
                     let at = if round == 0 { begin } else { begin + self.whole.mul_f64(part) };
-                    let identity = (history.next() + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                    history.push(Identifier::from_hash(identity), &[], at);
+                    history.push(identifier(history.next() + 1), &[], at);
                     let is_found = named(round, part) && !is_named;
                     is_named |= is_found;
                     if round == 0 {

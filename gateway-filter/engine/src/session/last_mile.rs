@@ -108,7 +108,7 @@ mod tests {
 
     use super::*;
     use crate::counters::FlowCounters;
-    use crate::history::MAXIMUM_ENTRIES;
+    use crate::history::{MAXIMUM_ENTRIES, identifier};
     use crate::outbox::Outbox;
 
     fn at(millis: u64) -> Timestamp {
@@ -119,8 +119,7 @@ mod tests {
     fn measured(round_trip: impl Fn(u64) -> u64) -> (LastMile, usize) {
         let mut history = History::new(1 << 20, MAXIMUM_ENTRIES);
         for number in 1..=100u64 {
-            let identifier = Identifier::from_hash(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            history.push(identifier, &[], at(number));
+            history.push(identifier(number), &[], at(number));
         }
         let (mut last_mile, mut counters) = (LastMile::new(), FlowCounters::default());
         let mut out = Outbox::new();
@@ -170,10 +169,8 @@ mod tests {
             let (mut last_mile, mut counters) = (LastMile::new(), FlowCounters::default());
             let mut out = Outbox::new();
             for sequence in 0..500u64 {
-                let identifier =
-                    Identifier::from_hash((sequence + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
                 let sent = sequence / 10 * pause + 1;
-                history.push(identifier, &[], at(sent));
+                history.push(identifier(sequence + 1), &[], at(sent));
                 let heard = sent + 200 + sequence % 10 * each;
                 let mut turn = Turn::new(at(heard), &mut counters, &mut out);
                 last_mile.measure(sequence, Duration::ZERO, &history, &mut turn);

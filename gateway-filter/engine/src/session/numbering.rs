@@ -227,10 +227,7 @@ mod tests {
     use packrat_wire::number::split;
 
     use super::*;
-
-    fn identifier(number: u64) -> Identifier {
-        Identifier::from_hash(number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
-    }
+    use crate::history::identifier;
 
     fn numbering(largest: u16) -> Box<Numbering> {
         let params = GatewayParams {

@@ -332,13 +332,11 @@ pub(crate) fn refuse(sequence: u64, reason: RepairRefusedReason, turn: &mut Turn
 
 #[cfg(test)]
 mod tests {
-    use packrat_eack::Identifier;
-
     use super::*;
     use crate::config::GatewayConfig;
     use crate::counters::FlowCounters;
     use crate::gateway::Gateway;
-    use crate::history::MAXIMUM_ENTRIES;
+    use crate::history::{MAXIMUM_ENTRIES, identifier};
     use crate::outbox::Outbox;
 
     struct Bench {
@@ -357,9 +355,12 @@ mod tests {
             let permit = SessionPermit::new(&gateway, source, Timestamp::ZERO).unwrap();
             let mut history = History::new(1 << 20, MAXIMUM_ENTRIES);
             for number in 1..=10u64 {
-                let identifier = Identifier::from_hash(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
                 history.make_room(100, |_| true);
-                history.push(identifier, &[number as u8; 100], Timestamp::from_millis(number));
+                history.push(
+                    identifier(number),
+                    &[number as u8; 100],
+                    Timestamp::from_millis(number),
+                );
             }
             let repairs = Repairs::new(0.25);
             Self { repairs, history, permit, counters: FlowCounters::default(), out: Outbox::new() }
