@@ -1,7 +1,4 @@
 //! `packrat agent` as a process: what it says, serves, refuses, and how it ends.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod server;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -10,6 +7,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use server::Server;
+
+use crate::server;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -3,7 +3,6 @@
 //! All but the first test need the programs that `make demo` installs, and the gateways next to the
 //! command: `make test-demo` provides both.
 // The lint's exception for tests does not reach the functions that tests share.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,12 +1,5 @@
 //! `packrat get` as users run it: the real command against a real HTTP/3 server of another
 //! implementation.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking, in its helpers too"
-)]
-
-mod server;
 
 use serde_json::Value;
 use server::tcp::TcpServer;
@@ -17,6 +10,8 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+use crate::server;
 
 /// Generous: no test here depends on speed.
 const PATIENCE: Duration = Duration::from_secs(30);

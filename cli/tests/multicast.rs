@@ -1,10 +1,6 @@
 //! IP multicast on both sides of a gateway, with the kernel's own IGMP and MLD and a switch that
 //! snoops: in network namespaces of their own, which take root, iproute2 and nftables; skips with a
 //! line otherwise.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod multicast_network;
-mod stream_gateway;
 
 use std::io::Read;
 use std::net::{SocketAddr, UdpSocket};
@@ -14,6 +10,9 @@ use std::time::{Duration, Instant};
 
 use multicast_network::Network;
 use stream_gateway::{PATIENCE, StreamGateway, program};
+
+use crate::multicast_network;
+use crate::stream_gateway;
 
 /// Hosts on the switch.
 const SENDER: usize = 1;
@@ -54,7 +53,7 @@ fn sends_in_its_namespace() {
 fn sender(network: &Network, local: &str, group: &str, text: &str) -> Running {
     let child = network
         .command(SENDER, &std::env::current_exe().unwrap())
-        .args(["--exact", "sends_in_its_namespace"])
+        .args(["--exact", "multicast::sends_in_its_namespace"])
         .env(ROLE, format!("{local} {group} {text}"))
         .stdout(Stdio::null())
         .spawn();

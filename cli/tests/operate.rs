@@ -1,9 +1,5 @@
 //! `packrat check`, `stat`, `tap`, `plan`, `diagnose` and their helpers, against a real gateway on
 //! the loopback interface.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-#[path = "../../gateway-filter/dataplane/tests/client/mod.rs"]
-mod client;
 
 use std::fs;
 use std::io::Read;
@@ -17,6 +13,8 @@ use packrat_dataplane::log::Silent;
 use packrat_dataplane::socket::{bind_reuse_port, local_address};
 use packrat_dataplane::{Attachment, Dataplane, Options, route_from_json};
 use serde_json::{Value, json};
+
+use crate::client;
 
 const KEY: &str = "1:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 

@@ -1,9 +1,6 @@
 //! A real player behind `packrat recv`: FFmpeg sends, a gateway repairs what the last mile loses,
 //! FFmpeg receives, and each frame is the one that was sent. Skips with a line where there is no
 //! FFmpeg.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod stream_gateway;
 
 use std::net::UdpSocket;
 use std::path::Path;
@@ -12,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use packrat_emulation::path::{LinkConfig, LossModel, PathConfig, UdpPath};
 use stream_gateway::{PATIENCE, StreamGateway, program};
+
+use crate::stream_gateway;
 
 /// Seconds of film that are sent.
 const SENT: &str = "7";

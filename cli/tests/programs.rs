@@ -1,6 +1,5 @@
 //! Clients of `packrat demo` that take longer to install than to run: a browser, and a WebRTC peer.
 //! `make test-programs` installs both.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use std::path::Path;
 use std::process::Command;

@@ -2,9 +2,6 @@
 //!
 //! They need the programs that `make demo` installs, and the gateways next to the command: `make
 //! test-demo` provides both.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
-
-mod server;
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -20,6 +17,8 @@ use packrat_wire::hexadecimal;
 use serde_json::{Value, json};
 use server::{FILE_SIZE, Server, file};
 use sha2::{Digest, Sha256};
+
+use crate::server;
 
 /// Generous: no test here depends on speed.
 const PATIENCE: Duration = Duration::from_secs(60);

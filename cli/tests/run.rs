@@ -1,7 +1,6 @@
 //! `packrat run` and `packrat router` on a host of its own: programs that know nothing are assisted, and
 //! nothing is left behind.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::io::{BufRead, BufReader, PipeWriter, Write};
 use std::net::{SocketAddr, UdpSocket};
@@ -130,7 +129,7 @@ fn on_a_host_of_its_own(test: &str) {
     let inside = Command::new("unshare")
         .arg("--net")
         .arg(own)
-        .args(["--exact", test, "--ignored", "--nocapture"])
+        .args(["--exact", &format!("run::{test}"), "--ignored", "--nocapture"])
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&inside.stdout) + String::from_utf8_lossy(&inside.stderr);
@@ -203,7 +202,7 @@ fn far_host() -> Far {
     done("ip link add v0 type veth peer name v1");
     let own = std::env::current_exe().unwrap();
     let mut far = Command::new("unshare");
-    far.arg("--net").arg(own).args(["--exact", "far", "--ignored", "--nocapture"]);
+    far.arg("--net").arg(own).args(["--exact", "run::far", "--ignored", "--nocapture"]);
     let mut far = Far(far.stdout(Stdio::piped()).spawn().unwrap());
     has_left(&far.0);
     done(&format!("ip link set v1 netns {}", far.0.id()));

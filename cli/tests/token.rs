@@ -1,15 +1,6 @@
 //! Assist tokens from issuer to verifier: issued by the WebAssembly filter in a real Envoy,
 //! requested by `packrat get`, verified by a gateway. Needs Envoy (`make demo-parts`) and the
 //! filter (`make token`).
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking, in its helpers too"
-)]
-
-mod issuer;
-mod local_gateway;
-mod server;
 
 use issuer::{Issuer, Parts};
 use local_gateway::LocalGateway;
@@ -24,6 +15,10 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::issuer;
+use crate::local_gateway;
+use crate::server;
 
 const PATH: &str = "/.well-known/packrat";
 const KEY: &str = "2:0202020202020202020202020202020202020202020202020202020202020202";

@@ -1,5 +1,4 @@
 //! A few seconds in real time: the same parts on sockets, and the same picture.
-#![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
 

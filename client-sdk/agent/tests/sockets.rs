@@ -4,7 +4,6 @@
 //! ```text
 //!   server (quinn) <-- far segment <-- gateway <-- last mile, delay and loss <-- agent <-- client (quinn)
 //! ```
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};

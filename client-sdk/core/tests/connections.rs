@@ -1,8 +1,6 @@
 //! One shim with several connections to its server, with forged datagrams, and with a protocol other than
 //! QUIC.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
-
 use std::time::Duration;
 
 use packrat_client::{AssistState, ClientConfig, IdentifierScheme, Shim, Timestamp, Verdict};

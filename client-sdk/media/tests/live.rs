@@ -1,6 +1,5 @@
 //! The example `live`, as a newcomer runs it: bytes in at the sender, a gateway and a last mile
 //! that loses packets, the same bytes out.
-#![allow(clippy::unwrap_used)]
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;

@@ -1,5 +1,4 @@
 //! Subscribers of a real gateway on real sockets, behind a last mile that loses packets.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use core::time::Duration;
 use packrat_dataplane::log::Silent;

@@ -1,6 +1,5 @@
 //! Sender and receiver on real sockets: a stream that loses packets on the way is whole at the
 //! other end.
-#![allow(clippy::unwrap_used)]
 
 use core::time::Duration;
 use packrat_media::udp::{UdpReceiver, UdpSender};

@@ -1,7 +1,6 @@
 //! A real WebRTC session between two unmodified peers: with Packrat's client between the receiver's
 //! socket and its stack, nothing is missing and hardly anything is asked for again. The session is
 //! that of the example `webrtc`.
-#![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
 //! A socket on tokio, through a real gateway and over a last mile that loses datagrams.
-#![allow(clippy::unwrap_used)]
 
 use std::future::Future;
 use std::sync::Arc;

@@ -1,6 +1,5 @@
 //! The table of flows in virtual time, with the real gateway's engine at the other end of a last
 //! mile that loses datagrams.
-#![allow(clippy::unwrap_used)]
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
 //! A socket that blocks, through a real gateway and over a last mile that loses datagrams.
-#![allow(clippy::unwrap_used)]
 
 use std::io::ErrorKind;
 use std::net::UdpSocket;

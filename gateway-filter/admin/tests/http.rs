@@ -1,13 +1,12 @@
 //! A gateway's answers over HTTP.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-mod gateway;
 
 use gateway::Gateway;
 use serde_json::json;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
+
+use crate::gateway;
 
 #[test]
 fn status_sessions_and_events_show_a_client_but_hide_its_address() {

@@ -1,15 +1,14 @@
 //! Assistance over real sockets: a client with Packrat's core gets repaired what its last mile
 //! loses.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
-
-mod client;
-mod gateway;
 
 use std::time::Duration;
 
 use client::{Arrivals, Client, LOST_EVERY, connect, encrypted, transfer};
 use gateway::{Gateway, config, receive, socket};
 use packrat_client::{AssistState, Datagram, PacketNumber};
+
+use crate::client;
+use crate::gateway;
 
 const DATAGRAMS: usize = 400;
 

@@ -1,7 +1,4 @@
 //! Reading beside a shell that reads the listener's sockets itself, as Envoy does.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
-
-mod gateway;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,6 +11,8 @@ use gateway::{config, receive, socket};
 use packrat_dataplane::log::{Level, LogSink};
 use packrat_dataplane::socket::{Ecn, bind_reuse_port, local_address};
 use packrat_dataplane::{Attachment, ClientDatagrams, Dataplane, Options, Route};
+
+use crate::gateway;
 
 const WORKERS: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(60);

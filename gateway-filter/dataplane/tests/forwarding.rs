@@ -1,7 +1,4 @@
 //! Plain forwarding as users see it, over real sockets on the loopback.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
-
-mod gateway;
 
 use std::collections::HashSet;
 use std::net::{SocketAddr, UdpSocket};
@@ -14,6 +11,8 @@ use packrat_dataplane::socket::{
     Destination, Ecn, Family, GsoBatch, Offload, ReceiveBatch, SendReport, Sender, WhenFull,
     listener_options,
 };
+
+use crate::gateway;
 
 #[test]
 fn datagrams_of_every_size_arrive_unchanged_both_ways() {

@@ -1,9 +1,5 @@
 //! Clients that are left without assistance for comparison, and what each arm of the comparison has
 //! got.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
-
-mod client;
-mod gateway;
 
 use std::net::{SocketAddr, UdpSocket};
 
@@ -11,6 +7,9 @@ use client::{Client, encrypted, transfer};
 use gateway::{Gateway, config, receive, socket};
 use packrat_api::route::Hidden;
 use packrat_client::{AssistState, ClientConfig, RefusalReason};
+
+use crate::client;
+use crate::gateway;
 
 /// More than a session must have brought to be counted.
 const DATAGRAMS: usize = 250;

@@ -1,12 +1,11 @@
 //! A change of the configuration applies to sessions that run, and costs none of them anything.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
-
-mod client;
-mod gateway;
 
 use client::{Client, connect, transfer};
 use gateway::{Gateway, config, socket};
 use packrat_client::RefusalReason;
+
+use crate::client;
+use crate::gateway;
 
 /// Datagrams of one transfer; the last mile loses one of twenty.
 const DATAGRAMS: usize = 200;

@@ -1,14 +1,13 @@
 //! A client that knows that it moves cannot be followed by the name of its session.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
-
-mod client;
-mod gateway;
 
 use client::{Client, connect, encrypted, transfer};
 use gateway::{Gateway, config, socket};
 use packrat_client::Datagram;
 use packrat_wire::SessionId;
 use packrat_wire::seal::session_of;
+
+use crate::client;
+use crate::gateway;
 
 /// The names in what the gateway says until `count` sealed datagrams have come.
 fn names_heard(client: &mut Client, count: usize) -> Vec<SessionId> {

@@ -1,7 +1,4 @@
 //! Numbers in front of datagrams, over real sockets: with and without segmentation offload.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
-
-mod gateway;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{SocketAddr, UdpSocket};
@@ -16,6 +13,8 @@ use packrat_dataplane::socket::{
 };
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::number::{self, NUMBER_LENGTH};
+
+use crate::gateway;
 
 /// A client with a shim on a real socket.
 struct Client {

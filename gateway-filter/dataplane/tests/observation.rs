@@ -1,8 +1,4 @@
 //! Events within one session, of a real client on the loopback interface.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
-
-mod client;
-mod gateway;
 
 use std::time::Duration;
 
@@ -10,6 +6,9 @@ use client::{connect, transfer};
 use gateway::{Gateway, config, socket};
 use packrat_api::status::SessionStep;
 use packrat_dataplane::ObservationError;
+
+use crate::client;
+use crate::gateway;
 
 #[test]
 fn an_observed_session_tells_what_became_of_each_missing_datagram() {

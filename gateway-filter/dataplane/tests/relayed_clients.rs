@@ -1,9 +1,5 @@
 //! Clients that move to another gateway of the same address, while theirs is still there: it keeps
 //! the session, and their server sees no other path.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
-
-mod client;
-mod gateway;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -15,6 +11,9 @@ use packrat_wire::bundle::join;
 use packrat_wire::control::{Control, RefusalReason};
 use packrat_wire::peer::{PeerKey, PeerKind, PeerMessage};
 use packrat_wire::seal::session_of;
+
+use crate::client;
+use crate::gateway;
 
 /// Gateways with one key that know each other.
 fn fleet(servers: &[&UdpSocket], count: usize) -> Vec<Gateway> {

@@ -1,8 +1,4 @@
 //! Clients that move to another address in mid-transfer, and attackers who pretend to be one.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
-
-mod client;
-mod gateway;
 
 use std::collections::HashSet;
 use std::net::{SocketAddr, UdpSocket};
@@ -15,6 +11,9 @@ use packrat_wire::control::Control;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
 use packrat_wire::{MessageCounter, SessionId};
+
+use crate::client;
+use crate::gateway;
 
 /// A datagram that looks like a QUIC packet with a short header.
 fn acknowledgement(number: u8) -> Vec<u8> {

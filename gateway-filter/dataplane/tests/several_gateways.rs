@@ -1,8 +1,4 @@
 //! Clients that move to another address, and with it from one of several gateways to another.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
-
-mod client;
-mod gateway;
 
 use std::collections::HashSet;
 use std::net::{SocketAddr, UdpSocket};
@@ -16,6 +12,9 @@ use gateway::{Gateway, PATIENCE, config, socket};
 use packrat_api::affinity::Affinity;
 use packrat_api::route::{Hidden, RouteConfig, ServerIds};
 use packrat_client::ClientConfig;
+
+use crate::client;
+use crate::gateway;
 
 /// Servers behind every gateway.
 const SERVERS: usize = 4;

@@ -1,9 +1,5 @@
 //! Attackers that send in the name of others: with a session of their own and all its keys, or
 //! without any.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
-
-mod client;
-mod gateway;
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -19,6 +15,9 @@ use packrat_dataplane::{Attachment, ClientDatagrams};
 use packrat_wire::control::Control;
 use packrat_wire::is_control;
 use packrat_wire::seal::session_of;
+
+use crate::client;
+use crate::gateway;
 
 /// Has the gateway receive a datagram under this source address, which may be that of another client.
 fn spoof(gateway: &Gateway, from: SocketAddr, datagram: &[u8]) {

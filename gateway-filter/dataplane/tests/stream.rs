@@ -1,8 +1,5 @@
 //! Routes that are live streams, on real sockets: many at once, changed while they run, fed by
 //! those who may.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod gateway;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -12,6 +9,8 @@ use packrat_client::{Assist, AssistState, ClientConfig, Datagram, Live, RefusalR
 use packrat_dataplane::{RouteConfig, StreamRoute, route_from_json};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::identifier::IdentifierScheme;
+
+use crate::gateway;
 
 /// Longest time that a test waits for something that has to happen.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,7 +1,4 @@
 //! The client's datagram shim and the gateway, with the real numbers between them, in virtual time.
-#![allow(clippy::unwrap_used)]
-
-mod ends;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -17,6 +14,8 @@ use packrat_engine::{
 use packrat_wire::number;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+use crate::ends;
 
 const CLIENT: &str = "192.0.2.1:5000";
 const MAXIMUM_HOLD: Duration = Duration::from_secs(1);

@@ -1,5 +1,4 @@
 //! The module in a real Envoy. Needs `PACKRAT_ENVOY` or `.packrat/venv/bin/envoy` in the workspace.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
 
 #[path = "../../dataplane/tests/client/mod.rs"]
 mod assisted;

@@ -1,10 +1,5 @@
 //! Many clients at once on all threads of the program, while some move, operators look, and it drains.
 //! `make sanitize` runs it with programs that sanitizers have instrumented.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
-
-#[path = "../../dataplane/tests/client/mod.rs"]
-mod client;
-mod program;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +9,9 @@ use client::{Client, connect, transfer};
 use packrat_emulation::flood::Flood;
 use program::{PATIENCE, Program, get};
 use serde_json::Value;
+
+use crate::client;
+use crate::program;
 
 const CLIENTS: usize = 6;
 const WORKERS: &str = "4";

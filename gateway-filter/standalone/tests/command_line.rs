@@ -1,14 +1,12 @@
 //! The program under an operator's commands and signals.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
-
-#[path = "../../dataplane/tests/client/mod.rs"]
-mod client;
-mod program;
 
 use std::net::UdpSocket;
 
 use program::{PATIENCE, Program, get};
 use serde_json::Value;
+
+use crate::client;
+use crate::program;
 
 fn socket() -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();

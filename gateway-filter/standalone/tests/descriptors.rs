@@ -1,13 +1,12 @@
 //! A gateway with few descriptors refuses further clients. Its other clients and its operator do
 //! not notice.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
-
-mod program;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use program::{PATIENCE, Program, get};
+
+use crate::program;
 
 const DESCRIPTORS: usize = 80;
 const CLIENTS: usize = 100;

@@ -1,10 +1,5 @@
 //! A flood of garbage and forged handshakes costs neither another client its assistance nor the
 //! gateway its memory.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
-
-#[path = "../../dataplane/tests/client/mod.rs"]
-mod client;
-mod program;
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +9,9 @@ use client::{LOST_EVERY, connect, transfer};
 use packrat_emulation::flood::Flood;
 use program::{PATIENCE, Program, get};
 use serde_json::Value;
+
+use crate::client;
+use crate::program;
 
 const RANDOM: usize = 200_000;
 const FORGED: usize = 50_000;

@@ -1,8 +1,5 @@
 //! Metrics and sessions arrive at an OpenTelemetry collector. The collector is a double that uses
 //! this project's own messages; tools/check-otlp compares them with OpenTelemetry's.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod program;
 
 use std::net::UdpSocket;
 use std::sync::mpsc::{Receiver, channel};
@@ -11,6 +8,8 @@ use std::time::{Duration, Instant};
 use packrat_otlp::messages::{Data, ExportMetricsServiceRequest, ExportTraceServiceRequest};
 use program::Program;
 use prost::Message;
+
+use crate::program;
 
 /// Longest time that the test waits for an expected event.
 const PATIENCE: Duration = Duration::from_secs(60);

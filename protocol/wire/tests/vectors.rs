@@ -1,7 +1,4 @@
 //! The code against the committed golden vectors, byte by byte and in both directions.
-#![allow(clippy::expect_used, clippy::panic)]
-
-mod vectors_generator;
 
 use std::path::Path;
 
@@ -16,6 +13,8 @@ use serde_json::Value;
 use vectors_generator::{
     CLIENT_SEED, GATEWAY_SEED, NONCE, client_params, content, ephemeral, files, hex, session,
 };
+
+use crate::vectors_generator;
 
 fn committed(name: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vectors").join(name);

@@ -1,15 +1,6 @@
 //! Every query of every dashboard, rule and alert against a real Prometheus that scrapes a real
 //! Envoy in the middle of a lossy download, and alerts fired by real faults. `make test-telemetry`
 //! builds and installs the programs.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-mod address;
-#[path = "../../../gateway-filter/dataplane/tests/client/mod.rs"]
-mod client;
-mod compared;
-mod place;
-mod prometheus;
-mod scene;
 
 use std::process::Command;
 use std::time::Duration;
@@ -22,6 +13,13 @@ use compared::{Clients, Slow};
 use prometheus::{Prometheus, find_tools};
 use scene::{Demo, IdleEnvoy, built};
 use serde_json::Value;
+
+use crate::address;
+use crate::client;
+use crate::compared;
+use crate::place;
+use crate::prometheus;
+use crate::scene;
 
 const NO_OPERATOR: &str = "no operator runs here; a test holds the names against its source";
 /// Queries without an answer here, and the reason.

@@ -5,8 +5,6 @@
 //! caches stay within their bounds, holes are filled before the client reveals them, nothing ends
 //! in a Reset, and whatever is thrown at either end, nothing panics.
 
-#![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
-
 mod hostile;
 mod live;
 mod world;
@@ -17,7 +15,7 @@ use packrat_client::AssistState;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-use crate::world::{Scenario, WIFI, Weather, run};
+use crate::reconciliation::world::{Scenario, WIFI, Weather, run};
 
 #[test]
 fn wifi_losses_are_repaired_before_the_sender_could_see_them() {

@@ -1,10 +1,4 @@
 //! The index: what follows from Services, EndpointSlices, Namespaces and EdgeGateways.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test may fail anywhere"
-)]
 
 mod gateway_api;
 mod peers;

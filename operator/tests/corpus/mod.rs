@@ -1,5 +1,4 @@
 //! The fuzz targets' corpora through the same entry functions, so that every test run covers them.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod admission_reviews;
 mod annotation_texts;

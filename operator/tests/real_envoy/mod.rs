@@ -1,11 +1,5 @@
 //! The discovery service with a real Envoy: Envoy has the index's resources. Needs `PACKRAT_ENVOY`
 //! or `.packrat/venv/bin/envoy`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test may fail anywhere"
-)]
 
 #[path = "../../../gateway-filter/dataplane/tests/client/mod.rs"]
 mod assisted;

@@ -1,11 +1,7 @@
 //! Clients that make the gateway work: what they cost is bounded, and an honest client beside them
 //! gets the repairs that it gets without them.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
-
 mod attacker;
-#[path = "../ends/mod.rs"]
-mod ends;
 mod neighbour;
 
 use std::net::SocketAddr;
@@ -17,6 +13,8 @@ use packrat_wire::estimate::Timestamp;
 
 use attacker::Attacker;
 use neighbour::{Losses, Neighbour};
+
+use crate::ends;
 
 const BEGIN: Timestamp = Timestamp::from_millis(1000);
 const TICK: Duration = Duration::from_millis(1);

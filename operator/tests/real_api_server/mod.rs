@@ -1,11 +1,5 @@
 //! The operator with a real API server (a control plane is enough: no Pod has to run). Needs
 //! `PACKRAT_TEST_KUBECONFIG`: a cluster that the test may use alone.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test may fail anywhere"
-)]
 
 mod classes;
 mod cluster;
