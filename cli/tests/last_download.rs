@@ -7,7 +7,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::local_gateway;
 use crate::lossy_path;
 use crate::server;
 

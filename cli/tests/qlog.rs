@@ -9,7 +9,6 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::local_gateway;
 use crate::lossy_path;
 use crate::server;
 

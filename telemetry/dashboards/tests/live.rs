@@ -14,10 +14,7 @@ use prometheus::{Prometheus, find_tools};
 use scene::{Demo, IdleEnvoy, built};
 use serde_json::Value;
 
-use crate::address;
-use crate::client;
 use crate::compared;
-use crate::place;
 use crate::prometheus;
 use crate::scene;
 

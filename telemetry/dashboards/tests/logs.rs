@@ -16,7 +16,6 @@ use loki::{Loki, find_loki};
 use place::PATIENCE;
 use scene::{Demo, IdleEnvoy, built};
 
-use crate::address;
 use crate::client;
 use crate::loki;
 use crate::place;

@@ -21,7 +21,7 @@ use str0m::change::SdpAnswer;
 use str0m::format::Codec;
 use str0m::media::{Direction, Frequency, MediaKind, MediaTime, Mid};
 
-use crate::peer::Peer;
+use super::peer::Peer;
 
 const VIDEO_FRAME: Duration = Duration::from_micros(33_333);
 const AUDIO_FRAME: Duration = Duration::from_millis(20);

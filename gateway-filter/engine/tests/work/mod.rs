@@ -14,8 +14,6 @@ use packrat_wire::estimate::Timestamp;
 use attacker::Attacker;
 use neighbour::{Losses, Neighbour};
 
-use crate::ends;
-
 const BEGIN: Timestamp = Timestamp::from_millis(1000);
 const TICK: Duration = Duration::from_millis(1);
 /// Units of work of messages in a second: half of a thread's nanoseconds.
