@@ -83,9 +83,9 @@ fn exact_median(mut values: Vec<f64>) -> Interval {
 /// methods has errors of its own.
 #[test]
 fn intervals_are_as_wide_as_those_of_a_bootstrap() {
-    for (count, spread) in [(30, 0.3), (100, 1.0), (400, 0.1)] {
+    for (count, spread) in [(30, 0.3), (100, 1.0), (200, 0.1)] {
         let mut numbers = Numbers(count as u64);
-        let (draws, mut logarithms) = (60, 0.0);
+        let (draws, mut logarithms) = (20, 0.0);
         for _ in 0..draws {
             let assisted = numbers.goodputs(count, 8e6, spread);
             let holdout = numbers.goodputs(count * 2, 4e6, spread);
@@ -94,7 +94,7 @@ fn intervals_are_as_wide_as_those_of_a_bootstrap() {
             logarithms += ((exact.upper / exact.lower).ln() / (upper / lower).ln()).ln();
         }
         let wider = (logarithms / f64::from(draws)).exp();
-        assert!((0.95..1.2).contains(&wider), "{wider} times as wide, {count} values, {spread}");
+        assert!((0.9..1.25).contains(&wider), "{wider} times as wide, {count} values, {spread}");
     }
 }
 
