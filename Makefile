@@ -176,16 +176,16 @@ test-loki: demo-parts ## Every LogQL query of the dashboards against a real Loki
 	$(BUILD_FOR_TESTS) --bin packrat-operator
 	cargo test --locked --workspace --test logs -- --ignored
 
-test-operator: ## The operator with a real API server (a cluster of your own, or Docker: tools/test-operator says more)
+test-operator: ## The operator with a real API server (root, Docker or a cluster of your own: tools/test-operator says more)
 	@tools/check-toolchain cargo
-	@tools/test-operator
+	@tools/test-operator $(ARGS)
 
 test-conformance: ## The Gateway API's own tests of UDPRoutes, with real gateways (root; ARGS="--run-test=NAME"; not a part of make test)
 	@tools/test-conformance $(ARGS)
 
 test-command: ## What operators type, with a real cluster of one node (as test-operator)
 	@tools/check-toolchain cargo
-	@tools/test-command
+	@tools/test-command $(ARGS)
 
 test-chart: ## The Helm chart: lint, schemas, renders as in git, README; Dockerfile and workflow: lint
 	@tools/check-chart
