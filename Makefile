@@ -156,7 +156,7 @@ advisories: ## Published weaknesses of dependencies (asks RustSec's database on 
 
 test-interop: ## The second client, in Python from docs/PROTOCOL.md alone: golden vectors, and sessions with the gateway
 	@tools/install-interop-parts >/dev/null
-	@tools/test --ignored interop
+	@tools/test --only packrat-gateway::interop
 
 test-mobile: ## The interface for Kotlin and Swift: generated, and used by Python through a gateway and over a lossy last mile
 	@tools/test --build
@@ -172,29 +172,29 @@ test-go: ## The client in Go: golden vectors, virtual time, quic-go over a lossy
 
 test-demo: demo-parts ## A small demo with real Envoy and real HTTP/3 servers
 	@tools/install-client-parts
-	@tools/test --ignored demo roaming
+	@tools/test --only packrat::demo packrat::roaming
 
 test-telemetry: demo-parts ## Every query of dashboards, rules and alerts against a real Prometheus that scrapes a real Envoy
 	@tools/install-telemetry-parts
 	@tools/check-dashboards
 	@tools/test --build
 	@tools/check-otlp
-	@tools/test --ignored live
+	@tools/test --only packrat-dashboards::live
 
 test-loki: demo-parts ## Every LogQL query of the dashboards against a real Loki with real log lines (builds Loki once)
 	@tools/install-loki
-	@tools/test --ignored logs
+	@tools/test --only packrat-dashboards::logs
 
-test-operator: ## The operator with a real API server (a cluster of your own, or Docker: tools/test-operator says more)
+test-operator: ## The operator with a real API server (root, Docker or a cluster of your own: tools/test-operator says more)
 	@tools/check-toolchain cargo
-	@tools/test-operator
+	@tools/test-operator $(ARGS)
 
 test-conformance: ## The Gateway API's own tests of UDPRoutes, with real gateways (root; ARGS="--run-test=NAME"; not a part of make test)
 	@tools/test-conformance $(ARGS)
 
 test-command: ## What operators type, with a real cluster of one node (as test-operator)
 	@tools/check-toolchain cargo
-	@tools/test-command
+	@tools/test-command $(ARGS)
 
 check-chart: ## The Helm chart: lint, schemas, renders as in git, README; Dockerfile and workflow: lint
 	@tools/check-chart
@@ -223,12 +223,12 @@ soak: ## Random faults on a real cluster for 20 minutes, then a look for leaks (
 
 test-page: ## The overview page in a real browser (installs Debian's chromium when it is missing and this is root)
 	@command -v chromium >/dev/null || [ "$$(id -u)" -ne 0 ] || { apt-get update -q && apt-get install -q -y --no-install-recommends chromium; }
-	@tools/test -p packrat-admin --ignored browser
+	@tools/test -p packrat-admin --only packrat-admin::browser
 
 test-programs: demo-parts ## Chromium and a WebRTC peer as clients, through an agent (installs both; not a part of make test)
 	@tools/install-client-parts --client chromium
 	@tools/install-client-parts --client webrtc
-	@tools/test --ignored programs
+	@tools/test --only packrat::programs
 
 demo-parts:
 	@tools/check-toolchain cargo cc python
