@@ -109,7 +109,7 @@ impl Gateway {
                 let mut command = Command::new(program);
                 command.arg("--config-path").arg(bootstrap);
                 command.args([
-                    "--use-dynamic-base-id",
+                    "--disable-hot-restart",
                     "--concurrency",
                     "2",
                     "--log-level",
