@@ -226,13 +226,13 @@ demo-parts:
 	@tools/check-toolchain cargo cc python
 	@tools/install-demo-parts
 
-fuzz: ## Each fuzz target for 60 seconds, and what it covers (nightly toolchain; tools/fuzz --hours H: longer)
+fuzz: ## Each fuzz target for 60 seconds, and what it covers (tools/fuzz --hours H: longer)
 	@tools/fuzz 60
 
-miri: ## Unit tests of the protocol's crates under Miri, which finds undefined behaviour (needs a nightly toolchain)
+miri: ## Unit tests of the protocol's crates under Miri, which finds undefined behaviour
 	@tools/miri
 
-sanitize: ## The gateway, instrumented for memory errors and for data races, under many clients (nightly; ARGS="thread": one of them)
+sanitize: ## The gateway, instrumented for memory errors and for data races, under many clients (ARGS="thread": one of them)
 	@tools/sanitize $(ARGS)
 
 # The features of both packages together, so that each is compiled once.
@@ -248,4 +248,6 @@ clean: ## Remove everything that was built or installed inside this folder
 	cargo clean --manifest-path gateway-filter/token/Cargo.toml
 	cargo clean --manifest-path client-sdk/python/Cargo.toml
 	cargo clean --manifest-path client-sdk/mobile/Cargo.toml
+	cargo clean --manifest-path fuzz/Cargo.toml
+	cargo clean --manifest-path models/Cargo.toml
 	rm -rf .packrat
