@@ -24,10 +24,10 @@ flood: ## Downloads over a full link, alone and beside 250,000 hostile datagrams
 	@"$(DEMO_COMMAND)" demo --arms packrat --flood $(ARGS)
 
 lab: ## Trials in virtual time, no network needed (ARGS="run wifi"; ARGS="--help" lists options)
-	@cargo run --locked --quiet --release -p packrat-lab -- $(ARGS)
+	@cargo run --locked --release -p packrat-lab -- $(ARGS)
 
 field: ## The field matrix: where assistance helps and where it harms (ARGS="--quick", "--only PATH,…", "--traces DIR")
-	@cargo run --locked --quiet --release -p packrat-lab -- field $(ARGS)
+	@cargo run --locked --release -p packrat-lab -- field $(ARGS)
 
 alternatives: demo-parts ## Downloads in real time, with Packrat and with what a user might have instead (ARGS="wifi --loss 0.04 --seeds 3")
 	@tools/install-alternatives
@@ -37,17 +37,17 @@ alternatives: demo-parts ## Downloads in real time, with Packrat and with what a
 		--alternative hysteria --alternative hysteria-rate --alternative kcp
 
 figures: ## The pictures of docs/EVALUATION.md, measured anew in virtual time (ARGS="--seeds 10 --size 25000000")
-	@cargo run --locked --quiet --release -p packrat-lab -- figures $(ARGS)
+	@cargo run --locked --release -p packrat-lab -- figures $(ARGS)
 
 # Valgrind and root make it complete; what cannot be measured without them is skipped with a line that says so.
 bench: demo-parts ## What Packrat costs beside Envoy's own proxy, with target/bench/summary.json (ARGS="--full": everything)
 	@tools/install-bench-parts
 	@cargo build --locked --release -p packrat-bench -p packrat-envoy -p packrat-gateway
-	@cargo run --locked --quiet --release -p packrat-bench -- $(ARGS)
+	@"$${CARGO_TARGET_DIR:-target}/release/packrat-bench" $(ARGS)
 
 profile: ## Flame graph of the forwarding path, target/bench/profile.svg (perf, root)
 	@cargo build --locked --release -p packrat-bench -p packrat-gateway
-	@cargo run --locked --quiet --release -p packrat-bench -- profile
+	@"$${CARGO_TARGET_DIR:-target}/release/packrat-bench" profile
 
 quick: check-format check-names ## Formats, lints, unit and virtual-time tests: what to run while working
 	cargo clippy --locked --workspace --all-targets -- -D warnings
@@ -234,13 +234,13 @@ demo-parts:
 	@tools/check-toolchain cargo cc python
 	@tools/install-demo-parts
 
-fuzz: ## Each fuzz target for 60 seconds, and what it covers (nightly toolchain; tools/fuzz --hours H: longer)
+fuzz: ## Each fuzz target for 60 seconds, and what it covers (tools/fuzz --hours H: longer)
 	@tools/fuzz 60
 
-miri: ## Unit tests of the protocol's crates under Miri, which finds undefined behaviour (needs a nightly toolchain)
+miri: ## Unit tests of the protocol's crates under Miri, which finds undefined behaviour
 	@tools/miri
 
-sanitize: ## The gateway, instrumented for memory errors and for data races, under many clients (nightly; ARGS="thread": one of them)
+sanitize: ## The gateway, instrumented for memory errors and for data races, under many clients (ARGS="thread": one of them)
 	@tools/sanitize $(ARGS)
 
 # The features of both packages together, so that each is compiled once.
@@ -249,11 +249,13 @@ concurrency: ## What the gateway's threads share, in thousands of orders of thei
 
 models: ## Models of the handshake, of epochs, and of moves with a hostile client: all their states, and each rule left out once
 	cargo fmt --check --manifest-path models/Cargo.toml
-	@cargo run --locked --quiet --release --manifest-path models/Cargo.toml
+	@cargo run --locked --release --manifest-path models/Cargo.toml
 
 clean: ## Remove everything that was built or installed inside this folder
 	cargo clean
 	cargo clean --manifest-path gateway-filter/token/Cargo.toml
 	cargo clean --manifest-path client-sdk/python/Cargo.toml
 	cargo clean --manifest-path client-sdk/mobile/Cargo.toml
+	cargo clean --manifest-path fuzz/Cargo.toml
+	cargo clean --manifest-path models/Cargo.toml
 	rm -rf .packrat

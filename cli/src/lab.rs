@@ -137,6 +137,7 @@ async fn measure(real: &Real) -> Result<(), demo::Error> {
         let mut rows: Vec<Vec<RealResult<'_>>> = arms.iter().map(|_| Vec::new()).collect();
         for trial in path {
             for (arm, row) in arms.iter().zip(&mut rows) {
+                eprintln!("{}: {}, seed {}", trial.scenario.name, arm.label, trial.seed);
                 let report = match patient_download(trial, arm, real).await {
                     Ok(report) => report,
                     Err(error) => {
