@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo flood lab field alternatives figures bench profile quick format check-format test check test-sdks test-random token test-token check-lints check-fuzz test-rust check-instructions instructions check-names check-documentation check-dependencies check-c c-header install-c advisories test-interop test-mobile test-python test-go test-demo test-telemetry test-loki test-operator test-conformance test-command check-chart chart chart-schemas images static release-dry-run soak test-page test-programs demo-parts e2e fuzz miri sanitize concurrency models clean
+.PHONY: help demo flood lab field alternatives figures bench profile quick format check-format test check test-sdks test-random token test-token check-lints check-fuzz test-tools test-rust check-instructions instructions check-names check-documentation check-dependencies check-c c-header install-c advisories test-interop test-mobile test-python test-go test-demo test-telemetry test-loki test-operator test-conformance test-command check-chart chart chart-schemas images static release-dry-run soak test-page test-programs demo-parts e2e fuzz miri sanitize concurrency models clean
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -69,13 +69,13 @@ check-format:
 	@tools/format-markdown --check
 
 test: ## All tests of behaviour, with real Envoy, servers and Prometheus: what must pass
-	@tools/parts demo-parts test-rust test-token test-demo test-telemetry
+	@tools/supervised tools/parts demo-parts test-tools test-rust test-token test-demo test-telemetry
 
 check: ## Formats, lints, documentation, licences, chart, C header, fuzz targets, instruction counts: what must also pass
 	@tools/parts check-format check-names check-lints check-documentation check-dependencies check-chart check-c check-fuzz check-instructions
 
 test-sdks: ## The clients in other languages, against a real gateway and over a lossy last mile: Python (two), Go, Kotlin and Swift
-	@tools/parts test-interop test-python test-go test-mobile
+	@tools/supervised tools/parts test-interop test-python test-go test-mobile
 
 # The seed of `make test` is in .cargo/config.toml.
 test-random: ## The quick tests, property tests with a new seed, which is printed (PROPTEST_RNG_SEED=SEED make test-random repeats it)
@@ -102,6 +102,9 @@ check-fuzz: ## The fuzz targets compile; they are no members of the workspace (m
 	@tools/check-toolchain cargo
 	CUSTOM_LIBFUZZER_PATH=/none/libfuzzer.a RUSTFLAGS="--cfg fuzzing" cargo check --locked --bins --manifest-path fuzz/Cargo.toml \
 		--target-dir "$${CARGO_TARGET_DIR:-target}/fuzz"
+
+test-tools: ## tools/supervised leaves nothing of a command behind, however that ends
+	@tools/test-supervised
 
 # Tests of the filter and of the tokens run in the real Envoy.
 test-rust: demo-parts ## The tests of all crates (tools/test -p CRATE: of one)
