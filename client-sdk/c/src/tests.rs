@@ -29,8 +29,7 @@ fn receive(shim: *mut Shim, datagram: &[u8], now: u64) -> (i32, Vec<Vec<u8>>) {
     let (mut skip, mut length, mut mark) = (0, 0, 0);
     let (bytes, mut buffer) = (datagram.as_ptr(), [0; 2048]);
     // SAFETY: a handle, bytes, places.
-    let code =
-        unsafe { packrat_shim_receive(shim, bytes, datagram.len(), 0, now, &raw mut skip) };
+    let code = unsafe { packrat_shim_receive(shim, bytes, datagram.len(), 0, now, &raw mut skip) };
     let mut passed = Vec::new();
     if code == PACKRAT_PASS {
         passed.push(datagram[skip..].to_vec());
@@ -93,7 +92,8 @@ fn a_program_gets_each_datagram_once() {
         config.size = size_of::<Config>() as u32;
         let mut shim = std::ptr::null_mut();
         // SAFETY: all of them are places.
-        let made = unsafe { packrat_shim_new(&raw const config, [7; 32].as_ptr(), NOW, &raw mut shim) };
+        let made =
+            unsafe { packrat_shim_new(&raw const config, [7; 32].as_ptr(), NOW, &raw mut shim) };
         assert_eq!(made, PACKRAT_OK);
         let mut gateway = session(shim);
         let params = gateway.gateway_params.clone();

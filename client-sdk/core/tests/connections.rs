@@ -26,8 +26,7 @@ struct World {
 fn session(uploads: bool, handshakes: &[&[u8]]) -> World {
     let config =
         ClientConfig::default().with_scheme(IdentifierScheme::Trailer).with_uploads(uploads);
-    let numbered =
-        Numbered { to_client: false, to_server: true, coded: false, largest: 1472 };
+    let numbered = Numbered { to_client: false, to_server: true, coded: false, largest: 1472 };
     agreed(config, uploads.then_some(numbered), false, handshakes)
 }
 

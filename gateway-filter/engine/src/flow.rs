@@ -116,9 +116,8 @@ impl Flow {
         let expected = gateway.losses().expect(Network::of(source), now);
         let hint = RouteHint { heard: begin.heard, loss: LossClass::of(expected) };
         let ticket = begin.ticket;
-        let numbered = |client_params: &ClientParams| {
-            granted_numbers(client_params.numbered, source, &config)
-        };
+        let numbered =
+            |client_params: &ClientParams| granted_numbers(client_params.numbered, source, &config);
         let grant = |client_params: &ClientParams, session, secret| GatewayParams {
             session,
             scheme: client_params.scheme,

@@ -400,8 +400,15 @@ fn a_program_gets_each_datagram_once() {
         Setting { restart_at: Some(700), ..PROGRAM },
     ];
     for (at, setting) in settings.into_iter().enumerate() {
-        for (maximum_hold, seed) in HOLDS.into_iter().flat_map(|hold| [1, 2, 3, 4].map(|seed| (hold, seed))) {
-            let setting = Setting { scheme: PROGRAM.scheme, loss: setting.loss.max(30), maximum_hold, ..setting };
+        for (maximum_hold, seed) in
+            HOLDS.into_iter().flat_map(|hold| [1, 2, 3, 4].map(|seed| (hold, seed)))
+        {
+            let setting = Setting {
+                scheme: PROGRAM.scheme,
+                loss: setting.loss.max(30),
+                maximum_hold,
+                ..setting
+            };
             let outcome = run(setting, seed);
             let what = format!("setting {at}, {maximum_hold:?}, seed {seed}");
             assert_eq!((outcome.repeated(), outcome.counters.early_copies), (0, 0), "{what}");
@@ -413,7 +420,9 @@ fn a_program_gets_each_datagram_once() {
 /// Each is a datagram of its own, as heartbeats are.
 #[test]
 fn what_a_server_sends_twice_comes_twice() {
-    for (path, maximum_hold) in [PROGRAM, LONG].into_iter().flat_map(|path| HOLDS.map(|hold| (path, hold))) {
+    for (path, maximum_hold) in
+        [PROGRAM, LONG].into_iter().flat_map(|path| HOLDS.map(|hold| (path, hold)))
+    {
         for loss in [0, 30] {
             let setting = Setting { scheme: PROGRAM.scheme, maximum_hold, loss, same: 2, ..path };
             let outcome = run(setting, 1);

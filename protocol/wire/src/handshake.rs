@@ -27,8 +27,8 @@ pub use crate::extension::{
     Live, LossClass, MOST_HEARD, Numbered, RouteHint, ServerTicket, TICKET_LENGTH,
 };
 use crate::extension::{
-    find_bundles, find_distinct, find_stream, find_symbols, find_versions, put_bundles, put_distinct,
-    put_grease, put_stream, put_symbols, put_versions,
+    find_bundles, find_distinct, find_stream, find_symbols, find_versions, put_bundles,
+    put_distinct, put_grease, put_stream, put_symbols, put_versions,
 };
 use crate::identifier::{IdentifierKey, IdentifierScheme};
 use crate::number::NumberKey;
