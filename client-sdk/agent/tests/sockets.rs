@@ -5,6 +5,8 @@
 //!   server (quinn) <-- far segment <-- gateway <-- last mile, delay and loss <-- agent <-- client (quinn)
 //! ```
 
+use std::collections::HashMap;
+use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -16,7 +18,8 @@ use packrat_agent::{
     Status, Target,
 };
 use packrat_path::{
-    ANY, FILE_BYTES, Gateway, LossyPath, PATIENCE, Quic, expected, far_segment, last_mile,
+    ANY, Datagrams, FILE_BYTES, Gateway, LossyPath, PATIENCE, Quic, datagram, expected,
+    far_segment, last_mile, most_copies,
 };
 
 /// An agent in a thread of its own; ends when it is dropped.
@@ -231,6 +234,41 @@ async fn forged_datagrams_and_those_of_strangers_cost_nothing() {
     assert!(total.control_dropped > 0, "{forged} were forged: {status:?}");
     assert_eq!(total.sessions, 1);
     assert!(total.repaired_in_time > 0, "{status:?}");
+}
+
+/// A game, which acts upon each datagram, and for which none waits.
+#[test]
+fn a_program_gets_no_numbered_datagram_twice() {
+    const COUNT: u32 = 1500;
+    let server = Datagrams::start();
+    let path = LossyPath::start(server.address(), 0.04);
+    let capture = concat!(env!("CARGO_TARGET_TMPDIR"), "/towards_the_agent");
+    path.near.capture(File::create(capture).unwrap());
+    let config = ClientConfig::default().with_maximum_hold(Duration::ZERO);
+    let agent = Running::with(path.address(), Limits::default(), config);
+    let program = UdpSocket::bind(ANY).unwrap();
+    let (mut came, mut buffer) = (HashMap::<Vec<u8>, usize>::new(), [0; 2048]);
+    let begun = Instant::now();
+    loop {
+        assert!(begun.elapsed() < PATIENCE, "it does not end");
+        // The question may be lost; a busy host may be silent for a while.
+        let is_over = came.contains_key(&datagram(COUNT - 1));
+        let wait = if came.is_empty() || is_over { 1 } else { 10 };
+        program.set_read_timeout(Some(Duration::from_secs(wait))).unwrap();
+        match program.recv(&mut buffer) {
+            Ok(length) => *came.entry(buffer[..length].to_vec()).or_default() += 1,
+            Err(_) if came.is_empty() => {
+                program.send_to(format!("get {COUNT}").as_bytes(), agent.address).unwrap();
+            }
+            Err(_) => break,
+        }
+    }
+    let (lost, total) = (path.lost(), agent.status().total());
+    drop(path);
+    let most = most_copies(&std::fs::read(capture).unwrap());
+    let too_often = |(datagram, count): &(&Vec<u8>, &usize)| **count > most[*datagram];
+    assert_eq!(came.iter().filter(too_often).count(), 0, "{lost} were lost: {total:?}");
+    assert!(lost > 20 && came.len() > 1000, "{lost} were lost: {total:?}");
 }
 
 /// Datagrams as of games, tunnels and probes, alone and in batches.

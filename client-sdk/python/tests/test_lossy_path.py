@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from collections import Counter
+from unittest import mock
 
 import packrat
 from packrat.peers import IDLE, MOST_PEERS, Peers
@@ -184,6 +186,45 @@ class LossyPath(unittest.TestCase):
         once = list(dict.fromkeys(numbers))  # any path may have copies
         overtaken = sum(later < earlier for earlier, later in zip(once, once[1:]))
         self.assertLessEqual(overtaken, flow["repaired_late"] + flow["given_up"] + lost // 10, flow)
+
+
+    def test_a_program_gets_no_numbered_datagram_twice(self):
+        arrived = []
+
+        class Recording:
+            def __init__(self, *arguments, **settings):
+                self.shim = packrat.Shim(*arguments, **settings)
+
+            def receive(self, datagram, now):
+                arrived.append(bytes(datagram))
+                return self.shim.receive(datagram, now)
+
+            def __getattr__(self, name):
+                return getattr(self.shim, name)
+
+        count = 1500
+        inner = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        settings = packrat.Settings(maximum_hold=0.0)
+        with mock.patch("packrat.peers.Shim", Recording), Path() as path, packrat.Socket(inner, settings) as udp:
+            peer, came = address(path.about["datagrams"]), []
+            while len(set(came)) < count:
+                # The question may be lost; the last ones may be, too.
+                udp.settimeout(1 if not came or int.from_bytes(came[-1][:4], "big") > count - 10 else SILENCE)
+                try:
+                    came.append(udp.recvfrom()[0])
+                except socket.timeout:
+                    if came:
+                        break
+                    udp.sendto(f"get {count}".encode(), peer)
+            flow = udp.statistics(peer)
+            figures = path.end()
+        # Those without a number may be the server's own.
+        number = b"\x0bPkr\x29"
+        most = Counter(datagram for datagram in arrived if not datagram.startswith(number))
+        most.update({datagram[8:] for datagram in arrived if datagram.startswith(number)})
+        self.assertEqual([times for datagram, times in Counter(came).items() if times > most[datagram]], [], flow)
+        self.assertGreater(figures["datagrams_lost"], 20)
+        self.assertGreater(len(set(came)), 1000, flow)
 
 
 class Arguments(unittest.TestCase):

@@ -152,10 +152,15 @@ fn committed_numbers_lead_to_the_places_of_their_datagrams() {
     let vector = committed("numbers.json");
     let wish = Numbered { to_client: true, to_server: true, coded: true, largest: 1464 };
     let asking = ClientParams { numbered: Some(wish), ..client_params() };
-    let agreed = Initiator::new(CLIENT_SEED, NONCE, asking, None)
-        .finish(&bytes(&vector, "noise_message_2"))
-        .expect("the committed answer")
-        .gateway_params;
+    let agreed = |answer| {
+        Initiator::new(CLIENT_SEED, NONCE, asking.clone(), None)
+            .finish(&bytes(&vector, answer))
+            .expect("the committed answer")
+            .gateway_params
+    };
+    let distinct = agreed("noise_message_2_of_distinct_numbers").distinct;
+    let agreed = agreed("noise_message_2");
+    assert_eq!((agreed.distinct, distinct), (false, true));
     assert_eq!(
         agreed.numbered.map(|granted| (granted.to_server, granted.largest)),
         Some((false, 1444))

@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use datagrams::{Datagrams, datagram};
+pub use datagrams::{Datagrams, datagram, most_copies};
 use packrat_dataplane::log::Silent;
 use packrat_dataplane::socket::{bind_reuse_port, local_address};
 use packrat_dataplane::{Attachment, Dataplane, Options, Route, RouteConfig};
