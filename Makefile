@@ -55,14 +55,12 @@ quick: check-format check-names ## Formats, lints, unit and virtual-time tests: 
 
 format: ## Write all formats: Rust and Markdown
 	cargo fmt --all
-	cargo fmt --manifest-path client-sdk/python/Cargo.toml
-	cargo fmt --manifest-path client-sdk/mobile/Cargo.toml
+	cargo fmt --all --manifest-path client-sdk/bindings/Cargo.toml
 	@tools/format-markdown
 
 check-format:
 	cargo fmt --all --check
-	cargo fmt --check --manifest-path client-sdk/python/Cargo.toml
-	cargo fmt --check --manifest-path client-sdk/mobile/Cargo.toml
+	cargo fmt --all --check --manifest-path client-sdk/bindings/Cargo.toml
 	cargo fmt --check --manifest-path models/Cargo.toml
 	@tools/format-markdown --check
 
@@ -86,8 +84,8 @@ token: ## Build the filter for Envoy that issues assist tokens (.packrat/packrat
 
 check-lints: ## Clippy, for all workspaces
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	cargo clippy --locked --manifest-path client-sdk/python/Cargo.toml -- -D warnings
-	cargo clippy --locked --all-targets --features bindings --manifest-path client-sdk/mobile/Cargo.toml -- -D warnings
+	cargo clippy --locked --manifest-path client-sdk/bindings/Cargo.toml --target-dir "$${CARGO_TARGET_DIR:-target}" --workspace \
+		--all-targets --all-features -- -D warnings
 
 check-go: ## Formats and lints of the client in Go
 	@tools/check-toolchain go
@@ -127,8 +125,7 @@ check-documentation: ## The documentation of all libraries builds without warnin
 check-dependencies: ## Licences and sources of all dependencies are allowed ones, and none is there twice without a reason
 	@tools/install-checkers
 	.packrat/checkers/bin/cargo-deny --log-level error check licenses bans sources
-	.packrat/checkers/bin/cargo-deny --log-level error --manifest-path client-sdk/python/Cargo.toml check licenses bans sources
-	.packrat/checkers/bin/cargo-deny --log-level error --manifest-path client-sdk/mobile/Cargo.toml check licenses bans sources
+	.packrat/checkers/bin/cargo-deny --log-level error --manifest-path client-sdk/bindings/Cargo.toml check licenses bans sources
 
 # The library's programs in C run with the other tests.
 check-c: ## The header of libpackrat is that of its code
@@ -147,8 +144,7 @@ install-c: ## Build libpackrat and install it with header and package file (PREF
 advisories: ## Published weaknesses of dependencies (asks RustSec's database on GitHub)
 	@tools/install-checkers
 	.packrat/checkers/bin/cargo-deny check advisories
-	.packrat/checkers/bin/cargo-deny --manifest-path client-sdk/python/Cargo.toml check advisories
-	.packrat/checkers/bin/cargo-deny --manifest-path client-sdk/mobile/Cargo.toml check advisories
+	.packrat/checkers/bin/cargo-deny --manifest-path client-sdk/bindings/Cargo.toml check advisories
 
 test-interop: ## The second client, in Python from docs/PROTOCOL.md alone: golden vectors, and sessions with the gateway
 	@tools/install-interop-parts >/dev/null
@@ -249,6 +245,4 @@ models: ## Models of the handshake, of epochs, and of moves with a hostile clien
 
 clean: ## Remove everything that was built or installed inside this folder
 	cargo clean
-	cargo clean --manifest-path client-sdk/python/Cargo.toml
-	cargo clean --manifest-path client-sdk/mobile/Cargo.toml
 	rm -rf .packrat
