@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo flood lab field alternatives figures bench profile quick format check-format test check test-sdks test-random token test-token check-lints check-fuzz test-tools test-rust check-instructions instructions check-names check-documentation check-dependencies check-c c-header install-c advisories test-interop test-mobile test-python test-go test-demo test-telemetry test-loki test-operator test-conformance test-command check-chart chart chart-schemas images static release-dry-run soak test-page test-programs demo-parts e2e fuzz miri sanitize concurrency models clean
+.PHONY: help demo flood lab field alternatives figures bench profile quick format check-format test check test-sdks test-random token check-lints check-go check-fuzz test-tools test-rust check-instructions instructions check-names check-documentation check-dependencies check-c c-header install-c advisories test-interop test-mobile test-python test-go test-demo test-telemetry test-loki test-operator test-conformance test-command check-chart chart chart-schemas images static release-dry-run soak test-page test-programs demo-parts e2e fuzz miri sanitize concurrency models clean
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -55,24 +55,20 @@ quick: check-format check-names ## Formats, lints, unit and virtual-time tests: 
 
 format: ## Write all formats: Rust and Markdown
 	cargo fmt --all
-	cargo fmt --manifest-path gateway-filter/token/Cargo.toml
-	cargo fmt --manifest-path client-sdk/python/Cargo.toml
-	cargo fmt --manifest-path client-sdk/mobile/Cargo.toml
+	cargo fmt --all --manifest-path client-sdk/bindings/Cargo.toml
 	@tools/format-markdown
 
 check-format:
 	cargo fmt --all --check
-	cargo fmt --check --manifest-path gateway-filter/token/Cargo.toml
-	cargo fmt --check --manifest-path client-sdk/python/Cargo.toml
-	cargo fmt --check --manifest-path client-sdk/mobile/Cargo.toml
+	cargo fmt --all --check --manifest-path client-sdk/bindings/Cargo.toml
 	cargo fmt --check --manifest-path models/Cargo.toml
 	@tools/format-markdown --check
 
 test: ## All tests of behaviour, with real Envoy, servers and Prometheus: what must pass
-	@tools/supervised tools/parts demo-parts test-tools test-rust test-token test-demo test-telemetry
+	@tools/supervised tools/parts demo-parts test-tools test-rust test-demo test-telemetry
 
 check: ## Formats, lints, documentation, licences, chart, C header, fuzz targets, instruction counts: what must also pass
-	@tools/parts check-format check-names check-lints check-documentation check-dependencies check-chart check-c check-fuzz check-instructions
+	@tools/parts check-format check-names check-lints check-go check-documentation check-dependencies check-chart check-c check-fuzz check-instructions
 
 test-sdks: ## The clients in other languages, against a real gateway and over a lossy last mile: Python (two), Go, Kotlin and Swift
 	@tools/supervised tools/parts test-interop test-python test-go test-mobile
@@ -86,16 +82,15 @@ token: ## Build the filter for Envoy that issues assist tokens (.packrat/packrat
 	@tools/check-toolchain cargo
 	@tools/build-token-filter
 
-test-token: ## Tests of the filter that issues assist tokens, a workspace of its own, and the filter for Envoy
-	@tools/check-toolchain cargo
-	cargo test --locked --manifest-path gateway-filter/token/Cargo.toml
-	@tools/build-token-filter --if-possible
-
 check-lints: ## Clippy, for all workspaces
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	cargo clippy --locked --all-targets --manifest-path gateway-filter/token/Cargo.toml -- -D warnings
-	cargo clippy --locked --manifest-path client-sdk/python/Cargo.toml -- -D warnings
-	cargo clippy --locked --all-targets --features bindings --manifest-path client-sdk/mobile/Cargo.toml -- -D warnings
+	cargo clippy --locked --manifest-path client-sdk/bindings/Cargo.toml --target-dir "$${CARGO_TARGET_DIR:-target}" --workspace \
+		--all-targets --all-features -- -D warnings
+
+check-go: ## Formats and lints of the client in Go
+	@tools/check-toolchain go
+	@unformatted=$$(gofmt -l client-sdk/go) && [ -z "$$unformatted" ] || { echo "not as gofmt writes it: $$unformatted" >&2; exit 1; }
+	cd client-sdk/go && go vet ./... && cd pion && go vet ./...
 
 # To run they need a nightly toolchain and libFuzzer, to be checked neither.
 check-fuzz: ## The fuzz targets compile; they are no members of the workspace (make fuzz runs them)
@@ -108,6 +103,7 @@ test-tools: ## tools/supervised leaves nothing of a command behind, however that
 
 # Tests of the filter and of the tokens run in the real Envoy.
 test-rust: demo-parts ## The tests of all crates (tools/test -p CRATE: of one)
+	@tools/build-token-filter --if-possible
 	@tools/test
 
 # The features of this package alone, and the release that is shipped: what is counted is then the same on every machine.
@@ -132,9 +128,7 @@ check-documentation: ## The documentation of all libraries builds without warnin
 check-dependencies: ## Licences and sources of all dependencies are allowed ones, and none is there twice without a reason
 	@tools/install-checkers
 	.packrat/checkers/bin/cargo-deny --log-level error check licenses bans sources
-	.packrat/checkers/bin/cargo-deny --log-level error --manifest-path gateway-filter/token/Cargo.toml check licenses bans sources
-	.packrat/checkers/bin/cargo-deny --log-level error --manifest-path client-sdk/python/Cargo.toml check licenses bans sources
-	.packrat/checkers/bin/cargo-deny --log-level error --manifest-path client-sdk/mobile/Cargo.toml check licenses bans sources
+	.packrat/checkers/bin/cargo-deny --log-level error --manifest-path client-sdk/bindings/Cargo.toml check licenses bans sources
 
 # The library's programs in C run with the other tests.
 check-c: ## The header of libpackrat is that of its code
@@ -153,9 +147,7 @@ install-c: ## Build libpackrat and install it with header and package file (PREF
 advisories: ## Published weaknesses of dependencies (asks RustSec's database on GitHub)
 	@tools/install-checkers
 	.packrat/checkers/bin/cargo-deny check advisories
-	.packrat/checkers/bin/cargo-deny --manifest-path gateway-filter/token/Cargo.toml check advisories
-	.packrat/checkers/bin/cargo-deny --manifest-path client-sdk/python/Cargo.toml check advisories
-	.packrat/checkers/bin/cargo-deny --manifest-path client-sdk/mobile/Cargo.toml check advisories
+	.packrat/checkers/bin/cargo-deny --manifest-path client-sdk/bindings/Cargo.toml check advisories
 
 test-interop: ## The second client, in Python from docs/PROTOCOL.md alone: golden vectors, and sessions with the gateway
 	@tools/install-interop-parts >/dev/null
@@ -256,9 +248,6 @@ models: ## Models of the handshake, of epochs, and of moves with a hostile clien
 
 clean: ## Remove everything that was built or installed inside this folder
 	cargo clean
-	cargo clean --manifest-path gateway-filter/token/Cargo.toml
-	cargo clean --manifest-path client-sdk/python/Cargo.toml
-	cargo clean --manifest-path client-sdk/mobile/Cargo.toml
+	cargo clean --manifest-path client-sdk/bindings/Cargo.toml
 	cargo clean --manifest-path fuzz/Cargo.toml
-	cargo clean --manifest-path models/Cargo.toml
 	rm -rf .packrat

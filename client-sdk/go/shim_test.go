@@ -743,6 +743,27 @@ func TestASilentClientAsksForAnEchoWithWhatItsTransportSends(t *testing.T) {
 	}
 }
 
+func TestAClientThatHasNoAnswerSaysWhereItIsWhileAGatewayWaits(t *testing.T) {
+	const gatewayWaits = 250 * time.Millisecond
+	w := newWorld(t, 6, settings())
+	w.run(200 * time.Millisecond)
+	for index := range 50 {
+		w.forward(index)
+		w.run(time.Millisecond)
+	}
+	w.run(2 * echoInterval)
+	before := w.eacks
+	w.shim.Send([]byte("anything"), w.now)
+	w.drain()
+	if w.eacks != before {
+		t.Error("it has said where it is already")
+	}
+	w.run(gatewayWaits - 50*time.Millisecond)
+	if w.eacks != before+1 {
+		t.Errorf("%d eACKs", w.eacks-before)
+	}
+}
+
 func TestAResetEmptiesTheSetAndAChallengeIsAnswered(t *testing.T) {
 	w := newWorld(t, 3, settings())
 	w.run(200 * time.Millisecond)

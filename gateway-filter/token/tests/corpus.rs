@@ -1,6 +1,5 @@
 //! The corpus of the fuzz target `token_filter` through the same entry function, so that every test
 //! run covers it.
-#![allow(clippy::expect_used, clippy::panic)]
 
 mod token_filter;
 
