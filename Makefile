@@ -89,7 +89,7 @@ check-lints: ## Clippy, for all workspaces
 
 check-go: ## Formats and lints of the client in Go
 	@tools/check-toolchain go
-	@unformatted=$$(gofmt -l client-sdk/go) && [ -z "$$unformatted" ] || { echo "not as gofmt writes it: $$unformatted" >&2; exit 1; }
+	@unformatted=$$(git ls-files -z '*.go' | xargs -0 gofmt -l) && [ -z "$$unformatted" ] || { echo "not as gofmt writes it: $$unformatted" >&2; exit 1; }
 	cd client-sdk/go && go vet ./... && cd pion && go vet ./...
 
 # To run they need a nightly toolchain and libFuzzer, to be checked neither.
