@@ -44,8 +44,11 @@ async fn main() {
     );
     std::io::stdout().flush().unwrap();
     input_ends().await;
+    let paths = [&path, &lossless, &plain].into_iter().chain(&named);
+    let is_on_time = paths.into_iter().all(LossyPath::is_on_time);
     println!(
-        r#"{{"lossless_sent":{},"quic_sent":{},"quic_lost":{},"quic_lost_upwards":{},"quic_dropped":{},"declared_lost":{},"datagrams_lost":{},"server_lost":{}}}"#,
+        r#"{{"on_time":{},"lossless_sent":{},"quic_sent":{},"quic_lost":{},"quic_lost_upwards":{},"quic_dropped":{},"declared_lost":{},"datagrams_lost":{},"server_lost":{}}}"#,
+        is_on_time,
         lossless.sent(),
         path.sent(),
         path.lost(),
