@@ -31,7 +31,7 @@ fn a_players_port_gets_the_sent_packets() {
             "--latency",
             "50",
             "--seconds",
-            "30",
+            "120",
             "--to",
         ])
         .arg(player.local_addr().unwrap().to_string())

@@ -18,7 +18,7 @@ use packrat_agent::{
     Status, Target,
 };
 use packrat_path::{
-    ANY, Datagrams, FILE_BYTES, Gateway, LossyPath, PATIENCE, Quic, datagram, expected,
+    ANY, Datagrams, FILE_BYTES, Gateway, LossyPath, PATIENCE, Quic, Trials, datagram, expected,
     far_segment, last_mile, most_copies,
 };
 
@@ -78,42 +78,48 @@ impl Drop for Running {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_programs_download_over_loss_and_their_holes_are_repaired() {
     let quic = Quic::start();
-    let far = far_segment(quic.address());
-    let gateway = Gateway::start(ANY, far.address());
-    let near = last_mile(gateway.address(), 0.04);
-    let agent = Running::start(near.address(), Limits::default());
-    let (one, other) = tokio::join!(quic.download(agent.address), quic.download(agent.address));
-    assert_eq!((one, other), (expected(), expected()));
-    let lost = near.report().downward.link.lost;
-    let status = agent.status();
-    let total = status.total();
-    assert_eq!((total.sessions, status.flows.len()), (2, 2), "{status:?}");
-    assert_eq!(total.upward_numbered, 0, "uploads are not wished");
-    assert!(lost > 100, "{lost}");
-    // Some of the lost ones are control datagrams, repairs, or were lost before the session; and a
-    // host that is busy with other things is late for some.
-    assert!(total.repaired_in_time * 3 >= lost, "{lost} were lost: {total:?}");
-    assert!(total.sent_datagrams > 100 && total.delivered_bytes as usize > 2 * FILE_BYTES);
-    let text = status.prometheus();
-    assert!(
-        text.contains("packrat_agent_flows{service=\"web\",condition=\"assisted\"} 2\n"),
-        "{text}"
-    );
+    let mut trials = Trials::of("repairs of downloads through an agent");
+    while trials.go_on() {
+        let path = LossyPath::start(quic.address(), 0.04);
+        let agent = Running::start(path.address(), Limits::default());
+        let (one, other) = tokio::join!(quic.download(agent.address), quic.download(agent.address));
+        assert_eq!((one, other), (expected(), expected()));
+        let (lost, status) = (path.lost(), agent.status());
+        let total = status.total();
+        assert_eq!((total.sessions, status.flows.len()), (2, 2), "{status:?}");
+        assert_eq!(total.upward_numbered, 0, "uploads are not wished");
+        assert!(lost > 100, "{lost}");
+        assert!(total.sent_datagrams > 100 && total.delivered_bytes as usize > 2 * FILE_BYTES);
+        let text = status.prometheus();
+        assert!(
+            text.contains("packrat_agent_flows{service=\"web\",condition=\"assisted\"} 2\n"),
+            "{text}"
+        );
+        if trials.may_judge(path.is_on_time()) {
+            // Some of the lost ones are control datagrams, repairs, or were lost before the session.
+            assert!(total.repaired_in_time * 3 >= lost, "{lost} were lost: {total:?}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_programs_upload_is_repaired_where_that_is_wished() {
     let quic = Quic::start();
-    let path = LossyPath::start(quic.address(), 0.04);
-    let config = ClientConfig::default().with_uploads(true);
-    let agent = Running::with(path.address(), Limits::default(), config);
-    let sum = quic.upload(agent.address).await;
-    assert_eq!(sum, expected());
-    let lost = path.lost_upwards();
-    let total = agent.status().total();
-    assert!(lost > 60 && total.upward_numbered > 2000, "{lost} were lost: {total:?}");
-    // Some of the lost ones are repairs, or were lost before the session.
-    assert!(total.upward_repairs * 2 >= lost, "{lost} were lost: {total:?}");
+    let mut trials = Trials::of("repairs of uploads through an agent");
+    while trials.go_on() {
+        let path = LossyPath::start(quic.address(), 0.04);
+        let config = ClientConfig::default().with_uploads(true);
+        let agent = Running::with(path.address(), Limits::default(), config);
+        let sum = quic.upload(agent.address).await;
+        assert_eq!(sum, expected());
+        let lost = path.lost_upwards();
+        let total = agent.status().total();
+        assert!(lost > 60 && total.upward_numbered > 2000, "{lost} were lost: {total:?}");
+        if trials.may_judge(path.is_on_time()) {
+            // Some of the lost ones are repairs, or were lost before the session.
+            assert!(total.upward_repairs * 2 >= lost, "{lost} were lost: {total:?}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -132,7 +138,8 @@ async fn without_a_gateway_it_is_a_plain_forwarder() {
 async fn a_download_survives_the_end_of_the_gateway_and_is_assisted_by_the_next_one() {
     let quic = Quic::start();
     let far = far_segment(quic.address());
-    let gateway = Gateway::start(ANY, far.address());
+    // No other test opens a port that the system chooses there: the gateway's stays free.
+    let gateway = Gateway::start(([127, 0, 0, 9], 0).into(), far.address());
     let address = gateway.address();
     let near = last_mile(address, 0.02);
     let agent = Running::start(near.address(), Limits::default());

@@ -39,7 +39,7 @@ pub(crate) fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Arriv
     use std::os::fd::AsRawFd;
     use std::time::SystemTime;
 
-    use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg};
+    use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 
     let mut space = nix::cmsg_space!(nix::sys::time::TimeSpec);
     let mut parts = [IoSliceMut::new(buffer)];
