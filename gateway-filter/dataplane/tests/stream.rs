@@ -4,16 +4,15 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use gateway::{Gateway, socket};
+use client::PATIENCE;
+use gateway::{Gateway, own_address, socket};
 use packrat_client::{Assist, AssistState, ClientConfig, Datagram, Live, RefusalReason};
 use packrat_dataplane::{RouteConfig, StreamRoute, route_from_json};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::identifier::IdentifierScheme;
 
+use crate::client;
 use crate::gateway;
-
-/// Longest time that a test waits for something that has to happen.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn local() -> SocketAddr {
     ([127, 0, 0, 1], 0).into()
@@ -95,7 +94,7 @@ fn stream(upstream: SocketAddr) -> RouteConfig {
 
 #[test]
 fn an_update_of_the_configuration_costs_nobody_the_subscription() {
-    let gateway = Gateway::start("127.0.0.1:0", stream(local()));
+    let gateway = Gateway::start(&own_address().to_string(), stream(local()));
     let mut subscriber = Subscriber::subscribe(gateway.listen);
     let sender = socket("127.0.0.1:0");
     let arrives = |subscriber: &mut Subscriber, number: u32| {
@@ -113,7 +112,7 @@ fn an_update_of_the_configuration_costs_nobody_the_subscription() {
     config.repair_budget = 0.5;
     gateway.dataplane.configure(config.clone()).unwrap();
     arrives(&mut subscriber, 2);
-    let other = socket("127.0.0.1:0").local_addr().unwrap();
+    let other = own_address();
     config.stream = Some(StreamRoute::new(other));
     gateway.dataplane.configure(config.clone()).unwrap();
     assert_eq!(gateway.route.stream_upstream(), Some(other));
@@ -159,8 +158,8 @@ fn a_stream_takes_no_listeners_port_and_no_listener_takes_a_streams() {
 
 #[test]
 fn a_stream_waits_for_its_port_and_says_why() {
-    let predecessor = socket("127.0.0.1:0");
-    let port = predecessor.local_addr().unwrap();
+    let port = own_address();
+    let predecessor = socket(&port.to_string());
     let gateway = Gateway::start("127.0.0.1:0", stream(port));
     let unavailable = || gateway.route.summary().stream.unwrap().unavailable;
     assert_eq!(gateway.route.stream_upstream(), None);

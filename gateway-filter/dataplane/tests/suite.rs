@@ -5,6 +5,7 @@ mod assistance;
 mod attack;
 mod beside;
 mod bundles;
+mod changing_fleet;
 mod client;
 mod control;
 mod corpus;
@@ -15,6 +16,8 @@ mod holdout;
 mod layers;
 mod limits;
 mod names;
+#[cfg(feature = "virtual-time")]
+mod network;
 mod numbers;
 mod observation;
 mod put_off;

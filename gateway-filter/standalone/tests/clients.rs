@@ -66,8 +66,15 @@ fn use_assistance(
 fn clients_on_all_threads_are_repaired_while_others_move_and_operators_look() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
     server.set_read_timeout(Some(PATIENCE)).unwrap();
-    let endpoint = server.local_addr().unwrap().to_string();
-    let arguments = ["--listen", "127.0.0.1:0", "--endpoint", &endpoint, "--workers", WORKERS];
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("route.json");
+    let endpoint = server.local_addr().unwrap();
+    // No session ends because its client is late.
+    let route =
+        format!(r#"{{"route":"web","endpoints":["{endpoint}"],"idle_timeout_seconds":3600}}"#);
+    std::fs::write(&file, route).unwrap();
+    let config = file.to_str().unwrap();
+    let arguments = ["--listen", "127.0.0.1:0", "--config", config, "--workers", WORKERS];
     let more = ["--metrics", "127.0.0.1:0", "--drain-seconds", "1", "--log-level", "debug"];
     let mut program = Program::start(&[&arguments[..], &more[..]].concat());
     let ready = program.line("ready");

@@ -4,7 +4,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use program::{PATIENCE, Program, get};
+use program::{PATIENCE, Program, get, wait_until};
 
 use crate::program;
 
@@ -55,10 +55,12 @@ fn sessions_end_before_the_descriptors_do() {
     }
     assert_eq!(served.len(), DESCRIPTORS / 2);
     // Descriptors are left for the metrics.
-    let metrics = get(&ready["metrics"], "/metrics");
     let series = "packrat_sessions_refused_total{route=\"default\",gateway=\"packrat\",namespace=\"default\"} ";
-    let refused = metrics.lines().find_map(|line| line.strip_prefix(series)).unwrap();
-    assert_eq!(refused.parse(), Ok(CLIENTS - DESCRIPTORS / 2));
+    wait_until("all refusals", || {
+        let metrics = get(&ready["metrics"], "/metrics");
+        let refused = metrics.lines().find_map(|line| line.strip_prefix(series)).unwrap();
+        refused.parse() == Ok(CLIENTS - DESCRIPTORS / 2)
+    });
     server.set_read_timeout(Some(PATIENCE)).unwrap();
     for (client, upstream) in &served {
         let mut buffer = [0; 10];

@@ -85,11 +85,11 @@ fn the_version_that_envoy_has_acknowledged_is_known() {
 fn repaired(route: &OneRoute, gateway: SocketAddr) {
     let (mut client, upstream) = assisted_client(&route.server, gateway, ClientConfig::default());
     client.establish();
-    assisted::transfer(&mut client, &route.server, upstream, 0..400);
-    route.envoy.wait_until("the repairs to be counted", |envoy| {
-        let status: Value = serde_json::from_str(&envoy.get("/packrat")).unwrap_or_default();
-        status["routes"][0]["metrics"]["packrat_repairs_total"].as_u64() > Some(0)
-    });
+    let repairs = || {
+        let status: Value = serde_json::from_str(&route.envoy.get("/packrat")).unwrap_or_default();
+        status["routes"][0]["metrics"]["packrat_repairs_total"].as_u64().unwrap_or_default()
+    };
+    assisted::transfer_until_repaired(&mut client, &route.server, upstream, 0, repairs);
 }
 
 /// A client with Packrat's core, and the gateway as the server sees it. Its handshake has not

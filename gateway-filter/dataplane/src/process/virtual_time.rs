@@ -23,7 +23,7 @@ use super::io_thread::{IoThread, Served};
 use crate::clock::Clock;
 use crate::configuration::ConfigurationError;
 use crate::context::Environment;
-use crate::listener::{ClientDatagrams, Ingress, Mailboxes, pass_on};
+use crate::listener::{ClientDatagrams, Command, Ingress, Mailboxes, pass_on};
 use crate::log::{Logger, Silent};
 use crate::random::Random;
 use crate::route::Route;
@@ -129,7 +129,28 @@ impl VirtualGateway {
     /// # Errors
     /// It is wrong; the one before stays in force.
     pub fn configure(&mut self, config: RouteConfig) -> Result<(), ConfigurationError> {
-        self.route.context.reconfigure(config.checked()?)
+        let config = config.checked()?;
+        let is_switched_off = self.route.context.engine.config().assist && !config.assist;
+        self.route.context.reconfigure(config)?;
+        if is_switched_off {
+            self.mailboxes.post_to_all(|| Command::FollowRoutes);
+            self.run_due();
+        }
+        Ok(())
+    }
+
+    /// Ends all sessions, and tells their clients.
+    pub fn shutdown(&mut self) {
+        self.run_due();
+        if let Some(mailbox) = self.mailboxes.of(0) {
+            self.thread.stop(mailbox);
+        }
+    }
+
+    /// The server of a session, or the gateway that it is relayed to.
+    pub fn endpoint(&self, session: u64) -> Option<SocketAddr> {
+        let served = self.thread.sessions.get(&FlowId::new(session))?;
+        Some(served.upstream.endpoint().get())
     }
 
     /// A client, or someone in its name, has sent a datagram to one of the listeners.
@@ -221,10 +242,7 @@ impl VirtualGateway {
 /// Ends every session: they and the table that they are in hold each other.
 impl Drop for VirtualGateway {
     fn drop(&mut self) {
-        self.run_due();
-        if let Some(mailbox) = self.mailboxes.of(0) {
-            self.thread.stop(mailbox);
-        }
+        self.shutdown();
     }
 }
 

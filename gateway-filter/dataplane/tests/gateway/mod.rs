@@ -3,6 +3,7 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use packrat_dataplane::log::{LogSink, Silent};
@@ -10,8 +11,8 @@ use packrat_dataplane::metrics::definitions;
 use packrat_dataplane::socket::{bind_reuse_port, local_address};
 use packrat_dataplane::{Attachment, Dataplane, Options, Route, RouteConfig};
 
-/// Longest time that a test waits for something that has to happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+use crate::client::Socket;
+pub(crate) use crate::client::{PATIENCE, receive};
 
 pub(crate) struct Gateway {
     pub(crate) dataplane: Dataplane,
@@ -45,10 +46,7 @@ impl Gateway {
     }
 
     pub(crate) fn metric(&self, name: &str) -> u64 {
-        let name = format!("packrat_{name}");
-        let index =
-            definitions().iter().position(|definition| definition.series() == name).expect(&name);
-        self.route.metrics().values().nth(index).unwrap()
+        metric(&self.route, name)
     }
 
     pub(crate) fn wait_for(&self, what: &str, condition: impl Fn(&Self) -> bool) {
@@ -78,20 +76,36 @@ pub(crate) fn socket(local: &str) -> UdpSocket {
     socket
 }
 
-pub(crate) fn config(servers: &[&UdpSocket]) -> RouteConfig {
-    RouteConfig::new("web", servers.iter().map(|server| server.local_addr().unwrap())).unwrap()
+/// An address that no other socket gets, also when a test gives it back and wants it again: its
+/// host is this process alone, and its port none that the system chooses.
+pub(crate) fn own_address() -> SocketAddr {
+    static NEXT: AtomicU16 = AtomicU16::new(10_000);
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    ([127, 64 | high & 0x3f, middle, low], NEXT.fetch_add(1, Ordering::Relaxed)).into()
 }
 
-pub(crate) fn receive(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
-    let mut buffer = vec![0; 70_000];
-    let (length, from) = socket.recv_from(&mut buffer).expect("a datagram");
-    buffer.truncate(length);
-    (buffer, from)
+/// The value of a metric.
+pub(crate) fn metric(route: &Route, name: &str) -> u64 {
+    let name = format!("packrat_{name}");
+    let index =
+        definitions().iter().position(|definition| definition.series() == name).expect(&name);
+    route.metrics().values().nth(index).unwrap()
+}
+
+/// A route to these servers. No session ends because its client or its server is late.
+pub(crate) fn config(servers: &[&impl Socket]) -> RouteConfig {
+    let mut config =
+        RouteConfig::new("web", servers.iter().map(|server| server.address())).unwrap();
+    config.idle_timeout_seconds = 3600;
+    config
 }
 
 /// Bytes that differ from datagram to datagram.
 pub(crate) fn payload(seed: usize, length: usize) -> Vec<u8> {
     (0..length)
-        .map(|index| (index.wrapping_mul(31) ^ seed.wrapping_mul(131) ^ (index >> 8)) as u8)
+        .map(|index| {
+            let number = seed.wrapping_mul(131) >> (8 * (index / 32 % 4));
+            (index.wrapping_mul(31) ^ number ^ (index >> 8)) as u8
+        })
         .collect()
 }
