@@ -103,7 +103,7 @@ fn a_program_gets_each_datagram_once() {
             let identifier = params.identifier_key().identify(params.scheme, &base);
             let numbered = [&params.number_key().header(place, identifier)[..], &base].concat();
             if place % 33 == 7 {
-                repairs.extend([40, 41].map(|after| (place + after, numbered)));
+                repairs.extend([40, 41].map(|after| (place + after, numbered.clone())));
             } else {
                 passed.extend(receive(shim, &numbered, now).1);
             }

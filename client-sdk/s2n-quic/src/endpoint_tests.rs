@@ -2,6 +2,7 @@
 //! and with real shims.
 
 use super::*;
+use crate::connection::Assistance;
 use packrat_client::Health;
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};
 use packrat_wire::estimate::Timestamp;

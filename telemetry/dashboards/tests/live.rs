@@ -17,6 +17,7 @@ use scene::{Demo, IdleEnvoy, built};
 use serde_json::Value;
 
 use crate::compared;
+use crate::place;
 use crate::prometheus;
 use crate::scene;
 
