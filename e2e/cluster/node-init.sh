@@ -141,10 +141,7 @@ if [ "$1" = 1 ]; then
         --requestheader-client-ca-file="$pki/front-proxy-ca.crt" --requestheader-allowed-names=front-proxy-client \
         --requestheader-extra-headers-prefix=X-Remote-Extra- --requestheader-group-headers=X-Remote-Group --requestheader-username-headers=X-Remote-User
     # Controllers that start before the API answers sit out a back-off of some seconds.
-    for ((tries = 0; tries < 600; tries++)); do
-        kubectl --kubeconfig="$STATE/admin.conf" --cache-dir="$STATE/kubecache" get --raw /readyz >/dev/null 2>&1 && break
-        sleep 0.1
-    done
+    until kubectl --kubeconfig="$STATE/admin.conf" --cache-dir="$STATE/kubecache" get --raw /readyz >/dev/null 2>&1; do sleep 0.1; done
     # kube-api-qps: each controller asks for itself at the start; the default limit makes that 5 s.
     controllers=$config/controller-manager.conf
     run kube-controller-manager --kubeconfig="$controllers" --authentication-kubeconfig="$controllers" --authorization-kubeconfig="$controllers" \
@@ -158,10 +155,7 @@ fi
 if [ -n "$KUBELETS" ]; then
     run containerd -c "$folder/containerd.toml"
     for image in pause coredns; do
-        for ((tries = 0; tries < 100; tries++)); do
-            ctr -a "$SOCKET" -n k8s.io images import "$IMAGES/$image.tar" >>"$folder/log/import.log" 2>&1 && break
-            sleep 0.1
-        done
+        until ctr -a "$SOCKET" -n k8s.io images import "$IMAGES/$image.tar" >>"$folder/log/import.log" 2>&1; do sleep 0.1; done
     done
     run kubelet --config="$folder/kubelet.yaml" --kubeconfig="$folder/kubelet.conf" --root-dir="$folder/kubelet" \
         --hostname-override="$name" --node-ip="$address" --v=2

@@ -37,7 +37,7 @@ cmd_up() {
     done
     [[ $nodes =~ ^[1-9]$ ]] || die "--nodes takes 1 to 9"
     [ -n "$kubelets" ] || [ "$nodes" = 1 ] || die "--control-only has no nodes"
-    lock "$CLUSTER_NAME" 20
+    lock "$CLUSTER_NAME" 300
     if [ -f "$STATE/config" ]; then
         [ "$nodes $kubelets $router" = "$NODES $KUBELETS $ROUTER" ] && [ -e "$STATE/ready" ] && all_running && { say "already up"; return; }
         die "cluster '$CLUSTER_NAME' exists already, in another shape or unfinished: run 'cluster down' first"
@@ -56,7 +56,7 @@ cmd_up() {
     make_certificates || { tail "$STATE/log/certificates.log" >&2; die "the certificates could not be made"; }
     say "networks and certificates"
     node_start 1
-    until_ok 120 k get --raw /readyz || die "the API server does not answer; logs in $STATE/n1/log"
+    until_ok 300 k get --raw /readyz || die "the API server does not answer; logs in $STATE/n1/log"
     say "the API answers"
     # The API server calls kubelets (logs, exec) as a user without rights of its own.
     k create clusterrolebinding apiserver-to-kubelet --clusterrole=system:kubelet-api-admin --user=kube-apiserver-kubelet-client >/dev/null
@@ -64,20 +64,20 @@ cmd_up() {
     if [ -n "$KUBELETS" ]; then
         k apply -f "$ROOT/coredns.yaml" >/dev/null
         for ((i = 1; i <= NODES; i++)); do
-            until_ok 120 k wait --for=condition=Ready "node/n$i" --timeout=5s || die "n$i is not Ready; logs in $STATE/n$i/log"
+            until_ok 300 k wait --for=condition=Ready "node/n$i" --timeout=5s || die "n$i is not Ready; logs in $STATE/n$i/log"
             say "n$i is Ready"
         done
-        k -n kube-system rollout status deploy/coredns --timeout=120s >/dev/null || die "CoreDNS does not start"
+        k -n kube-system rollout status deploy/coredns --timeout=300s >/dev/null || die "CoreDNS does not start"
         say "DNS answers"
     fi
-    until_ok 60 k get serviceaccount default || die "there is no default service account; logs in $STATE/n1/log"
+    until_ok 300 k get serviceaccount default || die "there is no default service account; logs in $STATE/n1/log"
     : >"$STATE/ready"
     say "up: Kubernetes $KUBE_VERSION, $(if [ -n "$KUBELETS" ]; then echo "$NODES node(s)"; else echo "control plane only"; fi), client $(client_address)"
 }
 
 cmd_down() {
     need_root
-    lock "$CLUSTER_NAME" 20
+    lock "$CLUSTER_NAME" 300
     set +e
     local i found
     for i in {1..9}; do end "$STATE/n$i.pid"; done
@@ -90,7 +90,7 @@ cmd_down() {
 
 cmd_node_down() {
     need_root
-    lock "$CLUSTER_NAME" 20
+    lock "$CLUSTER_NAME" 300
     need_up
     local number
     number=$(node_number "${1:-}")
@@ -100,7 +100,7 @@ cmd_node_down() {
 
 cmd_node_up() {
     need_root
-    lock "$CLUSTER_NAME" 20
+    lock "$CLUSTER_NAME" 300
     need_up
     local number
     number=$(node_number "${1:-}")
@@ -108,8 +108,8 @@ cmd_node_up() {
     node_stop "$number"
     net_node_up "$number"
     node_start "$number"
-    until_ok 60 k get --raw /readyz || die "the API does not answer; logs in $STATE/n1/log"
-    [ -z "$KUBELETS" ] || until_ok 60 node_live "$number" || die "n$number did not come back; logs in $STATE/n$number/log"
+    until_ok 300 k get --raw /readyz || die "the API does not answer; logs in $STATE/n1/log"
+    [ -z "$KUBELETS" ] || until_ok 300 node_live "$number" || die "n$number did not come back; logs in $STATE/n$number/log"
     say "n$number is on"
 }
 

@@ -79,7 +79,7 @@ end() {
     if pid=$(recorded "$1"); then
         child=$(init_of "$1") || true
         kill -9 "$pid" ${child:+"$child"} 2>/dev/null || true
-        for ((i = 0; i < 200; i++)); do
+        for ((i = 0; i < 1200; i++)); do
             [ -d "/proc/$pid" ] || { [ -n "$child" ] && [ -d "/proc/$child" ]; } || break
             sleep 0.05
         done
@@ -109,7 +109,7 @@ cgroups() { compgen -G "/sys/fs/cgroup/$1" || compgen -G "/sys/fs/cgroup/*/$1"; 
 # remove_cgroups NAME: they empty a moment after their processes died
 remove_cgroups() {
     local i found
-    for ((i = 0; i < 30; i++)); do
+    for ((i = 0; i < 300; i++)); do
         mapfile -t found < <(cgroups "$1")
         [ ${#found[@]} -gt 0 ] || return 0
         find "${found[@]}" -depth -type d -exec rmdir {} + 2>/dev/null || true
