@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, PipeWriter, Read, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -51,17 +52,17 @@ fn closed_pipe() -> PipeWriter {
     std::io::pipe().unwrap().1
 }
 
-/// True if there is a control group of this `packrat run`. Others may run at the same time.
-fn has_group(id: u32) -> bool {
+/// The control group of this `packrat run`, if there is one. Others may run at the same time.
+fn group(id: u32) -> Option<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2")).unwrap();
     let own = std::fs::read_to_string("/proc/self/cgroup").unwrap();
     let own = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap().to_owned();
     let folder = format!("{}{own}", mount.split(' ').nth(1).unwrap());
-    let mut names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
-    let number = format!("packrat-run-{id}");
-    names.any(|name| {
-        let rest = name.to_string_lossy().strip_prefix(&number).map(str::to_owned);
+    let mut groups = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let name = format!("packrat-run-{id}");
+    groups.find(|group| {
+        let rest = group.file_name().unwrap().to_str().unwrap().strip_prefix(&name);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     })
 }
@@ -404,7 +405,7 @@ fn inside() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(42), "{said}");
         assert!(said.contains("1 sessions with gateways"), "{said}");
-        assert!(!has_group(id));
+        assert_eq!(group(id), None);
     }
     drop(server);
     assert_eq!(words("nft list tables"), "");
@@ -426,14 +427,14 @@ fn inside() {
             .unwrap();
         let begun = Instant::now();
         // The group is there after the signals' handlers, whatever else is.
-        while !has_group(running.id()) {
+        while group(running.id()).is_none() {
             assert!(begun.elapsed() < Duration::from_secs(60), "there is no control group");
             std::thread::sleep(Duration::from_millis(20));
         }
         done(&format!("kill -{signal} {}", running.id()));
         assert_eq!(running.wait().unwrap().code(), Some(128 + number), "{signal}");
-        let left = (words("nft list tables"), has_group(running.id()));
-        assert_eq!(left, (String::new(), false), "{signal}");
+        let left = (words("nft list tables"), group(running.id()));
+        assert_eq!(left, (String::new(), None), "{signal}");
     }
     // No one reads the last line: the exit code is the program's all the same.
     let mut unread = Command::new(env!("CARGO_BIN_EXE_packrat"));
@@ -442,7 +443,28 @@ fn inside() {
     // A program that is not there: the shell's word for it, and everything is taken away as well.
     let (id, output) = packrat(&["--silent", "--", "/no/such/program"]);
     assert_eq!(output.status.code(), Some(127));
-    assert_eq!((words("nft list tables"), has_group(id)), (String::new(), false));
+    assert_eq!((words("nft list tables"), group(id)), (String::new(), None));
+    // A killed one leaves rules and control group, which the next one takes away once the program has ended.
+    let mut killed = Command::new(env!("CARGO_BIN_EXE_packrat"))
+        .args(["run", "--silent", "--", "sh", "-c", "echo $$; exec sleep 1000"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = BufReader::new(killed.stdout.take().unwrap());
+    let program = output.lines().next().unwrap().unwrap();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let left = group(killed.id()).unwrap();
+    assert_eq!(packrat(&["--silent", "--", "true"]).1.status.code(), Some(0));
+    assert_eq!(group(killed.id()).as_ref(), Some(&left), "it has a program");
+    done(&format!("kill -KILL {program}"));
+    let begun = Instant::now();
+    while std::fs::read_to_string(left.join("cgroup.procs")).unwrap() != "" {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the program does not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(packrat(&["--silent", "--", "true"]).1.status.code(), Some(0));
+    assert_eq!((words("nft list tables"), group(killed.id())), (String::new(), None));
 }
 
 #[test]
