@@ -399,7 +399,7 @@ func (s *Shim[M]) Send(datagram []byte, now time.Time) []byte {
 		s.session.scheduler.onUrgent(now)
 	} else if s.session != nil && s.session.upward == nil && s.session.liveness.quietAt.IsZero() {
 		// At another address of this client the datagram waits for a sealed one.
-		s.session.liveness.quietAt = now.Add(s.quietAfter() + 60*time.Millisecond)
+		s.session.liveness.quietAt = now.Add(s.quietAfter())
 	}
 	if s.session == nil || s.session.upward == nil || !s.session.upward.takes(len(datagram), s.balance.isDownload(), now) {
 		return nil

@@ -23,7 +23,7 @@ use super::io_thread::{IoThread, Served};
 use crate::clock::Clock;
 use crate::configuration::ConfigurationError;
 use crate::context::Environment;
-use crate::listener::{ClientDatagrams, Command, Ingress, Mailboxes, pass_on};
+use crate::listener::{ClientDatagrams, Command, Ingress, Mailboxes, pass_on, take_peer_messages};
 use crate::log::{Logger, Silent};
 use crate::random::Random;
 use crate::route::Route;
@@ -166,12 +166,18 @@ impl VirtualGateway {
         self.run_due();
     }
 
-    /// The server has sent a datagram to the socket of a session; false if there is none.
+    /// The server, or the gateway that the session is relayed to, has sent a datagram to its socket;
+    /// false if there is none.
     pub fn receive_from_server(&mut self, session: u64, datagram: &[u8]) -> bool {
         let served = self.thread.sessions.get(&FlowId::new(session));
-        let Some(session) = served.map(|served| Arc::clone(&served.session)) else { return false };
-        let batch = GsoBatch::single(datagram, Ecn::NOT_CAPABLE);
-        let deadline = pass_on(&mut self.thread.forwarder, &session, &[batch]);
+        let Some(Served { session, upstream, .. }) = served else { return false };
+        let (session, is_relayed) = (Arc::clone(session), upstream.is_relay());
+        let forwarder = &mut self.thread.forwarder;
+        let mut batches = vec![GsoBatch::single(datagram, Ecn::NOT_CAPABLE)];
+        if is_relayed {
+            batches = take_peer_messages(forwarder, &self.route, &session, batches);
+        }
+        let deadline = pass_on(forwarder, &session, &batches);
         self.thread.plan_for(&session, deadline, Timestamp::ZERO);
         self.run_due();
         true

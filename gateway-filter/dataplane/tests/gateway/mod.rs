@@ -100,12 +100,10 @@ pub(crate) fn config(servers: &[&impl Socket]) -> RouteConfig {
     config
 }
 
-/// Bytes that differ from datagram to datagram.
+/// Bytes that differ from datagram to datagram, also in each part of eight.
 pub(crate) fn payload(seed: usize, length: usize) -> Vec<u8> {
+    let number = (seed as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
     (0..length)
-        .map(|index| {
-            let number = seed.wrapping_mul(131) >> (8 * (index / 32 % 4));
-            (index.wrapping_mul(31) ^ number ^ (index >> 8)) as u8
-        })
+        .map(|index| number[index % 8] ^ (index.wrapping_mul(31) ^ (index >> 8)) as u8)
         .collect()
 }
