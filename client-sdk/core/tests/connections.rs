@@ -317,7 +317,7 @@ fn what_is_no_copy_is_handed_on() {
     }
 }
 
-/// Who sees datagrams can be faster than they are.
+/// An attacker who sees datagrams can be faster than they are.
 #[test]
 fn a_forged_datagram_with_the_tag_of_a_genuine_one_takes_no_place() {
     for hold in HOLDS {

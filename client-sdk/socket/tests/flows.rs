@@ -271,7 +271,7 @@ fn two_programs_get_everything_in_order_over_a_last_mile_that_loses_a_twentieth(
     assert!(strange as u64 <= sums.recovered, "{strange} have the mark of another one: {sums:?}");
 }
 
-/// Whether datagrams wait for others or not, as a program wishes it that acts upon each.
+/// Programs that act upon each datagram, with datagrams that wait for others and without.
 #[test]
 fn a_program_gets_each_datagram_once() {
     for hold in [Duration::ZERO, Duration::from_secs(1)] {

@@ -216,7 +216,7 @@ impl Steering {
                     }
                 }
                 Answer::Silence if !is_asked_again => to_ask.push_back((place, true)),
-                Answer::Silence | Answer::Elsewhere => {}
+                Answer::Silence | Answer::Foreign => {}
             }
         }
         prober.put(None, &known)?;
@@ -237,7 +237,7 @@ enum Answer {
     /// That of this reader.
     Reader(usize),
     /// That of the shell, or of a socket that is read here since the search began.
-    Elsewhere,
+    Foreign,
     /// No one has read the probe.
     Silence,
     /// There is no source port for probes: the kernel gives each of them to our sockets of its own
@@ -315,7 +315,7 @@ impl Prober<'_> {
             // The port may have been another source's.
             self.steering.slots(self.listener).iter().for_each(|slot| slot.forget_probe());
             match self.send(&mut source, NOWHERE)? {
-                Answer::Elsewhere => return Ok(Some(source)),
+                Answer::Foreign => return Ok(Some(source)),
                 Answer::Silence => silent += 1,
                 Answer::Reader(_) | Answer::NoSource => {}
             }
@@ -346,7 +346,7 @@ impl Prober<'_> {
                 let number = self.readers.iter().position(|known| Arc::ptr_eq(known, slot));
                 return Ok(match (reader, number) {
                     (ProbeReader::IoThread, Some(number)) => Answer::Reader(number),
-                    _ => Answer::Elsewhere,
+                    _ => Answer::Foreign,
                 });
             }
             std::thread::sleep(LOOK_INTERVAL);

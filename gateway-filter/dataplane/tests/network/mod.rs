@@ -265,7 +265,7 @@ impl Socket {
         Self { network: self.network.clone(), address: self.address, peer: self.peer.clone() }
     }
 
-    /// What is sent from here is under way for this long.
+    /// Delays the datagrams that are sent from here.
     pub(crate) fn delay(&self, delay: Duration) {
         self.network.state().delays.insert(self.address, delay);
     }
