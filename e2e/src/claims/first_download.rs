@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::command::{Failure, Outcome, until};
-use crate::download::{Request, Transfer};
 use crate::suite::{GATEWAY, LARGE, NODE_PORT, RELEASE, SHOP, SMALL, SMALLEST, Suite};
 
 /// Least ratio of the goodput with assistance to that end to end, at a loss of 4 %.
