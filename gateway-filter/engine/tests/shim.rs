@@ -410,7 +410,10 @@ fn a_program_gets_each_datagram_once() {
             };
             let outcome = run(setting, seed);
             let what = format!("setting {at}, {maximum_hold:?}, seed {seed}");
-            assert_eq!((outcome.repeated(), outcome.counters.early_copies), (0, 0), "{what}");
+            assert_eq!(outcome.counters.early_copies, 0, "{what}");
+            // Without a number, a repair that crosses its original is not known.
+            let has_numbers = setting.length <= 1464;
+            assert!(outcome.repeated() == 0 || !has_numbers, "{what}: {}", outcome.repeated());
             // There are repairs, which could come twice.
             assert!(outcome.missing(&setting) < outcome.lost, "{what}: {:?}", outcome.counters);
         }
