@@ -141,7 +141,7 @@ func upload(conn net.PacketConn, path *lossyPath, server net.Addr, contents []by
 }
 
 func TestWhatQUICGoUploadsComesAgainWhereItIsLost(t *testing.T) {
-	lastmile.Trials(t, func() (bool, func()) {
+	lastmile.Trials(t, func() (bool, string) {
 		path := startPath(t)
 		server := address(t, path.QUIC)
 		conn := wrapped(t, Settings{Scheme: Trailer, Uploads: true})
@@ -166,15 +166,14 @@ func TestWhatQUICGoUploadsComesAgainWhereItIsLost(t *testing.T) {
 		if figures.LostUpwards < 60 || statistics.UpwardRepairs == 0 {
 			t.Errorf("none comes again: %s", said)
 		}
-		return figures.IsOnTime, func() {
-			// Some of the lost ones are repairs, or were lost before the session.
-			if statistics.UpwardRepairs*2 < figures.LostUpwards {
-				t.Errorf("too few come again: %s", said)
-			}
-			if statistics.UpwardNumbered*10 < statistics.SentDatagrams*9 {
-				t.Errorf("hardly any has a number: %s", said)
-			}
+		switch {
+		// Some of the lost ones are repairs, or were lost before the session.
+		case statistics.UpwardRepairs*2 < figures.LostUpwards:
+			return figures.IsOnTime, "too few come again"
+		case statistics.UpwardNumbered*10 < statistics.SentDatagrams*9:
+			return figures.IsOnTime, "hardly any has a number"
 		}
+		return figures.IsOnTime, ""
 	})
 }
 
@@ -202,45 +201,42 @@ func downloaded(t *testing.T, path *lossyPath, of string) (pathFigures, Statisti
 }
 
 func TestQUICGoDownloadsAndTheServerDoesNotNoticeTheLosses(t *testing.T) {
-	lastmile.Trials(t, func() (bool, func()) {
+	lastmile.Trials(t, func() (bool, string) {
 		path := startPath(t)
 		figures, statistics, said := downloaded(t, path, path.QUIC)
 		if figures.Lost < 60 || statistics.RepairedInTime == 0 {
 			t.Errorf("no repair in time: %s", said)
 		}
-		return figures.IsOnTime, func() {
-			// Who asks twice drops the second answer.
-			if statistics.ControlDropped > 2 {
-				t.Errorf("messages are dropped: %s", said)
-			}
-			// Some of the lost ones are control datagrams, repairs, or were lost before the session.
-			if statistics.RepairedInTime*3 < figures.Lost {
-				t.Errorf("too few repairs in time: %s", said)
-			}
-			if (figures.Declared-min(figures.Dropped, figures.Declared))*3 > figures.Lost*2 {
-				t.Errorf("the server noticed: %s", said)
-			}
+		switch {
+		// Who asks twice drops the second answer.
+		case statistics.ControlDropped > 2:
+			return figures.IsOnTime, "messages are dropped"
+		// Some of the lost ones are control datagrams, repairs, or were lost before the session.
+		case statistics.RepairedInTime*3 < figures.Lost:
+			return figures.IsOnTime, "too few repairs in time"
+		case (figures.Declared-min(figures.Dropped, figures.Declared))*3 > figures.Lost*2:
+			return figures.IsOnTime, "the server noticed"
 		}
+		return figures.IsOnTime, ""
 	})
 }
 
 func TestAcknowledgementsOfQUICGoLeaveTogether(t *testing.T) {
-	lastmile.Trials(t, func() (bool, func()) {
+	lastmile.Trials(t, func() (bool, string) {
 		path := startPath(t)
-		figures, statistics, said := downloaded(t, path, path.Lossless)
-		return figures.IsOnTime, func() {
-			// As many as leave where each acknowledgement and each eACK is a datagram of its own.
-			alone := statistics.SentDatagrams + statistics.Eacks
-			if figures.LosslessSent+statistics.Eacks/4 > alone {
-				t.Errorf("%d datagrams leave instead of %d: %s", figures.LosslessSent, alone, said)
-			}
+		figures, statistics, _ := downloaded(t, path, path.Lossless)
+		// As many as leave where each acknowledgement and each eACK is a datagram of its own.
+		alone := statistics.SentDatagrams + statistics.Eacks
+		if figures.LosslessSent+statistics.Eacks/4 > alone {
+			return figures.IsOnTime, fmt.Sprintf("%d datagrams leave instead of %d", figures.LosslessSent, alone)
 		}
+		return figures.IsOnTime, ""
 	})
 }
 
 func TestDatagramsComeRepairedAndInOrder(t *testing.T) {
 	const count = 2000
-	lastmile.Trials(t, func() (bool, func()) {
+	lastmile.Trials(t, func() (bool, string) {
 		path := startPath(t)
 		server := address(t, path.Datagrams)
 		conn := wrapped(t, Settings{})
@@ -290,14 +286,13 @@ func TestDatagramsComeRepairedAndInOrder(t *testing.T) {
 		if lost < 40 || statistics.RepairedInTime == 0 {
 			t.Errorf("no repair in time: %s", said)
 		}
-		return figures.IsOnTime, func() {
-			if statistics.RepairedInTime*3 < lost || uint64(count-len(seen))*3 > lost {
-				t.Errorf("too few repairs in time: %s", said)
-			}
-			if overtaken > statistics.RepairedLate+statistics.GivenUp+lost/10 {
-				t.Errorf("out of order: %s", said)
-			}
+		switch {
+		case statistics.RepairedInTime*3 < lost || uint64(count-len(seen))*3 > lost:
+			return figures.IsOnTime, "too few repairs in time"
+		case overtaken > statistics.RepairedLate+statistics.GivenUp+lost/10:
+			return figures.IsOnTime, "out of order"
 		}
+		return figures.IsOnTime, ""
 	})
 }
 

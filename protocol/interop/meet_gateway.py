@@ -20,7 +20,7 @@ LOSS_DOWN, LOSS_UP = 0.06, 0.03
 BASE = 0x41  # a short header of QUIC, to a gateway
 HEADER = 13
 TIMEOUT = 60
-# Seconds; figures of a machine that is later than that are its own. After so many downloads they are not judged.
+# Seconds; bad figures of a machine that is later are its own. After so many downloads they are not judged.
 LATE, MOST_DOWNLOADS = 0.02, 5
 
 
@@ -266,9 +266,9 @@ async def meet(gateway, server):
             lost = relay.lost
             async with Lateness() as lateness:
                 peer, asked = await download(address, server, with_cookie, scheme, largest)
-            if lateness.longest < LATE:
-                assert peer.totals["repaired"] > 2 * asked, f"{asked} datagrams were not repaired: {peer.totals}"
+            if peer.totals["repaired"] > 2 * asked:
                 break
+            assert lateness.longest > LATE, f"{asked} datagrams were not repaired: {peer.totals}"
         else:
             print("SKIPPED: repairs by the second client: this machine is too busy")
         assert peer.agreed["scheme"] == agreed, peer.agreed["scheme"]
