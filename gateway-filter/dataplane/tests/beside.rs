@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use gateway::{config, receive, socket};
+use gateway::{config, place, receive, socket};
 use packrat_dataplane::log::{Level, LogSink};
 use packrat_dataplane::socket::{Ecn, bind_reuse_port, local_address};
 use packrat_dataplane::{Attachment, ClientDatagrams, Dataplane, Options, Route};
@@ -146,7 +146,7 @@ impl Scene {
         let steered = Steered { lateness, ..Steered::default() };
         let dataplane = Dataplane::start(Options { workers }, Box::new(steered.clone())).unwrap();
         let route = dataplane.configure(config(&[&server])).unwrap();
-        let first = bind_reuse_port(at.parse().unwrap()).unwrap();
+        let first = bind_reuse_port(place(at)).unwrap();
         let listener = local_address(first.as_fd()).unwrap();
         let others = (1..workers).map(|_| bind_reuse_port(listener).unwrap());
         let sockets: Vec<_> = std::iter::once(first).chain(others).collect();
@@ -228,13 +228,15 @@ fn each_of_many_readers_is_found() {
 
 #[test]
 fn readers_that_are_late_are_found_in_their_places() {
-    let scene = Scene::with("127.0.0.1:0", 2, Duration::from_millis(20));
-    let begun = Instant::now();
-    while !scene.steered.have_said("2 of 2 readers") {
-        assert!(begun.elapsed() < PATIENCE, "{:?}", scene.steered.lines);
-        scene.exchange(&scene.clients(8), 1);
+    for _ in 0..3 {
+        let scene = Scene::with("127.0.0.1:0", 2, Duration::from_millis(20));
+        let begun = Instant::now();
+        while !scene.steered.have_said("2 of 2 readers") {
+            assert!(begun.elapsed() < PATIENCE, "{:?}", scene.steered.lines);
+            scene.exchange(&scene.clients(8), 1);
+        }
+        scene.leaves_nothing_to_the_shell(&scene.clients(64));
     }
-    scene.leaves_nothing_to_the_shell(&scene.clients(64));
 }
 
 #[test]

@@ -240,7 +240,7 @@ fn a_wildcard_listener_answers_from_the_address_that_was_asked() {
 #[test]
 fn a_session_keeps_its_upstream_socket_through_updates_listeners_and_workers() {
     let server = socket("127.0.0.1:0");
-    let mut gateway = Gateway::start(&own_address().to_string(), config(&[&server]));
+    let mut gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
     let client = gateway.client();
     client.send(b"first").unwrap();
     let upstream = receive(&server).1;
@@ -485,7 +485,7 @@ fn an_endpoint_that_was_removed_and_says_nothing_any_more_is_left() {
 #[test]
 fn a_released_listener_leaves_no_socket_behind() {
     let server = socket("127.0.0.1:0");
-    let mut gateway = Gateway::start(&own_address().to_string(), config(&[&server]));
+    let mut gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
     let client = gateway.client();
     client.send(b"hello").unwrap();
     receive(&server);

@@ -14,19 +14,26 @@ use crate::gateway;
 /// More than a session must have brought to be counted.
 const DATAGRAMS: usize = 250;
 
-/// A client at this address that has said hello, asked for assistance and heard the answer, and its
-/// address at the server.
+/// A client at this address that has spoken with its server, asked for assistance and heard the answer,
+/// and its address at the server.
 fn ask(gateway: &Gateway, server: &UdpSocket, last: u8) -> (Client, SocketAddr) {
     let local = format!("127.0.0.{last}:0");
     let mut client = Client::from(&local, gateway.listen, ClientConfig::default());
-    client.socket.send(b"hello").unwrap();
-    let (hello, upstream) = receive(server);
-    assert_eq!(hello, b"hello");
+    let mut upstream = None;
+    // When both have spoken twice, the session lasts.
+    for round in 0..2 {
+        client.socket.send(&[0xc3, round]).unwrap();
+        let (question, from) = receive(server);
+        assert_eq!(question, [0xc3, round]);
+        server.send_to(b"answer", from).unwrap();
+        assert_eq!(receive(&client.socket).0, b"answer");
+        upstream = Some(from);
+    }
     client.take_part_until("an answer", |client| {
         let stats = client.assist.stats();
         stats.refusal.is_some() || stats.state == AssistState::Established && stats.reports > 0
     });
-    (client, upstream)
+    (client, upstream.unwrap())
 }
 
 fn is_held_out(client: &Client) -> bool {

@@ -2,12 +2,14 @@
 //! virtual time.
 #![cfg(feature = "virtual-time")]
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use client::{PATIENCE, Socket as _, transfer};
 use gateway::config;
 use network::{Gateway, Network, Socket};
+use packrat_api::affinity::Affinity;
 use packrat_api::route::{Hidden, ServerIds};
 use packrat_client::ClientConfig;
 
@@ -165,6 +167,102 @@ fn a_client_of_a_server_that_is_gone_gets_one_that_is_there() {
     let after = gateway(&network, &left, "0f");
     assert_eq!(moves(&left, &mut client, &after, after.client_from("127.0.0.9")).len(), 10);
     assert_eq!(after.metric("sessions_taken_over_total"), 0);
+}
+
+/// Servers that send each datagram back, with their number behind it.
+fn echo(servers: &[Socket]) {
+    for (number, server) in (0..).zip(servers) {
+        while let Some((datagram, from)) = server.hear(Duration::ZERO) {
+            server.say_to(&[&datagram[..], &[number]].concat(), from);
+        }
+    }
+}
+
+/// A client that asks, and is answered by the server with this number.
+struct Asking {
+    client: Client,
+    server: Option<u8>,
+    asked: u32,
+}
+
+impl Asking {
+    /// The server that answers now.
+    fn ask(&mut self, servers: &[Socket]) -> u8 {
+        self.asked += 1;
+        let question = [&[0x41, 0xff][..], &self.asked.to_be_bytes(), &[7; 10]].concat();
+        self.client.socket.say(&question);
+        let mut answer = None;
+        self.client.turn_until("an answer", |client, received| {
+            echo(servers);
+            if let Some(datagram) = received {
+                client.assist.on_datagram(&datagram, client.now());
+                if let Some((server, asked)) = datagram.split_last()
+                    && asked == question
+                {
+                    answer = Some(*server);
+                }
+            }
+            answer.is_some()
+        });
+        answer.unwrap()
+    }
+
+    /// Goes on from another port behind this gateway, until that assists it.
+    fn go_to(&mut self, gateway: &Gateway) {
+        self.client.go_on_from(gateway.client());
+        let sessions = self.client.assist.stats().sessions;
+        self.client.socket.say(&[0x41, 0xff, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        self.client.take_part_until("a session", |client| {
+            client.is_established() && client.assist.stats().sessions > sessions
+        });
+    }
+}
+
+/// Ten servers, chosen by port; four gateways, then two of them, then four again. All clients change
+/// port and gateway eight times.
+#[test]
+fn every_client_keeps_its_server_while_gateways_become_fewer_and_more() {
+    let network = Network::new();
+    let servers: Vec<Socket> = (0..10).map(|_| network.server()).collect();
+    let gateway = || {
+        let mut config = config(&servers.iter().collect::<Vec<_>>());
+        config.affinity = Affinity::Port;
+        config.static_key = Some(Hidden::new("0f".repeat(32)));
+        network.gateway(config)
+    };
+    let mut fleet: Vec<Gateway> = (0..4).map(|_| gateway()).collect();
+    let start = |number: usize| Asking {
+        client: Client::on(fleet[number % 4].client(), ClientConfig::default()),
+        server: None,
+        asked: 0,
+    };
+    let mut clients: Vec<Asking> = (0..20).map(start).collect();
+    let mut taken_over = 0;
+    for step in 0..=8 {
+        match step {
+            3 => {
+                for gateway in fleet.drain(2..) {
+                    taken_over += gateway.metric("sessions_taken_over_total");
+                    gateway.shutdown();
+                }
+            }
+            6 => fleet.extend((0..2).map(|_| gateway())),
+            _ => {}
+        }
+        for (number, asking) in clients.iter_mut().enumerate() {
+            if let Some(server) = asking.server {
+                asking.go_to(&fleet[(number + step) % fleet.len()]);
+                assert_eq!(asking.ask(&servers), server, "client {number} at step {step}");
+            } else {
+                asking.server = Some(asking.ask(&servers));
+                asking.client.establish();
+            }
+        }
+    }
+    let used: HashSet<_> = clients.iter().map(|asking| asking.server).collect();
+    assert!(used.len() > 4, "{used:?}");
+    taken_over += fleet.iter().map(|each| each.metric("sessions_taken_over_total")).sum::<u64>();
+    assert!(taken_over >= 80, "{taken_over} of 160 moves");
 }
 
 /// A connection ID of the first server, as QUIC-LB (draft-ietf-quic-load-balancers-21) encrypts it with a key:

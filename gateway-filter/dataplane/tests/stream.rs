@@ -15,7 +15,7 @@ use crate::client;
 use crate::gateway;
 
 fn local() -> SocketAddr {
-    ([127, 0, 0, 1], 0).into()
+    own_address()
 }
 
 fn packet(stream: u8, number: u32) -> Vec<u8> {
@@ -94,7 +94,7 @@ fn stream(upstream: SocketAddr) -> RouteConfig {
 
 #[test]
 fn an_update_of_the_configuration_costs_nobody_the_subscription() {
-    let gateway = Gateway::start(&own_address().to_string(), stream(local()));
+    let gateway = Gateway::start("127.0.0.1:0", stream(local()));
     let mut subscriber = Subscriber::subscribe(gateway.listen);
     let sender = socket("127.0.0.1:0");
     let arrives = |subscriber: &mut Subscriber, number: u32| {

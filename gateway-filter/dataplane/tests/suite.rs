@@ -5,7 +5,6 @@ mod assistance;
 mod attack;
 mod beside;
 mod bundles;
-mod changing_fleet;
 mod client;
 mod control;
 mod corpus;

@@ -234,12 +234,17 @@ pub(crate) fn connect_with(
 
 /// The client says hello and gets a session; it, and the address that the server sees it at.
 pub(crate) fn assist<S: Socket>(mut client: Client<S>, server: &S) -> (Client<S>, SocketAddr) {
-    client.socket.say(b"hello");
+    // It looks like a QUIC packet with a long header: what has a short one may wait, as its client may
+    // have moved.
+    client.socket.say(b"\xc3hello");
     let (hello, upstream) = receive(server);
-    assert_eq!(hello, b"hello");
+    assert_eq!(hello, b"\xc3hello");
     client.establish();
     (client, upstream)
 }
+
+/// Datagrams that are under way at most: a receive buffer holds more.
+const MOST_UNDER_WAY: usize = 40;
 
 /// Those of a server's datagrams that have come through a last mile that loses some of them once.
 /// What the gateway shows the server as lost, as it does when a queue seems to stand (on a busy
@@ -247,6 +252,7 @@ pub(crate) fn assist<S: Socket>(mut client: Client<S>, server: &S) -> (Client<S>
 pub(crate) struct Arrivals {
     numbers: HashMap<Vec<u8>, usize>,
     counts: HashMap<usize, usize>,
+    to_send: Range<usize>,
     missing: usize,
     progress: Timestamp,
 }
@@ -255,7 +261,8 @@ impl Arrivals {
     pub(crate) fn new(range: Range<usize>, now: Timestamp) -> Self {
         Self {
             missing: range.len(),
-            numbers: range.map(|number| (encrypted(number), number)).collect(),
+            numbers: range.clone().map(|number| (encrypted(number), number)).collect(),
+            to_send: range,
             counts: HashMap::new(),
             progress: now,
         }
@@ -281,14 +288,22 @@ impl Arrivals {
         *count > losses(number)
     }
 
-    /// The server sends again what has not arrived, when nothing has for a while.
-    pub(crate) fn repeat(&mut self, server: &impl Socket, upstream: SocketAddr, now: Timestamp) {
+    /// The server sends the next ones, and again what has not arrived, when nothing has for a while.
+    pub(crate) fn send(&mut self, server: &impl Socket, upstream: SocketAddr, now: Timestamp) {
+        let under_way = self.numbers.len() - self.to_send.len() - self.counts.len();
+        if under_way <= MOST_UNDER_WAY - 10 {
+            for number in self.to_send.by_ref().take(10) {
+                server.say_to(&encrypted(number), upstream);
+            }
+        }
         if now.saturating_since(self.progress) <= SERVER_PATIENCE {
             return;
         }
         self.progress = now;
-        let is_missing =
-            |number: &usize| self.counts.get(number).is_some_and(|count| *count <= losses(*number));
+        let is_missing = |number: &usize| {
+            let count = self.counts.get(number).copied().unwrap_or_default();
+            !self.to_send.contains(number) && count <= losses(*number)
+        };
         let mut missing: Vec<usize> = self.numbers.values().copied().filter(is_missing).collect();
         missing.sort_unstable();
         missing.into_iter().for_each(|number| server.say_to(&encrypted(number), upstream));
@@ -308,15 +323,11 @@ pub(crate) fn transfer<S: Socket>(
     upstream: SocketAddr,
     range: Range<usize>,
 ) {
-    let mut arrivals = Arrivals::new(range.clone(), client.now());
-    let mut to_send = range;
+    let mut arrivals = Arrivals::new(range, client.now());
     client.turn_until("all datagrams", |client, received| {
         let now = client.now();
         let Some(datagram) = received else {
-            arrivals.repeat(server, upstream, now);
-            for number in to_send.by_ref().take(10) {
-                server.say_to(&encrypted(number), upstream);
-            }
+            arrivals.send(server, upstream, now);
             return arrivals.are_complete();
         };
         let number = arrivals.number(&datagram);

@@ -22,7 +22,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// Two workers on `listen` (port 0: any).
+    /// Two workers at `listen`, as [`place`] reads it.
     pub(crate) fn start(listen: &str, config: RouteConfig) -> Self {
         Self::start_with_log(listen, config, Box::new(Silent))
     }
@@ -30,8 +30,7 @@ impl Gateway {
     pub(crate) fn start_with_log(listen: &str, config: RouteConfig, log: Box<dyn LogSink>) -> Self {
         let dataplane = Dataplane::start(Options { workers: 2 }, log).unwrap();
         let route = dataplane.configure(config).unwrap();
-        let mut gateway =
-            Self { dataplane, route, listen: listen.parse().unwrap(), attachments: Vec::new() };
+        let mut gateway = Self { dataplane, route, listen: place(listen), attachments: Vec::new() };
         gateway.listen_again();
         gateway
     }
@@ -63,25 +62,41 @@ impl Gateway {
     }
 
     pub(crate) fn client_from(&self, local: &str) -> UdpSocket {
-        let socket = socket(local);
+        let socket = UdpSocket::bind(local).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket.connect(self.listen).unwrap();
         socket
     }
 }
 
-/// A socket that does not wait for ever.
+/// An address, where "127.0.0.1:0" is one of its own.
+///
+/// Gateways speak to servers from ports that the system chooses. When one has gone, another test may
+/// get its port, and with it what is still sent there.
+pub(crate) fn place(address: &str) -> SocketAddr {
+    if address == "127.0.0.1:0" { own_address() } else { address.parse().unwrap() }
+}
+
+/// A socket at a [`place`] that does not wait for ever.
 pub(crate) fn socket(local: &str) -> UdpSocket {
-    let socket = UdpSocket::bind(local).unwrap();
+    let socket = UdpSocket::bind(place(local)).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket
 }
 
-/// An address that no other socket gets, also when a test gives it back and wants it again: its
+/// An address that no other socket has or gets, also when a test gives it back and wants it again: its
 /// host is this process alone, and its port none that the system chooses.
 pub(crate) fn own_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(10_000);
     let [_, high, middle, low] = std::process::id().to_be_bytes();
-    ([127, 64 | high & 0x3f, middle, low], NEXT.fetch_add(1, Ordering::Relaxed)).into()
+    loop {
+        let port = NEXT.fetch_add(1, Ordering::Relaxed);
+        let address = SocketAddr::from(([127, 64 | high & 0x3f, middle, low], port));
+        // Another process may listen at all addresses.
+        if UdpSocket::bind(address).is_ok() {
+            return address;
+        }
+    }
 }
 
 /// The value of a metric.
