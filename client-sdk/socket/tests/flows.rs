@@ -284,6 +284,9 @@ fn a_program_gets_each_datagram_once() {
         world.loss = 30;
         for number in 0..1500 {
             world.serve(0, number);
+            // The network copies some, as repairs and tail probes do.
+            let copy = world.sides[0].down.last().filter(|_| number % 40 == 9).cloned();
+            world.sides[0].down.extend(copy);
             world.steps(2, true);
         }
         world.steps(1000, true);
