@@ -409,6 +409,12 @@ impl Assist {
         self.identifier
     }
 
+    /// True if second copies can be told from what a server sends twice.
+    #[inline]
+    pub(crate) fn knows_copies(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.recorder.knows_copies())
+    }
+
     /// True if the datagram that was passed in last has arrived before, with this number.
     pub(crate) fn is_copy(&self, number: PacketNumber) -> bool {
         let recorder = self.session.as_ref().map(|session| &session.recorder);

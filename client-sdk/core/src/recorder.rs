@@ -191,6 +191,11 @@ impl Recorder {
         self.packet_numbers.clear();
     }
 
+    /// True if two datagrams with one identifier and one number are the same one.
+    pub(crate) const fn knows_copies(&self) -> bool {
+        self.knows_copies
+    }
+
     /// True if the datagram with this identifier, which was recorded before, had this number then.
     pub(crate) fn is_copy(&self, identifier: Identifier, number: PacketNumber) -> bool {
         self.knows_copies && self.packet_number(identifier) == Some(number)

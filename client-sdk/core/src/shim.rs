@@ -193,6 +193,9 @@ impl<M: Clone> Shim<M> {
     /// True if the datagram that has arrived last is known to be a second copy, by its number: the
     /// gateway's repair, a tail probe, or the network's.
     fn is_copy(&self, number: MaskedNumber) -> bool {
+        if !self.assist.knows_copies() {
+            return false;
+        }
         let nearest = self.places.as_ref().zip(self.assist.identifier());
         let nearest = nearest.map(|(places, identifier)| places.nearest(number, identifier));
         nearest.is_some_and(|nearest| self.assist.is_copy(PacketNumber::new(nearest)))
