@@ -251,6 +251,5 @@ clean: ## Remove everything that was built or installed inside this folder
 	cargo clean --manifest-path gateway-filter/token/Cargo.toml
 	cargo clean --manifest-path client-sdk/python/Cargo.toml
 	cargo clean --manifest-path client-sdk/mobile/Cargo.toml
-	cargo clean --manifest-path fuzz/Cargo.toml
 	cargo clean --manifest-path models/Cargo.toml
 	rm -rf .packrat
