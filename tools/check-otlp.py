@@ -108,7 +108,7 @@ def envoy(program, modules, server, collector, folder):
     gateway = subprocess.Popen(
         [
             program, "--config-path", folder / "envoy.json", "--admin-address-path", folder / "admin",
-            "--log-level", "warning", "--use-dynamic-base-id", "--concurrency", "1",
+            "--log-level", "warning", "--disable-hot-restart", "--concurrency", "1",
         ],
         env={
             **os.environ,

@@ -1,12 +1,12 @@
 //! `packrat run` and `packrat router` on a host of its own: programs that know nothing are assisted, and
 //! nothing is left behind.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::io::{BufRead, BufReader, PipeWriter, Write};
+use std::io::{BufRead, BufReader, PipeWriter, Read, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -33,8 +33,12 @@ for number in range(20):
 sys.exit(42)
 ";
 
-fn packrat(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_packrat")).arg("run").args(arguments).output().unwrap()
+/// Runs a program to its end: its identifier, and its output.
+fn packrat(arguments: &[&str]) -> (u32, Output) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_packrat"));
+    command.arg("run").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    (child.id(), child.wait_with_output().unwrap())
 }
 
 fn words(command: &str) -> String {
@@ -48,14 +52,19 @@ fn closed_pipe() -> PipeWriter {
     std::io::pipe().unwrap().1
 }
 
-fn groups() -> usize {
+/// The control group of this `packrat run`, if there is one. Others may run at the same time.
+fn group(id: u32) -> Option<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2")).unwrap();
     let own = std::fs::read_to_string("/proc/self/cgroup").unwrap();
     let own = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap().to_owned();
     let folder = format!("{}{own}", mount.split(' ').nth(1).unwrap());
-    let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
-    names.filter(|name| name.to_string_lossy().starts_with("packrat-run-")).count()
+    let mut groups = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let name = format!("packrat-run-{id}");
+    groups.find(|group| {
+        let rest = group.file_name().unwrap().to_str().unwrap().strip_prefix(&name);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    })
 }
 
 /// Does once what a redirection needs: a control group, rules that name it, and a route.
@@ -130,7 +139,7 @@ fn on_a_host_of_its_own(test: &str) {
     let inside = Command::new("unshare")
         .arg("--net")
         .arg(own)
-        .args(["--exact", test, "--ignored", "--nocapture"])
+        .args(["--exact", &format!("run::{test}"), "--ignored", "--nocapture"])
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&inside.stdout) + String::from_utf8_lossy(&inside.stderr);
@@ -183,7 +192,8 @@ fn far() {
         dataplane.listen(&route, gateway, 0, socket).unwrap()
     });
     println!("far is there");
-    std::thread::sleep(Duration::from_secs(600));
+    // It ends with the test that has made it, however that ends.
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
     drop(attachments);
 }
 
@@ -203,8 +213,8 @@ fn far_host() -> Far {
     done("ip link add v0 type veth peer name v1");
     let own = std::env::current_exe().unwrap();
     let mut far = Command::new("unshare");
-    far.arg("--net").arg(own).args(["--exact", "far", "--ignored", "--nocapture"]);
-    let mut far = Far(far.stdout(Stdio::piped()).spawn().unwrap());
+    far.arg("--net").arg(own).args(["--exact", "run::far", "--ignored", "--nocapture"]);
+    let mut far = Far(far.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
     has_left(&far.0);
     done(&format!("ip link set v1 netns {}", far.0.id()));
     done("ip address add 10.77.0.1/24 dev v0");
@@ -274,8 +284,8 @@ fn router_with(uplink: &str, options: &[&str]) -> (Child, impl Iterator<Item = S
 fn inside_a_router() {
     let _far = far_host();
     done("ip link add l0 type veth peer name l1");
-    let host = Command::new("unshare").args(["--net", "sleep", "600"]).spawn().unwrap();
-    let host = Far(host);
+    let mut host = Command::new("unshare");
+    let host = Far(host.args(["--net", "cat"]).stdin(Stdio::piped()).spawn().unwrap());
     has_left(&host.0);
     let id = host.0.id();
     let there = |line: &str| done(&format!("nsenter --net --target {id} {line}"));
@@ -390,15 +400,16 @@ fn inside() {
     // A server of this host at the port that is taken over.
     let server = UdpSocket::bind("[::]:4433").unwrap();
     for address in ["10.77.0.2", "fd77::2"] {
-        let output = packrat(&["--port", "4433", "--", "python3", "-c", PROGRAM, address, "4433"]);
+        let (id, output) =
+            packrat(&["--port", "4433", "--", "python3", "-c", PROGRAM, address, "4433"]);
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(42), "{said}");
         assert!(said.contains("1 sessions with gateways"), "{said}");
+        assert_eq!(group(id), None);
     }
     drop(server);
     assert_eq!(words("nft list tables"), "");
     assert!(!words("ip rule").contains("fwmark") && !words("ip -6 rule").contains("fwmark"));
-    assert_eq!(groups(), 0);
     // A request to end reaches the program, and everything is taken away as well.
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
@@ -416,22 +427,44 @@ fn inside() {
             .unwrap();
         let begun = Instant::now();
         // The group is there after the signals' handlers, whatever else is.
-        while groups() == 0 {
+        while group(running.id()).is_none() {
             assert!(begun.elapsed() < Duration::from_secs(60), "there is no control group");
             std::thread::sleep(Duration::from_millis(20));
         }
         done(&format!("kill -{signal} {}", running.id()));
         assert_eq!(running.wait().unwrap().code(), Some(128 + number), "{signal}");
-        assert_eq!((words("nft list tables"), groups()), (String::new(), 0), "{signal}");
+        let left = (words("nft list tables"), group(running.id()));
+        assert_eq!(left, (String::new(), None), "{signal}");
     }
     // No one reads the last line: the exit code is the program's all the same.
     let mut unread = Command::new(env!("CARGO_BIN_EXE_packrat"));
     unread.args(["run", "--", "sh", "-c", "exit 42"]).stderr(closed_pipe());
     assert_eq!(unread.status().unwrap().code(), Some(42));
     // A program that is not there: the shell's word for it, and everything is taken away as well.
-    let output = packrat(&["--silent", "--", "/no/such/program"]);
+    let (id, output) = packrat(&["--silent", "--", "/no/such/program"]);
     assert_eq!(output.status.code(), Some(127));
-    assert_eq!((words("nft list tables"), groups()), (String::new(), 0));
+    assert_eq!((words("nft list tables"), group(id)), (String::new(), None));
+    // A killed one leaves rules and control group, which the next one takes away once the program has ended.
+    let mut killed = Command::new(env!("CARGO_BIN_EXE_packrat"))
+        .args(["run", "--silent", "--", "sh", "-c", "echo $$; exec sleep 1000"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = BufReader::new(killed.stdout.take().unwrap());
+    let program = output.lines().next().unwrap().unwrap();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let left = group(killed.id()).unwrap();
+    assert_eq!(packrat(&["--silent", "--", "true"]).1.status.code(), Some(0));
+    assert_eq!(group(killed.id()).as_ref(), Some(&left), "it has a program");
+    done(&format!("kill -KILL {program}"));
+    let begun = Instant::now();
+    while std::fs::read_to_string(left.join("cgroup.procs")).unwrap() != "" {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the program does not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(packrat(&["--silent", "--", "true"]).1.status.code(), Some(0));
+    assert_eq!((words("nft list tables"), group(killed.id())), (String::new(), None));
 }
 
 #[test]

@@ -146,7 +146,7 @@ impl Gateway {
                 let mut command = network.command(Place::Gateway, envoy);
                 command
                     .args([
-                        "--use-dynamic-base-id",
+                        "--disable-hot-restart",
                         "--concurrency",
                         &workers,
                         "--log-level",

@@ -1,10 +1,35 @@
-//! Hosts on a switch, in network namespaces.
+//! Hosts on a switch, in network namespaces without names: they end with this process, however it ends.
 
+use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::process::{Child, Command, Stdio};
 
-static NETWORKS: AtomicU32 = AtomicU32::new(0);
+/// A host: a process that ends when its input does, in a network namespace of its own.
+struct Host(Child);
+
+impl Host {
+    fn new() -> Option<Self> {
+        let mut command = Command::new("unshare");
+        command.args(["--net", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut host = Self(command.stderr(Stdio::null()).spawn().ok()?);
+        // It says a byte again once it is in the namespace.
+        host.0.stdin.as_mut()?.write_all(b"!").ok()?;
+        host.0.stdout.as_mut()?.read_exact(&mut [0]).ok()?;
+        Some(host)
+    }
+
+    /// A command for it, up to the program.
+    fn enter(&self) -> String {
+        format!("nsenter --net=/proc/{}/ns/net", self.0.id())
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 fn run(line: &str) -> bool {
     let mut words = line.split_whitespace();
@@ -16,41 +41,16 @@ fn run(line: &str) -> bool {
     command.is_ok_and(|status| status.success())
 }
 
-/// Namespaces joined by a switch in the first of them; removed when it is dropped.
-pub(crate) struct Network {
-    names: Vec<String>,
-}
+/// Hosts joined by a switch, which is the first of them; removed when it is dropped.
+pub(crate) struct Network(Vec<Host>);
 
 impl Network {
     /// A switch that forwards multicast only to members, and this many hosts: host `n` is 10.77.0.n
     /// and fd77::n; host 1 has a second address, 10.77.0.101 and fd77::101. `None`: not possible
     /// here.
     pub(crate) fn new(hosts: usize) -> Option<Self> {
-        let number = NETWORKS.fetch_add(1, Ordering::Relaxed);
-        let prefix = format!("packrat-{}-{number}", std::process::id());
-        let network =
-            Self { names: (0..=hosts).map(|index| format!("{prefix}-{index}")).collect() };
-        let switch = network.names[0].clone();
-        let made = network.names.iter().all(|name| run(&format!("ip netns add {name}")))
-            && run(&format!(
-                "ip -n {switch} link add bridge type bridge mcast_snooping 1 mcast_querier 1 mcast_igmp_version 3 mcast_mld_version 2"
-            ))
-            && run(&format!("ip -n {switch} link set bridge up"))
-            && (1..=hosts).all(|host| {
-                let name = &network.names[host];
-                run(&format!("ip -n {switch} link add port{host} type veth peer name eth0 netns {name}"))
-                    && run(&format!("ip -n {switch} link set port{host} master bridge up"))
-                    && run(&format!("ip -n {name} address add 10.77.0.{host}/24 dev eth0"))
-                    && run(&format!("ip -n {name} address add fd77::{host}/64 dev eth0 nodad"))
-                    && run(&format!("ip -n {name} link set eth0 up"))
-                    && run(&format!("ip -n {name} link set lo up"))
-                    // The interface of multicast groups.
-                    && run(&format!("ip -n {name} route add 224.0.0.0/4 dev eth0"))
-            })
-            && run(&format!("ip -n {prefix}-1 address add 10.77.0.101/24 dev eth0"))
-            && run(&format!("ip -n {prefix}-1 address add fd77::101/64 dev eth0 nodad"))
-            && network.rules(1, "table inet packrat { }");
-        if made {
+        let network = (0..=hosts).map(|_| Host::new()).collect::<Option<_>>().map(Self);
+        if let Some(network) = network.filter(|network| network.set_up().is_some()) {
             return Some(network);
         }
         let hint = "network namespaces with a switch and a packet filter cannot be made here: root, iproute2 and nftables are needed";
@@ -59,10 +59,37 @@ impl Network {
         None
     }
 
+    fn set_up(&self) -> Option<()> {
+        let ip = |host: usize, arguments: &str| {
+            run(&format!("{} ip {arguments}", self.0[host].enter())).then_some(())
+        };
+        ip(
+            0,
+            "link add bridge type bridge mcast_snooping 1 mcast_querier 1 mcast_igmp_version 3 mcast_mld_version 2",
+        )?;
+        ip(0, "link set bridge up")?;
+        for host in 1..self.0.len() {
+            let place = self.0[host].0.id();
+            ip(0, &format!("link add port{host} type veth peer name eth0 netns {place}"))?;
+            ip(0, &format!("link set port{host} master bridge up"))?;
+            ip(host, &format!("address add 10.77.0.{host}/24 dev eth0"))?;
+            ip(host, &format!("address add fd77::{host}/64 dev eth0 nodad"))?;
+            ip(host, "link set eth0 up")?;
+            ip(host, "link set lo up")?;
+            // The interface of multicast groups.
+            ip(host, "route add 224.0.0.0/4 dev eth0")?;
+        }
+        ip(1, "address add 10.77.0.101/24 dev eth0")?;
+        ip(1, "address add fd77::101/64 dev eth0 nodad")?;
+        self.rules(1, "table inet packrat { }").then_some(())
+    }
+
     /// A program on a host; 0 is the switch.
     pub(crate) fn command(&self, host: usize, program: &Path) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.names[host]]).arg(program);
+        let enter = self.0[host].enter();
+        let mut words = enter.split(' ');
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words).arg(program);
         command
     }
 
@@ -91,13 +118,5 @@ impl Network {
             "table netdev loss {{ chain arriving {{ type filter hook ingress device port{host} priority 0; {rule}; }}; }}"
         );
         assert!(self.rules(0, &rules), "nftables refuses: {rules}");
-    }
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        for name in &self.names {
-            run(&format!("ip netns delete {name}"));
-        }
     }
 }

@@ -1,14 +1,6 @@
 //! Every LogQL query of every dashboard against a real Loki with the log lines of a real Envoy, of
 //! the gateway without Envoy, and of the operator. `make test-loki` builds and installs the
 //! programs.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-mod address;
-#[path = "../../../gateway-filter/dataplane/tests/client/mod.rs"]
-mod client;
-mod loki;
-mod place;
-mod scene;
 
 use std::fs;
 use std::net::UdpSocket;
@@ -24,6 +16,11 @@ use loki::{Loki, find_loki};
 use place::PATIENCE;
 use scene::{Demo, IdleEnvoy, built};
 
+use crate::client;
+use crate::loki;
+use crate::place;
+use crate::scene;
+
 /// `packrat-gateway` in front of a server that does not exist; ends when it is dropped.
 struct Standalone {
     process: Child,
@@ -33,9 +30,8 @@ struct Standalone {
 impl Standalone {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let process = Command::new(built().join("packrat-gateway"))
-            .args(["--listen", "127.0.0.1:0", "--endpoint", &nobody.to_string(), "--workers", "1"])
+            .args(["--listen", "127.0.0.1:0", "--endpoint", "127.0.0.1:9", "--workers", "1"])
             .stdin(Stdio::null())
             .stdout(fs::File::create(folder.path().join("log")).unwrap())
             .stderr(Stdio::null())
@@ -88,10 +84,9 @@ fn reset(idle: &IdleEnvoy) {
 fn operator() -> String {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let configuration = serde_json::json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{ "name": "c", "cluster": { "server": format!("https://{nobody}") } }],
+        "clusters": [{ "name": "c", "cluster": { "server": "https://127.0.0.1:9" } }],
         "users": [{ "name": "u", "user": { "token": "none" } }],
         "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
     });

@@ -46,7 +46,7 @@ impl Envoy {
             .arg(path.join(configuration))
             .arg("--admin-address-path")
             .arg(path.join("admin"))
-            .args(["--use-dynamic-base-id", "--log-level", "warning"])
+            .args(["--disable-hot-restart", "--log-level", "warning"])
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log);

@@ -142,7 +142,7 @@ pub fn validates(program: &Path, modules: &Path, listener: &str) -> bool {
     }
     fs::write(&file, text).unwrap();
     let output = Command::new(program)
-        .args(["--mode", "validate", "--use-dynamic-base-id", "--config-path"])
+        .args(["--mode", "validate", "--disable-hot-restart", "--config-path"])
         .arg(&file)
         .env("ENVOY_DYNAMIC_MODULES_SEARCH_PATH", modules)
         .output()
