@@ -253,4 +253,5 @@ clean: ## Remove everything that was built or installed inside this folder
 	cargo clean
 	cargo clean --manifest-path client-sdk/bindings/Cargo.toml
 	cargo clean --manifest-path fuzz/Cargo.toml
+	cargo clean --manifest-path models/Cargo.toml
 	rm -rf .packrat
