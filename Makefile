@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo flood lab field alternatives figures bench profile quick format check-format test check test-sdks test-random token check-lints check-go check-fuzz test-tools test-rust check-instructions instructions check-names check-documentation check-dependencies check-c c-header install-c advisories test-interop test-mobile test-python test-go test-demo test-telemetry test-loki test-operator test-conformance test-command check-chart chart chart-schemas images static release-dry-run soak test-page test-programs demo-parts e2e fuzz miri sanitize concurrency models clean
+.PHONY: help demo flood lab field alternatives figures bench profile quick format check-format test check test-sdks test-random token check-lints check-go check-fuzz test-tools test-rust check-instructions instructions check-names check-documentation check-dependencies check-c c-header install-c advisories test-interop test-mobile test-python test-go test-demo test-telemetry test-loki test-operator test-conformance test-command check-chart chart chart-schemas images static release-dry-run soak test-page test-programs demo-parts e2e fuzz miri sanitize concurrency models toolchain clean
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -23,10 +23,10 @@ flood: ## Downloads over a full link, alone and beside 250,000 hostile datagrams
 	@tools/build-demo
 	@"$(DEMO_COMMAND)" demo --arms packrat --flood $(ARGS)
 
-lab: ## Trials in virtual time, no network needed (ARGS="run wifi"; ARGS="--help" lists options)
+lab: toolchain ## Trials in virtual time, no network needed (ARGS="run wifi"; ARGS="--help" lists options)
 	@cargo run --locked --release -p packrat-lab -- $(ARGS)
 
-field: ## The field matrix: where assistance helps and where it harms (ARGS="--quick", "--only PATH,…", "--traces DIR")
+field: toolchain ## The field matrix: where assistance helps and where it harms (ARGS="--quick", "--only PATH,…", "--traces DIR")
 	@cargo run --locked --release -p packrat-lab -- field $(ARGS)
 
 alternatives: demo-parts ## Downloads in real time, with Packrat and with what a user might have instead (ARGS="wifi --loss 0.04 --seeds 3")
@@ -36,7 +36,7 @@ alternatives: demo-parts ## Downloads in real time, with Packrat and with what a
 		--alternative bbr --alternative packrat-bbr --alternative terminated --alternative terminated-bbr2 --alternative terminated-cubic \
 		--alternative hysteria --alternative hysteria-rate --alternative kcp
 
-figures: ## The pictures of docs/EVALUATION.md, measured anew in virtual time (ARGS="--seeds 10 --size 25000000")
+figures: toolchain ## The pictures of docs/EVALUATION.md, measured anew in virtual time (ARGS="--seeds 10 --size 25000000")
 	@cargo run --locked --release -p packrat-lab -- figures $(ARGS)
 
 # Valgrind and root make it complete; what cannot be measured without them is skipped with a line that says so.
@@ -45,15 +45,15 @@ bench: demo-parts ## What Packrat costs beside Envoy's own proxy, with target/be
 	@cargo build --locked --release -p packrat-bench -p packrat-envoy -p packrat-gateway
 	@"$${CARGO_TARGET_DIR:-target}/release/packrat-bench" $(ARGS)
 
-profile: ## Flame graph of the forwarding path, target/bench/profile.svg (perf, root)
+profile: toolchain ## Flame graph of the forwarding path, target/bench/profile.svg (perf, root)
 	@cargo build --locked --release -p packrat-bench -p packrat-gateway
 	@"$${CARGO_TARGET_DIR:-target}/release/packrat-bench" profile
 
-quick: check-format check-names ## Formats, lints, unit and virtual-time tests: what to run while working
+quick: toolchain check-format check-names ## Formats, lints, unit and virtual-time tests: what to run while working
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	@tools/test --quick
 
-format: ## Write all formats: Rust and Markdown
+format: toolchain ## Write all formats: Rust and Markdown
 	cargo fmt --all
 	cargo fmt --all --manifest-path client-sdk/bindings/Cargo.toml
 	@tools/format-markdown
@@ -140,7 +140,7 @@ c-header: ## Write the header of libpackrat anew
 	.packrat/checkers/bin/cbindgen --quiet --config client-sdk/c/cbindgen.toml --output client-sdk/c/include/packrat.h client-sdk/c/src/lib.rs
 
 PREFIX ?= /usr/local
-install-c: ## Build libpackrat and install it with header and package file (PREFIX=/usr/local, DESTDIR)
+install-c: toolchain ## Build libpackrat and install it with header and package file (PREFIX=/usr/local, DESTDIR)
 	cargo build --locked --release -p packrat-c
 	client-sdk/c/install "$${CARGO_TARGET_DIR:-target}/release" "$(PREFIX)"
 
@@ -225,6 +225,9 @@ test-programs: demo-parts ## Chromium and a WebRTC peer as clients, through an a
 	@tools/install-client-parts --client webrtc
 	@tools/test --only packrat::programs
 
+toolchain:
+	@tools/check-toolchain cargo cc
+
 demo-parts:
 	@tools/check-toolchain cargo cc python
 	@tools/install-demo-parts
@@ -239,10 +242,10 @@ sanitize: ## The gateway, instrumented for memory errors and for data races, und
 	@tools/sanitize $(ARGS)
 
 # The features of both packages together, so that each is compiled once.
-concurrency: ## What the gateway's threads share, in thousands of orders of their steps (PACKRAT_SCHEDULES=100000: more of them)
+concurrency: toolchain ## What the gateway's threads share, in thousands of orders of their steps (PACKRAT_SCHEDULES=100000: more of them)
 	cargo test --locked -p packrat-engine -p packrat-dataplane --features packrat-engine/shuttle,packrat-dataplane/shuttle --lib concurrency::
 
-models: ## Models of the handshake, of epochs, and of moves with a hostile client: all their states, and each rule left out once
+models: toolchain ## Models of the handshake, of epochs, and of moves with a hostile client: all their states, and each rule left out once
 	cargo fmt --check --manifest-path models/Cargo.toml
 	@cargo run --locked --release --manifest-path models/Cargo.toml
 
@@ -250,4 +253,5 @@ clean: ## Remove everything that was built or installed inside this folder
 	cargo clean
 	cargo clean --manifest-path client-sdk/bindings/Cargo.toml
 	cargo clean --manifest-path fuzz/Cargo.toml
+	cargo clean --manifest-path models/Cargo.toml
 	rm -rf .packrat
