@@ -65,13 +65,13 @@ check-format:
 	@tools/format-markdown --check
 
 test: ## All tests of behaviour, with real Envoy, servers and Prometheus: what must pass
-	@tools/supervised tools/parts demo-parts test-tools test-rust test-demo test-telemetry
+	@SUPERVISED_REPORTS_ONLY=yes tools/supervised tools/parts demo-parts test-tools test-rust test-demo test-telemetry
 
 check: ## Formats, lints, documentation, licences, chart, C header, fuzz targets, instruction counts: what must also pass
 	@tools/parts check-format check-names check-lints check-go check-documentation check-dependencies check-chart check-c check-fuzz check-instructions
 
 test-sdks: ## The clients in other languages, against a real gateway and over a lossy last mile: Python (two), Go, Kotlin and Swift
-	@tools/supervised tools/parts test-interop test-python test-go test-mobile
+	@SUPERVISED_REPORTS_ONLY=yes tools/supervised tools/parts test-interop test-python test-go test-mobile
 
 # The seed of `make test` is in .cargo/config.toml.
 test-random: ## The quick tests, property tests with a new seed, which is printed (PROPTEST_RNG_SEED=SEED make test-random repeats it)

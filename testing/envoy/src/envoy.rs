@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -48,6 +49,7 @@ impl Envoy {
             .arg(path.join("admin"))
             .args(["--disable-hot-restart", "--log-level", "warning"])
             .stdin(Stdio::null())
+            .process_group(0)
             .stdout(log.try_clone().unwrap())
             .stderr(log);
         adjust(&mut command);
@@ -194,6 +196,9 @@ impl Drop for Envoy {
     fn drop(&mut self) {
         // The process may have ended already.
         let mut process = self.process();
+        // Its group: `packrat-start` has an Envoy of its own.
+        let group = format!("-{}", process.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
         let _ = process.kill();
         let _ = process.wait();
         drop(process);
