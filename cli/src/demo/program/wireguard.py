@@ -25,7 +25,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 SERVER, CLIENT, PORT = "10.89.0.1", "10.89.0.2", 80
 #: The demo's servers are loss-based; the system's choice may be another one.
 CONGESTION_CONTROL = b"cubic"
-NEW_NETWORK, END_WITH_PARENT = 0x40000000, 1
+NEW_NETWORK, NEW_MOUNTS, SLAVES_OF_ALL, END_WITH_PARENT = 0x40000000, 0x20000, 1 << 19 | 1 << 14, 1
+#: Where the program makes its control socket, which it leaves behind when it is killed.
+SOCKETS = "/var/run/wireguard"
 READY_WITHIN = 10
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -38,12 +40,16 @@ def start_tunnel(program, end, settings):
     """Starts the program outside, moves its device into a new network namespace, and enters that."""
     if os.geteuid() != 0 or not os.path.exists("/dev/net/tun"):
         sys.exit("a WireGuard tunnel needs root and /dev/net/tun")
+    os.makedirs(SOCKETS, exist_ok=True)
+    # A file system that ends with this process and the program.
+    if libc.unshare(NEW_MOUNTS) or libc.mount(None, b"/", None, SLAVES_OF_ALL, None) or libc.mount(b"tmpfs", SOCKETS.encode(), b"tmpfs", 0, None):
+        sys.exit(f"no mount namespace: {os.strerror(ctypes.get_errno())}")
     device = f"prk{os.getpid()}{end[0]}"
     environment = {**os.environ, "LOG_LEVEL": "error"}
     end_with_parent = functools.partial(libc.prctl, END_WITH_PARENT, signal.SIGKILL)
     tunnel = subprocess.Popen([program, "-f", device], stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=subprocess.DEVNULL,
                               env=environment, preexec_fn=end_with_parent)
-    control = f"/var/run/wireguard/{device}.sock"
+    control = f"{SOCKETS}/{device}.sock"
     until = time.monotonic() + READY_WITHIN
     while not os.path.exists(control):
         if tunnel.poll() is not None or time.monotonic() > until:
