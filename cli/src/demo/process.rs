@@ -1,8 +1,7 @@
 //! Processes that the demo starts, and that never outlive it.
 
 use std::fs::{self, File};
-use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -17,8 +16,6 @@ const READY_WITHIN: Duration = Duration::from_secs(20);
 /// Longest time for a process to end after a signal.
 const STOP_WITHIN: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(20);
-/// Attempts to find a port that is free for UDP and TCP.
-const PORT_ATTEMPTS: usize = 64;
 /// Lines of a log that an error shows.
 const LOG_LINES: usize = 15;
 
@@ -148,23 +145,9 @@ fn find_in_path(program: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
-/// An address on the loopback interface whose port is free for UDP and for TCP.
-///
-/// Two servers that set SO_REUSEPORT would share a port without an error, so each gets an unused
-/// one.
+/// An address on the loopback interface whose port is free for UDP and for TCP, and stays so for others.
 pub(crate) fn free_address() -> Result<SocketAddr, DemoError> {
-    let mut last = io::Error::from(io::ErrorKind::AddrInUse);
-    for _ in 0..PORT_ATTEMPTS {
-        let attempt = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| {
-            let address = socket.local_addr()?;
-            TcpListener::bind(address).map(|_| address)
-        });
-        match attempt {
-            Ok(address) => return Ok(address),
-            Err(error) => last = error,
-        }
-    }
-    Err(DemoError::Port(last))
+    packrat_emulation::port::free_address().map_err(DemoError::Port)
 }
 
 #[cfg(test)]
