@@ -186,7 +186,7 @@ fn mistakes_are_named() {
         assert!(said.contains(expected), "{arguments:?}: {said}");
     }
     // Every listener counts: the first service leads to the second one's address.
-    let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = packrat_emulation::port::free_address().unwrap();
     let circle = write(
         "circle",
         &format!(

@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use packrat_emulation::path::{LinkConfig, LossModel, PathConfig, UdpPath};
+use packrat_emulation::port;
 use stream_gateway::{PATIENCE, StreamGateway, program};
 
 /// Seconds of film that are sent.
@@ -52,11 +53,11 @@ impl Drop for Running {
     }
 }
 
-/// A free port whose successor is free, too, as RTP needs.
+/// A free port whose successor is free as well, as RTP needs.
 fn ports() -> u16 {
     loop {
-        let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        if port.is_multiple_of(2) && UdpSocket::bind(("127.0.0.1", port + 1)).is_ok() {
+        let (port, next) = (port::free_port().unwrap(), port::free_port().unwrap());
+        if port.is_multiple_of(2) && next == port + 1 {
             return port;
         }
     }

@@ -5,7 +5,7 @@ use super::*;
 use packrat_client::Health;
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Received};
 use packrat_wire::estimate::Timestamp;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const BODY: usize = 2_000_000;
@@ -483,7 +483,7 @@ async fn failures_to_connect_have_their_reason() {
     assert!(matches!(error, ConnectError::ServerName { .. }), "{error}");
     let error = endpoint.connect(server, "other.example").await.unwrap_err();
     assert!(matches!(error, ConnectError::Tls { local: true, .. }), "{error}");
-    let closed = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let closed = (Ipv4Addr::LOCALHOST, 9).into();
     match endpoint.connect(closed, "localhost").await.unwrap_err() {
         ConnectError::Unreachable { source, .. } => {
             assert_eq!(source.kind(), std::io::ErrorKind::ConnectionRefused);

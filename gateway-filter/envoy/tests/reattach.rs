@@ -130,7 +130,7 @@ fn a_wildcard_listener_whose_socket_was_not_there_at_first_is_found_later() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
     server.set_nonblocking(true).unwrap();
     // A port that is free, until the listener is there.
-    let port = UdpSocket::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port();
+    let port = packrat_real_envoy::free_port();
     LOCAL.lock().unwrap().1 = port.into();
     let config =
         format!(r#"{{"route": "web", "endpoints": ["{}"]}}"#, server.local_addr().unwrap());

@@ -115,15 +115,13 @@ fn a_collector_that_cannot_be_used_is_refused_and_one_that_is_away_costs_nothing
     ]);
     assert!(refused.line("failed")["error"].as_str().unwrap().contains("without TLS"));
     assert_eq!(refused.wait(), Some(1));
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let url = format!("http://{nobody}");
     let mut gateway = Program::start(&[
         "--listen",
         "127.0.0.1:0",
         "--endpoint",
         "127.0.0.1:9",
         "--otlp",
-        &url,
+        "http://127.0.0.1:9",
         "--drain-seconds",
         "0",
     ]);

@@ -33,9 +33,8 @@ struct Standalone {
 impl Standalone {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let process = Command::new(built().join("packrat-gateway"))
-            .args(["--listen", "127.0.0.1:0", "--endpoint", &nobody.to_string(), "--workers", "1"])
+            .args(["--listen", "127.0.0.1:0", "--endpoint", "127.0.0.1:9", "--workers", "1"])
             .stdin(Stdio::null())
             .stdout(fs::File::create(folder.path().join("log")).unwrap())
             .stderr(Stdio::null())
@@ -88,10 +87,9 @@ fn reset(idle: &IdleEnvoy) {
 fn operator() -> String {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let configuration = serde_json::json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{ "name": "c", "cluster": { "server": format!("https://{nobody}") } }],
+        "clusters": [{ "name": "c", "cluster": { "server": "https://127.0.0.1:9" } }],
         "users": [{ "name": "u", "user": { "token": "none" } }],
         "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
     });
