@@ -46,6 +46,8 @@ const NEXT_MARK: u32 = 0x0100_0000;
 const USED: u32 = 30;
 /// Programs that are run at the same time.
 const MOST_PROGRAMS: u32 = 16;
+/// The first part of the name of a program's control group; the identifier of its `packrat run` follows.
+const GROUP_PREFIX: &str = "packrat-run-";
 /// Control groups that have a process's number: left by others with that number.
 const MOST_GROUPS: u32 = 64;
 
@@ -393,14 +395,27 @@ impl Drop for Redirection {
     }
 }
 
+/// Removes the groups of processes that were killed. Those that still have programs stay.
+fn remove_left_groups(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let rest = name.to_str().and_then(|name| name.strip_prefix(GROUP_PREFIX));
+        let id = rest.and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
+        if id.is_some_and(|id| !Path::new(&format!("/proc/{id}")).exists()) {
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
 /// Makes a control group below the own one: its path below the root of all, and its folder.
 fn make_group(root: &Path, own: &Path) -> Result<(PathBuf, PathBuf), String> {
+    remove_left_groups(&root.join(own));
     let id = std::process::id();
     let mut last = None;
     for number in 0..MOST_GROUPS {
         let path = own.join(match number {
-            0 => format!("packrat-run-{id}"),
-            _ => format!("packrat-run-{id}-{number}"),
+            0 => format!("{GROUP_PREFIX}{id}"),
+            _ => format!("{GROUP_PREFIX}{id}-{number}"),
         });
         let group = root.join(&path);
         // One that is empty is left of a process that had this number.
