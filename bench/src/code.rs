@@ -167,6 +167,7 @@ pub(crate) fn run(
     let mut rows = Vec::new();
     for (name, symbols, is_parity, loss) in SETTINGS {
         interrupt.check()?;
+        eprintln!("coded repair: {name}");
         let times = transfer(&mut Flow::new(symbols, is_parity), loss, TURNS);
         let encode_ns = per_datagram(times.encoding, TURNS);
         let decode_ns = per_datagram(times.decoding, TURNS);

@@ -56,6 +56,8 @@ pub(crate) fn run(
         [(60, 0.0), (300, 0.0), (1200, 0.0), (1452, 0.0), (1452, 0.04), (1452, 0.10)]
     {
         interrupt.check()?;
+        let percent = (loss * 100.0) as u32;
+        eprintln!("engine: {bytes} bytes, {percent} % loss");
         let (data_ns, eack_ns) = time(bytes, loss, TURNS)?;
         let text = [bytes.to_string(), loss.to_string(), COUNTED.to_string()];
         let arguments = ["workload", "engine", &text[0], &text[1], &text[2]];
@@ -66,7 +68,6 @@ pub(crate) fn run(
             );
             eack = Some(callgrind::count("measured_eack", &arguments)? / COUNTED as f64);
         }
-        let percent = (loss * 100.0) as u32;
         let key = |what: &str| format!("engine.b{bytes}.loss{percent}.{what}");
         summary.set(&key("data_ns"), data_ns);
         summary.set(&key("eack_ns"), eack_ns);
@@ -112,6 +113,7 @@ pub(crate) fn misses(
     let mut rows = Vec::new();
     for sessions in [1, 100, if full { 10_000 } else { 2000 }] {
         interrupt.check()?;
+        eprintln!("cache misses: {sessions} sessions");
         // The first round allocates what sessions need.
         let rounds = |rounds: usize| -> Result<[callgrind::Misses; 2], Box<dyn Error>> {
             let text = [sessions.to_string(), (rounds * sessions).to_string()];

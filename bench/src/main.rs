@@ -159,24 +159,32 @@ fn parts(
     counts: bool,
     interrupt: &Interrupt,
 ) -> Result<(), Box<dyn Error>> {
-    let wanted = |part| arguments.only.is_empty() || arguments.only.contains(&part);
-    if wanted(Part::Sketches) {
-        sketches::run(summary, counts, interrupt)?;
-    }
-    if wanted(Part::Engine) {
-        engine::run(summary, counts, interrupt)?;
-        engine::misses(summary, counts, arguments.full, interrupt)?;
-        code::run(summary, counts, interrupt)?;
-    }
-    if wanted(Part::Forwarding) {
-        forwarding::run(summary, arguments.full, &arguments.settings, interrupt)?;
-    }
-    if wanted(Part::Scale) {
-        scale::run(summary, arguments.full, interrupt)?;
-    }
-    if wanted(Part::Many) {
-        let wanted = many::Wanted { full: arguments.full, parts: &arguments.settings };
-        many::run(summary, wanted, interrupt)?;
+    type Run<'a> = &'a dyn Fn(&mut Summary) -> Result<(), Box<dyn Error>>;
+    let Arguments { only, full, settings, .. } = arguments;
+    let parts: [(Part, &str, Run<'_>); 7] = [
+        (Part::Sketches, "sketches", &|summary| sketches::run(summary, counts, interrupt)),
+        (Part::Engine, "engine", &|summary| engine::run(summary, counts, interrupt)),
+        (Part::Engine, "cache misses", &|summary| {
+            engine::misses(summary, counts, *full, interrupt)
+        }),
+        (Part::Engine, "coded repair", &|summary| code::run(summary, counts, interrupt)),
+        (Part::Forwarding, "forwarding", &|summary| {
+            forwarding::run(summary, *full, settings, interrupt)
+        }),
+        (Part::Scale, "many sessions", &|summary| scale::run(summary, *full, interrupt)),
+        (Part::Many, "many clients", &|summary| {
+            many::run(summary, many::Wanted { full: *full, parts: settings }, interrupt)
+        }),
+    ];
+    for (part, name, run) in parts {
+        if !only.is_empty() && !only.contains(&part) {
+            continue;
+        }
+        // A part that fails leaves the others to be measured; a user's wish to stop does not.
+        if let Err(error) = run(summary) {
+            interrupt.check()?;
+            summary.fail(name, error);
+        }
     }
     summary.failures()
 }

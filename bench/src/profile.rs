@@ -65,6 +65,9 @@ pub(crate) fn run(file: &Path, interrupt: &Interrupt) -> Result<(), Box<dyn Erro
     let script =
         Command::new("perf").args(["script", "-i"]).arg(&samples).stderr(Stdio::null()).output()?;
     let root = Frame::from_perf_script(&String::from_utf8_lossy(&script.stdout));
+    if root.samples() == 0 {
+        return Err("perf has recorded nothing; `perf record -e cpu-clock true` says why".into());
+    }
     let title = format!(
         "Packrat standalone, cached, 4 % loss, {:.0} kpps, {:.2} CPU-s per million datagrams, {} samples",
         outcome.kpps,

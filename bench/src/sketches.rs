@@ -68,6 +68,7 @@ fn insertions(
     let mut rows = Vec::new();
     for capacity in [40u8, 160, 191] {
         interrupt.check()?;
+        eprintln!("sketches: {capacity} coded symbols");
         let mut symbols = CodedSymbols::new(material.key.clone(), capacity);
         let ours = per_identifier(&material.identifiers, |identifier| symbols.insert(identifier));
         black_box(symbols.prefix(capacity).sum::<u64>());
@@ -89,6 +90,7 @@ fn insertions(
     }
     for capacity in [33u8, 129] {
         interrupt.check()?;
+        eprintln!("sketches: {capacity} power sums");
         let mut sums = PowerSums::new(capacity);
         let ours = per_identifier(&material.identifiers, |identifier| sums.insert(identifier));
         let mut prefix = Vec::new();
@@ -185,6 +187,7 @@ fn decodes(
     let mut rows = Vec::new();
     for missing in MISSING {
         interrupt.check()?;
+        eprintln!("sketches: {missing} missing");
         let picked = encoding_for(missing);
         let mut sums_ns = None;
         let mut symbols_ns = None;

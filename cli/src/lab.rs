@@ -45,13 +45,6 @@ struct RealResult<'a> {
     path_late_ms: f64,
 }
 
-/// Path delay above which a result says more about the machine than about the network: half of the
-/// last mile's delay on WiFi.
-const TOO_LATE_MS: f64 = 1.0;
-
-/// Attempts to make a download whose processes do not start.
-const ATTEMPTS: usize = 3;
-
 /// The demo's options, parsed from a command line.
 #[derive(Debug, Parser)]
 struct Demo {
@@ -137,7 +130,8 @@ async fn measure(real: &Real) -> Result<(), demo::Error> {
         let mut rows: Vec<Vec<RealResult<'_>>> = arms.iter().map(|_| Vec::new()).collect();
         for trial in path {
             for (arm, row) in arms.iter().zip(&mut rows) {
-                let report = match patient_download(trial, arm, real).await {
+                eprintln!("{}: {}, seed {}", trial.scenario.name, arm.label, trial.seed);
+                let report = match download(trial, arm, real).await {
                     Ok(report) => report,
                     Err(error) => {
                         // What the others have measured is worth a table.
@@ -146,11 +140,8 @@ async fn measure(real: &Real) -> Result<(), demo::Error> {
                     }
                 };
                 let result = result(trial, arm, &report);
-                if result.path_late_ms > TOO_LATE_MS {
-                    eprintln!(
-                        "packrat lab: seed {}: the machine is too busy: datagrams left the emulated path up to {:.1} ms late",
-                        trial.seed, result.path_late_ms
-                    );
+                if let Some(lateness) = demo::lateness(std::slice::from_ref(&report)) {
+                    eprintln!("packrat lab: seed {}: {lateness}", trial.seed);
                 }
                 if real.json {
                     let mut out = io::stdout().lock();
@@ -233,22 +224,6 @@ fn table_of(rows: &[Vec<RealResult<'_>>]) -> String {
         ));
     }
     text
-}
-
-/// The same, again if a process could not start: between the choice of a free port and its use another
-/// program may take it.
-async fn patient_download(
-    trial: &Trial,
-    arm: &RealArm,
-    real: &Real,
-) -> Result<ArmReport, demo::Error> {
-    for _ in 0..ATTEMPTS - 1 {
-        match download(trial, arm, real).await {
-            Err(demo::Error::Ended { .. }) => {}
-            outcome => return outcome,
-        }
-    }
-    download(trial, arm, real).await
 }
 
 async fn download(trial: &Trial, arm: &RealArm, real: &Real) -> Result<ArmReport, demo::Error> {

@@ -1,7 +1,6 @@
 //! The operators' commands against a real cluster: they find gateways by the kubeconfig and ask
 //! them through the API server. The gateways are real, without Envoy; the test writes the status
 //! that the operator would report. `make test-command` sets it up.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use std::collections::BTreeMap;
 use std::io::Read;

@@ -3,7 +3,6 @@
 //! All but the first test need the programs that `make demo` installs, and the gateways next to the
 //! command: `make test-demo` provides both.
 // The lint's exception for tests does not reach the functions that tests share.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +10,12 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use packrat_path::Trials;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-const NEEDS_PARTS: Duration = Duration::from_secs(30);
+/// Nothing in a test takes longer.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn demo(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_packrat"));
@@ -45,28 +46,40 @@ fn number(arm: &Value, key: &str) -> f64 {
     arm[key].as_f64().unwrap_or_else(|| panic!("{key} is not a number: {arm:#}"))
 }
 
+/// Runs demos until the path of one was on time; `check` gets the report of each, and whether its
+/// figures may be judged.
+fn judge(figure: &'static str, arguments: &[&str], check: impl Fn(&Value, bool)) {
+    let mut trials = Trials::of(figure);
+    while trials.go_on() {
+        let report = report(arguments);
+        let mut arms = report["arms"].as_array().unwrap().iter();
+        let is_on_time = trials.may_judge(arms.all(|arm| arm["on_time"] == true));
+        check(&report, is_on_time);
+    }
+}
+
 /// Checks the properties of all three downloads that hold for every server and gateway.
-fn assert_all_arms(report: &Value) {
+fn assert_all_arms(report: &Value, is_on_time: bool) {
     for name in ["lossless", "end-to-end", "packrat"] {
         let arm = arm(report, name);
         assert_eq!(arm["sha256_ok"], true, "{arm:#}");
         assert_eq!(number(arm, "resets"), 0.0, "{arm:#}");
         assert!(number(arm, "goodput_mbps") > 0.0 && number(arm, "seconds") > 0.0, "{arm:#}");
-        assert_eq!(number(arm, "lost_last_mile") == 0.0, name == "lossless", "{arm:#}");
+        let lost = number(&arm["last_mile"]["downward"], "lost");
+        assert_eq!(lost == 0.0, name == "lossless", "{arm:#}");
         for key in ["repairs", "eack_bytes", "cache_high_water_bytes"] {
             assert_eq!(number(arm, key) > 0.0, name == "packrat", "{key}: {arm:#}");
         }
-        assert_eq!(arm["far"]["socket_drops"], 0, "{arm:#}");
-        assert_eq!(arm["last_mile"]["socket_drops"], 0, "{arm:#}");
     }
     assert_eq!(arm(report, "lossless")["complete"], true);
     let packrat = arm(report, "packrat");
     assert_eq!(packrat["complete"], true);
     assert_eq!(packrat["assistance"]["sessions"], 1, "{packrat:#}");
-    // The server learns of few of the last mile's losses: the clock of a busy machine makes some
-    // repairs late, each of which it may hold for a loss of its own path.
-    let bound = number(packrat, "lost_last_mile") / 2.0;
-    assert!(number(packrat, "spurious") <= bound, "{packrat:#}");
+    if is_on_time {
+        // The server learns of few of the last mile's losses.
+        let bound = number(packrat, "lost_last_mile") / 2.0;
+        assert!(number(packrat, "spurious") <= bound, "{packrat:#}");
+    }
 }
 
 #[test]
@@ -82,31 +95,37 @@ fn without_its_parts_it_says_how_to_get_them() {
 #[test]
 #[ignore = "needs Envoy and Caddy: make test-demo"]
 fn caddy_through_envoy() {
-    let report = report(&["--profile", "wifi", "--size", "2MB", "--patience", "10"]);
-    for (key, value) in [("profile", "wifi"), ("gateway", "envoy"), ("server", "caddy")] {
-        assert_eq!(report[key], value);
-    }
-    assert_eq!(number(&report, "loss"), 0.04);
-    assert_all_arms(&report);
+    let options = ["--profile", "wifi", "--size", "2MB", "--patience", "10"];
+    judge("losses that Caddy declares", &options, |report, is_on_time| {
+        for (key, value) in [("profile", "wifi"), ("gateway", "envoy"), ("server", "caddy")] {
+            assert_eq!(report[key], value);
+        }
+        assert_eq!(number(report, "loss"), 0.04);
+        assert_all_arms(report, is_on_time);
+    });
 }
 
 #[test]
 #[ignore = "needs Envoy and Caddy: make test-demo"]
 fn a_connection_that_ends_at_the_gateways_place_is_an_alternative() {
-    let report = report(&[
+    let options = [
         "--size=512KB",
         "--profile=wifi",
         "--arms=terminated,terminated-bbr2,terminated-cubic",
         "--patience=120",
-    ]);
-    for name in ["terminated", "terminated-bbr2", "terminated-cubic"] {
-        let arm = arm(&report, name);
-        assert_eq!((&arm["sha256_ok"], &arm["complete"]), (&true.into(), &true.into()), "{arm:#}");
-        // Envoy has repaired what was lost; there is no gateway that could have.
-        assert!(number(arm, "lost_last_mile") > 0.0 && number(arm, "repairs") == 0.0, "{arm:#}");
-        // The server's connection ends before the last mile: it hears of no loss.
-        assert_eq!(arm["declared_lost"], 0, "{arm:#}");
-    }
+    ];
+    judge("losses that are declared at the gateway's place", &options, |report, is_on_time| {
+        for name in ["terminated", "terminated-bbr2", "terminated-cubic"] {
+            let arm = arm(report, name);
+            let whole = (&arm["sha256_ok"], &arm["complete"]);
+            assert_eq!(whole, (&true.into(), &true.into()), "{arm:#}");
+            // Envoy has repaired what was lost; there is no gateway that could have.
+            assert!(number(arm, "lost_last_mile") > 0.0, "{arm:#}");
+            assert_eq!(number(arm, "repairs"), 0.0, "{arm:#}");
+            // The server's connection ends before the last mile: it hears of no loss.
+            assert!(!is_on_time || arm["declared_lost"] == 0, "{arm:#}");
+        }
+    });
 }
 
 #[test]
@@ -131,9 +150,11 @@ fn aioquic_through_the_standalone_gateway() {
     let options =
         ["--gateway", "standalone", "--server", "aioquic", "--loss", "0.08", "--burst", "2"];
     let network = ["--profile", "wifi", "--size", "1MB", "--patience", "10"];
-    let report = report(&[&options[..], &network].concat());
-    assert_eq!(number(&report, "loss"), 0.08);
-    assert_all_arms(&report);
+    let options = [&options[..], &network].concat();
+    judge("losses that aioquic declares", &options, |report, is_on_time| {
+        assert_eq!(number(report, "loss"), 0.08);
+        assert_all_arms(report, is_on_time);
+    });
 }
 
 /// Downloads of a client that moves, and beside a flood. `make demo ARGS="--rebind-after 3
@@ -191,7 +212,7 @@ fn the_kernel_ends_the_processes_of_a_demo_that_was_killed() {
     child.kill().unwrap();
     child.wait().unwrap();
     let killed = Instant::now();
-    while !processes_of(folder.path()).is_empty() && killed.elapsed() < NEEDS_PARTS {
+    while !processes_of(folder.path()).is_empty() && killed.elapsed() < PATIENCE {
         thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(processes_of(folder.path()), Vec::<PathBuf>::new());
@@ -211,7 +232,7 @@ fn running_demo() -> (Child, tempfile::TempDir) {
     // Caddy writes its qlog as soon as a client connects, and then everything runs.
     let qlog = folder.path().join("wifi/lossless/qlog");
     while !fs::read_dir(&qlog).is_ok_and(|mut files| files.next().is_some()) {
-        assert!(started.elapsed() < NEEDS_PARTS, "no download began");
+        assert!(started.elapsed() < PATIENCE, "no download began");
         assert!(child.try_wait().unwrap().is_none(), "the demo has ended");
         thread::sleep(Duration::from_millis(20));
     }
@@ -245,15 +266,22 @@ fn other_programs_through_an_agent() {
     for client in ["curl", "curl-socks", "aioquic", "quic-go"] {
         let options =
             ["--client", client, "--profile", "wifi", "--arms", "packrat", "--size", "4MB"];
-        let report = report(&[&options[..], &["--gateway", "standalone"]].concat());
-        let arm = arm(&report, "packrat");
+        let options = [&options[..], &["--gateway", "standalone"]].concat();
+        repaired_for(client, &options);
+    }
+}
+
+/// A download of a program through an agent.
+fn repaired_for(client: &'static str, options: &[&str]) {
+    judge(client, options, |report, is_on_time| {
+        let arm = arm(report, "packrat");
         assert_eq!((&arm["sha256_ok"], &arm["complete"]), (&true.into(), &true.into()), "{arm:#}");
         let assistance = &arm["assistance"];
         assert_eq!(assistance["sessions"], 1, "{arm:#}");
         let (holes, in_time) = (number(assistance, "holes"), number(assistance, "filled_in_time"));
-        // A busy host is late for some.
-        assert!(holes > 50.0 && in_time >= 0.5 * holes, "{client}: {arm:#}");
-    }
+        assert!(holes > 50.0, "{client}: {arm:#}");
+        assert!(!is_on_time || in_time >= 0.5 * holes, "{client}: {arm:#}");
+    });
 }
 
 #[test]
@@ -264,14 +292,8 @@ fn a_tunnels_tcp_through_an_agent() {
         return;
     }
     let options = ["--client", "wireguard", "--profile", "wifi", "--arms", "packrat"];
-    let report = report(&[&options[..], &["--size", "4MB", "--gateway", "standalone"]].concat());
-    assert_eq!(report["server"], "wireguard-go");
-    let arm = arm(&report, "packrat");
-    assert_eq!((&arm["sha256_ok"], &arm["complete"]), (&true.into(), &true.into()), "{arm:#}");
-    let assistance = &arm["assistance"];
-    assert_eq!(assistance["sessions"], 1, "{arm:#}");
-    let (holes, in_time) = (number(assistance, "holes"), number(assistance, "filled_in_time"));
-    assert!(holes > 50.0 && in_time >= 0.5 * holes, "{arm:#}");
+    let options = [&options[..], &["--size", "4MB", "--gateway", "standalone"]].concat();
+    repaired_for("wireguard-go", &options);
 }
 
 /// A flow of 60 datagrams a second: a game's.
@@ -280,15 +302,18 @@ fn a_tunnels_tcp_through_an_agent() {
 fn answers_of_a_game_are_repaired() {
     let options = ["--client", "echo", "--profile", "wifi", "--loss", "0.1", "--repeats", "300"];
     let options = [&options[..], &["--arms", "end-to-end,packrat"]].concat();
-    let report = report(&[&options[..], &["--gateway", "standalone"]].concat());
-    let lost = |name| {
-        let times = &arm(&report, name)["times"];
-        assert_eq!((number(times, "attempted"), number(times, "wrong")), (300.0, 0.0), "{times:#}");
-        number(times, "answered") - number(times, "completed")
-    };
-    let unassisted = lost("end-to-end");
-    assert!(unassisted > 10.0, "{report:#}");
-    assert!(lost("packrat") * 2.0 < unassisted, "{report:#}");
+    let options = [&options[..], &["--gateway", "standalone"]].concat();
+    judge("answers of a game", &options, |report, is_on_time| {
+        let lost = |name| {
+            let times = &arm(report, name)["times"];
+            let counts = (number(times, "attempted"), number(times, "wrong"));
+            assert_eq!(counts, (300.0, 0.0), "{times:#}");
+            number(times, "answered") - number(times, "completed")
+        };
+        let (unassisted, assisted) = (lost("end-to-end"), lost("packrat"));
+        assert!(unassisted > 10.0, "{report:#}");
+        assert!(!is_on_time || assisted * 2.0 < unassisted, "{report:#}");
+    });
 }
 
 /// Uploads: what the last mile has lost towards the gateway comes again from below QUIC. The hash is that
@@ -296,17 +321,22 @@ fn answers_of_a_game_are_repaired() {
 /// say that it does not.
 fn uploaded(gateway: &str, server: &str) {
     let options = ["--upload", "--arms", "packrat", "--profile", "wifi", "--size", "4MB"];
-    let report = report(&[&options[..], &["--gateway", gateway, "--server", server]].concat());
-    assert_eq!(report["upload"], true);
-    let arm = arm(&report, "packrat");
-    assert_eq!((&arm["sha256_ok"], &arm["complete"]), (&true.into(), &true.into()), "{arm:#}");
-    let assistance = &arm["assistance"];
-    assert_eq!(assistance["sessions"], 1, "{arm:#}");
-    let (lost, repairs) = (number(arm, "lost_last_mile"), number(arm, "repairs"));
-    let named = number(assistance, "upward_missing");
-    assert!(lost > 60.0 && number(assistance, "upward_numbered") > 2500.0, "{arm:#}");
-    // Some of the lost ones are control datagrams, acknowledgements without a number, and repairs.
-    assert!(named * 2.0 >= lost && repairs * 2.0 >= lost, "{arm:#}");
+    let options = [&options[..], &["--gateway", gateway, "--server", server]].concat();
+    judge("repairs of an upload", &options, |report, is_on_time| {
+        assert_eq!((&report["upload"], &report["server"]), (&true.into(), &server.into()));
+        let arm = arm(report, "packrat");
+        assert_eq!((&arm["sha256_ok"], &arm["complete"]), (&true.into(), &true.into()), "{arm:#}");
+        let assistance = &arm["assistance"];
+        assert_eq!(assistance["sessions"], 1, "{arm:#}");
+        let (lost, repairs) = (number(arm, "lost_last_mile"), number(arm, "repairs"));
+        let named = number(assistance, "upward_missing");
+        assert!(lost > 60.0 && number(assistance, "upward_numbered") > 2500.0, "{arm:#}");
+        if is_on_time {
+            // Some of the lost ones are control datagrams, acknowledgements without a number, and
+            // repairs.
+            assert!(named * 2.0 >= lost && repairs * 2.0 >= lost, "{arm:#}");
+        }
+    });
 }
 
 #[test]

@@ -1,9 +1,4 @@
 //! `packrat inject` as users run it.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking, in its helpers too"
-)]
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};

@@ -1,13 +1,4 @@
 //! The findings of `packrat get` about its path, in `packrat plan` and `packrat stat`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking, in its helpers too"
-)]
-
-mod local_gateway;
-mod lossy_path;
-mod server;
 
 use lossy_path::LossyPath;
 use serde_json::Value;
@@ -15,6 +6,9 @@ use server::Server;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+use crate::lossy_path;
+use crate::server;
 
 /// A user without a cluster.
 struct User(tempfile::TempDir);

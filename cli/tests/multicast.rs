@@ -1,10 +1,6 @@
 //! IP multicast on both sides of a gateway, with the kernel's own IGMP and MLD and a switch that
 //! snoops: in network namespaces of their own, which take root, iproute2 and nftables; skips with a
 //! line otherwise.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod multicast_network;
-mod stream_gateway;
 
 use std::io::Read;
 use std::net::{SocketAddr, UdpSocket};
@@ -15,6 +11,9 @@ use std::time::{Duration, Instant};
 use multicast_network::Network;
 use stream_gateway::{PATIENCE, StreamGateway, program};
 
+use crate::multicast_network;
+use crate::stream_gateway;
+
 /// Hosts on the switch.
 const SENDER: usize = 1;
 const GATEWAY: usize = 2;
@@ -24,6 +23,8 @@ const PACKETS: u16 = 300;
 /// Packets after the stream, whose loss may go unnoticed.
 const AFTER: u16 = 30;
 const BYTES: usize = 60;
+/// Milliseconds for which a packet waits for its repair: longer than a busy host lets a thread wait.
+const LATENCY: &str = "3000";
 /// The environment variable with the role of this test's program in a namespace.
 const ROLE: &str = "PACKRAT_TEST_SENDER";
 
@@ -54,7 +55,7 @@ fn sends_in_its_namespace() {
 fn sender(network: &Network, local: &str, group: &str, text: &str) -> Running {
     let child = network
         .command(SENDER, &std::env::current_exe().unwrap())
-        .args(["--exact", "sends_in_its_namespace"])
+        .args(["--exact", "multicast::sends_in_its_namespace"])
         .env(ROLE, format!("{local} {group} {text}"))
         .stdout(Stdio::null())
         .spawn();
@@ -83,7 +84,7 @@ impl Receiver {
     fn start(network: &Network, host: usize, gateway: SocketAddr, group: &str) -> Self {
         let mut child = network
             .command(host, std::path::Path::new(env!("CARGO_BIN_EXE_packrat")))
-            .args(["recv", &format!("udp://{gateway}"), "--group", group, "--latency", "600"])
+            .args(["recv", &format!("udp://{gateway}"), "--group", group, "--latency", LATENCY])
             .args(["--seconds", "180"])
             .stdout(Stdio::piped())
             .spawn()
@@ -249,7 +250,6 @@ fn from_group_to_group(family: &Family) {
             "host {}: {numbers:?}",
             receiver.host
         );
-        // A busy host may be too late for some.
         let missing = (0..PACKETS).filter(|number| !numbers.contains(number)).count();
         assert!(missing <= 5, "host {}: {missing} missing", receiver.host);
     }
@@ -308,7 +308,6 @@ fn symbols_to_the_group_repair_another_loss_at_each_receiver() {
             receiver.numbers().last().is_some_and(|last| *last >= PACKETS - 1)
         });
         let numbers = receiver.numbers();
-        // A busy host may be too late for some.
         let missing = (0..PACKETS).filter(|number| !numbers.contains(number)).count();
         assert!(missing <= 5, "host {}: {missing} missing", receiver.host);
     }

@@ -1,13 +1,5 @@
 //! A gateway that the DNS names: `packrat get` asks a DNS server for the HTTPS record of its URL, and
 //! connects to the gateway of that record.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking, in its helpers too"
-)]
-
-mod local_gateway;
-mod server;
 
 use local_gateway::LocalGateway;
 use packrat_wire::dns::GATEWAY_PARAMETER;
@@ -16,6 +8,9 @@ use server::{Server, file};
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
+
+use crate::local_gateway;
+use crate::server;
 
 /// The host of the URL, which has no address.
 const HOST: &str = "shop.invalid";

@@ -1,9 +1,5 @@
 //! `packrat check`, `stat`, `tap`, `plan`, `diagnose` and their helpers, against a real gateway on
 //! the loopback interface.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-#[path = "../../gateway-filter/dataplane/tests/client/mod.rs"]
-mod client;
 
 use std::fs;
 use std::io::Read;
@@ -16,7 +12,10 @@ use packrat_admin::Server;
 use packrat_dataplane::log::Silent;
 use packrat_dataplane::socket::{bind_reuse_port, local_address};
 use packrat_dataplane::{Attachment, Dataplane, Options, route_from_json};
+use packrat_real_envoy::free_address;
 use serde_json::{Value, json};
+
+use crate::client;
 
 const KEY: &str = "1:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 
@@ -183,10 +182,12 @@ fn check_names_the_fault_and_the_remedy() {
         assert!(said.contains(part), "{part}:\n{said}");
     }
     // No process listens there.
-    let output = gateway.packrat(&["check", "--probe", "127.0.0.1:9"]);
+    let closed = free_address("127.0.0.1").to_string();
+    let output = gateway.packrat(&["check", "--probe", &closed]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stdout).contains("× "), "{output:?}");
-    let output = packrat(&["check", "--gateway", "http://127.0.0.1:9", "-o", "json"]);
+    let silent = free_address("127.0.0.1");
+    let output = packrat(&["check", "--gateway", &format!("http://{silent}"), "-o", "json"]);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(json_of(&output)["ok"], false);
 }

@@ -1,18 +1,17 @@
 //! A real player behind `packrat recv`: FFmpeg sends, a gateway repairs what the last mile loses,
 //! FFmpeg receives, and each frame is the one that was sent. Skips with a line where there is no
 //! FFmpeg.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod stream_gateway;
-
-use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use packrat_emulation::path::{LinkConfig, LossModel, PathConfig, UdpPath};
-use packrat_emulation::port;
+use packrat_path::Trials;
+use packrat_real_envoy::free_port;
 use stream_gateway::{PATIENCE, StreamGateway, program};
+
+use crate::stream_gateway;
 
 /// Seconds of film that are sent.
 const SENT: &str = "7";
@@ -53,14 +52,21 @@ impl Drop for Running {
     }
 }
 
-/// A free port whose successor is free as well, as RTP needs.
+/// A free port whose successor is free, too, as RTP needs.
 fn ports() -> u16 {
     loop {
-        let (port, next) = (port::free_port().unwrap(), port::free_port().unwrap());
-        if port.is_multiple_of(2) && next == port + 1 {
+        let port = free_port();
+        if port.is_multiple_of(2) && free_port() == port + 1 {
             return port;
         }
     }
+}
+
+/// True if a program has this UDP port.
+fn is_taken(port: u16) -> bool {
+    let table = std::fs::read_to_string("/proc/net/udp").unwrap();
+    let end = format!(":{port:04X}");
+    table.lines().any(|line| line.split_whitespace().nth(1).is_some_and(|at| at.ends_with(&end)))
 }
 
 #[test]
@@ -69,6 +75,23 @@ fn ffmpeg_plays_every_frame_of_a_stream_that_the_last_mile_loses_packets_of() {
         println!("SKIPPED: there is no FFmpeg here (Debian: apt-get install ffmpeg)");
         return;
     }
+    let mut trials = Trials::of("frames that a player gets");
+    while trials.go_on() {
+        let (places, count, is_on_time) = play();
+        // In order, and none is another one.
+        assert!(places.is_sorted_by(|one, next| one < next), "{places:?}");
+        if !trials.may_judge(is_on_time) {
+            continue;
+        }
+        assert!(count >= 75 && places.len() + 3 >= count, "{} of {count}", places.len());
+        let span = places[places.len() - 1] - places[0] + 1;
+        assert!(places.len() + 3 >= span, "{} of {span} frames: {places:?}", places.len());
+    }
+}
+
+/// Sends a film to a player: the places in the film of the frames that came as they were sent, the number of all
+/// frames that came, and whether the last mile was on time.
+fn play() -> (Vec<usize>, usize, bool) {
     let folder = tempfile::tempdir().unwrap();
     let [session, sent, received] =
         ["session.sdp", "sent.md5", "received.md5"].map(|name| folder.path().join(name));
@@ -88,7 +111,7 @@ fn ffmpeg_plays_every_frame_of_a_stream_that_the_last_mile_loses_packets_of() {
             "recv",
             &format!("udp://{}", last_mile.address()),
             "--latency",
-            "500",
+            "2000",
             "--seconds",
             "120",
         ])
@@ -106,7 +129,7 @@ fn ffmpeg_plays_every_frame_of_a_stream_that_the_last_mile_loses_packets_of() {
     let mut player = Running(player.unwrap());
     // It must listen before the first frame.
     let start = Instant::now();
-    while UdpSocket::bind(("127.0.0.1", port)).is_ok() {
+    while !is_taken(port) {
         assert!(start.elapsed() < PATIENCE, "FFmpeg does not listen");
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -119,19 +142,10 @@ fn ffmpeg_plays_every_frame_of_a_stream_that_the_last_mile_loses_packets_of() {
         std::thread::sleep(Duration::from_millis(50));
     }
     let (sent, received) = (frames(&sent), frames(&received));
-    assert!(received.len() >= 75, "{} frames", received.len());
-    // All of them, in order. A busy host may be too late for some.
     let places: Vec<usize> =
         received.iter().filter_map(|frame| sent.iter().position(|one| one == frame)).collect();
-    assert!(places.is_sorted_by(|one, next| one < next), "{places:?}");
-    assert!(
-        places.len() + 3 >= received.len(),
-        "{} of {} as they were sent",
-        places.len(),
-        received.len()
-    );
-    let span = places[places.len() - 1] - places[0] + 1;
-    assert!(places.len() + 3 >= span, "{} of {span} frames: {places:?}", places.len());
     assert!(gateway.metric("packrat_stream_repairs_arrived_total") >= 5);
-    assert!(last_mile.report().downward.link.lost >= 10);
+    let report = last_mile.report();
+    assert!(report.downward.link.lost >= 10);
+    (places, received.len(), report.is_on_time())
 }

@@ -1,13 +1,5 @@
 //! `packrat put` as users run it: the real command against a real HTTP/3 server of another
 //! implementation. Its repairs are the demo's to test.
-#![allow(
-    dead_code,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking, in its helpers too; the server is that of packrat get as well"
-)]
-
-mod server;
 
 use serde_json::Value;
 use server::{Server, file};
@@ -16,6 +8,8 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+
+use crate::server;
 
 fn command(server: &Server, folder: &Path, name: &str, path: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_packrat"));

@@ -1,14 +1,5 @@
 //! `packrat get --qlog`: what is in the file after a download through a gateway and over a last
 //! mile that loses datagrams.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking, in its helpers too"
-)]
-
-mod local_gateway;
-mod lossy_path;
-mod server;
 
 use lossy_path::LossyPath;
 use serde_json::{Value, json};
@@ -17,6 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
+
+use crate::lossy_path;
+use crate::server;
 
 fn get(server: &Server, folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_packrat"))

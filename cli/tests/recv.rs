@@ -1,11 +1,10 @@
 //! `packrat recv` against a real gateway on loopback.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod stream_gateway;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
 use stream_gateway::{PATIENCE, StreamGateway};
+
+use crate::stream_gateway;
 
 fn local() -> SocketAddr {
     ([127, 0, 0, 1], 0).into()
@@ -32,7 +31,7 @@ fn a_players_port_gets_the_sent_packets() {
             "--latency",
             "50",
             "--seconds",
-            "30",
+            "120",
             "--to",
         ])
         .arg(player.local_addr().unwrap().to_string())

@@ -1,7 +1,6 @@
 //! `packrat run` and `packrat router` on a host of its own: programs that know nothing are assisted, and
 //! nothing is left behind.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::io::{BufRead, BufReader, PipeWriter, Read, Seek, Write};
 use std::net::{SocketAddr, UdpSocket};
@@ -140,7 +139,8 @@ fn on_a_host_of_its_own(test: &str) {
     // Not a pipe, whose end would come with that of the last process of a test that fails.
     let mut output = tempfile::tempfile().unwrap();
     let mut inside = Command::new("unshare");
-    inside.arg("--net").arg(own).args(["--exact", test, "--ignored", "--nocapture"]);
+    inside.arg("--net").arg(own);
+    inside.args(["--exact", &format!("run::{test}"), "--ignored", "--nocapture"]);
     inside.stdout(output.try_clone().unwrap()).stderr(output.try_clone().unwrap());
     let status = inside.status().unwrap();
     output.rewind().unwrap();
@@ -215,7 +215,7 @@ fn far_host() -> Running {
     done("ip link add v0 type veth peer name v1");
     let own = std::env::current_exe().unwrap();
     let mut far = Command::new("unshare");
-    far.arg("--net").arg(own).args(["--exact", "far", "--ignored", "--nocapture"]);
+    far.arg("--net").arg(own).args(["--exact", "run::far", "--ignored", "--nocapture"]);
     let mut far = Running(far.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
     has_left(&far.0);
     done(&format!("ip link set v1 netns {}", far.0.id()));

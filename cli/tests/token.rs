@@ -1,20 +1,12 @@
 //! Assist tokens from issuer to verifier: issued by the WebAssembly filter in a real Envoy,
 //! requested by `packrat get`, verified by a gateway. Needs Envoy (`make demo-parts`) and the
 //! filter (`make token`).
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking, in its helpers too"
-)]
-
-mod issuer;
-mod local_gateway;
-mod server;
 
 use issuer::{Issuer, Parts};
 use local_gateway::LocalGateway;
 use packrat_assist_token::{Claims, Key, Keys, RouteHash, TokenError, from_text, to_text, verify};
 use packrat_dataplane::metrics::definitions;
+use packrat_real_envoy::free_address;
 use serde_json::{Value, json};
 use server::{Server, file};
 use std::fs;
@@ -24,6 +16,10 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::issuer;
+use crate::local_gateway;
+use crate::server;
 
 const PATH: &str = "/.well-known/packrat";
 const KEY: &str = "2:0202020202020202020202020202020202020202020202020202020202020202";
@@ -380,7 +376,7 @@ struct TcpOnly(SocketAddr);
 
 impl TcpOnly {
     fn before(port: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind(free_address("127.0.0.1")).unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
@@ -530,8 +526,9 @@ fn an_agent_takes_the_token_that_its_file_has_now() {
     agent.wait_until(|| gateway.metric("packrat_sessions_begun_total") > 0);
 }
 
-/// Serves one document after another over TLS and TCP; the last one again and again.
-fn serve_documents(documents: Vec<String>, certificate: &Path) -> SocketAddr {
+/// Serves a document of each of these keys, one after the other, over TLS and TCP, and of the last one
+/// again and again. All but that have a short life.
+fn serve_documents(keys: Vec<String>, certificate: &Path) -> SocketAddr {
     let own = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     fs::write(certificate, own.cert.pem()).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
@@ -543,13 +540,19 @@ fn serve_documents(documents: Vec<String>, certificate: &Path) -> SocketAddr {
         .with_single_cert(vec![own.cert.der().clone()], key)
         .unwrap();
     let tls = Arc::new(tls);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind(free_address("127.0.0.1")).unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for (number, mut client) in listener.incoming().map_while(Result::ok).enumerate() {
             let mut connection = rustls::ServerConnection::new(Arc::clone(&tls)).unwrap();
             let mut stream = rustls::Stream::new(&mut connection, &mut client);
-            let body = &documents[number.min(documents.len() - 1)];
+            // The first is renewed after six seconds.
+            let lifetime = if number + 1 < keys.len() { 8 } else { 300 };
+            let key = &keys[number.min(keys.len() - 1)];
+            let expires = unix_now() + lifetime;
+            let body =
+                json!({ "version": 1, "gateway_key": key, "token": token(), "expires": expires })
+                    .to_string();
             let mut request = [0; 4096];
             let _ = stream.read(&mut request).and_then(|_| {
                 write!(
@@ -571,16 +574,9 @@ fn a_running_agent_follows_its_gateway_to_another_key() {
     let server = Server::start(&["localhost"], false);
     let gateway = Gateway::start(&server, "required");
     let public = gateway.0.route.public_key().unwrap();
-    let document = |key: &str, expires: u64| {
-        json!({ "version": 1, "gateway_key": key, "token": token(), "expires": expires })
-            .to_string()
-    };
-    // It is renewed after six seconds.
-    let documents =
-        vec![document(&some_key(), unix_now() + 8), document(&public, unix_now() + 300)];
     let folder = tempfile::tempdir().unwrap();
     let authority = folder.path().join("authority.pem");
-    let endpoint = serve_documents(documents, &authority);
+    let endpoint = serve_documents(vec![some_key(), public], &authority);
     let url = format!("https://localhost:{}{PATH}", endpoint.port());
     let arguments = ["--assist-token-from", &url, "--cacert", authority.to_str().unwrap()];
     let mut agent = Agent::start(gateway.0.address, &arguments);

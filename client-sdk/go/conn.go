@@ -245,9 +245,10 @@ func (c *Conn) sending(to netip.AddrPort, b, oob []byte, segment int) (fronts []
 	if isDue := !p.due.IsZero() && !p.due.After(now); isDue || p.last.Condition != Assisted {
 		// A question, or the eACK that tells the gateway where these datagrams come from.
 		c.transmit(p, now)
-		c.arm(now)
-	} else if at := p.wakesAt(now); !at.IsZero() && (c.armed.IsZero() || at.Before(c.armed)) {
-		// A deadline that is earlier than what it was for is set anew when it is over.
+	}
+	// A deadline that is earlier than what it was for is set anew when it is over. A later one would keep the reader from what is
+	// due for as long as the program sends.
+	if at := p.wakesAt(now); !at.IsZero() && (c.armed.IsZero() || at.Before(c.armed)) {
 		c.arm(now)
 	}
 	return fronts, isTaken

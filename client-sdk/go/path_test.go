@@ -24,7 +24,11 @@ import (
 
 var _ quic.OOBCapablePacketConn = (*Conn)(nil)
 
-const patience = 60 * time.Second
+const (
+	patience = 5 * time.Minute
+	// Without a datagram for so long, none comes any more.
+	longestGap = 10 * time.Second
+)
 
 // lossyPath is the program packrat-path: servers, real gateways, and last miles that lose 4 %.
 type lossyPath struct {
@@ -35,6 +39,7 @@ type lossyPath struct {
 }
 
 type pathFigures struct {
+	IsOnTime      bool   `json:"on_time"`
 	LosslessSent  uint64 `json:"lossless_sent"`
 	Sent          uint64 `json:"quic_sent"`
 	Lost          uint64 `json:"quic_lost"`
@@ -94,7 +99,7 @@ func connected(conn net.PacketConn, path *lossyPath, server net.Addr,
 	transport := &quic.Transport{Conn: conn}
 	defer transport.Close()
 	settings := &tls.Config{RootCAs: roots, ServerName: path.Name, NextProtos: []string{"packrat-test"}}
-	connection, err := transport.Dial(ctx, server, settings, &quic.Config{MaxIdleTimeout: patience})
+	connection, err := transport.Dial(ctx, server, settings, &quic.Config{MaxIdleTimeout: patience, HandshakeIdleTimeout: patience})
 	if err != nil {
 		return nil, err
 	}
@@ -136,36 +141,40 @@ func upload(conn net.PacketConn, path *lossyPath, server net.Addr, contents []by
 }
 
 func TestWhatQUICGoUploadsComesAgainWhereItIsLost(t *testing.T) {
-	path := startPath(t)
-	server := address(t, path.QUIC)
-	conn := wrapped(t, Settings{Scheme: Trailer, Uploads: true})
-	contents := make([]byte, path.Bytes)
-	for at := range contents {
-		contents[at] = byte(at * at >> 7)
-	}
-	begun := time.Now()
-	answer, err := upload(conn, path, server, contents)
-	if err != nil {
-		t.Fatal(err)
-	}
-	took := time.Since(begun)
-	statistics, _ := conn.Statistics(server)
-	figures := path.end()
-	said := fmt.Sprintf("%v %+v %+v", took, figures, statistics)
-	t.Log(said)
-	if sum := sha256.Sum256(contents); !bytes.Equal(answer, sum[:]) {
-		t.Errorf("another file: %s", said)
-	}
-	if statistics.Condition != Assisted || statistics.Sessions != 1 {
-		t.Errorf("not one session: %s", said)
-	}
-	// Some of the lost ones are repairs, or were lost before the session.
-	if figures.LostUpwards < 60 || statistics.UpwardRepairs*2 < figures.LostUpwards {
-		t.Errorf("too few come again: %s", said)
-	}
-	if statistics.UpwardNumbered*10 < statistics.SentDatagrams*9 {
-		t.Errorf("hardly any has a number: %s", said)
-	}
+	lastmile.Trials(t, func() (bool, string) {
+		path := startPath(t)
+		server := address(t, path.QUIC)
+		conn := wrapped(t, Settings{Scheme: Trailer, Uploads: true})
+		contents := make([]byte, path.Bytes)
+		for at := range contents {
+			contents[at] = byte(at * at >> 7)
+		}
+		answer, err := upload(conn, path, server, contents)
+		statistics, _ := conn.Statistics(server)
+		figures := path.end()
+		said := fmt.Sprintf("%+v %+v", figures, statistics)
+		t.Log(said)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sum := sha256.Sum256(contents); !bytes.Equal(answer, sum[:]) {
+			t.Errorf("another file: %s", said)
+		}
+		if statistics.Condition != Assisted || statistics.Sessions != 1 {
+			t.Errorf("not one session: %s", said)
+		}
+		if figures.LostUpwards < 60 || statistics.UpwardRepairs == 0 {
+			t.Errorf("none comes again: %s", said)
+		}
+		switch {
+		// Some of the lost ones are repairs, or were lost before the session.
+		case statistics.UpwardRepairs*2 < figures.LostUpwards:
+			return figures.IsOnTime, "too few come again"
+		case statistics.UpwardNumbered*10 < statistics.SentDatagrams*9:
+			return figures.IsOnTime, "hardly any has a number"
+		}
+		return figures.IsOnTime, ""
+	})
 }
 
 // downloaded downloads the file of a server of the path with assistance. It gives the path's figures, the client's, and
@@ -175,97 +184,116 @@ func downloaded(t *testing.T, path *lossyPath, of string) (pathFigures, Statisti
 	server := address(t, of)
 	conn := wrapped(t, Settings{Scheme: Trailer})
 	contents, err := download(conn, path, server)
-	if err != nil {
-		t.Fatal(err)
-	}
 	statistics, _ := conn.Statistics(server)
 	figures := path.end()
 	said := fmt.Sprintf("%+v %+v", figures, statistics)
 	t.Log(said)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if sum := sha256.Sum256(contents); hex.EncodeToString(sum[:]) != path.SHA256 {
 		t.Errorf("%d bytes are another file: %s", len(contents), said)
+	}
+	if statistics.Condition != Assisted || statistics.Sessions != 1 {
+		t.Errorf("not one session: %s", said)
 	}
 	return figures, statistics, said
 }
 
 func TestQUICGoDownloadsAndTheServerDoesNotNoticeTheLosses(t *testing.T) {
-	path := startPath(t)
-	figures, statistics, said := downloaded(t, path, path.QUIC)
-	// A host that is late asks twice, and drops the second answer.
-	if statistics.Condition != Assisted || statistics.Sessions != 1 || statistics.ControlDropped > 2 {
-		t.Errorf("not one session: %s", said)
-	}
-	// Some of the lost ones are control datagrams, repairs, or were lost before the session; and a
-	// host that is busy with other things is late for some.
-	if figures.Lost < 60 || statistics.RepairedInTime*3 < figures.Lost {
-		t.Errorf("too few repairs in time: %s", said)
-	}
-	if (figures.Declared-min(figures.Dropped, figures.Declared))*3 > figures.Lost*2 {
-		t.Errorf("the server noticed: %s", said)
-	}
+	lastmile.Trials(t, func() (bool, string) {
+		path := startPath(t)
+		figures, statistics, said := downloaded(t, path, path.QUIC)
+		if figures.Lost < 60 || statistics.RepairedInTime == 0 {
+			t.Errorf("no repair in time: %s", said)
+		}
+		switch {
+		// Who asks twice drops the second answer.
+		case statistics.ControlDropped > 2:
+			return figures.IsOnTime, "messages are dropped"
+		// Some of the lost ones are control datagrams, repairs, or were lost before the session.
+		case statistics.RepairedInTime*3 < figures.Lost:
+			return figures.IsOnTime, "too few repairs in time"
+		case (figures.Declared-min(figures.Dropped, figures.Declared))*3 > figures.Lost*2:
+			return figures.IsOnTime, "the server noticed"
+		}
+		return figures.IsOnTime, ""
+	})
 }
 
 func TestAcknowledgementsOfQUICGoLeaveTogether(t *testing.T) {
-	path := startPath(t)
-	figures, statistics, said := downloaded(t, path, path.Lossless)
-	if statistics.Condition != Assisted {
-		t.Errorf("not assisted: %s", said)
-	}
-	// As many as leave where each acknowledgement and each eACK is a datagram of its own; a busy host has most of them
-	// wait for an eACK that is due, and no longer.
-	if alone := statistics.SentDatagrams + statistics.Eacks; figures.LosslessSent+statistics.Eacks/4 > alone {
-		t.Errorf("%d datagrams leave instead of %d: %s", figures.LosslessSent, alone, said)
-	}
+	lastmile.Trials(t, func() (bool, string) {
+		path := startPath(t)
+		figures, statistics, _ := downloaded(t, path, path.Lossless)
+		// As many as leave where each acknowledgement and each eACK is a datagram of its own.
+		alone := statistics.SentDatagrams + statistics.Eacks
+		if figures.LosslessSent+statistics.Eacks/4 > alone {
+			return figures.IsOnTime, fmt.Sprintf("%d datagrams leave instead of %d", figures.LosslessSent, alone)
+		}
+		return figures.IsOnTime, ""
+	})
 }
 
 func TestDatagramsComeRepairedAndInOrder(t *testing.T) {
 	const count = 2000
-	path := startPath(t)
-	server := address(t, path.Datagrams)
-	conn := wrapped(t, Settings{})
-	buffer := make([]byte, 2048)
-	seen := make(map[uint32]bool)
-	var last uint32
-	overtaken := uint64(0)
-	for !seen[count-1] {
-		if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
-			t.Fatal(err)
-		}
-		n, from, err := conn.ReadFrom(buffer)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
+	lastmile.Trials(t, func() (bool, string) {
+		path := startPath(t)
+		server := address(t, path.Datagrams)
+		conn := wrapped(t, Settings{})
+		buffer := make([]byte, 2048)
+		seen := make(map[uint32]bool)
+		var last uint32
+		overtaken := uint64(0)
+		for !seen[count-1] {
+			// The question may be lost, and the last of the answers as well.
+			wait := time.Second
 			if len(seen) > 0 {
-				break
+				wait = longestGap
 			}
-			if _, err := fmt.Fprintf(writer{conn, server}, "get %d", count); err != nil {
+			if err := conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
 				t.Fatal(err)
 			}
-			continue
+			n, from, err := conn.ReadFrom(buffer)
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				if len(seen) > 0 {
+					break
+				}
+				if _, err := fmt.Fprintf(writer{conn, server}, "get %d", count); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n != 1200 || from.String() != server.String() {
+				t.Fatalf("%d bytes of %v", n, from)
+			}
+			number := binary.BigEndian.Uint32(buffer)
+			if !seen[number] && number < last {
+				overtaken++
+			}
+			seen[number], last = true, max(last, number)
 		}
-		if err != nil {
-			t.Fatal(err)
+		statistics, _ := conn.Statistics(server)
+		figures := path.end()
+		lost := figures.DatagramsLost
+		said := fmt.Sprintf("%d of %d received, %d lost, %d overtaken: %+v", len(seen), count, lost, overtaken, statistics)
+		t.Log(said)
+		if statistics.Condition != Assisted || statistics.Sessions != 1 {
+			t.Errorf("not one session: %s", said)
 		}
-		if n != 1200 || from.String() != server.String() {
-			t.Fatalf("%d bytes of %v", n, from)
+		if lost < 40 || statistics.RepairedInTime == 0 {
+			t.Errorf("no repair in time: %s", said)
 		}
-		number := binary.BigEndian.Uint32(buffer)
-		if !seen[number] && number < last {
-			overtaken++
+		switch {
+		case statistics.RepairedInTime*3 < lost || uint64(count-len(seen))*3 > lost:
+			return figures.IsOnTime, "too few repairs in time"
+		case overtaken > statistics.RepairedLate+statistics.GivenUp+lost/10:
+			return figures.IsOnTime, "out of order"
 		}
-		seen[number], last = true, max(last, number)
-	}
-	statistics, _ := conn.Statistics(server)
-	lost := path.end().DatagramsLost
-	said := fmt.Sprintf("%d of %d received, %d lost, %d overtaken: %+v", len(seen), count, lost, overtaken, statistics)
-	t.Log(said)
-	if statistics.Condition != Assisted || statistics.Sessions != 1 {
-		t.Errorf("not one session: %s", said)
-	}
-	if lost < 40 || statistics.RepairedInTime*3 < lost || uint64(count-len(seen))*3 > lost {
-		t.Errorf("too few repairs in time: %s", said)
-	}
-	if overtaken > statistics.RepairedLate+statistics.GivenUp+lost/10 {
-		t.Errorf("out of order: %s", said)
-	}
+		return figures.IsOnTime, ""
+	})
 }
 
 // writer writes datagrams to a peer.

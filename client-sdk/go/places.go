@@ -44,6 +44,11 @@ func (p *places) follow(session uint64, key numberKey) {
 	*p = places{session: session, key: key, base: p.base + p.expected, strange: p.strange, counted: p.counted}
 }
 
+// nearest is the number that the datagram may have whose place is next to the expected one, believed or not.
+func (p *places) nearest(masked uint32, value identifier) uint64 {
+	return p.base + p.key.place(masked, value, p.expected)
+}
+
 // read is the number of a datagram; false if it is not believed.
 func (p *places) read(masked uint32, value identifier, now time.Time) (uint64, bool) {
 	place := p.key.place(masked, value, p.expected)

@@ -46,9 +46,11 @@ type session struct {
 	known  map[identifier]recorded
 	order  []identifier
 	oldest int
-	last   named
-	newest named
-	anchor identifier
+	// Two datagrams with one identifier and one number are the same one.
+	knowsCopies bool
+	last        named
+	newest      named
+	anchor      identifier
 
 	epoch       uint16
 	confirmed   bool
@@ -87,6 +89,8 @@ func newSession(e *established, anchor *material, sample time.Duration, now time
 		known:   make(map[identifier]recorded),
 		upward:  newUpward(&e.params, sample, now),
 		bundles: e.params.bundles,
+		// By part of their bytes, a forged one could not be told from a genuine one.
+		knowsCopies: e.params.distinct && e.params.scheme == Payload,
 	}
 	if e.params.numbered.flags&toClient != 0 {
 		key := numberKeyOf(e.params.secret)
@@ -134,6 +138,12 @@ func (s *session) join(value identifier, number uint64) {
 		found.number, found.hasNumber = number, true
 		s.known[value] = found
 	}
+}
+
+// isCopy is true if the datagram with this identifier, which was recorded before, had this number then.
+func (s *session) isCopy(value identifier, number uint64) bool {
+	found := s.known[value]
+	return s.knowsCopies && found.hasNumber && found.number == number
 }
 
 // begin enters an epoch: the set is empty.

@@ -66,8 +66,8 @@ func NewShim[M any](settings Settings, seed [32]byte, now time.Time) (*Shim[M], 
 }
 
 // Receive takes a UDP payload as it was received. If isNow, payload, a part of datagram, is the
-// transport's at once, before what Deliver has. Otherwise it is Packrat's own, or comes out of
-// Deliver later.
+// transport's at once, before what Deliver has. Otherwise it is Packrat's own, or the second copy of
+// one that the transport has, or comes out of Deliver later.
 func (s *Shim[M]) Receive(datagram []byte, metadata M, now time.Time) (payload []byte, isNow bool) {
 	s.balance.pass(0, len(datagram))
 	masked, base, hasNumber := uint32(0), datagram, false
@@ -118,6 +118,10 @@ func (s *Shim[M]) onBase(base []byte, masked uint32, hasNumber bool, metadata M,
 		s.figures.Duplicates++
 		s.session.last = named{value, now}
 		s.onSignOfLife(now)
+		// A repair, a tail probe, or the network's copy.
+		if hasNumber && s.session.numbers != nil && s.session.isCopy(value, s.places.nearest(masked, value)) {
+			return false
+		}
 	}
 	if !hasNumber || s.session.numbers == nil {
 		if !isKnown && !hasNumber && s.plain.admits(len(base), now) {

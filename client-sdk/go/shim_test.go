@@ -75,7 +75,7 @@ func (q *eventQueue) Pop() any {
 
 // gateway answers handshakes, numbers, and repairs what has not arrived.
 type gateway struct {
-	gone, withCookie, withoutNumbers, withoutBundles, silent, stingy bool
+	gone, withCookie, withoutNumbers, withoutBundles, isOld, silent, stingy bool
 
 	ticket []byte   // of the next session; nil: none
 	shown  [][]byte // tickets with which sessions were asked for
@@ -371,6 +371,9 @@ func (w *world) answer(c *control) {
 			}
 			if g.withoutNumbers {
 				return out
+			}
+			if !g.isOld {
+				out = appendRecord(out, recordDistinct, nil)
 			}
 			return appendRecord(out, recordNumbered, []byte{wish[0] & (toClient | toServer), 5, 168})
 		})
@@ -740,6 +743,27 @@ func TestASilentClientAsksForAnEchoWithWhatItsTransportSends(t *testing.T) {
 	}
 }
 
+func TestAClientThatHasNoAnswerSaysWhereItIsWhileAGatewayWaits(t *testing.T) {
+	const gatewayWaits = 250 * time.Millisecond
+	w := newWorld(t, 6, settings())
+	w.run(200 * time.Millisecond)
+	for index := range 50 {
+		w.forward(index)
+		w.run(time.Millisecond)
+	}
+	w.run(2 * echoInterval)
+	before := w.eacks
+	w.shim.Send([]byte("anything"), w.now)
+	w.drain()
+	if w.eacks != before {
+		t.Error("it has said where it is already")
+	}
+	w.run(gatewayWaits - 50*time.Millisecond)
+	if w.eacks != before+1 {
+		t.Errorf("%d eACKs", w.eacks-before)
+	}
+}
+
 func TestAResetEmptiesTheSetAndAChallengeIsAnswered(t *testing.T) {
 	w := newWorld(t, 3, settings())
 	w.run(200 * time.Millisecond)
@@ -768,7 +792,7 @@ func TestAResetEmptiesTheSetAndAChallengeIsAnswered(t *testing.T) {
 func (w *world) skip(index int) {
 	g := &w.gateway
 	for last := index + 3; index < last; index++ {
-		value := g.key.identify(materialOf(Trailer, datagramOf(index)))
+		value := g.key.identify(materialOf(w.shim.params.scheme, datagramOf(index)))
 		g.places = append(g.places, forwarded{index: index, value: value})
 	}
 	w.receive(g.number(len(g.places) - 1))
@@ -827,25 +851,98 @@ func TestANumberThatHasArrivedSpeaksForNothingElse(t *testing.T) {
 	}
 }
 
-// A server may send the same bytes twice: each datagram is one of its own, and none is a copy that may be dropped.
-func TestEqualDatagramsAllComeOutAlsoWhereTheyWait(t *testing.T) {
-	w := newWorld(t, 5, settings())
-	w.loss = 0.1
+func ofPrograms(hold time.Duration) Settings { return Settings{Scheme: Payload, MaximumHold: hold} }
+
+// Repairs that were not needed, those that the network copies, and its copies of all others.
+func TestAProgramGetsEachDatagramOnce(t *testing.T) {
+	for seed := range uint64(8) {
+		for _, hold := range []time.Duration{-1, testHold} { // none waits, and they do
+			w := newWorld(t, seed, ofPrograms(hold))
+			w.run(300 * time.Millisecond)
+			w.loss, w.duplicates, w.jitter = 0.03, 0.05, time.Duration(seed%3)*2*time.Millisecond
+			w.download(0, 1500, time.Millisecond)
+			w.assertNothingIsLost(max(hold, 0))
+			for index, count := range w.deliveries {
+				if count != 1 {
+					t.Errorf("seed %d, hold %v: %d comes %d times", seed, hold, index, count)
+				}
+			}
+			if figures := w.shim.Statistics(); len(w.deliveries) < 1490 || figures.Duplicates < 50 {
+				t.Errorf("seed %d, hold %v: %d come: %s", seed, hold, len(w.deliveries), w.said())
+			}
+		}
+	}
+}
+
+// A gateway that does not say that its numbers are distinct numbers what a server sends twice like a
+// copy; and part of the bytes do not tell a forged datagram from a genuine one.
+func TestASecondCopyIsDroppedWhereItIsKnownToBeOne(t *testing.T) {
+	for _, of := range []struct {
+		settings Settings
+		isOld    bool
+		comes    int
+	}{{ofPrograms(testHold), false, 1}, {ofPrograms(testHold), true, 4}, {settings(), false, 4}} {
+		w := newWorld(t, 5, of.settings)
+		w.gateway.isOld = of.isOld
+		w.loss = 0.1
+		w.run(200 * time.Millisecond)
+		w.download(0, 300, time.Millisecond)
+		w.loss = 0
+		w.skip(300)
+		for range 3 {
+			w.receive(w.gateway.number(len(w.gateway.places) - 1))
+		}
+		if w.deliveries[302] != 0 {
+			t.Fatalf("it does not wait: %s", w.said())
+		}
+		w.run(2 * time.Second)
+		if w.deliveries[302] != of.comes {
+			t.Errorf("%+v: %d come out: %s", of, w.deliveries[302], w.said())
+		}
+		w.assertNothingIsLost(testHold)
+	}
+}
+
+func TestWhatIsNoCopyIsHandedOn(t *testing.T) {
+	w := newWorld(t, 5, ofPrograms(testHold))
 	w.run(200 * time.Millisecond)
-	w.download(0, 300, time.Millisecond)
-	w.loss = 0
-	w.skip(300)
-	for range 3 {
-		w.receive(w.gateway.number(len(w.gateway.places) - 1))
+	w.download(0, 3000, time.Millisecond)
+	for _, place := range []int{10, 2990} { // of an earlier place, too
+		w.receive(w.gateway.number(place))
 	}
-	if w.deliveries[302] != 0 {
-		t.Fatalf("it does not wait: %s", w.said())
+	if w.deliveries[10] != 1 || w.deliveries[2990] != 1 {
+		t.Errorf("copies of %d and %d come", w.deliveries[10], w.deliveries[2990])
 	}
-	w.run(2 * time.Second)
-	if w.deliveries[302] != 4 {
-		t.Errorf("%d of 4 come out: %s", w.deliveries[302], w.said())
+	w.receive(datagramOf(10)) // the server's own, once more
+	w.forward(10)             // once more, when the gateway has forgotten it
+	w.run(time.Second)
+	if w.deliveries[10] != 3 {
+		t.Errorf("%d of 3 come", w.deliveries[10])
 	}
-	w.assertNothingIsLost(testHold)
+	// The next session's places are others.
+	w.say([]byte{messageGoodbye, 3})
+	w.run(time.Second)
+	w.download(0, 50, time.Millisecond)
+	if w.deliveries[10] != 4 || w.shim.Statistics().Sessions != 2 {
+		t.Errorf("%d of 4 come: %s", w.deliveries[10], w.said())
+	}
+}
+
+// Who sees datagrams can be faster than they are.
+func TestAForgedDatagramWithTheTagOfAGenuineOneTakesNoPlace(t *testing.T) {
+	w := newWorld(t, 8, settings())
+	w.run(200 * time.Millisecond)
+	w.download(0, 50, time.Millisecond)
+	w.skip(50)
+	genuine := w.gateway.number(51)
+	forged := bytes.Clone(genuine)
+	forged[numberLength+len("genuine datagram ")+1] ^= 1
+	w.receive(forged)
+	w.receive(genuine)
+	w.run(time.Second)
+	if w.deliveries[51] != 1 {
+		t.Errorf("it comes %d times: %s", w.deliveries[51], w.said())
+	}
 }
 
 func TestAGoodbyeEndsTheSessionAndAClosedShimIsSilent(t *testing.T) {

@@ -277,7 +277,7 @@ func TestVectorsOfTheHandshakeAndSealedDatagrams(t *testing.T) {
 	equal(t, "the gateway's key", e.gatewayKey[:], want.GatewayKey)
 	agreed := want.GatewayParams
 	if e.params != (gatewayParams{agreed.Session, agreed.Scheme, agreed.CodedSymbols, agreed.PowerSums, agreed.CacheBytes,
-		[32]byte(agreed.Secret), numbered{}, serverTicket{}, false}) {
+		[32]byte(agreed.Secret), numbered{}, serverTicket{}, false, false}) {
 		t.Errorf("gateway params: %+v", e.params)
 	}
 	if e.params.names() != want.Names {
@@ -358,6 +358,7 @@ func TestVectorsOfNumbers(t *testing.T) {
 			Numbered struct{ Flags, Largest int }
 		} `json:"gateway_params"`
 		Message2  hexBytes `json:"noise_message_2"`
+		Distinct  hexBytes `json:"noise_message_2_of_distinct_numbers"`
 		Datagrams []struct {
 			Name           string
 			Place          uint64
@@ -377,6 +378,13 @@ func TestVectorsOfNumbers(t *testing.T) {
 	}
 	if int(e.params.numbered.flags) != want.GatewayParams.Numbered.Flags || int(e.params.numbered.largest) != want.GatewayParams.Numbered.Largest {
 		t.Errorf("agreed: %+v", e.params.numbered)
+	}
+	if i = session.initiator(); e.params.distinct {
+		t.Error("distinct without a record")
+	}
+	i.payload = want.Message1[32:]
+	if e, err = i.finish(want.Distinct); err != nil || !e.params.distinct {
+		t.Errorf("distinct numbers: %+v, %v", e, err)
 	}
 	wish := clientParams{numbered: numbered{byte(want.ClientParams.Flags), uint16(want.ClientParams.Largest)}}
 	if !bytes.Contains(want.Message1, wish.encode()[8:8+5]) {

@@ -68,6 +68,7 @@ const (
 	recordNumbered = 4
 	recordTicket   = 5
 	recordBundles  = 7
+	recordDistinct = 8
 	toClient       = 1
 	toServer       = 2
 )
@@ -349,6 +350,8 @@ type gatewayParams struct {
 	numbered     numbered
 	ticket       serverTicket
 	bundles      bool
+	// Each number towards the client is that of one datagram of the server's.
+	distinct bool
 }
 
 func decodeGatewayParams(data []byte) (gatewayParams, error) {
@@ -362,6 +365,7 @@ func decodeGatewayParams(data []byte) (gatewayParams, error) {
 		p.ticket = serverTicket(value)
 	}
 	p.bundles = findRecord(r.rest, recordBundles) != nil
+	p.distinct = findRecord(r.rest, recordDistinct) != nil
 	isKnown := p.scheme == Trailer || p.scheme == Payload
 	if r.err != nil || !isKnown || p.powerSums < fewestSums && p.codedSymbols < 4 {
 		return gatewayParams{}, errMalformed

@@ -109,6 +109,19 @@ impl Impairment {
             .ok_or_else(|| Failure(format!("an unexpected report: {report}")))
     }
 
+    /// Datagrams that have left later than they were to, and all that have left.
+    pub(crate) fn lateness(&mut self) -> Outcome<[u64; 2]> {
+        let report = self.tell("report")?;
+        let sum = |field: &str| {
+            let values = report["lateness"].as_array().into_iter().flatten();
+            values.map(|direction| direction[field].as_u64()).sum::<Option<u64>>()
+        };
+        match (sum("late"), sum("total")) {
+            (Some(late), Some(total)) => Ok([late, total]),
+            _ => Err(Failure(format!("an unexpected report: {report}"))),
+        }
+    }
+
     fn tell(&mut self, command: &str) -> Outcome<Value> {
         writeln!(self.commands, "{command}")?;
         self.answer()

@@ -5,6 +5,36 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
+use std::time::{Duration, Instant};
+
+/// Time between two lines of progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Lines on the standard error that say how much of long work is done.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    all: u64,
+    done: u64,
+    begun: Instant,
+    said: Instant,
+}
+
+impl Progress {
+    /// Work of `all` steps begins.
+    pub(crate) fn new(all: u64) -> Self {
+        let begun = Instant::now();
+        Self { all, done: 0, begun, said: begun }
+    }
+
+    /// A step is done.
+    pub(crate) fn tick(&mut self) {
+        self.done += 1;
+        if self.said.elapsed() >= PROGRESS_INTERVAL {
+            self.said = Instant::now();
+            eprintln!("{} of {} done, {} s", self.done, self.all, self.begun.elapsed().as_secs());
+        }
+    }
+}
 
 /// Runs all trials, at most `jobs` at a time, and gives their results to `report` in the order of
 /// the trials. A trial never depends on another one, nor on the thread it runs on.

@@ -1,6 +1,6 @@
 //! `packrat lab`.
 
-use crate::batch;
+use crate::batch::{self, Progress};
 use crate::figures::{self, FigureError, Recipe, Settings};
 use crate::observer::TraceEvent;
 use crate::oracle::Oracle;
@@ -304,7 +304,9 @@ impl Making {
 fn run_all(run: &Run, trials: &[Trial]) -> ExitCode {
     let mut results = Vec::new();
     let mut failed = false;
+    let mut progress = Progress::new(trials.len() as u64);
     let outcome: io::Result<()> = batch::run(trials, run.jobs, |result| {
+        progress.tick();
         match result {
             Ok(result) if run.json => {
                 let mut out = io::stdout().lock();

@@ -3,8 +3,6 @@
 //!
 //! Virtual time: nothing here depends on how fast this machine is.
 
-#![allow(clippy::unwrap_used)]
-
 use packrat_emulation::scenario::Scenario;
 use packrat_lab::first_byte::{Way, first_bytes};
 use packrat_lab::{Sender, TrialResult};

@@ -1,5 +1,4 @@
 //! A listener's gain, with bounds well inside the measurements (docs/MEDIA.md).
-#![allow(clippy::expect_used)]
 
 use std::time::Duration;
 

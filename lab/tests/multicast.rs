@@ -1,6 +1,5 @@
 //! The gain of a server whose stream has many receivers, with bounds well inside the measurements
 //! (docs/MEDIA.md).
-#![allow(clippy::expect_used)]
 
 use std::time::Duration;
 

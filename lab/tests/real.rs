@@ -1,10 +1,10 @@
 //! A few seconds in real time: the same parts on sockets, and the same picture.
-#![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
 
 use packrat_emulation::scenario::Scenario;
 use packrat_lab::live::{Arm, MediaTrial, Stream};
+use packrat_path::Trials;
 
 #[tokio::test]
 async fn video_in_real_time_is_repaired_by_the_gateway_and_not_by_its_sender() {
@@ -13,14 +13,21 @@ async fn video_in_real_time_is_repaired_by_the_gateway_and_not_by_its_sender() {
         trial.duration = Duration::from_secs(4);
         trial
     };
-    let (alone, assisted) = (trial(Arm::EndToEnd), trial(Arm::Packrat));
-    let (alone, assisted) = tokio::join!(alone.run_in_real_time(), assisted.run_in_real_time());
-    let (alone, assisted) = (alone.unwrap(), assisted.unwrap());
-    assert!(alone.units == assisted.units && alone.units >= 1700, "{alone:?}");
-    assert!(alone.retransmissions >= 50 && alone.repaired == 0, "{alone:?}");
-    // The hold may end early on a host that is busy with other things.
-    assert!(assisted.repaired >= 50, "{assisted:?}");
-    assert!(assisted.retransmissions * 4 <= alone.retransmissions, "{assisted:?}, else {alone:?}");
-    assert_eq!(assisted.resets, 0);
+    let mut trials = Trials::of("video in real time");
+    while trials.go_on() {
+        let (alone, assisted) = (trial(Arm::EndToEnd), trial(Arm::Packrat));
+        let (alone, assisted) = tokio::join!(alone.run_in_real_time(), assisted.run_in_real_time());
+        let (alone, assisted) = (alone.unwrap(), assisted.unwrap());
+        assert!(alone.units == assisted.units && alone.units >= 1700, "{alone:?}");
+        assert_eq!((alone.repaired, alone.resets, assisted.resets), (0, 0, 0));
+        if trials.may_judge(alone.on_time && assisted.on_time) {
+            assert!(
+                alone.retransmissions >= 50 && assisted.repaired >= 50,
+                "{alone:?} {assisted:?}"
+            );
+            let (few, many) = (assisted.retransmissions, alone.retransmissions);
+            assert!(few * 4 <= many, "{assisted:?}, else {alone:?}");
+        }
+    }
     assert!(trial(Arm::RepairOnly).run_in_real_time().await.is_err(), "for virtual time only");
 }

@@ -3,8 +3,6 @@
 //!
 //! Virtual time: nothing here depends on how fast this machine is.
 
-#![allow(clippy::unwrap_used)]
-
 use packrat_client::{ClientEvent, NotHeldReason};
 use packrat_emulation::scenario::{QueueKind, Scenario};
 use packrat_engine::SessionEvent;

@@ -1,7 +1,5 @@
 //! The senders and receivers beside s2n-quic's own, in virtual time.
 
-#![allow(clippy::unwrap_used)]
-
 use packrat_emulation::scenario::{Scenario, Traffic};
 use packrat_lab::{Arm, ReceiverStack, Sender, Trial, TrialResult};
 

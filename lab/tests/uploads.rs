@@ -3,8 +3,6 @@
 //!
 //! Virtual time: nothing here depends on how fast this machine is.
 
-#![allow(clippy::unwrap_used)]
-
 use packrat_emulation::scenario::{Scenario, Traffic};
 use packrat_lab::{Arm, FlowResult, Sender, Trial};
 

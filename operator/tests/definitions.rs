@@ -1,10 +1,4 @@
 //! The chart's committed definitions are those that the code generates.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test may fail anywhere"
-)]
 
 use std::path::Path;
 

@@ -1,6 +1,5 @@
 //! The table of settings (`packrat_api::knobs`) is what EdgeGateways, annotations and the README
 //! have.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail anywhere")]
 
 use std::collections::BTreeSet;
 

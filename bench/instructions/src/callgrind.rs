@@ -75,14 +75,14 @@ pub fn misses(function: &str, file: &Path, arguments: &[&str]) -> Result<Misses,
     misses_in(&profile).ok_or_else(|| format!("callgrind simulated no cache: {function}").into())
 }
 
-/// The sums of a profile, by the names in its `events:`.
+/// The sums of a profile, by the names in its `events:`. Callgrind leaves out zeros at the end of a
+/// line: a large last level may miss nothing, in which case the line ends with the first level.
 fn misses_in(profile: &str) -> Option<Misses> {
     let line = |name: &str| profile.lines().find_map(|line| line.strip_prefix(name));
     let (names, sums) = (line("events:")?, line("summary:")?);
-    let sums: HashMap<&str, u64> = names
-        .split_whitespace()
-        .zip(sums.split_whitespace().filter_map(|sum| sum.parse().ok()))
-        .collect();
+    let sums = sums.split_whitespace().filter_map(|sum| sum.parse().ok());
+    let sums: HashMap<&str, u64> =
+        names.split_whitespace().zip(sums.chain(std::iter::repeat(0))).collect();
     let sum = |names: [&str; 2]| Some(sums.get(names[0])? + sums.get(names[1])?);
     Some(Misses { first: sum(["D1mr", "D1mw"])?, last: sum(["DLmr", "DLmw"])? })
 }
@@ -183,6 +183,12 @@ mod tests {
         let profile = "events: Ir Dr Dw I1mr D1mr D1mw ILmr DLmr DLmw\n0x1 2\nsummary: 9 5 4 0 30 12 0 20 1\n";
         assert_eq!(misses_in(profile), Some(Misses { first: 42, last: 21 }));
         assert_eq!(misses_in("events: Ir\nsummary: 9\n"), None);
+    }
+
+    #[test]
+    fn zeros_that_callgrind_leaves_out_are_counted() {
+        let profile = "events: Ir Dr Dw I1mr D1mr D1mw ILmr DLmr DLmw\nsummary: 9 5 4 0 30 12\n";
+        assert_eq!(misses_in(profile), Some(Misses { first: 42, last: 0 }));
     }
 
     #[test]

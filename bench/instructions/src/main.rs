@@ -5,7 +5,7 @@
 //! packrat-instructions write   writes the table
 //! ```
 //!
-//! `make test-instructions` and `make instructions` build and run it. Profiles for
+//! `make check-instructions` and `make instructions` build and run it. Profiles for
 //! `callgrind_annotate` are left in target/instructions.
 #![forbid(unsafe_code)]
 

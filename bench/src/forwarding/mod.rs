@@ -92,7 +92,14 @@ pub(crate) fn run(
         if let Some(reason) = programs.missing(kind) {
             summary.say(&format!("\nSKIPPED: {}: {reason}", kind.name()));
         } else {
-            let gateway = Gateway::start(&network, &programs, kind, 1)?;
+            let gateway = match Gateway::start(&network, &programs, kind, 1) {
+                Ok(gateway) => gateway,
+                Err(error) => {
+                    summary.fail(kind.name(), error);
+                    outcomes.push(column);
+                    continue;
+                }
+            };
             for (setting, place) in settings.iter().zip(&mut column) {
                 let is_latency = setting.key.ends_with("50kpps") && !setting.assisted_only;
                 if (setting.assisted_only && !kind.assists())

@@ -20,6 +20,10 @@ pub(crate) const SERVER: &str = "10.77.2.2";
 const PRECEDENCE: &str =
     "echo -15 2>/dev/null >/proc/self/autogroup; ulimit -n $(ulimit -Hn); exec \"$@\"";
 
+/// The gateway's namespace forwards packets, and has a port for each session.
+const SETTINGS: &str =
+    "cd /proc/sys/net/ipv4 && echo 1 >ip_forward && echo 2048 65535 >ip_local_port_range";
+
 /// A namespace of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -75,12 +79,7 @@ impl Network {
             let address = format!("{address}/24");
             ip(&["-n", &client, "address", "add", &address, "dev", "gateway"])?;
         }
-        let forwarding = ["sysctl", "-q", "-w", "net.ipv4.ip_forward=1"];
-        let ports = ["sysctl", "-q", "-w", "net.ipv4.ip_local_port_range=2048 65535"];
-        for setting in [&forwarding, &ports] {
-            ip(&[&["netns", "exec", &gateway][..], setting].concat())?;
-        }
-        Ok(())
+        ip(&["netns", "exec", &gateway, "sh", "-c", SETTINGS])
     }
 
     /// The addresses from which clients send.

@@ -36,6 +36,8 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 const METRICS_SETTLE: Duration = Duration::from_millis(1200);
 /// Longest transfer: a stalled one would never end by itself.
 const LONGEST: Duration = Duration::from_secs(600);
+/// Attempts to start an arm's processes.
+const ATTEMPTS: usize = 3;
 /// Longer than any demo.
 const NEVER: Duration = Duration::from_secs(86_400);
 
@@ -73,7 +75,7 @@ impl Stage<'_> {
         };
         let uploads = work.join("uploads");
         fs::create_dir_all(&uploads).map_err(|error| DemoError::write(&uploads, error))?;
-        let mut scene = Scene::build(self, name, network, &work, &uploads).await?;
+        let mut scene = Scene::build_patiently(self, name, network, &work, &uploads).await?;
         let patience = match name.may_be_stopped() {
             true => Duration::from_secs(self.options.patience),
             false => LONGEST,
@@ -191,6 +193,7 @@ impl Stage<'_> {
             declared_lost: lost.map(DeclaredLost::count),
             times: None,
             assistance: downloaded.assist.map(AssistanceReport::from),
+            on_time: far.is_on_time() && last_mile.is_on_time(),
             far: *far,
             last_mile: *last_mile,
         }
@@ -245,6 +248,24 @@ struct Finished {
 }
 
 impl Scene {
+    /// Builds it, again if a process could not start: between the choice of a free port and its use
+    /// another program may take it.
+    async fn build_patiently(
+        stage: &Stage<'_>,
+        name: ArmName,
+        network: Network,
+        work: &Path,
+        uploads: &Path,
+    ) -> Result<Self, DemoError> {
+        for _ in 0..ATTEMPTS - 1 {
+            match Self::build(stage, name, network, work, uploads).await {
+                Err(DemoError::Ended { .. }) => {}
+                outcome => return outcome,
+            }
+        }
+        Self::build(stage, name, network, work, uploads).await
+    }
+
     async fn build(
         stage: &Stage<'_>,
         name: ArmName,

@@ -45,7 +45,7 @@ pub(crate) use options::Options;
 #[cfg(feature = "lab")]
 pub(crate) use {
     error::DemoError as Error, options::ArmName, options::ServerKind,
-    profile::Network as DemoNetwork, report::ArmReport,
+    profile::Network as DemoNetwork, report::ArmReport, report::lateness,
 };
 
 /// The exit status of a command that Ctrl-C ended, by the shells' convention.

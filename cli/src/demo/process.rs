@@ -11,10 +11,10 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::error::DemoError;
 
-/// Longest time for a process to get ready.
-const READY_WITHIN: Duration = Duration::from_secs(20);
-/// Longest time for a process to end after a signal.
-const STOP_WITHIN: Duration = Duration::from_secs(3);
+/// Longest time for a process to get ready, on a machine that is busy with other things.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+/// Longest time for a process to end after a signal: servers write their logs.
+const STOP_WITHIN: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(20);
 /// Lines of a log that an error shows.
 const LOG_LINES: usize = 15;
@@ -181,7 +181,7 @@ mod tests {
         assert!(alive(child) && alive(grandchild));
         drop(process);
         let killed = Instant::now();
-        while alive(grandchild) && killed.elapsed() < Duration::from_secs(5) {
+        while alive(grandchild) && killed.elapsed() < Duration::from_secs(60) {
             std::thread::sleep(POLL);
         }
         assert!(!alive(child) && !alive(grandchild));

@@ -82,6 +82,8 @@ pub(crate) struct ArmReport {
     pub(crate) times: Option<TimesReport>,
     /// Effects of assistance, seen from the client; `null` if the client did not ask for it.
     pub(crate) assistance: Option<AssistanceReport>,
+    /// True if the emulated path was on time: otherwise the figures say more about the machine.
+    pub(crate) on_time: bool,
     /// Counters of the far segment.
     pub(crate) far: PathReport,
     /// Counters of the last mile.
@@ -238,9 +240,50 @@ impl ArmReport {
     }
 }
 
+/// A line for arms whose path was late, and whose figures are therefore not to be trusted.
+pub(crate) fn lateness(arms: &[ArmReport]) -> Option<String> {
+    let late = arms.iter().filter(|arm| !arm.on_time);
+    let late: Vec<_> = late.map(|arm| (arm.name, [arm.far, arm.last_mile])).collect();
+    (!late.is_empty()).then(|| line(&late))
+}
+
+fn line(late: &[(ArmName, [PathReport; 2])]) -> String {
+    let names: Vec<String> = late.iter().map(|(name, _)| name.to_string()).collect();
+    let (mut count, mut total, mut most, mut dropped) = (0, 0, 0, 0);
+    for path in late.iter().flat_map(|(_, paths)| paths) {
+        for lateness in [path.upward.lateness, path.downward.lateness] {
+            (count, total) = (count + lateness.late, total + lateness.total);
+            most = most.max(lateness.max_micros);
+        }
+        dropped += path.socket_drops;
+    }
+    format!(
+        "This machine is too busy to trust the figures of {}: the emulated path was late with {count} of {total} datagrams, by up to {:.0} ms, and the kernel dropped {dropped}",
+        names.join(", "),
+        most as f64 * 1e-3
+    )
+}
+
 #[cfg(test)]
 mod tests {
+    use packrat_emulation::path::{DirectionReport, Lateness};
+
     use super::*;
+
+    #[test]
+    fn a_path_that_was_late_is_told_of_in_one_line() {
+        let path = |late| {
+            let lateness =
+                Lateness { late, total: 1000, max_micros: 2000 * late, ..Lateness::default() };
+            let downward = DirectionReport { lateness, ..DirectionReport::default() };
+            PathReport { downward, socket_drops: 3, ..PathReport::default() }
+        };
+        let late = [(ArmName::Packrat, [path(20), path(5)]), (ArmName::EndToEnd, [path(0); 2])];
+        assert_eq!(
+            line(&late),
+            "This machine is too busy to trust the figures of packrat, end-to-end: the emulated path was late with 25 of 4000 datagrams, by up to 40 ms, and the kernel dropped 12"
+        );
+    }
 
     #[test]
     fn quantiles_are_times_that_were_measured() {

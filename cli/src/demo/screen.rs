@@ -6,7 +6,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::options::ArmName;
-use super::report::{ArmReport, DemoReport, TimesReport};
+use super::report::{self, ArmReport, DemoReport, TimesReport};
 
 /// Width of the longest bar.
 const BAR: usize = 50;
@@ -59,6 +59,10 @@ pub(crate) fn summary(report: &DemoReport) -> String {
             "\nWith another address after {after:.1} s: {:.1} % of the goodput without",
             ratio * 100.0
         );
+    }
+    if let Some(lateness) = report::lateness(&report.arms) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "\n{lateness}");
     }
     text
 }

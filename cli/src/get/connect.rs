@@ -90,7 +90,11 @@ async fn places(request: &Request) -> Result<(Vec<SocketAddr>, Option<[u8; 32]>)
     let mut own = pin!(resolve(request));
     let mut asked = pin!(async { Question::of(request)?.ask().await });
     let (known, named) = tokio::select! {
-        own = &mut own => (Some(own), timeout(RECORD_WAIT, asked).await.ok().flatten()),
+        own = &mut own => {
+            // A host that has no address may have a gateway all the same.
+            let wait = if own.is_ok() { RECORD_WAIT } else { request.connect_timeout };
+            (Some(own), timeout(wait, asked).await.ok().flatten())
+        }
         named = &mut asked => (None, named),
     };
     let place = named.map(|named| {

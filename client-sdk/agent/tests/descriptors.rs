@@ -1,13 +1,15 @@
-//! An agent whose process has as many descriptors as it may have. One test: the limit is the process's.
+//! An agent whose process has as many descriptors as it may have.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used)]
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use packrat_agent::{Agent, ClientConfig, DontFragment, Limits, Service, Target};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::own_process;
+
+/// Descriptors that the process may have.
+const DESCRIPTORS: u32 = 256;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Flows for which there are descriptors, and programs.
 const FLOWS: usize = 8;
@@ -25,6 +27,12 @@ fn is_served(program: &UdpSocket, agent: SocketAddr) -> bool {
 
 #[test]
 fn without_descriptors_the_longest_idle_flow_makes_room() {
+    own_process::with_descriptors(DESCRIPTORS, "descriptors::with_few_descriptors");
+}
+
+#[test]
+#[ignore = "runs in a process of its own, which another test makes"]
+fn with_few_descriptors() {
     let server = bound();
     let to = Target::Service(server.local_addr().unwrap());
     let echo = server.try_clone().unwrap();
@@ -46,9 +54,6 @@ fn without_descriptors_the_longest_idle_flow_makes_room() {
     for program in &programs {
         program.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     }
-    // The limit is that of their numbers, and descriptors that the process was begun with leave gaps.
-    let maximum = getrlimit(Resource::Nofile).maximum;
-    setrlimit(Resource::Nofile, Rlimit { current: Some(256), maximum }).unwrap();
     let mut filling: Vec<_> = std::iter::from_fn(|| server.try_clone().ok()).collect();
     filling.truncate(filling.len() - FLOWS);
     let refused = programs.iter().filter(|program| !is_served(program, address)).count();

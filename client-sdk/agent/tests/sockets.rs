@@ -4,8 +4,9 @@
 //! ```text
 //!   server (quinn) <-- far segment <-- gateway <-- last mile, delay and loss <-- agent <-- client (quinn)
 //! ```
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::collections::HashMap;
+use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,7 +18,8 @@ use packrat_agent::{
     Status, Target,
 };
 use packrat_path::{
-    ANY, FILE_BYTES, Gateway, LossyPath, PATIENCE, Quic, expected, far_segment, last_mile,
+    ANY, Datagrams, FILE_BYTES, Gateway, LossyPath, PATIENCE, Quic, Trials, datagram, expected,
+    far_segment, last_mile, most_copies,
 };
 
 /// An agent in a thread of its own; ends when it is dropped.
@@ -76,42 +78,48 @@ impl Drop for Running {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_programs_download_over_loss_and_their_holes_are_repaired() {
     let quic = Quic::start();
-    let far = far_segment(quic.address());
-    let gateway = Gateway::start(ANY, far.address());
-    let near = last_mile(gateway.address(), 0.04);
-    let agent = Running::start(near.address(), Limits::default());
-    let (one, other) = tokio::join!(quic.download(agent.address), quic.download(agent.address));
-    assert_eq!((one, other), (expected(), expected()));
-    let lost = near.report().downward.link.lost;
-    let status = agent.status();
-    let total = status.total();
-    assert_eq!((total.sessions, status.flows.len()), (2, 2), "{status:?}");
-    assert_eq!(total.upward_numbered, 0, "uploads are not wished");
-    assert!(lost > 100, "{lost}");
-    // Some of the lost ones are control datagrams, repairs, or were lost before the session; and a
-    // host that is busy with other things is late for some.
-    assert!(total.repaired_in_time * 3 >= lost, "{lost} were lost: {total:?}");
-    assert!(total.sent_datagrams > 100 && total.delivered_bytes as usize > 2 * FILE_BYTES);
-    let text = status.prometheus();
-    assert!(
-        text.contains("packrat_agent_flows{service=\"web\",condition=\"assisted\"} 2\n"),
-        "{text}"
-    );
+    let mut trials = Trials::of("repairs of downloads through an agent");
+    while trials.go_on() {
+        let path = LossyPath::start(quic.address(), 0.04);
+        let agent = Running::start(path.address(), Limits::default());
+        let (one, other) = tokio::join!(quic.download(agent.address), quic.download(agent.address));
+        assert_eq!((one, other), (expected(), expected()));
+        let (lost, status) = (path.lost(), agent.status());
+        let total = status.total();
+        assert_eq!((total.sessions, status.flows.len()), (2, 2), "{status:?}");
+        assert_eq!(total.upward_numbered, 0, "uploads are not wished");
+        assert!(lost > 100, "{lost}");
+        assert!(total.sent_datagrams > 100 && total.delivered_bytes as usize > 2 * FILE_BYTES);
+        let text = status.prometheus();
+        assert!(
+            text.contains("packrat_agent_flows{service=\"web\",condition=\"assisted\"} 2\n"),
+            "{text}"
+        );
+        if trials.may_judge(path.is_on_time()) {
+            // Some of the lost ones are control datagrams, repairs, or were lost before the session.
+            assert!(total.repaired_in_time * 3 >= lost, "{lost} were lost: {total:?}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_programs_upload_is_repaired_where_that_is_wished() {
     let quic = Quic::start();
-    let path = LossyPath::start(quic.address(), 0.04);
-    let config = ClientConfig::default().with_uploads(true);
-    let agent = Running::with(path.address(), Limits::default(), config);
-    let sum = quic.upload(agent.address).await;
-    assert_eq!(sum, expected());
-    let lost = path.lost_upwards();
-    let total = agent.status().total();
-    assert!(lost > 60 && total.upward_numbered > 2000, "{lost} were lost: {total:?}");
-    // Some of the lost ones are repairs, or were lost before the session.
-    assert!(total.upward_repairs * 2 >= lost, "{lost} were lost: {total:?}");
+    let mut trials = Trials::of("repairs of uploads through an agent");
+    while trials.go_on() {
+        let path = LossyPath::start(quic.address(), 0.04);
+        let config = ClientConfig::default().with_uploads(true);
+        let agent = Running::with(path.address(), Limits::default(), config);
+        let sum = quic.upload(agent.address).await;
+        assert_eq!(sum, expected());
+        let lost = path.lost_upwards();
+        let total = agent.status().total();
+        assert!(lost > 60 && total.upward_numbered > 2000, "{lost} were lost: {total:?}");
+        if trials.may_judge(path.is_on_time()) {
+            // Some of the lost ones are repairs, or were lost before the session.
+            assert!(total.upward_repairs * 2 >= lost, "{lost} were lost: {total:?}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -130,7 +138,8 @@ async fn without_a_gateway_it_is_a_plain_forwarder() {
 async fn a_download_survives_the_end_of_the_gateway_and_is_assisted_by_the_next_one() {
     let quic = Quic::start();
     let far = far_segment(quic.address());
-    let gateway = Gateway::start(ANY, far.address());
+    // No other test opens a port that the system chooses there: the gateway's stays free.
+    let gateway = Gateway::start(([127, 0, 0, 9], 0).into(), far.address());
     let address = gateway.address();
     let near = last_mile(address, 0.02);
     let agent = Running::start(near.address(), Limits::default());
@@ -232,6 +241,41 @@ async fn forged_datagrams_and_those_of_strangers_cost_nothing() {
     assert!(total.control_dropped > 0, "{forged} were forged: {status:?}");
     assert_eq!(total.sessions, 1);
     assert!(total.repaired_in_time > 0, "{status:?}");
+}
+
+/// A game, which acts upon each datagram, and for which none waits.
+#[test]
+fn a_program_gets_no_numbered_datagram_twice() {
+    const COUNT: u32 = 1500;
+    let server = Datagrams::start();
+    let path = LossyPath::start(server.address(), 0.04);
+    let capture = concat!(env!("CARGO_TARGET_TMPDIR"), "/towards_the_agent");
+    path.near.capture(File::create(capture).unwrap());
+    let config = ClientConfig::default().with_maximum_hold(Duration::ZERO);
+    let agent = Running::with(path.address(), Limits::default(), config);
+    let program = UdpSocket::bind(ANY).unwrap();
+    let (mut came, mut buffer) = (HashMap::<Vec<u8>, usize>::new(), [0; 2048]);
+    let begun = Instant::now();
+    loop {
+        assert!(begun.elapsed() < PATIENCE, "it does not end");
+        // The question may be lost; a busy host may be silent for a while.
+        let is_over = came.contains_key(&datagram(COUNT - 1));
+        let wait = if came.is_empty() || is_over { 1 } else { 10 };
+        program.set_read_timeout(Some(Duration::from_secs(wait))).unwrap();
+        match program.recv(&mut buffer) {
+            Ok(length) => *came.entry(buffer[..length].to_vec()).or_default() += 1,
+            Err(_) if came.is_empty() => {
+                program.send_to(format!("get {COUNT}").as_bytes(), agent.address).unwrap();
+            }
+            Err(_) => break,
+        }
+    }
+    let (lost, total) = (path.lost(), agent.status().total());
+    drop(path);
+    let most = most_copies(&std::fs::read(capture).unwrap());
+    let too_often = |(datagram, count): &(&Vec<u8>, &usize)| **count > most[*datagram];
+    assert_eq!(came.iter().filter(too_often).count(), 0, "{lost} were lost: {total:?}");
+    assert!(lost > 20 && came.len() > 1000, "{lost} were lost: {total:?}");
 }
 
 /// Datagrams as of games, tunnels and probes, alone and in batches.

@@ -1,6 +1,5 @@
 //! The SOCKS listener on real sockets, spoken to in bytes as RFC 1928 has them.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used)]
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
@@ -10,6 +9,8 @@ use std::time::{Duration, Instant};
 use packrat_agent::{
     Agent, ClientConfig, DontFragment, Handle, Limits, SocksListener, Status, choose,
 };
+
+use crate::own_process;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -226,15 +227,7 @@ fn a_program_that_goes_on_speaking_loses_its_association_and_no_other_one() {
 
 #[test]
 fn a_connection_that_came_while_there_were_no_descriptors_is_taken_later() {
-    let own = std::env::current_exe().unwrap();
-    let inside = std::process::Command::new("sh")
-        .args(["-c", "ulimit -n 64 && exec \"$@\"", "sh"])
-        .arg(own)
-        .args(["--exact", "with_few_descriptors", "--ignored", "--nocapture"])
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&inside.stdout) + String::from_utf8_lossy(&inside.stderr);
-    assert!(inside.status.success() && said.contains("1 passed"), "{said}");
+    own_process::with_descriptors(64, "socks::with_few_descriptors");
 }
 
 #[test]

@@ -50,7 +50,8 @@
 #define PACKRAT_KEPT 1
 
 /**
- * Of packrat_shim_receive(): the datagram is not the transport's, or the repair of one that was recovered. Forget it.
+ * Of packrat_shim_receive(): the datagram is not the transport's, or the second copy of one that was
+ * passed on or copied. Forget it.
  */
 #define PACKRAT_CONSUMED 2
 

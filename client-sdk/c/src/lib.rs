@@ -32,7 +32,8 @@ pub const PACKRAT_OK: i32 = 0;
 pub const PACKRAT_PASS: i32 = 0;
 /// Of packrat_shim_receive(): the datagram was copied, and comes out of packrat_shim_deliver().
 pub const PACKRAT_KEPT: i32 = 1;
-/// Of packrat_shim_receive(): the datagram is not the transport's, or the repair of one that was recovered. Forget it.
+/// Of packrat_shim_receive(): the datagram is not the transport's, or the second copy of one that was
+/// passed on or copied. Forget it.
 pub const PACKRAT_CONSUMED: i32 = 2;
 /// There is nothing (any more).
 pub const PACKRAT_EMPTY: i32 = -1;
@@ -193,7 +194,7 @@ pub extern "C" fn packrat_error_text(code: i32) -> *const c_char {
     let text = match code {
         PACKRAT_OK => c"done, or: the datagram is the transport's",
         PACKRAT_KEPT => c"the datagram waits, and is delivered later",
-        PACKRAT_CONSUMED => c"the datagram is not the transport's",
+        PACKRAT_CONSUMED => c"the datagram is not the transport's, or a second copy",
         PACKRAT_EMPTY => c"there is nothing",
         PACKRAT_ARGUMENT => c"an argument is NULL or out of its range",
         PACKRAT_SPACE => c"the buffer is too small; the length needed was stored",

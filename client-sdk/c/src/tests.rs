@@ -2,6 +2,13 @@
 
 use super::*;
 
+use std::collections::VecDeque;
+
+use packrat_wire::SessionId;
+use packrat_wire::control::Control;
+use packrat_wire::handshake::{Established, GatewayParams, Numbered, respond};
+use packrat_wire::registry::GREASE;
+
 const NOW: u64 = 1_000_000;
 
 fn new() -> *mut Shim {
@@ -15,6 +22,126 @@ fn new() -> *mut Shim {
         assert_eq!(made, PACKRAT_OK);
     }
     shim
+}
+
+/// A datagram arrives at a program: the code, and how often the program has it by then.
+fn receive(shim: *mut Shim, datagram: &[u8], now: u64) -> (i32, Vec<Vec<u8>>) {
+    let (mut skip, mut length, mut mark) = (0, 0, 0);
+    let (bytes, mut buffer) = (datagram.as_ptr(), [0; 2048]);
+    // SAFETY: a handle, bytes, places.
+    let code = unsafe { packrat_shim_receive(shim, bytes, datagram.len(), 0, now, &raw mut skip) };
+    let mut passed = Vec::new();
+    if code == PACKRAT_PASS {
+        passed.push(datagram[skip..].to_vec());
+    }
+    // SAFETY: a handle, and places.
+    while unsafe {
+        let (out, length) = (buffer.as_mut_ptr(), &raw mut length);
+        packrat_shim_deliver(shim, out, buffer.len(), length, &raw mut mark) == PACKRAT_OK
+    } {
+        passed.push(buffer[..length].to_vec());
+    }
+    (code, passed)
+}
+
+/// The next message of a shim, or none.
+fn transmit(shim: *mut Shim, now: u64) -> Option<Vec<u8>> {
+    let (mut buffer, mut length) = ([0; 2048], 0);
+    // SAFETY: a handle, and places.
+    let code = unsafe {
+        packrat_shim_transmit(shim, buffer.as_mut_ptr(), buffer.len(), &raw mut length, now)
+    };
+    (code == PACKRAT_OK).then(|| buffer[..length].to_vec())
+}
+
+/// The gateway's half of a session in which datagrams are numbered.
+fn session(shim: *mut Shim) -> Established {
+    let question = transmit(shim, NOW).unwrap();
+    let Ok(Control::Discover { nonce, noise, .. }) = Control::decode(&question) else {
+        panic!("{question:x?}")
+    };
+    let grant = |client: &packrat_wire::handshake::ClientParams| GatewayParams {
+        session: SessionId::new(5),
+        scheme: client.scheme,
+        limits: client.limits,
+        cache_bytes: 1 << 20,
+        secret: [6; 32].into(),
+        stream: None,
+        symbols: None,
+        numbered: Some(Numbered { to_client: true, to_server: false, coded: false, largest: 1464 }),
+        hint: Default::default(),
+        ticket: None,
+        bundles: false,
+        distinct: true,
+    };
+    let (gateway, _, noise) =
+        respond([2; 32], &[3; 32], nonce, noise, |client, _| grant(client)).unwrap();
+    let mut answer = Vec::new();
+    Control::InitAck { nonce, noise: &noise }.encode(&mut answer);
+    assert_eq!(receive(shim, &answer, NOW), (PACKRAT_CONSUMED, Vec::new()));
+    assert_eq!(condition(shim), PACKRAT_ASSISTED);
+    gateway
+}
+
+/// A gateway repairs each loss twice, and probes the tail.
+#[test]
+fn a_program_gets_each_datagram_once() {
+    const COUNT: u64 = 1500;
+    for hold in [0, 1_000_000] {
+        let mut config = Config { maximum_hold: hold, ..Config::default() };
+        config.size = size_of::<Config>() as u32;
+        let mut shim = std::ptr::null_mut();
+        // SAFETY: all of them are places.
+        let made =
+            unsafe { packrat_shim_new(&raw const config, [7; 32].as_ptr(), NOW, &raw mut shim) };
+        assert_eq!(made, PACKRAT_OK);
+        let mut gateway = session(shim);
+        let params = gateway.gateway_params.clone();
+        let (mut now, mut passed, mut repairs) = (NOW, Vec::new(), VecDeque::new());
+        for place in (0..COUNT).chain([COUNT - 1]) {
+            let base = [&place.to_be_bytes()[..], &[7; 1192]].concat();
+            let identifier = params.identifier_key().identify(params.scheme, &base);
+            let numbered = [&params.number_key().header(place, identifier)[..], &base].concat();
+            if place % 33 == 7 {
+                repairs.extend([40, 41].map(|after| (place + after, numbered.clone())));
+            } else {
+                passed.extend(receive(shim, &numbered, now).1);
+            }
+            while let Some((_, repair)) = repairs.pop_front_if(|(at, _)| *at <= place) {
+                passed.extend(receive(shim, &repair, now).1);
+            }
+            if place % 50 == 0 {
+                // It is there.
+                let mut message = Vec::new();
+                gateway.sealer.seal(&[*GREASE.start()], &mut message).unwrap();
+                receive(shim, &message, now);
+            }
+            now += 1000;
+            // SAFETY: a handle.
+            unsafe {
+                if packrat_shim_timeout(shim) <= now {
+                    packrat_shim_on_timeout(shim, now);
+                }
+            }
+            while transmit(shim, now).is_some() {}
+        }
+        for (_, repair) in repairs {
+            passed.extend(receive(shim, &repair, now).1);
+        }
+        // SAFETY: a handle.
+        unsafe { packrat_shim_close(shim, now) };
+        passed.extend(receive(shim, b"the end", now).1);
+        let mut numbers: Vec<u64> = passed
+            .iter()
+            .filter_map(|base| Some(u64::from_be_bytes(*base.first_chunk()?)))
+            .filter(|number| *number < COUNT)
+            .collect();
+        numbers.sort_unstable();
+        let came: Vec<u64> = (0..COUNT).collect();
+        assert!(numbers == came[..], "{hold}: {} of {COUNT}", numbers.len());
+        // SAFETY: a handle.
+        unsafe { packrat_shim_free(shim) };
+    }
 }
 
 fn condition(shim: *mut Shim) -> u32 {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use packrat_path::{Datagrams, LossyPath};
+use packrat_path::{Datagrams, LossyPath, Trials};
 
 const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 const SANITIZERS: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
@@ -78,26 +78,30 @@ fn a_program_with_posix_sockets_gets_its_datagrams_repaired_and_in_order() {
     const COUNT: u64 = 4000;
     let folder = tempfile::tempdir().unwrap();
     let program = compile("examples/download.c", folder.path());
-    let server = Datagrams::start();
-    let path = LossyPath::start(server.address(), 0.04);
-    let (address, port) = (path.address().ip().to_string(), path.address().port().to_string());
-    let said = run(Command::new(program).args([address, port, COUNT.to_string()]));
-    let lost = path.lost();
-    let mut lines = said.lines().map(numbers);
-    let [received, count, wrong, out_of_order] = lines.next().unwrap()[..] else {
-        panic!("{said}")
-    };
-    let [sessions, holes, in_time, late, given_up] = lines.next().unwrap()[..] else {
-        panic!("{said}")
-    };
-    assert_eq!((count, wrong, sessions), (COUNT, 0, 1), "{said}");
-    assert!(said.contains("condition assisted"), "{said}");
-    assert!(lost > 80, "{lost}");
-    // Some of the lost ones are control datagrams, repairs, or were lost before the session; and a
-    // host that is busy with other things is late for some.
-    assert!(in_time * 3 >= lost, "{lost} were lost: {said}");
-    assert!((COUNT - received) * 3 <= lost, "{lost} were lost: {said}");
-    assert!(holes >= in_time && out_of_order <= late + given_up + lost / 10, "{lost} lost: {said}");
+    let mut trials = Trials::of("repairs below a program in C");
+    while trials.go_on() {
+        let server = Datagrams::start();
+        let path = LossyPath::start(server.address(), 0.04);
+        let (address, port) = (path.address().ip().to_string(), path.address().port().to_string());
+        let said = run(Command::new(&program).args([address, port, COUNT.to_string()]));
+        let lost = path.lost();
+        let mut lines = said.lines().map(numbers);
+        let [received, count, wrong, out_of_order] = lines.next().unwrap()[..] else {
+            panic!("{said}")
+        };
+        let [sessions, holes, in_time, late, given_up] = lines.next().unwrap()[..] else {
+            panic!("{said}")
+        };
+        assert_eq!((count, wrong, sessions), (COUNT, 0, 1), "{said}");
+        assert!(said.contains("condition assisted"), "{said}");
+        assert!(lost > 80 && holes >= in_time, "{lost} lost: {said}");
+        if trials.may_judge(path.is_on_time()) {
+            // Some of the lost ones are control datagrams, repairs, or were lost before the session.
+            assert!(in_time * 3 >= lost, "{lost} were lost: {said}");
+            assert!((COUNT - received) * 3 <= lost, "{lost} were lost: {said}");
+            assert!(out_of_order <= late + given_up + lost / 10, "{lost} lost: {said}");
+        }
+    }
 }
 
 #[test]

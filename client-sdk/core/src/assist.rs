@@ -409,6 +409,15 @@ impl Assist {
         self.identifier
     }
 
+    /// True if the datagram that was passed in last has arrived before, with this number.
+    pub(crate) fn is_copy(&self, number: PacketNumber) -> bool {
+        let recorder = self.session.as_ref().map(|session| &session.recorder);
+        self.provisional.is_none()
+            && recorder
+                .zip(self.identifier)
+                .is_some_and(|(recorder, identifier)| recorder.is_copy(identifier, number))
+    }
+
     /// The transport decrypted a packet without a number of use here, such as one of the handshake:
     /// the datagram that was passed in last is authentic.
     pub fn on_authentic(&mut self, now: Timestamp) {

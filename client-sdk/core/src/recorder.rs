@@ -62,6 +62,8 @@ pub(crate) struct Recorder {
     unknown: Option<Identifier>,
     /// Packet numbers by identifier, of the last datagrams that had one.
     packet_numbers: Generations<PacketNumber>,
+    /// Two datagrams with one identifier and one number are the same one.
+    knows_copies: bool,
     /// The datagram recorded last, and when.
     last: Option<(Identifier, Timestamp)>,
     /// The newest datagram in the sender's order.
@@ -83,6 +85,9 @@ impl Recorder {
             known: Generations::new(REMEMBERED),
             unknown: None,
             packet_numbers: Generations::new(JOINED),
+            // By part of their bytes, a forged one could not be told from a genuine one.
+            knows_copies: gateway_params.distinct
+                && gateway_params.scheme == IdentifierScheme::Payload,
             last: None,
             newest: None,
             anchor,
@@ -184,6 +189,11 @@ impl Recorder {
     pub(crate) fn trim(&mut self) {
         self.known.clear();
         self.packet_numbers.clear();
+    }
+
+    /// True if the datagram with this identifier, which was recorded before, had this number then.
+    pub(crate) fn is_copy(&self, identifier: Identifier, number: PacketNumber) -> bool {
+        self.knows_copies && self.packet_number(identifier) == Some(number)
     }
 
     /// The packet number of a datagram, while it is remembered.

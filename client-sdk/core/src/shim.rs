@@ -20,7 +20,7 @@ mod recovery;
 mod release;
 
 use packrat_wire::estimate::Timestamp;
-use packrat_wire::number::{NumberHeader, Places, split};
+use packrat_wire::number::{MaskedNumber, NumberHeader, Places, split};
 
 use crate::assist::{Assist, Datagram, TimeoutActions};
 use crate::config::ClientConfig;
@@ -47,7 +47,7 @@ pub enum Verdict<M> {
     },
     /// It is kept, and comes out of [`Shim::poll_deliver`].
     Later,
-    /// It is not the transport's, or the repair of one that the transport has, as it was recovered.
+    /// It is not the transport's, or the second copy of one that the transport has, or that is kept.
     Never,
 }
 
@@ -159,6 +159,9 @@ impl<M: Clone> Shim<M> {
             self.on_control(now);
             return Verdict::Never;
         }
+        if number.is_some_and(|number| self.is_copy(number)) {
+            return Verdict::Never;
+        }
         let place = number.and_then(|number| {
             let identifier = self.assist.identifier()?;
             self.places.as_mut()?.read(number, identifier, now).map(PacketNumber::new)
@@ -185,6 +188,14 @@ impl<M: Clone> Shim<M> {
         // Behind the one that made it known.
         self.take_recovered(now);
         verdict
+    }
+
+    /// True if the datagram that has arrived last is known to be a second copy, by its number: the
+    /// gateway's repair, a tail probe, or the network's.
+    fn is_copy(&self, number: MaskedNumber) -> bool {
+        let nearest = self.places.as_ref().zip(self.assist.identifier());
+        let nearest = nearest.map(|(places, identifier)| places.nearest(number, identifier));
+        nearest.is_some_and(|nearest| self.assist.is_copy(PacketNumber::new(nearest)))
     }
 
     /// Tells the code of a datagram; true if the transport has it already, as it was recovered.

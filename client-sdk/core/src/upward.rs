@@ -483,6 +483,7 @@ mod tests {
             hint: RouteHint::default(),
             ticket: None,
             bundles: false,
+            distinct: false,
         };
         let mut upward = Upward::new(&params, Some(Duration::from_millis(10)), now).unwrap();
         for (place, length) in [1200, 1466, 1200].into_iter().enumerate() {

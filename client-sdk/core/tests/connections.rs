@@ -1,8 +1,6 @@
 //! One shim with several connections to its server, with forged datagrams, and with a protocol other than
 //! QUIC.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
-
 use std::time::Duration;
 
 use packrat_client::{AssistState, ClientConfig, IdentifierScheme, Shim, Timestamp, Verdict};
@@ -24,9 +22,20 @@ struct World {
 /// A session of a client that uploads, or of one whose acknowledgements leave in bundles. `handshakes`: the
 /// connection IDs of those that have passed.
 fn session(uploads: bool, handshakes: &[&[u8]]) -> World {
-    let now = Timestamp::from_millis(1000);
     let config =
         ClientConfig::default().with_scheme(IdentifierScheme::Trailer).with_uploads(uploads);
+    let numbered = Numbered { to_client: false, to_server: true, coded: false, largest: 1472 };
+    agreed(config, uploads.then_some(numbered), false, handshakes)
+}
+
+/// A session with what the gateway grants.
+fn agreed(
+    config: ClientConfig,
+    numbered: Option<Numbered>,
+    distinct: bool,
+    handshakes: &[&[u8]],
+) -> World {
+    let now = Timestamp::from_millis(1000);
     let mut shim = Shim::new(config, [1; 32], now);
     let question = shim.poll_transmit(now).unwrap();
     shim.on_send(&long(1, &[4; 8], &[5, 5]), now);
@@ -46,15 +55,11 @@ fn session(uploads: bool, handshakes: &[&[u8]]) -> World {
         secret: [6; 32].into(),
         stream: None,
         symbols: None,
-        numbered: uploads.then_some(Numbered {
-            to_client: false,
-            to_server: true,
-            coded: false,
-            largest: 1472,
-        }),
+        numbered,
         hint: Default::default(),
         ticket: None,
-        bundles: !uploads,
+        bundles: numbered.is_none(),
+        distinct,
     };
     let (gateway, _, noise) =
         respond([2; 32], &[3; 32], nonce, noise, |client, _| params(client.scheme, client.limits))
@@ -77,6 +82,24 @@ impl World {
     /// A datagram of the server's.
     fn receive(&mut self, datagram: &[u8]) {
         self.shim.on_datagram(datagram, (), self.now);
+    }
+
+    /// A datagram arrives: what the transport gets by then.
+    fn passes(&mut self, datagram: &[u8]) -> Vec<Vec<u8>> {
+        let verdict = self.shim.on_datagram(datagram, (), self.now);
+        let at_once = match verdict {
+            Verdict::Now { skip, .. } => Some(datagram[skip..].to_vec()),
+            Verdict::Later | Verdict::Never => None,
+        };
+        let released = std::iter::from_fn(|| self.shim.poll_deliver());
+        at_once.into_iter().chain(released.map(|released| released.datagram)).collect()
+    }
+
+    /// The datagram of this place, as the gateway numbers it.
+    fn at(&self, place: u64, base: &[u8]) -> Vec<u8> {
+        let params = &self.gateway.gateway_params;
+        let identifier = params.identifier_key().identify(params.scheme, base);
+        [&params.number_key().header(place, identifier)[..], base].concat()
     }
 
     /// The transport sends a datagram. Returns true if it has a number.
@@ -222,5 +245,87 @@ fn nothing_of_another_protocol_is_bundled_or_lost() {
             }
         }
         assert_eq!(world.shim.assistance().bundled, 0);
+    }
+}
+
+/// A session in which datagrams towards the client are numbered.
+fn numbered(scheme: IdentifierScheme, maximum_hold: Duration, distinct: bool) -> World {
+    let config = ClientConfig::default().with_scheme(scheme).with_maximum_hold(maximum_hold);
+    let largest = 1472;
+    let numbered = Numbered { to_client: true, to_server: false, coded: false, largest };
+    agreed(config, Some(numbered), distinct, &[])
+}
+
+/// A datagram with this number in front, and bytes at its end that make it unique.
+fn base(number: u64) -> Vec<u8> {
+    [&number.to_be_bytes()[..], &[7; 60], &(number + 1).to_be_bytes(), &[9; 8]].concat()
+}
+
+const HOLDS: [Duration; 2] = [Duration::ZERO, Duration::from_secs(1)];
+
+#[test]
+fn a_second_copy_is_dropped_where_it_is_known_to_be_one() {
+    use IdentifierScheme::{Payload, Trailer};
+    // Of a gateway that does not say that numbers are distinct it may be the server's own; and part of
+    // the bytes do not tell it from a forged one.
+    for (scheme, distinct, comes) in [(Payload, true, 1), (Payload, false, 3), (Trailer, true, 3)] {
+        for hold in HOLDS {
+            let mut world = numbered(scheme, hold, distinct);
+            let mut passed = Vec::new();
+            // The sixth comes late; copies come while others wait for it, and afterwards.
+            let late = (0..20).filter(|place| *place != 5).chain([7, 19, 5, 5, 5]);
+            for place in late.chain((0..20).filter(|place| *place != 5)).chain([3, 9]) {
+                passed.extend(world.passes(&world.at(place, &base(place))));
+                world.pass(1);
+            }
+            for (place, copies) in [(5, comes), (7, comes), (0, comes.min(2)), (9, comes)] {
+                let count = passed.iter().filter(|datagram| **datagram == base(place)).count();
+                assert_eq!(count, copies, "{scheme:?}, {distinct}, {hold:?}: {place}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_no_copy_is_handed_on() {
+    for hold in HOLDS {
+        let mut world = numbered(IdentifierScheme::Payload, hold, true);
+        let arrive = |world: &mut World, places: std::ops::Range<u64>| {
+            for place in places {
+                let passed = world.passes(&world.at(place, &base(place)));
+                assert_eq!(passed, [base(place)], "{place}");
+                if place % 50 == 0 {
+                    // The gateway is there.
+                    world.say(&[*GREASE.start()]);
+                }
+            }
+        };
+        arrive(&mut world, 0..1500);
+        let again = |world: &mut World, place| world.passes(&world.at(place, &base(7))).len();
+        assert_eq!(again(&mut world, 7), 0, "of a place that is not believed any more, too");
+        assert_eq!(world.passes(&base(7)).len(), 1, "the server's own, which goes plain");
+        assert_eq!(again(&mut world, 1500), 1, "the gateway has forgotten the first one");
+        assert_eq!(again(&mut world, 1500), 0);
+        // The sender's places are of an earlier time than those that are remembered.
+        arrive(&mut world, 1501..9000);
+        assert_eq!(again(&mut world, 1500), 1);
+        // Another epoch is the same places.
+        let epoch = [3, 0, 1, 1];
+        world.say(&epoch);
+        assert_eq!(world.passes(&world.at(8990, &base(8990))).len(), 0);
+        arrive(&mut world, 9000..9010);
+    }
+}
+
+/// An attacker who sees datagrams can be faster than they are.
+#[test]
+fn a_forged_datagram_with_the_tag_of_a_genuine_one_takes_no_place() {
+    for hold in HOLDS {
+        let mut world = numbered(IdentifierScheme::Trailer, hold, true);
+        let genuine = base(0);
+        let mut forged = genuine.clone();
+        forged[20] ^= 1;
+        assert_eq!(world.passes(&world.at(0, &forged)), [forged]);
+        assert_eq!(world.passes(&world.at(0, &genuine)), [genuine]);
     }
 }

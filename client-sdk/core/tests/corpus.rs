@@ -1,6 +1,5 @@
 //! The corpora of the fuzz targets `client` and `group_symbols` through the same entry functions, so
 //! that every test run covers them.
-#![allow(clippy::expect_used, clippy::panic)]
 
 use packrat_fuzz_entry::corpus;
 

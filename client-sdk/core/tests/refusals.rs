@@ -1,7 +1,5 @@
 //! Refusals: what a refused client reports, and when it asks again.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
-
 use std::time::Duration;
 
 use packrat_client::{Assist, AssistState, ClientConfig, RefusalReason, Token};

@@ -1,6 +1,5 @@
 //! An attacker sends packets to a receiver whose packets nothing here can authenticate: off the
 //! path, and beside it with the headers in sight.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;

@@ -1,5 +1,4 @@
 //! Subscribers of a real gateway on real sockets, behind a last mile that loses packets.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use core::time::Duration;
 use packrat_dataplane::log::Silent;
@@ -16,6 +15,10 @@ use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
 
 const PACKETS: u16 = 300;
+/// A packet waits so long for its repair: longer than a busy host lets a thread wait.
+const LATENCY: Duration = Duration::from_secs(3);
+/// Nothing in a test takes longer.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn local() -> SocketAddr {
     ([127, 0, 0, 1], 0).into()
@@ -100,8 +103,7 @@ fn packet(number: u16) -> Vec<u8> {
 }
 
 async fn subscribe(numbers: Numbers, gateway: SocketAddr) -> UdpReceiver {
-    let config =
-        ReceiverConfig { latency: Duration::from_millis(600), ..ReceiverConfig::default() };
+    let config = ReceiverConfig { latency: LATENCY, ..ReceiverConfig::default() };
     UdpReceiver::subscribe(gateway, None, numbers, config, Access::default()).await.unwrap()
 }
 
@@ -136,7 +138,7 @@ async fn rtp_comes_whole_in_order_and_without_a_word_to_its_sender() {
     assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
     let counts = receiver.take_statistics().accumulated;
     assert!(counts.recovered_by_gateway >= 30, "{counts:?}");
-    // A host that is busy with other things may be too late for some.
+    // The last ones may be lost with nothing behind them that shows it.
     assert!(counts.dropped <= 5, "{counts:?}");
     sending.await.unwrap();
     receiver.close().await.unwrap();
@@ -165,7 +167,7 @@ async fn packets_without_numbers_all_come_too() {
     });
     let mut missing: Vec<std::collections::BTreeSet<Vec<u8>>> =
         (0..2).map(|_| (0..PACKETS - 8).map(packet).collect()).collect();
-    let end = std::time::Instant::now() + Duration::from_secs(20);
+    let end = std::time::Instant::now() + PATIENCE;
     while missing.iter().any(|missing| !missing.is_empty()) && std::time::Instant::now() < end {
         for (receiver, missing) in receivers.iter_mut().zip(&mut missing) {
             if let Ok(unit) = tokio::time::timeout(Duration::from_millis(2), receiver.next()).await

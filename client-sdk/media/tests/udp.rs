@@ -1,6 +1,5 @@
 //! Sender and receiver on real sockets: a stream that loses packets on the way is whole at the
 //! other end.
-#![allow(clippy::unwrap_used)]
 
 use core::time::Duration;
 use packrat_media::udp::{UdpReceiver, UdpSender};
@@ -11,6 +10,8 @@ use tokio::task::JoinHandle;
 
 const SOURCE: u32 = 7;
 const UNITS: u32 = 60;
+/// Nothing in a test takes longer.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Passes datagrams between one client and `server`, and drops every fifth one towards the client.
 async fn lossy(server: SocketAddr) -> (SocketAddr, JoinHandle<()>) {
@@ -47,12 +48,12 @@ async fn lost_units_are_asked_for_and_come() {
     let config = ReceiverConfig { latency: Duration::from_secs(3), ..ReceiverConfig::default() };
     let mut receiver = UdpReceiver::connect(address, SOURCE, config, key, None).await.unwrap();
     let sending = tokio::spawn(async move {
-        sender.wait_for_receiver(Duration::from_secs(10)).await.unwrap();
+        sender.wait_for_receiver(PATIENCE).await.unwrap();
         for number in 0..UNITS {
             sender.send(&number.to_be_bytes()).await.unwrap();
             sender.serve(Duration::from_millis(3)).await.unwrap();
         }
-        sender.serve(Duration::from_secs(10)).await.unwrap();
+        sender.serve(PATIENCE).await.unwrap();
     });
     let mut numbers = Vec::new();
     // The last one may be the one that is lost, and then the receiver does not know that it was
@@ -101,7 +102,7 @@ async fn a_request_that_someone_repeats_moves_no_stream() {
     let config = ReceiverConfig { latency: Duration::from_millis(50), ..ReceiverConfig::default() };
     let mut receiver = UdpReceiver::connect(address, SOURCE, config, key, None).await.unwrap();
     let sending = tokio::spawn(async move {
-        sender.wait_for_receiver(Duration::from_secs(10)).await.unwrap();
+        sender.wait_for_receiver(PATIENCE).await.unwrap();
         for number in 0..2000u32 {
             sender.send(&number.to_be_bytes()).await.unwrap();
             sender.serve(Duration::from_millis(2)).await.unwrap();

@@ -1,7 +1,6 @@
 //! A real WebRTC session between two unmodified peers: with Packrat's client between the receiver's
 //! socket and its stack, nothing is missing and hardly anything is asked for again. The session is
 //! that of the example `webrtc`.
-#![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ mod peer;
 #[path = "../examples/webrtc/session.rs"]
 mod session;
 
+use packrat_path::Trials;
 use session::{Frames, Settings, run};
 
 fn settings(assisted: bool) -> Settings {
@@ -23,29 +23,34 @@ fn settings(assisted: bool) -> Settings {
     }
 }
 
-/// All frames but the last two, whose loss nothing newer would show, came whole and in order. A
-/// host that is busy with other things may be too late for some.
-fn is_intact(frames: &Frames) -> bool {
-    let in_order = frames.numbers.is_sorted_by(|one, next| one < next);
-    frames.corrupt == 0 && in_order && frames.numbers.len() + 4 >= frames.sent as usize
+/// All frames but a few came: nothing newer shows the loss of the last ones.
+fn is_whole(frames: &Frames) -> bool {
+    frames.numbers.len() + 4 >= frames.sent as usize
 }
 
 #[tokio::test]
 async fn media_is_whole_and_its_sender_is_hardly_asked() {
     str0m::crypto::from_feature_flags().install_process_default();
-    let (plain, assisted) = tokio::join!(run(settings(false)), run(settings(true)));
-    let (plain, assisted) = (plain.unwrap(), assisted.unwrap());
-    // The same gateway forwards both; the one without a client asks its sender for what is lost,
-    // and does without lost audio.
-    assert!(plain.lost >= 30 && plain.asked >= 20 && plain.retransmissions >= 20, "{plain:?}");
-    assert!(plain.audio.numbers.len() + 4 < plain.audio.sent as usize, "{plain:?}");
-    assert!(assisted.lost >= 30, "{assisted:?}");
-    assert!(is_intact(&assisted.video) && is_intact(&assisted.audio), "{assisted:?}");
-    assert!(assisted.asked * 5 <= plain.asked, "{} of {}", assisted.asked, plain.asked);
-    assert!(assisted.retransmissions * 5 <= plain.retransmissions, "{assisted:?}");
-    assert!(assisted.arrived * 100 >= assisted.packets * 99, "{assisted:?}");
-    assert!(
-        assisted.waited > 0 && assisted.assistance.is_some_and(|stats| stats.eacks > 0),
-        "{assisted:?}"
-    );
+    let mut trials = Trials::of("frames that come whole by WebRTC");
+    while trials.go_on() {
+        let (plain, assisted) = tokio::join!(run(settings(false)), run(settings(true)));
+        let (plain, assisted) = (plain.unwrap(), assisted.unwrap());
+        for frames in [&plain.video, &plain.audio, &assisted.video, &assisted.audio] {
+            let is_in_order = frames.numbers.is_sorted_by(|one, next| one < next);
+            assert!(frames.corrupt == 0 && is_in_order, "{frames:?}");
+        }
+        assert!(assisted.assistance.is_some_and(|stats| stats.eacks > 0), "{assisted:?}");
+        if !trials.may_judge(plain.is_on_time && assisted.is_on_time) {
+            continue;
+        }
+        // The same gateway forwards both; the one without a client asks its sender for what is
+        // lost, and does without lost audio.
+        assert!(plain.lost >= 30 && plain.asked >= 20 && plain.retransmissions >= 20, "{plain:?}");
+        assert!(plain.audio.numbers.len() + 4 < plain.audio.sent as usize, "{plain:?}");
+        assert!(assisted.lost >= 30 && assisted.waited > 0, "{assisted:?}");
+        assert!(is_whole(&assisted.video) && is_whole(&assisted.audio), "{assisted:?}");
+        assert!(assisted.asked * 5 <= plain.asked, "{} of {}", assisted.asked, plain.asked);
+        assert!(assisted.retransmissions * 5 <= plain.retransmissions, "{assisted:?}");
+        assert!(assisted.arrived * 100 >= assisted.packets * 99, "{assisted:?}");
+    }
 }

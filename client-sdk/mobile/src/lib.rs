@@ -78,7 +78,7 @@ pub enum Verdict {
     },
     /// It comes out of `deliver` later.
     Later,
-    /// It is not the transport's.
+    /// It is not the transport's, or the second copy of one that the transport has or gets later.
     Never,
 }
 

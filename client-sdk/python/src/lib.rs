@@ -58,7 +58,7 @@ impl Shim {
     }
 
     /// A datagram arrived: the number of bytes in front that are not the transport's, or None when
-    /// it is not to be handed on now.
+    /// it is not to be handed on now, or is a second copy.
     fn receive(&mut self, datagram: &[u8], now: u64) -> Option<usize> {
         match self.shim.on_datagram(datagram, (), Timestamp::of_caller(now)) {
             Verdict::Now { skip, .. } => Some(skip),

@@ -1,18 +1,19 @@
 """The installed package through a real gateway and over a last mile that loses 4 %.
 
-Usage: test_lossy_path.py PROGRAM    the program packrat-path, which is server, gateway and last mile
+Usage: test_lossy_path.py PROGRAM    the program packrat-path, which is server, gateway and last mile; testing/path is on PYTHONPATH
 """
 import asyncio
 import contextlib
 import hashlib
 import io
-import json
 import pathlib
 import socket
-import subprocess
 import sys
-import tempfile
 import unittest
+from collections import Counter
+from unittest import mock
+
+from last_mile import Path, address, judged_on_time
 
 import packrat
 from packrat.peers import IDLE, MOST_PEERS, Peers
@@ -25,35 +26,9 @@ if HAS_AIOQUIC:
     from aioquic.quic.configuration import QuicConfiguration
 
 PROGRAM = None
-SECONDS = 60
+SECONDS = 300
 #: Seconds without a datagram after which none comes any more, on a busy host, too.
 SILENCE = 10
-
-
-class Path:
-    """The program, with its addresses and, in the end, its figures."""
-
-    def __enter__(self):
-        self.file = tempfile.NamedTemporaryFile(suffix=".pem")
-        self.process = subprocess.Popen([PROGRAM, self.file.name], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True)
-        self.about = json.loads(self.process.stdout.readline())
-        return self
-
-    def end(self):
-        self.process.stdin.close()
-        return json.loads(self.process.stdout.readline())
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdout.close()
-        self.file.close()
-
-
-def address(text):
-    host, port = text.rsplit(":", 1)
-    return host, int(port)
 
 
 def trusting(path):
@@ -99,7 +74,7 @@ class LossyPath(unittest.TestCase):
     def downloaded(self, by):
         """The figures of an assisted download, and of the path to the server of this name."""
         settings = packrat.Settings(scheme="trailer")
-        with Path() as path:
+        with Path(PROGRAM) as path:
             def assisted(*args, **more):
                 return packrat.wrap(QuicConnectionProtocol(*args, **more), settings)
 
@@ -107,25 +82,32 @@ class LossyPath(unittest.TestCase):
             figures = path.end()
         self.assertEqual(hashlib.sha256(contents).hexdigest(), path.about["sha256"])
         (flow,) = statistics.values()
+        self.assertEqual((flow["condition"], flow["sessions"]), ("assisted", 1), flow)
         return flow, figures
 
     @unittest.skipUnless(HAS_AIOQUIC, "aioquic needs Python 3.11")
     def test_aioquic_downloads_and_at_least_a_third_of_the_losses_is_hidden_from_the_server(self):
-        flow, figures = self.downloaded("quic")
-        lost, dropped, declared = (figures[name] for name in ("quic_lost", "quic_dropped", "declared_lost"))
-        self.assertEqual((flow["condition"], flow["sessions"]), ("assisted", 1), flow)
-        self.assertGreater(lost, 60)
-        # Some of the lost ones are control datagrams, repairs, or were lost before the session; and
-        # a host that is busy with other things is late for some.
-        self.assertGreaterEqual(flow["repaired_in_time"] * 3, lost, flow)
-        self.assertLessEqual((declared - dropped) * 3, lost * 2, f"{figures} {flow}")
+        def trial():
+            flow, figures = self.downloaded("quic")
+            lost, dropped, declared = (figures[name] for name in ("quic_lost", "quic_dropped", "declared_lost"))
+            self.assertGreater(lost, 60)
+            self.assertGreater(flow["repaired_in_time"], 0, flow)
+
+            def judge():
+                # Some of the lost ones are control datagrams, repairs, or were lost before the session.
+                self.assertGreaterEqual(flow["repaired_in_time"] * 3, lost, flow)
+                self.assertLessEqual((declared - dropped) * 3, lost * 2, f"{figures} {flow}")
+
+            return figures, judge
+
+        judged_on_time(trial)
 
     @unittest.skipUnless(HAS_AIOQUIC, "aioquic needs Python 3.11")
     def test_the_lines_of_the_readme_download(self):
         readme = (pathlib.Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
         lines, said = {"__name__": "lines"}, io.StringIO()
         exec(readme.split("```python\n")[1].split("```")[0], lines)
-        with Path() as path, contextlib.redirect_stdout(said):
+        with Path(PROGRAM) as path, contextlib.redirect_stdout(said):
             work = lines["download"](*address(path.about["lossless"]), trusting(path))
             contents = asyncio.run(asyncio.wait_for(work, SECONDS))
         self.assertEqual(hashlib.sha256(contents).hexdigest(), path.about["sha256"])
@@ -133,57 +115,118 @@ class LossyPath(unittest.TestCase):
 
     @unittest.skipUnless(HAS_AIOQUIC, "aioquic needs Python 3.11")
     def test_acknowledgements_of_aioquic_leave_together(self):
-        flow, figures = self.downloaded("lossless")
-        self.assertEqual(flow["condition"], "assisted", flow)
-        # As many as leave where each acknowledgement and each eACK is a datagram of its own; a busy host
-        # has most of them wait for an eACK that is due, and no longer.
-        alone = flow["sent_datagrams"] + flow["eacks"]
-        self.assertLessEqual(figures["lossless_sent"] + flow["eacks"] // 4, alone, f"{figures} {flow}")
+        def trial():
+            flow, figures = self.downloaded("lossless")
+            def judge():
+                # As many as leave where each acknowledgement and each eACK is a datagram of its own.
+                alone = flow["sent_datagrams"] + flow["eacks"]
+                self.assertLessEqual(figures["lossless_sent"] + flow["eacks"] // 4, alone, f"{figures} {flow}")
+
+            return figures, judge
+
+        judged_on_time(trial)
 
     @unittest.skipUnless(HAS_AIOQUIC, "aioquic needs Python 3.11")
     def test_what_aioquic_uploads_comes_again_where_it_is_lost(self):
         settings = packrat.Settings(scheme="trailer", uploads=True)
-        with Path() as path:
-            def assisted(*args, **more):
-                return packrat.wrap(QuicConnectionProtocol(*args, **more), settings)
 
-            contents = bytes(path.about["bytes"])
-            answer, statistics = asyncio.run(upload(path, assisted, contents))
-            figures = path.end()
-        self.assertEqual(answer, hashlib.sha256(contents).digest())
-        (flow,) = statistics.values()
-        lost = figures["quic_lost_upwards"]
-        self.assertGreater(lost, 60)
-        # Some of the lost ones are repairs, or were lost before the session.
-        self.assertGreaterEqual(flow["upward_repairs"] * 2, lost, flow)
+        def trial():
+            with Path(PROGRAM) as path:
+                def assisted(*args, **more):
+                    return packrat.wrap(QuicConnectionProtocol(*args, **more), settings)
+
+                contents = bytes(path.about["bytes"])
+                answer, statistics = asyncio.run(upload(path, assisted, contents))
+                figures = path.end()
+            self.assertEqual(answer, hashlib.sha256(contents).digest())
+            (flow,) = statistics.values()
+            lost = figures["quic_lost_upwards"]
+            self.assertGreater(lost, 60)
+            self.assertGreater(flow["upward_repairs"], 0, flow)
+
+            def judge():
+                # Some of the lost ones are repairs, or were lost before the session.
+                self.assertGreaterEqual(flow["upward_repairs"] * 2, lost, flow)
+
+            return figures, judge
+
+        judged_on_time(trial)
 
     def test_a_socket_gets_its_datagrams_repaired_and_in_order(self):
         count = 2000
-        with Path() as path, packrat.Socket(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as udp:
-            peer = address(path.about["datagrams"])
-            numbers = []
-            while len(set(numbers)) < count:
-                # The question may be lost.
-                udp.settimeout(SILENCE if numbers else 1)
+
+        def trial():
+            with Path(PROGRAM) as path, packrat.Socket(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as udp:
+                peer = address(path.about["datagrams"])
+                numbers = []
+                while count - 1 not in numbers:
+                    # The question may be lost.
+                    udp.settimeout(SILENCE if numbers else 1)
+                    try:
+                        datagram, sender = udp.recvfrom()
+                    except socket.timeout:
+                        if numbers:
+                            break
+                        udp.sendto(f"get {count}".encode(), peer)
+                        continue
+                    self.assertEqual((sender, len(datagram)), (peer, 1200))
+                    numbers.append(int.from_bytes(datagram[:4], "big"))
+                flow = udp.statistics(peer)
+                figures = path.end()
+            lost = figures["datagrams_lost"]
+            self.assertEqual((flow["condition"], flow["sessions"]), ("assisted", 1), flow)
+            self.assertGreater(lost, 40)
+            self.assertGreater(flow["repaired_in_time"], 0, flow)
+
+            def judge():
+                self.assertGreaterEqual(flow["repaired_in_time"] * 3, lost, flow)
+                self.assertLessEqual((count - len(set(numbers))) * 3, lost, flow)
+                once = list(dict.fromkeys(numbers))  # any path may have copies
+                overtaken = sum(later < earlier for earlier, later in zip(once, once[1:]))
+                self.assertLessEqual(overtaken, flow["repaired_late"] + flow["given_up"] + lost // 10, flow)
+
+            return figures, judge
+
+        judged_on_time(trial)
+
+
+    def test_a_program_gets_no_numbered_datagram_twice(self):
+        arrived = []
+
+        class Recording:
+            def __init__(self, *arguments, **settings):
+                self.shim = packrat.Shim(*arguments, **settings)
+
+            def receive(self, datagram, now):
+                arrived.append(bytes(datagram))
+                return self.shim.receive(datagram, now)
+
+            def __getattr__(self, name):
+                return getattr(self.shim, name)
+
+        count = 1500
+        inner = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        settings = packrat.Settings(maximum_hold=0.0)
+        with mock.patch("packrat.peers.Shim", Recording), Path() as path, packrat.Socket(inner, settings) as udp:
+            peer, came = address(path.about["datagrams"]), []
+            while len(set(came)) < count:
+                # The question may be lost; the last ones may be, too.
+                udp.settimeout(1 if not came or int.from_bytes(came[-1][:4], "big") > count - 10 else SILENCE)
                 try:
-                    datagram, sender = udp.recvfrom()
+                    came.append(udp.recvfrom()[0])
                 except socket.timeout:
-                    if numbers:
+                    if came:
                         break
                     udp.sendto(f"get {count}".encode(), peer)
-                    continue
-                self.assertEqual((sender, len(datagram)), (peer, 1200))
-                numbers.append(int.from_bytes(datagram[:4], "big"))
             flow = udp.statistics(peer)
             figures = path.end()
-        lost = figures["datagrams_lost"]
-        self.assertEqual((flow["condition"], flow["sessions"]), ("assisted", 1), flow)
-        self.assertGreater(lost, 40)
-        self.assertGreaterEqual(flow["repaired_in_time"] * 3, lost, flow)
-        self.assertLessEqual((count - len(set(numbers))) * 3, lost, flow)
-        once = list(dict.fromkeys(numbers))  # any path may have copies
-        overtaken = sum(later < earlier for earlier, later in zip(once, once[1:]))
-        self.assertLessEqual(overtaken, flow["repaired_late"] + flow["given_up"] + lost // 10, flow)
+        # Those without a number may be the server's own.
+        number = b"\x0bPkr\x29"
+        most = Counter(datagram for datagram in arrived if not datagram.startswith(number))
+        most.update({datagram[8:] for datagram in arrived if datagram.startswith(number)})
+        self.assertEqual([times for datagram, times in Counter(came).items() if times > most[datagram]], [], flow)
+        self.assertGreater(figures["datagrams_lost"], 20)
+        self.assertGreater(len(set(came)), 1000, flow)
 
 
 class Arguments(unittest.TestCase):

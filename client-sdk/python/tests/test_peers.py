@@ -1,6 +1,7 @@
 """The package around a shim that the test leads: what no path does on order."""
 import asyncio
 import errno
+import select
 import socket
 import time
 import unittest
@@ -293,7 +294,8 @@ class Waits(unittest.TestCase):
                 client.settimeout(timeout)
             with self.assertRaises(socket.timeout):
                 client.recvfrom()
-            self.server.sendto(b"here", address)  # on loopback it is there when this returns
+            self.server.sendto(b"here", address)
+            self.assertTrue(select.select([inner], [], [], PATIENCE)[0])
             self.assertEqual(client.recvfrom(), (b"here", self.server.getsockname()))
 
     def test_a_short_wait_is_over_and_sending_goes_on(self):

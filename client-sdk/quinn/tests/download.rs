@@ -4,30 +4,34 @@
 use std::net::{Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use packrat_path::{ANY, LossyPath, PATIENCE, Quic, expected, far_segment};
+use packrat_path::{ANY, LossyPath, PATIENCE, Quic, Trials, expected, far_segment};
 use packrat_quinn::{ClientConfig, Condition, Socket};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn at_least_a_third_of_the_losses_of_a_last_mile_is_hidden_from_the_server() {
-    let quic = Quic::start();
-    let path = LossyPath::start(quic.address(), 0.04);
-    let socket = Socket::bind(ANY, ClientConfig::default()).unwrap();
-    let endpoint = socket.endpoint().unwrap();
-    assert_eq!(quic.download_with(&endpoint, path.address()).await, expected());
-    let (lost, counters) = (path.lost(), socket.counters());
-    let flow = socket.figures(path.address()).unwrap();
-    assert_eq!((counters.sessions, flow.condition), (1, Condition::Assisted), "{counters:?}");
-    assert!(lost > 60, "{lost}");
-    // Some of the lost ones are control datagrams, repairs, or were lost before the session; and a
-    // host that is busy with other things is late for some.
-    assert!(counters.repaired_in_time * 3 >= lost, "{lost} were lost: {counters:?}");
-    // What the far segment's queue has dropped, the server has to repair itself.
-    let (dropped, declared) = (path.dropped(), quic.declared_lost().await);
-    assert!(
-        declared * 3 <= dropped * 3 + lost * 2,
-        "{lost} were lost on the last mile, {dropped} dropped before it; the server declared {declared} lost"
-    );
-    assert!(counters.sent_datagrams > 100 && counters.delivered_bytes > 3_000_000);
+    let mut trials = Trials::of("losses that are hidden from quinn's server");
+    while trials.go_on() {
+        let quic = Quic::start();
+        let path = LossyPath::start(quic.address(), 0.04);
+        let socket = Socket::bind(ANY, ClientConfig::default()).unwrap();
+        let endpoint = socket.endpoint().unwrap();
+        assert_eq!(quic.download_with(&endpoint, path.address()).await, expected());
+        let (lost, counters) = (path.lost(), socket.counters());
+        let flow = socket.figures(path.address()).unwrap();
+        assert_eq!((counters.sessions, flow.condition), (1, Condition::Assisted), "{counters:?}");
+        assert!(lost > 60, "{lost}");
+        assert!(counters.sent_datagrams > 100 && counters.delivered_bytes > 3_000_000);
+        // What the far segment's queue has dropped, the server has to repair itself.
+        let (dropped, declared) = (path.dropped(), quic.declared_lost().await);
+        if trials.may_judge(path.is_on_time()) {
+            // Some of the lost ones are control datagrams, repairs, or were lost before the session.
+            assert!(counters.repaired_in_time * 3 >= lost, "{lost} were lost: {counters:?}");
+            assert!(
+                declared * 3 <= dropped * 3 + lost * 2,
+                "{lost} were lost on the last mile, {dropped} dropped before it; the server declared {declared} lost"
+            );
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -89,16 +93,21 @@ async fn a_socket_that_ends_says_goodbye() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_an_upload_loses_on_the_last_mile_comes_again_from_below_quinn() {
     let quic = Quic::start();
-    let path = LossyPath::start(quic.address(), 0.04);
-    let socket = Socket::bind(ANY, ClientConfig::default().with_uploads(true)).unwrap();
-    let endpoint = socket.endpoint().unwrap();
-    let sum = quic.upload_with(&endpoint, path.address()).await;
-    assert_eq!(sum, expected());
-    let (lost, counters) = (path.lost_upwards(), socket.counters());
-    assert!(lost > 60, "{lost}");
-    assert!(counters.upward_numbered > 2000, "{counters:?}");
-    // Some of the lost ones are repairs, or were lost before the session.
-    assert!(counters.upward_repairs * 2 >= lost, "{lost} were lost: {counters:?}");
+    let mut trials = Trials::of("repairs of uploads below quinn");
+    while trials.go_on() {
+        let path = LossyPath::start(quic.address(), 0.04);
+        let socket = Socket::bind(ANY, ClientConfig::default().with_uploads(true)).unwrap();
+        let endpoint = socket.endpoint().unwrap();
+        let sum = quic.upload_with(&endpoint, path.address()).await;
+        assert_eq!(sum, expected());
+        let (lost, counters) = (path.lost_upwards(), socket.counters());
+        assert!(lost > 60, "{lost}");
+        assert!(counters.upward_numbered > 2000, "{counters:?}");
+        if trials.may_judge(path.is_on_time()) {
+            // Some of the lost ones are repairs, or were lost before the session.
+            assert!(counters.upward_repairs * 2 >= lost, "{lost} were lost: {counters:?}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,11 +1,10 @@
 //! A socket on tokio, through a real gateway and over a last mile that loses datagrams.
-#![allow(clippy::unwrap_used)]
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use packrat_path::{ANY, Datagrams, LossyPath, PATIENCE, datagram};
+use packrat_path::{ANY, Datagrams, LossyPath, PATIENCE, Trials, datagram};
 use packrat_socket::{AsyncAssistedSocket, ClientConfig, Condition, IdentifierScheme};
 use tokio::net::UdpSocket;
 use tokio::time::timeout;
@@ -27,58 +26,68 @@ fn in_runtime(test: impl Future<Output = ()>) {
 #[test]
 fn datagrams_come_repaired_unchanged_and_in_order_though_calls_are_dropped() {
     const COUNT: u32 = 3000;
-    let server = Datagrams::start();
-    let path = LossyPath::start(server.address(), 0.04);
-    in_runtime(async {
-        let socket = socket().await;
-        let begun = Instant::now();
-        let mut received = vec![false; COUNT as usize];
-        let (mut newest, mut out_of_order, mut dropped_calls) = (0, 0, 0u64);
-        let mut buffer = [0; 2048];
-        let mut last = Instant::now();
-        while received.contains(&false) {
-            assert!(begun.elapsed() < PATIENCE, "nothing comes");
-            let result = tokio::select! {
-                result = socket.receive_from(&mut buffer) => result,
-                () = tokio::time::sleep(Duration::from_millis(3)) => {
-                    dropped_calls += 1;
-                    let has_begun = received.contains(&true);
-                    let wait = if has_begun { SILENCE } else { Duration::from_secs(1) };
-                    // The question may be lost; a busy host may be silent for a while.
-                    if dropped_calls == 1 || last.elapsed() >= wait {
-                        if has_begun {
-                            break;
+    let mut trials = Trials::of("repairs below a socket on tokio");
+    while trials.go_on() {
+        let server = Datagrams::start();
+        let path = LossyPath::start(server.address(), 0.04);
+        in_runtime(async {
+            let socket = socket().await;
+            let begun = Instant::now();
+            let mut received = vec![false; COUNT as usize];
+            let (mut newest, mut out_of_order, mut dropped_calls) = (0, 0, 0u64);
+            let mut buffer = [0; 2048];
+            let mut last = Instant::now();
+            while received.contains(&false) {
+                assert!(begun.elapsed() < PATIENCE, "nothing comes");
+                let result = tokio::select! {
+                    result = socket.receive_from(&mut buffer) => result,
+                    () = tokio::time::sleep(Duration::from_millis(3)) => {
+                        dropped_calls += 1;
+                        let has_begun = received.contains(&true);
+                        let wait = if has_begun { SILENCE } else { Duration::from_secs(1) };
+                        // The question may be lost; a busy host may be silent for a while.
+                        if dropped_calls == 1 || last.elapsed() >= wait {
+                            if has_begun {
+                                break;
+                            }
+                            let question = format!("get {COUNT}");
+                            socket.send_to(question.as_bytes(), path.address()).await.unwrap();
+                            last = Instant::now();
                         }
-                        let question = format!("get {COUNT}");
-                        socket.send_to(question.as_bytes(), path.address()).await.unwrap();
-                        last = Instant::now();
+                        continue;
                     }
-                    continue;
+                };
+                let (length, peer) = result.unwrap();
+                last = Instant::now();
+                assert_eq!(peer, path.address());
+                let number = u32::from_be_bytes(buffer[..4].try_into().unwrap());
+                assert!(buffer[..length] == datagram(number), "{number} has changed");
+                // Any path may have copies.
+                if !std::mem::replace(&mut received[number as usize], true) {
+                    out_of_order += u64::from(number < newest);
+                    newest = newest.max(number);
                 }
-            };
-            let (length, peer) = result.unwrap();
-            last = Instant::now();
-            assert_eq!(peer, path.address());
-            let number = u32::from_be_bytes(buffer[..4].try_into().unwrap());
-            assert!(buffer[..length] == datagram(number), "{number} has changed");
-            // Any path may have copies.
-            if !std::mem::replace(&mut received[number as usize], true) {
-                out_of_order += u64::from(number < newest);
-                newest = newest.max(number);
             }
-        }
-        let (lost, flow) = (path.lost(), socket.figures(path.address()).unwrap());
-        let counters = flow.counters;
-        assert_eq!((flow.condition, counters.sessions), (Condition::Assisted, 1));
-        let missing = received.iter().filter(|received| !**received).count() as u64;
-        assert!(lost > 60 && dropped_calls > 0, "{lost} lost, {dropped_calls} dropped");
-        // Some of the lost ones are control datagrams, repairs, or were lost before the session; and a
-        // host that is busy with other things is late for some.
-        assert!(counters.repaired_in_time * 3 >= lost, "{lost} were lost: {counters:?}");
-        assert!(missing * 3 <= lost, "{missing} are missing, {lost} were lost: {counters:?}");
-        let late = counters.repaired_late + counters.given_up;
-        assert!(out_of_order <= late + lost / 10, "{out_of_order} of {lost} lost: {counters:?}");
-    });
+            let (lost, flow) = (path.lost(), socket.figures(path.address()).unwrap());
+            let counters = flow.counters;
+            assert_eq!((flow.condition, counters.sessions), (Condition::Assisted, 1));
+            let missing = received.iter().filter(|received| !**received).count() as u64;
+            assert!(lost > 60 && dropped_calls > 0, "{lost} lost, {dropped_calls} dropped");
+            if trials.may_judge(path.is_on_time()) {
+                // Some of the lost ones are control datagrams, repairs, or were lost before the session.
+                assert!(counters.repaired_in_time * 3 >= lost, "{lost} were lost: {counters:?}");
+                assert!(
+                    missing * 3 <= lost,
+                    "{missing} are missing, {lost} were lost: {counters:?}"
+                );
+                let late = counters.repaired_late + counters.given_up;
+                assert!(
+                    out_of_order <= late + lost / 10,
+                    "{out_of_order} of {lost} lost: {counters:?}"
+                );
+            }
+        });
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The table of flows in virtual time, with the real gateway's engine at the other end of a last
 //! mile that loses datagrams.
-#![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -269,6 +269,32 @@ fn two_programs_get_everything_in_order_over_a_last_mile_that_loses_a_twentieth(
     };
     let strange: usize = world.sides.iter().map(strange).sum();
     assert!(strange as u64 <= sums.recovered, "{strange} have the mark of another one: {sums:?}");
+}
+
+/// Programs that act upon each datagram, with datagrams that wait for others and without.
+#[test]
+fn a_program_gets_each_datagram_once() {
+    for hold in [Duration::ZERO, Duration::from_secs(1)] {
+        let mut world = World::new(Limits::default(), true, 0);
+        let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
+        let config = config.with_maximum_hold(hold);
+        world.table = Table::new(vec![config], Limits::default());
+        world.begin(1);
+        world.steps(200, true);
+        world.loss = 30;
+        for number in 0..1500 {
+            world.serve(0, number);
+            world.steps(2, true);
+        }
+        world.steps(1000, true);
+        let (sums, _) = world.table.sums(0);
+        let mut delivered = world.delivered(0);
+        delivered.sort_unstable();
+        let once: BTreeSet<u64> = delivered.iter().copied().collect();
+        assert_eq!(delivered, once.iter().copied().collect::<Vec<_>>(), "{hold:?}: {sums:?}");
+        assert!(once.len() > 1490 && world.sides[0].lost > 30, "{hold:?}: {sums:?}");
+        assert!(sums.duplicates > 0, "{hold:?}: no copy has come: {sums:?}");
+    }
 }
 
 #[test]

@@ -1,5 +1,4 @@
 //! The flows of a socket, without one.
-#![allow(clippy::unwrap_used)]
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

@@ -1,12 +1,11 @@
 //! A socket that blocks, through a real gateway and over a last mile that loses datagrams.
-#![allow(clippy::unwrap_used)]
 
 use std::io::ErrorKind;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use packrat_path::{ANY, Datagrams, LossyPath, PATIENCE, datagram};
+use packrat_path::{ANY, Datagrams, LossyPath, PATIENCE, Trials, datagram};
 use packrat_socket::{AssistedSocket, ClientConfig, Condition, IdentifierScheme};
 
 /// After so long no datagram comes any more.
@@ -20,51 +19,58 @@ fn socket() -> AssistedSocket {
 #[test]
 fn datagrams_come_repaired_unchanged_and_in_order() {
     const COUNT: u32 = 3000;
-    let server = Datagrams::start();
-    let path = LossyPath::start(server.address(), 0.04);
-    let socket = socket();
-    let begun = Instant::now();
-    let mut received = vec![false; COUNT as usize];
-    let (mut newest, mut out_of_order) = (0, 0);
-    let mut buffer = [0; 2048];
-    loop {
-        assert!(begun.elapsed() < PATIENCE, "nothing comes");
-        // The question may be lost; a busy host may be silent for a while.
-        let wait = if received.contains(&true) { SILENCE } else { Duration::from_secs(1) };
-        match socket.receive_from(&mut buffer, Some(wait)) {
-            Ok((length, peer)) => {
-                assert_eq!(peer, path.address());
-                let number = u32::from_be_bytes(buffer[..4].try_into().unwrap());
-                assert!(buffer[..length] == datagram(number), "{number} has changed");
-                // Any path may have copies.
-                if !std::mem::replace(&mut received[number as usize], true) {
-                    out_of_order += u64::from(number < newest);
-                    newest = newest.max(number);
+    let mut trials = Trials::of("repairs below a socket");
+    while trials.go_on() {
+        let server = Datagrams::start();
+        let path = LossyPath::start(server.address(), 0.04);
+        let socket = socket();
+        let begun = Instant::now();
+        let mut received = vec![false; COUNT as usize];
+        let (mut newest, mut out_of_order) = (0, 0);
+        let mut buffer = [0; 2048];
+        loop {
+            assert!(begun.elapsed() < PATIENCE, "nothing comes");
+            // The question may be lost; a busy host may be silent for a while.
+            let wait = if received.contains(&true) { SILENCE } else { Duration::from_secs(1) };
+            match socket.receive_from(&mut buffer, Some(wait)) {
+                Ok((length, peer)) => {
+                    assert_eq!(peer, path.address());
+                    let number = u32::from_be_bytes(buffer[..4].try_into().unwrap());
+                    assert!(buffer[..length] == datagram(number), "{number} has changed");
+                    // Any path may have copies.
+                    if !std::mem::replace(&mut received[number as usize], true) {
+                        out_of_order += u64::from(number < newest);
+                        newest = newest.max(number);
+                    }
                 }
-            }
-            Err(error) if error.kind() == ErrorKind::TimedOut => {
-                if received.contains(&true) {
-                    break;
+                Err(error) if error.kind() == ErrorKind::TimedOut => {
+                    if received.contains(&true) {
+                        break;
+                    }
+                    socket.send_to(format!("get {COUNT}").as_bytes(), path.address()).unwrap();
                 }
-                socket.send_to(format!("get {COUNT}").as_bytes(), path.address()).unwrap();
+                Err(error) => panic!("{error}"),
             }
-            Err(error) => panic!("{error}"),
+            if received.iter().all(|received| *received) {
+                break;
+            }
         }
-        if received.iter().all(|received| *received) {
-            break;
+        let (lost, flow) = (path.lost(), socket.figures(path.address()).unwrap());
+        let counters = flow.counters;
+        assert_eq!((flow.condition, counters.sessions), (Condition::Assisted, 1));
+        let missing = received.iter().filter(|received| !**received).count() as u64;
+        assert!(lost > 60, "{lost}");
+        if trials.may_judge(path.is_on_time()) {
+            // Some of the lost ones are control datagrams, repairs, or were lost before the session.
+            assert!(counters.repaired_in_time * 3 >= lost, "{lost} were lost: {counters:?}");
+            assert!(missing * 3 <= lost, "{missing} are missing, {lost} were lost: {counters:?}");
+            let late = counters.repaired_late + counters.given_up;
+            assert!(
+                out_of_order <= late + lost / 10,
+                "{out_of_order} of {lost} lost: {counters:?}"
+            );
         }
     }
-    let (lost, flow) = (path.lost(), socket.figures(path.address()).unwrap());
-    let counters = flow.counters;
-    assert_eq!((flow.condition, counters.sessions), (Condition::Assisted, 1));
-    let missing = received.iter().filter(|received| !**received).count() as u64;
-    assert!(lost > 60, "{lost}");
-    // Some of the lost ones are control datagrams, repairs, or were lost before the session; and a
-    // host that is busy with other things is late for some.
-    assert!(counters.repaired_in_time * 3 >= lost, "{lost} were lost: {counters:?}");
-    assert!(missing * 3 <= lost, "{missing} are missing, {lost} were lost: {counters:?}");
-    let late = counters.repaired_late + counters.given_up;
-    assert!(out_of_order <= late + lost / 10, "{out_of_order} of {lost} lost: {counters:?}");
 }
 
 #[test]
@@ -105,66 +111,74 @@ fn silence_ends_a_wait_and_without_a_gateway_everything_passes() {
 #[test]
 fn what_the_program_sends_comes_again_where_it_is_lost() {
     const COUNT: u32 = 3000;
-    let server = UdpSocket::bind(ANY).unwrap();
-    server.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-    let path = LossyPath::start(server.local_addr().unwrap(), 0.04);
-    let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
-    let socket =
-        AssistedSocket::new(UdpSocket::bind(ANY).unwrap(), config.with_uploads(true)).unwrap();
-    let over = AtomicBool::new(false);
-    let (received, out_of_order) = std::thread::scope(|scope| {
-        // Assistance is at work while a thread receives.
-        scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                let _ = socket.receive_from(&mut [0; 2048], Some(Duration::from_millis(5)));
-            }
-        });
-        scope.spawn(|| {
-            // A gateway is asked for with the first one.
-            while socket.counters().sessions == 0 {
-                socket.send_to(b"hello", path.address()).unwrap();
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            for number in 0..COUNT {
-                socket.send_to(&datagram(number), path.address()).unwrap();
-                if number % 4 == 3 {
-                    std::thread::sleep(Duration::from_millis(5));
+    let mut trials = Trials::of("repairs of what is sent by a socket");
+    while trials.go_on() {
+        let server = UdpSocket::bind(ANY).unwrap();
+        server.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        let path = LossyPath::start(server.local_addr().unwrap(), 0.04);
+        let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
+        let socket =
+            AssistedSocket::new(UdpSocket::bind(ANY).unwrap(), config.with_uploads(true)).unwrap();
+        let over = AtomicBool::new(false);
+        let (received, out_of_order) = std::thread::scope(|scope| {
+            // Assistance is at work while a thread receives.
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let _ = socket.receive_from(&mut [0; 2048], Some(Duration::from_millis(5)));
+                }
+            });
+            scope.spawn(|| {
+                // A gateway is asked for with the first one.
+                while socket.counters().sessions == 0 {
+                    socket.send_to(b"hello", path.address()).unwrap();
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                for number in 0..COUNT {
+                    socket.send_to(&datagram(number), path.address()).unwrap();
+                    if number % 4 == 3 {
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
+                }
+            });
+            let (mut received, mut newest, mut out_of_order) = (vec![false; COUNT as usize], 0, 0);
+            let mut buffer = [0; 2048];
+            let begun = Instant::now();
+            let mut silent = 0;
+            // A busy host may be silent for a while.
+            while received.contains(&false) && silent < SILENCE.as_secs() {
+                assert!(begun.elapsed() < PATIENCE, "it does not end");
+                let Ok((length, _)) = server.recv_from(&mut buffer) else {
+                    silent += u64::from(received.contains(&true));
+                    continue;
+                };
+                silent = 0;
+                let Some(number) = buffer.first_chunk().map(|first| u32::from_be_bytes(*first))
+                else {
+                    continue;
+                };
+                // Discovery's datagrams, and the first ones, are others.
+                if number >= COUNT || length < 1000 {
+                    continue;
+                }
+                assert!(buffer[..length] == datagram(number), "{number} has changed");
+                if !std::mem::replace(&mut received[number as usize], true) {
+                    out_of_order += u64::from(number < newest);
+                    newest = newest.max(number);
                 }
             }
+            over.store(true, Ordering::Relaxed);
+            (received, out_of_order)
         });
-        let (mut received, mut newest, mut out_of_order) = (vec![false; COUNT as usize], 0, 0);
-        let mut buffer = [0; 2048];
-        let begun = Instant::now();
-        let mut silent = 0;
-        // A busy host may be silent for a while.
-        while received.contains(&false) && silent < SILENCE.as_secs() {
-            assert!(begun.elapsed() < PATIENCE, "it does not end");
-            let Ok((length, _)) = server.recv_from(&mut buffer) else {
-                silent += u64::from(received.contains(&true));
-                continue;
-            };
-            silent = 0;
-            let Some(number) = buffer.first_chunk().map(|first| u32::from_be_bytes(*first)) else {
-                continue;
-            };
-            // Discovery's datagrams, and the first ones, are others.
-            if number >= COUNT || length < 1000 {
-                continue;
-            }
-            assert!(buffer[..length] == datagram(number), "{number} has changed");
-            if !std::mem::replace(&mut received[number as usize], true) {
-                out_of_order += u64::from(number < newest);
-                newest = newest.max(number);
-            }
+        let (lost, counters) = (path.lost_upwards(), socket.counters());
+        let missing = received.iter().filter(|received| !**received).count() as u64;
+        assert!(lost > 60 && counters.upward_numbered > 2500, "{lost} were lost: {counters:?}");
+        if trials.may_judge(path.is_on_time()) {
+            assert!(counters.upward_repairs * 2 >= lost, "{lost} were lost: {counters:?}");
+            assert!(missing * 3 <= lost, "{missing} are missing, {lost} were lost: {counters:?}");
+            assert!(
+                out_of_order * 3 <= lost,
+                "{out_of_order} came late, {lost} were lost: {counters:?}"
+            );
         }
-        over.store(true, Ordering::Relaxed);
-        (received, out_of_order)
-    });
-    let (lost, counters) = (path.lost_upwards(), socket.counters());
-    let missing = received.iter().filter(|received| !**received).count() as u64;
-    assert!(lost > 60 && counters.upward_numbered > 2500, "{lost} were lost: {counters:?}");
-    assert!(counters.upward_repairs * 2 >= lost, "{lost} were lost: {counters:?}");
-    // A busy host is late for some.
-    assert!(missing * 3 <= lost, "{missing} are missing, {lost} were lost: {counters:?}");
-    assert!(out_of_order * 3 <= lost, "{out_of_order} came late, {lost} were lost: {counters:?}");
+    }
 }

@@ -70,7 +70,7 @@ fn with_operator_ahead(suite: &mut Suite) -> Outcome<String> {
         suite.gateway_is(GATEWAY, "Ready")?;
         let to = suite.node_port(GATEWAY, NODE_PORT)?;
         // A gateway that is ready can be reached a moment later.
-        until(Duration::from_secs(30), "assistance with a token", || {
+        until(Duration::from_secs(60), "assistance with a token", || {
             assisted_with_token(suite, &to)
         })?;
         let mut said = Vec::new();
@@ -102,7 +102,7 @@ fn jump_in_flight(suite: &mut Suite, to: &str, seconds: i64) -> Outcome<String> 
     }
     let next = assisted_with_token(suite, to)?;
     // The test counts only if the gateway uses the new time.
-    until(Duration::from_secs(20), "the gateway's log has the new time", || {
+    until(Duration::from_secs(60), "the gateway's log has the new time", || {
         let ahead = calendar_of(suite, &pod)?;
         if (ahead - seconds).abs() < TOLERANCE {
             Ok(())
@@ -141,7 +141,7 @@ fn operator_replaced(suite: &mut Suite, to: &str) -> Outcome<String> {
     })?;
     let time = lost.elapsed().as_secs();
     suite.rolled_out(&format!("deployment/packrat-gateway-{GATEWAY}"), SHOP)?;
-    let next = until(Duration::from_secs(30), "assistance", || assisted_with_token(suite, to))?;
+    let next = until(Duration::from_secs(60), "assistance", || assisted_with_token(suite, to))?;
     Ok(format!("its successor writes after {time} s, {next}"))
 }
 

@@ -1,13 +1,13 @@
 //! The ways in which clients reach gateways.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::command::{Failure, Outcome, until};
 use crate::download::Transfer;
 use crate::suite::{GATEWAY, LARGE, SHOP, SMALL, Suite};
 
 use super::balancer::{Balancer, deployment};
-use super::weather::{compared, finish};
+use super::weather::{compared, finish, report};
 
 /// The EdgeGateway of `manifests/gateway-loadbalancer.yaml`.
 const BALANCED: &str = "balanced";
@@ -126,30 +126,15 @@ pub(super) fn goodput_while_rolling(suite: &mut Suite) -> Outcome<String> {
         let Some(balancer) = Balancer::before(suite, BALANCED)? else {
             return Ok("not tried: this cluster has no load balancer".to_owned());
         };
-        let undisturbed =
-            suite.download(&suite.request(LARGE, &format!("{}:443", balancer.address)))?;
-        undisturbed.expect(&suite.checksum(LARGE)?)?;
-        let (waiting, started) = (waiting_for_processors(), Instant::now());
-        let transfer = download_while_rolling(suite, &balancer)?;
-        let waited = waiting_for_processors().zip(waiting).map(|(after, before)| {
-            100.0 * (after - before).as_secs_f64() / started.elapsed().as_secs_f64()
-        });
-        let load = waited.map_or_else(String::new, |share| {
-            format!("; meanwhile something waited for a processor of this machine {share:.0} % of the time")
-        });
-        match compared(&undisturbed, &transfer) {
-            Ok(text) => Ok(text + &load),
-            Err(Failure(text)) => Err(Failure(text + &load)),
-        }
+        suite.judged(|suite| {
+            let undisturbed =
+                suite.download(&suite.request(LARGE, &format!("{}:443", balancer.address)))?;
+            undisturbed.expect(&suite.checksum(LARGE)?)?;
+            let transfer = download_while_rolling(suite, &balancer)?;
+            let text = report(&transfer, "")?;
+            Ok(compared(&undisturbed, &transfer, &text))
+        })
     })
-}
-
-/// The time for which something has waited for a processor since the machine's start (`/proc/pressure`);
-/// `None` where the kernel does not count it.
-fn waiting_for_processors() -> Option<Duration> {
-    let text = std::fs::read_to_string("/proc/pressure/cpu").ok()?;
-    let some = text.lines().find(|line| line.starts_with("some"))?;
-    Some(Duration::from_micros(some.rsplit_once("total=")?.1.trim().parse().ok()?))
 }
 
 fn download_while_rolling(suite: &Suite, balancer: &Balancer) -> Outcome<Transfer> {
@@ -199,7 +184,7 @@ pub(super) fn sidecar(suite: &mut Suite) -> Outcome<String> {
         }
         let node =
             suite.cluster.node_address(pod["spec"]["nodeName"].as_str().unwrap_or_default())?;
-        let transfer = until(Duration::from_secs(20), "a download", || {
+        let transfer = until(Duration::from_secs(60), "a download", || {
             assisted(suite, &format!("{node}:9443"))
         })?;
         Ok(described(&transfer))

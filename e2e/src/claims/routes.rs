@@ -71,7 +71,7 @@ fn tried(suite: &Suite) -> Outcome<String> {
         let node_port = node_port
             .and_then(|entry| entry["nodePort"].as_u64())
             .ok_or_else(|| Failure(format!("the gateway's Service has no node port for {port}")))?;
-        let transfer = until(Duration::from_secs(30), "an assisted download", || {
+        let transfer = until(Duration::from_secs(60), "an assisted download", || {
             let mut request = suite.request(SMALLEST, &format!("{node}:{node_port}"));
             request.connect_limit = Duration::from_secs(10);
             let transfer = suite.download(&request)?;

@@ -148,20 +148,23 @@ fn with_default_drain(
 pub(super) fn goodput_while_draining(suite: &mut Suite) -> Outcome<String> {
     with_default_drain(suite, |suite| {
         let to = suite.node_port(GATEWAY, NODE_PORT)?;
-        let undisturbed = suite.download(&suite.request(LARGE, &to))?;
-        undisturbed.expect(&suite.checksum(LARGE)?)?;
-        report(&undisturbed, "")?;
-        let (pod, _) = suite.gateway_pod(GATEWAY)?;
-        let mut download = suite.start_download(&suite.request(LARGE, &to))?;
-        download.wait_for(BEFORE)?;
-        suite.kubectl.output(["delete", "pod", &pod, "-n", SHOP, "--wait=false"])?;
-        let transfer = finish(suite, download)?;
-        compared(&undisturbed, &transfer)
+        suite.judged(|suite| {
+            let undisturbed = suite.download(&suite.request(LARGE, &to))?;
+            undisturbed.expect(&suite.checksum(LARGE)?)?;
+            report(&undisturbed, "")?;
+            let (pod, _) = suite.gateway_pod(GATEWAY)?;
+            let mut download = suite.start_download(&suite.request(LARGE, &to))?;
+            download.wait_for(BEFORE)?;
+            suite.kubectl.output(["delete", "pod", &pod, "-n", SHOP, "--wait=false"])?;
+            let transfer = finish(suite, download)?;
+            let text = report(&transfer, "")?;
+            Ok(compared(&undisturbed, &transfer, &text))
+        })
     })
 }
 
 /// Fails if a window of five seconds but one is slower than 0.8 times those of an undisturbed download.
-pub(super) fn compared(undisturbed: &Transfer, transfer: &Transfer) -> Outcome<String> {
+pub(super) fn compared(undisturbed: &Transfer, transfer: &Transfer, said: &str) -> Outcome<String> {
     let (usual, mut windows) = (undisturbed.windows(), transfer.windows());
     let mean = usual.iter().sum::<f64>() / usual.len().max(1) as f64;
     windows.sort_by(f64::total_cmp);
@@ -173,10 +176,7 @@ pub(super) fn compared(undisturbed: &Transfer, transfer: &Transfer) -> Outcome<S
             transfer.seconds
         )));
     }
-    report(
-        transfer,
-        &format!("worst window but one {second_worst:.1} Mbit/s, {mean:.1} undisturbed"),
-    )
+    Ok(format!("{said}; worst window but one {second_worst:.1} Mbit/s, {mean:.1} undisturbed"))
 }
 
 /// Assistance is switched off: the port stays, the download goes on, and a new one is let in.
@@ -203,7 +203,7 @@ pub(super) fn switched_off(suite: &mut Suite) -> Outcome<String> {
     if plain.repaired().is_some() {
         return Err(Failure(format!("it was assisted all the same: {}", plain.assistance())));
     }
-    until(Duration::from_secs(30), "assistance is back", || {
+    until(Duration::from_secs(60), "assistance is back", || {
         let again = suite.download(&suite.request(SMALLEST, &to))?;
         again.repaired().map(drop).ok_or_else(|| Failure::new("it is still off"))
     })?;
@@ -362,7 +362,7 @@ pub(super) fn garbage(suite: &mut Suite) -> Outcome<String> {
         let before = restarts(suite, &pod)?;
         // From inside the cluster's network, because the last mile would be full of garbage.
         let said = suite.cluster.node(&node).output([own.as_str(), "garbage", to, "10000", "5"])?;
-        until(Duration::from_secs(10), "the gateway is ready", || suite.gateway_pod(GATEWAY))?;
+        until(Duration::from_secs(60), "the gateway is ready", || suite.gateway_pod(GATEWAY))?;
         if restarts(suite, &pod)? != before {
             return Err(Failure::new("the gateway was restarted"));
         }

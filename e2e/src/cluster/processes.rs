@@ -1,5 +1,4 @@
-//! Nodes as processes in network namespaces of this machine, made by a program outside this
-//! project.
+//! Nodes as processes in network namespaces of this machine, made by the program of e2e/cluster.
 
 use std::path::{Path, PathBuf};
 
@@ -7,35 +6,29 @@ use super::{Cluster, text};
 use crate::command::{Outcome, Prefix};
 
 /// An address for the LoadBalancer Service, in an otherwise unused network.
-const BALANCER: &str = "250.1";
+const BALANCER: &str = "10.99.250.1";
 
 /// Size of the disk that is filled: enough for a node, and for the free space that kubelets
 /// require.
 const SMALL_DISK: &str = "6G";
 
-/// The program, and the networks for it to use.
+/// First three octets of the nodes' network.
+const NODES: &str = "10.99.0";
+/// First three octets of the client's network.
+const OUTSIDE: &str = "10.99.1";
+/// The network of the Pods of the node of the servers.
+const ORIGIN_PODS: &str = "10.244.2.0/24";
+
+/// The program, whose networks are those above.
 #[derive(Debug, Clone)]
 pub(crate) struct Processes {
     tool: Prefix,
-    /// First three octets of the nodes' network.
-    nodes: String,
-    /// First three octets of the client's network.
-    outside: String,
-    /// First two octets of the Pods' network.
-    pods: String,
 }
 
 impl Processes {
     /// The cluster of this program.
     pub(crate) fn new(tool: &Path) -> Self {
-        let network =
-            |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
-        Self {
-            tool: Prefix::new([text(tool)]),
-            nodes: network("CLUSTER_LAN", "10.99.0"),
-            outside: network("CLUSTER_OUTSIDE", "10.99.1"),
-            pods: network("CLUSTER_PODS", "10.244"),
-        }
+        Self { tool: Prefix::new([text(tool)]) }
     }
 
     /// Restarts a node, whose directory is beside the kubeconfig. The small disk is mounted in the
@@ -136,21 +129,19 @@ impl Cluster for Processes {
     }
 
     fn node_address(&self, name: &str) -> Outcome<String> {
-        Ok(format!("{}.1{}", self.nodes, name.trim_start_matches('n')))
+        Ok(format!("{NODES}.1{}", name.trim_start_matches('n')))
     }
 
     fn outside(&self) -> &str {
-        &self.outside
+        OUTSIDE
     }
 
     fn origin_pods(&self) -> Outcome<String> {
-        Ok(format!("{}.2.0/24", self.pods))
+        Ok(ORIGIN_PODS.to_owned())
     }
 
     fn balance(&self, service: &str) -> Option<Outcome<String>> {
-        let (network, _) = self.nodes.rsplit_once('.')?;
-        let address = format!("{network}.{BALANCER}");
-        Some(self.tool.output(["lb", service, &address]).map(|_| address))
+        Some(self.tool.output(["lb", service, BALANCER]).map(|_| BALANCER.to_owned()))
     }
 
     fn small_disk(&self, node: &str, small: bool) -> Option<Outcome> {

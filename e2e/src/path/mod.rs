@@ -188,12 +188,12 @@ fn obey(
             say(&json!({ "done": line }));
         }
         ["report"] => {
-            let (up, _, _) = upward.counters();
-            let (down, lateness, _) = downward.counters();
+            let (up, up_lateness, _) = upward.counters();
+            let (down, down_lateness, _) = downward.counters();
             let control = control.load(Ordering::Relaxed);
-            say(
-                &json!({ "upward": up, "downward": down, "lateness": lateness, "control_datagrams": control }),
-            );
+            say(&json!({
+                "upward": up, "downward": down, "lateness": [up_lateness, down_lateness], "control_datagrams": control
+            }));
         }
         _ => say(&json!({ "error": format!("unknown command: {line}") })),
     }

@@ -8,6 +8,8 @@ use serde::Serialize;
 const STEP: Duration = Duration::from_micros(10);
 /// Buckets: up to 50 ms, all later ones in the last.
 const BUCKETS: usize = 5_000;
+/// One of so many datagrams may be later than that.
+const LATE_SHARE: u64 = 100;
 
 /// Distribution of the time between the due time of a datagram and its release, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -18,18 +20,34 @@ pub struct Lateness {
     pub p99_micros: u64,
     /// The latest one.
     pub max_micros: u64,
+    /// Datagrams that were later than [`PRECISION`](Self::PRECISION).
+    pub late: u64,
+    /// All datagrams.
+    pub total: u64,
+}
+
+impl Lateness {
+    /// Lateness that counts as none: half of the delay of the shortest last mile that comes along.
+    pub const PRECISION: Duration = Duration::from_millis(1);
+
+    /// True if no more than one of a hundred datagrams was late: what was measured is then the
+    /// path's, and not the machine's.
+    pub fn is_on_time(&self) -> bool {
+        self.late * LATE_SHARE <= self.total
+    }
 }
 
 #[derive(Debug)]
 pub(crate) struct LatenessHistogram {
     buckets: Vec<u64>,
+    late: u64,
     total: u64,
     max: Duration,
 }
 
 impl LatenessHistogram {
     pub(crate) fn new() -> Self {
-        Self { buckets: vec![0; BUCKETS], total: 0, max: Duration::ZERO }
+        Self { buckets: vec![0; BUCKETS], late: 0, total: 0, max: Duration::ZERO }
     }
 
     pub(crate) fn record(&mut self, late: Duration) {
@@ -37,6 +55,7 @@ impl LatenessHistogram {
         if let Some(count) = self.buckets.get_mut(bucket.min(BUCKETS - 1)) {
             *count += 1;
         }
+        self.late += u64::from(late > Lateness::PRECISION);
         self.total += 1;
         self.max = self.max.max(late);
     }
@@ -46,6 +65,8 @@ impl LatenessHistogram {
             p50_micros: self.percentile(0.50),
             p99_micros: self.percentile(0.99),
             max_micros: self.max.as_micros() as u64,
+            late: self.late,
+            total: self.total,
         }
     }
 
@@ -77,6 +98,20 @@ mod tests {
         assert!((490..=520).contains(&summary.p50_micros), "{summary:?}");
         assert!((980..=1000).contains(&summary.p99_micros), "{summary:?}");
         assert_eq!(summary.max_micros, 1_000_000);
+    }
+
+    #[test]
+    fn one_of_a_hundred_may_be_late() {
+        let mut histogram = LatenessHistogram::new();
+        let mut record = |count, micros| {
+            (0..count).for_each(|_| histogram.record(Duration::from_micros(micros)));
+            histogram.summary()
+        };
+        record(99, 1000);
+        let one = record(1, 50_000);
+        assert_eq!((one.late, one.total, one.is_on_time()), (1, 100, true));
+        let two = record(1, 1001);
+        assert_eq!((two.late, two.total, two.is_on_time()), (2, 101, false));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 mod airtime;
 mod any_link;
+mod arrival;
 mod cross_traffic;
 mod delay;
 mod discipline;

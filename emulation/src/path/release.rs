@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use packrat_wire::estimate::Timestamp;
 
@@ -35,6 +35,8 @@ pub struct Direction<D> {
 
 struct State<D> {
     link: Link,
+    /// The arrival of the datagram before.
+    last_arrival: Timestamp,
     in_flight: VecDeque<InFlight<D>>,
     lateness: LatenessHistogram,
     stopped: bool,
@@ -47,6 +49,7 @@ impl<D> Direction<D> {
             origin,
             state: Mutex::new(State {
                 link: Link::new(config),
+                last_arrival: Timestamp::ZERO,
                 in_flight: VecDeque::new(),
                 lateness: LatenessHistogram::new(),
                 stopped: false,
@@ -57,10 +60,18 @@ impl<D> Direction<D> {
 
     /// Takes in a datagram that arrived just now.
     pub fn offer(&self, payload: &[u8], destination: D) {
+        self.offer_belated(payload, destination, Duration::ZERO);
+    }
+
+    /// Takes in a datagram that arrived so long ago, and has waited for its thread since: the wait
+    /// is a part of its way, or of its lateness.
+    pub(crate) fn offer_belated(&self, payload: &[u8], destination: D, waited: Duration) {
         let mut state = self.lock();
         // The clock is read under the lock: several receiving threads share a link, whose time must
         // not run backwards.
-        let verdict = state.link.offer(self.now(), payload.len());
+        let arrival = state.last_arrival.max(self.now() - waited);
+        state.last_arrival = arrival;
+        let verdict = state.link.offer(arrival, payload.len());
         if let Verdict::Deliver { at } = verdict {
             let was_idle = state.in_flight.is_empty();
             state.in_flight.push_back(InFlight { due: at, payload: payload.to_vec(), destination });

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::arrival::{self, Arrived};
 use super::lateness::Lateness;
 use super::link::{LinkConfig, LinkCounters};
 use super::release::Direction;
@@ -19,8 +20,6 @@ use super::socket_drops::socket_drops;
 
 /// Largest UDP payload over IPv4.
 const LARGEST_DATAGRAM: usize = 65_507;
-/// Asked for at each socket; the kernel gives what its limits allow.
-const SOCKET_BUFFER: usize = 8 * 1024 * 1024;
 /// Interval at which a receiving thread checks if it should stop.
 const STOP_CHECK: Duration = Duration::from_millis(50);
 /// Hosts of 127.0.0.0/8 from which clients appear, one after the other.
@@ -81,6 +80,16 @@ pub struct PathReport {
     /// Datagrams that the kernel dropped at the path's sockets: anything but 0 spoils a
     /// measurement.
     pub socket_drops: u64,
+}
+
+impl PathReport {
+    /// True if the path was what it is set to be: it was [on time](Lateness::is_on_time) in both
+    /// directions, and the kernel has dropped nothing. What was measured over it otherwise says
+    /// more about the machine.
+    pub fn is_on_time(&self) -> bool {
+        let directions = [&self.upward, &self.downward];
+        self.socket_drops == 0 && directions.iter().all(|direction| direction.lateness.is_on_time())
+    }
 }
 
 /// A path between UDP sockets on the loopback interface, in real time.
@@ -271,7 +280,8 @@ impl Shared {
         while !self.stopped.load(Ordering::Relaxed) {
             // Errors here are time-outs and late ICMP errors of datagrams to clients that went
             // away.
-            let Ok((length, client)) = door.front.recv_from(&mut buffer) else { continue };
+            let Ok(arrived) = arrival::receive(&door.front, &mut buffer) else { continue };
+            let Arrived { length, from: client, waited } = arrived;
             let current = self.mappings.load(Ordering::Relaxed);
             if mapping != current {
                 mapping = current;
@@ -287,7 +297,7 @@ impl Shared {
                     }
                 },
             };
-            self.upward.offer(&buffer[..length], Arc::clone(upstream));
+            self.upward.offer_belated(&buffer[..length], Arc::clone(upstream), waited);
         }
     }
 
@@ -315,14 +325,14 @@ impl Shared {
             while !shared.stopped.load(Ordering::Relaxed) {
                 // Errors here are time-outs, and ICMP errors while no server listens at the
                 // server's address.
-                let received = socket.recv(&mut buffer);
+                let received = arrival::receive(&socket, &mut buffer);
                 if shared.mappings.load(Ordering::Relaxed) != mapping {
                     return;
                 }
-                let Ok(length) = received else { continue };
+                let Ok(Arrived { length, waited, .. }) = received else { continue };
                 shared.write_to_capture(&buffer[..length]);
                 let to = ToClient { door: Arc::clone(&door), client };
-                shared.downward.offer(&buffer[..length], to);
+                shared.downward.offer_belated(&buffer[..length], to, waited);
             }
         })?;
         let mut clients = self.clients();
@@ -333,7 +343,7 @@ impl Shared {
 
     fn release_upward(self: &Arc<Self>) {
         self.upward.release(|datagram| {
-            let sent = datagram.destination.send(&datagram.payload);
+            let sent = send(|| datagram.destination.send(&datagram.payload));
             count(sent, &self.released_upward, &self.send_errors_upward);
         });
     }
@@ -341,7 +351,7 @@ impl Shared {
     fn release_downward(self: &Arc<Self>) {
         self.downward.release(|datagram| {
             let ToClient { door, client } = datagram.destination;
-            let sent = door.front.send_to(&datagram.payload, client);
+            let sent = send(|| door.front.send_to(&datagram.payload, client));
             count(sent, &self.released_downward, &self.send_errors_downward);
         });
     }
@@ -362,6 +372,11 @@ impl Shared {
     fn clients(&self) -> MutexGuard<'_, Clients> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Sends a datagram. The first error may be that of one before, which was refused at the other end.
+fn send(once: impl Fn() -> io::Result<usize>) -> io::Result<usize> {
+    once().or_else(|_| once())
 }
 
 fn count(sent: io::Result<usize>, released: &AtomicU64, errors: &AtomicU64) {
@@ -396,9 +411,7 @@ fn loopback_socket_of(peer: SocketAddr, journeys: u64) -> io::Result<UdpSocket> 
         SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::LOCALHOST, 0)),
     };
     let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
-    // The kernel may give less; drops that follow from it show in the report.
-    let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
-    let _ = socket.set_send_buffer_size(SOCKET_BUFFER);
+    arrival::prepare(&socket);
     socket.set_read_timeout(Some(STOP_CHECK))?;
     socket.bind(&local.into())?;
     Ok(socket.into())

@@ -30,6 +30,7 @@ impl GatewayHalf {
                 hint: Default::default(),
                 ticket: None,
                 bundles: false,
+                distinct: true,
             })
             .expect("a first message");
         let mut datagram = Vec::new();

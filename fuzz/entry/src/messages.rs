@@ -152,6 +152,7 @@ fn answer(first: &[u8]) -> Option<(Established, Vec<u8>)> {
             hint: Default::default(),
             ticket: None,
             bundles: false,
+            distinct: false,
         }
     });
     answered.ok().map(|(established, _, second)| (established, second))

@@ -1,12 +1,11 @@
 //! The overview page in a real browser. `make test-page` installs one.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-mod gateway;
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use gateway::Gateway;
+
+use crate::gateway;
 
 /// The browser of `PACKRAT_CHROMIUM`, or one on the path. `None`, with a line that says so, when
 /// there is none; with `CI=true` that is a failure.

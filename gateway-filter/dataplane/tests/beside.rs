@@ -1,7 +1,4 @@
 //! Reading beside a shell that reads the listener's sockets itself, as Envoy does.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
-
-mod gateway;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,29 +7,41 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use gateway::{config, receive, socket};
+use gateway::{config, place, receive, socket};
 use packrat_dataplane::log::{Level, LogSink};
 use packrat_dataplane::socket::{Ecn, bind_reuse_port, local_address};
 use packrat_dataplane::{Attachment, ClientDatagrams, Dataplane, Options, Route};
 
-const WORKERS: usize = 2;
+use crate::gateway;
+
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The gateway's log lines about where it reads.
+/// The gateway's log lines about where it reads. Its threads are late after each session that they
+/// open.
 #[derive(Clone, Default)]
-struct Steered(Arc<Mutex<Vec<String>>>);
+struct Steered {
+    lines: Arc<Mutex<Vec<String>>>,
+    lateness: Duration,
+}
 
 impl LogSink for Steered {
     fn write(&self, _level: Level, fields: serde_json::Map<String, serde_json::Value>) {
-        if fields["event"].as_str().unwrap().contains("steered") {
-            self.0.lock().unwrap().push(fields["detail"].as_str().unwrap().to_owned());
+        let event = fields["event"].as_str().unwrap();
+        if event.contains("steered") {
+            self.lines.lock().unwrap().push(fields["detail"].as_str().unwrap().to_owned());
+        } else if event == "session_opened" {
+            std::thread::sleep(self.lateness);
         }
     }
 }
 
 impl Steered {
+    fn have_said(&self, detail: &str) -> bool {
+        self.lines.lock().unwrap().iter().any(|line| line.contains(detail))
+    }
+
     fn wait_for(&self, detail: &str) {
-        wait_for(detail, || self.0.lock().unwrap().iter().any(|line| line.contains(detail)));
+        wait_for(detail, || self.have_said(detail));
     }
 }
 
@@ -129,14 +138,18 @@ struct Scene {
 
 impl Scene {
     fn new(at: &str) -> Self {
+        Self::with(at, 2, Duration::ZERO)
+    }
+
+    fn with(at: &str, workers: usize, lateness: Duration) -> Self {
         let server = socket("127.0.0.1:0");
-        let steered = Steered::default();
-        let dataplane =
-            Dataplane::start(Options { workers: WORKERS }, Box::new(steered.clone())).unwrap();
+        let steered = Steered { lateness, ..Steered::default() };
+        let dataplane = Dataplane::start(Options { workers }, Box::new(steered.clone())).unwrap();
         let route = dataplane.configure(config(&[&server])).unwrap();
-        let first = bind_reuse_port(at.parse().unwrap()).unwrap();
+        let first = bind_reuse_port(place(at)).unwrap();
         let listener = local_address(first.as_fd()).unwrap();
-        let sockets = [first, bind_reuse_port(listener).unwrap()];
+        let others = (1..workers).map(|_| bind_reuse_port(listener).unwrap());
+        let sockets: Vec<_> = std::iter::once(first).chain(others).collect();
         let dataplane = Arc::new(dataplane);
         let start = |(number, socket)| Worker::start(&dataplane, &route, listener, number, socket);
         let workers = sockets.iter().enumerate().map(start).collect();
@@ -171,6 +184,13 @@ impl Scene {
         }
     }
 
+    /// From now on the shell reads nothing of what these clients send.
+    fn leaves_nothing_to_the_shell(&self, clients: &[UdpSocket]) {
+        let before = self.read_by_the_shell();
+        self.exchange(clients, 10);
+        assert_eq!(self.read_by_the_shell(), before, "{:?}", self.steered.lines);
+    }
+
     fn clients(&self, count: usize) -> Vec<UdpSocket> {
         let from = if self.listener.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
         let connect = |_| {
@@ -193,9 +213,29 @@ fn the_gateway_reads_everything_itself_and_flows_keep_their_order() {
         let clients = scene.clients(64);
         scene.exchange(&clients, 3);
         scene.steered.wait_for("2 of 2 readers");
-        let before = scene.read_by_the_shell();
-        scene.exchange(&clients, 10);
-        assert_eq!(scene.read_by_the_shell(), before);
+        scene.leaves_nothing_to_the_shell(&clients);
+    }
+}
+
+/// There are more of them than bytes of probes.
+#[test]
+fn each_of_many_readers_is_found() {
+    let scene = Scene::with("127.0.0.1:0", 16, Duration::ZERO);
+    let clients = scene.clients(64);
+    scene.steered.wait_for("16 of 16 readers");
+    scene.leaves_nothing_to_the_shell(&clients);
+}
+
+#[test]
+fn readers_that_are_late_are_found_in_their_places() {
+    for _ in 0..3 {
+        let scene = Scene::with("127.0.0.1:0", 2, Duration::from_millis(20));
+        let begun = Instant::now();
+        while !scene.steered.have_said("2 of 2 readers") {
+            assert!(begun.elapsed() < PATIENCE, "{:?}", scene.steered.lines);
+            scene.exchange(&scene.clients(8), 1);
+        }
+        scene.leaves_nothing_to_the_shell(&scene.clients(64));
     }
 }
 
@@ -235,7 +275,7 @@ fn an_update_of_the_listener_loses_nothing_and_its_end_leaves_no_socket() {
             client.send(format!("{number} {round}").as_bytes()).unwrap();
         }
         let listener = scene.listener;
-        let updated: Vec<_> = (0..WORKERS)
+        let updated: Vec<_> = (0..2)
             .map(|worker| {
                 attach(
                     &scene.dataplane,
@@ -248,7 +288,7 @@ fn an_update_of_the_listener_loses_nothing_and_its_end_leaves_no_socket() {
             .collect();
         scene.take(8, &clients, round);
         drop(updated);
-        let again: Vec<_> = (0..WORKERS)
+        let again: Vec<_> = (0..2)
             .map(|worker| {
                 attach(
                     &scene.dataplane,

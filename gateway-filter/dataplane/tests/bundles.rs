@@ -1,8 +1,4 @@
 //! Bundles of a client's datagrams: each of them reaches the server as if it had come alone.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
-
-mod client;
-mod gateway;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -14,6 +10,9 @@ use packrat_dataplane::socket::{
     Destination, Ecn, Family, GsoBatch, Offload, ReceiveBatch, Sender, WhenFull, listener_options,
 };
 use packrat_wire::bundle::join;
+
+use crate::client;
+use crate::gateway;
 
 /// Acknowledgements as QUIC's look.
 const ACKNOWLEDGEMENTS: [&[u8]; 3] = [&[0x41; 30], &[0x42; 25], &[0x43; 38]];

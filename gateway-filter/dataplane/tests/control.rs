@@ -1,9 +1,5 @@
 //! Control datagrams: consumed by the gateway, never seen by the server, harmless whatever they
 //! contain. What only begins like one is the server's, unless a session is there.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
-
-mod client;
-mod gateway;
 
 use client::Client;
 use gateway::{Gateway, config, payload, receive, socket};
@@ -11,6 +7,9 @@ use packrat_client::{ClientConfig, Shim};
 use packrat_wire::control::{Control, FIRST_BYTE, VERSION};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::number;
+
+use crate::client;
+use crate::gateway;
 
 fn garbage(seed: usize, length: usize) -> Vec<u8> {
     let mut bytes = payload(seed, length.max(5));

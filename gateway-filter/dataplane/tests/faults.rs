@@ -1,13 +1,12 @@
 //! A fault in an I/O thread costs the datagram in hand and nothing else.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
-
-mod gateway;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gateway::{Gateway, config, receive, socket};
 use packrat_dataplane::log::{Level, LogSink};
+
+use crate::gateway;
 
 /// Panics at the first lines of one kind.
 struct Faulty {

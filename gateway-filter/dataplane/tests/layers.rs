@@ -1,5 +1,4 @@
 //! The order of the data plane's files: imports go down, and never round in a circle.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

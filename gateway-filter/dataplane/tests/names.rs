@@ -1,17 +1,19 @@
-//! A client that knows that it moves cannot be followed by the name of its session.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
+//! A client that knows that it moves cannot be followed by the name of its session. In virtual time.
+#![cfg(feature = "virtual-time")]
 
-mod client;
-mod gateway;
-
-use client::{Client, connect, encrypted, transfer};
-use gateway::{Gateway, config, socket};
+use client::{Client, Socket as _, encrypted, transfer};
+use gateway::config;
+use network::{Network, Socket};
 use packrat_client::Datagram;
 use packrat_wire::SessionId;
 use packrat_wire::seal::session_of;
 
+use crate::client;
+use crate::gateway;
+use crate::network;
+
 /// The names in what the gateway says until `count` sealed datagrams have come.
-fn names_heard(client: &mut Client, count: usize) -> Vec<SessionId> {
+fn names_heard(client: &mut Client<Socket>, count: usize) -> Vec<SessionId> {
     let mut names = Vec::new();
     client.turn_until("sealed datagrams", |client, received| {
         // An echo is asked for now and then.
@@ -29,19 +31,20 @@ fn names_heard(client: &mut Client, count: usize) -> Vec<SessionId> {
 
 #[test]
 fn no_path_sees_a_name_of_another() {
-    let server = socket("127.0.0.1:0");
-    let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
-    let (mut client, upstream) = connect(gateway.listen, &server);
+    let network = Network::new();
+    let server = network.server();
+    let gateway = network.gateway(config(&[&server]));
+    let (mut client, upstream) = gateway.connect(&server);
     transfer(&mut client, &server, upstream, 0..100);
     let mut seen: Vec<SessionId> = Vec::new();
     for moves in 1..=3u64 {
-        server.send_to(&encrypted(1000 + moves as usize), upstream).unwrap();
+        server.say_to(&encrypted(1000 + moves as usize), upstream);
         let heard = names_heard(&mut client, 1);
         assert!(heard.iter().all(|name| *name == heard[0] && !seen.contains(name)), "{heard:?}");
         seen.push(heard[0]);
 
         client.assist.on_network_change(client.now());
-        client.go_on_from(gateway.client_from("127.0.0.1:0"));
+        client.go_on_from(gateway.client());
         // The challenge, and what follows the move.
         let heard = names_heard(&mut client, 2);
         assert!(heard.iter().all(|name| *name == heard[0] && !seen.contains(name)), "{heard:?}");

@@ -1,15 +1,14 @@
 //! Events within one session, of a real client on the loopback interface.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
-
-mod client;
-mod gateway;
 
 use std::time::Duration;
 
 use client::{connect, transfer};
 use gateway::{Gateway, config, socket};
-use packrat_api::status::SessionStep;
+use packrat_api::status::{SessionEvent, SessionStep};
 use packrat_dataplane::ObservationError;
+
+use crate::client;
+use crate::gateway;
 
 #[test]
 fn an_observed_session_tells_what_became_of_each_missing_datagram() {
@@ -18,36 +17,41 @@ fn an_observed_session_tells_what_became_of_each_missing_datagram() {
     let (mut client, upstream) = connect(gateway.listen, &server);
     let session = gateway.dataplane.sessions(&gateway.route, 1)[0].session;
     let observe = |session, after| {
-        gateway.dataplane.observe(session, Duration::from_secs(60), after, usize::MAX)
+        gateway.dataplane.observe(session, Duration::from_secs(600), after, usize::MAX)
     };
     assert_eq!(observe(session + 1000, 0), Err(ObservationError::NoSession(session + 1000)));
     // What happened before is not known.
     transfer(&mut client, &server, upstream, 0..200);
     assert_eq!(observe(session, 0).unwrap().events, []);
-    transfer(&mut client, &server, upstream, 200..600);
-    let observed = observe(session, 0).unwrap();
-    assert_eq!(observed.newest, observed.events.last().unwrap().number);
-    for (event, number) in observed.events.iter().zip(1..) {
+    let count = |observed: &[SessionEvent], is: fn(&SessionStep) -> bool| {
+        observed.iter().filter(|event| is(&event.step)).count()
+    };
+    let missing = |step: &SessionStep| matches!(step, SessionStep::DatagramMissing { .. });
+    let over = |step: &SessionStep| {
+        matches!(step, SessionStep::MissingArrived { .. } | SessionStep::GivenUp { .. })
+    };
+    let decided = |step: &SessionStep| {
+        let sent = matches!(step, SessionStep::RepairSent { .. });
+        sent || matches!(step, SessionStep::GivenUp { .. } | SessionStep::RepairRefused { .. })
+    };
+    // Symbols may repair some of them before they are missed, and the last eACK is under way.
+    let mut observed: Vec<SessionEvent> = Vec::new();
+    for first in (200..).step_by(200) {
+        transfer(&mut client, &server, upstream, first..first + 200);
+        let newest = observed.last().map_or(0, |event| event.number);
+        observed.extend(observe(session, newest).unwrap().events);
+        let missed = count(&observed, missing);
+        if missed >= 10 && count(&observed, decided) >= missed && count(&observed, over) > 0 {
+            break;
+        }
+        assert!(first < 20_000, "{missed} missing: {observed:?}");
+    }
+    for (event, number) in observed.iter().zip(1..) {
         assert_eq!((event.session, event.number, &*event.route), (session, number, "web"));
     }
-    let count = |is: fn(&SessionStep) -> bool| {
-        observed.events.iter().filter(|event| is(&event.step)).count()
-    };
-    let missing = count(|step| matches!(step, SessionStep::DatagramMissing { .. }));
-    let arrived = count(|step| matches!(step, SessionStep::MissingArrived { .. }));
-    let given_up = count(|step| matches!(step, SessionStep::GivenUp { .. }));
-    let sent = count(|step| matches!(step, SessionStep::RepairSent { .. }));
-    let refused = count(|step| matches!(step, SessionStep::RepairRefused { .. }));
-    assert!(missing >= 10, "{missing}");
-    assert!(sent + given_up + refused >= missing, "{missing} {sent} {given_up} {refused}");
-    assert!(arrived + given_up > 0, "{missing} {arrived} {given_up}");
-    assert!(count(|step| matches!(step, SessionStep::EackDecoded { .. })) > 0);
+    assert!(count(&observed, |step| matches!(step, SessionStep::EackDecoded { .. })) > 0);
     // The stable keys of one line.
-    let sent = observed
-        .events
-        .iter()
-        .find(|event| matches!(event.step, SessionStep::DatagramMissing { .. }))
-        .unwrap();
+    let sent = observed.iter().find(|event| missing(&event.step)).unwrap();
     let line = serde_json::to_value(sent).unwrap();
     assert_eq!(line["event"], "datagram_missing");
     let mut keys: Vec<&str> = line.as_object().unwrap().keys().map(String::as_str).collect();
@@ -67,6 +71,6 @@ fn an_observed_session_tells_what_became_of_each_missing_datagram() {
         ]
     );
     // Asked again, it goes on behind the last one.
-    let newest = observed.newest;
+    let newest = observe(session, 0).unwrap().newest;
     assert!(observe(session, newest).unwrap().events.iter().all(|event| event.number > newest));
 }

@@ -1,6 +1,5 @@
 //! Handshakes that come at once, in virtual time: a thread forwards between them.
 #![cfg(feature = "virtual-time")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
 
 use std::collections::HashSet;
 use std::net::SocketAddr;

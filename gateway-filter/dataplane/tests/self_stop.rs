@@ -1,7 +1,6 @@
 //! A route where assisted sessions are slower than those held out: assistance stops by itself, and is
 //! tried again. In virtual time.
 #![cfg(feature = "virtual-time")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,59 +1,58 @@
-//! Clients that move to another address, and with it from one of several gateways to another.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
-
-mod client;
-mod gateway;
+//! Clients that move to another address, and with it from one of several gateways to another. In
+//! virtual time.
+#![cfg(feature = "virtual-time")]
 
 use std::collections::HashSet;
-use std::net::{SocketAddr, UdpSocket};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::net::SocketAddr;
+use std::time::Duration;
 
-use client::{Client, transfer};
-use gateway::{Gateway, PATIENCE, config, socket};
+use client::{PATIENCE, Socket as _, transfer};
+use gateway::config;
+use network::{Gateway, Network, Socket};
 use packrat_api::affinity::Affinity;
-use packrat_api::route::{Hidden, RouteConfig, ServerIds};
+use packrat_api::route::{Hidden, ServerIds};
 use packrat_client::ClientConfig;
+
+use crate::client;
+use crate::gateway;
+use crate::network;
+
+type Client = client::Client<Socket>;
 
 /// Servers behind every gateway.
 const SERVERS: usize = 4;
 
-fn servers() -> Vec<UdpSocket> {
-    let servers: Vec<_> = (0..SERVERS).map(|_| socket("127.0.0.1:0")).collect();
-    servers.iter().for_each(|server| server.set_nonblocking(true).unwrap());
-    servers
+fn servers(network: &Network) -> Vec<Socket> {
+    (0..SERVERS).map(|_| network.server()).collect()
 }
 
-fn gateway(servers: &[UdpSocket], key: &str) -> Gateway {
+fn gateway(network: &Network, servers: &[Socket], key: &str) -> Gateway {
     let mut config = config(&servers.iter().collect::<Vec<_>>());
     config.static_key = Some(Hidden::new(key.repeat(32)));
-    Gateway::start("127.0.0.1:0", config)
+    network.gateway(config)
 }
 
-/// The first datagram with this content that comes to any of the servers: which of them, and from
-/// where. Others are another test's, to whom a port belonged before.
-fn first(servers: &[UdpSocket], content: &[u8]) -> (usize, SocketAddr) {
-    let (start, mut buffer) = (Instant::now(), [0; 2000]);
+/// The server that the next datagram comes to, and from where; it has this content.
+fn first(servers: &[Socket], content: &[u8]) -> (usize, SocketAddr) {
+    let start = servers[0].now();
     loop {
         for (number, server) in servers.iter().enumerate() {
-            if let Ok((length, from)) = server.recv_from(&mut buffer)
-                && buffer[..length] == *content
-            {
+            if let Some((datagram, from)) = server.hear(Duration::ZERO) {
+                assert_eq!(datagram, content);
                 return (number, from);
             }
         }
-        assert!(start.elapsed() < PATIENCE, "no server has received it");
-        std::thread::sleep(Duration::from_millis(1));
+        let waited = servers[0].now().saturating_since(start);
+        assert!(waited < PATIENCE, "no server has received it");
+        servers[0].pause(Duration::from_millis(1));
     }
 }
 
 /// An address whose clients get another server than `server`, at gateways that know nothing of them.
-fn address_of_another_server(servers: &[UdpSocket], gateway: &Gateway, server: usize) -> String {
+fn address_of_another_server(servers: &[Socket], gateway: &Gateway, server: usize) -> String {
     for host in 2..100 {
-        let local = format!("127.0.0.{host}:0");
-        gateway.client_from(&local).send(b"who").unwrap();
+        let local = format!("127.0.0.{host}");
+        gateway.client_from(&local).say(b"who");
         if first(servers, b"who").0 != server {
             return local;
         }
@@ -62,23 +61,23 @@ fn address_of_another_server(servers: &[UdpSocket], gateway: &Gateway, server: u
 }
 
 /// An assisted client that a gateway has given a server; which, and where the server sees it.
-fn assisted(servers: &[UdpSocket], gateway: &Gateway) -> (Client, usize, SocketAddr) {
-    let mut client = Client::with(gateway.listen, ClientConfig::default());
-    client.socket.send(b"hello").unwrap();
+fn assisted(servers: &[Socket], gateway: &Gateway) -> (Client, usize, SocketAddr) {
+    let mut client = Client::on(gateway.client(), ClientConfig::default());
+    client.socket.say(b"hello");
     let (server, upstream) = first(servers, b"hello");
     client.establish();
     transfer(&mut client, &servers[server], upstream, 0..200);
     (client, server, upstream)
 }
 
-/// The client goes on from `local`, behind `gateway`. Returns the servers that its datagrams come to.
-fn moves(servers: &[UdpSocket], client: &mut Client, gateway: &Gateway, local: &str) -> Vec<usize> {
+/// The client goes on from another socket. Returns the servers that its datagrams come to.
+fn moves(servers: &[Socket], client: &mut Client, gateway: &Gateway, to: Socket) -> Vec<usize> {
     let sessions = gateway.metric("sessions_begun_total");
-    client.go_on_from(gateway.client_from(local));
+    client.go_on_from(to);
     // Its transport goes on before it knows that anything has changed.
     let datagrams: [_; 10] =
         std::array::from_fn(|number| [0x41, 0xff, number as u8, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
-    datagrams.iter().for_each(|datagram| assert_eq!(client.socket.send(datagram).unwrap(), 12));
+    datagrams.iter().for_each(|datagram| client.socket.say(datagram));
     client.take_part_until("a session with the other gateway", |client| {
         client.is_established() && gateway.metric("sessions_begun_total") > sessions
     });
@@ -86,8 +85,8 @@ fn moves(servers: &[UdpSocket], client: &mut Client, gateway: &Gateway, local: &
 }
 
 /// The client's connection with this server goes on: datagrams from this number on, with losses.
-fn goes_on(servers: &[UdpSocket], client: &mut Client, server: usize, from: usize) {
-    client.socket.send(b"anything").unwrap();
+fn goes_on(servers: &[Socket], client: &mut Client, server: usize, from: usize) {
+    client.socket.say(b"anything");
     let (reached, upstream) = first(servers, b"anything");
     assert_eq!(reached, server);
     transfer(client, &servers[server], upstream, from..from + 200);
@@ -95,26 +94,24 @@ fn goes_on(servers: &[UdpSocket], client: &mut Client, server: usize, from: usiz
 
 #[test]
 fn a_client_whose_address_changes_finds_its_server_through_another_gateway() {
-    let servers = servers();
-    let gateways = ["0f", "0f", "0f"].map(|key| gateway(&servers, key));
+    let network = Network::new();
+    let servers = servers(&network);
+    let gateways = ["0f", "0f", "0f"].map(|key| gateway(&network, &servers, key));
     let (mut client, server, _) = assisted(&servers, &gateways[0]);
     let another = address_of_another_server(&servers, &gateways[0], server);
-    let mut at_once = 0;
     for moved in 1..8 {
         // The third gateway's word is the second one's: the ticket is that of its session.
         let gateway = &gateways[moved % 3];
-        let reached = moves(&servers, &mut client, gateway, &another);
-        at_once += usize::from(reached == [server; 10]);
+        let reached = moves(&servers, &mut client, gateway, gateway.client_from(&another));
+        assert_eq!(reached, [server; 10], "datagrams do not wait for the ticket");
         let repairs = gateway.metric("repairs_total");
         goes_on(&servers, &mut client, server, 1000 * moved);
         assert!(gateway.metric("repairs_total") >= repairs + 5, "no repairs after the move");
     }
-    // On a busy host a message may come later than datagrams wait.
-    assert!(at_once > 0, "datagrams do not wait for the ticket");
     assert!(gateways.iter().all(|gateway| gateway.metric("sessions_taken_over_total") > 0));
     // Without a ticket that it can read a gateway goes by the address.
-    let stranger = self::gateway(&servers, "aa");
-    let reached = moves(&servers, &mut client, &stranger, &another);
+    let stranger = self::gateway(&network, &servers, "aa");
+    let reached = moves(&servers, &mut client, &stranger, stranger.client_from(&another));
     assert!(reached.iter().all(|reached| *reached != server), "{reached:?}");
     assert_eq!(stranger.metric("sessions_taken_over_total"), 0);
 }
@@ -122,13 +119,14 @@ fn a_client_whose_address_changes_finds_its_server_through_another_gateway() {
 /// The messages that say so are lost, or late: its datagrams have begun a session with another server.
 #[test]
 fn a_client_whose_datagrams_were_there_long_before_its_ticket_gets_its_server_back() {
-    let servers = servers();
-    let gateways = ["0f"; 2].map(|key| gateway(&servers, key));
+    let network = Network::new();
+    let servers = servers(&network);
+    let gateways = ["0f"; 2].map(|key| gateway(&network, &servers, key));
     let (mut client, server, _) = assisted(&servers, &gateways[0]);
     let another = address_of_another_server(&servers, &gateways[0], server);
     client.go_on_from(gateways[1].client_from(&another));
     let datagram = [0x41, 0xff, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
-    client.socket.send(&datagram).unwrap();
+    client.socket.say(&datagram);
     assert_ne!(first(&servers, &datagram).0, server, "nothing is known of it yet");
     client.take_part_until("a session with the other gateway", |_| {
         gateways[1].metric("sessions_begun_total") > 0
@@ -140,71 +138,43 @@ fn a_client_whose_datagrams_were_there_long_before_its_ticket_gets_its_server_ba
 /// A NAT gives it the port of a client whose session the gateway still has.
 #[test]
 fn a_client_that_comes_by_the_path_of_an_assisted_one_gets_its_server_back() {
-    let servers = servers();
-    let gateways = ["0f"; 2].map(|key| gateway(&servers, key));
+    let network = Network::new();
+    let servers = servers(&network);
+    let gateways = ["0f"; 2].map(|key| gateway(&network, &servers, key));
     let (mut client, server, _) = assisted(&servers, &gateways[0]);
     let another = address_of_another_server(&servers, &gateways[0], server);
-    let mut former = Client::from(&another, gateways[1].listen, ClientConfig::default());
-    former.socket.send(b"hello").unwrap();
+    let mut former = Client::on(gateways[1].client_from(&another), ClientConfig::default());
+    former.socket.say(b"hello");
     assert_ne!(first(&servers, b"hello").0, server);
     former.establish();
-    let path = former.socket.local_addr().unwrap().to_string();
-    drop(former);
-    moves(&servers, &mut client, &gateways[1], &path);
+    moves(&servers, &mut client, &gateways[1], former.socket);
     assert_eq!(gateways[1].metric("sessions_taken_over_total"), 1);
     goes_on(&servers, &mut client, server, 1000);
 }
 
 #[test]
 fn a_client_of_a_server_that_is_gone_gets_one_that_is_there() {
-    let servers = servers();
-    let before = gateway(&servers, "0f");
+    let network = Network::new();
+    let servers = servers(&network);
+    let before = gateway(&network, &servers, "0f");
     let (mut client, server, _) = assisted(&servers, &before);
-    let left: Vec<UdpSocket> = servers
+    let left: Vec<Socket> = servers
         .iter()
         .enumerate()
         .filter(|(number, _)| *number != server)
-        .map(|(_, server)| server.try_clone().unwrap())
+        .map(|(_, server)| server.again())
         .collect();
-    let after = gateway(&left, "0f");
-    assert_eq!(moves(&left, &mut client, &after, "127.0.0.9:0").len(), 10);
+    let after = gateway(&network, &left, "0f");
+    assert_eq!(moves(&left, &mut client, &after, after.client_from("127.0.0.9")).len(), 10);
     assert_eq!(after.metric("sessions_taken_over_total"), 0);
 }
 
 /// Servers that send each datagram back, with their number behind it.
-struct Echoes {
-    addresses: Vec<SocketAddr>,
-    ended: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Echoes {
-    fn start(count: u8) -> Self {
-        let ended = Arc::new(AtomicBool::new(false));
-        let sockets: Vec<UdpSocket> = (0..count).map(|_| socket("127.0.0.1:0")).collect();
-        let addresses = sockets.iter().map(|socket| socket.local_addr().unwrap()).collect();
-        let threads = (0..count).zip(sockets).map(|(number, socket)| {
-            let ended = Arc::clone(&ended);
-            socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-            std::thread::spawn(move || {
-                let mut buffer = [0; 2000];
-                while !ended.load(Ordering::Relaxed) {
-                    // The port of an upstream that has gone may be another test's by now.
-                    if let Ok((length @ ..64, from)) = socket.recv_from(&mut buffer) {
-                        buffer[length] = number;
-                        socket.send_to(&buffer[..=length], from).unwrap();
-                    }
-                }
-            })
-        });
-        Self { addresses, threads: threads.collect(), ended }
-    }
-}
-
-impl Drop for Echoes {
-    fn drop(&mut self) {
-        self.ended.store(true, Ordering::Relaxed);
-        self.threads.drain(..).for_each(|thread| thread.join().unwrap());
+fn echo(servers: &[Socket]) {
+    for (number, server) in (0..).zip(servers) {
+        while let Some((datagram, from)) = server.hear(Duration::ZERO) {
+            server.say_to(&[&datagram[..], &[number]].concat(), from);
+        }
     }
 }
 
@@ -217,16 +187,13 @@ struct Asking {
 
 impl Asking {
     /// The server that answers now.
-    fn ask(&mut self) -> u8 {
+    fn ask(&mut self, servers: &[Socket]) -> u8 {
         self.asked += 1;
         let question = [&[0x41, 0xff][..], &self.asked.to_be_bytes(), &[7; 10]].concat();
-        let (mut answer, mut sent) = (None, None::<Instant>);
+        self.client.socket.say(&question);
+        let mut answer = None;
         self.client.turn_until("an answer", |client, received| {
-            // The path may lose it: a full socket, or a session that has just ended.
-            if sent.is_none_or(|sent| sent.elapsed() > Duration::from_millis(500)) {
-                client.socket.send(&question).unwrap();
-                sent = Some(Instant::now());
-            }
+            echo(servers);
             if let Some(datagram) = received {
                 client.assist.on_datagram(&datagram, client.now());
                 if let Some((server, asked)) = datagram.split_last()
@@ -241,12 +208,10 @@ impl Asking {
     }
 
     /// Goes on from another port behind this gateway, until that assists it.
-    fn go_to(&mut self, gateway: SocketAddr) {
-        let socket = socket("127.0.0.1:0");
-        socket.connect(gateway).unwrap();
-        self.client.go_on_from(socket);
+    fn go_to(&mut self, gateway: &Gateway) {
+        self.client.go_on_from(gateway.client());
         let sessions = self.client.assist.stats().sessions;
-        self.client.socket.send(&[0x41, 0xff, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]).unwrap();
+        self.client.socket.say(&[0x41, 0xff, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
         self.client.take_part_until("a session", |client| {
             client.is_established() && client.assist.stats().sessions > sessions
         });
@@ -257,48 +222,42 @@ impl Asking {
 /// port and gateway eight times.
 #[test]
 fn every_client_keeps_its_server_while_gateways_become_fewer_and_more() {
-    let servers = Echoes::start(10);
+    let network = Network::new();
+    let servers: Vec<Socket> = (0..10).map(|_| network.server()).collect();
     let gateway = || {
-        let mut config = RouteConfig::new("web", servers.addresses.clone()).unwrap();
+        let mut config = config(&servers.iter().collect::<Vec<_>>());
         config.affinity = Affinity::Port;
         config.static_key = Some(Hidden::new("0f".repeat(32)));
-        Gateway::start("127.0.0.1:0", config)
+        network.gateway(config)
     };
     let mut fleet: Vec<Gateway> = (0..4).map(|_| gateway()).collect();
-    let mut clients: Vec<Asking> = (0..20)
-        .map(|number| Asking {
-            client: Client::with(fleet[number % 4].listen, ClientConfig::default()),
-            server: None,
-            asked: 0,
-        })
-        .collect();
+    let start = |number: usize| Asking {
+        client: Client::on(fleet[number % 4].client(), ClientConfig::default()),
+        server: None,
+        asked: 0,
+    };
+    let mut clients: Vec<Asking> = (0..20).map(start).collect();
     let mut taken_over = 0;
     for step in 0..=8 {
         match step {
             3 => {
                 for gateway in fleet.drain(2..) {
                     taken_over += gateway.metric("sessions_taken_over_total");
-                    gateway.dataplane.shutdown();
+                    gateway.shutdown();
                 }
             }
             6 => fleet.extend((0..2).map(|_| gateway())),
             _ => {}
         }
-        let gateways: Vec<SocketAddr> = fleet.iter().map(|gateway| gateway.listen).collect();
-        std::thread::scope(|scope| {
-            for (number, asking) in clients.iter_mut().enumerate() {
-                let gateway = gateways[(number + step) % gateways.len()];
-                scope.spawn(move || {
-                    if let Some(server) = asking.server {
-                        asking.go_to(gateway);
-                        assert_eq!(asking.ask(), server, "client {number} at step {step}");
-                    } else {
-                        asking.server = Some(asking.ask());
-                        asking.client.establish();
-                    }
-                });
+        for (number, asking) in clients.iter_mut().enumerate() {
+            if let Some(server) = asking.server {
+                asking.go_to(&fleet[(number + step) % fleet.len()]);
+                assert_eq!(asking.ask(&servers), server, "client {number} at step {step}");
+            } else {
+                asking.server = Some(asking.ask(&servers));
+                asking.client.establish();
             }
-        });
+        }
     }
     let used: HashSet<_> = clients.iter().map(|asking| asking.server).collect();
     assert!(used.len() > 4, "{used:?}");
@@ -313,12 +272,12 @@ const CONNECTION_ID: [u8; 8] = [0x07, 0x20, 0xb1, 0xd0, 0x7b, 0x35, 0x9d, 0x3c];
 const SERVER_ID: &str = "ed793a";
 
 /// A gateway whose first server has the number that [`CONNECTION_ID`] names.
-fn gateway_with_names(servers: &[UdpSocket], key: &str) -> Gateway {
+fn gateway_with_names(network: &Network, servers: &[Socket], key: &str) -> Gateway {
     let mut config = config(&servers.iter().collect::<Vec<_>>());
     config.static_key = Some(Hidden::new(key.repeat(32)));
     let ids = servers.iter().enumerate().map(|(number, server)| {
         let id = if number == 0 { SERVER_ID.to_owned() } else { format!("00000{number}") };
-        (server.local_addr().unwrap(), id)
+        (server.address(), id)
     });
     config.quic_lb = vec![ServerIds {
         config: 0,
@@ -327,7 +286,7 @@ fn gateway_with_names(servers: &[UdpSocket], key: &str) -> Gateway {
         key: Some(Hidden::new(KEY)),
         server_ids: ids.collect(),
     }];
-    Gateway::start("127.0.0.1:0", config)
+    network.gateway(config)
 }
 
 /// A datagram with a short header, to the first server.
@@ -337,23 +296,24 @@ fn to_the_first_server() -> Vec<u8> {
 
 #[test]
 fn a_client_without_assistance_finds_the_server_that_its_connection_id_names() {
-    let servers = servers();
-    let gateway = gateway_with_names(&servers, "0f");
+    let network = Network::new();
+    let servers = servers(&network);
+    let gateway = gateway_with_names(&network, &servers, "0f");
     let other = address_of_another_server(&servers, &gateway, 0);
     assert_eq!(gateway.metric("sessions_named_total"), 0);
     // It has had the first server through another gateway, from another address.
     let client = gateway.client_from(&other);
-    client.send(&to_the_first_server()).unwrap();
+    client.say(&to_the_first_server());
     let (reached, upstream) = first(&servers, &to_the_first_server());
     assert_eq!(reached, 0);
     assert_eq!(gateway.metric("sessions_named_total"), 1);
     // The session is that server's from then on, whatever comes.
-    client.send(b"anything").unwrap();
+    client.say(b"anything");
     assert_eq!(first(&servers, b"anything"), (0, upstream));
     // A connection ID that names no server that is there goes by the address.
     let client = gateway.client_from(&other);
     let datagram = [0x41, 0x07, 1, 2, 3, 4, 5, 6, 7, 8, 9];
-    client.send(&datagram).unwrap();
+    client.say(&datagram);
     assert_ne!(first(&servers, &datagram).0, 0);
     assert_eq!(gateway.metric("sessions_named_total"), 1);
 }
@@ -361,12 +321,13 @@ fn a_client_without_assistance_finds_the_server_that_its_connection_id_names() {
 /// While the gateway assists a client, datagrams of unknown paths wait for a word of their client.
 #[test]
 fn a_connection_id_is_read_when_a_client_has_waited_in_vain() {
-    let servers = servers();
-    let gateway = gateway_with_names(&servers, "0f");
+    let network = Network::new();
+    let servers = servers(&network);
+    let gateway = gateway_with_names(&network, &servers, "0f");
     let other = address_of_another_server(&servers, &gateway, 0);
     let (client, ..) = assisted(&servers, &gateway);
     let waited = gateway.metric("datagrams_waited_in_vain_total");
-    gateway.client_from(&other).send(&to_the_first_server()).unwrap();
+    gateway.client_from(&other).say(&to_the_first_server());
     assert_eq!(first(&servers, &to_the_first_server()).0, 0);
     assert_eq!(gateway.metric("sessions_named_total"), 1);
     assert_eq!(gateway.metric("datagrams_waited_in_vain_total"), waited + 1);

@@ -1,8 +1,4 @@
 //! Datagrams of sparse flows are sent twice to clients that have no session, where the route says so.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
-
-mod client;
-mod gateway;
 
 use std::net::{SocketAddr, UdpSocket};
 
@@ -10,6 +6,9 @@ use client::{Client, transfer};
 use gateway::{Gateway, config, receive, socket};
 use packrat_api::route::RouteConfig;
 use packrat_client::ClientConfig;
+
+use crate::client;
+use crate::gateway;
 
 fn copying(server: &UdpSocket) -> RouteConfig {
     let mut config = config(&[server]);

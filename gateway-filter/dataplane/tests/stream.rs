@@ -1,23 +1,21 @@
 //! Routes that are live streams, on real sockets: many at once, changed while they run, fed by
 //! those who may.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod gateway;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use gateway::{Gateway, socket};
+use client::PATIENCE;
+use gateway::{Gateway, own_address, socket};
 use packrat_client::{Assist, AssistState, ClientConfig, Datagram, Live, RefusalReason};
 use packrat_dataplane::{RouteConfig, StreamRoute, route_from_json};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::identifier::IdentifierScheme;
 
-/// Longest time that a test waits for something that has to happen.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::client;
+use crate::gateway;
 
 fn local() -> SocketAddr {
-    ([127, 0, 0, 1], 0).into()
+    own_address()
 }
 
 fn packet(stream: u8, number: u32) -> Vec<u8> {
@@ -114,7 +112,7 @@ fn an_update_of_the_configuration_costs_nobody_the_subscription() {
     config.repair_budget = 0.5;
     gateway.dataplane.configure(config.clone()).unwrap();
     arrives(&mut subscriber, 2);
-    let other = socket("127.0.0.1:0").local_addr().unwrap();
+    let other = own_address();
     config.stream = Some(StreamRoute::new(other));
     gateway.dataplane.configure(config.clone()).unwrap();
     assert_eq!(gateway.route.stream_upstream(), Some(other));
@@ -160,8 +158,8 @@ fn a_stream_takes_no_listeners_port_and_no_listener_takes_a_streams() {
 
 #[test]
 fn a_stream_waits_for_its_port_and_says_why() {
-    let predecessor = socket("127.0.0.1:0");
-    let port = predecessor.local_addr().unwrap();
+    let port = own_address();
+    let predecessor = socket(&port.to_string());
     let gateway = Gateway::start("127.0.0.1:0", stream(port));
     let unavailable = || gateway.route.summary().stream.unwrap().unavailable;
     assert_eq!(gateway.route.stream_upstream(), None);

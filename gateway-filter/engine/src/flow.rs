@@ -116,6 +116,8 @@ impl Flow {
         let expected = gateway.losses().expect(Network::of(source), now);
         let hint = RouteHint { heard: begin.heard, loss: LossClass::of(expected) };
         let ticket = begin.ticket;
+        let numbered =
+            |client_params: &ClientParams| granted_numbers(client_params.numbered, source, &config);
         let grant = |client_params: &ClientParams, session, secret| GatewayParams {
             session,
             scheme: client_params.scheme,
@@ -124,10 +126,11 @@ impl Flow {
             secret: Zeroizing::new(secret),
             stream: None,
             symbols: None,
-            numbered: granted_numbers(client_params.numbered, source, &config),
+            numbered: numbered(client_params),
             hint,
             ticket,
             bundles: client_params.bundles,
+            distinct: numbered(client_params).is_some_and(|numbered| numbered.to_client),
         };
         let answered = Handshake::answer(gateway, &begin, seed, now, |_| false, grant);
         let Some((handshake, established, client_params)) = answered else {

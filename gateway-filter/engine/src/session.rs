@@ -194,14 +194,6 @@ impl Session {
         let selective = live.as_deref().is_some_and(LiveStream::is_selective);
         let entries = if selective { SELECTIVE_ENTRIES } else { MAXIMUM_ENTRIES };
         let config = permit.gateway().config();
-        // Not every protocol's end drops what comes twice, as QUIC's and SRTP's do.
-        let is_replay_safe = gateway_params.scheme == IdentifierScheme::Trailer;
-        let copies = live.is_none()
-            && is_replay_safe
-            && config.early_copies > 0.0
-            && config.repair_budget > 0.0;
-        let expected = || permit.gateway().losses().expect(permit.source(), now);
-        let thin = if copies { Thin::new(expected(), now) } else { None };
         let mut session = Self {
             agreed: Agreed {
                 scheme: gateway_params.scheme,
@@ -227,13 +219,18 @@ impl Session {
             first_window: FirstWindow::default(),
             watches_overflows: false,
             beginning: None,
-            thin,
+            thin: None,
             noted: false,
             live,
             reported: Reported::default(),
             shrink_at: NEVER,
             permit,
         };
+        if session.may_copy_early() {
+            let permit = &session.permit;
+            let expected = permit.gateway().losses().expect(permit.source(), now);
+            session.thin = Thin::new(expected, now);
+        }
         if session.permit.is_validated() {
             session.expect_of_sender(now);
         }
@@ -355,7 +352,8 @@ impl Session {
             }
             Pushed::Duplicate => {
                 counters.datagrams_duplicated += 1;
-                return self.number_again(self.history.sequence_of(identifier)?, datagram.len());
+                // The server's own, and no copy: with a number it would be taken for one.
+                return None;
             }
         }
         self.repairs.on_forward(datagram.len());
@@ -380,12 +378,6 @@ impl Session {
             coding.on_forward(now);
         }
         Some(number)
-    }
-
-    /// The number in front of a datagram that is sent once more.
-    fn number_again(&self, sequence: u64, length: usize) -> Option<NumberHeader> {
-        let numbering = self.numbering.as_deref()?;
-        numbering.again(sequence, self.history.get(sequence)?.identifier, length)
     }
 
     /// See [`crate::Flow::refuse_numbers`].
@@ -469,6 +461,23 @@ impl Session {
                 SenderAnswer::AboveTolerance => loss() <= TOLERATED_LOSS,
                 SenderAnswer::Never => true,
             }
+    }
+
+    /// True if the client's end drops what comes twice, as those of QUIC, SRTP and live streams do. A
+    /// program with another protocol may act upon it.
+    fn drops_duplicates(&self) -> bool {
+        self.live.is_some() || self.agreed.scheme == IdentifierScheme::Trailer
+    }
+
+    /// True if a repair may have copies: the client's end drops all but one, or the client does, by the
+    /// number.
+    fn may_copy_repair(&self, sequence: u64) -> bool {
+        let has_number = || {
+            let length = self.history.cached_length(sequence)?;
+            let identifier = self.history.get(sequence)?.identifier;
+            self.numbering.as_deref()?.again(sequence, identifier, length)
+        };
+        self.drops_duplicates() || has_number().is_some()
     }
 
     /// Sends one datagram again, if the budgets allow.

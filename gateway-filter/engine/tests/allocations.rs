@@ -1,11 +1,5 @@
-//! Neither a datagram nor an eACK allocates anything once a session has found its size. In a
-//! program of its own, as the allocator counts for all threads.
+//! Neither a datagram nor an eACK allocates anything once a session has found its size.
 
-#![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
-
-mod ends;
-
-use std::alloc::System;
 use std::time::Duration;
 
 use ends::hear;
@@ -14,10 +8,9 @@ use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox};
 use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
-#[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+use crate::allocator::Since;
+use crate::ends;
 
 const PER_EACK: usize = 16;
 const SPACING: Duration = Duration::from_micros(100);
@@ -50,11 +43,11 @@ fn nothing_is_allocated_per_datagram_or_eack() {
             datagram[1..9].copy_from_slice(&number.to_be_bytes());
             random.fill_bytes(&mut datagram[1184..]);
         }
-        let region = Region::new(ALLOCATOR);
+        let region = Since::now();
         for datagram in &datagrams {
             let _ = flow.forward(datagram, now);
         }
-        for_datagrams += if steady { region.change().allocations } else { 0 };
+        for_datagrams += if steady { region.allocations() } else { 0 };
         for datagram in &datagrams {
             now = now + SPACING;
             if random.next_u32() % 25 != 0 {
@@ -65,9 +58,9 @@ fn nothing_is_allocated_per_datagram_or_eack() {
         }
         client.handle_timeout(now);
         while let Some(eack) = client.poll_transmit(now) {
-            let region = Region::new(ALLOCATOR);
+            let region = Since::now();
             flow.control(&eack, now, &mut out);
-            for_eacks += if steady { region.change().allocations as u64 } else { 0 };
+            for_eacks += if steady { region.allocations() as u64 } else { 0 };
             eacks += u64::from(steady);
         }
         for datagram in out.datagrams() {

@@ -2,10 +2,6 @@
 //! that can come from there it sends no more bytes than came, and no more than one datagram for
 //! one.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
-
-mod ends;
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,6 +11,8 @@ use packrat_client::{Assist, AssistState, ClientConfig, Live, PacketNumber};
 use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox, Stream, StreamConfig, StreamOutbox};
 use packrat_wire::control::Control;
 use packrat_wire::estimate::Timestamp;
+
+use crate::ends;
 
 const START: Timestamp = Timestamp::from_millis(1000);
 const VICTIM: SocketAddr =

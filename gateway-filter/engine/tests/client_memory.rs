@@ -1,11 +1,5 @@
-//! Memory of a client's shim: little while it has a session and nothing passes, bounded while much does. In
-//! a program of its own, as the allocator counts for all threads.
+//! Memory of a client's shim: little while it has a session and nothing passes, bounded while much does.
 
-#![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
-
-mod ends;
-
-use std::alloc::System;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,10 +9,9 @@ use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox};
 use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
-#[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+use crate::allocator::Since;
+use crate::ends;
 
 const CLIENTS: usize = 200;
 /// Bytes of a client with a session of which nothing has passed yet.
@@ -113,19 +106,12 @@ impl Path {
 
 /// Bytes that are freed with a client.
 fn freed_with(client: Shim<()>) -> usize {
-    let region = Region::new(ALLOCATOR);
+    let region = Since::now();
     drop(client);
-    region.change().bytes_deallocated
+    region.freed_bytes()
 }
 
-/// One test, as the allocator counts for all of them.
 #[test]
-fn a_client_takes_little_memory() {
-    a_client_with_a_session_and_no_traffic_is_small();
-    a_client_that_loses_nothing_remembers_no_datagrams();
-    an_idle_client_gives_its_memory_back_and_goes_on();
-}
-
 fn a_client_that_loses_nothing_remembers_no_datagrams() {
     let mut path = Path::new();
     (0..DATAGRAMS).for_each(|_| path.send(true));
@@ -136,6 +122,7 @@ fn a_client_that_loses_nothing_remembers_no_datagrams() {
     assert!(bytes <= MOST_BUSY, "{bytes} bytes after {DATAGRAMS} datagrams");
 }
 
+#[test]
 fn an_idle_client_gives_its_memory_back_and_goes_on() {
     let mut path = Path::new();
     (0..DATAGRAMS).for_each(|number| path.send(number % 100 != 50));
@@ -155,6 +142,7 @@ fn an_idle_client_gives_its_memory_back_and_goes_on() {
     assert!(bytes <= MOST_TRIMMED, "{bytes} bytes of an idle client");
 }
 
+#[test]
 fn a_client_with_a_session_and_no_traffic_is_small() {
     let gateway = Gateway::new(GatewayConfig::default(), [1; 32], [2; 32]);
     let mut first = 1;
@@ -162,12 +150,11 @@ fn a_client_with_a_session_and_no_traffic_is_small() {
         // What a thread and the gateway need once.
         drop(assisted(&gateway, 0, uploads));
         let mut clients = Vec::with_capacity(CLIENTS);
-        let region = Region::new(ALLOCATOR);
+        let region = Since::now();
         clients.extend((first..).take(CLIENTS).map(|number| assisted(&gateway, number, uploads)));
         first += CLIENTS as u32;
-        let change = region.change();
         // What is kept of sources at the gateway is counted, too: a few dozen bytes each.
-        let heap = (change.bytes_allocated - change.bytes_deallocated) / CLIENTS;
+        let heap = region.held_bytes() / CLIENTS;
         let bytes = heap + size_of::<Shim<()>>();
         println!(
             "{bytes} bytes of an idle client, {heap} of them beside the shim itself (uploads: {uploads})"

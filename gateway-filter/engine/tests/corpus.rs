@@ -1,7 +1,5 @@
 //! The fuzz targets' corpora through the same entry functions, so that every test run covers them.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
-
 use packrat_fuzz_entry::corpus;
 use proptest::prelude::*;
 

@@ -1,10 +1,6 @@
 //! Clients that claim losses which never happened: what a gateway sends because of them stays
 //! within its budgets.
 
-#![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
-
-mod ends;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +10,8 @@ use packrat_client::{Assist, ClientConfig, Live, PacketNumber};
 use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
+
+use crate::ends;
 
 const TICK: Duration = Duration::from_millis(1);
 const LENGTH: usize = 1200;

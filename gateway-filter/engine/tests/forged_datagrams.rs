@@ -1,8 +1,5 @@
 //! An attacker off the path sends datagrams to the client that seem to be the gateway's. The client
 //! believes none of them: repairs go on as without them.
-#![allow(clippy::unwrap_used)]
-
-mod ends;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -15,6 +12,8 @@ use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox};
 use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+use crate::ends;
 
 const LENGTH: usize = 1200;
 const DELAY: Duration = Duration::from_millis(10);

@@ -1,12 +1,7 @@
 //! Memory of a session: little while nothing passes, as much as it needs while datagrams pass, and
-//! little again afterwards. In a program of its own, as the allocator counts for all threads.
+//! little again afterwards.
 
-#![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
-
-mod ends;
-
-use std::alloc::System;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ends::hear;
@@ -15,13 +10,9 @@ use packrat_engine::{Flow, Gateway, GatewayConfig, Outbox};
 use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
-#[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
-
-/// One measurement at a time.
-static MEASURING: Mutex<()> = Mutex::new(());
+use crate::allocator::Since;
+use crate::ends;
 
 const SESSIONS: usize = 500;
 /// Bytes of an idle session, with what is kept of its source's address: a hundred thousand of them
@@ -35,9 +26,8 @@ const MOST_AFTERWARDS: usize = 3500;
 const BEGIN: Timestamp = Timestamp::from_millis(1000);
 
 /// Bytes that are allocated now and were not when the region began, per session.
-fn held(region: &Region<'_, System>) -> usize {
-    let change = region.change();
-    (change.bytes_allocated - change.bytes_deallocated) / SESSIONS
+fn held(region: &Since) -> usize {
+    region.held_bytes() / SESSIONS
 }
 
 /// An assisted flow of an address of its own, and its client.
@@ -70,13 +60,12 @@ fn assisted(gateway: &Arc<Gateway>, number: u32, out: &mut Outbox) -> (Flow, Shi
 
 #[test]
 fn memory_follows_what_passes() {
-    let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
     let gateway = Gateway::new(GatewayConfig::default(), [1; 32], [2; 32]);
     let mut out = Outbox::new();
     // What a thread and the gateway need once.
     drop(assisted(&gateway, 0, &mut out));
     let mut flows = Vec::with_capacity(SESSIONS);
-    let both = Region::new(ALLOCATOR);
+    let both = Since::now();
     for number in 1..=SESSIONS as u32 {
         let (mut flow, client) = assisted(&gateway, number, &mut out);
         assert_eq!(flow.take_counters().sessions_begun, 1);
@@ -173,7 +162,6 @@ fn burst(pairs: &mut [(Flow, Shim<()>)], begin: Timestamp, out: &mut Outbox) {
 
 #[test]
 fn an_acknowledged_burst_leaves_little_behind() {
-    let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
     let new_gateway = || Gateway::new(GatewayConfig::default(), [1; 32], [2; 32]);
     let mut out = Outbox::new();
     let begin = BEGIN + Duration::from_millis(SESSIONS as u64);
@@ -181,7 +169,7 @@ fn an_acknowledged_burst_leaves_little_behind() {
     let gateway = new_gateway();
     burst(&mut [assisted(&gateway, 0, &mut out)], begin, &mut out);
     let gateway = new_gateway();
-    let both = Region::new(ALLOCATOR);
+    let both = Since::now();
     let mut pairs: Vec<_> =
         (1..=SESSIONS as u32).map(|number| assisted(&gateway, number, &mut out)).collect();
     burst(&mut pairs, begin, &mut out);

@@ -1,8 +1,5 @@
 //! An outage of the last mile that takes thousands of datagrams: what their names cost, and how soon the
 //! session is as before.
-#![allow(clippy::unwrap_used)]
-
-mod ends;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,6 +12,8 @@ use packrat_emulation::schedule::Schedule;
 use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, SenderAnswer};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+use crate::ends;
 
 const BEGIN: Timestamp = Timestamp::from_millis(1000);
 const OUT: Timestamp = Timestamp::from_millis(1600);

@@ -1,8 +1,6 @@
 //! A client that uses everything it knows cannot have its session moved to an address at which it
 //! does not receive.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,10 +1,6 @@
 //! Why a missing datagram was repaired or not, as both ends of an observed session tell it: a real
 //! client and a real flow with nothing between them but a test that drops what it likes.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
-
-mod ends;
-
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,6 +18,8 @@ use packrat_wire::Epoch;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
 use packrat_wire::message::GoodbyeReason;
+
+use crate::ends;
 
 const LENGTH: usize = 1200;
 /// The datagram that is lost.

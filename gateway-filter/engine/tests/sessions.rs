@@ -1,10 +1,6 @@
 //! State that the end of a session and its epochs leave behind at either end, and its effect on the
 //! sessions of other clients: a real client and a real flow, between which a test drops datagrams.
 
-#![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
-
-mod ends;
-
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,6 +14,8 @@ use packrat_engine::{
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
 use packrat_wire::message::GoodbyeReason;
+
+use crate::ends;
 
 const LENGTH: usize = 1200;
 /// More than any sketch decodes.

@@ -1,7 +1,4 @@
 //! The client's datagram shim and the gateway, with the real numbers between them, in virtual time.
-#![allow(clippy::unwrap_used)]
-
-mod ends;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -9,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ends::{Turn, datagram, hear, next};
-use packrat_client::{AssistState, ClientConfig, Released, Shim, Timestamp, Verdict};
+use packrat_client::{
+    AssistState, ClientConfig, IdentifierScheme, Released, Shim, Timestamp, Verdict,
+};
 use packrat_emulation::schedule::Schedule;
 use packrat_engine::{
     Flow, FlowCounters, Gateway, GatewayConfig, Outbox, SenderAnswer, SenderMemory,
@@ -18,12 +17,16 @@ use packrat_wire::number;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
+use crate::ends;
+
 const CLIENT: &str = "192.0.2.1:5000";
 const MAXIMUM_HOLD: Duration = Duration::from_secs(1);
 
 /// A path, a server and an attacker.
 #[derive(Debug, Clone, Copy)]
 struct Setting {
+    scheme: IdentifierScheme,
+    maximum_hold: Duration,
     delay: Duration,
     /// Of the last mile, in both directions, per 1000.
     loss: u32,
@@ -33,6 +36,8 @@ struct Setting {
     /// Before the gateway, per 1000.
     far_loss: u32,
     datagrams: u64,
+    /// So many datagrams in a row are the same bytes.
+    same: u64,
     interval: Duration,
     length: usize,
     /// Longest UDP payload that the last mile carries.
@@ -49,11 +54,14 @@ struct Setting {
 }
 
 const CALM: Setting = Setting {
+    scheme: IdentifierScheme::Trailer,
+    maximum_hold: MAXIMUM_HOLD,
     delay: Duration::from_millis(5),
     loss: 0,
     loses_one_of: None,
     far_loss: 0,
     datagrams: 4000,
+    same: 1,
     interval: Duration::from_micros(800),
     length: 1000,
     mtu: 1500,
@@ -105,6 +113,12 @@ impl Outcome {
         setting.datagrams - numbers.len() as u64
     }
 
+    /// Datagrams that came once more.
+    fn repeated(&self) -> usize {
+        let numbers: BTreeSet<u64> = self.delivered.iter().map(|(number, _)| *number).collect();
+        self.delivered.len() - numbers.len()
+    }
+
     fn is_complete(&self, setting: &Setting) -> bool {
         self.missing(setting) == 0
     }
@@ -147,7 +161,10 @@ impl World {
             flow: Flow::new(Arc::clone(&gateway)),
             gateway,
             shim: Shim::new(
-                ClientConfig::default().with_spread_bursts(setting.spread),
+                ClientConfig::default()
+                    .with_scheme(setting.scheme)
+                    .with_maximum_hold(setting.maximum_hold)
+                    .with_spread_bursts(setting.spread),
                 [9; 32],
                 now,
             ),
@@ -195,7 +212,7 @@ impl World {
         }
         self.passed = number;
         if !self.happens(setting.far_loss) {
-            let mut bytes = datagram(number, setting.length);
+            let mut bytes = datagram(number / setting.same, setting.length);
             match self.flow.forward(&bytes, self.now) {
                 Some(header) => drop(bytes.splice(..0, header)),
                 None => self.outcome.plain += 1,
@@ -354,6 +371,68 @@ fn a_loss_before_any_number_is_known_to_fit_does_not_end_the_wait() {
     let outcome = run(setting, 1);
     assert!(outcome.lost == 4 && outcome.is_complete(&setting), "{outcome:?}");
     assert!(outcome.out_of_order() <= 1, "the first one; what is lost later is waited for");
+}
+
+/// A flow as of games and tunnels, whose transport may act upon a datagram that comes twice.
+const PROGRAM: Setting = Setting {
+    scheme: IdentifierScheme::Payload,
+    loss: 30,
+    datagrams: 1500,
+    interval: Duration::from_micros(4800),
+    length: 1200,
+    ..CALM
+};
+/// Datagrams wait for others, or none does.
+const HOLDS: [Duration; 2] = [Duration::ZERO, MAXIMUM_HOLD];
+
+#[test]
+fn a_program_gets_each_datagram_once() {
+    let settings = [
+        PROGRAM,
+        Setting { length: 200, loss: 100, ..PROGRAM },
+        // Symbols repair as well, and a repair is behind a thousand others.
+        Setting { delay: Duration::from_millis(60), interval: CALM.interval, ..PROGRAM },
+        Setting { interval: Duration::from_micros(100), datagrams: 9000, ..LONG },
+        // Too long for a number.
+        Setting { length: 1470, ..PROGRAM },
+        // Places begin anew.
+        Setting { restart_at: Some(700), ..PROGRAM },
+    ];
+    for (at, setting) in settings.into_iter().enumerate() {
+        for (maximum_hold, seed) in
+            HOLDS.into_iter().flat_map(|hold| [1, 2, 3, 4].map(|seed| (hold, seed)))
+        {
+            let setting = Setting {
+                scheme: PROGRAM.scheme,
+                loss: setting.loss.max(30),
+                maximum_hold,
+                ..setting
+            };
+            let outcome = run(setting, seed);
+            let what = format!("setting {at}, {maximum_hold:?}, seed {seed}");
+            assert_eq!(outcome.counters.early_copies, 0, "{what}");
+            // Without a number, a repair that crosses its original is not known.
+            let has_numbers = setting.length <= 1464;
+            assert!(outcome.repeated() == 0 || !has_numbers, "{what}: {}", outcome.repeated());
+            // There are repairs, which could come twice.
+            assert!(outcome.missing(&setting) < outcome.lost, "{what}: {:?}", outcome.counters);
+        }
+    }
+}
+
+/// Each is a datagram of its own, as heartbeats are.
+#[test]
+fn what_a_server_sends_twice_comes_twice() {
+    for (path, maximum_hold) in
+        [PROGRAM, LONG].into_iter().flat_map(|path| HOLDS.map(|hold| (path, hold)))
+    {
+        for loss in [0, 30] {
+            let setting = Setting { scheme: PROGRAM.scheme, maximum_hold, loss, same: 2, ..path };
+            let outcome = run(setting, 1);
+            let delivered = outcome.delivered.len() as u64;
+            assert!(delivered + outcome.lost >= setting.datagrams, "{setting:?}: {delivered}");
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! One stream, many receivers: repairs for each, little memory, and no receiver that harms the
 //! others.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};

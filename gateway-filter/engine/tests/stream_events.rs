@@ -1,5 +1,4 @@
 //! Events of an observed subscriber of a stream: the same as those of a session.
-#![allow(clippy::unwrap_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

@@ -1,18 +1,13 @@
 //! Memory of a thousand subscribers of a stream, counted by the allocator: everything that the
-//! engine keeps because of them. In a program of its own, as the allocator counts for all threads.
-#![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
-
-use std::alloc::System;
+//! engine keeps because of them.
 use std::time::Duration;
 
 use packrat_client::{Assist, AssistState, ClientConfig, Datagram, Live, PacketNumber};
 use packrat_engine::{Gateway, GatewayConfig, Stream, StreamConfig, StreamOutbox};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::identifier::IdentifierScheme;
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
-#[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+use crate::allocator::Since;
 
 const SUBSCRIBERS: u16 = 1000;
 const PACKETS: u64 = 100;
@@ -111,10 +106,9 @@ fn bytes(subscribers: u16, settled: bool) -> usize {
     assert_eq!(gauges.stream_subscribers, u64::from(subscribers));
     assert_eq!(gauges.stream_outstanding, if settled { 0 } else { u64::from(subscribers) });
     println!("{subscribers} subscribers, {gauges:?}");
-    let region = Region::new(ALLOCATOR);
+    let region = Since::now();
     drop(stream);
-    let change = region.change();
-    change.bytes_deallocated - change.bytes_allocated
+    region.freed_bytes()
 }
 
 #[test]

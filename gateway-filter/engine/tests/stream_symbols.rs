@@ -1,6 +1,5 @@
 //! Symbols to a group: one repairs another loss at each receiver, old receivers lose nothing by them,
 //! and none that can't use them is left without repairs.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;

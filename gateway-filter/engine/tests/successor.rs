@@ -1,10 +1,6 @@
 //! From one gateway to the next: the client looks for it at once, and lets the server know where it
 //! is.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
-
-mod ends;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +13,8 @@ use packrat_wire::control::{Control, RefusalReason};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::message::GoodbyeReason;
 use packrat_wire::seal::session_of;
+
+use crate::ends;
 
 const START: Timestamp = Timestamp::from_millis(1000);
 

@@ -1,8 +1,6 @@
 //! Token policies, with a real client in virtual time: who is assisted, who is not, and that
 //! forwarding never asks.
 
-#![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;

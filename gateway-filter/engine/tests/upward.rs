@@ -1,8 +1,5 @@
 //! Datagrams from the client towards the server: numbered by the shim, put in order by the gateway,
 //! and sent again by the shim, in virtual time.
-#![allow(clippy::unwrap_used)]
-
-mod ends;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -18,6 +15,8 @@ use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox};
 use packrat_wire::number;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+use crate::ends;
 
 const CLIENT: &str = "192.0.2.1:5000";
 

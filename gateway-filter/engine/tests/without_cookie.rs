@@ -1,8 +1,6 @@
 //! Handshakes that save the round trip of the cookie: that they do, and that who forges an address
 //! gains nothing by it.
 
-#![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,4 @@
 //! The module as a file.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
 
 use std::process::Command;
 

@@ -1,10 +1,5 @@
 //! Many clients at once on all threads of the program, while some move, operators look, and it drains.
 //! `make sanitize` runs it with programs that sanitizers have instrumented.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
-
-#[path = "../../dataplane/tests/client/mod.rs"]
-mod client;
-mod program;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +9,9 @@ use client::{Client, connect, transfer};
 use packrat_emulation::flood::Flood;
 use program::{PATIENCE, Program, get};
 use serde_json::Value;
+
+use crate::client;
+use crate::program;
 
 const CLIENTS: usize = 6;
 const WORKERS: &str = "4";
@@ -68,8 +66,15 @@ fn use_assistance(
 fn clients_on_all_threads_are_repaired_while_others_move_and_operators_look() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
     server.set_read_timeout(Some(PATIENCE)).unwrap();
-    let endpoint = server.local_addr().unwrap().to_string();
-    let arguments = ["--listen", "127.0.0.1:0", "--endpoint", &endpoint, "--workers", WORKERS];
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("route.json");
+    let endpoint = server.local_addr().unwrap();
+    // No session ends because its client is late.
+    let route =
+        format!(r#"{{"route":"web","endpoints":["{endpoint}"],"idle_timeout_seconds":3600}}"#);
+    std::fs::write(&file, route).unwrap();
+    let config = file.to_str().unwrap();
+    let arguments = ["--listen", "127.0.0.1:0", "--config", config, "--workers", WORKERS];
     let more = ["--metrics", "127.0.0.1:0", "--drain-seconds", "1", "--log-level", "debug"];
     let mut program = Program::start(&[&arguments[..], &more[..]].concat());
     let ready = program.line("ready");

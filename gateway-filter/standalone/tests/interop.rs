@@ -1,6 +1,5 @@
 //! The second implementation of the protocol (protocol/interop), made from docs/PROTOCOL.md alone:
 //! the golden vectors, and sessions with this gateway. `make test-interop` installs what it runs on.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

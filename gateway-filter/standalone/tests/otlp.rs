@@ -1,8 +1,5 @@
 //! Metrics and sessions arrive at an OpenTelemetry collector. The collector is a double that uses
 //! this project's own messages; tools/check-otlp compares them with OpenTelemetry's.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod program;
 
 use std::net::UdpSocket;
 use std::sync::mpsc::{Receiver, channel};
@@ -11,6 +8,8 @@ use std::time::{Duration, Instant};
 use packrat_otlp::messages::{Data, ExportMetricsServiceRequest, ExportTraceServiceRequest};
 use program::Program;
 use prost::Message;
+
+use crate::program;
 
 /// Longest time that the test waits for an expected event.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -115,13 +114,15 @@ fn a_collector_that_cannot_be_used_is_refused_and_one_that_is_away_costs_nothing
     ]);
     assert!(refused.line("failed")["error"].as_str().unwrap().contains("without TLS"));
     assert_eq!(refused.wait(), Some(1));
+    // No collector is there, and no other program will be.
+    let url = "http://127.0.0.1:1";
     let mut gateway = Program::start(&[
         "--listen",
         "127.0.0.1:0",
         "--endpoint",
         "127.0.0.1:9",
         "--otlp",
-        "http://127.0.0.1:9",
+        url,
         "--drain-seconds",
         "0",
     ]);

@@ -1,5 +1,4 @@
 //! Answers of the token endpoint, without Envoy.
-#![allow(clippy::unwrap_used, clippy::panic)] // a test: clippy only excuses its #[test] functions
 
 use core::time::Duration;
 

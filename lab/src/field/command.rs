@@ -6,7 +6,7 @@ use super::report::{self, Folder, Settings};
 use super::sharing::{self, SharingRow};
 use super::summary::{Summary, compare};
 use super::table::{FIRST_SEED, sample_table};
-use crate::batch;
+use crate::batch::{self, Progress};
 use crate::command::share;
 use crate::figures::FigureError;
 use crate::harm::Extent;
@@ -17,12 +17,9 @@ use clap::Args;
 use packrat_emulation::scenario::{Scenario, ScenarioError};
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::time::Instant;
 
 /// Cells of `--quick`, and the seed that draws them.
 const QUICK: (usize, u64) = (65, 1);
-/// Lines of progress in all.
-const PROGRESS: usize = 20;
 
 /// Options of `packrat lab field`.
 #[derive(Debug, Args)]
@@ -153,18 +150,13 @@ impl Field {
         rows.retain(|row| tasks.iter().any(|task| row.is_of(task)));
         let order = tasks.clone();
         let tasks = report::missing(tasks, &rows);
-        let (count, begun) = (tasks.len(), Instant::now());
-        eprintln!("{count} rows to measure, {} are there", rows.len());
-        let mut done = 0;
+        eprintln!("{} rows to measure, {} are there", tasks.len(), rows.len());
+        let mut progress = Progress::new(tasks.len() as u64);
         batch::each(&tasks, self.jobs, Task::run, |row| {
             let row = row?;
             folder.append(&mut journal, &row)?;
             rows.push(row);
-            done += 1;
-            if done * PROGRESS / count > (done - 1) * PROGRESS / count {
-                let seconds = begun.elapsed().as_secs();
-                eprintln!("{done} of {count} rows, {seconds} s");
-            }
+            progress.tick();
             Ok::<(), FieldError>(())
         })?;
         // Resumed rows stand where they would have been.

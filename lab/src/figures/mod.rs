@@ -22,10 +22,11 @@ mod timeline;
 pub use data::{Axis, Bar, Bars, Figure, Form, HeatMap, Lines, Panel, Point, Series, Subject};
 pub(crate) use timeline::svg as timeline;
 
-use crate::batch;
+use crate::batch::{self, Progress};
 use crate::trial::{Trial, TrialError, TrialResult};
 use indicatif::{ProgressBar, ProgressStyle};
 use packrat_emulation::scenario::ScenarioError;
+use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -143,12 +144,17 @@ pub(crate) fn recipe(name: &str) -> Result<&'static Recipe, FigureError> {
 pub(crate) struct Bench {
     jobs: usize,
     progress: ProgressBar,
+    /// For a standard error that is no terminal.
+    lines: RefCell<Progress>,
 }
 
 impl Bench {
     /// One step is done.
     pub(crate) fn tick(&self) {
         self.progress.inc(1);
+        if self.progress.is_hidden() {
+            self.lines.borrow_mut().tick();
+        }
     }
 
     /// Runs trials; a step each.
@@ -178,12 +184,14 @@ pub(crate) fn make(
         .iter()
         .map(|recipe| (recipe.plan)(settings))
         .collect::<Result<Vec<_>, FigureError>>()?;
-    let progress = ProgressBar::new(plans.iter().map(|plan| plan.steps).sum());
+    let steps = plans.iter().map(|plan| plan.steps).sum();
+    let progress = ProgressBar::new(steps);
     let template = "{msg:10} [{bar:40}] {pos} of {len} trials, {elapsed} gone, {eta} left";
     if let Ok(style) = ProgressStyle::with_template(template) {
         progress.set_style(style.progress_chars("=> "));
     }
-    let bench = Bench { jobs: settings.jobs, progress };
+    let lines = RefCell::new(Progress::new(steps));
+    let bench = Bench { jobs: settings.jobs, progress, lines };
     for (recipe, plan) in recipes.iter().zip(plans) {
         bench.progress.set_message(recipe.name);
         let figure = (plan.make)(&bench)?;

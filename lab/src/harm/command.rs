@@ -2,7 +2,7 @@
 
 use super::section::{Extent, Section};
 use super::tables;
-use crate::batch;
+use crate::batch::{self, Progress};
 use crate::command::share;
 use crate::trial::{TrialError, TrialResult};
 use clap::Args;
@@ -70,8 +70,10 @@ impl Harm {
         for &section in sections {
             let trials = section.trials(&extent)?;
             let mut results: Vec<TrialResult> = Vec::with_capacity(trials.len());
+            let mut progress = Progress::new(trials.len() as u64);
             batch::run(&trials, self.jobs, |result| {
                 let result = result?;
+                progress.tick();
                 if let Some(out) = &mut out {
                     let line = serde_json::to_string(&result).map_err(io::Error::from);
                     line.and_then(|line| writeln!(out, "{line}")).map_err(unwritable)?;

@@ -148,6 +148,12 @@ impl Media {
             }
         }
         for result in in_real_time(trials)? {
+            if !result.on_time {
+                eprintln!(
+                    "packrat lab: seed {}: the machine is too busy: the emulated path was late",
+                    result.seed
+                );
+            }
             if self.json {
                 print_json(&result)?;
             }

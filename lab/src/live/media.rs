@@ -133,6 +133,8 @@ pub struct MediaResult {
     pub cache_mean: f64,
     /// See `cache_mean`.
     pub cache_max: u64,
+    /// True if the emulated path was on time, as it always is in virtual time.
+    pub on_time: bool,
     /// All latencies, ascending, microseconds.
     #[serde(skip)]
     pub latencies: Vec<u64>,
@@ -449,6 +451,7 @@ impl MediaTrial {
             resets: outcome.gateway.resets,
             cache_mean: outcome.gateway.cache_mean,
             cache_max: outcome.gateway.cache_max,
+            on_time: true,
             latencies: experience.latencies,
         }
     }

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use json_patch::Patch;
 use serde_json::{Value, json};
 
-use crate::inject::{CONTAINER, INJECT, SIDECAR_LABEL, Sidecar, inject_pod, review};
+use super::inject::{CONTAINER, INJECT, SIDECAR_LABEL, Sidecar, inject_pod, review};
 
 /// Answers a review; panics when the answer breaks a promise.
 pub(crate) fn admission_reviews(data: &[u8]) {

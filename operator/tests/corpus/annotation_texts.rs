@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use packrat_api::knobs::{self, ClusterValues};
 use packrat_fuzz_entry::take;
 
-use crate::annotations::{ASSIST, Annotations, CERTIFICATE, CONFIG_PREFIX, Carrier, GATEWAY, MODE};
-use crate::annotations::{
+use super::annotations::{ASSIST, Annotations, CERTIFICATE, CONFIG_PREFIX, Carrier, GATEWAY, MODE};
+use super::annotations::{
     MULTICAST, Mode, PORT, PREFIX, PortChoice, QUIC_LB, Reason, TCP, TcpChoice,
 };
-use crate::overrides::Overrides;
+use super::overrides::Overrides;
 
 /// Reads annotations, one by one and all at once; panics when a promise is broken.
 pub(crate) fn annotations(data: &[u8]) {

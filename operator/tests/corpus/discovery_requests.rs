@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use prost::Message as _;
 
-use crate::xds::delta::{Heard, Stream};
-use crate::xds::proto::Any;
-use crate::xds::wire::{CLUSTER_TYPE, DeltaDiscoveryRequest, LISTENER_TYPE, Status};
-use crate::xds::{Resources, Versioned};
+use super::xds::delta::{Heard, Stream};
+use super::xds::proto::Any;
+use super::xds::wire::{CLUSTER_TYPE, DeltaDiscoveryRequest, LISTENER_TYPE, Status};
+use super::xds::{Resources, Versioned};
 
 use packrat_fuzz_entry::take;
 

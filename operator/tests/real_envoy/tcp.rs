@@ -173,7 +173,9 @@ fn connections_of_a_route_are_limited() {
     agree(&envoy, replica, 2);
     let mut held: Vec<TcpStream> = (0..3).map(|_| connect(&envoy, port, "hello")).collect();
     // That of a client that has vanished becomes free: the system asks for it.
-    assert!(held.iter().all(|stream| is_asked_for(stream.local_addr().unwrap())));
+    envoy.wait_until("the connections to be asked for", |_| {
+        held.iter().all(|stream| is_asked_for(stream.local_addr().unwrap()))
+    });
     let mut above = TcpStream::connect(("127.0.0.1", port)).unwrap();
     above.set_read_timeout(Some(PATIENCE)).unwrap();
     assert!(!matches!(above.read(&mut [0; 100]), Ok(1..)), "it is closed");

@@ -509,18 +509,22 @@ fn a_request_takes_little_of_a_gateways_memory() {
     let [authority, file] = ["authority.pem", "file"].map(|name| folder.path().join(name));
     std::fs::write(&authority, &pair.entries["tls.crt"]).unwrap();
     std::fs::File::create(&file).unwrap().set_len(LONG as u64).unwrap();
-    let output = Command::new("curl")
-        .args(["--silent", "--http2", "--max-time", "5", "--write-out", "%{size_upload}"])
-        .args(["--connect-to", &format!("{NAME}:443:127.0.0.1:{port}"), "--cacert"])
-        .arg(&authority)
-        .arg("--upload-file")
-        .arg(&file)
-        .arg(format!("https://{NAME}/{SINK}"))
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(28), "it has no answer");
-    let sent: usize = String::from_utf8(output.stdout).unwrap().parse().unwrap();
+    let upload = |seconds: &str| {
+        let output = Command::new("curl")
+            .args(["--silent", "--http2", "--max-time", seconds, "--write-out", "%{size_upload}"])
+            .args(["--connect-to", &format!("{NAME}:443:127.0.0.1:{port}"), "--cacert"])
+            .arg(&authority)
+            .arg("--upload-file")
+            .arg(&file)
+            .arg(format!("https://{NAME}/{SINK}"))
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(28), "it has no answer");
+        String::from_utf8(output.stdout).unwrap().parse::<usize>().unwrap()
+    };
+    // On a busy machine it takes a while until the request has begun.
+    let sent = ["5", "20", "60"].into_iter().map(upload).find(|sent| *sent > 0).unwrap();
     println!("{sent} bytes have left the client");
     // Most of that is in buffers of the system.
-    assert!((1..LONG / 4).contains(&sent), "{sent}");
+    assert!(sent < LONG / 4, "{sent}");
 }

@@ -1,5 +1,4 @@
 //! Recovery from any pattern of losses, beside a plain elimination; and hostile messages.
-#![allow(clippy::expect_used, clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 

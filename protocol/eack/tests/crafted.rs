@@ -1,6 +1,5 @@
 //! Identifiers chosen by an attacker so that a sketch under a known key cannot be decoded. Under
 //! any other key they are as good as random ones.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::HashMap;
 

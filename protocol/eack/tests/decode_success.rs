@@ -1,6 +1,5 @@
 //! Every row of the client's table decodes the difference that it is for, at least 999 times in
 //! 1000.
-#![allow(clippy::expect_used)]
 
 use packrat_eack::{
     Decoder, EncodedPrefix, Encoding, Identifier, MAX_ENCODED_LENGTH, MAX_EXPECTED_DIFFERENCE,

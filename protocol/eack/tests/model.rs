@@ -1,5 +1,4 @@
 //! The sketches against a naive model: two plain sets.
-#![allow(clippy::expect_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,4 @@
 //! The fuzz target's corpus through the same entry function, so that every test run covers it.
-#![allow(clippy::expect_used)]
 
 use packrat_fuzz_entry::corpus;
 

@@ -1,5 +1,4 @@
 //! The tokens that a verifier accepts and those that it refuses.
-#![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
 
 use std::net::IpAddr;
 

@@ -1,6 +1,5 @@
 //! A secret leaves nothing behind in memory that its owner goes on using.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used)] // a test: clippy only excuses its #[test] functions
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

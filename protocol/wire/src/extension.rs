@@ -24,6 +24,8 @@ const SYMBOLS: u8 = 6;
 const TICKET: u8 = 5;
 /// The record of bundles in the params, without a value.
 const BUNDLES: u8 = 7;
+/// The record of distinct numbers in the gateway params, without a value.
+const DISTINCT: u8 = 8;
 /// Bytes of a [`ServerTicket`].
 pub const TICKET_LENGTH: usize = 16;
 
@@ -270,6 +272,17 @@ pub(crate) fn find_bundles(bytes: &[u8]) -> bool {
     find(bytes, BUNDLES).is_some()
 }
 
+/// The gateway gives no number to two datagrams of the server's.
+pub(crate) fn put_distinct(out: &mut Vec<u8>) {
+    out.put_u8(DISTINCT);
+    out.put_u8(0);
+}
+
+/// True if the bytes behind the fields of the gateway params say so.
+pub(crate) fn find_distinct(bytes: &[u8]) -> bool {
+    find(bytes, DISTINCT).is_some()
+}
+
 /// The versions that the client has listed, where an attacker can't change them unnoticed.
 pub(crate) fn put_versions(versions: &[u8], out: &mut Vec<u8>) {
     out.put_u8(VERSIONS);
@@ -375,7 +388,7 @@ mod tests {
         #[test]
         fn whatever_follows_is_no_error(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             let _ = (Live::find(&bytes), find_stream(&bytes), Numbered::find(&bytes), ServerTicket::find(&bytes));
-            let _ = (find_symbols(&bytes), find_bundles(&bytes));
+            let _ = (find_symbols(&bytes), find_bundles(&bytes), find_distinct(&bytes));
         }
     }
 }

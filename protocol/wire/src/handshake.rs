@@ -27,8 +27,8 @@ pub use crate::extension::{
     Live, LossClass, MOST_HEARD, Numbered, RouteHint, ServerTicket, TICKET_LENGTH,
 };
 use crate::extension::{
-    find_bundles, find_stream, find_symbols, find_versions, put_bundles, put_grease, put_stream,
-    put_symbols, put_versions,
+    find_bundles, find_distinct, find_stream, find_symbols, find_versions, put_bundles,
+    put_distinct, put_grease, put_stream, put_symbols, put_versions,
 };
 use crate::identifier::{IdentifierKey, IdentifierScheme};
 use crate::number::NumberKey;
@@ -112,6 +112,9 @@ pub struct GatewayParams {
     pub ticket: Option<ServerTicket>,
     /// The client may send bundles ([`crate::bundle`]).
     pub bundles: bool,
+    /// Each number towards the client is that of one datagram of the server's: what comes with it again
+    /// is a copy.
+    pub distinct: bool,
 }
 
 impl core::fmt::Debug for GatewayParams {
@@ -213,6 +216,9 @@ impl GatewayParams {
         if self.bundles {
             put_bundles(&mut out);
         }
+        if self.distinct {
+            put_distinct(&mut out);
+        }
         put_grease(random, &mut out);
         out
     }
@@ -231,6 +237,7 @@ impl GatewayParams {
             hint: RouteHint::default(),
             ticket: None,
             bundles: false,
+            distinct: false,
         };
         let records = reader.rest();
         gateway_params.stream = find_stream(records).map(Zeroizing::new);
@@ -239,6 +246,7 @@ impl GatewayParams {
         gateway_params.hint = RouteHint::find(records);
         gateway_params.ticket = ServerTicket::find(records);
         gateway_params.bundles = find_bundles(records);
+        gateway_params.distinct = find_distinct(records);
         Ok(gateway_params)
     }
 
@@ -562,6 +570,7 @@ mod tests {
             hint: RouteHint::default(),
             ticket: None,
             bundles: false,
+            distinct: false,
         }
     }
 
@@ -653,7 +662,13 @@ mod tests {
         let ticket = ServerTicket::new([0xa7; TICKET_LENGTH]);
         let with_all = |client_params: &ClientParams, random: &mut dyn FnMut(&mut [u8])| {
             let numbered = client_params.numbered;
-            GatewayParams { ticket: Some(ticket), numbered, ..grant(client_params, random) }
+            let distinct = true;
+            GatewayParams {
+                ticket: Some(ticket),
+                numbered,
+                distinct,
+                ..grant(client_params, random)
+            }
         };
         let has_ticket =
             |bytes: &[u8]| bytes.windows(TICKET_LENGTH).any(|part| part == ticket.as_bytes());
@@ -664,7 +679,8 @@ mod tests {
                 respond([seed; 32], &[5; 32], 99, &first.message().unwrap(), with_all).unwrap();
             assert_eq!(seen.ticket, None);
             assert!(!has_ticket(&answer) && 13 + answer.len() <= 192, "{}", answer.len());
-            assert_eq!(first.finish(&answer).unwrap().gateway_params.ticket, Some(ticket));
+            let agreed = first.finish(&answer).unwrap().gateway_params;
+            assert_eq!((agreed.ticket, agreed.distinct), (Some(ticket), true));
             let shown = ClientParams { ticket: Some(ticket), ..client_params };
             let next = Initiator::new([seed; 32], 98, shown, None).message().unwrap();
             assert_eq!(client_params_in(&next).unwrap().ticket, Some(ticket));

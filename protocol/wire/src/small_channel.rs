@@ -131,6 +131,7 @@ mod tests {
             hint: Default::default(),
             ticket: None,
             bundles: false,
+            distinct: false,
         };
         let (gateway, _, answer) =
             respond([2; 32], &[5; 32], 9, &message, |_, _| gateway_params).unwrap();

@@ -1,5 +1,4 @@
 //! The fuzz targets' corpora through the same entry functions, so that every test run covers them.
-#![allow(clippy::expect_used)]
 
 use packrat_fuzz_entry::corpus;
 

@@ -1,6 +1,5 @@
 //! The table of constants in docs/PROTOCOL.md against the code, so that the specification cannot
 //! fall behind.
-#![allow(clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
 

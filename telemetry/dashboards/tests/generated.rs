@@ -1,6 +1,5 @@
 //! The committed files match the definitions, name only defined series, and follow the rules of a
 //! good dashboard.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use std::collections::BTreeSet;
 use std::fs;

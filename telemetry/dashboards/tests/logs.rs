@@ -1,14 +1,6 @@
 //! Every LogQL query of every dashboard against a real Loki with the log lines of a real Envoy, of
 //! the gateway without Envoy, and of the operator. `make test-loki` builds and installs the
 //! programs.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-mod address;
-#[path = "../../../gateway-filter/dataplane/tests/client/mod.rs"]
-mod client;
-mod loki;
-mod place;
-mod scene;
 
 use std::fs;
 use std::net::UdpSocket;
@@ -23,6 +15,11 @@ use tempfile::TempDir;
 use loki::{Loki, find_loki};
 use place::PATIENCE;
 use scene::{Demo, IdleEnvoy, built};
+
+use crate::client;
+use crate::loki;
+use crate::place;
+use crate::scene;
 
 /// `packrat-gateway` in front of a server that does not exist; ends when it is dropped.
 struct Standalone {

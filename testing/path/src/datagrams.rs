@@ -1,5 +1,6 @@
 //! A server of plain datagrams, as of games and tunnels.
 
+use std::collections::{HashMap, HashSet};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +28,23 @@ pub fn datagram(number: u32) -> Vec<u8> {
         bytes.extend_from_slice(&state.to_be_bytes());
     }
     bytes
+}
+
+/// The most copies of each datagram that a program may get of what a path has captured on the way to it: one
+/// of those with a number, however often that was sent, and all of those without. Of these a client cannot
+/// know whether the server has sent them twice.
+pub fn most_copies(capture: &[u8]) -> HashMap<Vec<u8>, usize> {
+    let (mut most, mut numbered, mut rest) = (HashMap::new(), HashSet::new(), capture);
+    while let Some((length, behind)) = rest.split_first_chunk() {
+        let (datagram, behind) = behind.split_at(u32::from_be_bytes(*length) as usize);
+        rest = behind;
+        let (base, is_first) = match datagram.strip_prefix(b"\x0bPkr\x29") {
+            Some(behind) => (&behind[3..], numbered.insert(&behind[3..])),
+            None => (datagram, true),
+        };
+        *most.entry(base.to_vec()).or_default() += usize::from(is_first);
+    }
+    most
 }
 
 /// Answers a datagram `get N` with the datagrams 0 to N − 1.

@@ -10,19 +10,21 @@
 mod datagrams;
 mod quic;
 mod several;
+mod trials;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use datagrams::{Datagrams, datagram};
+pub use datagrams::{Datagrams, datagram, most_copies};
 use packrat_dataplane::log::Silent;
 use packrat_dataplane::socket::{bind_reuse_port, local_address};
 use packrat_dataplane::{Attachment, Dataplane, Options, Route, RouteConfig};
 use packrat_emulation::path::{LinkConfig, LossModel, PathConfig, UdpPath};
 pub use quic::{FILE_BYTES, NAME, Quic, expected, file};
 pub use several::Several;
+pub use trials::Trials;
 
 /// Nothing in a test takes longer.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -116,6 +118,11 @@ impl LossyPath {
     /// Where the SDK sends to.
     pub fn address(&self) -> SocketAddr {
         self.near.address()
+    }
+
+    /// True if both parts were [on time](packrat_emulation::path::PathReport::is_on_time).
+    pub fn is_on_time(&self) -> bool {
+        self.near.report().is_on_time() && self.far.report().is_on_time()
     }
 
     /// Datagrams towards the client that the far segment's queue has dropped: the sender's own

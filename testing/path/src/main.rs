@@ -4,7 +4,7 @@
 //! Usage: packrat-path CERTIFICATE [SERVER]    the QUIC server's certificate is written to this file; one path to
 //! it loses, and one does not; another one leads to the server, if one is named
 //!
-//! Or: packrat-path --several, several servers behind several gateways, without loss and without figures
+//! Or: packrat-path --several, several servers behind several gateways, without loss; at the end it says if the host was on time
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Write};
@@ -23,7 +23,7 @@ async fn main() {
         println!(r#"{{"gateways":[{}]}}"#, gateways.join(","));
         std::io::stdout().flush().unwrap();
         input_ends().await;
-        println!("{{}}");
+        println!(r#"{{"on_time":{}}}"#, several.is_on_time());
         return;
     }
     let quic = Quic::start();
@@ -44,8 +44,11 @@ async fn main() {
     );
     std::io::stdout().flush().unwrap();
     input_ends().await;
+    let paths = [&path, &lossless, &plain].into_iter().chain(&named);
+    let is_on_time = paths.into_iter().all(LossyPath::is_on_time);
     println!(
-        r#"{{"lossless_sent":{},"quic_sent":{},"quic_lost":{},"quic_lost_upwards":{},"quic_dropped":{},"declared_lost":{},"datagrams_lost":{},"server_lost":{}}}"#,
+        r#"{{"on_time":{},"lossless_sent":{},"quic_sent":{},"quic_lost":{},"quic_lost_upwards":{},"quic_dropped":{},"declared_lost":{},"datagrams_lost":{},"server_lost":{}}}"#,
+        is_on_time,
         lossless.sent(),
         path.sent(),
         path.lost(),

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use packrat_api::route::Hidden;
 use packrat_dataplane::RouteConfig;
@@ -17,6 +17,10 @@ use crate::{ANY, Gateway};
 
 const SERVERS: usize = 4;
 const GATEWAYS: usize = 3;
+/// Interval at which a thread looks if the host is on time.
+const BEAT: Duration = Duration::from_millis(5);
+/// A gateway waits 100 ms longer for a client's message than the client does before it sends it.
+const MOST_LATENESS: Duration = Duration::from_millis(20);
 
 /// Answers each datagram with its own number, the address that it comes from, and the datagram.
 struct Witness {
@@ -43,10 +47,32 @@ impl Witness {
     }
 }
 
+/// A thread that runs at intervals, and whether the host has ever kept it waiting.
+struct Pulse {
+    is_late: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Pulse {
+    fn start(over: &Arc<AtomicBool>) -> Self {
+        let is_late = Arc::new(AtomicBool::new(false));
+        let (over, late) = (Arc::clone(over), Arc::clone(&is_late));
+        let thread = std::thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                let begun = Instant::now();
+                std::thread::sleep(BEAT);
+                late.fetch_or(begun.elapsed() > BEAT + MOST_LATENESS, Ordering::Relaxed);
+            }
+        });
+        Self { is_late, thread: Some(thread) }
+    }
+}
+
 /// Several gateways in front of the same servers, each of which says who asks.
 pub struct Several {
     servers: Vec<Witness>,
     gateways: Vec<Gateway>,
+    pulse: Pulse,
     over: Arc<AtomicBool>,
 }
 
@@ -61,22 +87,26 @@ impl Several {
             config.static_key = Some(Hidden::new("0f".repeat(32)));
             Gateway::with(ANY, config)
         });
-        Self { gateways: gateways.collect(), servers, over }
+        Self { gateways: gateways.collect(), servers, pulse: Pulse::start(&over), over }
     }
 
     /// Where the SDK may send to.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.gateways.iter().map(Gateway::address)
     }
+
+    /// True if the host has never kept anybody waiting for as long as makes a difference to clients that move.
+    pub fn is_on_time(&self) -> bool {
+        !self.pulse.is_late.load(Ordering::Relaxed)
+    }
 }
 
 impl Drop for Several {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
-        for server in &mut self.servers {
-            if let Some(thread) = server.thread.take() {
-                let _ = thread.join();
-            }
+        let servers = self.servers.iter_mut().map(|server| &mut server.thread);
+        for thread in servers.chain([&mut self.pulse.thread]).filter_map(Option::take) {
+            let _ = thread.join();
         }
     }
 }

@@ -9,7 +9,7 @@ use packrat_media::{Assistance, Counts, MediaKey, ReceiverConfig, Statistics};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, timeout_at};
 
-use crate::send::SOURCE;
+use super::send::SOURCE;
 
 const EVERY: Duration = Duration::from_secs(1);
 

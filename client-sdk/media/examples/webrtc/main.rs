@@ -39,6 +39,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
             "  RTP packets        {} of {} arrived as they were sent",
             report.arrived, report.packets
         );
+        if !report.is_on_time {
+            println!(
+                "  this machine is too busy: the emulated path was late, and the figures show it"
+            );
+        }
         println!("  lost on last mile  {} datagrams of all kinds", report.lost);
         println!("  asked for (NACK)   {}", report.asked);
         println!("  sent again (RTX)   {}", report.retransmissions);

@@ -21,7 +21,7 @@ use str0m::change::SdpAnswer;
 use str0m::format::Codec;
 use str0m::media::{Direction, Frequency, MediaKind, MediaTime, Mid};
 
-use crate::peer::Peer;
+use super::peer::Peer;
 
 const VIDEO_FRAME: Duration = Duration::from_micros(33_333);
 const AUDIO_FRAME: Duration = Duration::from_millis(20);
@@ -64,6 +64,9 @@ pub(crate) struct Report {
     pub(crate) assistance: Option<AssistStats>,
     /// Datagrams that the last mile lost on their way to the receiver.
     pub(crate) lost: u64,
+    /// True if both segments were on time: the figures are then the network's, and not the
+    /// machine's.
+    pub(crate) is_on_time: bool,
 }
 
 /// Frames of one kind.
@@ -234,6 +237,7 @@ pub(crate) async fn run(settings: Settings) -> Result<Report, Box<dyn Error>> {
         waited: receiver.assist.as_ref().map_or(0, RtpAssist::waited),
         assistance: receiver.assist.as_ref().map(RtpAssist::assistance),
         lost: near.report().downward.link.lost,
+        is_on_time: far.report().is_on_time() && near.report().is_on_time(),
     })
 }
 

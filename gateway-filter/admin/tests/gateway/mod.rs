@@ -12,7 +12,9 @@ use packrat_dataplane::socket::{bind_reuse_port, local_address};
 use packrat_dataplane::{Attachment, Dataplane, Options, RouteConfig};
 use serde_json::Value;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest time that a test waits for something that has to happen: it only ends one that would
+/// never end.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) struct Gateway {
     pub(crate) dataplane: Arc<Dataplane>,
@@ -25,7 +27,10 @@ pub(crate) struct Gateway {
 impl Gateway {
     pub(crate) fn start(route: &str) -> Self {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let config = RouteConfig::new(route, [server.local_addr().unwrap()]).unwrap();
+        server.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut config = RouteConfig::new(route, [server.local_addr().unwrap()]).unwrap();
+        // No session ends because the test is late.
+        config.idle_timeout_seconds = 3600;
         let dataplane =
             Arc::new(Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap());
         let route = dataplane.configure(config).unwrap();

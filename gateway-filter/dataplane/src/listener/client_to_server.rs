@@ -27,7 +27,7 @@ use crate::log::Event;
 use crate::metrics::Metric;
 use crate::route::{Disposition, Route, may_have_moved};
 use crate::session::{ClientPath, Session};
-use crate::socket::{ClientAddress, Ecn, GsoBatch, Slot, WhenFull};
+use crate::socket::{ClientAddress, Ecn, GsoBatch, PROBE_BYTES, ProbeReader, Slot, WhenFull};
 
 /// One datagram of a client, or several of the same size (the last may be shorter) that the kernel
 /// put together.
@@ -83,8 +83,8 @@ impl Ingress {
         local: Option<IpAddr>,
         batches: &[GsoBatch<'_>],
     ) {
-        if let [GsoBatch { data: [byte @ 4..=15], .. }] = batches {
-            self.slot.note_probe(client.port(), *byte);
+        if let Some(GsoBatch { data: [.., byte], segment_size: 1, .. }) = batches.last() {
+            self.note_probe(client, *byte, ProbeReader::IoThread);
         }
         let is_control = |batch: &GsoBatch<'_>| batch.datagrams().any(packrat_wire::is_control);
         if batches.len() > 1 && !batches.iter().any(is_control) {
@@ -98,12 +98,26 @@ impl Ingress {
         }
         for batch in batches {
             let GsoBatch { data, segment_size, ecn, .. } = *batch;
-            self.receive(&ClientDatagrams { client, local, ecn, data, segment_size });
+            self.take(&ClientDatagrams { client, local, ecn, data, segment_size });
         }
     }
 
-    /// Takes what a client sent. Never blocks, never fails: what cannot be forwarded is counted.
+    /// Takes what a client sent, and the shell has read. Never blocks, never fails: what cannot be
+    /// forwarded is counted.
     pub fn receive(&mut self, datagrams: &ClientDatagrams<'_>) {
+        if let [byte] = datagrams.data {
+            self.note_probe(datagrams.client, *byte, ProbeReader::Shell);
+        }
+        self.take(datagrams);
+    }
+
+    fn note_probe(&self, client: SocketAddr, byte: u8, reader: ProbeReader) {
+        if PROBE_BYTES.contains(&byte) {
+            self.slot.note_probe(client.port(), byte, reader);
+        }
+    }
+
+    fn take(&mut self, datagrams: &ClientDatagrams<'_>) {
         let now = self.now();
         let path = self.path(datagrams.client, datagrams.local);
         let batch = GsoBatch::plain(datagrams.data, datagrams.segment_size, datagrams.ecn);
@@ -312,5 +326,5 @@ impl Ingress {
 /// True if a datagram only asks whether the gateway is there: a single byte of the range that no
 /// protocol beside QUIC uses (RFC 9443, section 2), which neither needs nor gets a session.
 fn is_probe(datagram: &[u8]) -> bool {
-    matches!(datagram, [4..=15])
+    matches!(datagram, [byte] if PROBE_BYTES.contains(byte))
 }

@@ -23,6 +23,6 @@ pub(crate) use mailbox::{Command, Mailbox, Mailboxes};
 pub(crate) use message_rate::MessageRate;
 pub(crate) use put_off::PutOffHandshakes;
 pub(crate) use read_coalescing::ReadCoalescing;
-#[cfg(feature = "virtual-time")]
-pub(crate) use server_to_client::pass_on;
 pub(crate) use server_to_client::{MESSAGES_PER_RECEIVE, RECEIVES_PER_TURN, forward_to_client};
+#[cfg(feature = "virtual-time")]
+pub(crate) use server_to_client::{pass_on, take_peer_messages};

@@ -82,7 +82,7 @@ pub(crate) fn forward_to_client(
 }
 
 /// Takes what another gateway has to say from what it sends to the client; returns the rest.
-fn take_peer_messages<'a>(
+pub(crate) fn take_peer_messages<'a>(
     forwarder: &mut Forwarder,
     route: &Route,
     session: &Arc<Session>,

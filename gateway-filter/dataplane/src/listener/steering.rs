@@ -10,25 +10,33 @@
 //!
 //! The kernel names sockets by their place in the order of binding, which no one can ask for. It is
 //! found by trying: a datagram of one byte, which means nothing to anybody (RFC 9443, section 2),
-//! is sent to each place in turn, and the reader that it arrives at notes it.
+//! is sent to each place in turn, and its reader notes it, be it an I/O thread or the shell. So a
+//! reader that is late makes the search slower, and its result no other.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::context::Environment;
 use crate::log::Event;
-use crate::socket::{ListenerAddress, MOST_READERS, NOWHERE, Places, Slot, put_in_force};
+use crate::socket::{
+    ListenerAddress, MOST_READERS, NOWHERE, PROBE_BYTES, Places, ProbeReader, Slot, put_in_force,
+};
 use crate::sync::Mutex;
 
-/// Longest time that a probe may be under way.
-const PROBE_PATIENCE: Duration = Duration::from_millis(10);
-/// Between two looks for a probe.
-const PROBE_INTERVAL: Duration = Duration::from_micros(50);
-/// Source ports that are tried until the kernel's own choice for one is not a socket of ours.
+/// Longest time that a probe is waited for: only one that no one here reads takes so long.
+const PROBE_PATIENCE: Duration = Duration::from_secs(1);
+/// Time after which a probe is sent again: the socket that it was for may have been full.
+const REPEAT_INTERVAL: Duration = Duration::from_millis(100);
+/// Time between two looks for a probe.
+const LOOK_INTERVAL: Duration = Duration::from_micros(50);
+/// Source ports that are tried until the kernel's own choice for one is a socket of the shell.
 const MOST_SOURCES: usize = 32;
+/// Source ports whose probes arrive nowhere until the search is given up.
+const MOST_SILENT_SOURCES: usize = 4;
 /// Time between two attempts, and the longest one when they come often.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(64);
@@ -58,14 +66,15 @@ impl Steering {
         Self { environment, workers, listeners: Mutex::default() }
     }
 
-    fn readers(&self, listener: ListenerAddress) -> Vec<Arc<Slot>> {
+    fn slots(&self, listener: ListenerAddress) -> Vec<Arc<Slot>> {
         let listeners = self.listeners.lock();
         let slots = listeners.get(&listener).into_iter().flat_map(|listener| &listener.slots);
-        slots
-            .filter_map(Weak::upgrade)
-            .filter(|slot| slot.is_read_here())
-            .take(MOST_READERS)
-            .collect()
+        slots.filter_map(Weak::upgrade).collect()
+    }
+
+    fn readers(&self, listener: ListenerAddress) -> Vec<Arc<Slot>> {
+        let slots = self.slots(listener).into_iter();
+        slots.filter(|slot| slot.is_read_here()).take(MOST_READERS).collect()
     }
 
     fn known(&self, listener: ListenerAddress) -> Vec<u32> {
@@ -112,7 +121,7 @@ impl Steering {
             listener.next = Instant::now();
             listener.pause = SHORTEST_PAUSE;
         }
-        self.steer(slot.listener());
+        self.steer(slot.listener(), true);
     }
 
     /// Notes that no socket can be opened beside the shell's.
@@ -126,12 +135,12 @@ impl Steering {
     /// Notes that a datagram has come to the shell's socket, although it should have come to one of
     /// ours.
     pub(crate) fn note_stray(self: &Arc<Self>, listener: ListenerAddress) {
-        self.steer(listener);
+        self.steer(listener, false);
     }
 
     /// Finds the places of all sockets of a listener that are read here, on a thread of its own.
-    /// Does nothing before its time.
-    fn steer(self: &Arc<Self>, address: ListenerAddress) {
+    /// Does nothing before its time. `has_joined`: one of them is new.
+    fn steer(self: &Arc<Self>, address: ListenerAddress, has_joined: bool) {
         {
             let mut listeners = self.listeners.lock();
             let Some(listener) = listeners.get_mut(&address) else { return };
@@ -143,7 +152,8 @@ impl Steering {
                 listener.pause = SHORTEST_PAUSE;
             }
             if let Some(again) = &mut listener.running {
-                *again = true;
+                // As long as a thread looks for them, datagrams come to the shell anyway.
+                *again |= has_joined;
                 return;
             }
             listener.running = Some(false);
@@ -176,43 +186,44 @@ impl Steering {
         if readers.is_empty() {
             return Ok((Vec::new(), "no thread reads here".to_owned()));
         }
-        let before = self.known(listener);
-        // With a source port whose datagrams the kernel gives to another socket of its own accord,
-        // nothing comes here by chance.
-        let mut prober = None;
-        for _ in 0..MOST_SOURCES {
-            let mut candidate = Prober::new(listener, &readers)?;
-            if candidate.ask(NOWHERE, &before)?.is_none() {
-                prober = Some(candidate);
-                break;
-            }
-        }
-        let Some(mut prober) = prober else {
-            return Ok((Vec::new(), "there is no other socket".to_owned()));
+        let mut prober = Prober {
+            steering: self,
+            listener,
+            readers: &readers,
+            before: self.known(listener),
+            source: None,
         };
         let workers = self.workers;
         // As many sockets of the shell come first as there are workers; after a while anything is
         // possible.
         let likely = workers..2 * workers;
         let others = (0..workers).chain(2 * workers..4 * workers + 8);
+        let mut to_ask: VecDeque<(u32, bool)> =
+            likely.chain(others).map(|place| (place, false)).collect();
         let mut places: Vec<Option<u32>> = vec![None; readers.len()];
         let mut known = Vec::new();
-        for place in likely.chain(others) {
-            if known.len() == readers.len() {
-                break;
-            }
-            if let Some(reader) = prober.ask(place, &before)?
-                && let Some(found @ None) = places.get_mut(reader)
-            {
-                *found = Some(place);
-                known.push(place);
+        while known.len() < readers.len()
+            && let Some((place, is_asked_again)) = to_ask.pop_front()
+        {
+            match prober.ask(place)? {
+                Answer::NoSource => {
+                    return Ok((Vec::new(), "there is no other socket".to_owned()));
+                }
+                Answer::Reader(reader) => {
+                    if let Some(found @ None) = places.get_mut(reader) {
+                        *found = Some(place);
+                        known.push(place);
+                    }
+                }
+                Answer::Silence if !is_asked_again => to_ask.push_back((place, true)),
+                Answer::Silence | Answer::Foreign => {}
             }
         }
         prober.put(None, &known)?;
         if known.is_empty() {
             return Err(io::Error::new(
                 io::ErrorKind::NotFound,
-                "no probe has arrived; is the host's own address blocked by a firewall?",
+                "no probe has arrived at a socket of ours",
             ));
         }
         let found = format!("{} of {} readers, at {known:?}", known.len(), readers.len());
@@ -220,16 +231,39 @@ impl Steering {
     }
 }
 
-/// Probes of one source port, one after the other.
-struct Prober<'a> {
-    socket: UdpSocket,
-    port: u16,
-    number: u8,
-    readers: &'a [Arc<Slot>],
+/// The place that a probe has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// That of this reader.
+    Reader(usize),
+    /// That of the shell, or of a socket that is read here since the search began.
+    Foreign,
+    /// No one has read the probe.
+    Silence,
+    /// There is no source port for probes: the kernel gives each of them to our sockets of its own
+    /// accord.
+    NoSource,
 }
 
-impl<'a> Prober<'a> {
-    fn new(listener: ListenerAddress, readers: &'a [Arc<Slot>]) -> io::Result<Self> {
+/// Probes, one after the other.
+struct Prober<'a> {
+    steering: &'a Steering,
+    listener: ListenerAddress,
+    readers: &'a [Arc<Slot>],
+    /// The places that clients' datagrams go on to meanwhile.
+    before: Vec<u32>,
+    source: Option<Source>,
+}
+
+/// A source port of probes. Each has a byte of its own, so that a late one is not taken for another.
+struct Source {
+    socket: UdpSocket,
+    port: u16,
+    unused: RangeInclusive<u8>,
+}
+
+impl Source {
+    fn open(listener: ListenerAddress) -> io::Result<Self> {
         let targets = match listener.get().ip() {
             IpAddr::V4(Ipv4Addr::UNSPECIFIED) => vec![Ipv4Addr::LOCALHOST.into()],
             IpAddr::V6(Ipv6Addr::UNSPECIFIED) => {
@@ -249,31 +283,75 @@ impl<'a> Prober<'a> {
                 destination.set_ip(target);
                 socket.connect(destination)?;
                 let port = socket.local_addr()?.port();
-                Ok(Self { socket, port, number: 0, readers })
+                Ok(Self { socket, port, unused: PROBE_BYTES })
             };
             match open() {
-                Ok(prober) => return Ok(prober),
+                Ok(source) => return Ok(source),
                 Err(error) => last = error,
             }
         }
         Err(last)
     }
+}
 
-    /// The reader that a datagram arrives at when the kernel is told to give it to `place`.
-    /// Clients' go on to where they went before.
-    fn ask(&mut self, place: u32, before: &[u32]) -> io::Result<Option<usize>> {
-        self.put(Some((self.port, place)), before)?;
-        self.number = (self.number + 1) % 12;
-        let byte = 4 + self.number;
-        self.socket.send(&[byte])?;
-        let sent = Instant::now();
-        loop {
-            let reader = self.readers.iter().position(|slot| slot.has_seen_probe(self.port, byte));
-            if reader.is_some() || sent.elapsed() > PROBE_PATIENCE {
-                return Ok(reader);
+impl Prober<'_> {
+    /// The place that a datagram comes to when the kernel is told to give it to `place`.
+    fn ask(&mut self, place: u32) -> io::Result<Answer> {
+        let usable = self.source.take().filter(|source| !source.unused.is_empty());
+        let Some(mut source) = usable.map_or_else(|| self.find_source(), |it| Ok(Some(it)))? else {
+            return Ok(Answer::NoSource);
+        };
+        let answer = self.send(&mut source, place);
+        self.source = Some(source);
+        answer
+    }
+
+    /// A source port whose datagrams the kernel gives to the shell of its own accord: what our
+    /// readers get of them has come to the place that was asked about.
+    fn find_source(&self) -> io::Result<Option<Source>> {
+        let mut silent = 0;
+        for _ in 0..MOST_SOURCES {
+            let mut source = Source::open(self.listener)?;
+            // The port may have been another source's.
+            self.steering.slots(self.listener).iter().for_each(|slot| slot.forget_probe());
+            match self.send(&mut source, NOWHERE)? {
+                Answer::Foreign => return Ok(Some(source)),
+                Answer::Silence => silent += 1,
+                Answer::Reader(_) | Answer::NoSource => {}
             }
-            std::thread::sleep(PROBE_INTERVAL);
+            if silent == MOST_SILENT_SOURCES {
+                return Err(io::Error::new(
+                    io::ErrorKind::NotFound,
+                    "no probe has arrived; is the host's own address blocked by a firewall?",
+                ));
+            }
         }
+        Ok(None)
+    }
+
+    /// Clients' datagrams go on to where they went before.
+    fn send(&self, source: &mut Source, place: u32) -> io::Result<Answer> {
+        let Some(byte) = source.unused.next() else { return Ok(Answer::Silence) };
+        self.put(Some((source.port, place)), &self.before)?;
+        let (begun, mut repeat) = (Instant::now(), Duration::ZERO);
+        while begun.elapsed() < PROBE_PATIENCE {
+            if begun.elapsed() >= repeat {
+                source.socket.send(&[byte])?;
+                repeat += REPEAT_INTERVAL;
+            }
+            let slots = self.steering.slots(self.listener);
+            let reader_at = |slot: &Arc<Slot>| slot.probe_reader(source.port, byte);
+            let read = slots.iter().find_map(|slot| Some((slot, reader_at(slot)?)));
+            if let Some((slot, reader)) = read {
+                let number = self.readers.iter().position(|known| Arc::ptr_eq(known, slot));
+                return Ok(match (reader, number) {
+                    (ProbeReader::IoThread, Some(number)) => Answer::Reader(number),
+                    _ => Answer::Foreign,
+                });
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        Ok(Answer::Silence)
     }
 
     fn put(&self, probe: Option<(u16, u32)>, readers: &[u32]) -> io::Result<()> {

@@ -23,7 +23,7 @@ use super::io_thread::{IoThread, Served};
 use crate::clock::Clock;
 use crate::configuration::ConfigurationError;
 use crate::context::Environment;
-use crate::listener::{ClientDatagrams, Ingress, Mailboxes, pass_on};
+use crate::listener::{ClientDatagrams, Command, Ingress, Mailboxes, pass_on, take_peer_messages};
 use crate::log::{Logger, Silent};
 use crate::random::Random;
 use crate::route::Route;
@@ -129,7 +129,28 @@ impl VirtualGateway {
     /// # Errors
     /// It is wrong; the one before stays in force.
     pub fn configure(&mut self, config: RouteConfig) -> Result<(), ConfigurationError> {
-        self.route.context.reconfigure(config.checked()?)
+        let config = config.checked()?;
+        let is_switched_off = self.route.context.engine.config().assist && !config.assist;
+        self.route.context.reconfigure(config)?;
+        if is_switched_off {
+            self.mailboxes.post_to_all(|| Command::FollowRoutes);
+            self.run_due();
+        }
+        Ok(())
+    }
+
+    /// Ends all sessions, and tells their clients.
+    pub fn shutdown(&mut self) {
+        self.run_due();
+        if let Some(mailbox) = self.mailboxes.of(0) {
+            self.thread.stop(mailbox);
+        }
+    }
+
+    /// The server of a session, or the gateway that it is relayed to.
+    pub fn endpoint(&self, session: u64) -> Option<SocketAddr> {
+        let served = self.thread.sessions.get(&FlowId::new(session))?;
+        Some(served.upstream.endpoint().get())
     }
 
     /// A client, or someone in its name, has sent a datagram to one of the listeners.
@@ -145,12 +166,18 @@ impl VirtualGateway {
         self.run_due();
     }
 
-    /// The server has sent a datagram to the socket of a session; false if there is none.
+    /// The server, or the gateway that the session is relayed to, has sent a datagram to its socket;
+    /// false if there is none.
     pub fn receive_from_server(&mut self, session: u64, datagram: &[u8]) -> bool {
         let served = self.thread.sessions.get(&FlowId::new(session));
-        let Some(session) = served.map(|served| Arc::clone(&served.session)) else { return false };
-        let batch = GsoBatch::single(datagram, Ecn::NOT_CAPABLE);
-        let deadline = pass_on(&mut self.thread.forwarder, &session, &[batch]);
+        let Some(Served { session, upstream, .. }) = served else { return false };
+        let (session, is_relayed) = (Arc::clone(session), upstream.is_relay());
+        let forwarder = &mut self.thread.forwarder;
+        let mut batches = vec![GsoBatch::single(datagram, Ecn::NOT_CAPABLE)];
+        if is_relayed {
+            batches = take_peer_messages(forwarder, &self.route, &session, batches);
+        }
+        let deadline = pass_on(forwarder, &session, &batches);
         self.thread.plan_for(&session, deadline, Timestamp::ZERO);
         self.run_due();
         true
@@ -221,10 +248,7 @@ impl VirtualGateway {
 /// Ends every session: they and the table that they are in hold each other.
 impl Drop for VirtualGateway {
     fn drop(&mut self) {
-        self.run_due();
-        if let Some(mailbox) = self.mailboxes.of(0) {
-            self.thread.stop(mailbox);
-        }
+        self.shutdown();
     }
 }
 

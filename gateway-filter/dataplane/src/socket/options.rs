@@ -348,8 +348,10 @@ mod tests {
         let endpoint = "127.0.0.1:9".parse().unwrap();
         let taken = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
         let taken_port = taken.local_addr().unwrap().port();
-        let free_port =
-            std::net::UdpSocket::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port();
+        // Below those that the system chooses, so that it stays free.
+        let is_free = |port: &u16| std::net::UdpSocket::bind(("0.0.0.0", *port)).is_ok();
+        let first = 10_000 + (std::process::id() % 10_000) as u16;
+        let free_port = (first..).find(is_free).unwrap();
         let port = |socket: &OwnedFd| local_address(socket.as_fd()).unwrap().port();
         let (socket, _) = open_connected(endpoint, &[taken_port, free_port]).unwrap();
         assert_eq!(port(&socket), free_port);

@@ -8,12 +8,15 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 /// Most sockets that one program spreads clients over.
 pub(crate) const MOST_READERS: usize = 64;
+/// Bytes that probes consist of: no protocol beside QUIC begins with them (RFC 9443, section 2).
+pub(crate) const PROBE_BYTES: RangeInclusive<u8> = 4..=15;
 /// No socket has this place.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 /// Offset at which programs find the network header (SKF_NET_OFF).

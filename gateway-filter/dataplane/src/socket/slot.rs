@@ -60,6 +60,13 @@ pub(crate) enum Reader {
     Both,
 }
 
+/// The reader of a probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProbeReader {
+    IoThread,
+    Shell,
+}
+
 /// Descriptors of all filled slots of the process; held while a shell looks for its listener's
 /// socket, so that it never finds one of ours.
 pub(crate) type Descriptors = Mutex<HashSet<RawFd>>;
@@ -70,7 +77,8 @@ pub(crate) struct Slot {
     listener: ListenerAddress,
     /// The socket, and the number of its owner.
     current: RwLock<Option<(u64, DownstreamSocket)>>,
-    /// The last probe that has arrived at the socket: 0, or what [`mark_of`] makes of it.
+    /// The last probe that was read by the slot's worker, on either socket: 0, or what [`mark_of`]
+    /// makes of it.
     probe: AtomicU32,
 }
 
@@ -164,18 +172,25 @@ impl Slot {
         released.is_some()
     }
 
-    /// Notes a datagram of one byte that means nothing.
-    pub(crate) fn note_probe(&self, port: u16, byte: u8) {
-        self.probe.store(mark_of(port, byte), Ordering::Release);
+    /// Notes that a datagram of one byte, which means nothing, was read.
+    pub(crate) fn note_probe(&self, port: u16, byte: u8, reader: ProbeReader) {
+        self.probe.store(mark_of(port, byte, reader), Ordering::Release);
     }
 
-    /// True if that was the last one.
-    pub(crate) fn has_seen_probe(&self, port: u16, byte: u8) -> bool {
-        self.probe.load(Ordering::Acquire) == mark_of(port, byte)
+    /// The one who has read this probe, if it was the last one.
+    pub(crate) fn probe_reader(&self, port: u16, byte: u8) -> Option<ProbeReader> {
+        let mark = self.probe.load(Ordering::Acquire);
+        let readers = [ProbeReader::IoThread, ProbeReader::Shell];
+        readers.into_iter().find(|reader| mark == mark_of(port, byte, *reader))
+    }
+
+    /// Forgets the last probe.
+    pub(crate) fn forget_probe(&self) {
+        self.probe.store(0, Ordering::Release);
     }
 }
 
-/// A probe in one number that is not 0.
-fn mark_of(port: u16, byte: u8) -> u32 {
-    1 << 24 | u32::from(port) << 8 | u32::from(byte)
+/// A probe and its reader in one number that is not 0.
+fn mark_of(port: u16, byte: u8, reader: ProbeReader) -> u32 {
+    (1 + reader as u32) << 24 | u32::from(port) << 8 | u32::from(byte)
 }

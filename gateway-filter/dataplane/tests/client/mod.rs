@@ -1,16 +1,18 @@
-//! A client with Packrat's core on a real socket; the tests of all shells use it.
+//! A client with Packrat's core; the tests of all shells use it on a real socket.
 #![allow(dead_code)] // every test uses a part of it
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::ops::Range;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use packrat_client::{Assist, AssistState, ClientConfig, PacketNumber, RefusalReason};
 use packrat_wire::estimate::Timestamp;
 
-/// Longest time that a client waits for something that has to happen.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Longest time that a client waits for something that has to happen: it only ends a test that
+/// would never end.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// Longest time that a client waits for a datagram before it looks at what is due.
 const TURN: Duration = Duration::from_millis(1);
 /// When nothing arrives for so long, the server sends again what is missing.
@@ -31,11 +33,60 @@ pub(crate) fn encrypted(number: usize) -> Vec<u8> {
         .collect()
 }
 
+/// A UDP socket with a clock: the system's, or one in virtual time.
+pub(crate) trait Socket {
+    fn address(&self) -> SocketAddr;
+    fn now(&self) -> Timestamp;
+    fn pause(&self, time: Duration);
+    /// Sends to the address that it is connected to. No one may listen there any more.
+    fn say(&self, datagram: &[u8]);
+    fn say_to(&self, datagram: &[u8], to: SocketAddr);
+    /// The next datagram, and its sender; `None` if there is none for so long.
+    fn hear(&self, patience: Duration) -> Option<(Vec<u8>, SocketAddr)>;
+}
+
+impl Socket for UdpSocket {
+    fn address(&self) -> SocketAddr {
+        self.local_addr().unwrap()
+    }
+
+    fn now(&self) -> Timestamp {
+        static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+        Timestamp::from_micros(ORIGIN.elapsed().as_micros() as u64)
+    }
+
+    fn pause(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
+
+    fn say(&self, datagram: &[u8]) {
+        // The system may report that an earlier one was refused.
+        let _ = self.send(datagram);
+    }
+
+    fn say_to(&self, datagram: &[u8], to: SocketAddr) {
+        self.send_to(datagram, to).unwrap();
+    }
+
+    fn hear(&self, patience: Duration) -> Option<(Vec<u8>, SocketAddr)> {
+        self.set_read_timeout(Some(patience)).unwrap();
+        let mut buffer = vec![0; 70_000];
+        let (length, from) = self.recv_from(&mut buffer).ok()?;
+        buffer.truncate(length);
+        Some((buffer, from))
+    }
+}
+
+/// The next datagram, and its sender.
+pub(crate) fn receive(socket: &impl Socket) -> (Vec<u8>, SocketAddr) {
+    socket.hear(PATIENCE).expect("a datagram")
+}
+
 /// A client with Packrat's core.
-pub(crate) struct Client {
-    pub(crate) socket: UdpSocket,
+pub(crate) struct Client<S: Socket = UdpSocket> {
+    pub(crate) socket: S,
     pub(crate) assist: Assist,
-    start: Instant,
+    start: Timestamp,
 }
 
 impl Client {
@@ -51,30 +102,50 @@ impl Client {
     pub(crate) fn from(local: &str, gateway: SocketAddr, config: ClientConfig) -> Self {
         let socket = UdpSocket::bind(local).unwrap();
         socket.connect(gateway).unwrap();
-        socket.set_read_timeout(Some(TURN)).unwrap();
+        Self::on(socket, config)
+    }
+}
+
+impl<S: Socket> Client<S> {
+    /// A client on this socket, which is connected to its gateway.
+    pub(crate) fn on(socket: S, config: ClientConfig) -> Self {
         // Every client has its own randomness.
-        let seed = [socket.local_addr().unwrap().port().to_le_bytes()[0]; 32];
-        let assist = Assist::new(config, seed, Timestamp::ZERO);
-        Self { socket, assist, start: Instant::now() }
+        let seed = [socket.address().port().to_le_bytes()[0]; 32];
+        let start = socket.now();
+        Self { socket, assist: Assist::new(config, seed, Timestamp::ZERO), start }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        Timestamp::from_micros(self.start.elapsed().as_micros() as u64)
+        Timestamp::ZERO + self.socket.now().saturating_since(self.start)
     }
 
-    /// Does what is due, and waits a moment for a datagram of the gateway.
-    pub(crate) fn turn(&mut self) -> Option<Vec<u8>> {
+    /// The next message of the core, if one is due.
+    pub(crate) fn poll(&mut self) -> Option<Vec<u8>> {
         let now = self.now();
         if self.assist.next_timeout().is_some_and(|timeout| timeout <= now) {
             self.assist.handle_timeout(now);
         }
-        while let Some(datagram) = self.assist.poll_transmit(now) {
-            self.socket.send(&datagram).unwrap();
+        self.assist.poll_transmit(now)
+    }
+
+    /// The next message of the core, which is not sent.
+    pub(crate) fn withhold(&mut self) -> Vec<u8> {
+        let start = self.now();
+        loop {
+            if let Some(message) = self.poll() {
+                return message;
+            }
+            assert!(self.now().saturating_since(start) < PATIENCE, "it has nothing to say");
+            self.socket.pause(TURN);
         }
-        let mut buffer = vec![0; 2000];
-        let length = self.socket.recv(&mut buffer).ok()?;
-        buffer.truncate(length);
-        Some(buffer)
+    }
+
+    /// Does what is due, and waits a moment for a datagram of the gateway.
+    pub(crate) fn turn(&mut self) -> Option<Vec<u8>> {
+        while let Some(datagram) = self.poll() {
+            self.socket.say(&datagram);
+        }
+        Some(self.socket.hear(TURN)?.0)
     }
 
     /// Takes turns until `done` with what has come says so.
@@ -83,14 +154,14 @@ impl Client {
         what: &str,
         mut done: impl FnMut(&mut Self, Option<Vec<u8>>) -> bool,
     ) {
-        let start = Instant::now();
+        let start = self.now();
         loop {
             let received = self.turn();
             if done(self, received) {
                 return;
             }
             assert!(
-                start.elapsed() < PATIENCE,
+                self.now().saturating_since(start) < PATIENCE,
                 "waited in vain for {what}: {:?}",
                 self.assist.stats()
             );
@@ -113,8 +184,7 @@ impl Client {
     }
 
     /// Goes on from another socket, of which the core does not know yet. Returns the old one.
-    pub(crate) fn go_on_from(&mut self, socket: UdpSocket) -> UdpSocket {
-        socket.set_read_timeout(Some(TURN)).unwrap();
+    pub(crate) fn go_on_from(&mut self, socket: S) -> S {
         std::mem::replace(&mut self.socket, socket)
     }
 
@@ -159,14 +229,22 @@ pub(crate) fn connect_with(
     server: &UdpSocket,
     config: ClientConfig,
 ) -> (Client, SocketAddr) {
-    let mut client = Client::with(gateway, config);
-    client.socket.send(b"hello").unwrap();
-    let mut buffer = [0; 100];
-    let (length, upstream) = server.recv_from(&mut buffer).unwrap();
-    assert_eq!(&buffer[..length], b"hello");
+    assist(Client::with(gateway, config), server)
+}
+
+/// The client says hello and gets a session; it, and the address that the server sees it at.
+pub(crate) fn assist<S: Socket>(mut client: Client<S>, server: &S) -> (Client<S>, SocketAddr) {
+    // It looks like a QUIC packet with a long header: what has a short one may wait, as its client may
+    // have moved.
+    client.socket.say(b"\xc3hello");
+    let (hello, upstream) = receive(server);
+    assert_eq!(hello, b"\xc3hello");
     client.establish();
     (client, upstream)
 }
+
+/// Datagrams that are under way at most: a receive buffer holds more.
+const MOST_UNDER_WAY: usize = 40;
 
 /// Those of a server's datagrams that have come through a last mile that loses some of them once.
 /// What the gateway shows the server as lost, as it does when a queue seems to stand (on a busy
@@ -174,17 +252,19 @@ pub(crate) fn connect_with(
 pub(crate) struct Arrivals {
     numbers: HashMap<Vec<u8>, usize>,
     counts: HashMap<usize, usize>,
+    to_send: Range<usize>,
     missing: usize,
-    progress: Instant,
+    progress: Timestamp,
 }
 
 impl Arrivals {
-    pub(crate) fn new(range: Range<usize>) -> Self {
+    pub(crate) fn new(range: Range<usize>, now: Timestamp) -> Self {
         Self {
             missing: range.len(),
-            numbers: range.map(|number| (encrypted(number), number)).collect(),
+            numbers: range.clone().map(|number| (encrypted(number), number)).collect(),
+            to_send: range,
             counts: HashMap::new(),
-            progress: Instant::now(),
+            progress: now,
         }
     }
 
@@ -198,27 +278,35 @@ impl Arrivals {
     }
 
     /// One has come to the last mile; whether it gets through.
-    pub(crate) fn arrive(&mut self, number: usize) -> bool {
+    pub(crate) fn arrive(&mut self, number: usize, now: Timestamp) -> bool {
         let count = self.counts.entry(number).or_default();
         *count += 1;
         if *count == 1 + losses(number) {
             self.missing -= 1;
-            self.progress = Instant::now();
+            self.progress = now;
         }
         *count > losses(number)
     }
 
-    /// The server sends again what has not arrived, when nothing has for a while.
-    pub(crate) fn repeat(&mut self, server: &UdpSocket, upstream: SocketAddr) {
-        if self.progress.elapsed() <= SERVER_PATIENCE {
-            return;
-        }
-        self.progress = Instant::now();
-        for (datagram, number) in &self.numbers {
-            if self.counts.get(number).is_some_and(|count| *count <= losses(*number)) {
-                server.send_to(datagram, upstream).unwrap();
+    /// The server sends the next ones, and again what has not arrived, when nothing has for a while.
+    pub(crate) fn send(&mut self, server: &impl Socket, upstream: SocketAddr, now: Timestamp) {
+        let under_way = self.numbers.len() - self.to_send.len() - self.counts.len();
+        if under_way <= MOST_UNDER_WAY - 10 {
+            for number in self.to_send.by_ref().take(10) {
+                server.say_to(&encrypted(number), upstream);
             }
         }
+        if now.saturating_since(self.progress) <= SERVER_PATIENCE {
+            return;
+        }
+        self.progress = now;
+        let is_missing = |number: &usize| {
+            let count = self.counts.get(number).copied().unwrap_or_default();
+            !self.to_send.contains(number) && count <= losses(*number)
+        };
+        let mut missing: Vec<usize> = self.numbers.values().copied().filter(is_missing).collect();
+        missing.sort_unstable();
+        missing.into_iter().for_each(|number| server.say_to(&encrypted(number), upstream));
     }
 }
 
@@ -229,25 +317,21 @@ fn losses(number: usize) -> usize {
 
 /// The server sends datagrams; the last mile loses some of them once; the client waits until it has
 /// them all.
-pub(crate) fn transfer(
-    client: &mut Client,
-    server: &UdpSocket,
+pub(crate) fn transfer<S: Socket>(
+    client: &mut Client<S>,
+    server: &S,
     upstream: SocketAddr,
     range: Range<usize>,
 ) {
-    let mut arrivals = Arrivals::new(range.clone());
-    let mut to_send = range;
+    let mut arrivals = Arrivals::new(range, client.now());
     client.turn_until("all datagrams", |client, received| {
+        let now = client.now();
         let Some(datagram) = received else {
-            arrivals.repeat(server, upstream);
-            for number in to_send.by_ref().take(10) {
-                server.send_to(&encrypted(number), upstream).unwrap();
-            }
+            arrivals.send(server, upstream, now);
             return arrivals.are_complete();
         };
-        let now = client.now();
         let number = arrivals.number(&datagram);
-        if number.is_some_and(|number| !arrivals.arrive(number)) {
+        if number.is_some_and(|number| !arrivals.arrive(number, now)) {
             return false;
         }
         client.assist.on_datagram(&datagram, now);
@@ -256,4 +340,24 @@ pub(crate) fn transfer(
         }
         arrivals.are_complete()
     });
+}
+
+/// Transfers of datagrams from number `first` on, until the gateway has repaired one more than
+/// before: on a busy host a queue seems to stand now and then, and its losses are the server's to
+/// repeat.
+pub(crate) fn transfer_until_repaired<S: Socket>(
+    client: &mut Client<S>,
+    server: &S,
+    upstream: SocketAddr,
+    first: usize,
+    repairs: impl Fn() -> u64,
+) {
+    let (before, start) = (repairs(), client.now());
+    for begin in (first..).step_by(200) {
+        transfer(client, server, upstream, begin..begin + 200);
+        if repairs() > before {
+            return;
+        }
+        assert!(client.now().saturating_since(start) < PATIENCE, "nothing is repaired");
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use packrat_dataplane::log::{LogSink, Silent};
@@ -10,8 +11,8 @@ use packrat_dataplane::metrics::definitions;
 use packrat_dataplane::socket::{bind_reuse_port, local_address};
 use packrat_dataplane::{Attachment, Dataplane, Options, Route, RouteConfig};
 
-/// Longest time that a test waits for something that has to happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+use crate::client::Socket;
+pub(crate) use crate::client::{PATIENCE, receive};
 
 pub(crate) struct Gateway {
     pub(crate) dataplane: Dataplane,
@@ -21,7 +22,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// Two workers on `listen` (port 0: any).
+    /// Two workers at `listen`, as [`place`] reads it.
     pub(crate) fn start(listen: &str, config: RouteConfig) -> Self {
         Self::start_with_log(listen, config, Box::new(Silent))
     }
@@ -29,8 +30,7 @@ impl Gateway {
     pub(crate) fn start_with_log(listen: &str, config: RouteConfig, log: Box<dyn LogSink>) -> Self {
         let dataplane = Dataplane::start(Options { workers: 2 }, log).unwrap();
         let route = dataplane.configure(config).unwrap();
-        let mut gateway =
-            Self { dataplane, route, listen: listen.parse().unwrap(), attachments: Vec::new() };
+        let mut gateway = Self { dataplane, route, listen: place(listen), attachments: Vec::new() };
         gateway.listen_again();
         gateway
     }
@@ -45,10 +45,7 @@ impl Gateway {
     }
 
     pub(crate) fn metric(&self, name: &str) -> u64 {
-        let name = format!("packrat_{name}");
-        let index =
-            definitions().iter().position(|definition| definition.series() == name).expect(&name);
-        self.route.metrics().values().nth(index).unwrap()
+        metric(&self.route, name)
     }
 
     pub(crate) fn wait_for(&self, what: &str, condition: impl Fn(&Self) -> bool) {
@@ -65,33 +62,63 @@ impl Gateway {
     }
 
     pub(crate) fn client_from(&self, local: &str) -> UdpSocket {
-        let socket = socket(local);
+        let socket = UdpSocket::bind(local).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket.connect(self.listen).unwrap();
         socket
     }
 }
 
-/// A socket that does not wait for ever.
+/// An address, where "127.0.0.1:0" is one of its own.
+///
+/// Gateways speak to servers from ports that the system chooses. When one has gone, another test may
+/// get its port, and with it what is still sent there.
+pub(crate) fn place(address: &str) -> SocketAddr {
+    if address == "127.0.0.1:0" { own_address() } else { address.parse().unwrap() }
+}
+
+/// A socket at a [`place`] that does not wait for ever.
 pub(crate) fn socket(local: &str) -> UdpSocket {
-    let socket = UdpSocket::bind(local).unwrap();
+    let socket = UdpSocket::bind(place(local)).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket
 }
 
-pub(crate) fn config(servers: &[&UdpSocket]) -> RouteConfig {
-    RouteConfig::new("web", servers.iter().map(|server| server.local_addr().unwrap())).unwrap()
+/// An address that no other socket has or gets, also when a test gives it back and wants it again: its
+/// host is this process alone, and its port none that the system chooses.
+pub(crate) fn own_address() -> SocketAddr {
+    static NEXT: AtomicU16 = AtomicU16::new(10_000);
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    loop {
+        let port = NEXT.fetch_add(1, Ordering::Relaxed);
+        let address = SocketAddr::from(([127, 64 | high & 0x3f, middle, low], port));
+        // Another process may listen at all addresses.
+        if UdpSocket::bind(address).is_ok() {
+            return address;
+        }
+    }
 }
 
-pub(crate) fn receive(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
-    let mut buffer = vec![0; 70_000];
-    let (length, from) = socket.recv_from(&mut buffer).expect("a datagram");
-    buffer.truncate(length);
-    (buffer, from)
+/// The value of a metric.
+pub(crate) fn metric(route: &Route, name: &str) -> u64 {
+    let name = format!("packrat_{name}");
+    let index =
+        definitions().iter().position(|definition| definition.series() == name).expect(&name);
+    route.metrics().values().nth(index).unwrap()
 }
 
-/// Bytes that differ from datagram to datagram.
+/// A route to these servers. No session ends because its client or its server is late.
+pub(crate) fn config(servers: &[&impl Socket]) -> RouteConfig {
+    let mut config =
+        RouteConfig::new("web", servers.iter().map(|server| server.address())).unwrap();
+    config.idle_timeout_seconds = 3600;
+    config
+}
+
+/// Bytes that differ from datagram to datagram, also in each part of eight.
 pub(crate) fn payload(seed: usize, length: usize) -> Vec<u8> {
+    let number = (seed as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
     (0..length)
-        .map(|index| (index.wrapping_mul(31) ^ seed.wrapping_mul(131) ^ (index >> 8)) as u8)
+        .map(|index| number[index % 8] ^ (index.wrapping_mul(31) ^ (index >> 8)) as u8)
         .collect()
 }

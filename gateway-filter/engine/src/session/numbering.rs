@@ -242,6 +242,7 @@ mod tests {
             hint: Default::default(),
             ticket: None,
             bundles: false,
+            distinct: true,
         };
         Numbering::new(&params).unwrap()
     }

@@ -97,6 +97,15 @@ fn copies(loss: LossClass) -> u32 {
 }
 
 impl Session {
+    /// True if early copies are allowed. Those of a live stream are another matter.
+    pub(super) fn may_copy_early(&self) -> bool {
+        let config = self.permit.gateway().config();
+        self.live.is_none()
+            && self.drops_duplicates()
+            && config.early_copies > 0.0
+            && config.repair_budget > 0.0
+    }
+
     /// A datagram was forwarded in a session with early copies.
     #[cold]
     pub(super) fn plan_thin_copy(&mut self, now: Timestamp) {
@@ -174,11 +183,8 @@ impl Session {
             if !thin.follow(loss) {
                 self.thin = None;
             }
-        } else if self.live.is_none() && LossClass::of(loss) > LossClass::Low {
-            let config = self.permit.gateway().config();
-            if config.early_copies > 0.0 && config.repair_budget > 0.0 {
-                self.thin = Thin::new(loss, now);
-            }
+        } else if LossClass::of(loss) > LossClass::Low && self.may_copy_early() {
+            self.thin = Thin::new(loss, now);
         }
     }
 }

@@ -70,7 +70,9 @@ impl Session {
             match timer {
                 Timer::RepairCopy => {
                     while let Some(sequence) = self.repairs.take_due_copy(turn.now) {
-                        self.send_repair(sequence, turn);
+                        if self.may_copy_repair(sequence) {
+                            self.send_repair(sequence, turn);
+                        }
                     }
                 }
                 Timer::Symbol => self.send_symbols(turn),

@@ -601,5 +601,6 @@ fn gateway_params(
         hint: Default::default(),
         ticket: None,
         bundles: false,
+        distinct: false,
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::world::{Outcome, Scenario, WIFI, Weather, run};
+use crate::reconciliation::world::{Outcome, Scenario, WIFI, Weather, run};
 
 /// Totals of a family of sessions.
 #[derive(Default)]

@@ -13,7 +13,7 @@ use packrat_wire::handshake::{ClientParams, Established, Initiator, Numbered};
 use packrat_wire::identifier::IdentifierScheme;
 use packrat_wire::message::{Eack, Message};
 
-use crate::neighbour::datagram;
+use crate::work::neighbour::datagram;
 
 pub(crate) struct Attacker {
     flow: Flow,

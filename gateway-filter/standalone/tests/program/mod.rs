@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Longest time that a test waits for an expected event.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest time that a test waits for an expected event: it only ends a test that would never end.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The program: of this build, or the one that `tools/sanitize` names.
 fn path() -> PathBuf {
@@ -88,6 +88,15 @@ impl Drop for Program {
         // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
+    }
+}
+
+/// Waits until `condition` holds.
+pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -86,6 +86,12 @@ impl Places {
         };
     }
 
+    /// The number that stands for the place next to the expected one that a datagram may have, believed
+    /// or not.
+    pub fn nearest(&self, number: MaskedNumber, identifier: Identifier) -> u64 {
+        self.base + self.key.place(number, identifier, self.expected)
+    }
+
     /// The number that stands for the place of a datagram; `None`: its place is not believed.
     pub fn read(
         &mut self,

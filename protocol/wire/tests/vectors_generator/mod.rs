@@ -337,6 +337,7 @@ pub(crate) fn session() -> (Established, Established, Vec<u8>, Vec<u8>) {
                 hint: Default::default(),
                 ticket: None,
                 bundles: false,
+                distinct: false,
             }
         })
         .expect("the second message");
@@ -350,6 +351,7 @@ fn extended(
     asking: ClientParams,
     stream: Option<[u8; 32]>,
     numbered: Option<Numbered>,
+    distinct: bool,
 ) -> (Vec<u8>, ClientParams, Vec<u8>, GatewayParams) {
     let initiator = Initiator::new(CLIENT_SEED, NONCE, asking, None);
     let first = initiator.message().expect("the first message");
@@ -369,6 +371,7 @@ fn extended(
                 hint: Default::default(),
                 ticket: None,
                 bundles: client_params.bundles,
+                distinct,
             }
         })
         .expect("the second message");
@@ -386,7 +389,7 @@ fn live() -> Value {
         symbols: false,
     };
     let asking = ClientParams { live: Some(live), ..client_params() };
-    let (first, _, second, gateway_params) = extended(asking, Some([0x44; 32]), None);
+    let (first, _, second, gateway_params) = extended(asking, Some([0x44; 32]), None, false);
     let datagram = bytes_from(1, 60);
     json!({
         "client_params": { "selective": true, "subscribe": true, "window_microseconds": 400_000, "tolerance_microseconds": 20_000 },
@@ -506,7 +509,8 @@ fn numbers() -> Value {
     let wish = Numbered { to_client: true, to_server: true, coded: true, largest: 1464 };
     let granted = Numbered { to_client: true, to_server: false, coded: true, largest: 1444 };
     let asking = ClientParams { numbered: Some(wish), ..client_params() };
-    let (first, seen, second, agreed) = extended(asking, None, Some(granted));
+    let (_, _, distinct, _) = extended(asking.clone(), None, Some(granted), true);
+    let (first, seen, second, agreed) = extended(asking, None, Some(granted), false);
     assert_eq!(seen.numbered, Some(wish));
     assert_eq!(agreed.numbered, Some(granted));
     let (key, identifiers) = (agreed.number_key(), agreed.identifier_key());
@@ -542,6 +546,7 @@ fn numbers() -> Value {
             "session": agreed.session.get(), "secret": hex(&*agreed.secret), "numbered": record(&granted, 5),
         },
         "noise_message_2": hex(&second),
+        "noise_message_2_of_distinct_numbers": hex(&distinct),
         "datagrams": list,
     })
 }
@@ -549,7 +554,7 @@ fn numbers() -> Value {
 /// An agreement about bundles, and some of them.
 fn bundles() -> Value {
     let asking = ClientParams { bundles: true, ..client_params() };
-    let (first, seen, second, agreed) = extended(asking, None, None);
+    let (first, seen, second, agreed) = extended(asking, None, None, false);
     assert!(seen.bundles && agreed.bundles);
     let mut message = Vec::new();
     Control::Sealed {

@@ -136,19 +136,24 @@ impl Prometheus {
         self.wait_for(name, &format!("ALERTS{{alertname=\"{name}\",alertstate=\"firing\"}}"));
     }
 
-    /// Two readings of a route's series: one `apart` ago, and one now.
+    /// The values of an expression at a time of [`Self::readings`].
+    pub(crate) fn query_at(&self, expression: &str, at: f64) -> Vec<f64> {
+        self.result(expression, Some(at)).iter().map(number).collect()
+    }
+
+    /// Two readings of a route's series: one `apart` ago, and one now; and the time of that one.
     pub(crate) fn readings(
         &self,
         apart: Duration,
         route: &str,
-    ) -> (HashMap<String, f64>, HashMap<String, f64>) {
+    ) -> (HashMap<String, f64>, HashMap<String, f64>, f64) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
         let reading = |at: f64| {
             let all =
                 self.result(&format!("{{__name__=~\"packrat_.*\", route=\"{route}\"}}"), Some(at));
             all.iter().map(|sample| (series(&sample["metric"]), number(sample))).collect()
         };
-        (reading(now - apart.as_secs_f64()), reading(now))
+        (reading(now - apart.as_secs_f64()), reading(now), now)
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) fn built() -> PathBuf {
     folder
 }
 
-/// A demo with Envoy. It and all processes that it has started end when it is dropped.
+/// A demo with Envoy, whose download lasts longer than a test. It and all processes that it has started end when it is dropped.
 pub(crate) struct Demo {
     process: Child,
     folder: TempDir,
@@ -39,7 +39,7 @@ impl Demo {
     pub(crate) fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let process = Command::new(built().join("packrat"))
-            .args(["demo", "--profile", "wifi", "--arms", "packrat", "--size", "200MB", "--parts"])
+            .args(["demo", "--profile", "wifi", "--arms", "packrat", "--size", "1GB", "--parts"])
             .arg(root().join(".packrat"))
             .arg("--keep")
             .arg(folder.path())

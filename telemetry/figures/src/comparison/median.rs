@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// Buckets for each doubling of the value: each is 3.5 % wide.
-const BUCKETS_PER_DOUBLING: f64 = 20.0;
+pub(super) const BUCKETS_PER_DOUBLING: f64 = 20.0;
 /// The lower end of the first bucket.
 const LEAST: f64 = 1000.0;
 
@@ -39,7 +39,7 @@ impl Confidence {
     /// The rank from either end, from 1, of the measurements between which the median is: the largest
     /// one at which a fair coin falls so rarely on one side in `count` throws (binomial distribution).
     /// `None` when even the two at the ends are not sure enough.
-    fn rank(self, count: u64) -> Option<u64> {
+    pub(super) fn rank(self, count: u64) -> Option<u64> {
         let (outside, quantile) = self.outside();
         let exact = 2000;
         if count > exact {

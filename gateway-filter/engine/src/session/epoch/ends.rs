@@ -40,6 +40,7 @@ impl Ends {
             hint: Default::default(),
             ticket: None,
             bundles: false,
+            distinct: false,
         };
         let mut history = History::new(1 << 20, MAXIMUM_ENTRIES);
         for number in 0..forwarded {

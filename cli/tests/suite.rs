@@ -1,0 +1,28 @@
+//! The integration tests of packrat, one program: linking is dear.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
+
+mod agent;
+#[path = "../../gateway-filter/dataplane/tests/client/mod.rs"]
+mod client;
+mod cluster;
+mod demo;
+mod get;
+mod inject;
+mod issuer;
+mod last_download;
+mod local_gateway;
+mod lossy_path;
+mod multicast;
+mod multicast_network;
+mod named;
+mod operate;
+mod player;
+mod programs;
+mod put;
+mod qlog;
+mod recv;
+mod roaming;
+mod run;
+mod server;
+mod stream_gateway;
+mod token;

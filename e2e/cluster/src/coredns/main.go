@@ -1,0 +1,26 @@
+// Command coredns is CoreDNS with the plugins that these clusters and the Gateway API's conformance tests use.
+package main
+
+import (
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/coremain"
+	_ "github.com/coredns/coredns/plugin/cache"
+	_ "github.com/coredns/coredns/plugin/errors"
+	_ "github.com/coredns/coredns/plugin/forward"
+	_ "github.com/coredns/coredns/plugin/health"
+	_ "github.com/coredns/coredns/plugin/kubernetes"
+	_ "github.com/coredns/coredns/plugin/loadbalance"
+	_ "github.com/coredns/coredns/plugin/log"
+	_ "github.com/coredns/coredns/plugin/loop"
+	_ "github.com/coredns/coredns/plugin/metrics"
+	_ "github.com/coredns/coredns/plugin/ready"
+	_ "github.com/coredns/coredns/plugin/reload"
+	_ "github.com/coredns/coredns/plugin/whoami"
+)
+
+func main() {
+	dnsserver.Directives = []string{
+		"reload", "health", "ready", "prometheus", "errors", "log", "cache", "loadbalance", "kubernetes", "loop", "forward", "whoami",
+	}
+	coremain.Run()
+}

@@ -1,0 +1,5 @@
+//! The integration tests of packrat-code, one program: linking is dear.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
+
+mod corpus;
+mod recovery;

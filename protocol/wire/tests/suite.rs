@@ -1,0 +1,7 @@
+//! The integration tests of packrat-wire, one program: linking is dear.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
+
+mod corpus;
+mod specification;
+mod vectors;
+mod vectors_generator;
