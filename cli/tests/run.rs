@@ -2,7 +2,7 @@
 //! nothing is left behind.
 #![cfg(target_os = "linux")]
 
-use std::io::{BufRead, BufReader, PipeWriter, Read, Write};
+use std::io::{BufRead, BufReader, PipeWriter, Read, Seek, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt as _;
@@ -136,14 +136,16 @@ fn hosts_behind_a_router_are_assisted_without_their_knowledge_and_lose_nothing_w
 /// Runs another test there.
 fn on_a_host_of_its_own(test: &str) {
     let own = std::env::current_exe().unwrap();
-    let inside = Command::new("unshare")
-        .arg("--net")
-        .arg(own)
-        .args(["--exact", &format!("run::{test}"), "--ignored", "--nocapture"])
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&inside.stdout) + String::from_utf8_lossy(&inside.stderr);
-    assert!(inside.status.success() && said.contains("1 passed"), "{said}");
+    // Not a pipe, whose end would come with that of the last process of a test that fails.
+    let mut output = tempfile::tempfile().unwrap();
+    let mut inside = Command::new("unshare");
+    inside.arg("--net").arg(own);
+    inside.args(["--exact", &format!("run::{test}"), "--ignored", "--nocapture"]);
+    inside.stdout(output.try_clone().unwrap()).stderr(output.try_clone().unwrap());
+    let status = inside.status().unwrap();
+    output.rewind().unwrap();
+    let said = std::io::read_to_string(output).unwrap();
+    assert!(status.success() && said.contains("1 passed"), "{said}");
 }
 
 /// Does what a line says, with the words of it.
@@ -153,10 +155,10 @@ fn done(line: &str) {
     assert!(status.success(), "{line}");
 }
 
-/// The far host; killed when it is dropped.
-struct Far(Child);
+/// A process; killed when it is dropped.
+struct Running(Child);
 
-impl Drop for Far {
+impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -208,13 +210,13 @@ fn has_left(process: &Child) {
 }
 
 /// Links this host to a far one, which has the gateway and the server.
-fn far_host() -> Far {
+fn far_host() -> Running {
     done("ip link set lo up");
     done("ip link add v0 type veth peer name v1");
     let own = std::env::current_exe().unwrap();
     let mut far = Command::new("unshare");
     far.arg("--net").arg(own).args(["--exact", "run::far", "--ignored", "--nocapture"]);
-    let mut far = Far(far.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+    let mut far = Running(far.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
     has_left(&far.0);
     done(&format!("ip link set v1 netns {}", far.0.id()));
     done("ip address add 10.77.0.1/24 dev v0");
@@ -264,16 +266,16 @@ table inet firewall {
 "#;
 
 /// Starts `packrat router` for the host behind `l0`, and waits until it serves.
-fn router(uplink: &str) -> (Child, impl Iterator<Item = String> + use<>) {
+fn router(uplink: &str) -> (Running, impl Iterator<Item = String> + use<>) {
     router_with(uplink, &[])
 }
 
-fn router_with(uplink: &str, options: &[&str]) -> (Child, impl Iterator<Item = String> + use<>) {
+fn router_with(uplink: &str, options: &[&str]) -> (Running, impl Iterator<Item = String> + use<>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_packrat"));
     command.args(["router", "--interface", "l0", "--uplink", uplink, "--port", "4433"]);
     command.args(options);
-    let mut router = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut output = BufReader::new(router.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let mut router = Running(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut output = BufReader::new(router.0.stdout.take().unwrap()).lines().map_while(Result::ok);
     let first = output.next();
     assert_eq!(first.as_deref(), Some("hosts behind l0 are served"));
     (router, output)
@@ -285,7 +287,7 @@ fn inside_a_router() {
     let _far = far_host();
     done("ip link add l0 type veth peer name l1");
     let mut host = Command::new("unshare");
-    let host = Far(host.args(["--net", "cat"]).stdin(Stdio::piped()).spawn().unwrap());
+    let host = Running(host.args(["--net", "cat"]).stdin(Stdio::piped()).spawn().unwrap());
     has_left(&host.0);
     let id = host.0.id();
     let there = |line: &str| done(&format!("nsenter --net --target {id} {line}"));
@@ -328,8 +330,8 @@ fn inside_a_router() {
     // It may start while hosts' flows last.
     drop(server);
     UdpSocket::bind("[::]:4433").unwrap();
-    done(&format!("kill -TERM {}", first.id()));
-    assert_eq!(first.wait().unwrap().code(), Some(0));
+    done(&format!("kill -TERM {}", first.0.id()));
+    assert_eq!(first.0.wait().unwrap().code(), Some(0));
     let last = said.next().unwrap_or_default();
     assert!(last.starts_with("2 sessions with gateways"), "{last}");
     assert_eq!(tables(), "");
@@ -337,8 +339,8 @@ fn inside_a_router() {
     // What does not leave by the uplink is none of its business.
     let (mut second, mut said) = router("l0");
     assert_eq!(exchange("10.77.0.2"), Some(42));
-    done(&format!("kill -TERM {}", second.id()));
-    assert_eq!(second.wait().unwrap().code(), Some(0));
+    done(&format!("kill -TERM {}", second.0.id()));
+    assert_eq!(second.0.wait().unwrap().code(), Some(0));
     let last = said.next().unwrap_or_default();
     assert!(last.starts_with("0 sessions with gateways"), "{last}");
 
@@ -352,8 +354,8 @@ fn inside_a_router() {
     assert!(numbers.any(|number| number == "50"), "the first one has gone on");
     drop(program.stdin.take());
     assert!(program.wait().unwrap().success());
-    done(&format!("kill -TERM {}", full.id()));
-    assert_eq!(full.wait().unwrap().code(), Some(0));
+    done(&format!("kill -TERM {}", full.0.id()));
+    assert_eq!(full.0.wait().unwrap().code(), Some(0));
     let last = said.next().unwrap_or_default();
     assert!(last.starts_with("1 sessions with gateways"), "{last}");
 
@@ -373,8 +375,8 @@ fn inside_a_router() {
     for (_, numbers) in &mut lasting {
         assert!(numbers.by_ref().any(|number| number == "5"));
     }
-    done(&format!("kill -KILL {}", third.id()));
-    assert_eq!(third.wait().unwrap().code(), None);
+    done(&format!("kill -KILL {}", third.0.id()));
+    assert_eq!(third.0.wait().unwrap().code(), None);
     assert!(tables().contains("packrat_router"));
     for (program, numbers) in &mut lasting {
         assert!(numbers.by_ref().any(|number| number == "25"), "the connection is lost");
@@ -387,8 +389,8 @@ fn inside_a_router() {
     let (mut fourth, said) = router("v0");
     // No one reads what it has repaired.
     drop(said);
-    done(&format!("kill -INT {}", fourth.id()));
-    assert_eq!(fourth.wait().unwrap().code(), Some(0));
+    done(&format!("kill -INT {}", fourth.0.id()));
+    assert_eq!(fourth.0.wait().unwrap().code(), Some(0));
     assert_eq!(tables(), "");
     assert!(!words("ip rule").contains("fwmark") && !words("ip -6 rule").contains("fwmark"));
 }
