@@ -5,7 +5,6 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use packrat_api::token::TokenPolicy;
 use packrat_assist_token::from_text;
@@ -144,20 +143,25 @@ fn connections_for_tokens_are_limited() {
     let Some((route, certificate)) = giving_tokens(12) else { return };
     ask(&route, certificate.path());
     let connect = || TcpStream::connect(("127.0.0.1", route.port)).unwrap();
-    let patient = |stream: &TcpStream, milliseconds| {
-        stream.set_read_timeout(Some(Duration::from_millis(milliseconds))).unwrap();
+    let count = format!("connection_limit.token_{}.active_connections", route.port);
+    let wait_for = |connections: u64| {
+        let line = format!("{count}: {connections}\n");
+        let what = format!("{connections} connections");
+        route.envoy.wait_until(&what, |envoy| envoy.get(&format!("/stats?filter={count}")) == line);
     };
+    wait_for(0);
     // A quarter.
     let held: Vec<TcpStream> = (0..3).map(|_| connect()).collect();
+    wait_for(3);
+    let mut above = connect();
+    above.set_read_timeout(Some(PATIENCE)).unwrap();
+    let closed = above.read(&mut [0; 10]);
+    assert!(!closed.is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "it is closed");
     for mut stream in &held {
-        patient(stream, 500);
+        stream.set_nonblocking(true).unwrap();
         let error = stream.read(&mut [0; 10]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::WouldBlock, "it is kept");
     }
-    let mut above = connect();
-    patient(&above, 10_000);
-    let closed = above.read(&mut [0; 10]);
-    assert!(!closed.is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "it is closed");
     drop(held);
     ask(&route, certificate.path());
 }
