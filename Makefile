@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo flood lab field alternatives figures bench profile quick format check-format test check test-sdks test-random token check-lints check-go check-fuzz test-tools test-rust check-instructions instructions check-names check-documentation check-dependencies check-c c-header install-c advisories test-interop test-mobile test-python test-go test-demo test-telemetry test-loki test-operator test-conformance test-command check-chart chart chart-schemas images static release-dry-run soak test-page test-programs demo-parts e2e fuzz miri sanitize concurrency models toolchain clean
+.PHONY: help demo flood lab field alternatives figures bench profile quick format check-format test check test-sdks test-random token check-lints check-go check-fuzz test-tools test-rust check-instructions instructions check-names check-documentation check-dependencies check-c c-header install-c advisories test-interop test-mobile test-python test-go test-demo test-telemetry test-loki test-operator test-conformance test-command check-chart chart chart-schemas images static release-dry-run soak test-page test-programs demo-parts client-parts e2e fuzz miri sanitize concurrency models toolchain clean
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -65,7 +65,7 @@ check-format:
 	@tools/format-markdown --check
 
 test: ## All tests of behaviour, with real Envoy, servers and Prometheus: what must pass
-	@SUPERVISED_REPORTS_ONLY=yes tools/supervised tools/parts demo-parts test-tools test-rust test-demo test-telemetry
+	@SUPERVISED_REPORTS_ONLY=yes tools/supervised tools/parts demo-parts client-parts test-tools test-rust test-telemetry
 
 check: ## Formats, lints, documentation, licences, chart, C header, fuzz targets, instruction counts: what must also pass
 	@tools/parts check-format check-names check-lints check-go check-documentation check-dependencies check-chart check-c check-fuzz check-instructions
@@ -102,9 +102,12 @@ test-tools: ## tools/supervised leaves nothing of a command behind, however that
 	@tools/test-supervised
 
 # Tests of the filter and of the tokens run in the real Envoy.
-test-rust: demo-parts ## The tests of all crates (tools/test -p CRATE: of one)
+test-rust: demo-parts client-parts ## The tests of all crates (tools/test -p CRATE: of one), and small demos with real HTTP/3 servers
 	@tools/build-token-filter --if-possible
-	@tools/test
+	@tools/test --with packrat::demo packrat::roaming
+
+client-parts: demo-parts
+	@tools/install-client-parts
 
 # The features of this package alone, and the release that is shipped: what is counted is then the same on every machine.
 INSTRUCTIONS = cargo build --locked --release -p packrat-instructions && "$${CARGO_TARGET_DIR:-target}/release/packrat-instructions"
@@ -165,8 +168,7 @@ test-go: ## The client in Go: golden vectors, virtual time, quic-go over a lossy
 	@tools/test --build
 	@tools/test-go
 
-test-demo: demo-parts ## A small demo with real Envoy and real HTTP/3 servers
-	@tools/install-client-parts
+test-demo: client-parts ## Small demos with real Envoy and real HTTP/3 servers
 	@tools/test --only packrat::demo packrat::roaming
 
 test-telemetry: demo-parts ## Every query of dashboards, rules and alerts against a real Prometheus that scrapes a real Envoy

@@ -46,14 +46,16 @@ fn number(arm: &Value, key: &str) -> f64 {
     arm[key].as_f64().unwrap_or_else(|| panic!("{key} is not a number: {arm:#}"))
 }
 
-/// Runs demos until the path of one was on time; `check` gets the report of each, and whether its
-/// figures may be judged.
+/// Runs demos until the assisted path of one was on time, or all paths of one without assistance; `check`
+/// gets the report of each, and whether its figures may be judged.
 fn judge(figure: &'static str, arguments: &[&str], check: impl Fn(&Value, bool)) {
     let mut trials = Trials::of(figure);
     while trials.go_on() {
         let report = report(arguments);
-        let mut arms = report["arms"].as_array().unwrap().iter();
-        let is_on_time = trials.may_judge(arms.all(|arm| arm["on_time"] == true));
+        let arms = report["arms"].as_array().unwrap();
+        let has_assistance = arms.iter().any(|arm| arm["name"] == "packrat");
+        let mut judged = arms.iter().filter(|arm| !has_assistance || arm["name"] == "packrat");
+        let is_on_time = trials.may_judge(judged.all(|arm| arm["on_time"] == true));
         check(&report, is_on_time);
     }
 }
@@ -95,7 +97,7 @@ fn without_its_parts_it_says_how_to_get_them() {
 #[test]
 #[ignore = "needs Envoy and Caddy: make test-demo"]
 fn caddy_through_envoy() {
-    let options = ["--profile", "wifi", "--size", "2MB", "--patience", "10"];
+    let options = ["--profile", "wifi", "--size", "2MB", "--patience", "3"];
     judge("losses that Caddy declares", &options, |report, is_on_time| {
         for (key, value) in [("profile", "wifi"), ("gateway", "envoy"), ("server", "caddy")] {
             assert_eq!(report[key], value);
@@ -131,7 +133,7 @@ fn a_connection_that_ends_at_the_gateways_place_is_an_alternative() {
 #[test]
 #[ignore = "needs Envoy and Caddy: make test-demo"]
 fn a_server_beside_the_gateway_is_the_second_network_of_a_demo() {
-    let report = report(&["--size", "2MB", "--patience", "5"]);
+    let report = report(&["--size", "2MB", "--patience", "3"]);
     assert_eq!((&report["profile"], number(&report, "loss")), (&"ingress".into(), 0.01));
     for name in ["lossless", "end-to-end", "packrat"] {
         assert_eq!(arm(&report, name)["sha256_ok"], true, "{report:#}");
@@ -149,7 +151,7 @@ fn a_server_beside_the_gateway_is_the_second_network_of_a_demo() {
 fn aioquic_through_the_standalone_gateway() {
     let options =
         ["--gateway", "standalone", "--server", "aioquic", "--loss", "0.08", "--burst", "2"];
-    let network = ["--profile", "wifi", "--size", "1MB", "--patience", "10"];
+    let network = ["--profile", "wifi", "--size", "1MB", "--patience", "3"];
     let options = [&options[..], &network].concat();
     judge("losses that aioquic declares", &options, |report, is_on_time| {
         assert_eq!(number(report, "loss"), 0.08);
