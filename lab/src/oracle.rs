@@ -1,9 +1,11 @@
 //! Knowledge that no gateway and no client can have: the emulated last mile tells what it lost, and
 //! why. What a trial gains by it is the bound of everything that measures the same.
 
-use packrat_wire::number;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+use packrat_wire::estimate::Timestamp;
+use packrat_wire::number;
 
 /// Answers of the last mile about the base connection's datagrams on their way to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,6 +54,60 @@ pub(crate) enum Told {
 #[derive(Debug, Default)]
 pub(crate) struct Shown(BTreeSet<Vec<u8>>);
 
+/// Datagrams on the last mile towards one client, in the order in which they were offered. A client hears
+/// of a loss behind the arrivals of all that were offered before it, whenever the link decides on them: a full
+/// queue drops a datagram while those before it still wait.
+#[derive(Debug)]
+pub(crate) struct Order<T> {
+    next: u64,
+    undecided: BTreeSet<u64>,
+    untold: BTreeMap<u64, T>,
+    /// The latest arrival, past or to come.
+    latest: Option<Timestamp>,
+}
+
+impl<T> Default for Order<T> {
+    fn default() -> Self {
+        Self { next: 0, undecided: BTreeSet::new(), untold: BTreeMap::new(), latest: None }
+    }
+}
+
+impl<T> Order<T> {
+    /// A datagram is offered; its place.
+    pub(crate) fn offer(&mut self) -> u64 {
+        let place = self.next;
+        self.undecided.insert(place);
+        self.next += 1;
+        place
+    }
+
+    /// A datagram will arrive.
+    pub(crate) fn on_arrival(&mut self, place: u64, at: Timestamp) {
+        self.undecided.remove(&place);
+        self.latest = self.latest.max(Some(at));
+    }
+
+    /// A datagram is lost. `told`: what its client is to hear of it, if anything.
+    pub(crate) fn on_loss(&mut self, place: u64, told: Option<T>) {
+        self.undecided.remove(&place);
+        self.untold.extend(told.map(|told| (place, told)));
+    }
+
+    /// The next loss of which a client hears after what was offered before it, and the latest arrival of that.
+    /// Losses before the first arrival are not told.
+    pub(crate) fn next_told(&mut self) -> Option<(Timestamp, T)> {
+        while let Some(first) = self.untold.first_entry()
+            && self.undecided.first().is_none_or(|undecided| first.key() < undecided)
+        {
+            let told = first.remove();
+            if let Some(at) = self.latest {
+                return Some((at, told));
+            }
+        }
+        None
+    }
+}
+
 /// Last bytes of a datagram that tell it from others: the tag of its encryption.
 const TAG: usize = 16;
 
@@ -75,6 +131,32 @@ impl Shown {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_loss_is_told_behind_what_was_offered_before_it() {
+        let mut order = Order::default();
+        let places: Vec<u64> = (0..5).map(|_| order.offer()).collect();
+        order.on_arrival(places[0], Timestamp::from_millis(10));
+        // The queue is full while three datagrams still wait.
+        order.on_loss(places[4], Some("queue"));
+        assert_eq!(order.next_told(), None);
+        order.on_loss(places[1], Some("medium"));
+        assert_eq!(order.next_told(), Some((Timestamp::from_millis(10), "medium")));
+        order.on_arrival(places[2], Timestamp::from_millis(30));
+        order.on_loss(places[3], None);
+        assert_eq!(order.next_told(), Some((Timestamp::from_millis(30), "queue")));
+        assert_eq!(order.next_told(), None);
+    }
+
+    #[test]
+    fn a_loss_before_the_first_arrival_is_not_told() {
+        let mut order = Order::default();
+        let (lost, other) = (order.offer(), order.offer());
+        order.on_loss(lost, Some(()));
+        assert_eq!(order.next_told(), None);
+        order.on_arrival(other, Timestamp::ZERO);
+        assert_eq!(order.next_told(), None);
+    }
 
     #[test]
     fn what_the_queue_has_lost_is_kept_from_the_transport_once() {

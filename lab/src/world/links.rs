@@ -59,6 +59,8 @@ pub(super) struct Crossing {
     pub(super) next: Place,
     pub(super) originated: bool,
     pub(super) offered: Timestamp,
+    /// Its place among all that go to its client, if the last mile tells of its fate.
+    pub(super) order: Option<u64>,
 }
 
 /// All links of a world.
@@ -118,6 +120,7 @@ impl LinkSet {
             next: Place::Client,
             originated: false,
             offered: at,
+            order: None,
         };
         let link = LinkId(0, name);
         self.link(link).offer(at, length, CROSS_TRAFFIC, false, crossing);

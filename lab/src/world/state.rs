@@ -20,7 +20,7 @@ use super::record::Record;
 use crate::batching::{Batch, Batching};
 use crate::clock::VirtualClock;
 use crate::gateway_node::{GatewayNode, Originated};
-use crate::oracle::{Oracle, RECOVERY, Told};
+use crate::oracle::{Oracle, Order, RECOVERY, Told};
 use crate::shim_node::{Delivery, ShimNode};
 
 /// A datagram on a link, or in a host.
@@ -44,9 +44,9 @@ pub(super) struct State {
     ecn: bool,
     pub(super) gateway: Option<GatewayNode>,
     pub(super) shims: BTreeMap<SocketAddr, ShimNode>,
-    /// Knowledge of clients with a shim, and the last arrival at each client, past or to come.
+    /// Knowledge of clients with a shim, and what goes to each client.
     pub(super) oracle: Option<Oracle>,
-    expected: BTreeMap<SocketAddr, Timestamp>,
+    towards: BTreeMap<SocketAddr, Order<(Packet, Told)>>,
     under_way: Schedule<UnderWay>,
     /// Wakes the task; when it will wake by itself.
     pub(super) waker: Option<Waker>,
@@ -71,7 +71,7 @@ impl State {
             gateway,
             shims: BTreeMap::new(),
             oracle: None,
-            expected: BTreeMap::new(),
+            towards: BTreeMap::new(),
             under_way: Schedule::new(),
             waker: None,
             armed: None,
@@ -127,7 +127,11 @@ impl State {
             packet.ecn = NotEct;
         }
         let link = LinkId(self.links_of(&packet, name), name);
-        let crossing = Crossing { packet: Some(packet), from, to, next, originated, offered: now };
+        let client = SocketAddr::from(*packet.path.remote_address);
+        let is_told = self.oracle.is_some() && next == Place::Client;
+        let order = is_told.then(|| self.towards.entry(client).or_default().offer());
+        let packet = Some(packet);
+        let crossing = Crossing { packet, from, to, next, originated, offered: now, order };
         self.links.offer(link, crossing);
         self.settle(link);
     }
@@ -163,27 +167,39 @@ impl State {
             _ => SocketAddr::from(*packet.path.local_address),
         };
         self.record.on_fate(client, &packet, &crossing, verdict, self.gateway.as_ref());
-        let Crossing { next, originated, .. } = crossing;
-        if let Verdict::Deliver { at } = verdict {
-            if next == Place::Client {
-                self.expected.insert(client, at);
+        let Crossing { next, order, .. } = crossing;
+        match (verdict, order) {
+            (Verdict::Deliver { at }, order) => {
+                if let Some(order) = order {
+                    self.towards.entry(client).or_default().on_arrival(order, at);
+                }
+                self.expect(packet, next, at, false);
             }
-            self.expect(packet, next, at, false);
-        } else if next == Place::Client && !originated {
-            self.tell(packet, client, verdict);
+            (_, Some(order)) => {
+                let told = self.told(verdict).filter(|_| {
+                    !crossing.originated && self.shims.contains_key(&client)
+                });
+                let told = told.map(|told| (packet, told));
+                self.towards.entry(client).or_default().on_loss(order, told);
+            }
+            (_, None) => {}
+        }
+        while let Some((at, (packet, told))) =
+            self.towards.get_mut(&client).and_then(Order::next_told)
+        {
+            let at = if told == Told::Recovered { at + RECOVERY } else { at };
+            self.under_way.plan(at, UnderWay { to: Place::Client, packet, read: true, told });
         }
     }
 
-    /// The last mile has lost a datagram of the base connection, and may tell its client.
-    fn tell(&mut self, packet: Packet, client: SocketAddr, verdict: Verdict) {
-        let Some(oracle) = self.oracle.filter(|_| self.shims.contains_key(&client)) else { return };
-        let Some(at) = self.expected.get(&client).copied() else { return };
-        let (at, told) = match verdict {
-            Verdict::QueueDropped if oracle.classifies() => (at, Told::Shown),
-            Verdict::Lost if oracle.repairs() => (at + RECOVERY, Told::Recovered),
-            _ => return,
-        };
-        self.under_way.plan(at, UnderWay { to: Place::Client, packet, read: true, told });
+    /// What the oracle says of a datagram of the base connection that the last mile has lost.
+    fn told(&self, verdict: Verdict) -> Option<Told> {
+        let oracle = self.oracle?;
+        match verdict {
+            Verdict::QueueDropped if oracle.classifies() => Some(Told::Shown),
+            Verdict::Lost if oracle.repairs() => Some(Told::Recovered),
+            _ => None,
+        }
     }
 
     /// A datagram comes at `at`.
