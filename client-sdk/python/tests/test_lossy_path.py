@@ -189,7 +189,6 @@ class LossyPath(unittest.TestCase):
 
         judged_on_time(trial)
 
-
     def test_a_program_gets_no_numbered_datagram_twice(self):
         arrived = []
 
@@ -207,7 +206,7 @@ class LossyPath(unittest.TestCase):
         count = 1500
         inner = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         settings = packrat.Settings(maximum_hold=0.0)
-        with mock.patch("packrat.peers.Shim", Recording), Path() as path, packrat.Socket(inner, settings) as udp:
+        with mock.patch("packrat.peers.Shim", Recording), Path(PROGRAM) as path, packrat.Socket(inner, settings) as udp:
             peer, came = address(path.about["datagrams"]), []
             while len(set(came)) < count:
                 # The question may be lost; the last ones may be, too.

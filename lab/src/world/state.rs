@@ -176,9 +176,9 @@ impl State {
                 self.expect(packet, next, at, false);
             }
             (_, Some(order)) => {
-                let told = self.told(verdict).filter(|_| {
-                    !crossing.originated && self.shims.contains_key(&client)
-                });
+                let told = self
+                    .told(verdict)
+                    .filter(|_| !crossing.originated && self.shims.contains_key(&client));
                 let told = told.map(|told| (packet, told));
                 self.towards.entry(client).or_default().on_loss(order, told);
             }
