@@ -192,7 +192,7 @@ impl State {
         }
     }
 
-    /// What the oracle says of a datagram of the base connection that the last mile has lost.
+    /// The oracle's answer about a datagram of the base connection that the last mile has lost.
     fn told(&self, verdict: Verdict) -> Option<Told> {
         let oracle = self.oracle?;
         match verdict {
