@@ -41,7 +41,7 @@ fn where_nothing_is_lost_numbers_cost_their_bytes() {
     for path in ["uplink", "ingress_wifi", "ingress_lte", "home_wifi"] {
         let (assisted, plain) =
             (goodput(path, 0.0, Arm::Packrat), goodput(path, 0.0, Arm::EndToEnd));
-        assert!(assisted > 0.97 * plain, "{path}: {assisted} beside {plain}");
+        assert!(assisted > 0.98 * plain, "{path}: {assisted} beside {plain}");
     }
 }
 
@@ -65,10 +65,10 @@ fn sums(
 fn a_sender_that_tolerates_losses_uploads_as_ever() {
     for (path, loss) in [("ingress_wifi", 0.01), ("ingress_lte", 0.02)] {
         // Of single uploads at 2 % one has 0.80 to 1.17 of the other.
-        let of = |arm| sums(path, loss, arm, Sender::S2nBbr, 9601..9617);
+        let of = |arm| sums(path, loss, arm, Sender::S2nBbr, 9601..9641);
         let ((assisted, repaired, bytes), (plain, ..)) = (of(Arm::Packrat), of(Arm::EndToEnd));
         assert_eq!((repaired, bytes), (0, 0), "{path}");
-        assert!(assisted > 0.97 * plain, "{path}: {assisted} {plain}");
+        assert!(assisted > 0.98 * plain, "{path}: {assisted} {plain}");
     }
 }
 

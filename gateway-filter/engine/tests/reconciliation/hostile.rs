@@ -100,7 +100,7 @@ fn no_session_of_the_papers_settings_ends_in_a_reset() {
         ("satellite 4 %", 30, 0.04, 1.0),
         ("satellite 10 %", 30, 0.10, 1.0),
     ] {
-        let tally = family(name, 300, |_| paper(delay, loss, burst));
+        let tally = family(name, 750, |_| paper(delay, loss, burst));
         resets += tally.resets;
         assert!(
             tally.failed * 50 < tally.eacks,
@@ -143,7 +143,7 @@ fn hardly_any_session_of_hostile_settings_ends_in_a_reset() {
             Scenario { up: Weather { loss: 0.5, ..bad.up }, ..bad }
         }),
     ] {
-        let tally = family(name, 250, |_| scenario);
+        let tally = family(name, 500, |_| scenario);
         resets += tally.resets;
         sessions += tally.sessions;
     }
