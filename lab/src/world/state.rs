@@ -167,23 +167,24 @@ impl State {
             _ => SocketAddr::from(*packet.path.local_address),
         };
         self.record.on_fate(client, &packet, &crossing, verdict, self.gateway.as_ref());
-        let Crossing { next, order, .. } = crossing;
-        match (verdict, order) {
-            (Verdict::Deliver { at }, order) => {
-                if let Some(order) = order {
-                    self.towards.entry(client).or_default().on_arrival(order, at);
-                }
-                self.expect(packet, next, at, false);
+        let Crossing { next, order, originated, .. } = crossing;
+        if let Verdict::Deliver { at } = verdict {
+            if let Some(order) = order {
+                self.towards.entry(client).or_default().on_arrival(order, at);
             }
-            (_, Some(order)) => {
-                let told = self
-                    .told(verdict)
-                    .filter(|_| !crossing.originated && self.shims.contains_key(&client));
-                let told = told.map(|told| (packet, told));
-                self.towards.entry(client).or_default().on_loss(order, told);
-            }
-            (_, None) => {}
+            self.expect(packet, next, at, false);
+        } else if let Some(order) = order {
+            let is_told = !originated && self.shims.contains_key(&client);
+            let told = self.told(verdict).filter(|_| is_told).map(|told| (packet, told));
+            self.towards.entry(client).or_default().on_loss(order, told);
         }
+        if order.is_some() {
+            self.tell(client);
+        }
+    }
+
+    /// Plans the losses of which this client hears now.
+    fn tell(&mut self, client: SocketAddr) {
         while let Some((at, (packet, told))) =
             self.towards.get_mut(&client).and_then(Order::next_told)
         {
