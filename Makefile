@@ -65,13 +65,13 @@ check-format:
 	@tools/format-markdown --check
 
 test: ## All tests of behaviour, with real Envoy, servers and Prometheus: what must pass
-	@SUPERVISED_REPORTS_ONLY=yes tools/supervised tools/parts demo-parts client-parts test-tools test-rust test-telemetry
+	@tools/supervised tools/parts client-parts test-tools test-rust test-telemetry
 
 check: ## Formats, lints, documentation, licences, chart, C header, fuzz targets, instruction counts: what must also pass
 	@tools/parts check-format check-names check-lints check-go check-documentation check-dependencies check-chart check-c check-fuzz check-instructions
 
 test-sdks: ## The clients in other languages, against a real gateway and over a lossy last mile: Python (two), Go, Kotlin and Swift
-	@SUPERVISED_REPORTS_ONLY=yes tools/supervised tools/parts test-interop test-python test-go test-mobile
+	@tools/supervised tools/parts test-interop test-python test-go test-mobile
 
 # The seed of `make test` is in .cargo/config.toml.
 test-random: ## The quick tests, property tests with a new seed, which is printed (PROPTEST_RNG_SEED=SEED make test-random repeats it)
@@ -102,7 +102,7 @@ test-tools: ## tools/supervised leaves nothing of a command behind, however that
 	@tools/test-supervised
 
 # Tests of the filter and of the tokens run in the real Envoy.
-test-rust: demo-parts client-parts ## The tests of all crates (tools/test -p CRATE: of one), and small demos with real HTTP/3 servers
+test-rust: client-parts ## The tests of all crates (tools/test -p CRATE: of one), and small demos with real HTTP/3 servers
 	@tools/build-token-filter --if-possible
 	@tools/test --with packrat::demo packrat::roaming
 
