@@ -92,8 +92,9 @@ class LossyPath(unittest.TestCase):
         self.assertEqual((condition, figures["sessions"]), ("assisted", 1), said)
         self.assertGreater(lost, 40, said)
         self.assertGreater(figures["repaired_in_time"], 0, said)
-        # What symbols recover has the tag of a neighbour.
-        self.assertGreater(len(set(tags)), COUNT / 2, "each datagram has the tag that it came with")
+        # A datagram that symbols recover has the tag of the one that came last.
+        repeated = len(tags) - len(set(tags))
+        self.assertLessEqual(repeated, figures["recovered"], "each datagram has the tag that it came with")
 
         def judge():
             self.assertGreater(figures["repaired_in_time"] * 3, lost, said)
