@@ -219,11 +219,12 @@ class LossyPath(unittest.TestCase):
                     udp.sendto(f"get {count}".encode(), peer)
             flow = udp.statistics(peer)
             figures = path.end()
-        # Those without a number may be the server's own.
+        # A datagram that symbols recover comes once without having arrived; one without a number may be the
+        # server's own.
         number = b"\x0bPkr\x29"
         most = Counter(datagram for datagram in arrived if not datagram.startswith(number))
         most.update({datagram[8:] for datagram in arrived if datagram.startswith(number)})
-        self.assertEqual([times for datagram, times in Counter(came).items() if times > most[datagram]], [], flow)
+        self.assertEqual([times for datagram, times in Counter(came).items() if times > max(1, most[datagram])], [], flow)
         self.assertGreater(figures["datagrams_lost"], 20)
         self.assertGreater(len(set(came)), 1000, flow)
 
