@@ -1,5 +1,5 @@
 //! The time to the first byte of an answer, with copies of thin datagrams and without them: bounds
-//! inside the measurements of docs/POLICY.md.
+//! inside the measurements of docs/trials/010-thin-datagrams.md.
 //!
 //! Virtual time: nothing here depends on how fast this machine is.
 
