@@ -1,5 +1,5 @@
 //! The datagrams that a client which downloads sends: fewer than without help, and the download is as
-//! fast. Bounds inside the measurements of docs/EVALUATION.md.
+//! fast. Bounds inside the measurements of docs/trials/034-wake-ups.md.
 //!
 //! Virtual time: nothing here depends on how fast this machine is.
 
