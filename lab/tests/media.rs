@@ -1,4 +1,4 @@
-//! A listener's gain, with bounds well inside the measurements (docs/MEDIA.md).
+//! A listener's gain, with bounds well inside the measurements (docs/trials/live-one-receiver.md).
 
 use std::time::Duration;
 
