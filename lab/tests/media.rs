@@ -1,4 +1,5 @@
-//! A listener's gain, with bounds well inside the measurements (docs/MEDIA.md).
+//! A listener's gain, with bounds well inside the measurements
+//! (docs/trials/059-live-one-receiver.md).
 
 use std::time::Duration;
 

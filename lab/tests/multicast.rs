@@ -1,5 +1,5 @@
 //! The gain of a server whose stream has many receivers, with bounds well inside the measurements
-//! (docs/MEDIA.md).
+//! (docs/trials/061-live-many-receivers.md).
 
 use std::time::Duration;
 

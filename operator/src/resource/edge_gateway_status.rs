@@ -23,7 +23,7 @@ pub struct EdgeGatewayStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
     /// The public key of all its gateways, 64 hexadecimal digits: clients may pin it, and find it in the
-    /// DNS (docs/CLOUDS.md).
+    /// DNS (docs/OPERATING.md).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public_key: Option<String>,
     /// Listeners of the gateways.

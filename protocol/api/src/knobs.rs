@@ -134,7 +134,7 @@ pub const KNOBS: [Knob; 41] = [
     Knob::new(
         "quic_lb",
         "list of objects",
-        "connection IDs that name their server ([QUIC-LB](SERVERS.md#connection-ids-that-name-their-server)), as the servers have configured them: `config` (0 to 6, default 0), `server_id_bytes` (1 to 15), `nonce_bytes` (4 to 18), `key` (32 hexadecimal digits; without one, anyone on the path can read the server IDs), and `server_ids`, an object of hexadecimal digits by `ip:port` (default: the last `server_id_bytes` bytes of the endpoint's IP address). A client that comes in mid-connection gets the server that its connection ID names; `affinity` decides about all others",
+        "connection IDs that name their server ([QUIC-LB](OPERATING.md#connection-ids-that-name-their-server)), as the servers have configured them: `config` (0 to 6, default 0), `server_id_bytes` (1 to 15), `nonce_bytes` (4 to 18), `key` (32 hexadecimal digits; without one, anyone on the path can read the server IDs), and `server_ids`, an object of hexadecimal digits by `ip:port` (default: the last `server_id_bytes` bytes of the endpoint's IP address). A client that comes in mid-connection gets the server that its connection ID names; `affinity` decides about all others",
     )
     .with_default("[]"),
     Knob::new(

@@ -17,7 +17,7 @@ pub(crate) fn all(gateway: &Gateway, address: Option<&str>) -> Vec<Check> {
     let status = match gateway.status() {
         Ok(status) => status,
         Err(error) => {
-            let hint = "is the process running, and is this the right port? In Envoy the bootstrap extension must be configured: README.md";
+            let hint = "is the process running, and is this the right port? In Envoy the bootstrap extension must be configured: docs/OPERATING.md";
             return vec![silent(&error, hint)];
         }
     };
