@@ -1,4 +1,4 @@
-//! Trying again what has failed, without doing it for every datagram.
+//! Retries of failed operations, at limited intervals instead of for every datagram.
 
 use std::time::{Duration, Instant};
 

@@ -406,7 +406,7 @@ fn the_filter_helps_who_has_a_token_and_forwards_for_everybody() {
     let mut late = assisted::Client::with(address, config(good));
     assert_eq!(late.wait_for_refusal(), RefusalReason::Token);
     drop(assisted::connect_with(address, &server, config(token(3, now + 300, "web"))));
-    // After the rotation, too.
+    // Also after the rotation.
     let repairs = || envoy.metric("packrat_repairs_total", "web").unwrap_or_default();
     assisted::transfer_until_repaired(&mut client, &server, upstream, 1_000_000, repairs);
 }

@@ -32,7 +32,7 @@ fn key() -> MediaKey {
 struct Server {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
-    /// It sends.
+    /// The thread that sends.
     goes: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
     retransmissions: Arc<AtomicU64>,
@@ -133,7 +133,7 @@ struct Figures {
     retransmissions: u64,
     repairs_arrived: u64,
     resets: u64,
-    /// The latest datagram of the paths, and those that their sockets have dropped.
+    /// The greatest lateness on the paths, and the datagrams that the paths' sockets have dropped.
     lateness: Duration,
     dropped: u64,
 }

@@ -23,8 +23,8 @@ struct Client {
 }
 
 impl Client {
-    /// Adds what was earned until `now`. A clock that was set back fills nothing and takes nothing
-    /// away.
+    /// Adds the tokens earned until `now`. A clock that was set back neither adds tokens nor
+    /// removes any.
     fn refill(&mut self, rate: &token_bucket::Rate, now: Duration) {
         self.bucket.earn(rate.earned(now.saturating_sub(self.filled)), rate.burst);
         self.filled = now;
