@@ -70,12 +70,12 @@ impl Receiver {
         Ok(Self { flow, shim, random, now, spacing, number, loss, bytes, out, messages, wakeups })
     }
 
-    /// So many times at which the client's timers have been due.
+    /// The number of times that the client's timers have been due.
     pub fn wakeups(&self) -> u64 {
         self.wakeups
     }
 
-    /// Sixteen datagrams of the server, what the client says of them, and the repairs.
+    /// Sixteen datagrams of the server, the client's messages about them, and the repairs.
     pub fn turn(&mut self) {
         let mut arrived = Vec::with_capacity(PER_TURN);
         for _ in 0..PER_TURN {
@@ -96,7 +96,7 @@ impl Receiver {
         self.answer();
     }
 
-    /// So much time without a datagram.
+    /// The duration without a datagram.
     pub fn wait(&mut self, time: Duration) {
         let end = self.now + time;
         while let Some(at) = [self.shim.next_timeout(), self.flow.next_timeout()]
@@ -119,7 +119,7 @@ impl Receiver {
         self.now = end;
     }
 
-    /// The gateway's answers to what the client has said, until neither has more to say.
+    /// The gateway's answers to the client's messages, until neither has another message.
     fn answer(&mut self) {
         loop {
             for message in self.messages.drain(..) {

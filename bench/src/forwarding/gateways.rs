@@ -24,7 +24,7 @@ pub(crate) enum Kind {
     Direct,
     /// Envoy's udp_proxy in its default configuration.
     UdpProxy,
-    /// The same with Envoy's GSO packet writer on the listener.
+    /// Envoy with its GSO packet writer on the listener.
     UdpProxyGso,
     /// Packrat as a module in Envoy.
     PackratEnvoy,
@@ -215,7 +215,7 @@ fn tail(log: &Path) -> String {
     lines.into_iter().rev().collect::<Vec<_>>().join("\n")
 }
 
-/// The route of Packrat's gateways, as JSON (which is YAML, too).
+/// The route of Packrat's gateways, as JSON (which is also YAML).
 fn route() -> String {
     format!(
         r#"{{"route":"bench","endpoints":["{SERVER}:{SERVER_PORT}"],"sessions_per_source":100000,"handshakes_per_second_per_source":100000}}"#

@@ -1,5 +1,5 @@
 //! Three network namespaces in a row, made for one run: client, gateway, server. The gateway's
-//! namespace forwards packets, too, so that the path without a gateway's process can be measured.
+//! namespace also forwards packets, so that the path without a gateway's process can be measured.
 
 use std::error::Error;
 use std::ffi::OsStr;
@@ -14,9 +14,9 @@ pub(crate) const GATEWAY: &str = "10.77.1.1";
 const GATEWAY_INSIDE: &str = "10.77.2.1";
 pub(crate) const SERVER: &str = "10.77.2.2";
 
-/// Where the kernel groups processes by session to share the processors fairly, a process's own
-/// niceness counts within its group only, so the group's is set, too.
-/// And each client is a descriptor at both ends.
+/// Sets the group's niceness: if the kernel groups processes by session to share the processors
+/// fairly, a process's own niceness counts only within its group. Raises the limit of descriptors:
+/// each client has one at both ends.
 const PRECEDENCE: &str =
     "echo -15 2>/dev/null >/proc/self/autogroup; ulimit -n $(ulimit -Hn); exec \"$@\"";
 

@@ -72,7 +72,8 @@ impl SystemCalls {
     }
 }
 
-/// The count, the first field of perf's line. (Its times are those in which threads have run.)
+/// The count, the first field of perf's line. (The line's times are the times in which threads have
+/// run.)
 fn parse(text: &str) -> Option<f64> {
     text.lines().find(|line| line.contains("raw_syscalls"))?.split(';').next()?.parse().ok()
 }
