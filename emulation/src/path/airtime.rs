@@ -23,7 +23,7 @@ pub struct Air {
     state: Arc<Mutex<State>>,
 }
 
-/// One of the two directions.
+/// A user of the air: one of a link's two directions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Station {
     /// The sender towards the client.

@@ -12,7 +12,7 @@ use super::recording::{ProbeRecording, Replay};
 /// Delay that comes on top of the base delay, drawn anew at regular times.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Jitter {
-    /// Its distribution.
+    /// Distribution of the jitter.
     pub model: JitterModel,
     /// The interval at which it is drawn anew; within one it stays, as a medium that is busy for
     /// one datagram is busy for the next one.
@@ -97,7 +97,7 @@ pub(crate) struct DelayProcess {
 }
 
 impl DelayProcess {
-    /// The same seed gives the same delays.
+    /// Starts the process; the same seed gives the same delays.
     pub(crate) fn new(model: DelayModel, seed: u64) -> Self {
         Self { model, seed, drawn: None, latest: 0 }
     }
@@ -160,7 +160,7 @@ mod tests {
         let arrivals: Vec<u64> = [0, 99, 100, 199, 200, 220, 260]
             .map(|at| process.arrival(at * MILLISECOND) / MILLISECOND)
             .to_vec();
-        // What is sent after the step down waits for what was sent before.
+        // Datagrams sent after the step down wait for datagrams sent before it.
         assert_eq!(arrivals, [20, 119, 150, 249, 249, 249, 270]);
         let mut process = DelayProcess::new(DelayModel { reorders: true, ..model }, 0);
         let arrivals: Vec<u64> =

@@ -65,8 +65,8 @@ impl LossModel {
         }
     }
 
-    /// The same bursts with other losses in the two states; the mean stays, within the bounds of
-    /// these states.
+    /// Replaces the losses in the two states, and keeps the bursts; the mean stays, within the
+    /// bounds of these states.
     #[must_use]
     pub fn with_states(self, states: StateLoss) -> Self {
         match self {
@@ -86,7 +86,7 @@ impl LossModel {
     }
 }
 
-/// A [`LossModel`] at work: says of one datagram after the other whether it is lost.
+/// A [`LossModel`] at work: decides for each datagram in turn whether it is lost.
 #[derive(Debug, Clone)]
 pub struct LossProcess {
     model: LossModel,

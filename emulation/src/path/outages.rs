@@ -16,7 +16,7 @@ pub enum OutageModel {
     Scheduled {
         /// The beginning of the first one.
         first: Duration,
-        /// From the beginning of one to that of the next, longer than an outage.
+        /// Time between the beginnings of two outages, longer than an outage.
         every: Duration,
         /// Length.
         length: Duration,
@@ -28,7 +28,7 @@ pub enum OutageModel {
         /// Mean time between two of them.
         on: Duration,
     },
-    /// Those of a recording.
+    /// The outages of a recording.
     Recorded(Replay<ProbeRecording>),
 }
 

@@ -9,7 +9,7 @@ use crate::path::{
     QueueManagement, RedConfig, bandwidth_delay_product,
 };
 
-/// One direction of a segment, where it differs from the segment.
+/// Differences of one direction of a segment from the segment.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DirectionSettings {
@@ -47,11 +47,11 @@ pub enum QueueSettingsKind {
 }
 
 /// The queue of one direction. Its limit is one bandwidth-delay product of the whole path unless
-/// `bytes` or `ms` say otherwise.
+/// `bytes` or `ms` is set.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueSettings {
-    /// Its kind.
+    /// Kind of queue.
     pub kind: QueueSettingsKind,
     /// Rate of a policer, Mbit/s of UDP payload.
     pub rate_mbps: Option<f64>,
@@ -71,7 +71,7 @@ pub struct QueueSettings {
 }
 
 impl QueueSettings {
-    /// A drop-tail queue of so many bytes.
+    /// A drop-tail queue of `bytes` bytes.
     pub const fn drop_tail(bytes: usize) -> Self {
         Self {
             kind: QueueSettingsKind::DropTail,
@@ -218,7 +218,7 @@ impl JitterSettings {
 pub enum OutageSettings {
     /// At regular times.
     Scheduled {
-        /// From the beginning of one to that of the next, milliseconds.
+        /// Time between the beginnings of two outages, milliseconds.
         every_ms: f64,
         /// Length, milliseconds.
         length_ms: f64,

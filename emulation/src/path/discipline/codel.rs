@@ -15,7 +15,7 @@ pub struct CoDelConfig {
     pub target: Duration,
     /// Time within which senders can react (INTERVAL).
     pub interval: Duration,
-    /// Bytes that fit; what arrives beyond is dropped.
+    /// Bytes that fit; arrivals beyond that are dropped.
     pub limit: usize,
     /// True if datagrams that are ECN-capable are marked.
     pub ecn: bool,

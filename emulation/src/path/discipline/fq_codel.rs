@@ -213,7 +213,8 @@ mod tests {
         (0..7).for_each(|_| assert_eq!(queues.dequeue(0, &mut dropped).unwrap().flow, 1));
         queues.enqueue(queued(2, 100, 0), &mut dropped);
         assert_eq!(queues.dequeue(0, &mut dropped).unwrap().flow, 2);
-        // Its queue is empty now, and is an old one; so is what comes to it next.
+        // The flow's queue is empty now, and is an old one; the flow's next datagram is queued
+        // there.
         assert_eq!(queues.dequeue(0, &mut dropped).unwrap().flow, 1);
         queues.enqueue(queued(2, 100, 0), &mut dropped);
         assert_eq!(queues.dequeue(0, &mut dropped).unwrap().flow, 1);
