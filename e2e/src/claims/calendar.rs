@@ -88,7 +88,7 @@ fn with_operator_ahead(suite: &mut Suite) -> Outcome<String> {
     })
 }
 
-/// The gateway's clock is set during a download. The next client gets a token and is assisted, too.
+/// Sets the gateway's clock during a download. The next client also gets a token and is assisted.
 fn jump_in_flight(suite: &mut Suite, to: &str, seconds: i64) -> Outcome<String> {
     let (pod, node) = suite.gateway_pod(GATEWAY)?;
     let mut download = suite.start_download(&with_token(suite, LARGE, to))?;

@@ -144,7 +144,7 @@ fn with_default_drain(
 }
 
 /// The gateway's Pod is deleted, with the default drain: it goes on assisting the download. No
-/// window of five seconds but one is slower than 0.8 times those of an undisturbed download.
+/// window of five seconds but one is slower than 0.8 times the windows of an undisturbed download.
 pub(super) fn goodput_while_draining(suite: &mut Suite) -> Outcome<String> {
     with_default_drain(suite, |suite| {
         let to = suite.node_port(GATEWAY, NODE_PORT)?;
@@ -163,7 +163,8 @@ pub(super) fn goodput_while_draining(suite: &mut Suite) -> Outcome<String> {
     })
 }
 
-/// Fails if a window of five seconds but one is slower than 0.8 times those of an undisturbed download.
+/// Fails if more than one window of five seconds is slower than 0.8 times the windows of an
+/// undisturbed download.
 pub(super) fn compared(undisturbed: &Transfer, transfer: &Transfer, said: &str) -> Outcome<String> {
     let (usual, mut windows) = (undisturbed.windows(), transfer.windows());
     let mean = usual.iter().sum::<f64>() / usual.len().max(1) as f64;

@@ -7,7 +7,7 @@ const SHORTEST_HEADER: usize = 20;
 /// IANA's protocol number of UDP.
 const UDP: u8 = 17;
 
-/// One end of a packet.
+/// Address and port of one end of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     /// Source address and port.
