@@ -50,9 +50,9 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Starts to send to the collector at `endpoint` (`http://HOST:PORT`, or with a path before
-    /// that of OTLP), with the headers of [`HEADERS_VARIABLE`]. `instance` tells this gateway from
-    /// others.
+    /// Starts to send to the collector at `endpoint` (`http://HOST:PORT`, or with a path to put in
+    /// front of OTLP's), with the headers of [`HEADERS_VARIABLE`]. `instance` identifies this
+    /// gateway.
     ///
     /// # Errors
     /// The URL or a header is invalid, or no thread can be started.

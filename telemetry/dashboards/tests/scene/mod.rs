@@ -114,7 +114,7 @@ impl IdleEnvoy {
         self.envoy.admin()
     }
 
-    /// Its log.
+    /// The log of the scene.
     pub(crate) fn log(&self) -> String {
         self.envoy.log()
     }

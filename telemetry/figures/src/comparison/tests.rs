@@ -79,8 +79,8 @@ fn exact_median(mut values: Vec<f64>) -> Interval {
     Interval { lower: values[rank - 1], estimate, upper: values[values.len() - rank] }
 }
 
-/// Intervals without buckets are as wide as those of the bootstrap, on average: each of the two
-/// methods has errors of its own.
+/// Intervals without buckets are as wide as the bootstrap's, on average: each of the two methods
+/// has errors of its own.
 #[test]
 fn intervals_are_as_wide_as_those_of_a_bootstrap() {
     for (count, spread) in [(30, 0.3), (100, 1.0), (200, 0.1)] {
