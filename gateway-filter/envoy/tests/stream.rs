@@ -32,7 +32,7 @@ fn key() -> MediaKey {
 struct Server {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
-    /// The thread that sends.
+    /// True while the server sends.
     goes: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
     retransmissions: Arc<AtomicU64>,
