@@ -67,7 +67,7 @@ struct Arguments {
     #[arg(long, value_delimiter = ',')]
     settings: Vec<String>,
 
-    /// Where the figures go; the report goes beside it.
+    /// File for the figures; the report is written beside it.
     #[arg(long, default_value = "target/bench/summary.json")]
     json: PathBuf,
 }
