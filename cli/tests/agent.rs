@@ -1,4 +1,4 @@
-//! `packrat agent` as a process: what it says, serves, refuses, and how it ends.
+//! `packrat agent` as a process: its output, service and refusals, and its end.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};

@@ -196,7 +196,7 @@ fn from_group_to_group(family: &Family) {
     let Some(network) = Network::new(5) else { return };
     let [upstream, group] = family.switch;
     // Each receiver loses packets of the group: two receivers lose different packets than the
-    // others, and all lose those that the switch drops.
+    // others, and all lose the packets that the switch drops.
     network.lose(3, &format!("{} daddr {group} numgen inc mod 7 3 drop", family.protocol));
     network.lose(4, &format!("{} daddr {group} numgen inc mod 9 5 drop", family.protocol));
     network.lose_at_the_switch(

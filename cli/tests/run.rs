@@ -14,9 +14,9 @@ use packrat_dataplane::log::Silent;
 use packrat_dataplane::socket::{bind_reuse_port, local_address};
 use packrat_dataplane::{Dataplane, Options, RouteConfig};
 
-/// Exchanges datagrams for two seconds, from a connected socket, which takes answers from the address
-/// that it sends to only.
-/// A datagram may come twice, as on every network: where the host is busy, it was repaired and not lost.
+/// Exchanges datagrams for two seconds, from a connected socket, which takes answers from the
+/// address that it sends to only. A datagram may come twice, as on every network: if the host is
+/// busy, it was repaired and not lost.
 const PROGRAM: &str = "
 import socket, sys, time
 host, port = sys.argv[1], int(sys.argv[2])
@@ -136,7 +136,7 @@ fn hosts_behind_a_router_are_assisted_without_their_knowledge_and_lose_nothing_w
 /// Runs another test there.
 fn on_a_host_of_its_own(test: &str) {
     let own = std::env::current_exe().unwrap();
-    // Not a pipe, whose end would come with that of the last process of a test that fails.
+    // Not a pipe, which would end only with the last process of a test that fails.
     let mut output = tempfile::tempfile().unwrap();
     let mut inside = Command::new("unshare");
     inside.arg("--net").arg(own);
@@ -148,7 +148,7 @@ fn on_a_host_of_its_own(test: &str) {
     assert!(status.success() && said.contains("1 passed"), "{said}");
 }
 
-/// Does what a line says, with the words of it.
+/// Executes a line, with its words as arguments.
 fn done(line: &str) {
     let mut words = line.split(' ');
     let status = Command::new(words.next().unwrap()).args(words).status().unwrap();
@@ -228,8 +228,8 @@ fn far_host() -> Running {
     far
 }
 
-/// Exchanges datagrams from one socket until its input ends, and says each number; what is lost is sent
-/// again.
+/// Exchanges datagrams from one socket until its input ends, and prints each number; lost datagrams
+/// are sent again.
 const PERSISTENT: &str = "
 import os, select, socket, sys, time
 host, port = sys.argv[1], int(sys.argv[2])

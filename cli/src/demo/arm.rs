@@ -199,7 +199,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Corrects the report on a download to one on an upload: `kept` is what has arrived at the server.
+    /// Corrects the report on a download to one on an upload: `kept` is the server's copy.
     fn account_for_upload(
         &self,
         report: &mut ArmReport,

@@ -171,7 +171,7 @@ fn stage<'a>(
     Ok(Stage { options, network, payload, files, certificate, work: work.to_owned(), neighbour })
 }
 
-/// One download over a network of the laboratory's, beside another one where `neighbour` is true.
+/// Makes a download over a network of the laboratory's, beside another one if `neighbour` is true.
 #[cfg(feature = "lab")]
 pub(crate) async fn download_over(
     options: &Options,

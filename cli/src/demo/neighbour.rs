@@ -95,7 +95,7 @@ impl Neighbour {
         result
     }
 
-    /// Its goodput while the other download lasted.
+    /// Goodput of the neighbour while the other download lasted.
     pub(crate) fn mbps(&self) -> f64 {
         let elapsed = *self.elapsed.lock().unwrap_or_else(PoisonError::into_inner);
         self.bytes.load(Ordering::Relaxed) as f64 * 8e-6 / elapsed.as_secs_f64().max(1e-9)

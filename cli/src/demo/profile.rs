@@ -7,8 +7,9 @@ use packrat_emulation::scenario::Links;
 
 use super::options::{LossDirection, Options, ProfileName, QueueKind};
 
-/// Rate of the far segment, bits per second, and where the server is beside the gateway.
+/// Rate of the far segment, bits per second.
 const FAR_RATE: u64 = 20_000_000;
+/// Rate of the far segment to a server beside the gateway, bits per second.
 const NEAR_RATE: u64 = 500_000_000;
 /// Rate of the last mile, bits per second.
 const LAST_MILE_RATE: u64 = 50_000_000;
@@ -60,7 +61,7 @@ impl Network {
         Self { links: scenario.constant_links(seed), round_trip: scenario.round_trip() }
     }
 
-    /// The same network without loss.
+    /// Removes all loss.
     pub(crate) fn without_loss(mut self) -> Self {
         let Links { far_down, far_up, last_mile_down, last_mile_up } = &mut self.links;
         for link in [far_down, far_up, last_mile_down, last_mile_up] {

@@ -87,7 +87,7 @@ impl Http3 {
     /// Does an exchange; meanwhile the assistance gets the tokens that come.
     ///
     /// # Errors
-    /// Those of the exchange, in the connection's words where that has ended.
+    /// Errors of the exchange, in the connection's words if that has ended.
     pub(crate) async fn during<T>(
         &mut self,
         request: &Request,
@@ -111,7 +111,7 @@ impl Http3 {
     /// Takes leave of the server and of the gateway.
     ///
     /// # Errors
-    /// That of the exchange; or the qlog can't be written.
+    /// The error of the exchange; or the qlog can't be written.
     pub(crate) async fn close(
         self,
         request: &Request,

@@ -115,7 +115,7 @@ impl Signals {
     }
 }
 
-/// Does what may wait for a disk or a reader in a thread of its own, so that signals are heard
+/// Runs work that may wait for a disk or a reader in a thread of its own, so that signals are heard
 /// meanwhile.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,

@@ -71,7 +71,7 @@ pub(crate) enum GetError {
         method: http::Method,
         status: u16,
     },
-    /// An answer that does not say whether the upload was taken.
+    /// An answer that does not indicate whether the upload was taken.
     #[error(
         "{url}: the server answered the {method} with HTTP status {status}, which does not say whether it has taken it; \
          look at what it has before you repeat it"
@@ -96,7 +96,7 @@ pub(crate) enum GetError {
         "{url}: redirected (HTTP status {status}) to {location}; run the command with that URL"
     )]
     Redirect { url: String, status: u16, location: String },
-    /// The server does not continue where it was asked to.
+    /// The server does not continue at the requested byte.
     #[error("cannot resume at byte {offset}: {reason}; remove the partial file and start over")]
     Range {
         /// First byte asked for.
@@ -115,7 +115,7 @@ pub(crate) enum GetError {
     /// No assist token could be had.
     #[error("no assist token: {source}")]
     Token { source: Box<GetError> },
-    /// The answer is not that of a token endpoint.
+    /// The answer does not come from a token endpoint.
     #[error(
         "no assist token: the answer of {url} is not that of a token endpoint: {reason}; check --assist-token-from"
     )]
@@ -225,7 +225,7 @@ pub(crate) const EXIT_INTERRUPTED: u8 = 130;
 pub(crate) const EXIT_TERMINATED: u8 = 143;
 
 impl GetError {
-    /// The exit code, as curl numbers them where it has the same error.
+    /// The exit code: curl's number if curl has the same error.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::UnsupportedScheme { .. } => 1,

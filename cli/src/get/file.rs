@@ -88,8 +88,8 @@ impl PartialFile {
         Ok((partial, resume))
     }
 
-    /// Hands the content to the operating system. What is returned forces it to disk, which may
-    /// take long: it can be run elsewhere.
+    /// Hands the content to the operating system. The returned function forces it to disk, which
+    /// may take long: it can be run elsewhere.
     pub(crate) fn complete(
         &mut self,
     ) -> io::Result<impl FnOnce() -> io::Result<()> + Send + use<>> {
@@ -123,7 +123,7 @@ impl PartialFile {
         Ok(())
     }
 
-    /// Where the bytes are that have arrived, when they are kept after a failure.
+    /// Path of the received bytes, when they are kept after a failure.
     pub(crate) fn kept_part(&self) -> Option<&Path> {
         match &self.place {
             Place::Resumable { part, .. } => Some(part),
@@ -139,8 +139,8 @@ impl Sink for PartialFile {
         }
         self.writer.flush()?;
         // The validator never stands beside bytes of another version, whenever this process is
-        // stopped: it goes before the old bytes do, and comes before the new ones. What is
-        // continued keeps the validator that the server was asked with.
+        // stopped: it goes before the old bytes do, and comes before the new ones. A continued
+        // download keeps the validator that the server was asked with.
         let validator = match &self.place {
             Place::Resumable { validator, .. } if offset == 0 => Some(validator),
             _ => None,
@@ -366,7 +366,7 @@ mod tests {
         refused("a hard link");
         fs::remove_file(&part).unwrap();
 
-        // The same for what is written beside it.
+        // Files written beside it are refused in the same way.
         let validator = folder.path().join(".file.part.validator");
         std::os::unix::fs::symlink(&victim, &validator).unwrap();
         let (mut file, resume) = PartialFile::resume(&target).unwrap();

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct LostPackets(Arc<AtomicU64>);
 
 impl LostPackets {
-    /// So many.
+    /// Number of lost packets.
     pub(crate) fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

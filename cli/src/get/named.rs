@@ -54,7 +54,7 @@ impl Question {
                 Answer::Alias(other) => name = other,
                 Answer::Records(records) => {
                     let mut named = named_gateway(&records)?;
-                    // The name of the records is the alias's, or that of a port, which has no address.
+                    // The records belong to the alias's name, or to a port's, which has no address.
                     if named.host.is_none() && name != self.name {
                         named.host = Some(name);
                     }
@@ -88,7 +88,7 @@ async fn ask_each(servers: &[SocketAddr], name: &str) -> Option<Answer> {
     None
 }
 
-/// Waits until the server answers this very question; `None` where it cannot be asked.
+/// Waits until the server answers this very question; `None` if it cannot be asked.
 async fn ask(server: SocketAddr, name: &str) -> Option<Answer> {
     let local: SocketAddr = match server {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),

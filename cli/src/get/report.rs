@@ -19,7 +19,7 @@ pub(crate) struct Report {
     pub(crate) resumed_from: u64,
     /// Bytes of the whole body, when that was known before its end.
     pub(crate) expected_bytes: Option<u64>,
-    /// Where an upload is to be found, when the server said it.
+    /// URL of an upload, if the server gave one.
     pub(crate) location: Option<String>,
     /// Name lookup, and the handshakes of QUIC, or of TCP, and of TLS.
     pub(crate) connect_time: Duration,

@@ -1,6 +1,6 @@
 //! The part of a download that an earlier run has left.
 
-/// Where to resume a download that stopped.
+/// The point at which to resume a download.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Resume {
     /// Bytes that are there already.

@@ -12,7 +12,7 @@ use std::time::Duration;
 pub(crate) struct SmallestRoundTrip(Arc<AtomicU64>);
 
 impl SmallestRoundTrip {
-    /// So long.
+    /// Duration of the smallest round trip.
     pub(crate) fn get(&self) -> Option<Duration> {
         let microseconds = self.0.load(Ordering::Relaxed);
         (microseconds > 0).then(|| Duration::from_micros(microseconds))

@@ -11,12 +11,12 @@ use std::sync::PoisonError;
 use tokio::sync::watch;
 use url::Url;
 
-/// Where to ask for a token.
+/// The source of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TokenSource {
     /// The well-known path of the host that the download comes from.
     SameHost,
-    /// This URL.
+    /// A token endpoint with this URL.
     Url(String),
 }
 
@@ -53,8 +53,8 @@ impl FreshToken {
 /// the gateway key that the user has given.
 ///
 /// # Errors
-/// Whatever can go wrong with a download, said of this one; or the answer is not what a token
-/// endpoint says, or names another gateway key than the given one.
+/// Every error of a download, reworded for this one; or the answer is not a token endpoint's, or
+/// names another gateway key than the given one.
 pub(crate) async fn fetch(
     source: &TokenSource,
     request: &Request,

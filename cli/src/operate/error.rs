@@ -45,7 +45,7 @@ pub(crate) enum OperateError {
         pod: String,
         source: io::Error,
     },
-    /// The answer is not that of a gateway.
+    /// The answer does not come from a gateway.
     #[error("{url} answers, but not as a Packrat gateway of this version: {problem}")]
     NotAGateway { url: Url, problem: String },
     /// No route of that name.
@@ -59,7 +59,7 @@ pub(crate) enum OperateError {
     /// Something cannot be written.
     #[error("{path} cannot be written: {source}")]
     Write { path: PathBuf, source: io::Error },
-    /// The terminal does not do what it is told.
+    /// The terminal refuses a command.
     #[error("the terminal cannot be used: {0}; `packrat stat -o json` needs none")]
     Terminal(io::Error),
     /// Standard output is gone.

@@ -35,12 +35,12 @@ fn tcp_connections(line: &str) -> Option<(u16, f64, bool)> {
     Some((port.parse().ok()?, value.trim().parse().ok()?, is_total))
 }
 
-/// One gateway.
+/// A gateway that commands ask.
 #[derive(Debug, Clone)]
 pub(crate) struct Gateway {
     base: Url,
     agent: ureq::Agent,
-    /// Where it is in a cluster, and the way to it.
+    /// The gateway's place in a cluster, and the way to it.
     within: Option<(Place, Arc<Forward>)>,
 }
 
@@ -70,12 +70,12 @@ impl Gateway {
         Ok(Self { within: Some((place, Arc::new(forward))), ..Self::new(base) })
     }
 
-    /// Where it is in a cluster.
+    /// The gateway's place in a cluster.
     pub(crate) fn place(&self) -> Option<&Place> {
         self.within.as_ref().map(|(place, _)| place)
     }
 
-    /// Its Pod, or its URL.
+    /// The gateway's Pod, or its URL.
     pub(crate) fn name(&self) -> String {
         self.place().map_or_else(|| self.base.to_string(), Place::to_string)
     }
@@ -166,8 +166,8 @@ impl Gateway {
         }
     }
 
-    /// TCP connections that are passed through, by the gateway's port: those that are there, and all that
-    /// were. None of a gateway without Envoy.
+    /// TCP connections that are passed through, by the gateway's port: current ones, and all so
+    /// far. Empty for a gateway without Envoy.
     pub(crate) fn tcp_connections(&self) -> BTreeMap<u16, (f64, f64)> {
         let text = self.get(TCP_CONNECTIONS).unwrap_or_default();
         let mut found = BTreeMap::<u16, (f64, f64)>::new();

@@ -49,7 +49,7 @@ pub(crate) fn painted(text: &str, paint: Paint) -> String {
     format!("\u{1b}[{code}m{text}\u{1b}[0m")
 }
 
-/// Where a column's text begins.
+/// Alignment of a column's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Align {
     Left,

@@ -1,4 +1,4 @@
-//! Which gateways a command is about: one that is named by its URL, or those of a cluster.
+//! The gateways that a command is about: one named by its URL, or a cluster's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ const PARALLEL: usize = 16;
 /// Which gateways.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Target {
-    /// One gateway, without Kubernetes: the URL of Envoy's administration port or of
+    /// Gateway without Kubernetes: the URL of Envoy's administration port or of
     /// `packrat-gateway --metrics`, for example http://127.0.0.1:9901
     #[arg(long, value_name = "URL", env = "PACKRAT_GATEWAY")]
     gateway: Option<Url>,
@@ -41,7 +41,7 @@ impl Target {
         self.gateway.clone().map(Gateway::new)
     }
 
-    /// True if nothing was said about which gateways.
+    /// True if no option chooses gateways.
     pub(crate) fn is_default(&self) -> bool {
         let ClusterOptions { namespace, all_namespaces, context, kubeconfig } = &self.cluster;
         self.gateway.is_none()
@@ -128,8 +128,7 @@ pub(crate) struct Gateways {
     _cluster: Option<Cluster>,
 }
 
-/// A route, on one gateway or on all gateways of an EdgeGateway, and what happened on it in a
-/// while.
+/// A route, on one gateway or on all gateways of an EdgeGateway, and its events in a period.
 #[derive(Debug, Clone)]
 pub(crate) struct RouteFigures {
     /// `None` for a gateway that is named by its URL.
@@ -169,12 +168,12 @@ const TCP_CONNECTIONS_TOTAL: &str = "tcp_connections_total";
 type Reading = BTreeMap<String, f64>;
 
 impl Gateways {
-    /// Asks all gateways at once. The order of the answers is that of the gateways.
+    /// Asks all gateways at once. The answers are in the gateways' order.
     pub(crate) fn each<T: Send>(&self, ask: impl Fn(&Gateway) -> T + Sync) -> Vec<T> {
         self.each_numbered(|_, gateway| ask(gateway))
     }
 
-    /// The same, with the number of the gateway.
+    /// Asks all gateways at once, each with its number.
     pub(crate) fn each_numbered<T: Send>(
         &self,
         ask: impl Fn(usize, &Gateway) -> T + Sync,

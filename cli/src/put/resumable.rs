@@ -1,5 +1,6 @@
-//! Uploads that go on where they stopped, by the tus protocol (tus.io, version 1.0.0, with its creation
-//! extension): the server gives an upload a URL of its own, and says there how much of it has come.
+//! Uploads that continue after a break, by the tus protocol (tus.io, version 1.0.0, with its
+//! creation extension): the server gives an upload a URL of its own, which reports how much of it
+//! has come.
 //!
 //! ```text
 //!   POST URL, Upload-Length    --> 201, Location    a new upload
@@ -39,7 +40,7 @@ pub(crate) struct Resumable {
     file: PathBuf,
     length: u64,
     content_type: Option<HeaderValue>,
-    /// Its URL, once the server has given it one.
+    /// URL of the upload, once the server has given it one.
     place: Option<Url>,
     /// Bytes that the server is known to have.
     offset: u64,
@@ -70,8 +71,8 @@ impl Resumable {
         self.place.as_ref()
     }
 
-    /// Uploads, and goes on after a break as long as an attempt in [`ATTEMPTS`] brings something. `paused` is
-    /// told why there is a pause, and how long it is.
+    /// Uploads, and continues after a break as long as an attempt in [`ATTEMPTS`] makes progress.
+    /// `paused` is called with the reason of a pause, and its length.
     ///
     /// # Errors
     /// See [`GetError`]. The server may have a part of the file by then, at [`Self::place`].
@@ -172,7 +173,7 @@ impl Resumable {
         Ok(exchanged)
     }
 
-    /// Creates an upload, and says where it is.
+    /// Creates an upload, and returns its URL.
     async fn create(&self, request: &Request, requests: &mut Requests) -> Result<Url, GetError> {
         let mut message = request_head(request, Method::POST)
             .header(TUS_RESUMABLE, VERSION)

@@ -32,7 +32,8 @@ impl Source {
         Self::opened(path, opened(path))
     }
 
-    /// These bytes of the file at `path`, which may have more by now. Must be called inside a Tokio runtime.
+    /// Reads the first bytes of the file at `path`, which may have more by now. Must be called
+    /// inside a Tokio runtime.
     ///
     /// # Errors
     /// The file cannot be opened, or is a folder.
@@ -63,7 +64,7 @@ impl Source {
         Self { name, length, chunks }
     }
 
-    /// Its name, for messages.
+    /// Name of the source, for messages.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }

@@ -44,7 +44,7 @@ pub(crate) enum Control {
 }
 
 impl Edge {
-    /// That of an arm, if it has one.
+    /// The edge of an arm, if it has one.
     pub(crate) fn of(name: ArmName) -> Option<Self> {
         match name {
             ArmName::Terminated => Some(Self::Terminated(Control::Bbr1)),

@@ -31,7 +31,7 @@ LOADED = """new Promise(done => {
     };
     look();
 })"""
-# What has been loaded comes from the cache: the bytes that the browser has got.
+# Loaded parts come from the cache: the bytes that the browser has got.
 CONTENTS = """Promise.all(%s.map(async name => {
     const bytes = await (await fetch(name, {cache: 'only-if-cached', mode: 'same-origin'})).arrayBuffer();
     const sum = await crypto.subtle.digest('SHA-256', bytes);

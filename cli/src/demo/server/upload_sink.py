@@ -23,7 +23,7 @@ class Sink(BaseHTTPRequestHandler):
         left = int(length)
         with open(self.files / name, "wb") as file:
             while left > 0:
-                # What arrives is written at once: an upload may be cut off.
+                # Received data is written at once: an upload may be cut off.
                 chunk = self.rfile.read1(min(left, CHUNK))
                 if not chunk:
                     self.close_connection = True

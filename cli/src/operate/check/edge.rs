@@ -1,4 +1,4 @@
-//! EdgeGateways: what the operator says about them, and whether they can be reached from here.
+//! EdgeGateways: the operator's conditions on them, and whether they can be reached from here.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -100,7 +100,7 @@ fn without_endpoints(listeners: &[ListenerStatus]) -> impl Iterator<Item = &List
     listeners.iter().filter(lacks)
 }
 
-/// Why a Pod is not ready, as far as it says so.
+/// The reason why a Pod is not ready, if it has one.
 pub(super) fn reason_of(pod: &Pod) -> Option<String> {
     let status = pod.status.clone().unwrap_or_default();
     let waiting = status.container_statuses.iter().flatten().find_map(|container| {

@@ -8,7 +8,7 @@ pub(super) struct Needed {
     pub(super) group: &'static str,
     /// Resources; a subresource after a slash.
     pub(super) resources: &'static [&'static str],
-    /// Names of objects, where the right is one on these alone.
+    /// Names of objects, if the right is limited to these.
     pub(super) names: &'static [&'static str],
     /// The part of the operator's work that needs them.
     pub(super) purpose: &'static str,
@@ -71,8 +71,8 @@ pub(super) const EVERYWHERE: [Needed; 11] = [
     needed(&["create", "patch"], "events.k8s.io", &["events"], "Events about wrong annotations"),
 ];
 
-/// Where EdgeGateways may be: in the namespaces that the chart's `gateway.namespaces` names, or
-/// everywhere.
+/// Rights in the namespaces of EdgeGateways: the ones that the chart's `gateway.namespaces` names,
+/// or everywhere.
 pub(super) const FOR_GATEWAYS: [Needed; 10] = [
     needed(&["create", "patch", "delete"], "", &["services"], OBJECTS),
     needed(&["create", "patch"], "", &["configmaps", "serviceaccounts"], OBJECTS),
