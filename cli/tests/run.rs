@@ -336,7 +336,7 @@ fn inside_a_router() {
     assert!(last.starts_with("2 sessions with gateways"), "{last}");
     assert_eq!(tables(), "");
 
-    // What does not leave by the uplink is none of its business.
+    // Datagrams that do not leave by the uplink are none of its business.
     let (mut second, mut said) = router("l0");
     assert_eq!(exchange("10.77.0.2"), Some(42));
     done(&format!("kill -TERM {}", second.0.id()));

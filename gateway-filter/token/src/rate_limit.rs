@@ -67,8 +67,8 @@ impl RateLimit {
         self.clients.len()
     }
 
-    /// Forgets clients whose bucket is full again, which changes nothing for them; without such a
-    /// client, the one that has not asked for longest.
+    /// Forgets clients whose bucket is full again, and loses no state; without such a client, the
+    /// one that has not asked for longest.
     fn make_room(&mut self, now: Duration) {
         let rate = self.rate;
         self.clients.retain(|_, client| {
@@ -122,7 +122,7 @@ mod tests {
         assert!(limit.take(one, NOW + wait / 2).is_err());
         assert!(limit.take(one, NOW + wait).is_ok());
         assert!(limit.take(one, NOW + wait).is_err());
-        // Nothing is saved up beyond the burst.
+        // No tokens are saved up beyond the burst.
         let later = NOW + Duration::from_secs(3600);
         assert_eq!((0..10).filter(|_| limit.take(one, later).is_ok()).count(), 3);
     }

@@ -22,7 +22,7 @@ WIDTH, HEIGHT, BLOCK, RATE = 320, 240, 16, 30
 COLUMNS, ROWS = WIDTH // BLOCK, HEIGHT // BLOCK
 #: The first row of blocks is the number, in black and white.
 NUMBER_BITS = COLUMNS
-#: How far the mean of a decoded block may be from what was drawn: the codec loses details.
+#: Greatest distance of a decoded block's mean from the drawn one's: the codec loses details.
 TOLERANCE = 30
 #: Share of a frame's blocks that must be right.
 RIGHT_SHARE = 0.97

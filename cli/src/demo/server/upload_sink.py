@@ -1,4 +1,4 @@
-"""Keeps what is uploaded to a proxy in front of it: HTTP/1.1 on the loopback interface, Python's own server."""
+"""Keeps the uploads to a proxy in front of it: HTTP/1.1 on the loopback interface, Python's own server."""
 
 import argparse
 import pathlib

@@ -191,8 +191,8 @@ mod tests {
         for row in &rows {
             let forecast = Forecast::of(row.sender, &row.path);
             let [end_to_end, assisted, _] = row.measured;
-            // Assistance does no noticeable harm where it is advised, and is advised wherever it
-            // helps much.
+            // Advised assistance does no noticeable harm, and assistance that helps much is
+            // advised.
             match forecast.advice() {
                 Advice::Assist => assert!(assisted > 0.93 * end_to_end, "{row:?}"),
                 Advice::LeaveAlone => assert!(assisted < 1.5 * end_to_end, "{row:?}"),

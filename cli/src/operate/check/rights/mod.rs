@@ -213,7 +213,7 @@ fn single(
     resources.iter().copied().flat_map(move |resource| of_resource(resource, names.clone()))
 }
 
-/// A right that is missing, where, and what does not work without it.
+/// A missing right, its place, and the feature that needs it.
 fn lacking(right: Right, name: Option<&str>, namespace: Option<&str>, purpose: &str) -> String {
     let name = name.map(|name| format!(" {name}")).unwrap_or_default();
     let place = namespace.map(|namespace| format!(" in {namespace}")).unwrap_or_default();

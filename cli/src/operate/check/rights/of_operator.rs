@@ -1,6 +1,6 @@
 //! All rights that the operator needs, and what for. A test holds them against the chart's rules.
 
-/// Rights on resources, and what does not work without them.
+/// Rights on resources, and the feature that needs them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Needed {
     pub(super) verbs: &'static [&'static str],
