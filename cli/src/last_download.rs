@@ -23,7 +23,7 @@ pub(crate) struct LastDownload {
     /// Bytes of the body that arrived.
     pub(crate) bytes: u64,
     pub(crate) seconds: f64,
-    /// `h3`, or what it was over TCP.
+    /// `h3`, or the protocol over TCP.
     pub(crate) protocol: String,
     /// True if a gateway has assisted.
     pub(crate) assisted: bool,

@@ -563,7 +563,7 @@ fn ip(arguments: &[&str]) -> Result<(), String> {
     run(Command::new("ip").args(arguments), None).map(drop)
 }
 
-/// Runs a tool of the system: what it prints, or its own words if it fails.
+/// Runs a tool of the system, and returns its output, or its error message if it fails.
 fn run(command: &mut Command, input: Option<&str>) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let input_kind = if input.is_some() { Stdio::piped() } else { Stdio::null() };

@@ -152,7 +152,7 @@ fn ignored_signals() -> u64 {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
 }
 
-/// Runs the program among the members of a control group, until it ends; `let_go` meanwhile.
+/// Runs the program among the members of a control group, until it ends; runs `let_go` beside it.
 /// `descriptors`: its limit, which is this command's own no more.
 async fn run_program(
     program: &[String],

@@ -267,7 +267,7 @@ fn tap_tells_why_a_datagram_of_a_session_was_not_repaired() {
     };
     let lines = tap(&["--event", "given_up", "--lines", "1", "-o", "json"]);
     let said = tap(&["--event", "repair_refused", "--event", "given_up", "--lines", "1"]);
-    // Once more and more datagrams are lost, both taps have seen one that was not repaired.
+    // When more and more datagrams are lost, both taps have seen one that was not repaired.
     let mut first = 0;
     while !lines.is_finished() || !said.is_finished() {
         client::transfer(&mut client, &refuses.server, upstream, first..first + 100);

@@ -67,7 +67,7 @@ fn group(id: u32) -> Option<PathBuf> {
     })
 }
 
-/// Does once what a redirection needs: a control group, rules that name it, and a route.
+/// Does once everything that a redirection needs: a control group, rules that name it, and a route.
 const PROBE: &str = r#"
 python3 -c ''
 ip link set lo up

@@ -568,7 +568,7 @@ fn serve_documents(keys: Vec<String>, certificate: &Path) -> SocketAddr {
     address
 }
 
-/// A gateway that was set up anew has another key, which the token endpoint gives.
+/// A gateway after a new setup has another key, which the token endpoint gives.
 #[test]
 fn a_running_agent_follows_its_gateway_to_another_key() {
     let server = Server::start(&["localhost"], false);

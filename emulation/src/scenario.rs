@@ -34,7 +34,7 @@ pub enum ScenarioError {
     Unknown {
         /// The name asked for.
         name: String,
-        /// The names that there are.
+        /// All names.
         known: String,
     },
     /// The file could not be read.

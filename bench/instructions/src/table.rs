@@ -87,7 +87,7 @@ pub struct Disagreements {
 }
 
 impl Disagreements {
-    /// True if there is none.
+    /// True if the table and the measurement agree.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.more.is_empty() && self.less.is_empty() && self.unmatched.is_empty()

@@ -174,7 +174,7 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// The process; zero when there is none.
+    /// The process; zero without one.
     pub(crate) fn process_id(&self) -> u32 {
         self.process.as_ref().map_or(0, Child::id)
     }

@@ -54,7 +54,7 @@ pub(crate) struct SystemCalls {
 }
 
 impl SystemCalls {
-    /// Counts for a while what the gateway calls; `None` where perf or the kernel cannot count.
+    /// Counts the gateway's system calls for a while; `None` if perf or the kernel cannot count.
     pub(crate) fn count(gateway: &Gateway, window: Duration) -> Option<Self> {
         let output = Command::new("perf")
             .args(["stat", "-x", ";", "-e", "raw_syscalls:sys_enter", "-p"])

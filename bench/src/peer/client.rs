@@ -94,7 +94,7 @@ struct Clients {
     timers: BinaryHeap<Reverse<(Timestamp, usize)>>,
 }
 
-/// A phase, as far as it has got.
+/// The progress of a phase.
 #[derive(Default)]
 struct SeenPhase {
     seen: Seen,

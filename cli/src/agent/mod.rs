@@ -106,8 +106,8 @@ pub(crate) fn raise_descriptor_limit() {
 /// Descriptors that a forwarding process has besides its flows'.
 pub(crate) const OTHER_DESCRIPTORS: u64 = 64;
 
-/// The limits of a command's agent: as many flows as are wished, and as there are descriptors for: one each.
-/// `others`: descriptors for other things.
+/// The limits of a command's agent: as many flows as `wished`, and as there are descriptors, one
+/// for each. `others`: descriptors for other things.
 pub(crate) fn limits(command: &str, wished: Option<u32>, others: u64) -> Limits {
     let defaults = Limits::default();
     let wished = wished.map_or(defaults.flows, |flows| flows as usize);

@@ -307,7 +307,7 @@ pub(crate) fn read_token(path: &Path) -> Result<Token, String> {
     crate::recv::token(text.trim()).map_err(fault)
 }
 
-/// The host as it was given, and its address: the first that there is a route to.
+/// The host as it was given, and its first address with a route.
 fn resolve(to: &str) -> Result<((String, u16), SocketAddr), String> {
     let (host, port) = host_and_port(to).map_err(|error| format!("{to:?}: {error}"))?;
     let found = (host.as_str(), port).to_socket_addrs().map_err(|error| {

@@ -70,7 +70,7 @@ impl Neighbour {
         Ok(Self { address, authority, bytes, elapsed, _far: far, _server: server })
     }
 
-    /// Waits for `main`, and downloads meanwhile.
+    /// Waits for `main`, and downloads until then.
     pub(crate) async fn beside<T>(
         &self,
         main: impl Future<Output = Result<T, DemoError>>,

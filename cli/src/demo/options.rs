@@ -235,7 +235,7 @@ pub(crate) enum LossDirection {
 /// The queue in front of each link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum QueueKind {
-    /// Drops what does not fit
+    /// Drops datagrams that do not fit
     DropTail,
     /// Adaptive random early detection
     Red,

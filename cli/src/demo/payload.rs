@@ -68,7 +68,7 @@ impl Payload {
     }
 }
 
-/// Length and SHA-256, in hexadecimal, of what `reader` has.
+/// Length and SHA-256, in hexadecimal, of the content of `reader`.
 pub(crate) fn hash(mut reader: impl Read) -> io::Result<(u64, String)> {
     let (mut hash, mut buffer, mut length) = (Sha256::new(), vec![0; CHUNK], 0);
     loop {

@@ -22,7 +22,7 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// The network of this profile, with what the options change in it.
+    /// The network of this profile, with the changes by the options.
     pub(crate) fn new(profile: ProfileName, options: &Options) -> Self {
         let (far_delay, far_rate, last_mile_delay, loss) = match profile {
             ProfileName::Wifi => (30, FAR_RATE, 2, 0.04),

@@ -240,7 +240,7 @@ impl ArmReport {
     }
 }
 
-/// A line for arms whose path was late, and whose figures are therefore not to be trusted.
+/// A line for arms whose path was late, and whose figures therefore cannot be trusted.
 pub(crate) fn lateness(arms: &[ArmReport]) -> Option<String> {
     let late = arms.iter().filter(|arm| !arm.on_time);
     let late: Vec<_> = late.map(|arm| (arm.name, [arm.far, arm.last_mile])).collect();

@@ -83,7 +83,7 @@ async fn carry_out(options: Options) -> ExitCode {
     words.conclude(&result, note)
 }
 
-/// Remembers what a download has found out about its path, which is no reason to fail.
+/// Remembers a download's findings about its path. A failure to do so does not fail the command.
 #[cfg(feature = "operate")]
 fn remember(options: &Options, report: &Report) {
     let (Some(path), Ok(request)) = (last_download::path(), Request::new(&options.url)) else {

@@ -84,7 +84,7 @@ impl Http3 {
         Ok((http3, requests))
     }
 
-    /// Does an exchange; meanwhile the assistance gets the tokens that come.
+    /// Does an exchange, and passes new tokens to the assistance during it.
     ///
     /// # Errors
     /// Errors of the exchange, in the connection's words if that has ended.

@@ -31,8 +31,8 @@ pub(crate) struct Words<'a> {
 }
 
 impl Words<'_> {
-    /// Prints the end of a transfer: its report and the name of the file, or why there is none.
-    /// `note`: a hint for after a failure.
+    /// Prints the end of a transfer: its report and the name of the file, or the reason for its
+    /// failure. `note`: a hint after a failure.
     pub(crate) fn conclude(
         &self,
         result: &Result<(Report, String), Failure>,

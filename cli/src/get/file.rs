@@ -64,7 +64,8 @@ impl PartialFile {
         })
     }
 
-    /// The part that an earlier run left behind, and where to go on; a new part when there is none.
+    /// The part that an earlier run left behind, and the point at which to resume; without one, a
+    /// new part.
     pub(crate) fn resume(target: &Path) -> io::Result<(Self, Option<Resume>)> {
         refuse_folder(target)?;
         let part = folder(target).join(hidden(target, ".part")?);

@@ -34,7 +34,7 @@ pub(crate) struct Request {
     pub(crate) url: Url,
     /// Assistance; `None` switches it off.
     pub(crate) assist: Option<ClientConfig>,
-    /// Tokens that come while the download goes on.
+    /// Tokens that come during the download.
     pub(crate) later_tokens: Option<watch::Receiver<AssistToken>>,
     /// Trusted certificate authorities.
     pub(crate) trust: Trust,

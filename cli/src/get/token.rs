@@ -1,4 +1,5 @@
-//! `--assist-token-from`: which endpoint is asked, and what its failures mean for the command.
+//! `--assist-token-from`: the endpoint that is asked, and the meaning of its failures for the
+//! command.
 
 use super::error::GetError;
 use super::request::Request;
@@ -37,7 +38,7 @@ pub(crate) struct FreshToken {
 }
 
 impl FreshToken {
-    /// Does `work`; tokens that come meanwhile go to the receiver that came with this.
+    /// Does `work`; tokens that come during it go to the receiver that came with this.
     pub(crate) async fn during<T>(self, work: impl Future<Output = T>) -> T {
         let Self { renewal, given, tokens } = self;
         let pass_on = |token: AssistToken| {

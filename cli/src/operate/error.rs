@@ -18,7 +18,7 @@ pub(crate) enum OperateError {
         "no cluster to look at: {0}; give --kubeconfig or --context, or --gateway URL for a gateway without Kubernetes"
     )]
     NoCluster(String),
-    /// The API server does not do what it is asked for.
+    /// The API server refuses a request.
     #[error("{what} (API server {server}): {problem}")]
     Api { what: String, server: String, problem: String },
     /// The definition is missing.

@@ -137,7 +137,7 @@ impl Gateway {
         self.json(&format!("/packrat/sessions?limit={limit}"))
     }
 
-    /// A session by its number, with what the engine has counted for it.
+    /// A session by its number, with the engine's counters.
     pub(crate) fn session(&self, number: u64) -> Result<Sessions, OperateError> {
         self.json(&format!("/packrat/sessions?session={number}"))
     }

@@ -75,7 +75,7 @@ impl Operation {
     }
 }
 
-/// Ends a command: prints what went wrong.
+/// Ends a command: prints the error.
 fn finish(command: &str, result: Result<ExitCode, OperateError>) -> ExitCode {
     result.unwrap_or_else(|error| {
         eprintln!("packrat {command}: {error}");

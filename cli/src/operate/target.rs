@@ -258,7 +258,7 @@ struct Group {
     on_trial: usize,
 }
 
-/// Not to be added up: their mean counts.
+/// Figures whose mean over the gateways is shown, instead of their sum.
 const ROUND_TRIPS: [&str; 2] =
     ["packrat_last_mile_round_trip_microseconds", "packrat_far_round_trip_microseconds"];
 
@@ -311,7 +311,7 @@ impl Group {
         let earlier = before.routes.iter().find(|earlier| earlier.route == route.route);
         let earlier = earlier.map_or(&nothing, |earlier| &earlier.metrics);
         for (series, value) in &route.metrics {
-            // A counter that went back began anew; together with others that would no longer be
+            // A counter that went back started again; in a sum with others that would no longer be
             // seen.
             let before =
                 earlier.get(series).copied().filter(|before| before <= value).unwrap_or_default();

@@ -108,7 +108,7 @@ fn opened(path: &Path) -> io::Result<(File, Option<u64>)> {
     Ok((file, length))
 }
 
-/// Reads to the end, or to `length`: a file may grow meanwhile.
+/// Reads to the end, or to `length`: a file may grow while it is read.
 fn read(mut reader: impl Read, length: Option<u64>, sender: &mpsc::Sender<io::Result<Bytes>>) {
     let mut left = length.unwrap_or(u64::MAX);
     while left > 0 {

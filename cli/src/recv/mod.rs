@@ -1,8 +1,8 @@
 //! `packrat recv`: a subscriber to a gateway's live stream.
 //!
 //! The datagrams come out as they were sent, in order and on time: to a player's port, a file, or
-//! standard output. Nothing is decrypted, so SRTP and other sealed formats work as well as plain
-//! RTP.
+//! standard output. The payload is not decrypted, so SRTP and other sealed formats work as well as
+//! plain RTP.
 
 use clap::{Args, ValueEnum};
 use packrat_media::udp::UdpReceiver;

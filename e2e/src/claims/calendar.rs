@@ -125,8 +125,8 @@ fn operator_replaced(suite: &mut Suite, to: &str) -> Outcome<String> {
         ["delete", "pod", "-n", RELEASE[0], "-l", "app.kubernetes.io/component=operator"];
     suite.kubectl.output(arguments.into_iter().chain(["--grace-period=0", "--force"]))?;
     suite.rolled_out(&format!("deployment/{}-operator", RELEASE[1]), RELEASE[0])?;
-    // A gateway that starts anew needs everything that the operator has for it, and only the holder
-    // of the lease changes its Deployment.
+    // A gateway that starts again needs everything that the operator has for it, and only the
+    // holder of the lease changes its Deployment.
     let annotations = serde_json::json!({ "packrat.dev/e2e": "replaced" });
     let patch =
         serde_json::json!({ "spec": { "workload": { "pod": { "annotations": annotations } } } });

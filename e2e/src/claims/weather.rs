@@ -143,8 +143,8 @@ fn with_default_drain(
     outcome
 }
 
-/// The gateway's Pod is deleted, with the default drain: it goes on assisting the download. No
-/// window of five seconds but one is slower than 0.8 times the windows of an undisturbed download.
+/// The gateway's Pod is deleted, with the default drain: it still assists the download. No window
+/// of five seconds but one is slower than 0.8 times the windows of an undisturbed download.
 pub(super) fn goodput_while_draining(suite: &mut Suite) -> Outcome<String> {
     with_default_drain(suite, |suite| {
         let to = suite.node_port(GATEWAY, NODE_PORT)?;
@@ -180,7 +180,7 @@ pub(super) fn compared(undisturbed: &Transfer, transfer: &Transfer, said: &str) 
     Ok(format!("{said}; worst window but one {second_worst:.1} Mbit/s, {mean:.1} undisturbed"))
 }
 
-/// Assistance is switched off: the port stays, the download goes on, and a new one is let in.
+/// Assistance is switched off: the port stays, the download continues, and a new one is let in.
 pub(super) fn switched_off(suite: &mut Suite) -> Outcome<String> {
     let annotation = "packrat.dev/config.assist";
     let annotate = |suite: &Suite, word: &str| {

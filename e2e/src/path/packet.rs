@@ -76,7 +76,7 @@ fn udp_header(packet: &[u8]) -> Option<usize> {
     (packet[9] == UDP && first_fragment && packet.len() >= header + 8).then_some(header)
 }
 
-/// Writes a checksum. 0 means that there is none (RFC 768).
+/// Writes a checksum. 0 means no checksum (RFC 768).
 fn put_udp_checksum(packet: &mut [u8], at: usize, old: u16, new: u16) {
     let checksum = u16_at(packet, at);
     if checksum != 0 {

@@ -16,7 +16,7 @@ pub struct AirtimeConfig {
     pub aggregate: usize,
 }
 
-/// The air itself, of which both links have a clone.
+/// The air itself; both links have a clone of it.
 #[derive(Debug, Clone)]
 pub struct Air {
     config: AirtimeConfig,

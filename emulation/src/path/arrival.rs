@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use socket2::Socket;
 
-/// Asked for at each socket; the kernel gives what its limits allow.
+/// Buffer size requested for each socket; the kernel grants as much as its limits allow.
 const SOCKET_BUFFER: usize = 8 * 1024 * 1024;
 
 /// A datagram that has been read.

@@ -9,13 +9,13 @@ use rand_chacha::ChaCha8Rng;
 use super::nanos;
 use super::recording::{ProbeRecording, Replay};
 
-/// Delay that comes on top of the base delay, drawn anew at regular times.
+/// Delay on top of the base delay, drawn again at regular times.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Jitter {
     /// Distribution of the jitter.
     pub model: JitterModel,
-    /// The interval at which it is drawn anew; within one it stays, as a medium that is busy for
-    /// one datagram is busy for the next one.
+    /// The interval at which the delay is drawn again; within one it stays, as a medium that is
+    /// busy for one datagram is busy for the next one.
     pub every: Duration,
 }
 

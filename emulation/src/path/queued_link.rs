@@ -170,7 +170,7 @@ impl<D> QueuedLink<D> {
         self.next_service().map(|nanos| Timestamp::from_micros(nanos.div_ceil(1000)))
     }
 
-    /// Time has passed: the transmitter takes what it can.
+    /// Advances the time: the transmitter takes the datagrams that it can.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.serve(nanos(now));
     }

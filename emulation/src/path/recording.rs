@@ -127,7 +127,7 @@ pub fn read(path: &Path) -> Result<String, RecordingError> {
 }
 
 /// A link's rate over time: the opportunities to send 1500 bytes of IP, as Mahimahi replays them.
-/// An unused opportunity is lost; after the last one the recording begins anew.
+/// An unused opportunity is lost; after the last one the recording starts again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RateRecording {
     /// Milliseconds, ascending; the last one is the period.
@@ -189,7 +189,7 @@ impl RateRecording {
 }
 
 /// A link's delay and loss over time, as probes at short intervals found them. After the last probe
-/// the recording begins anew.
+/// the recording starts again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProbeRecording {
     /// Answered probes: milliseconds, and the delay one way in microseconds.

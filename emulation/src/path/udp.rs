@@ -73,7 +73,7 @@ pub struct PathReport {
     pub upward: DirectionReport,
     /// Server to client.
     pub downward: DirectionReport,
-    /// Client addresses seen; after a rebinding a client counts anew.
+    /// Client addresses seen; after a rebinding a client counts again.
     pub clients: u64,
     /// Datagrams of clients beyond the most that a path serves.
     pub refused: u64,

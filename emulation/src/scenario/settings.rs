@@ -158,7 +158,7 @@ impl QueueSettings {
 pub struct DelayStep {
     /// Milliseconds from the beginning.
     pub at_ms: f64,
-    /// The delay one way from then on, milliseconds.
+    /// The delay one way after this time, milliseconds.
     pub delay_ms: f64,
 }
 
@@ -170,7 +170,7 @@ pub enum JitterSettings {
     Exponential {
         /// Mean, milliseconds.
         mean_ms: f64,
-        /// Interval at which it is drawn anew, milliseconds.
+        /// Interval at which the delay is drawn again, milliseconds.
         #[serde(default = "twenty")]
         every_ms: f64,
     },
@@ -178,7 +178,7 @@ pub enum JitterSettings {
     Wifi {
         /// Share of the time with a long wait, 0 to 1.
         late_share: f64,
-        /// Interval at which it is drawn anew, milliseconds.
+        /// Interval at which the delay is drawn again, milliseconds.
         #[serde(default = "twenty")]
         every_ms: f64,
     },

@@ -43,7 +43,7 @@ pub struct FlowSettings {
     /// Number of flows like this one, each of a client of its own.
     #[serde(default = "one")]
     pub count: u64,
-    /// Each of them begins this much later than the one before, milliseconds.
+    /// Interval between the beginnings of the flows, milliseconds.
     #[serde(default)]
     pub start_every_ms: f64,
     /// Bytes of the transfer; without it as much as can be had until the end.

@@ -78,7 +78,7 @@
 //! the module sends Goodbye to assisted clients, so that they stop waiting for repairs, and ends
 //! everything at once. A drain cannot be undone. This needs the bootstrap extension.
 //!
-//! # What Envoy does not show
+//! # ECN
 //!
 //! The ECN mark of datagrams from clients is not visible to a UDP listener filter: they are
 //! forwarded to servers without a mark. Marks from servers to clients are carried through. The

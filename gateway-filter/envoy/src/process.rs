@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::abi;
 
-/// Never dropped: Envoy may still run worker threads when it destroys what it knows of the module.
+/// Never dropped: Envoy may still run worker threads when it destroys the module's configuration.
 static DATAPLANE: OnceLock<Dataplane> = OnceLock::new();
 
 /// The settings of the bootstrap extension for the log; it may come before the dataplane.

@@ -126,7 +126,7 @@ async fn receive(mut receiver: UdpReceiver) -> (u32, UdpReceiver) {
 /// The figures of a trial.
 #[derive(Debug)]
 struct Figures {
-    /// Units that each receiver has got, losses that it has seen, and what the gateway has repaired.
+    /// Units that each receiver has got, losses that it has seen, and the gateway's repairs.
     receivers: Vec<(u32, u64, u64)>,
     /// Datagrams that the paths have lost, and retransmissions of the server.
     lost: u64,

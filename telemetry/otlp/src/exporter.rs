@@ -16,7 +16,7 @@ use crate::spans::{Sessions, request};
 
 /// The environment variable that names the collector, as OpenTelemetry's specification defines it.
 pub const ENDPOINT_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
-/// Interval of reading the log, which remembers more lines than are written meanwhile.
+/// Interval of reading the log, which remembers more lines than are written in that time.
 const LOOK: Duration = Duration::from_secs(1);
 /// Interval of sending metrics.
 const INTERVAL: Duration = Duration::from_secs(10);

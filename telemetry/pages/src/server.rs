@@ -61,7 +61,7 @@ impl std::fmt::Debug for Pages {
 }
 
 impl Pages {
-    /// Binds `address` and serves what `respond` answers.
+    /// Binds `address` and serves the answers of `respond`.
     ///
     /// # Errors
     /// The address cannot be bound, or no thread can be started.

@@ -70,7 +70,7 @@ impl Operator {
     }
 }
 
-/// Before an installation there is none.
+/// Checks before an installation that the class has no operator yet.
 pub(super) fn before_installation(cluster: &Cluster) -> Vec<Check> {
     match Operator::find(cluster) {
         Err(error) => vec![unreadable(&error)],

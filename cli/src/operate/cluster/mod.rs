@@ -52,7 +52,7 @@ pub(crate) struct Cluster {
     client: Client,
     /// URL of the cluster's server.
     server: String,
-    /// The namespace that is looked at; all when there is none.
+    /// The chosen namespace; `None`: all of them.
     namespace: Option<String>,
 }
 

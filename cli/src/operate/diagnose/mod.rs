@@ -1,4 +1,4 @@
-//! `packrat diagnose`: what a report about gateways needs, in one file and without secrets.
+//! `packrat diagnose`: the material for a report about gateways, in one file and without secrets.
 
 mod objects;
 mod redact;

@@ -66,7 +66,7 @@ const KINDS: [Kind; 17] = [
     (["events.k8s.io", "v1", "Event", "events"], Which::OurNamespaces),
 ];
 
-/// Labels of the operator's Pods and of what else the chart makes for it.
+/// Labels of the operator's Pods and of the chart's other objects for it.
 const OF_CHART: &str = "app.kubernetes.io/component=operator";
 
 /// Puts everything into `bundle`.

@@ -14,7 +14,7 @@ const WINDOW: Duration = Duration::from_secs(2);
 /// Budget of repairs when neither a route nor an option sets it.
 const DEFAULT_REPAIR_BUDGET: f64 = 0.25;
 
-/// Origin of what `packrat get` has found out.
+/// Origin of the values that `packrat get` has found out.
 const LAST_DOWNLOAD: &str = "last download";
 
 /// A figure of a path, given or measured.

@@ -48,7 +48,7 @@ pub(crate) struct Seen {
     pub(crate) sessions: Vec<(Option<String>, SessionSnapshot)>,
 }
 
-/// A session with what it did since the last look.
+/// A session with its activity since the last look.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     /// The gateway's Pod, in a cluster.

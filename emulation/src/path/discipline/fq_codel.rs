@@ -209,7 +209,7 @@ mod tests {
         let mut queues = flows(FqCoDelConfig::default());
         let mut dropped = Vec::new();
         (0..100).for_each(|_| queues.enqueue(queued(1, 300, 0), &mut dropped));
-        // The bulk flow uses up its quantum, and is an old one from then on.
+        // The bulk flow uses up its quantum, and becomes an old one.
         (0..7).for_each(|_| assert_eq!(queues.dequeue(0, &mut dropped).unwrap().flow, 1));
         queues.enqueue(queued(2, 100, 0), &mut dropped);
         assert_eq!(queues.dequeue(0, &mut dropped).unwrap().flow, 2);

@@ -1,4 +1,4 @@
-//! A set of measurements of which the median is wanted, and the interval that it is in.
+//! A set of measurements, their median, and the interval that the median is in.
 
 use std::collections::BTreeMap;
 

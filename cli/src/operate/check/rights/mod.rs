@@ -165,7 +165,7 @@ fn missing_of_operator(
     Ok(missing)
 }
 
-/// The rights that a user does not have, each with what it is for.
+/// The rights that a user does not have, each with its purpose.
 fn denied(
     cluster: &Cluster,
     user: &str,

@@ -1,4 +1,5 @@
-//! All rights that the operator needs, and what for. A test holds them against the chart's rules.
+//! All rights that the operator needs, and their purpose. A test holds them against the chart's
+//! rules.
 
 /// Rights on resources, and the feature that needs them.
 #[derive(Debug, Clone, Copy)]
