@@ -138,9 +138,9 @@ const GATEWAYS: [(Kind, bool); 7] = [
 /// The wanted part of the matrix.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted<'a> {
-    /// All of it.
+    /// True for the whole matrix.
     pub(crate) full: bool,
-    /// Only loads and gateways whose name contains one of these, and these numbers of sessions.
+    /// Names of loads and gateways, in part, and numbers of sessions: only these.
     pub(crate) parts: &'a [String],
 }
 

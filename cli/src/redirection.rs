@@ -336,7 +336,7 @@ impl Redirection {
         })
     }
 
-    /// There is nothing to take away.
+    /// Drops the redirection without taking its rules away.
     fn forget(mut self) {
         self.is_over = true;
     }

@@ -14,7 +14,7 @@ use packrat_path::Trials;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Nothing in a test takes longer.
+/// Time limit of each step, longer than any of them takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn demo(arguments: &[&str]) -> Command {

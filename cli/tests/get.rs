@@ -390,7 +390,7 @@ fn where_udp_gives_nothing_the_file_comes_over_tcp() {
     assert_eq!(output.status.code(), Some(60), "{}", errors(&output));
 }
 
-/// As browsers find it: the gateway's port is another one than that in the URL.
+/// Finds HTTP/3 as browsers do: the gateway's port is another one than the URL's.
 #[test]
 fn http3_is_found_by_alt_svc() {
     let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());

@@ -302,7 +302,7 @@ impl Suite {
         Ok(format!("not judged, this machine was late in {MOST_TRIALS} trials: {bad}"))
     }
 
-    /// Of both segments.
+    /// Late datagrams of both segments, and all of them.
     fn lateness(&mut self) -> Outcome<[u64; 2]> {
         let [mut late, mut total] = self.last_mile.lateness()?;
         if let Some(far) = &mut self.far {

@@ -29,7 +29,7 @@ pub use traffic::{
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScenarioError {
-    /// Neither a name nor a file.
+    /// The text is neither a name nor a file.
     #[error("there is no scenario {name:?}; choose one of {known}, or name a TOML file")]
     Unknown {
         /// The name asked for.
@@ -79,7 +79,7 @@ pub enum QueueKind {
 }
 
 impl QueueKind {
-    /// All of them.
+    /// All values.
     pub const ALL: [Self; 2] = [Self::DropTail, Self::Red];
 
     /// The name in scenarios, on the command line and in results.
@@ -139,7 +139,7 @@ pub struct Segment {
     /// Differences of the direction to the server.
     #[serde(default)]
     pub up: DirectionSettings,
-    /// Other delays from given times on, ascending.
+    /// Propagation delays from later times on, ascending.
     #[serde(default)]
     pub delay_steps: Vec<DelayStep>,
     /// A recording of probes in the folder of the traces, whose delay is the sum of both

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use packrat_emulation::path::{LinkConfig, LossModel, PathConfig, UdpPath};
 
-/// Nothing in a test takes longer.
+/// Time limit of each step, longer than any of them takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Time after which a datagram that has not arrived never will, on a host that is not busy.
 const QUIET: Duration = Duration::from_millis(200);

@@ -40,8 +40,8 @@ pub struct Counts {
     pub library: u64,
 }
 
-/// As [`count`], apart for this program and for shared libraries; callgrind's own output, for
-/// `callgrind_annotate`, is left in `file`.
+/// Counts like [`count`], separately for this program and for shared libraries; callgrind's own
+/// output, for `callgrind_annotate`, is left in `file`.
 pub fn counts(function: &str, file: &Path, arguments: &[&str]) -> Result<Counts, Box<dyn Error>> {
     run(function, file, arguments)?;
     let profile = fs::read_to_string(file)

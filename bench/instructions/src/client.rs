@@ -33,8 +33,8 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// After the handshake; datagrams are of `bytes` bytes and `spacing` apart, and the last mile loses a
-    /// share `loss`.
+    /// A client after the handshake; datagrams are of `bytes` bytes and `spacing` apart, and the
+    /// last mile loses a share `loss`.
     pub fn new(bytes: usize, loss: f64, spacing: Duration) -> Result<Self, Box<dyn Error>> {
         let mut random = ChaCha8Rng::seed_from_u64(1);
         let mut seed = || {

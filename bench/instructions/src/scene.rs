@@ -34,7 +34,8 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// After the handshake; datagrams are of `bytes` bytes, and the last mile loses a share `loss`.
+    /// A flow after the handshake; datagrams are of `bytes` bytes, and the last mile loses a share
+    /// `loss`.
     pub fn new(
         gateway: &Arc<Gateway>,
         bytes: usize,

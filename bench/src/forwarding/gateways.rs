@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The forwarder between client and server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Nothing but the kernel's forwarding.
+    /// The kernel's forwarding alone.
     Direct,
     /// Envoy's udp_proxy in its default configuration.
     UdpProxy,

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::ffi::OsStr;
 use std::process::{Command, Stdio};
 
-/// Further addresses of clients: a gateway does not give all of its room to one.
+/// Addresses of further clients: a gateway does not give all of its room to one.
 const MORE_CLIENTS: [&str; 7] =
     ["10.77.1.3", "10.77.1.4", "10.77.1.5", "10.77.1.6", "10.77.1.7", "10.77.1.8", "10.77.1.9"];
 /// Addresses of the client's link: client, gateway. And of the server's: gateway, server.

@@ -79,7 +79,7 @@ struct Client {
     lost: HashSet<u64>,
     reported: u64,
     ended: bool,
-    /// When its core is called next, if it is in the queue.
+    /// The time of the core's next call, if it is in the queue.
     planned: Option<Timestamp>,
 }
 

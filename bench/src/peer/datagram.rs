@@ -29,7 +29,7 @@ pub(crate) struct Header {
     pub(crate) phase: u8,
     /// The datagram's number in its flow.
     pub(crate) number: u64,
-    /// When it was sent.
+    /// Time of sending.
     pub(crate) sent: Duration,
 }
 

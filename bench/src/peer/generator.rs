@@ -32,7 +32,7 @@ pub(crate) struct Pattern {
     pub(crate) duration: Duration,
 }
 
-/// Most datagrams that may arrive between two feedback messages.
+/// Maximum number of datagrams between two feedback messages.
 pub(crate) fn feedback_interval(size: usize) -> u64 {
     (WINDOW_BYTES / size / 8).clamp(1, 512) as u64
 }
@@ -48,7 +48,7 @@ pub(crate) struct Receiver {
 
 /// The generator's source of arrival counts.
 pub(crate) enum Feedback<'a> {
-    /// Each receiver reports; the function reads the reports that have arrived.
+    /// Reports of each receiver; the function reads the reports that have arrived.
     Reports(&'a mut dyn FnMut(&mut [Receiver])),
     /// A single count for all receivers: with many receivers, each has too few datagrams in flight
     /// for reports of its own.

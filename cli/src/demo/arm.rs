@@ -38,7 +38,7 @@ const METRICS_SETTLE: Duration = Duration::from_millis(1200);
 const LONGEST: Duration = Duration::from_secs(600);
 /// Attempts to start an arm's processes.
 const ATTEMPTS: usize = 3;
-/// Longer than any demo.
+/// A period longer than any demo.
 const NEVER: Duration = Duration::from_secs(86_400);
 
 /// The environment that all arms share.

@@ -20,7 +20,7 @@ use super::server::{Server, ServerSetup};
 /// The file that it downloads: 100 s at 50 Mbit/s.
 const FILE: &str = "neighbour.bin";
 const SIZE: u64 = 625_000_000;
-/// Longer than the download beside it.
+/// Maximum time of the download, longer than the one beside it.
 const LONGEST: Duration = Duration::from_secs(900);
 
 /// The parts that are the neighbour's own; the last mile is shared.

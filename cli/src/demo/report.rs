@@ -36,7 +36,7 @@ pub(crate) struct ArmReport {
     pub(crate) name: ArmName,
     /// Bytes of the file that arrived, per time: 10^6 bits per second.
     pub(crate) goodput_mbps: f64,
-    /// From the first datagram of the handshake to the last byte.
+    /// Time from the first datagram of the handshake to the last byte.
     pub(crate) seconds: f64,
     /// Seconds from the request to the last byte.
     pub(crate) transfer_seconds: f64,

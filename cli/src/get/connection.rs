@@ -47,7 +47,7 @@ pub(crate) struct Exchanged {
     pub(crate) expected_bytes: Option<u64>,
     /// The response's Location.
     pub(crate) location: Option<String>,
-    /// From the request to the end.
+    /// Time from the request to the end.
     pub(crate) transfer_time: Duration,
     /// SHA-256 of the body, in hexadecimal.
     pub(crate) sha256: String,

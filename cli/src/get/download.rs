@@ -146,8 +146,8 @@ const fn gave_nothing(error: &GetError) -> bool {
     )
 }
 
-/// Of two failures the one that the user can do something about: a server that answers by TCP, and
-/// is not trusted, is there.
+/// The one of two failures that the user can act on: a server that answers by TCP, and is not
+/// trusted, is there.
 fn more_telling(udp: GetError, tcp: GetError) -> GetError {
     match tcp {
         GetError::Certificate { .. } if gave_nothing(&udp) => tcp,

@@ -9,10 +9,10 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum GetError {
-    /// Not `https`.
+    /// The URL's scheme is not `https`.
     #[error("{url}: the scheme {scheme:?} is not supported; HTTP/3 needs an https:// URL")]
     UnsupportedScheme { url: String, scheme: String },
-    /// Not a URL.
+    /// The text is not a URL.
     #[error("{url:?} is not a URL: {reason}; expected https://host[:port]/path")]
     MalformedUrl { url: String, reason: String },
     /// DNS has no address.
@@ -148,12 +148,12 @@ pub(crate) enum GetError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum CertificateFault {
-    /// Not signed by a trusted authority.
+    /// The certificate is not signed by a trusted authority.
     #[error(
         "its issuer is not a trusted authority; name the authority's certificate with --cacert if you trust it"
     )]
     UnknownIssuer,
-    /// For another name.
+    /// The certificate is for another name.
     #[error("it is for another name{}; check the host in the URL", presented(.names))]
     WrongName {
         /// The names that it is for, when they are known.
@@ -164,7 +164,7 @@ pub(crate) enum CertificateFault {
         "it has expired; the server's operator must renew it (or this machine's clock is wrong)"
     )]
     Expired,
-    /// Not valid yet.
+    /// The certificate is not valid yet.
     #[error("it is not valid yet; check this machine's clock")]
     NotYetValid,
     /// Revoked.

@@ -33,7 +33,8 @@ enum Place {
     Temporary(TempPath),
     /// Kept when dropped, for the next `--continue`.
     Resumable { part: PathBuf, validator: PathBuf },
-    /// Not a regular file (a device, a pipe): written in place, as there is nothing to rename over.
+    /// A target that is no regular file (a device, a pipe): written in place, because it cannot be
+    /// renamed over.
     Direct,
 }
 

@@ -8,9 +8,10 @@ use std::time::Duration;
 use tokio::net::UdpSocket;
 use url::Host;
 
-/// Most aliases that are followed.
+/// Maximum number of aliases that are followed.
 const MOST_ALIASES: usize = 3;
-/// Most servers that are asked, one after the other, as the resolver of the C library does.
+/// Maximum number of servers that are asked, one after the other, as the resolver of the C library
+/// does.
 const MOST_SERVERS: usize = 3;
 /// Time for an answer, before the next server is asked.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -23,7 +23,7 @@ pub(crate) struct Report {
     pub(crate) location: Option<String>,
     /// Name lookup, and the handshakes of QUIC, or of TCP, and of TLS.
     pub(crate) connect_time: Duration,
-    /// From sending the request to the last byte of a download, or to the answer to an upload.
+    /// Time from sending the request to the last byte of a download, or to the answer to an upload.
     pub(crate) transfer_time: Duration,
     /// SHA-256 of the body, with the bytes that were there before, in hexadecimal.
     pub(crate) sha256: String,

@@ -8,11 +8,11 @@ pub(crate) use packrat_figures::text::{age, bits, bytes, count, milliseconds, pe
 /// Output format of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
+    /// A table for people.
     Table,
-    /// For people with a wide screen.
+    /// A table for people with a wide screen.
     Wide,
-    /// For machines.
+    /// JSON for machines.
     Json,
 }
 

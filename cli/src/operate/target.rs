@@ -162,7 +162,7 @@ pub(crate) struct Measured {
 
 /// TCP connections of a route that are passed through, beside the gateway's own metrics.
 pub(crate) const TCP_CONNECTIONS: &str = "tcp_connections";
-/// All of them since the gateways run.
+/// TCP connections of a route since the gateways run.
 const TCP_CONNECTIONS_TOTAL: &str = "tcp_connections_total";
 
 type Reading = BTreeMap<String, f64>;

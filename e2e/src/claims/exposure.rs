@@ -106,7 +106,7 @@ pub(super) fn load_balancer(suite: &mut Suite) -> Outcome<String> {
     })
 }
 
-/// Both gateways behind a load balancer are replaced, one after the other, during a download.
+/// Replaces both gateways behind a load balancer, one after the other, during a download.
 pub(super) fn rolled(suite: &mut Suite) -> Outcome<String> {
     with(suite, "gateway-loadbalancer.yaml", |suite| {
         let Some(balancer) = Balancer::before(suite, BALANCED)? else {

@@ -167,7 +167,7 @@ pub(super) fn control_stays(suite: &mut Suite) -> Outcome<String> {
     Ok(format!("{last_mile} on the last mile, none on the far segment"))
 }
 
-/// Without the annotation the gateway forwards nothing any more.
+/// Removes the annotation, after which the gateway forwards no datagram.
 pub(super) fn unannotate(suite: &mut Suite) -> Outcome<String> {
     let to = suite.node_port(GATEWAY, NODE_PORT)?;
     suite.kubectl.output(["annotate", "service", "web", "-n", SHOP, "packrat.dev/assist-"])?;

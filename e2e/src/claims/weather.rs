@@ -45,7 +45,7 @@ pub(super) fn report(transfer: &Transfer, said: &str) -> Outcome<String> {
     ))
 }
 
-/// Nothing passes the last mile for five seconds.
+/// Lets no datagram pass the last mile for five seconds.
 pub(super) fn blackhole(suite: &mut Suite) -> Outcome<String> {
     during(suite, |suite, _| {
         suite.last_mile.set_loss(1.0, 1.0)?;

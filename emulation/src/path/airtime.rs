@@ -99,7 +99,8 @@ mod tests {
     use super::super::queued_link::QueuedLink;
     use super::*;
 
-    /// Both directions at 12 Mbit/s without delay: a datagram of 1500 bytes takes a millisecond.
+    /// A link in both directions at 12 Mbit/s without delay: a datagram of 1500 bytes takes a
+    /// millisecond.
     fn pair(config: AirtimeConfig) -> [QueuedLink<usize>; 2] {
         let air = Air::new(config);
         [Station::Down, Station::Up].map(|station| {

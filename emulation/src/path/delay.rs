@@ -73,13 +73,13 @@ fn poisson(random: &mut ChaCha8Rng, mean: f64) -> f64 {
 /// The propagation delay of one direction.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DelayModel {
-    /// From the beginning.
+    /// Delay from the beginning.
     pub base: Duration,
-    /// Other base delays from these times on, ascending.
+    /// Base delays from later times on, ascending.
     pub steps: Vec<(Duration, Duration)>,
     /// The delays of a recording instead.
     pub recording: Option<Replay<ProbeRecording>>,
-    /// On top of either.
+    /// Jitter on top of either.
     pub jitter: Option<Jitter>,
     /// True if a datagram with a shorter delay overtakes those before it; otherwise it waits.
     pub reorders: bool,
@@ -121,7 +121,8 @@ impl DelayProcess {
         nanos(if after == 0 { self.model.base } else { steps[after - 1].1 })
     }
 
-    /// Each interval has a generator of its own, so that the jitter does not depend on the traffic.
+    /// Jitter at a time. Each interval has a generator of its own, so that the jitter does not
+    /// depend on the traffic.
     fn jitter(&mut self, sent: u64) -> u64 {
         let Some(jitter) = self.model.jitter else { return 0 };
         let interval = sent / nanos(jitter.every).max(1);

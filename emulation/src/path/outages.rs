@@ -12,7 +12,7 @@ use super::recording::{ProbeRecording, Replay};
 /// its transmission falls into an outage.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OutageModel {
-    /// At regular times.
+    /// Outages at regular times.
     Scheduled {
         /// The beginning of the first one.
         first: Duration,

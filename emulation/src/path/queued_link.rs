@@ -90,14 +90,15 @@ struct InTransmission<D> {
 pub struct QueuedLink<D> {
     rate: Rate,
     waiting: Waiting<D>,
-    /// Only with a recorded rate, whose opportunities may end in the middle of a datagram.
+    /// The datagram on the transmitter, only with a recorded rate, whose opportunities may end in
+    /// its middle.
     in_transmission: Option<InTransmission<D>>,
-    /// With a constant rate: the time at which the transmitter is done, nanoseconds.
+    /// The time at which the transmitter is done, nanoseconds; only with a constant rate.
     transmitter_free: u64,
-    /// With shared air: the bytes of the last turn.
+    /// The bytes of the last turn; only with shared air.
     turn_bytes: usize,
     air: Option<(Air, Station)>,
-    /// With a recorded rate: the next opportunity.
+    /// The next opportunity; only with a recorded rate.
     opportunity: u64,
     loss: LossProcess,
     outages: Option<OutageProcess>,

@@ -45,7 +45,7 @@ pub enum RecordingError {
         /// The format that was expected, for people.
         expected: &'static str,
     },
-    /// There is nothing in the file.
+    /// The file is empty.
     #[error("{name} has no {what}; name another recording")]
     Empty {
         /// The recording.

@@ -216,7 +216,7 @@ impl JitterSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "model", deny_unknown_fields)]
 pub enum OutageSettings {
-    /// At regular times.
+    /// Outages at regular times.
     Scheduled {
         /// Time between the beginnings of two outages, milliseconds.
         every_ms: f64,
@@ -225,7 +225,7 @@ pub enum OutageSettings {
         /// The beginning of the first one, milliseconds.
         first_ms: f64,
     },
-    /// At random times, for random times, both exponential.
+    /// Outages at random times, for random times, both exponential.
     Markov {
         /// Mean time between two outages, milliseconds.
         up_ms: f64,
@@ -302,9 +302,9 @@ impl AirtimeSettings {
 pub struct BatchingSettings {
     /// The gateway.
     pub gateway: Option<BatchSettings>,
-    /// Each client.
+    /// Every client.
     pub client: Option<BatchSettings>,
-    /// Each server.
+    /// Every server.
     pub server: Option<BatchSettings>,
 }
 

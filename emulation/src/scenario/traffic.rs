@@ -112,10 +112,10 @@ pub struct PageSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PageModel {
-    /// As phones get it.
+    /// The page that phones get.
     #[default]
     Mobile,
-    /// As larger screens get it.
+    /// The page that larger screens get.
     Desktop,
 }
 
@@ -134,7 +134,7 @@ pub struct VideoSettings {
     /// The player's buffer, seconds.
     #[serde(default = "forty")]
     pub buffer_seconds: u64,
-    /// Below this buffer the lowest bit rate is chosen (Huang14: reservoir), seconds.
+    /// The buffer below which the lowest bit rate is chosen (Huang14: reservoir), seconds.
     #[serde(default = "ten")]
     pub reservoir_seconds: u64,
 }

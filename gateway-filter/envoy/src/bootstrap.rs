@@ -75,9 +75,9 @@ struct Registered {
 /// Envoy's handle of the extension.
 struct Extension {
     timer: Timer,
-    /// In the order of [`definitions`].
+    /// Metrics in the order of [`definitions`].
     of_routes: Vec<Registered>,
-    /// In the order of [`of_process::definitions`].
+    /// Metrics in the order of [`of_process::definitions`].
     of_process: Vec<Registered>,
     /// The amounts added to Envoy's counters so far, by labels, in the order of the metrics; `None`
     /// before the first time.

@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 
 use crate::abi;
 
-/// Never dropped: Envoy may still run worker threads when it destroys the module's configuration.
+/// The data plane. Never dropped: Envoy may still run worker threads when it destroys the module's
+/// configuration.
 static DATAPLANE: OnceLock<Dataplane> = OnceLock::new();
 
 /// The settings of the bootstrap extension for the log; it may come before the dataplane.

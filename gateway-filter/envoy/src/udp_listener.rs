@@ -35,9 +35,9 @@ struct Filter {
     listener: Option<SocketAddr>,
     /// The entrance and the listener's socket; missing while the socket could not be found.
     attached: Option<(Ingress, Attachment)>,
-    /// When to look for the socket again.
+    /// The time to look for the socket again.
     retry: Retry,
-    /// When to tell again that a datagram has come this way.
+    /// The time to report again that a datagram has come this way.
     stray: Retry,
     scratch: Vec<u8>,
 }

@@ -18,7 +18,7 @@ pub struct RateLimit {
 #[derive(Debug, Clone, Copy)]
 struct Client {
     bucket: TokenBucket,
-    /// When the bucket was last filled; since 1970.
+    /// The time at which the bucket was last filled; since 1970.
     filled: Duration,
 }
 

@@ -40,7 +40,7 @@ struct Line {
     bytes: u64,
     #[serde(default)]
     sha256: String,
-    /// Above 0 in the last line.
+    /// Duration of the transfer; above 0 in the last line.
     #[serde(default)]
     seconds: f64,
     #[serde(default)]

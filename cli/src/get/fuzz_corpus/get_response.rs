@@ -249,7 +249,7 @@ impl World {
         };
     }
 
-    /// Nothing but the target and its hidden companions has come into being.
+    /// Checks that only the target and its hidden companions have been created.
     fn check(&self) {
         let neighbour = fs::read(self.directory.path().join("neighbour")).expect("it is there");
         assert_eq!(neighbour, NEIGHBOUR, "a neighbour was changed");

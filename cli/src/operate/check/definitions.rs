@@ -20,7 +20,7 @@ fn found(cluster: &Cluster) -> Result<Option<CustomResourceDefinition>, Check> {
     })
 }
 
-/// Before an installation: no definitions are there, or only this version's.
+/// Checks before an installation: no definitions are there, or only this version's.
 pub(super) fn before_installation(cluster: &Cluster) -> Vec<Check> {
     match found(cluster) {
         Err(check) => vec![check],
@@ -29,7 +29,7 @@ pub(super) fn before_installation(cluster: &Cluster) -> Vec<Check> {
     }
 }
 
-/// After it.
+/// Checks after an installation.
 pub(super) fn installed(cluster: &Cluster) -> Vec<Check> {
     let definition = match found(cluster) {
         Err(check) => return vec![check],

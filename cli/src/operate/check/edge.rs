@@ -12,7 +12,7 @@ use super::gateway::of_listener;
 use super::{Check, Verdict};
 use crate::operate::cluster::Cluster;
 
-/// Most ways into one EdgeGateway that are tried.
+/// Maximum number of ways into one EdgeGateway that are tried.
 const MOST_TARGETS: usize = 16;
 /// Conditions of an EdgeGateway that the operator sets, and the verdict when one is not true.
 const CONDITIONS: [(&str, &str, Verdict); 4] = [
@@ -241,7 +241,7 @@ mod tests {
         assert!(!told.iter().any(|check| check.name.contains("clients of shop/web")));
     }
 
-    /// After a restart the operator does not know its endpoints any more.
+    /// The operator does not know the endpoints of such a route after a restart.
     #[test]
     fn a_route_that_is_about_to_go_needs_no_endpoints() {
         let listener = |port, endpoints, draining| ListenerStatus {

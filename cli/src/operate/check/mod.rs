@@ -119,7 +119,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Nothing is printed until the end.
+    /// A report that prints no line until the end.
     pub(crate) const fn silent() -> Self {
         Self { checks: Vec::new(), shown: None }
     }

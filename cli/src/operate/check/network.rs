@@ -22,7 +22,7 @@ const NUMBER: u32 = NUMBER_LENGTH as u32;
 const FULL: f64 = 0.8;
 /// Entries of a session: the client's flow to the gateway, and the gateway's to the server.
 const ENTRIES_PER_SESSION: u64 = 2;
-/// Most sessions of a gateway: each has a port of its own.
+/// Maximum number of a gateway's sessions: each has a port of its own.
 const MOST_SESSIONS: u64 = 1 << 16;
 
 /// Every check of the network around one gateway.

@@ -95,7 +95,7 @@ fn unreadable(error: &OperateError) -> Check {
     Check::of(GROUP, "can be looked for", false, Verdict::Warning, error.to_string(), hint)
 }
 
-/// After it.
+/// Checks after an installation.
 pub(super) fn installed(cluster: &Cluster) -> (Vec<Check>, Option<Operator>) {
     let found = match Operator::find(cluster) {
         Ok(found) => found,

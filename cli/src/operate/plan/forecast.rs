@@ -8,7 +8,7 @@ use super::super::output::{milliseconds, percent};
 
 /// Factor of the configured budget up to which a gateway's repairs follow the measured loss.
 const BUDGET_FOLLOWS: f64 = 2.0;
-/// Below this loss there is nothing to repair.
+/// Loss below which no repairs are needed.
 const NO_LOSS: f64 = 1e-4;
 
 /// A sender's congestion control.

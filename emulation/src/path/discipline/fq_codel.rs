@@ -7,15 +7,15 @@ use std::time::Duration;
 use super::codel::{CoDel, CoDelConfig};
 use super::{Fifo, Queued};
 
-/// Most datagrams that a full queue drops at once (RFC 8290, section 4.1.2).
+/// Maximum number of datagrams that a full queue drops at once (RFC 8290, section 4.1.2).
 const DROP_BATCH: usize = 64;
 
 /// Parameters of FQ-CoDel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FqCoDelConfig {
-    /// As in [`CoDelConfig`].
+    /// Target delay, as in [`CoDelConfig`].
     pub target: Duration,
-    /// As in [`CoDelConfig`].
+    /// Interval, as in [`CoDelConfig`].
     pub interval: Duration,
     /// Datagrams that fit, of all flows.
     pub limit: usize,

@@ -23,9 +23,9 @@ pub const FEWEST_SESSIONS: u64 = 30;
 /// client's address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// Of sessions that were assisted.
+    /// Goodputs of assisted sessions.
     pub assisted: Measurements,
-    /// Of sessions that would have been.
+    /// Goodputs of sessions that were left without assistance.
     pub holdout: Measurements,
 }
 
@@ -97,7 +97,7 @@ impl Benefit {
         }
     }
 
-    /// In a few words, for a cell of a table.
+    /// The result in a few words, for a cell of a table.
     pub fn short(self) -> String {
         match self {
             Self::NoHoldout => "no holdout".to_owned(),

@@ -138,7 +138,8 @@ proptest! {
     }
 }
 
-/// Of a hundred intervals, 95 have to contain the truth; bucket ends that lie outwards make it more.
+/// Checks that 95 of a hundred intervals contain the truth; bucket ends that lie outwards make it
+/// more.
 #[test]
 fn the_truth_is_in_as_many_intervals_as_promised() {
     for (assisted, holdout, gain, spread) in

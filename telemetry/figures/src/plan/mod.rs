@@ -47,7 +47,7 @@ pub struct Expected {
 /// Advice about a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advice {
-    /// Nothing gains a tenth.
+    /// No measure gains a tenth.
     LeaveAlone,
     /// A gateway that repairs.
     Assist,
@@ -58,9 +58,9 @@ pub enum Advice {
 /// The goodput of one download in steady state.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Forecast {
-    /// Without anything.
+    /// Goodput without any measure.
     pub end_to_end: Expected,
-    /// With a gateway that repairs.
+    /// Goodput with a gateway that repairs.
     pub assisted: Expected,
     /// Split at the gateway's place; towards the client CUBIC or BBR, whichever is faster.
     pub terminated: Expected,

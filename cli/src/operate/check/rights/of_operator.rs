@@ -97,7 +97,7 @@ pub(super) const FOR_GATEWAYS: [Needed; 10] = [
     needed(&["update"], GATEWAY_API, &["gateways/finalizers"], "Gateways"),
 ];
 
-/// In its own namespace in any case.
+/// Rights in the operator's own namespace.
 pub(super) const FOR_ITSELF: [Needed; 2] = [
     needed(&["get", "create", "patch"], "coordination.k8s.io", &["leases"], "its election"),
     needed(&["get", "create", "patch"], "", &["secrets"], "its certificate authority"),
