@@ -41,8 +41,8 @@ const OF_HOSTS: u32 = 0x6000_0000;
 /// The mark of the first of the programs that run at the same time, and the next one's distance.
 const OF_PROGRAMS: u32 = 0x5000_0000;
 const NEXT_MARK: u32 = 0x0100_0000;
-/// Seconds for which a socket of a host counts as used: longer than the agent keeps one that it may need
-/// the place of.
+/// Seconds for which a socket of a host counts as used: longer than the agent keeps a socket whose
+/// place it may need.
 const USED: u32 = 30;
 /// Programs that are run at the same time.
 const MOST_PROGRAMS: u32 = 16;
@@ -452,8 +452,8 @@ fn own_group() -> Result<(PathBuf, PathBuf), String> {
     root.zip(own).ok_or_else(|| hint.to_owned())
 }
 
-/// The rule for answers of the agent's socket at port `own`: they are not from this host, and get the
-/// port that the programs send to, before anything tracks them.
+/// The rule for answers of the agent's socket at port `own`: they do not come from this host, and
+/// get the port that the programs send to before anything tracks them.
 fn answer(own: &u16, port: u16) -> String {
     format!("udp sport {own} fib saddr type != local udp sport set {port}")
 }
@@ -650,7 +650,8 @@ mod tests {
             assert!(matches!(Name::take(&name).unwrap(), Name::Taken));
         }
         drop(own);
-        // Other tests start programs meanwhile: a child has a copy of the socket until it runs its program.
+        // Other tests start programs at the same time: a child has a copy of the socket until it
+        // runs its program.
         assert!((0..500).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(10));
             matches!(Name::take(&name).unwrap(), Name::Own(_))

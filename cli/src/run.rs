@@ -153,7 +153,7 @@ fn ignored_signals() -> u64 {
 }
 
 /// Runs the program among the members of a control group, until it ends; runs `let_go` beside it.
-/// `descriptors`: its limit, which is this command's own no more.
+/// `descriptors`: the program's limit, from before this command raised its own.
 async fn run_program(
     program: &[String],
     members: &Path,

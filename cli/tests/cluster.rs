@@ -1,6 +1,6 @@
 //! The operators' commands against a real cluster: they find gateways by the kubeconfig and ask
-//! them through the API server. The gateways are real, without Envoy; the test writes the status
-//! that the operator would report. `make test-command` sets it up.
+//! them through the API server. The gateways are real, without Envoy; the test writes the
+//! operator's status. `make test-command` sets it up.
 
 use std::collections::BTreeMap;
 use std::io::Read;

@@ -89,7 +89,7 @@ fn ffmpeg_plays_every_frame_of_a_stream_that_the_last_mile_loses_packets_of() {
     }
 }
 
-/// Sends a film to a player: the places in the film of the frames that came as they were sent, the number of all
+/// Sends a film to a player. Returns the places in the film of the intact frames, the number of all
 /// frames that came, and whether the last mile was on time.
 fn play() -> (Vec<usize>, usize, bool) {
     let folder = tempfile::tempdir().unwrap();

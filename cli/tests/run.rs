@@ -1,5 +1,5 @@
-//! `packrat run` and `packrat router` on a host of its own: programs that know nothing are assisted, and
-//! nothing is left behind.
+//! `packrat run` and `packrat router` on a host of its own: programs without support for Packrat
+//! are assisted, and no trace is left behind.
 #![cfg(target_os = "linux")]
 
 use std::io::{BufRead, BufReader, PipeWriter, Read, Seek, Write};
@@ -359,8 +359,8 @@ fn inside_a_router() {
     let last = said.next().unwrap_or_default();
     assert!(last.starts_with("1 sessions with gateways"), "{last}");
 
-    // A killed one leaves its rules. Connections go on, from an address that the system gives them, and
-    // others begin; the next one takes the rules away with its own.
+    // A killed router leaves its rules. Connections continue, from an address that the system gives
+    // them, and others begin; the next router takes the rules away with its own.
     let (mut third, _said) = router("v0");
     let mut lasting: Vec<_> = both
         .iter()
@@ -446,7 +446,8 @@ fn inside() {
     let (id, output) = packrat(&["--silent", "--", "/no/such/program"]);
     assert_eq!(output.status.code(), Some(127));
     assert_eq!((words("nft list tables"), group(id)), (String::new(), None));
-    // A killed one leaves rules and control group, which the next one takes away once the program has ended.
+    // A killed command leaves rules and control group, which the next one takes away once the
+    // program has ended.
     let mut killed = Command::new(env!("CARGO_BIN_EXE_packrat"))
         .args(["run", "--silent", "--", "sh", "-c", "echo $$; exec sleep 1000"])
         .stdout(Stdio::piped())

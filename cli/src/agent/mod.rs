@@ -228,8 +228,8 @@ async fn follow_names(
     }
 }
 
-/// Gives a service its tokens as they come. Without one the gateway does not assist, and everything
-/// passes all the same.
+/// Gives a service its tokens as they come. Without a token the gateway forwards everything but
+/// does not assist.
 async fn keep_token(tokens: Tokens, handle: &Handle) {
     let Tokens { service, source, access } = tokens;
     match source {

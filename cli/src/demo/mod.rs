@@ -52,7 +52,7 @@ pub(crate) use {
 const INTERRUPTED: u8 = 130;
 
 /// Runs the demo on the calling thread, which must be the main thread or live as long as the
-/// process: the processes that it starts are tied to it.
+/// process: the demo's processes are tied to it.
 pub(crate) fn run(options: &Options) -> ExitCode {
     let runtime = match runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
     {

@@ -145,7 +145,8 @@ fn find_in_path(program: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
-/// An address on the loopback interface whose port is free for UDP and for TCP, and stays so for others.
+/// An address on the loopback interface whose port is free for UDP and for TCP, and stays free for
+/// others.
 pub(crate) fn free_address() -> Result<SocketAddr, DemoError> {
     packrat_emulation::port::free_address().map_err(DemoError::Port)
 }

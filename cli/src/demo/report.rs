@@ -233,7 +233,7 @@ impl DemoReport {
 
 impl ArmReport {
     /// True if the arm showed its claim. A client with a planned move must have moved before the
-    /// end of the download.
+    /// download ended.
     pub(crate) fn succeeded(&self) -> bool {
         let has_moved = self.name != ArmName::PackratMoved || self.paths_moved > 0;
         self.sha256_ok && has_moved && (self.complete || self.name.may_be_stopped())

@@ -84,7 +84,7 @@ pub(crate) fn run(command: &'static str, work: impl Future<Output = ExitCode>) -
 
 /// The signals that end the command.
 ///
-/// From the first look on they do not end the process by themselves any more. Therefore there is
+/// After the first look, signals do not end the process by themselves any more. Therefore there is
 /// one look for the whole run, which also remembers a signal that came while no task waited for it.
 pub(crate) struct Signals {
     interrupt: Signal,

@@ -1,7 +1,7 @@
 //! Files that are never half-written.
 //!
 //! The body goes into a temporary file next to the target, is forced to disk when it is complete,
-//! and takes the target's name in one step. Until then the target is what it was before.
+//! and takes the target's name in one step. Until then the target is unchanged.
 
 use super::resume::Resume;
 use super::sink::Sink;
@@ -117,8 +117,8 @@ impl PartialFile {
                 remove_if_there(&validator)?;
             }
         }
-        // The new name itself is safe only when the folder is on disk; a folder that cannot be
-        // opened is no failure.
+        // The new name is safe only when the folder is on disk; a folder that cannot be opened is
+        // no failure.
         if let Ok(folder) = File::open(folder(&self.target)) {
             let _ = folder.sync_all();
         }
@@ -141,7 +141,7 @@ impl Sink for PartialFile {
         }
         self.writer.flush()?;
         // The validator never stands beside bytes of another version, whenever this process is
-        // stopped: it goes before the old bytes do, and comes before the new ones. A continued
+        // stopped: it is removed before the old bytes, and written before the new ones. A continued
         // download keeps the validator that the server was asked with.
         let validator = match &self.place {
             Place::Resumable { validator, .. } if offset == 0 => Some(validator),
@@ -170,9 +170,8 @@ impl Sink for PartialFile {
     }
 }
 
-/// Opens a file whose name others can guess. In a shared folder someone may have put something of
-/// that name there: it is never followed to another place, and has to be a regular file of this
-/// user.
+/// Opens a file whose name others can guess. In a shared folder another user may have put a link
+/// there: it is not followed, and the file must be a regular one of this user.
 fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let refused = |what: &str| {
         io::Error::other(format!("{} {what}; remove it, or choose another folder", path.display()))
@@ -202,8 +201,7 @@ fn refuse_folder(target: &Path) -> io::Result<()> {
     if target.is_dir() { Err(io::ErrorKind::IsADirectory.into()) } else { Ok(()) }
 }
 
-/// A hidden file's name beside the target: another one for each target, also where names are not
-/// UTF-8.
+/// Name of a hidden file beside the target, different for each target, also if names are not UTF-8.
 fn hidden(target: &Path, suffix: &str) -> io::Result<OsString> {
     let name = target
         .file_name()

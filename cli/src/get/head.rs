@@ -118,8 +118,8 @@ fn parse_content_range(value: &str) -> Option<(u64, Option<u64>)> {
     Some((first.parse().ok()?, complete.parse().ok()))
 }
 
-/// Complete length out of `bytes */200`, which answers a request for bytes that are not there (RFC
-/// 9110, section 14.4).
+/// Complete length out of `bytes */200`, which answers a request for missing bytes (RFC 9110,
+/// section 14.4).
 fn parse_unsatisfied_range(value: &str) -> Option<u64> {
     value.strip_prefix("bytes */")?.parse().ok()
 }

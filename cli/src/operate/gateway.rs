@@ -21,8 +21,8 @@ const LARGEST_ANSWER: u64 = 64 << 20;
 const TCP_CONNECTIONS: &str =
     "/stats/prometheus?filter=%5Ecluster%5C.servers-%5B0-9%5D%2B%5C.upstream_cx_(active|total)%24";
 
-/// The port of a line of Prometheus text about TCP connections, the value, and whether it is of all that
-/// there were.
+/// The port in a line of Prometheus text about TCP connections, the value, and whether it counts
+/// all connections so far.
 fn tcp_connections(line: &str) -> Option<(u16, f64, bool)> {
     let counts = line.strip_prefix("envoy_cluster_upstream_cx_")?;
     let (what, rest) = counts.split_once("{envoy_cluster_name=\"servers-")?;

@@ -93,7 +93,7 @@ fn rest(file: &str, place: &str) -> String {
     format!("to send the rest: packrat put --continue {} {}", word(file), word(place))
 }
 
-/// A word as a shell takes it for one, and for nothing else: a server chooses the place of an upload.
+/// Quotes a text as one word for a shell: a server chooses the place of an upload.
 fn word(text: &str) -> String {
     let is_plain = |one: char| one.is_ascii_alphanumeric() || "-_./:@%+=,".contains(one);
     match !text.is_empty() && text.chars().all(is_plain) {

@@ -29,8 +29,8 @@ const VERSION: HeaderValue = HeaderValue::from_static("1.0.0");
 /// The type of the rest of an upload.
 const REST: HeaderValue = HeaderValue::from_static("application/offset+octet-stream");
 
-/// Attempts in a row that bring nothing before an upload is given up, and the pauses before them: the first,
-/// and the longest.
+/// Attempts in a row without progress before an upload is given up, and the pauses before them: the
+/// first, and the longest.
 const ATTEMPTS: u32 = 8;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -244,8 +244,8 @@ async fn ask(
     response(&mut receiving).await.map_err(|error| broken(format!("no response: {error}")))
 }
 
-/// True if the same may be tried again: the network or the server may be back then, or it has not noticed
-/// yet that the connection before has ended.
+/// True if another attempt may succeed: the network or the server may be back then, or the server
+/// has not noticed yet that the previous connection has ended.
 fn may_pass(error: &GetError) -> bool {
     match error {
         GetError::Refused { status, .. } => {

@@ -63,8 +63,8 @@ pub(super) struct Outcome {
     pub(super) report: Report,
     /// Other measurements of the program.
     pub(super) times: Option<TimesReport>,
-    /// True if all was right that came: of a client that compares itself, because it has another
-    /// server than the demo's.
+    /// True if all received data was right; for clients that compare the data themselves, because
+    /// their server is not the demo's.
     pub(super) verified: Option<bool>,
 }
 

@@ -68,7 +68,7 @@ enum Running {
 }
 
 impl Server {
-    /// Starts a server of this kind, or the one that the options' client needs, and waits until it
+    /// Starts a server of this kind, or the one for the options' client, and waits until it
     /// listens.
     pub(crate) async fn start(
         options: &Options,

@@ -1,5 +1,5 @@
 //! Responses to `packrat get`, one run after another: heads, ranges, bodies that break off, and the
-//! files that come of them.
+//! resulting files.
 //!
 //! Input: byte 0 is the target's name (lower three bits) and the validator that distinguishes
 //! versions of the file (bit 3: a date instead of an ETag). Then steps of one byte, the kind in the
@@ -50,8 +50,8 @@ struct World {
     continues: bool,
 }
 
-/// Runs the steps. Panics when something is written anywhere but in the target and beside it, when
-/// the digest is not the file's, or when an honest server's file is not a whole version.
+/// Runs the steps. Panics when a file other than the target and its companions is written, when the
+/// digest is not the file's, or when an honest server's file is not a whole version.
 pub(crate) fn get_response(data: &[u8]) {
     let (&settings, mut rest) = data.split_first().unwrap_or((&0, &[]));
     let directory = tempfile::tempdir().expect("a temporary folder");

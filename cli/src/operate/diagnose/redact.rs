@@ -10,7 +10,7 @@ const LEFT_OUT: &str = "(left out)";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The object without values of environment variables, which people use for passwords, and without
-/// what only machines read.
+/// fields for machines only.
 pub(super) fn redacted(mut object: Value) -> Value {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
