@@ -117,8 +117,8 @@ fn check_passes_for_a_gateway_that_is_well_and_asks_it_over_udp() {
     );
 }
 
-/// The command's output in a terminal, made by util-linux' `script`. `None`, with a line on the
-/// standard error, without it.
+/// The command's output in a terminal, made by util-linux' `script`. `None`, with a line about it,
+/// without that program.
 fn in_a_terminal(arguments: &[&str], environment: &[(&str, &str)]) -> Option<String> {
     let line = [&[env!("CARGO_BIN_EXE_packrat")], arguments].concat().join(" ");
     let output = Command::new("script")

@@ -75,7 +75,7 @@ impl Receiver {
         self.wakeups
     }
 
-    /// Sixteen datagrams of the server, the client's messages about them, and the repairs.
+    /// Runs a turn: sixteen datagrams, the client's messages about them, and the repairs.
     pub fn turn(&mut self) {
         let mut arrived = Vec::with_capacity(PER_TURN);
         for _ in 0..PER_TURN {
@@ -96,7 +96,7 @@ impl Receiver {
         self.answer();
     }
 
-    /// The duration without a datagram.
+    /// Lets `time` pass without a datagram.
     pub fn wait(&mut self, time: Duration) {
         let end = self.now + time;
         while let Some(at) = [self.shim.next_timeout(), self.flow.next_timeout()]
@@ -119,7 +119,7 @@ impl Receiver {
         self.now = end;
     }
 
-    /// The gateway's answers to the client's messages, until neither has another message.
+    /// Exchanges messages of client and gateway, until neither has another one.
     fn answer(&mut self) {
         loop {
             for message in self.messages.drain(..) {

@@ -137,7 +137,7 @@ impl ServerCertVerifier for WitnessedVerifier {
     }
 }
 
-/// Words the verifier's refusal for users.
+/// The fault of a certificate that the verifier has refused.
 pub(super) fn fault(error: &rustls::Error) -> CertificateFault {
     let rustls::Error::InvalidCertificate(error) = error else {
         return CertificateFault::Other(error.to_string());

@@ -15,8 +15,8 @@ pub(crate) struct Parts {
 
 impl Parts {
     /// The Envoy of `PACKRAT_ENVOY` and the module of `PACKRAT_TOKEN_WASM`, or the ones that `make`
-    /// puts into the workspace. `None`, with a line on the standard error, when one is missing;
-    /// with `CI=true` that is a failure.
+    /// puts into the workspace. `None`, with a line about it, when one is missing; with `CI=true`
+    /// that is a failure.
     pub(crate) fn find() -> Option<Self> {
         Some(Self {
             envoy: find_envoy()?,

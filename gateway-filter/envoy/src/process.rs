@@ -16,7 +16,7 @@ static DATAPLANE: OnceLock<Dataplane> = OnceLock::new();
 /// The settings of the bootstrap extension for the log; it may come before the dataplane.
 static LOG: Mutex<(Option<Level>, Option<Clients>)> = Mutex::new((None, None));
 
-/// The format of the log; `None` keeps the current one.
+/// Sets how the log is written; `None` keeps the current setting.
 pub(crate) fn set_log(level: Option<Level>, clients: Option<Clients>) {
     *LOG.lock() = (level, clients);
     if let Some(dataplane) = existing() {

@@ -144,7 +144,7 @@ impl World {
         format!("Sun, 06 Nov 1994 {hour:02}:{minute:02}:{second:02} GMT")
     }
 
-    /// The conditions of RFC 9110 (sections 13.1.5 and 14).
+    /// An answer that follows RFC 9110 (sections 13.1.5 and 14).
     fn honest(
         &self,
         resume: Option<&Resume>,

@@ -114,7 +114,7 @@ impl IdleEnvoy {
         self.envoy.admin()
     }
 
-    /// The log of the scene.
+    /// Envoy's log.
     pub(crate) fn log(&self) -> String {
         self.envoy.log()
     }
