@@ -103,7 +103,7 @@ pub(crate) struct TimesReport {
     pub(crate) completed: u64,
     /// Wrong outcomes.
     pub(crate) wrong: u64,
-    /// Milliseconds of the attempts that succeeded.
+    /// Median time of the attempts that succeeded, milliseconds.
     pub(crate) median_ms: f64,
     /// The time that 90 % did not exceed.
     pub(crate) p90_ms: f64,

@@ -32,8 +32,8 @@ impl Source {
         Self::opened(path, opened(path))
     }
 
-    /// Reads the first bytes of the file at `path`, which may have more by now. Must be called
-    /// inside a Tokio runtime.
+    /// Reads these bytes of the file at `path`, which may have more by now. Must be called inside a
+    /// Tokio runtime.
     ///
     /// # Errors
     /// The file cannot be opened, or is a folder.

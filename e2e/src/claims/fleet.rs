@@ -23,7 +23,7 @@ const HANDSHAKES: usize = 5;
 const EVERY: Duration = Duration::from_secs(5);
 /// Duration of the moves.
 const MOVING: Duration = Duration::from_secs(60);
-/// Times of the moves at which the number of gateways changes, and the new number.
+/// Times after the first move at which the number of gateways changes, and the new number.
 const SCALES: [(Duration, usize); 2] = [(Duration::from_secs(12), 2), (Duration::from_secs(37), 4)];
 /// Time between two looks of the balancer at the gateways. Each costs the machine some commands.
 const BALANCE: Duration = Duration::from_secs(1);
