@@ -98,8 +98,9 @@ check-fuzz: ## The fuzz targets compile; they are no members of the workspace (m
 	CUSTOM_LIBFUZZER_PATH=/none/libfuzzer.a RUSTFLAGS="--cfg fuzzing" cargo check --locked --bins --manifest-path fuzz/Cargo.toml \
 		--target-dir "$${CARGO_TARGET_DIR:-target}/fuzz"
 
-test-tools: ## tools/supervised leaves nothing of a command behind, however that ends
+test-tools: ## tools/supervised cleans up after a command, however that ends; tools/check-names counts the right sentences
 	@tools/test-supervised
+	@tools/test-check-names
 
 # Tests of the filter and of the tokens run in the real Envoy.
 test-rust: client-parts ## The tests of all crates (tools/test -p CRATE: of one), and small demos with real HTTP/3 servers
@@ -120,7 +121,7 @@ instructions: ## Write the table of instruction counts anew, bench/instructions/
 	@tools/install-valgrind
 	@$(INSTRUCTIONS) write
 
-check-names: ## Words that docs/GLOSSARY.md rejects are in no file, and SECURITY.md's tests exist
+check-names: ## Words that docs/GLOSSARY.md rejects are in no file, prose stays plain in directories that are done, and SECURITY.md's tests exist
 	@tools/check-names
 	@tools/check-claims
 

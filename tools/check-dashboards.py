@@ -45,7 +45,7 @@ def main(paths):
         for problem in problems(dashboard):
             print(f"{path}: {problem}", file=sys.stderr)
             found += 1
-        # A check that finds nothing in a wrong dashboard is none.
+        # A check must find the mistake in a wrong dashboard.
         for spoil in (
             lambda wrong: wrong.update(titel="misspelt"),
             lambda wrong: wrong["panels"][1].update(gridPosition={}),

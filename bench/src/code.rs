@@ -1,4 +1,4 @@
-//! Coded repair: making symbols, and recovering what was lost. No sockets.
+//! Coded repair: making symbols, and recovering lost datagrams. No sockets.
 
 use std::error::Error;
 use std::hint::black_box;

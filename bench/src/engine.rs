@@ -34,7 +34,7 @@ fn time(bytes: usize, loss: f64, turns: usize) -> Result<(f64, f64), Box<dyn Err
     }
     let mean_of_middle = |times: &mut Vec<Duration>| {
         // Turns in which another process had the processor are the slowest. Without them, the mean
-        // is comparable to that of Packrat26.
+        // is comparable to Packrat26's.
         times.sort_unstable();
         let kept = &times[..times.len() * 95 / 100];
         kept.iter().sum::<Duration>().as_nanos() as f64 / kept.len() as f64
@@ -114,7 +114,7 @@ pub(crate) fn misses(
     for sessions in [1, 100, if full { 10_000 } else { 2000 }] {
         interrupt.check()?;
         eprintln!("cache misses: {sessions} sessions");
-        // The first round allocates what sessions need.
+        // The first round allocates the sessions' memory.
         let rounds = |rounds: usize| -> Result<[callgrind::Misses; 2], Box<dyn Error>> {
             let text = [sessions.to_string(), (rounds * sessions).to_string()];
             let arguments = ["workload", "many", &text[0], &text[1]];

@@ -17,7 +17,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Reads what `perf script` prints: paragraphs of a headline and the stack, the innermost
+    /// Reads the output of `perf script`: paragraphs of a headline and the stack, the innermost
     /// function first.
     pub(crate) fn from_perf_script(text: &str) -> Self {
         let mut root = Self::default();

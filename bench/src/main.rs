@@ -1,4 +1,4 @@
-//! The cost of Packrat, stage by stage, beside that of other gateways.
+//! The cost of Packrat, stage by stage, beside the cost of other gateways.
 //!
 //! ```text
 //! packrat-bench profile [FILE]
@@ -7,7 +7,7 @@
 //!
 //! Prints Markdown tables with ratios first, and writes every figure under a flat key. A
 //! measurement that this machine cannot make (no root, no valgrind, no Envoy) is skipped with a
-//! line that says why. Ctrl-C ends the program in order.
+//! line that gives the reason. Ctrl-C ends the program in order.
 #![forbid(unsafe_code)]
 
 mod code;
@@ -67,7 +67,7 @@ struct Arguments {
     #[arg(long, value_delimiter = ',')]
     settings: Vec<String>,
 
-    /// Where the figures go; the report goes beside it.
+    /// File for the figures; the report is written beside it.
     #[arg(long, default_value = "target/bench/summary.json")]
     json: PathBuf,
 }

@@ -51,7 +51,8 @@ impl Load {
     /// Warm-up, windows, and the count of system calls.
     fn phases(self, sessions: usize) -> Vec<Counted> {
         let Self { batch, rate } = self;
-        // Every session must have been through a burst once, or its memory would be that of a new one.
+        // Every session must have been through a burst once, or its memory would be a new
+        // session's.
         let round = if rate > 0.0 { sessions as f64 * batch as f64 / rate } else { 0.0 };
         let counted =
             |seconds, system_calls| Counted { phase: Phase { batch, rate, seconds }, system_calls };
@@ -105,7 +106,7 @@ impl Cost {
     }
 }
 
-/// One gateway with one number of clients.
+/// A measurement: one gateway with one number of clients.
 struct Column {
     kind: Kind,
     assist: bool,
@@ -137,9 +138,9 @@ const GATEWAYS: [(Kind, bool); 7] = [
 /// The wanted part of the matrix.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted<'a> {
-    /// All of it.
+    /// True for the whole matrix.
     pub(crate) full: bool,
-    /// Only loads and gateways whose name contains one of these, and these numbers of sessions.
+    /// Names of loads and gateways, in part, and numbers of sessions: only these.
     pub(crate) parts: &'a [String],
 }
 
@@ -229,13 +230,13 @@ fn column(
     let loss = if assist { LOSS } else { 0.0 };
     let trial = Trial { sessions, assist, loss, ..Trial::PLAIN };
     let phases: Vec<Counted> = loads.iter().flat_map(|load| load.phases(sessions)).collect();
-    // A gateway of its own, so that its memory is that of these sessions.
+    // A gateway of its own, so that only these sessions use its memory.
     let gateway = Gateway::start(network, programs, kind, 1)?;
     let outcomes = trial::run_phases(network, &gateway, kind, &trial, &phases, interrupt)?;
     let ended = Instant::now();
     let memory = outcomes.last().map_or([0.0; 3], |outcome| outcome.memory);
     let per_session = |bytes: f64| Some((bytes - memory[0]) / sessions as f64);
-    // Memory of few sessions is too small beside that of the process.
+    // The memory of few sessions is too small beside the process's own.
     let mut later = None;
     if assist && sessions >= 10_000 {
         while ended.elapsed() < QUIET {
@@ -306,7 +307,7 @@ fn sizes(columns: &[Column]) -> Vec<usize> {
 
 /// Processors per Gbit/s of datagrams, and memory of all clients: the needs of a machine.
 fn operator(summary: &mut Summary, columns: &[Column], loads: &[Load]) {
-    // A million datagrams are so many Gbit.
+    // Gbit in a million datagrams of this size.
     let gigabits = 1e6 * Trial::PLAIN.size as f64 * 8.0 / 1e9;
     let mut rows = Vec::new();
     for column in columns.iter().filter(|column| column.kind != Kind::Direct) {
@@ -386,7 +387,7 @@ fn costs(summary: &mut Summary, columns: &[Column], loads: &[Load]) {
             } else {
                 format!("{middle} ({least} to {most})")
             };
-            // Where the path loses nothing, only clients that do not keep up bring the rate down.
+            // If the path has no loss, only clients that do not keep up bring the rate down.
             let limited =
                 load.rate > 0.0 && cost.kpps < 0.9 * load.rate / 1e3 && cost.dropped < 0.01;
             rows.push(vec![

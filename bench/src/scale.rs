@@ -57,7 +57,7 @@ fn memory() -> f64 {
     kilobytes.unwrap_or_default() * 1024.0
 }
 
-/// The workload of a separate process, so that its memory is only that of its sessions.
+/// The workload of a separate process, so that only its sessions use its memory.
 pub(crate) fn workload(sessions: usize) -> Result<(), Box<dyn Error>> {
     let gateway = scene::gateway(CACHE_BYTES);
     let mut measured = Measured { sessions, ..Measured::default() };
@@ -153,7 +153,7 @@ fn engine_only(
             continue;
         }
         let measured: Measured = serde_json::from_slice(&output.stdout)?;
-        // The memory of few sessions is too small beside that of the process.
+        // The memory of few sessions is too small beside the process's own.
         if sessions >= 10_000 {
             summary.set("session.idle_bytes", measured.idle_bytes);
             summary.set("session.active_bytes", measured.active_bytes);
@@ -207,7 +207,7 @@ fn live(summary: &mut Summary, interrupt: &Interrupt) -> Result<(), Box<dyn Erro
                 kind.key()
             );
             let trial = Trial { sessions, assist, rate: 50_000.0, ..Trial::PLAIN };
-            // A separate gateway, so that its memory is that of these sessions.
+            // A separate gateway, so that only these sessions use its memory.
             let outcome = Gateway::start(&network, &programs, kind, workers)
                 .and_then(|gateway| trial::run(&network, &gateway, kind, &trial, interrupt));
             let name = if assist { "assisted" } else { "plain" };

@@ -11,11 +11,11 @@ use serde::Serialize;
 
 use crate::demo::{self, ArmName, ArmReport, DemoNetwork, ServerKind};
 
-/// One line of JSON. Fields that virtual time has, too, have the same names.
+/// A result as one line of JSON. Fields that virtual time also has have the same names.
 #[derive(Debug, Serialize)]
 struct RealResult<'a> {
     scenario: &'a str,
-    /// That of virtual time, or an alternative.
+    /// Arm of virtual time, or an alternative.
     arm: String,
     sender: &'static str,
     loss: f64,
@@ -34,7 +34,7 @@ struct RealResult<'a> {
     eack_packets: u64,
     cache_max: u64,
     bytes_last_mile: u64,
-    /// The same from the client.
+    /// Bytes from the client on the last mile.
     bytes_last_mile_up: u64,
     /// Bytes of the file that arrived.
     bytes: u64,
@@ -78,12 +78,12 @@ fn failed(error: &dyn std::fmt::Display) -> ExitCode {
 /// An arm in real time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct RealArm {
-    /// Its name in results.
+    /// Name of the path in results.
     label: String,
     name: ArmName,
 }
 
-/// The arms of a run, those of virtual time first.
+/// The arms of a run, virtual time's first.
 fn arms(real: &Real) -> Result<Vec<RealArm>, String> {
     let mut arms: Vec<RealArm> = Vec::new();
     for trial in &real.trials {
@@ -164,8 +164,7 @@ async fn measure(real: &Real) -> Result<(), demo::Error> {
 const HEAD: &str = "| scenario | loss | arm | Mbit/s | least–most | of lossless | least–most | complete | bytes down / file | bytes up / file | neighbour Mbit/s |\n\
      |---|---|---|---|---|---|---|---|---|---|---|\n";
 
-/// The rows of one path: medians over the seeds, and how far they are apart. Ratios are those of the
-/// same seed.
+/// The rows of one path: medians over the seeds, and their spread. Ratios compare equal seeds.
 fn table_of(rows: &[Vec<RealResult<'_>>]) -> String {
     let lossless = |seed| {
         let all = rows.iter().flatten();
@@ -201,7 +200,7 @@ fn table_of(rows: &[Vec<RealResult<'_>>]) -> String {
             row.iter().filter_map(|result| share(result, result.bytes_last_mile)).collect();
         let up: Vec<f64> =
             row.iter().filter_map(|result| share(result, result.bytes_last_mile_up)).collect();
-        // With a neighbour the links carry its bytes, too.
+        // With a neighbour the links also carry its bytes.
         let neighbours = of(|result| result.neighbour_mbps);
         let (down, up) = if neighbours.is_empty() { (down, up) } else { (Vec::new(), Vec::new()) };
         let up = match up.is_empty() {

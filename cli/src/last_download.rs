@@ -23,7 +23,7 @@ pub(crate) struct LastDownload {
     /// Bytes of the body that arrived.
     pub(crate) bytes: u64,
     pub(crate) seconds: f64,
-    /// `h3`, or what it was over TCP.
+    /// `h3`, or the protocol over TCP.
     pub(crate) protocol: String,
     /// True if a gateway has assisted.
     pub(crate) assisted: bool,
@@ -33,7 +33,7 @@ pub(crate) struct LastDownload {
     pub(crate) last_mile_round_trip_seconds: Option<f64>,
     /// Loss between gateway and client if it was assisted, else of the whole path.
     pub(crate) loss_ratio: Option<f64>,
-    /// Datagrams that were missing, and of them those that were there before the server noticed.
+    /// Missing datagrams, and how many of them came before the server noticed.
     pub(crate) holes: u64,
     pub(crate) filled_in_time: u64,
 }
@@ -44,7 +44,7 @@ pub(crate) enum MemoryError {
     /// The file is not read.
     #[error("the last download is not known: {path} cannot be read: {source}")]
     Read { path: PathBuf, source: io::Error },
-    /// It has another form.
+    /// The file has another form.
     #[error(
         "the last download is not known: {path} is damaged, or of another version ({problem}); the next `packrat get` writes it anew"
     )]
@@ -110,7 +110,7 @@ impl LastDownload {
         now.duration_since(finished).unwrap_or_default()
     }
 
-    /// Puts it in the place of what is remembered.
+    /// Replaces the remembered download.
     pub(crate) fn remember(&self, path: &Path) -> Result<(), MemoryError> {
         write(self, path).map_err(|source| MemoryError::Write { path: path.to_owned(), source })
     }
@@ -159,8 +159,8 @@ fn loss_of(received: &[(u64, u64)]) -> Option<f64> {
     ratio(sent.saturating_sub(arrived), sent)
 }
 
-/// Where the memory is: in the user's folder of states (XDG Base Directory Specification). `None`
-/// where there is no such folder.
+/// Path of the memory: in the user's folder of states (XDG Base Directory Specification). `None` if
+/// there is no such folder.
 pub(crate) fn path() -> Option<PathBuf> {
     path_in(|name| std::env::var_os(name).map(PathBuf::from))
 }

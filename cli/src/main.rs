@@ -1,8 +1,8 @@
 //! The `packrat` command.
 #![forbid(unsafe_code)]
 
-/// Writes a line to the standard error, as `eprintln!` does. A reader that has gone away is no reason to
-/// panic: forwarding goes on, and the exit code stays that of the work.
+/// Writes a line to the standard error, as `eprintln!` does. A reader that has gone away is no
+/// reason to panic: forwarding continues, and the exit code stays the work's.
 macro_rules! tell {
     ($($text:tt)*) => {{
         use std::io::Write as _;
@@ -49,8 +49,8 @@ struct Command {
 enum Subcommands {
     /// Download a file over HTTP/3; a Packrat gateway on the path is found and used by itself
     Get(get::command::Options),
-    /// Upload a file over HTTP/3; what is lost on the way to a Packrat gateway is sent again from below
-    /// QUIC
+    /// Upload a file over HTTP/3; data lost on the way to a Packrat gateway is sent again from
+    /// below QUIC
     Put(put::command::Options),
     /// Let any UDP program on this machine use a gateway, as the program is: browsers, curl, games,
     /// tunnels

@@ -1,5 +1,5 @@
 //! A redirection of datagrams to the agent's sockets: a packet filter's rules and a route, and a
-//! control group where they are one program's. All of them are taken away when it is dropped.
+//! control group for the datagrams of one program. All of them are taken away when it is dropped.
 //!
 //! ```text
 //!   program in the control group --- UDP to port 443 --- output: mark --- route: lo
@@ -31,7 +31,7 @@ use rustix::process::geteuid;
 
 use crate::agent::read_token;
 
-/// The port whose datagrams are redirected where no port is named: HTTP/3.
+/// The port whose datagrams are redirected if no port is named: HTTP/3.
 const HTTP: u16 = 443;
 /// The bits of packets' marks that are ours; all others stay as they are. Kubernetes has 0xc000,
 /// Tailscale 0xff0000.
@@ -41,8 +41,8 @@ const OF_HOSTS: u32 = 0x6000_0000;
 /// The mark of the first of the programs that run at the same time, and the next one's distance.
 const OF_PROGRAMS: u32 = 0x5000_0000;
 const NEXT_MARK: u32 = 0x0100_0000;
-/// Seconds for which a socket of a host counts as used: longer than the agent keeps one that it may need
-/// the place of.
+/// Seconds for which a socket of a host counts as used: longer than the agent keeps a socket whose
+/// place it may need.
 const USED: u32 = 30;
 /// Programs that are run at the same time.
 const MOST_PROGRAMS: u32 = 16;
@@ -51,9 +51,9 @@ const GROUP_PREFIX: &str = "packrat-run-";
 /// Control groups that have a process's number: left by others with that number.
 const MOST_GROUPS: u32 = 64;
 
-/// Where the datagrams come from that are redirected.
+/// Origin of the redirected datagrams.
 pub(crate) enum Whose<'a> {
-    /// A program of this host, and those that it starts.
+    /// A program of this host, and its children.
     Program,
     /// Hosts that this one forwards for.
     Hosts {
@@ -62,7 +62,7 @@ pub(crate) enum Whose<'a> {
         /// The interfaces that their datagrams have to leave by: other networks of the same site are the
         /// firewall's.
         uplinks: &'a [Interface],
-        /// The networks that they have to go to; where there are none, all.
+        /// The networks that they have to go to; empty: all.
         destinations: &'a [Network],
         /// Sockets of theirs that the agent serves at the same time.
         flows: usize,
@@ -135,7 +135,7 @@ impl FromStr for Network {
     }
 }
 
-/// The ports of the agent's sockets for what is sent to one port.
+/// The agent's ports for datagrams sent to one port.
 pub(crate) struct Rules {
     port: u16,
     v4: Option<u16>,
@@ -159,7 +159,7 @@ pub(crate) struct Assistance {
     assist_token_file: Option<PathBuf>,
 }
 
-/// Opens the agent's sockets for what is sent to the ports (HTTP/3's where there are none).
+/// Opens the agent's sockets for datagrams to the ports (HTTP/3's if there are none).
 ///
 /// # Errors
 /// A sentence about the token, or the right that is missing.
@@ -206,7 +206,7 @@ pub(crate) fn listeners(options: &Assistance) -> Result<(Vec<Service>, Vec<Rules
 
 /// A name that one process at a time has, in this network namespace, until it is dropped.
 enum Name {
-    /// It is ours.
+    /// The name is ours.
     Own(UnixListener),
     /// Another process of this user, or of root, has it.
     Taken,
@@ -253,7 +253,7 @@ pub(crate) struct Redirection {
 }
 
 impl Redirection {
-    /// Sets the rules up; those that earlier processes have left behind are taken away before.
+    /// Sets the rules up, after taking away rules that earlier processes have left behind.
     ///
     /// # Errors
     /// A sentence about the right or the tool that is missing.
@@ -309,8 +309,8 @@ impl Redirection {
         Ok(redirection)
     }
 
-    /// The first mark that no other program has. What those that were killed have left behind at the
-    /// others is taken away.
+    /// The first mark that no other program has. Rules of killed processes at other marks are taken
+    /// away.
     fn of_one_program() -> Result<Self, String> {
         let mut first = None;
         // Without the right to look there is none to set up, either.
@@ -336,7 +336,7 @@ impl Redirection {
         })
     }
 
-    /// There is nothing to take away.
+    /// Drops the redirection without taking its rules away.
     fn forget(mut self) {
         self.is_over = true;
     }
@@ -363,7 +363,7 @@ impl Redirection {
         }
     }
 
-    /// Takes the rules away; those that are not there need not be.
+    /// Takes the rules away; missing rules are no error.
     fn take_away(&self) {
         let _ = nft(&format!("delete table inet {}\n", self.table));
         let (mark, table) = self.route_names();
@@ -395,7 +395,7 @@ impl Drop for Redirection {
     }
 }
 
-/// Removes the groups of processes that were killed. Those that still have programs stay.
+/// Removes the groups of processes that were killed. Groups that still have programs stay.
 fn remove_left_groups(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -437,7 +437,7 @@ fn make_group(root: &Path, own: &Path) -> Result<(PathBuf, PathBuf), String> {
     Err(format!("cannot make the control group {}: {error}; run it as root", group.display()))
 }
 
-/// Where control groups version 2 are mounted, and the one that this process is in.
+/// The mount point of control groups version 2, and the group of this process.
 fn own_group() -> Result<(PathBuf, PathBuf), String> {
     let hint = "control groups version 2 are not mounted; use packrat agent";
     let read = |file: &str| fs::read_to_string(file).map_err(|error| format!("{hint} ({error})"));
@@ -452,8 +452,8 @@ fn own_group() -> Result<(PathBuf, PathBuf), String> {
     root.zip(own).ok_or_else(|| hint.to_owned())
 }
 
-/// The rule for answers of the agent's socket at port `own`: they are not from this host, and get the
-/// port that the programs send to, before anything tracks them.
+/// The rule for answers of the agent's socket at port `own`: they do not come from this host, and
+/// get the port that the programs send to before anything tracks them.
 fn answer(own: &u16, port: u16) -> String {
     format!("udp sport {own} fib saddr type != local udp sport set {port}")
 }
@@ -495,8 +495,9 @@ fn of_program(name: &str, mark: u32, rules: &[Rules], level: usize, path: &Path)
 }
 
 /// The packet filter's table for hosts that this one forwards for. `ways`: interfaces that their
-/// datagrams come in on, and that they leave by. `flows`: sockets of theirs that are served at the same
-/// time; while there are as many, what others send is forwarded as it would be without a redirection.
+/// datagrams come in on, and that they leave by. `flows`: sockets of theirs that are served at the
+/// same time; while there are as many, further sockets' datagrams are forwarded as they would be
+/// without a redirection.
 ///
 /// TPROXY comes before the mark: without a socket of the agent the rule ends there, and the datagram
 /// is forwarded as it would be without a redirection. Neither it nor the answer is tracked, so that the
@@ -562,7 +563,7 @@ fn ip(arguments: &[&str]) -> Result<(), String> {
     run(Command::new("ip").args(arguments), None).map(drop)
 }
 
-/// Runs a tool of the system: what it prints, or its own words if it fails.
+/// Runs a tool of the system, and returns its output, or its error message if it fails.
 fn run(command: &mut Command, input: Option<&str>) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let input_kind = if input.is_some() { Stdio::piped() } else { Stdio::null() };
@@ -570,7 +571,7 @@ fn run(command: &mut Command, input: Option<&str>) -> Result<String, String> {
     let mut child = child
         .map_err(|error| format!("cannot run {name}: {error}; install it, or use packrat agent"))?;
     if let (Some(text), Some(mut stdin)) = (input, child.stdin.take()) {
-        // A tool that ends before it has read all says why.
+        // A tool that ends before it has read all prints the reason.
         let _ = stdin.write_all(text.as_bytes());
     }
     let output = child.wait_with_output().map_err(|error| format!("{name}: {error}"))?;
@@ -649,7 +650,8 @@ mod tests {
             assert!(matches!(Name::take(&name).unwrap(), Name::Taken));
         }
         drop(own);
-        // Other tests start programs meanwhile: a child has a copy of the socket until it runs its program.
+        // Other tests start programs at the same time: a child has a copy of the socket until it
+        // runs its program.
         assert!((0..500).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(10));
             matches!(Name::take(&name).unwrap(), Name::Own(_))

@@ -28,7 +28,8 @@ pub(crate) struct Options {
     /// Serve the hosts whose datagrams come in on this interface; repeat it for more
     #[arg(long = "interface", value_name = "NAME", required = true)]
     interfaces: Vec<Interface>,
-    /// Take over what leaves by this interface; repeat it for more [default: those of the default routes]
+    /// Take over the traffic that leaves by this interface; repeat it for more [default: the
+    /// interfaces of the default routes]
     #[arg(long = "uplink", value_name = "NAME")]
     uplinks: Vec<Interface>,
     /// Take over datagrams to this network only; repeat it for more [default: all]
@@ -39,7 +40,7 @@ pub(crate) struct Options {
     /// Address to serve Prometheus metrics (/metrics) and the status (/packrat) on, over plain HTTP
     #[arg(long, value_name = "ADDR")]
     metrics: Option<std::net::SocketAddr>,
-    /// Serve metrics and status on addresses that other machines can reach, too
+    /// Also serve metrics and status on addresses that other machines can reach
     #[arg(long)]
     allow_remote_metrics: bool,
     /// Sockets of hosts that are served at the same time [default: 10000]

@@ -30,7 +30,7 @@ It needs root (CAP_NET_ADMIN), nft, iproute2 and control groups version 2. Witho
 pub(crate) struct Options {
     #[command(flatten)]
     redirection: redirection::Assistance,
-    /// No line about what was repaired at the end
+    /// No line about repairs at the end
     #[arg(short, long)]
     silent: bool,
     /// The program and its arguments
@@ -43,7 +43,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
     match serve(&options) {
         Ok((status, summary)) => {
             if let Some(summary) = summary.filter(|_| !options.silent) {
-                // The exit code is the program's, also where no one reads this any more.
+                // The exit code is the program's, also if no one reads this any more.
                 tell!("packrat run: {summary}");
             }
             code(status)
@@ -152,8 +152,8 @@ fn ignored_signals() -> u64 {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
 }
 
-/// Runs the program among the members of a control group, until it ends; `let_go` meanwhile.
-/// `descriptors`: its limit, which is this command's own no more.
+/// Runs the program among the members of a control group, until it ends; runs `let_go` beside it.
+/// `descriptors`: the program's limit, from before this command raised its own.
 async fn run_program(
     program: &[String],
     members: &Path,
@@ -187,15 +187,14 @@ async fn run_program(
     }
 }
 
-/// The exit code as shells give it: that of a program which a signal has ended is 128 and its
-/// number.
+/// The exit code as shells give it: for a program ended by a signal, 128 plus its number.
 fn code(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
-/// One line: what was repaired, and what was lost here.
+/// A line about repairs, and about losses here.
 pub(crate) fn summary(status: &Status) -> String {
     let counters = status.total();
     let refused: u64 = status.services.iter().map(|service| service.refused_datagrams).sum();

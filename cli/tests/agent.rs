@@ -1,4 +1,4 @@
-//! `packrat agent` as a process: what it says, serves, refuses, and how it ends.
+//! `packrat agent` as a process: its output, service and refusals, and its end.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -112,7 +112,7 @@ fn a_download_passes_and_the_pages_count_it() {
     let body: serde_json::Value =
         serde_json::from_str(status.split_once("\r\n\r\n").unwrap().1).unwrap();
     assert_eq!(body["services"][0]["name"], "web");
-    // There is no gateway: it is asked for, or was asked for in vain already.
+    // There is no gateway: the agent is still asking for one, or has found that out.
     let condition = body["flows"][0]["condition"].as_str().unwrap();
     assert!(["asking", "no_gateway"].contains(&condition), "{condition}");
     assert!(page(&metrics, "/elsewhere").starts_with("HTTP/1.1 404"));

@@ -1,6 +1,6 @@
 //! The operators' commands against a real cluster: they find gateways by the kubeconfig and ask
-//! them through the API server. The gateways are real, without Envoy; the test writes the status
-//! that the operator would report. `make test-command` sets it up.
+//! them through the API server. The gateways are real, without Envoy; the test writes the
+//! operator's status. `make test-command` sets it up.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -355,7 +355,7 @@ fn a_sidecar_is_a_gateway(cluster: &Cluster) {
     }
 }
 
-/// The chart limits the operator to namespaces, unless it is told otherwise.
+/// The chart limits the operator to namespaces by default.
 fn the_operator_needs_its_rights_in_the_named_namespaces_only(cluster: &Cluster) {
     cluster.namespace("edge");
     let everywhere =
@@ -462,7 +462,7 @@ fn what_gateways_do(cluster: &Cluster) {
         .map(|route| (route["pod"].as_str().unwrap(), route["sessions"].as_f64().unwrap()))
         .collect();
     assert_eq!(sessions, BTreeMap::from([("edge-on-node", 1.0), ("edge-on-pod-network", 0.0)]));
-    // As with kubectl, the default namespace is that of the context.
+    // As with kubectl, the default namespace is the context's.
     let default_namespace = cluster.packrat(&["stat"]);
     assert!(
         error(&default_namespace).contains("there are some in shop: choose with -n"),
@@ -524,7 +524,7 @@ fn a_bundle_without_secrets(cluster: &Cluster) {
 fn base64(text: &str) -> String {
     let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let digit = |bits: u32| alphabet[(bits & 63) as usize] as char;
-    // The end depends on what follows it.
+    // The end depends on the text that follows.
     text.as_bytes()
         .chunks_exact(3)
         .map(|three| u32::from(three[0]) << 16 | u32::from(three[1]) << 8 | u32::from(three[2]))

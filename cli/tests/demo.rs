@@ -14,7 +14,7 @@ use packrat_path::Trials;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Nothing in a test takes longer.
+/// Time limit of each step, longer than any of them takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn demo(arguments: &[&str]) -> Command {
@@ -121,7 +121,7 @@ fn a_connection_that_ends_at_the_gateways_place_is_an_alternative() {
             let arm = arm(report, name);
             let whole = (&arm["sha256_ok"], &arm["complete"]);
             assert_eq!(whole, (&true.into(), &true.into()), "{arm:#}");
-            // Envoy has repaired what was lost; there is no gateway that could have.
+            // Envoy has repaired the losses; there is no gateway that could have.
             assert!(number(arm, "lost_last_mile") > 0.0, "{arm:#}");
             assert_eq!(number(arm, "repairs"), 0.0, "{arm:#}");
             // The server's connection ends before the last mile: it hears of no loss.
@@ -318,9 +318,9 @@ fn answers_of_a_game_are_repaired() {
     });
 }
 
-/// Uploads: what the last mile has lost towards the gateway comes again from below QUIC. The hash is that
-/// of what the server has stored. Whether QUIC notices depends on the host's clock: tests in virtual time
-/// say that it does not.
+/// Uploads: datagrams that the last mile has lost towards the gateway come again from below QUIC.
+/// The hash covers the server's copy. Whether QUIC notices depends on the host's clock: tests in
+/// virtual time show that it does not.
 fn uploaded(gateway: &str, server: &str) {
     let options = ["--upload", "--arms", "packrat", "--profile", "wifi", "--size", "4MB"];
     let options = [&options[..], &["--gateway", gateway, "--server", server]].concat();

@@ -377,20 +377,20 @@ fn where_udp_gives_nothing_the_file_comes_over_tcp() {
         assert_eq!(refused.status.code(), Some(7), "{}", errors(&refused));
         assert!(!folder.join("never").exists());
     }
-    // What has arrived before is not asked for again.
+    // Bytes that have arrived before are not requested again.
     let server = TcpServer::start(&identity, free_port(), "h2", None);
     fs::write(folder.join(".rest.part"), &file()[..1000]).unwrap();
     fs::write(folder.join(".rest.part.validator"), "\"one\"").unwrap();
     let told = report(&over_tcp(&server, &identity, folder, &["-C", "-o", "rest"]));
     assert_eq!(told["resumed_from"], 1000);
     assert_eq!(told["sha256"], sha256(&file()));
-    // A server that is not who it says it is gives nothing over TCP either.
+    // A server with another identity than it claims also gives nothing over TCP.
     let stranger = Identity::new(&["localhost"], false);
     let output = over_tcp(&server, &stranger, folder, &["-o", "never"]);
     assert_eq!(output.status.code(), Some(60), "{}", errors(&output));
 }
 
-/// As browsers find it: the gateway's port is another one than that in the URL.
+/// Finds HTTP/3 as browsers do: the gateway's port is another one than the URL's.
 #[test]
 fn http3_is_found_by_alt_svc() {
     let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
@@ -403,7 +403,7 @@ fn http3_is_found_by_alt_svc() {
     assert_eq!(told["sha256"], sha256(&file()));
     assert_eq!(told["assist"]["gateway"], false, "assistance was asked for there");
 
-    // What it says may be wrong: the answer that is there counts.
+    // The announcement may be wrong: the existing answer counts.
     let alternative = Some(format!(r#"h3=":{}""#, free_port()));
     let tcp = TcpServer::start(&server.identity, free_port(), "h2", alternative);
     let told = report(&over_tcp(&tcp, &server.identity, folder.path(), &[]));

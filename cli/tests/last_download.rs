@@ -81,7 +81,7 @@ fn a_plan_without_arguments_is_for_the_path_of_the_last_assisted_download() {
         text.contains("The last download from here") && text.contains("(last download)"),
         "{text}"
     );
-    // It says why it is not a gateway's measurement.
+    // The text explains why it is not a gateway's measurement.
     assert!(errors(&output).contains("no cluster to look at"), "{output:?}");
     let plan: Value =
         serde_json::from_slice(&user.packrat(&["plan", "--far-ms", "50", "-o", "json"]).stdout)

@@ -39,7 +39,7 @@ fn packet(number: u16, from: &str) -> Vec<u8> {
     bytes
 }
 
-/// Not a test: the sender, which the tests run in its namespace.
+/// The sender, which the tests run in its namespace; no test of its own.
 #[test]
 fn sends_in_its_namespace() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -196,7 +196,7 @@ fn from_group_to_group(family: &Family) {
     let Some(network) = Network::new(5) else { return };
     let [upstream, group] = family.switch;
     // Each receiver loses packets of the group: two receivers lose different packets than the
-    // others, and all lose those that the switch drops.
+    // others, and all lose the packets that the switch drops.
     network.lose(3, &format!("{} daddr {group} numgen inc mod 7 3 drop", family.protocol));
     network.lose(4, &format!("{} daddr {group} numgen inc mod 9 5 drop", family.protocol));
     network.lose_at_the_switch(
@@ -279,7 +279,7 @@ fn from_group_to_group(family: &Family) {
     });
 }
 
-/// As many receivers as symbols need to pay, each of which loses other packets of the group.
+/// Uses enough receivers for symbols to pay, each of which loses other packets of the group.
 #[test]
 fn symbols_to_the_group_repair_another_loss_at_each_receiver() {
     let Some(network) = Network::new(8) else { return };

@@ -86,7 +86,7 @@ fn the_gateway_of_the_hosts_https_record_is_used_and_no_other_one() {
         (&assist["gateway_key"], &assist["gateway_pinned"], &assist["gateway_key_from_dns"]),
         (&json!(public), &json!(true), &json!(true))
     );
-    // What the DNS says is held to: a gateway with another key only forwards.
+    // The DNS record is held to: a gateway with another key only forwards.
     let (_, summary) = download(&named, &"0f".repeat(32), &[]);
     assert!(summary.contains("not the one whose key is known"), "{summary}");
     // Nothing is asked for this name, or the server would be asked for another one than it knows.

@@ -117,8 +117,8 @@ fn check_passes_for_a_gateway_that_is_well_and_asks_it_over_udp() {
     );
 }
 
-/// The command's output in a terminal, made by util-linux' `script`. `None`, with a line that says
-/// so, without it.
+/// The command's output in a terminal, made by util-linux' `script`. `None`, with a line about it,
+/// without that program.
 fn in_a_terminal(arguments: &[&str], environment: &[(&str, &str)]) -> Option<String> {
     let line = [&[env!("CARGO_BIN_EXE_packrat")], arguments].concat().join(" ");
     let output = Command::new("script")
@@ -267,7 +267,7 @@ fn tap_tells_why_a_datagram_of_a_session_was_not_repaired() {
     };
     let lines = tap(&["--event", "given_up", "--lines", "1", "-o", "json"]);
     let said = tap(&["--event", "repair_refused", "--event", "given_up", "--lines", "1"]);
-    // Once more and more datagrams are lost, both taps have seen one that was not repaired.
+    // When more and more datagrams are lost, both taps have seen one that was not repaired.
     let mut first = 0;
     while !lines.is_finished() || !said.is_finished() {
         client::transfer(&mut client, &refuses.server, upstream, first..first + 100);
@@ -366,7 +366,7 @@ fn plan_says_whether_it_pays() {
     let path = ["plan", "--last-mile-ms", "4", "--last-mile-loss", "0.04", "--far-ms", "60"];
     let said = text(&packrat(&path));
     assert!(said.contains("It pays"), "{said}");
-    // Without loss there is nothing to gain, and the answer says between which values it is.
+    // Without loss there is nothing to gain, and the answer gives the values that bound it.
     let lossless = ["--last-mile-loss", "0", "-o", "json"];
     let path = ["plan", "--last-mile-ms", "4", "--far-ms", "60"];
     let lossless = json_of(&packrat(&[&path[..], &lossless].concat()));

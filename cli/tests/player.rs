@@ -1,5 +1,5 @@
 //! A real player behind `packrat recv`: FFmpeg sends, a gateway repairs what the last mile loses,
-//! FFmpeg receives, and each frame is the one that was sent. Skips with a line where there is no
+//! FFmpeg receives, and each frame is the one that was sent. Skips with a line if there is no
 //! FFmpeg.
 
 use std::path::Path;
@@ -25,7 +25,7 @@ fn ffmpeg() -> Command {
     command
 }
 
-/// The same pictures, encoded to the same bytes each time.
+/// Command that encodes the same pictures to the same bytes each time.
 fn film(in_time: bool) -> Command {
     let mut command = ffmpeg();
     command.args(if in_time { &["-re"][..] } else { &[] });
@@ -52,7 +52,7 @@ impl Drop for Running {
     }
 }
 
-/// A free port whose successor is free, too, as RTP needs.
+/// A free port whose successor is also free, as RTP needs.
 fn ports() -> u16 {
     loop {
         let port = free_port();
@@ -89,7 +89,7 @@ fn ffmpeg_plays_every_frame_of_a_stream_that_the_last_mile_loses_packets_of() {
     }
 }
 
-/// Sends a film to a player: the places in the film of the frames that came as they were sent, the number of all
+/// Sends a film to a player. Returns the places in the film of the intact frames, the number of all
 /// frames that came, and whether the last mile was on time.
 fn play() -> (Vec<usize>, usize, bool) {
     let folder = tempfile::tempdir().unwrap();

@@ -106,7 +106,7 @@ fn a_file_that_cannot_be_read_is_not_begun() {
     assert_fails(&output, 26, "not a folder");
 }
 
-/// An upload at the server: what it was told of it, and its bytes.
+/// An upload at the server: its headers and its bytes.
 fn stored(server: &Server, folder: &Path, place: &str) -> (String, Vec<u8>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_packrat"));
     command.env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"));
@@ -138,7 +138,7 @@ fn an_upload_that_the_server_remembers_goes_on_after_each_break() {
     assert!(content == file());
 }
 
-/// Such as a log, or a recording.
+/// Uploads a file that grows, such as a log or a recording.
 #[test]
 fn of_a_file_that_grows_the_server_gets_as_much_as_it_was_promised() {
     let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());

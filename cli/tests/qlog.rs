@@ -1,5 +1,5 @@
-//! `packrat get --qlog`: what is in the file after a download through a gateway and over a last
-//! mile that loses datagrams.
+//! `packrat get --qlog`: the file after a download through a gateway and over a last mile that
+//! loses datagrams.
 
 use lossy_path::LossyPath;
 use serde_json::{Value, json};

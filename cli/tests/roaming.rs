@@ -24,8 +24,7 @@ use crate::server;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The download takes some seconds at this rate, in bits per second.
 const RATE: u64 = 8_000_000;
-/// Attempts to make something happen in the middle of a download, each at half the rate of the one
-/// before.
+/// Attempts to make an event happen in the middle of a download, each at half the previous rate.
 const ATTEMPTS: u32 = 4;
 /// Bytes that have passed the last mile when the event happens.
 const MIDDLE: u64 = FILE_SIZE as u64 / 3;
@@ -263,8 +262,8 @@ struct Scene {
 }
 
 impl Scene {
-    /// A download behind such a gateway, in whose middle something happens: its scene, and the
-    /// client's report.
+    /// A download behind such a gateway with an event in its middle: its scene, and the client's
+    /// report.
     fn of(kind: Kind, mut happening: impl FnMut(&mut Self)) -> (Self, Value) {
         for attempt in 0..ATTEMPTS {
             let mut scene = Self::build(kind, RATE >> attempt);

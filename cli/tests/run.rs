@@ -1,5 +1,5 @@
-//! `packrat run` and `packrat router` on a host of its own: programs that know nothing are assisted, and
-//! nothing is left behind.
+//! `packrat run` and `packrat router` on a host of its own: programs without support for Packrat
+//! are assisted, and no trace is left behind.
 #![cfg(target_os = "linux")]
 
 use std::io::{BufRead, BufReader, PipeWriter, Read, Seek, Write};
@@ -14,9 +14,9 @@ use packrat_dataplane::log::Silent;
 use packrat_dataplane::socket::{bind_reuse_port, local_address};
 use packrat_dataplane::{Dataplane, Options, RouteConfig};
 
-/// Exchanges datagrams for two seconds, from a connected socket, which takes answers from the address
-/// that it sends to only.
-/// A datagram may come twice, as on every network: where the host is busy, it was repaired and not lost.
+/// Exchanges datagrams for two seconds, from a connected socket, which takes answers from the
+/// address that it sends to only. A datagram may come twice, as on every network: if the host is
+/// busy, it was repaired and not lost.
 const PROGRAM: &str = "
 import socket, sys, time
 host, port = sys.argv[1], int(sys.argv[2])
@@ -67,7 +67,7 @@ fn group(id: u32) -> Option<PathBuf> {
     })
 }
 
-/// Does once what a redirection needs: a control group, rules that name it, and a route.
+/// Does once everything that a redirection needs: a control group, rules that name it, and a route.
 const PROBE: &str = r#"
 python3 -c ''
 ip link set lo up
@@ -136,7 +136,7 @@ fn hosts_behind_a_router_are_assisted_without_their_knowledge_and_lose_nothing_w
 /// Runs another test there.
 fn on_a_host_of_its_own(test: &str) {
     let own = std::env::current_exe().unwrap();
-    // Not a pipe, whose end would come with that of the last process of a test that fails.
+    // Not a pipe, which would end only with the last process of a test that fails.
     let mut output = tempfile::tempfile().unwrap();
     let mut inside = Command::new("unshare");
     inside.arg("--net").arg(own);
@@ -148,7 +148,7 @@ fn on_a_host_of_its_own(test: &str) {
     assert!(status.success() && said.contains("1 passed"), "{said}");
 }
 
-/// Does what a line says, with the words of it.
+/// Executes a line, with its words as arguments.
 fn done(line: &str) {
     let mut words = line.split(' ');
     let status = Command::new(words.next().unwrap()).args(words).status().unwrap();
@@ -228,8 +228,8 @@ fn far_host() -> Running {
     far
 }
 
-/// Exchanges datagrams from one socket until its input ends, and says each number; what is lost is sent
-/// again.
+/// Exchanges datagrams from one socket until its input ends, and prints each number; lost datagrams
+/// are sent again.
 const PERSISTENT: &str = "
 import os, select, socket, sys, time
 host, port = sys.argv[1], int(sys.argv[2])
@@ -336,7 +336,7 @@ fn inside_a_router() {
     assert!(last.starts_with("2 sessions with gateways"), "{last}");
     assert_eq!(tables(), "");
 
-    // What does not leave by the uplink is none of its business.
+    // Datagrams that do not leave by the uplink are none of its business.
     let (mut second, mut said) = router("l0");
     assert_eq!(exchange("10.77.0.2"), Some(42));
     done(&format!("kill -TERM {}", second.0.id()));
@@ -359,8 +359,8 @@ fn inside_a_router() {
     let last = said.next().unwrap_or_default();
     assert!(last.starts_with("1 sessions with gateways"), "{last}");
 
-    // A killed one leaves its rules. Connections go on, from an address that the system gives them, and
-    // others begin; the next one takes the rules away with its own.
+    // A killed router leaves its rules. Connections continue, from an address that the system gives
+    // them, and others begin; the next router takes the rules away with its own.
     let (mut third, _said) = router("v0");
     let mut lasting: Vec<_> = both
         .iter()
@@ -446,7 +446,8 @@ fn inside() {
     let (id, output) = packrat(&["--silent", "--", "/no/such/program"]);
     assert_eq!(output.status.code(), Some(127));
     assert_eq!((words("nft list tables"), group(id)), (String::new(), None));
-    // A killed one leaves rules and control group, which the next one takes away once the program has ended.
+    // A killed command leaves rules and control group, which the next one takes away once the
+    // program has ended.
     let mut killed = Command::new(env!("CARGO_BIN_EXE_packrat"))
         .args(["run", "--silent", "--", "sh", "-c", "echo $$; exec sleep 1000"])
         .stdout(Stdio::piped())

@@ -201,7 +201,7 @@ impl Gateway {
         })
     }
 
-    /// Makes the gateway require tokens, and accept those of another key.
+    /// Makes the gateway require tokens, and accept another key's.
     fn configure(&self, server: &Server, key: &str) {
         self.0.configure(&Self::config(server, "required", key));
     }
@@ -415,7 +415,7 @@ fn a_token_endpoint_without_http3_is_asked_over_tcp() {
         let arguments = ["--json", "-o", "file", "--assist-token-from", endpoint];
         get(folder.path(), &server.url("/file"), &authorities, &arguments)
     };
-    // The name is verified here, too.
+    // The name is also verified here.
     let output = ask(&endpoint("127.0.0.1"));
     assert_eq!(output.status.code(), Some(60), "{}", errors(&output));
     let output = ask(&endpoint("localhost"));
@@ -568,7 +568,7 @@ fn serve_documents(keys: Vec<String>, certificate: &Path) -> SocketAddr {
     address
 }
 
-/// A gateway that was set up anew has another key. The token endpoint says so.
+/// A gateway after a new setup has another key, which the token endpoint gives.
 #[test]
 fn a_running_agent_follows_its_gateway_to_another_key() {
     let server = Server::start(&["localhost"], false);
@@ -580,7 +580,8 @@ fn a_running_agent_follows_its_gateway_to_another_key() {
     let url = format!("https://localhost:{}{PATH}", endpoint.port());
     let arguments = ["--assist-token-from", &url, "--cacert", authority.to_str().unwrap()];
     let mut agent = Agent::start(gateway.0.address, &arguments);
-    // The gateway would begin a session with a client that does not accept it, too, and hear no more.
+    // The gateway would also begin a session with a client that does not accept it, and hear no
+    // more.
     agent.wait_until(|| gateway.metric("packrat_eacks_total{result=\"decoded\"}") > 0);
 }
 

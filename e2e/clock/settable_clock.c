@@ -2,7 +2,7 @@
  *
  * Linux has no namespace of its own for CLOCK_REALTIME, and a test must not set its machine's clock. libfaketime, which does the same and
  * more, cannot be loaded into Envoy: it asks the loader for symbols that there are not, the loader allocates memory for the answer, the
- * allocator that is linked into Envoy calls poll, which libfaketime has replaced, too, and waits for itself.
+ * allocator that is linked into Envoy calls poll, which libfaketime has also replaced, and waits for itself.
  *
  * CALENDAR is eight bytes: the seconds, signed and in the machine's byte order, by which the calendar differs from the machine's.
  * CLOCK_MONOTONIC stays what it is, as when somebody sets a clock. Timers of the kernel that were given a time of the calendar (futexes

@@ -16,7 +16,7 @@ mkdir -p /run/node /run/lock
 mount --bind "$folder/var-log" /var/log
 mount --bind "$folder/var-lib" /var/lib
 mkdir -p /var/log/pods /var/log/containers
-# Kubelet wants three settings of the whole machine, and writes them where they differ. It reads files that agree already, so that the
+# Kubelet wants three settings of the whole machine, and writes only the ones that differ. It reads files that agree already, so that the
 # machine's own stay as they are. (A read-only /proc/sys would make kubelet give up.)
 for setting in vm/overcommit_memory=1 kernel/panic=10 kernel/panic_on_oops=1; do
     file=$folder/sysctl/${setting%=*}

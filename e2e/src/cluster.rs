@@ -50,8 +50,8 @@ pub(crate) trait Cluster {
     fn outside(&self) -> &str;
     /// The network of the Pods of the node of the servers.
     fn origin_pods(&self) -> Outcome<String>;
-    /// Gives a LoadBalancer Service an address, and the client's router the routes to it; `None`
-    /// where the cluster has no load balancer.
+    /// Gives a LoadBalancer Service an address, and the client's router the routes to it; `None` if
+    /// the cluster has no load balancer.
     fn balance(&self, service: &str) -> Option<Outcome<String>>;
     /// Cuts a node's power, or switches it on again; `None` where that is not possible.
     fn power(&self, node: &str, on: bool) -> Option<Outcome>;
@@ -77,7 +77,7 @@ pub(crate) trait Cluster {
     }
 
     /// The far segment, between the servers' node and everything else: the UDP traffic of their
-    /// Pods. `None` where no segment can be inserted.
+    /// Pods. `None` if no segment can be inserted.
     fn far_segment(&self) -> Option<Outcome<Place>> {
         Some(self.before_servers())
     }

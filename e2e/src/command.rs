@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The failure of a step of a test: what was tried, and the result.
+/// The failure of a step of a test: the attempt, and the result.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Failure(pub(crate) String);
@@ -46,12 +46,12 @@ impl Prefix {
         Self(words.into_iter().map(Into::into).collect())
     }
 
-    /// This prefix, then these words.
+    /// This prefix followed by `words`.
     pub(crate) fn then<S: Into<String>>(&self, words: impl IntoIterator<Item = S>) -> Self {
         Self(self.0.iter().cloned().chain(words.into_iter().map(Into::into)).collect())
     }
 
-    /// These words, then this prefix.
+    /// This prefix preceded by `words`.
     pub(crate) fn after<S: Into<String>>(&self, words: impl IntoIterator<Item = S>) -> Self {
         Self(words.into_iter().map(Into::into).chain(self.0.iter().cloned()).collect())
     }

@@ -1,5 +1,5 @@
-//! Makes a network namespace forget all its flows, as `conntrack --flush` does: address
-//! translation, too, begins anew.
+//! Makes a network namespace forget all its flows, as `conntrack --flush` does, including their
+//! address translation.
 
 use std::io::{Error, Read, Result, Write};
 

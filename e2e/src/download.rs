@@ -40,7 +40,7 @@ pub(crate) struct Transfer {
     pub(crate) bytes: u64,
     /// SHA-256 of them, in hexadecimal.
     pub(crate) sha256: String,
-    /// From the start of the command to its end.
+    /// Time from the start of the command to its end.
     pub(crate) time: Duration,
     /// Longest time between the arrival of two parts.
     pub(crate) stall: Duration,

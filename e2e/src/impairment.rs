@@ -15,7 +15,7 @@ const TABLE: &str = "100";
 /// The properties of a segment, the same in both directions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Segment {
-    /// One-way delay in milliseconds.
+    /// Delay one way, in milliseconds.
     pub(crate) delay: u32,
     /// Transmission rate in Mbit/s.
     pub(crate) rate: u32,

@@ -42,7 +42,7 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct GarbageOptions {
-    /// Where to: address:port
+    /// Destination: address:port
     to: String,
     /// Datagrams per second
     rate: u32,

@@ -18,7 +18,7 @@ pub(crate) struct Options {
     /// The program that makes clusters of process nodes; without it the cluster is made by kind
     #[arg(long, value_name = "FILE")]
     cluster_tool: Option<PathBuf>,
-    /// A cluster that is there already; on one that others use, too, its namespaces packrat-system
+    /// A cluster that is there already; on one that others also use, its namespaces packrat-system
     /// and shop have to be free
     #[arg(long, value_name = "FILE", conflicts_with = "cluster_tool")]
     kubeconfig: Option<PathBuf>,
@@ -37,11 +37,11 @@ pub(crate) struct Options {
     /// Only the claims that show that it works at all: install, first download, uninstall
     #[arg(long)]
     smoke: bool,
-    /// Only claims whose name contains one of these; what they build on is tried, too
+    /// Only claims whose name contains one of these; the claims that they build on are also tried
     #[arg(long, value_name = "TEXT,...", value_delimiter = ',')]
     only: Vec<String>,
-    /// Instead of the claims: faults in random order for so many minutes, and then a look at what
-    /// is left over
+    /// Instead of the claims: faults in random order for this many minutes, and then a look at the
+    /// remains
     #[arg(long, value_name = "MINUTES", conflicts_with_all = ["smoke", "only"])]
     soak: Option<u64>,
     /// Decides the order of faults
@@ -50,10 +50,10 @@ pub(crate) struct Options {
     /// Leave the cluster running
     #[arg(long)]
     keep: bool,
-    /// Where to write what helps to understand a failure
+    /// Folder for whatever helps to understand a failure
     #[arg(long, value_name = "FOLDER", default_value = ".packrat/e2e")]
     artifacts: PathBuf,
-    /// Write the results as a Markdown table, too
+    /// Also write the results as a Markdown table
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
 }

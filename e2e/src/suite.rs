@@ -40,9 +40,9 @@ const FAR: Segment = Segment { delay: 30, rate: 20, loss: 0.0 };
 const LAST_MILE: Segment = Segment { delay: 2, rate: 50, loss: LOSS };
 /// Trials of a figure that is bad while this machine is late.
 const MOST_TRIALS: u32 = 3;
-/// A path is on time if no more than one of so many datagrams is late.
+/// One of this many datagrams may be late on a path that is on time.
 const LATE_SHARE: u64 = 100;
-/// Node port of the gateway's port 443, as `manifests/gateway-nodeport.yaml` says.
+/// Node port of the gateway's port 443, as in `manifests/gateway-nodeport.yaml`.
 pub(crate) const NODE_PORT: u16 = 30443;
 
 /// Paths on this machine.
@@ -67,7 +67,7 @@ pub(crate) struct Suite {
     /// Address of the last download under a fault, which can be used while the API server is
     /// unreachable.
     pub(crate) last_gateway: String,
-    /// `None` where no far segment can be inserted.
+    /// The far segment; `None` if none can be inserted.
     pub(crate) far: Option<Impairment>,
     certificate: Certificate,
     folder: TempDir,
@@ -122,8 +122,8 @@ impl Suite {
         Ok(suite)
     }
 
-    /// Puts the definitions of the Gateway API into the cluster, as most clusters have them; those that
-    /// are there stay as they are.
+    /// Puts the definitions of the Gateway API into the cluster, as most clusters have them;
+    /// existing definitions stay as they are.
     fn define_gateway_api(&self) -> Outcome {
         for name in ["gatewayclasses", "gateways", "udproutes", "referencegrants"] {
             let definition = format!("customresourcedefinition/{name}.gateway.networking.k8s.io");
@@ -153,7 +153,7 @@ impl Suite {
         self.rolled_out("deployment/web", SHOP)
     }
 
-    /// Creates a Secret with the certificate of [`HOST`], which gateways may have, too.
+    /// Creates a Secret with the certificate of [`HOST`], which gateways may also use.
     pub(crate) fn tls_secret(&self, name: &str, namespace: &str) -> Outcome {
         let secret = serde_json::json!({
             "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
@@ -224,7 +224,7 @@ impl Suite {
         self.kubectl.output(["wait", &condition, &name, "-n", SHOP, "--timeout=120s"]).map(drop)
     }
 
-    /// `address:port` of the gateway's node port on a node where the gateway runs.
+    /// `address:port` of the gateway's node port on a node that runs the gateway.
     pub(crate) fn node_port(&self, gateway: &str, port: u16) -> Outcome<String> {
         let node = self.gateway_node(gateway)?;
         Ok(format!("{}:{port}", self.cluster.node_address(&node)?))
@@ -302,7 +302,7 @@ impl Suite {
         Ok(format!("not judged, this machine was late in {MOST_TRIALS} trials: {bad}"))
     }
 
-    /// Of both segments.
+    /// Late datagrams of both segments, and all of them.
     fn lateness(&mut self) -> Outcome<[u64; 2]> {
         let [mut late, mut total] = self.last_mile.lateness()?;
         if let Some(far) = &mut self.far {

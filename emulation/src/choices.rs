@@ -10,7 +10,7 @@ pub use serde;
 macro_rules! choices {
     ($kind:ty, $what:literal, [$($value:ident $name:literal),+ $(,)?]) => {
         impl $kind {
-            /// All of them.
+            /// All values.
             pub const ALL: [Self; [$($name),+].len()] = [$(Self::$value),+];
 
             /// The name on the command line and in results.

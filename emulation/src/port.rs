@@ -4,7 +4,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// The first port; all are below those that the system chooses from.
+/// The first port; all ports are below the range that the system chooses from.
 const FIRST: u16 = 10_000;
 /// Ports to choose from.
 const PORTS: u16 = 20_000;

@@ -29,12 +29,12 @@ pub use traffic::{
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScenarioError {
-    /// Neither a name nor a file.
+    /// The text is neither a name nor a file.
     #[error("there is no scenario {name:?}; choose one of {known}, or name a TOML file")]
     Unknown {
         /// The name asked for.
         name: String,
-        /// The names that there are.
+        /// All names.
         known: String,
     },
     /// The file could not be read.
@@ -79,7 +79,7 @@ pub enum QueueKind {
 }
 
 impl QueueKind {
-    /// All of them.
+    /// All values.
     pub const ALL: [Self; 2] = [Self::DropTail, Self::Red];
 
     /// The name in scenarios, on the command line and in results.
@@ -104,8 +104,8 @@ impl FromStr for QueueKind {
     }
 }
 
-/// One segment of the path, the same in both directions but for the loss and what `down` and `up`
-/// say.
+/// A segment of the path. Both directions are the same except for the loss and the settings in
+/// `down` and `up`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Segment {
@@ -122,10 +122,10 @@ pub struct Segment {
     /// Mean length of a burst in time, milliseconds, instead of datagrams: everything sent in it is
     /// lost.
     pub burst_ms: Option<f64>,
-    /// Loss without a burst, 0 to 1...
+    /// Loss outside bursts, 0 to 1.
     #[serde(default)]
     pub good_loss: f64,
-    /// ...and within one.
+    /// Loss within a burst, 0 to 1.
     #[serde(default = "one")]
     pub bad_loss: f64,
     /// True if datagrams towards the server are lost as well.
@@ -133,23 +133,23 @@ pub struct Segment {
     pub loss_upwards: bool,
     /// Traffic of others towards the client, in the same queue.
     pub cross_traffic: Option<CrossTrafficConfig>,
-    /// Differences of the direction to the client...
+    /// Differences of the direction to the client.
     #[serde(default)]
     pub down: DirectionSettings,
-    /// ...and of that to the server.
+    /// Differences of the direction to the server.
     #[serde(default)]
     pub up: DirectionSettings,
-    /// Other delays from given times on, ascending.
+    /// Propagation delays from later times on, ascending.
     #[serde(default)]
     pub delay_steps: Vec<DelayStep>,
-    /// A recording of probes whose delay stands for that of both directions, in the folder of the
-    /// traces. Without that folder `delay_ms` and `jitter` stand for it.
+    /// A recording of probes in the folder of the traces, whose delay is the sum of both
+    /// directions. Without that folder `delay_ms` and `jitter` are used.
     pub delay_recording: Option<String>,
     /// Delay on top.
     pub jitter: Option<JitterSettings>,
-    /// The same air for both directions, which take turns.
+    /// Half-duplex air, which both directions share in turns.
     pub airtime: Option<AirtimeSettings>,
-    /// True if datagrams overtake others where the delay falls; otherwise they wait.
+    /// True if datagrams overtake others when the delay falls; otherwise they wait.
     #[serde(default)]
     pub reorders: bool,
     /// Times in which everything is lost.
@@ -181,7 +181,7 @@ pub struct Vary {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// Its name; that of the file without its extension.
+    /// Name of the scenario; from a file, the file's name without its extension.
     #[serde(skip)]
     pub name: String,
     /// The kind of network that it stands for.
@@ -231,8 +231,8 @@ impl Scenario {
             .map(|(name, _)| *name)
     }
 
-    /// The names of the paths of the field matrix: the last mile is the bottleneck, and loses
-    /// nothing unless told to.
+    /// The names of the paths of the field matrix: the last mile is the bottleneck, and has no loss
+    /// by default.
     pub fn field_paths() -> impl Iterator<Item = &'static str> {
         built_in::FIELD.iter().map(|(name, _)| *name)
     }
@@ -318,14 +318,14 @@ impl Scenario {
         Ok(Self { name: name.to_owned(), ..scenario })
     }
 
-    /// The same network with another loss on the last mile.
+    /// Replaces the loss on the last mile.
     #[must_use]
     pub fn with_loss(mut self, loss: f64) -> Self {
         self.last_mile.loss = loss;
         self
     }
 
-    /// The same network without any loss on the last mile but that of its queues.
+    /// Removes all loss on the last mile except its queues'.
     #[must_use]
     pub fn without_loss(self) -> Self {
         let mut scenario = self.with_loss(0.0);
@@ -334,21 +334,21 @@ impl Scenario {
         scenario
     }
 
-    /// The same network with losses of this mean length on the last mile.
+    /// Replaces the mean length of losses on the last mile.
     #[must_use]
     pub fn with_burst(mut self, burst: f64) -> Self {
         self.last_mile.burst = burst;
         self
     }
 
-    /// The same network with other traffic.
+    /// Replaces the traffic.
     #[must_use]
     pub fn with_traffic(mut self, traffic: Traffic) -> Self {
         self.traffic = Some(traffic);
         self
     }
 
-    /// The same network with other queues.
+    /// Replaces the queues.
     #[must_use]
     pub fn with_queue(mut self, queue: QueueKind) -> Self {
         self.queue = queue;

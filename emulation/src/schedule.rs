@@ -44,7 +44,7 @@ impl<E> Default for Schedule<E> {
 }
 
 impl<E> Schedule<E> {
-    /// Without any event.
+    /// A schedule without events.
     pub const fn new() -> Self {
         Self { planned: BinaryHeap::new(), order: 0 }
     }

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use packrat_emulation::path::{LinkConfig, LossModel, PathConfig, UdpPath};
 
-/// Nothing in a test takes longer.
+/// Time limit of each step, longer than any of them takes.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A datagram that is not to come would have come by then on a host that is not busy.
+/// Time after which a datagram that has not arrived never will, on a host that is not busy.
 const QUIET: Duration = Duration::from_millis(200);
 /// Datagrams that may be under way at once: neither the link's queue nor a buffer of the kernel's
 /// overflows while a busy host lets a reader wait.

@@ -2,7 +2,7 @@
 
 fn main() {
     // The module's threads must never outlive its code: it stays in memory when Envoy unloads it,
-    // whatever `do_not_close` says.
+    // whatever the value of `do_not_close`.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     println!("cargo::rerun-if-changed=build.rs");
 }

@@ -10,7 +10,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Checks that valgrind can run here; the error says why not.
+/// Checks that valgrind can run here; the error gives the reason if it cannot.
 pub fn is_available() -> Result<(), String> {
     match Command::new("valgrind").arg("--version").stdout(Stdio::null()).status() {
         Ok(status) if status.success() => Ok(()),
@@ -40,8 +40,8 @@ pub struct Counts {
     pub library: u64,
 }
 
-/// As [`count`], apart for this program and for shared libraries; callgrind's own output, for
-/// `callgrind_annotate`, is left in `file`.
+/// Counts like [`count`], separately for this program and for shared libraries; callgrind's own
+/// output, for `callgrind_annotate`, is left in `file`.
 pub fn counts(function: &str, file: &Path, arguments: &[&str]) -> Result<Counts, Box<dyn Error>> {
     run(function, file, arguments)?;
     let profile = fs::read_to_string(file)
@@ -87,7 +87,7 @@ fn misses_in(profile: &str) -> Option<Misses> {
     Some(Misses { first: sum(["D1mr", "D1mw"])?, last: sum(["DLmr", "DLmw"])? })
 }
 
-/// Runs this program under callgrind, and returns what valgrind said.
+/// Runs this program under callgrind, and returns valgrind's output.
 fn run(function: &str, file: &Path, arguments: &[&str]) -> Result<String, Box<dyn Error>> {
     run_with(&[], function, file, arguments)
 }

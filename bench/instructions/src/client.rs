@@ -33,8 +33,8 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// After the handshake; datagrams are of `bytes` bytes and `spacing` apart, and the last mile loses a
-    /// share `loss`.
+    /// A client after the handshake; datagrams are of `bytes` bytes and `spacing` apart, and the
+    /// last mile loses a share `loss`.
     pub fn new(bytes: usize, loss: f64, spacing: Duration) -> Result<Self, Box<dyn Error>> {
         let mut random = ChaCha8Rng::seed_from_u64(1);
         let mut seed = || {
@@ -70,12 +70,12 @@ impl Receiver {
         Ok(Self { flow, shim, random, now, spacing, number, loss, bytes, out, messages, wakeups })
     }
 
-    /// So many times at which the client's timers have been due.
+    /// The number of times that the client's timers have been due.
     pub fn wakeups(&self) -> u64 {
         self.wakeups
     }
 
-    /// Sixteen datagrams of the server, what the client says of them, and the repairs.
+    /// Runs a turn: sixteen datagrams, the client's messages about them, and the repairs.
     pub fn turn(&mut self) {
         let mut arrived = Vec::with_capacity(PER_TURN);
         for _ in 0..PER_TURN {
@@ -96,7 +96,7 @@ impl Receiver {
         self.answer();
     }
 
-    /// So much time without a datagram.
+    /// Lets `time` pass without a datagram.
     pub fn wait(&mut self, time: Duration) {
         let end = self.now + time;
         while let Some(at) = [self.shim.next_timeout(), self.flow.next_timeout()]
@@ -119,7 +119,7 @@ impl Receiver {
         self.now = end;
     }
 
-    /// The gateway's answers to what the client has said, until neither has more to say.
+    /// Exchanges messages of client and gateway, until neither has another one.
     fn answer(&mut self) {
         loop {
             for message in self.messages.drain(..) {

@@ -20,7 +20,7 @@ pub const PER_EACK: usize = 16;
 /// Time between two datagrams of 1200 bytes at 100 Mbit/s.
 const SPACING: Duration = Duration::from_micros(96);
 
-/// One assisted flow with its client.
+/// An assisted flow with its client.
 #[derive(Debug)]
 pub struct Scene {
     flow: Flow,
@@ -34,7 +34,8 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// After the handshake; datagrams are of `bytes` bytes, and the last mile loses a share `loss`.
+    /// A flow after the handshake; datagrams are of `bytes` bytes, and the last mile loses a share
+    /// `loss`.
     pub fn new(
         gateway: &Arc<Gateway>,
         bytes: usize,
@@ -96,8 +97,8 @@ impl Scene {
     }
 }
 
-/// The time at which a flow begins: each a moment after the one before, because a gateway's thread has
-/// only so much time for the messages of all clients.
+/// The time at which a flow begins: each a moment after the previous one, because a gateway's
+/// thread spends a limited time on the messages of all clients.
 #[must_use]
 pub fn begin_of(seed: u64) -> Timestamp {
     Timestamp::from_millis(1000 + seed)
@@ -124,7 +125,7 @@ fn handshake(
     let mut client = Assist::new(ClientConfig::default(), secret, begin_at);
     let mut out = Outbox::new();
     let mut took = Duration::ZERO;
-    // Question and answer twice, where the gateway asks for a cookie, then the first sealed message.
+    // Question and answer twice if the gateway asks for a cookie, then the first sealed message.
     for _ in 0..6 {
         while let Some(question) = client.poll_transmit(begin_at) {
             random.fill_bytes(&mut secret);

@@ -35,7 +35,7 @@ impl Row {
     }
 }
 
-/// The table as text; `command` is what writes it.
+/// The table as text; `command` is the command that writes it.
 #[must_use]
 pub fn write(rows: &[Row], command: &str) -> String {
     let mut text =
@@ -75,19 +75,19 @@ fn row(line: &str) -> Option<Row> {
     })
 }
 
-/// Where table and measurement disagree.
+/// Differences between the table and the measurement.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Disagreements {
-    /// Counts above those of the table.
+    /// Counts above the table's.
     pub more: Vec<String>,
-    /// Counts below those of the table.
+    /// Counts below the table's.
     pub less: Vec<String>,
     /// Settings that only one of the two has.
     pub unmatched: Vec<String>,
 }
 
 impl Disagreements {
-    /// True if there is none.
+    /// True if the table and the measurement agree.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.more.is_empty() && self.less.is_empty() && self.unmatched.is_empty()

@@ -20,11 +20,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The forwarder between client and server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Nothing but the kernel's forwarding.
+    /// The kernel's forwarding alone.
     Direct,
     /// Envoy's udp_proxy in its default configuration.
     UdpProxy,
-    /// The same with Envoy's GSO packet writer on the listener.
+    /// Envoy with its GSO packet writer on the listener.
     UdpProxyGso,
     /// Packrat as a module in Envoy.
     PackratEnvoy,
@@ -174,7 +174,7 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// The process; zero when there is none.
+    /// The process; zero without one.
     pub(crate) fn process_id(&self) -> u32 {
         self.process.as_ref().map_or(0, Child::id)
     }
@@ -215,7 +215,7 @@ fn tail(log: &Path) -> String {
     lines.into_iter().rev().collect::<Vec<_>>().join("\n")
 }
 
-/// The route of Packrat's gateways, as JSON (which is YAML, too).
+/// The route of Packrat's gateways, as JSON (which is also YAML).
 fn route() -> String {
     format!(
         r#"{{"route":"bench","endpoints":["{SERVER}:{SERVER_PORT}"],"sessions_per_source":100000,"handshakes_per_second_per_source":100000}}"#

@@ -22,7 +22,7 @@ struct Setting {
     assisted_only: bool,
 }
 
-/// The settings tried with every gateway: all if `full`, otherwise those with targets.
+/// The settings tried with every gateway: all if `full`, otherwise only settings with targets.
 fn settings(full: bool) -> Vec<Setting> {
     let seconds = if full { 3.0 } else { 1.5 };
     let plain = Trial { seconds, ..Trial::PLAIN };

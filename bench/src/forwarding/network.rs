@@ -1,11 +1,11 @@
 //! Three network namespaces in a row, made for one run: client, gateway, server. The gateway's
-//! namespace forwards packets, too, so that the path without a gateway's process can be measured.
+//! namespace also forwards packets, so that the path without a gateway's process can be measured.
 
 use std::error::Error;
 use std::ffi::OsStr;
 use std::process::{Command, Stdio};
 
-/// Further addresses of clients: a gateway does not give all of its room to one.
+/// Addresses of further clients: a gateway does not give all of its room to one.
 const MORE_CLIENTS: [&str; 7] =
     ["10.77.1.3", "10.77.1.4", "10.77.1.5", "10.77.1.6", "10.77.1.7", "10.77.1.8", "10.77.1.9"];
 /// Addresses of the client's link: client, gateway. And of the server's: gateway, server.
@@ -14,9 +14,9 @@ pub(crate) const GATEWAY: &str = "10.77.1.1";
 const GATEWAY_INSIDE: &str = "10.77.2.1";
 pub(crate) const SERVER: &str = "10.77.2.2";
 
-/// Where the kernel groups processes by session to share the processors fairly, a process's own
-/// niceness counts within its group only, so the group's is set, too.
-/// And each client is a descriptor at both ends.
+/// Sets the group's niceness: if the kernel groups processes by session to share the processors
+/// fairly, a process's own niceness counts only within its group. Raises the limit of descriptors:
+/// each client has one at both ends.
 const PRECEDENCE: &str =
     "echo -15 2>/dev/null >/proc/self/autogroup; ulimit -n $(ulimit -Hn); exec \"$@\"";
 

@@ -50,7 +50,7 @@ impl Trial {
 }
 
 impl Trial {
-    /// Its only phase.
+    /// The only phase of the trial.
     fn phase(&self) -> Phase {
         Phase { batch: self.batch, rate: self.rate, seconds: self.seconds }
     }
@@ -68,7 +68,7 @@ pub(crate) struct Outcome {
     pub(crate) cpu_s_per_mpkt: f64,
     /// Waits of the gateway's threads per datagram delivered.
     pub(crate) wakeups: f64,
-    /// The gateway's system calls per datagram delivered, where they were counted.
+    /// The gateway's system calls per datagram delivered, if they were counted.
     pub(crate) system_calls: Option<f64>,
     /// Seconds in softirqs of the whole machine per million datagrams delivered; other programs
     /// contribute to it.
@@ -139,7 +139,7 @@ pub(crate) fn run(
     outcomes.into_iter().next().ok_or_else(|| "a trial without a phase".into())
 }
 
-/// A phase, and what is counted in it.
+/// A phase, and the counters read in it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Counted {
     pub(crate) phase: Phase,
@@ -148,8 +148,7 @@ pub(crate) struct Counted {
     pub(crate) system_calls: bool,
 }
 
-/// Runs several phases with the same clients; size, loss, sessions and direction are those of
-/// `trial`.
+/// Runs several phases with the same clients; `trial` sets size, loss, sessions and direction.
 pub(crate) fn run_phases(
     network: &Network,
     gateway: &Gateway,

@@ -54,7 +54,7 @@ pub(crate) struct SystemCalls {
 }
 
 impl SystemCalls {
-    /// Counts for a while what the gateway calls; `None` where perf or the kernel cannot count.
+    /// Counts the gateway's system calls for a while; `None` if perf or the kernel cannot count.
     pub(crate) fn count(gateway: &Gateway, window: Duration) -> Option<Self> {
         let output = Command::new("perf")
             .args(["stat", "-x", ";", "-e", "raw_syscalls:sys_enter", "-p"])
@@ -72,7 +72,8 @@ impl SystemCalls {
     }
 }
 
-/// The count, the first field of perf's line. (Its times are those in which threads have run.)
+/// The count, the first field of perf's line. (The line's times are the times in which threads have
+/// run.)
 fn parse(text: &str) -> Option<f64> {
     text.lines().find(|line| line.contains("raw_syscalls"))?.split(';').next()?.parse().ok()
 }

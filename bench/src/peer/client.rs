@@ -37,7 +37,7 @@ pub(crate) struct Behaviour {
     pub(crate) upload: Option<Pattern>,
     /// True if they report their progress to the server.
     pub(crate) feedback: bool,
-    /// Where they count what they have received instead, all together.
+    /// The file in which all clients together count their received datagrams instead.
     pub(crate) progress: Option<Progress>,
     /// Phases of the run.
     pub(crate) phases: usize,
@@ -50,7 +50,7 @@ pub(crate) struct Behaviour {
 pub(crate) struct Seen {
     /// Datagrams that reached the last mile, without repairs.
     pub(crate) received: u64,
-    /// Their bytes.
+    /// Bytes of these datagrams.
     pub(crate) bytes: u64,
     /// Datagrams that the last mile lost.
     pub(crate) lost: u64,
@@ -60,7 +60,7 @@ pub(crate) struct Seen {
     pub(crate) missing: u64,
     /// Seconds between the first and the last.
     pub(crate) seconds: f64,
-    /// One-way delay in microseconds, 50th and 99th percentile.
+    /// Delay one way in microseconds, 50th and 99th percentile.
     pub(crate) p50: f64,
     pub(crate) p99: f64,
     /// eACKs sent, in all phases.
@@ -79,7 +79,7 @@ struct Client {
     lost: HashSet<u64>,
     reported: u64,
     ended: bool,
-    /// When its core is called next, if it is in the queue.
+    /// The time of the core's next call, if it is in the queue.
     planned: Option<Timestamp>,
 }
 
@@ -94,7 +94,7 @@ struct Clients {
     timers: BinaryHeap<Reverse<(Timestamp, usize)>>,
 }
 
-/// A phase, as far as it has got.
+/// The progress of a phase.
 #[derive(Default)]
 struct SeenPhase {
     seen: Seen,

@@ -23,13 +23,13 @@ pub(crate) enum Purpose {
 /// The content of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// Its purpose.
+    /// The datagram's purpose.
     pub(crate) purpose: Purpose,
     /// The phase of the run in which it was sent.
     pub(crate) phase: u8,
-    /// Its number in its flow.
+    /// The datagram's number in its flow.
     pub(crate) number: u64,
-    /// When it was sent.
+    /// Time of sending.
     pub(crate) sent: Duration,
 }
 

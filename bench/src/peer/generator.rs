@@ -32,12 +32,12 @@ pub(crate) struct Pattern {
     pub(crate) duration: Duration,
 }
 
-/// Most datagrams that may arrive between two feedback messages.
+/// Maximum number of datagrams between two feedback messages.
 pub(crate) fn feedback_interval(size: usize) -> u64 {
     (WINDOW_BYTES / size / 8).clamp(1, 512) as u64
 }
 
-/// One receiver.
+/// A receiver, as the generator sees it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,
@@ -46,12 +46,12 @@ pub(crate) struct Receiver {
     pub(crate) acknowledged: u64,
 }
 
-/// The generator's source of what has arrived.
+/// The generator's source of arrival counts.
 pub(crate) enum Feedback<'a> {
-    /// Each receiver reports; the function reads the reports that have arrived.
+    /// Reports of each receiver; the function reads the reports that have arrived.
     Reports(&'a mut dyn FnMut(&mut [Receiver])),
-    /// One count of what all of them have received: with many receivers, each has too little in
-    /// flight for reports of its own.
+    /// A single count for all receivers: with many receivers, each has too few datagrams in flight
+    /// for reports of its own.
     Progress(&'a Progress),
 }
 

@@ -20,7 +20,7 @@ use server::Service;
 /// The command line of a peer.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Arguments {
-    /// Where the server listens, or where the client sends to.
+    /// Address that the server listens on, or that the client sends to.
     #[arg(long)]
     address: SocketAddr,
     /// The addresses from which clients send in turn.
@@ -63,7 +63,7 @@ pub(crate) struct Phase {
     pub(crate) batch: usize,
     /// Datagrams per second; 0: as fast as they come through.
     pub(crate) rate: f64,
-    /// Its duration.
+    /// Duration of the phase.
     pub(crate) seconds: f64,
 }
 

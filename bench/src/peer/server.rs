@@ -57,7 +57,7 @@ fn say(line: &str) {
     let _ = std::io::stdout().flush();
 }
 
-/// Serves until everything was sent, and says what was.
+/// Serves until everything was sent, and reports how much that was.
 pub(crate) fn run(service: &Service) -> Result<(), Box<dyn Error>> {
     let socket = UdpSocket::bind(service.listen)?;
     listener_options(socket.as_fd(), true)?;

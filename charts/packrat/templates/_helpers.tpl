@@ -40,7 +40,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{- /* When an image is pulled. A name without a registry, in the registry's own value or in front of the repository, is never pulled: it
-would be Docker Hub's, where it is not ours */}}
+would be Docker Hub's, which is not ours */}}
 {{- define "packrat.pullPolicy" -}}
 {{- $hasRegistry := or .registry (regexMatch "^([^/]*[.:][^/]*|localhost)/" .repository) }}
 {{- default (ternary "IfNotPresent" "Never" (not (empty $hasRegistry))) .pullPolicy }}
@@ -55,7 +55,7 @@ would be Docker Hub's, where it is not ours */}}
 {{- uniq $names | sortAlpha | toJson }}
 {{- end }}
 
-{{- /* Fails when there are EdgeGateways in namespaces where the operator would have no rights: they would get no configuration any more */}}
+{{- /* Fails when there are EdgeGateways in namespaces in which the operator would have no rights: they would get no configuration any more */}}
 {{- define "packrat.noneIsLeftOut" -}}
 {{- if .Capabilities.APIVersions.Has "packrat.dev/v1alpha1/EdgeGateway" }}
 {{- $names := include "packrat.gatewayNamespaces" . | fromJsonArray }}
@@ -113,8 +113,8 @@ metricRelabelings:
 {{- join " " $known }}
 {{- end }}
 
-{{- /* Fails when a resource definition of the cluster is not this release's to change, and says how it becomes so: Helm's own message does
-not. Call with (dict "name" NAME "Release" .Release) */}}
+{{- /* Fails when a resource definition of the cluster is not this release's to change, and explains how the release adopts it: Helm's own
+message does not. Call with (dict "name" NAME "Release" .Release) */}}
 {{- define "packrat.ownsDefinition" -}}
 {{- $found := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" .name }}
 {{- if $found }}
@@ -131,7 +131,7 @@ not. Call with (dict "name" NAME "Release" .Release) */}}
 {{- end }}
 
 {{- /* Fails when the release would make objects of definitions that it is about to install itself, which Helm cannot. Without a cluster
-(`helm template`) nothing is known, and nothing is refused */}}
+(`helm template`) the definitions are unknown, and no object is refused */}}
 {{- define "packrat.hasDefinitions" -}}
 {{- $isThere := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "edgegateways.packrat.dev" }}
 {{- $cluster := lookup "v1" "Namespace" "" "kube-system" }}

@@ -103,16 +103,16 @@ pub(crate) fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, raised);
 }
 
-/// Descriptors that a forwarding process has besides those of flows.
+/// Descriptors that a forwarding process has besides its flows'.
 pub(crate) const OTHER_DESCRIPTORS: u64 = 64;
 
-/// The limits of a command's agent: as many flows as are wished, and as there are descriptors for: one each.
-/// `others`: descriptors for other things.
+/// The limits of a command's agent: as many flows as `wished`, and as there are descriptors, one
+/// for each. `others`: descriptors for other things.
 pub(crate) fn limits(command: &str, wished: Option<u32>, others: u64) -> Limits {
     let defaults = Limits::default();
     let wished = wished.map_or(defaults.flows, |flows| flows as usize);
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    // Where there are few, the other things have a quarter.
+    // If there are few, the other things have a quarter.
     let possible = descriptors - others.min(descriptors / 4);
     let possible = usize::try_from(possible).unwrap_or(usize::MAX);
     let flows = possible.clamp(1, wished);
@@ -126,7 +126,7 @@ pub(crate) fn limits(command: &str, wished: Option<u32>, others: u64) -> Limits 
     Limits { flows, source_flows: (flows / 4).max(1), ..defaults }
 }
 
-/// Says where to send to; for scripts, too: a port may have been chosen.
+/// Prints the addresses to send to, also for scripts: a port may have been chosen.
 fn announce(handle: &Handle, pages: Option<&Pages>) {
     let mut text = String::new();
     for service in handle.status().map(|status| status.services).unwrap_or_default() {
@@ -177,7 +177,7 @@ fn answer(request: &packrat_pages::Request<'_>, handle: &Handle) -> Answer {
     }
 }
 
-/// Shows on a terminal what goes on.
+/// Shows the agent's state on a terminal.
 async fn show(options: &Options, handle: &Handle) {
     if options.silent || !io::stderr().is_terminal() {
         return std::future::pending().await;
@@ -228,8 +228,8 @@ async fn follow_names(
     }
 }
 
-/// Gives a service its tokens as they come. Without one the gateway does not assist, and everything
-/// passes all the same.
+/// Gives a service its tokens as they come. Without a token the gateway forwards everything but
+/// does not assist.
 async fn keep_token(tokens: Tokens, handle: &Handle) {
     let Tokens { service, source, access } = tokens;
     match source {

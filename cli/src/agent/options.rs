@@ -44,8 +44,8 @@ pub(crate) struct Options {
     /// systemd passes are used first]
     #[arg(long, value_name = "ADDR", conflicts_with = "config")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Serve programs that choose their destinations, too: an address for SOCKS version 5, UDP ASSOCIATE
-    /// (RFC 1928)
+    /// Also serve programs that choose their destinations: an address for SOCKS version 5, UDP
+    /// ASSOCIATE (RFC 1928)
     #[arg(long, value_name = "ADDR", conflicts_with = "config")]
     pub(crate) socks: Option<SocketAddr>,
     /// Let programs reach only these destinations through SOCKS, such as *.example:443 or
@@ -55,8 +55,8 @@ pub(crate) struct Options {
     /// A TOML file with several services
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
-    /// Listen on addresses that other machines can reach, too: everyone who reaches them can send to the
-    /// service through this machine
+    /// Also listen on addresses that other machines can reach: everyone who reaches them can send
+    /// to the service through this machine
     #[arg(long)]
     pub(crate) allow_remote: bool,
     /// Accept help only from the gateway with this public key (64 hexadecimal digits)
@@ -65,12 +65,12 @@ pub(crate) struct Options {
     /// Longest time a datagram waits for the repair of an earlier one, in milliseconds
     #[arg(long, value_name = "MS", conflicts_with = "config")]
     pub(crate) maximum_hold: Option<u64>,
-    /// Have what programs send repaired, too: for programs whose transport answers each loss (CUBIC,
-    /// NewReno), not for BBR
+    /// Have the programs' uploads repaired as well: for programs whose transport answers each loss
+    /// (CUBIC, NewReno), not for BBR
     #[arg(long, conflicts_with = "config")]
     pub(crate) uploads: bool,
-    /// Send with don't-fragment: auto (QUIC only), always (what is longer than the path MTU is lost), or
-    /// never [default: auto]
+    /// Send with don't-fragment: auto (QUIC only), always (datagrams longer than the path MTU are
+    /// lost), or never [default: auto]
     #[arg(
         long,
         value_name = "WHEN",
@@ -94,7 +94,7 @@ pub(crate) struct Options {
     /// Address to serve Prometheus metrics (/metrics) and the status (/packrat) on, over plain HTTP
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Option<SocketAddr>,
-    /// Serve metrics and status on addresses that other machines can reach, too
+    /// Also serve metrics and status on addresses that other machines can reach
     #[arg(long)]
     pub(crate) allow_remote_metrics: bool,
     /// Sockets of programs that are served at the same time [default: 10000]

@@ -54,7 +54,7 @@ struct Socks {
     assist_token_file: Option<PathBuf>,
 }
 
-/// One service of a file.
+/// A service of a configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
@@ -71,7 +71,7 @@ struct Entry {
     assist_token_file: Option<PathBuf>,
 }
 
-/// Where the tokens of a service come from.
+/// Source of a service's tokens.
 pub(super) struct Tokens {
     pub(super) service: usize,
     pub(super) source: Source,
@@ -100,7 +100,7 @@ impl Plan {
     /// Reads files, resolves hosts and opens sockets.
     ///
     /// # Errors
-    /// A sentence about what is wrong, and what to do.
+    /// A sentence that names the mistake and the remedy.
     pub(super) fn new(options: &Options) -> Result<Self, String> {
         let file = match &options.config {
             Some(path) => read(path)?,
@@ -253,7 +253,7 @@ fn read(path: &Path) -> Result<File, String> {
     toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// The settings of the command line: they are those of the service, and of SOCKS.
+/// The settings of the command line, as a file with one service and SOCKS.
 fn of_options(options: &Options) -> Result<File, String> {
     if options.to.is_none() && options.socks.is_none() {
         return Err("give --to HOST:PORT, --socks ADDR or --config FILE".to_owned());
@@ -299,7 +299,7 @@ pub(super) fn check_metrics(address: SocketAddr, allow_remote: bool) -> Result<(
 /// The token in a file.
 ///
 /// # Errors
-/// A sentence about what is wrong.
+/// A sentence that names the mistake.
 pub(crate) fn read_token(path: &Path) -> Result<Token, String> {
     let fault =
         |error: String| format!("cannot use the assist token of {}: {error}", path.display());
@@ -307,7 +307,7 @@ pub(crate) fn read_token(path: &Path) -> Result<Token, String> {
     crate::recv::token(text.trim()).map_err(fault)
 }
 
-/// The host as it was given, and its address: the first that there is a route to.
+/// The host as it was given, and its first address with a route.
 fn resolve(to: &str) -> Result<((String, u16), SocketAddr), String> {
     let (host, port) = host_and_port(to).map_err(|error| format!("{to:?}: {error}"))?;
     let found = (host.as_str(), port).to_socket_addrs().map_err(|error| {

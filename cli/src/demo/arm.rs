@@ -1,5 +1,5 @@
-//! One transfer through a network of its own: fresh server, paths and gateway, so that the one
-//! before leaves no trace.
+//! One transfer through a network of its own: server, paths and gateway are fresh, so that earlier
+//! transfers leave no trace.
 
 use std::fs;
 use std::io;
@@ -38,7 +38,7 @@ const METRICS_SETTLE: Duration = Duration::from_millis(1200);
 const LONGEST: Duration = Duration::from_secs(600);
 /// Attempts to start an arm's processes.
 const ATTEMPTS: usize = 3;
-/// Longer than any demo.
+/// A period longer than any demo.
 const NEVER: Duration = Duration::from_secs(86_400);
 
 /// The environment that all arms share.
@@ -199,7 +199,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Corrects the report on a download to one on an upload: `kept` is what has arrived at the server.
+    /// Corrects the report on a download to one on an upload: `kept` is the server's copy.
     fn account_for_upload(
         &self,
         report: &mut ArmReport,
@@ -248,8 +248,8 @@ struct Finished {
 }
 
 impl Scene {
-    /// Builds it, again if a process could not start: between the choice of a free port and its use
-    /// another program may take it.
+    /// Builds the arm, again if a process could not start: between the choice of a free port and
+    /// its use another program may take it.
     async fn build_patiently(
         stage: &Stage<'_>,
         name: ArmName,
@@ -312,7 +312,7 @@ impl Scene {
     }
 
     /// Waits for the transfer, and gives the client another address and port `move_after` its
-    /// beginning. Meanwhile checks the processes, and the level of the gateway's cache.
+    /// beginning. Also checks the processes, and the level of the gateway's cache.
     async fn watch(
         &mut self,
         transferring: impl Future<Output = Result<Outcome, DemoError>>,

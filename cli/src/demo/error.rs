@@ -13,7 +13,7 @@ pub(crate) enum DemoError {
     PartMissing {
         /// The missing part.
         what: &'static str,
-        /// Its expected path.
+        /// Expected path of the part.
         path: PathBuf,
     },
     /// A part that `tools/install-alternatives` installs is missing.
@@ -23,7 +23,7 @@ pub(crate) enum DemoError {
     AlternativeMissing {
         /// The missing part.
         what: &'static str,
-        /// Its expected path.
+        /// Expected path of the part.
         path: PathBuf,
     },
     /// A program that is built together with this command is not next to it.
@@ -75,9 +75,9 @@ pub(crate) enum DemoError {
     Ended {
         /// The name of the process.
         name: &'static str,
-        /// Its exit status.
+        /// Exit status of the program.
         status: String,
-        /// Its last lines.
+        /// Last lines of the program's log.
         log: String,
     },
     /// A process did not get ready.
@@ -87,7 +87,7 @@ pub(crate) enum DemoError {
         name: &'static str,
         /// Seconds of waiting.
         seconds: u64,
-        /// Its last lines.
+        /// Last lines of the program's log.
         log: String,
     },
     /// The emulated path did not start.

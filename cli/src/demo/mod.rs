@@ -52,7 +52,7 @@ pub(crate) use {
 const INTERRUPTED: u8 = 130;
 
 /// Runs the demo on the calling thread, which must be the main thread or live as long as the
-/// process: the processes that it starts are tied to it.
+/// process: the demo's processes are tied to it.
 pub(crate) fn run(options: &Options) -> ExitCode {
     let runtime = match runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
     {
@@ -171,7 +171,7 @@ fn stage<'a>(
     Ok(Stage { options, network, payload, files, certificate, work: work.to_owned(), neighbour })
 }
 
-/// One download over a network of the laboratory's, beside another one where `neighbour` is true.
+/// Makes a download over a network of the laboratory's, beside another one if `neighbour` is true.
 #[cfg(feature = "lab")]
 pub(crate) async fn download_over(
     options: &Options,

@@ -20,7 +20,7 @@ use super::server::{Server, ServerSetup};
 /// The file that it downloads: 100 s at 50 Mbit/s.
 const FILE: &str = "neighbour.bin";
 const SIZE: u64 = 625_000_000;
-/// Longer than the download beside it.
+/// Maximum time of the download, longer than the one beside it.
 const LONGEST: Duration = Duration::from_secs(900);
 
 /// The parts that are the neighbour's own; the last mile is shared.
@@ -70,7 +70,7 @@ impl Neighbour {
         Ok(Self { address, authority, bytes, elapsed, _far: far, _server: server })
     }
 
-    /// Waits for `main`, and downloads meanwhile.
+    /// Waits for `main`, and downloads until then.
     pub(crate) async fn beside<T>(
         &self,
         main: impl Future<Output = Result<T, DemoError>>,
@@ -95,7 +95,7 @@ impl Neighbour {
         result
     }
 
-    /// Its goodput while the other download lasted.
+    /// Goodput of the neighbour while the other download lasted.
     pub(crate) fn mbps(&self) -> f64 {
         let elapsed = *self.elapsed.lock().unwrap_or_else(PoisonError::into_inner);
         self.bytes.load(Ordering::Relaxed) as f64 * 8e-6 / elapsed.as_secs_f64().max(1e-9)

@@ -17,16 +17,16 @@ pub(crate) struct Options {
     /// The unmodified HTTP/3 server that sends
     #[arg(long, value_enum, default_value_t = ServerKind::Caddy)]
     pub(crate) server: ServerKind,
-    /// The client that downloads; others than packrat know nothing of it, and go through an agent
-    /// where they are assisted
+    /// The client that downloads; clients other than packrat do not know it, and use an agent when
+    /// they are assisted
     #[arg(long, value_enum, default_value_t = ClientKind::Packrat)]
     pub(crate) client: ClientKind,
     /// Pages that chromium loads, datagrams that echo sends, frames that webrtc receives
     /// [default: 10, 1800, 600]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     repeats: Option<u32>,
-    /// Longest time that what has arrived waits in the agent while the gateway repairs a loss
-    /// before it, in milliseconds; 0: nothing waits
+    /// Longest time that received data waits in the agent while the gateway repairs a loss before
+    /// it, in milliseconds; 0: no wait
     #[arg(long, value_name = "MS")]
     pub(crate) maximum_hold: Option<u64>,
     /// The operator's word for the server's congestion control; without it one of eight sessions is a
@@ -59,13 +59,13 @@ pub(crate) struct Options {
     /// Decides the data and what the last mile loses
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// One more download, like the one with Packrat, of a client whose address and port change
-    /// after so many seconds (packrat-moved)
+    /// Make another download with Packrat by a client whose address and port change after this many
+    /// seconds (packrat-moved)
     #[arg(long, value_name = "SECONDS", value_parser = moment)]
     pub(crate) rebind_after: Option<Duration>,
-    /// One more download, like the one with Packrat, while 200,000 random datagrams and 50,000
-    /// forged handshakes reach the gateway (packrat-flooded); in proportion for downloads of
-    /// another size than 25 MB
+    /// Make another download with Packrat while 200,000 random datagrams and 50,000 forged
+    /// handshakes reach the gateway (packrat-flooded); in proportion for downloads of another size
+    /// than 25 MB
     #[arg(long)]
     pub(crate) flood: bool,
     /// Upload instead of downloading, as `packrat put` does: the client's datagrams are repaired
@@ -77,15 +77,15 @@ pub(crate) struct Options {
     /// Write the results as JSON to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Seconds after which the download without help is stopped; its goodput is what arrived by
-    /// then
+    /// Seconds after which the download without help is stopped; its goodput counts the bytes
+    /// received by then
     #[arg(long, value_name = "SECONDS", default_value_t = 15)]
     pub(crate) patience: u64,
     /// Keep certificates, configurations, logs, qlogs and captures of the server's datagrams in
     /// this folder instead of a temporary one
     #[arg(long, value_name = "FOLDER")]
     pub(crate) keep: Option<PathBuf>,
-    /// Where `make demo` installed Envoy and the web servers
+    /// Folder in which `make demo` installed Envoy and the web servers
     #[arg(long, value_name = "FOLDER", default_value = ".packrat")]
     pub(crate) parts: PathBuf,
 }
@@ -148,7 +148,7 @@ pub(crate) enum ClientKind {
     Packrat,
     /// libcurl (ngtcp2), unmodified.
     Curl,
-    /// The same, through the agent's SOCKS listener where it is assisted.
+    /// curl, through the agent's SOCKS listener when it is assisted.
     CurlSocks,
     /// aioquic, unmodified.
     Aioquic,
@@ -180,7 +180,7 @@ impl ClientKind {
         }
     }
 
-    /// The number of times that it does what it measures, unless the user says otherwise.
+    /// The number of repetitions, unless the user sets it.
     fn repeats(self) -> u32 {
         match self {
             Self::Chromium => 10,
@@ -235,13 +235,13 @@ pub(crate) enum LossDirection {
 /// The queue in front of each link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum QueueKind {
-    /// Drops what does not fit
+    /// Drops datagrams that do not fit
     DropTail,
     /// Adaptive random early detection
     Red,
 }
 
-/// One of the downloads.
+/// A download of the demo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ArmName {
@@ -251,24 +251,24 @@ pub(crate) enum ArmName {
     EndToEnd,
     /// With loss and assistance
     Packrat,
-    /// The same, and the client's address and port change (with --rebind-after)
+    /// With loss and assistance, and the client's address and port change (with --rebind-after)
     PackratMoved,
-    /// The same, and an attacker floods the gateway (with --flood)
+    /// With loss and assistance, and an attacker floods the gateway (with --flood)
     PackratFlooded,
     /// With loss, from a server with BBR instead (ngtcp2)
     Bbr,
-    /// The same server, with assistance
+    /// BBR server, with assistance
     PackratBbr,
     /// HTTP/3 ends in Envoy at the gateway's place, which has the server's key; on the last mile its
     /// default congestion control, BBRv1
     Terminated,
-    /// The same with BBRv2
+    /// Ended at the gateway, with BBRv2
     TerminatedBbr2,
-    /// The same with CUBIC
+    /// Ended at the gateway, with CUBIC
     TerminatedCubic,
     /// A tunnel to the gateway's place: Hysteria 2 with BBR
     Hysteria,
-    /// The same, told the last mile's rate, at which it sends whatever is lost
+    /// Hysteria with the last mile's rate, at which it sends whatever is lost
     HysteriaRate,
     /// A tunnel to the gateway's place: kcptun's KCP, with forward error correction
     Kcp,

@@ -1,4 +1,4 @@
-//! The page that a browser loads: what a page consists of, in a size that is usual.
+//! The page that a browser loads: typical parts in typical sizes.
 
 use std::fmt::Write;
 use std::fs;

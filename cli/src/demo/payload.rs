@@ -37,8 +37,8 @@ impl Payload {
         written.map_err(|error| DemoError::write(file, error))
     }
 
-    /// SHA-256, in hexadecimal, of the first `length` bytes: the hash of a download that was
-    /// stopped after them.
+    /// SHA-256, in hexadecimal, of the first `length` bytes: the hash of a download stopped after
+    /// them.
     pub(crate) fn sha256_of_first(&self, length: u64) -> String {
         let mut hash = Sha256::new();
         let hashed: Result<(), std::convert::Infallible> = self.chunks(length, |chunk| {
@@ -68,7 +68,7 @@ impl Payload {
     }
 }
 
-/// Length and SHA-256, in hexadecimal, of what `reader` has.
+/// Length and SHA-256, in hexadecimal, of the content of `reader`.
 pub(crate) fn hash(mut reader: impl Read) -> io::Result<(u64, String)> {
     let (mut hash, mut buffer, mut length) = (Sha256::new(), vec![0; CHUNK], 0);
     loop {

@@ -33,8 +33,8 @@ pub(crate) struct Process {
 impl Process {
     /// Starts `program`; both its outputs go to `log`. `prepare` adds arguments and environment.
     ///
-    /// Must be called on a thread that lives as long as the demo, because the kernel takes its end
-    /// for that of the demo.
+    /// Must be called on a thread that lives as long as the demo: the kernel takes the thread's end
+    /// for the demo's.
     pub(crate) fn start(
         name: &'static str,
         program: &Path,
@@ -145,7 +145,8 @@ fn find_in_path(program: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
-/// An address on the loopback interface whose port is free for UDP and for TCP, and stays so for others.
+/// An address on the loopback interface whose port is free for UDP and for TCP, and stays free for
+/// others.
 pub(crate) fn free_address() -> Result<SocketAddr, DemoError> {
     packrat_emulation::port::free_address().map_err(DemoError::Port)
 }
@@ -155,7 +156,7 @@ mod tests {
     use super::*;
 
     fn alive(pid: u32) -> bool {
-        // A zombie that was not waited for yet is dead, too.
+        // A zombie that was not waited for yet is also dead.
         fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
     }
 

@@ -7,8 +7,9 @@ use packrat_emulation::scenario::Links;
 
 use super::options::{LossDirection, Options, ProfileName, QueueKind};
 
-/// Rate of the far segment, bits per second, and where the server is beside the gateway.
+/// Rate of the far segment, bits per second.
 const FAR_RATE: u64 = 20_000_000;
+/// Rate of the far segment to a server beside the gateway, bits per second.
 const NEAR_RATE: u64 = 500_000_000;
 /// Rate of the last mile, bits per second.
 const LAST_MILE_RATE: u64 = 50_000_000;
@@ -21,7 +22,7 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// The network of this profile, with what the options change in it.
+    /// The network of this profile, with the changes by the options.
     pub(crate) fn new(profile: ProfileName, options: &Options) -> Self {
         let (far_delay, far_rate, last_mile_delay, loss) = match profile {
             ProfileName::Wifi => (30, FAR_RATE, 2, 0.04),
@@ -60,7 +61,7 @@ impl Network {
         Self { links: scenario.constant_links(seed), round_trip: scenario.round_trip() }
     }
 
-    /// The same network without loss.
+    /// Removes all loss.
     pub(crate) fn without_loss(mut self) -> Self {
         let Links { far_down, far_up, last_mile_down, last_mile_up } = &mut self.links;
         for link in [far_down, far_up, last_mile_down, last_mile_up] {

@@ -35,8 +35,8 @@ impl DeclaredLost {
         self.0.len() as u64
     }
 
-    /// Number of them within `received`, ascending inclusive ranges of packet numbers: the spurious
-    /// ones.
+    /// Number of lost packets within `received`, ascending inclusive ranges of packet numbers: the
+    /// spurious ones.
     pub(crate) fn count_within(&self, received: &[(u64, u64)]) -> u64 {
         received
             .iter()

@@ -21,23 +21,22 @@ pub(crate) struct DemoReport {
     pub(crate) upload: bool,
     /// Time after which the client of the download `packrat-moved` got another address, if it did.
     pub(crate) rebind_after_seconds: Option<f64>,
-    /// Its goodput as a share of that of the same download without a move.
+    /// Goodput of the download with a move as a share of the same download's without one.
     pub(crate) moved_to_unmoved: Option<f64>,
-    /// The goodput of the download `packrat-flooded` as a share of that of the same download
-    /// without a flood.
+    /// Goodput of the download `packrat-flooded` as a share of the same download's without a flood.
     pub(crate) flooded_to_undisturbed: Option<f64>,
     /// The transfers, in the order in which they ran.
     pub(crate) arms: Vec<ArmReport>,
 }
 
-/// One transfer.
+/// A transfer of the demo.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ArmReport {
     /// The arm.
     pub(crate) name: ArmName,
     /// Bytes of the file that arrived, per time: 10^6 bits per second.
     pub(crate) goodput_mbps: f64,
-    /// From the first datagram of the handshake to the last byte.
+    /// Time from the first datagram of the handshake to the last byte.
     pub(crate) seconds: f64,
     /// Seconds from the request to the last byte.
     pub(crate) transfer_seconds: f64,
@@ -82,7 +81,8 @@ pub(crate) struct ArmReport {
     pub(crate) times: Option<TimesReport>,
     /// Effects of assistance, seen from the client; `null` if the client did not ask for it.
     pub(crate) assistance: Option<AssistanceReport>,
-    /// True if the emulated path was on time: otherwise the figures say more about the machine.
+    /// True if the emulated path was on time: otherwise the figures describe the machine more than
+    /// the path.
     pub(crate) on_time: bool,
     /// Counters of the far segment.
     pub(crate) far: PathReport,
@@ -93,17 +93,17 @@ pub(crate) struct ArmReport {
 /// The times of something that a client did again and again.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct TimesReport {
-    /// The name of what was done.
+    /// Name of the operation.
     pub(crate) what: &'static str,
     /// Attempts of the client.
     pub(crate) attempted: u64,
-    /// Of them, those that the server answered; `null` if that is not known.
+    /// Attempts that the server answered; `null` if that is not known.
     pub(crate) answered: Option<u64>,
-    /// Of them, those that succeeded.
+    /// Attempts that succeeded.
     pub(crate) completed: u64,
     /// Wrong outcomes.
     pub(crate) wrong: u64,
-    /// Milliseconds, of those that succeeded.
+    /// Median time of the attempts that succeeded, milliseconds.
     pub(crate) median_ms: f64,
     /// The time that 90 % did not exceed.
     pub(crate) p90_ms: f64,
@@ -114,7 +114,7 @@ pub(crate) struct TimesReport {
 }
 
 impl TimesReport {
-    /// The report of so many attempts, and of the times of those that succeeded, milliseconds.
+    /// The report of `attempted` attempts, and of the successful ones' times in milliseconds.
     pub(crate) fn new(
         what: &'static str,
         attempted: u64,
@@ -157,13 +157,13 @@ pub(crate) struct AssistanceReport {
     pub(crate) duplicates: u64,
     /// Datagrams that were missing when a later one arrived.
     pub(crate) holes: u64,
-    /// Of them, those that arrived before the server could notice.
+    /// Missing datagrams that arrived before the server could notice.
     pub(crate) filled_in_time: u64,
-    /// Of them, those that arrived after the server had been able to notice.
+    /// Missing datagrams that arrived after the server had been able to notice.
     pub(crate) filled_late: u64,
-    /// Of them, those that were not waited for any longer because the hold time had expired.
+    /// Missing datagrams that were given up because the hold time had expired.
     pub(crate) expired: u64,
-    /// Of them, those that were not waited for any longer because the gateway had nothing to repair.
+    /// Missing datagrams that were given up because the gateway had no repair for them.
     pub(crate) settled: u64,
     /// Datagrams that came with the gateway's number.
     pub(crate) numbered: u64,
@@ -179,7 +179,7 @@ pub(crate) struct AssistanceReport {
     pub(crate) repair_transmissions: u64,
     /// Datagrams towards the server that the client numbered.
     pub(crate) upward_numbered: u64,
-    /// Of them, those that the gateway missed.
+    /// Numbered datagrams towards the server that the gateway missed.
     pub(crate) upward_missing: u64,
     /// Missing datagrams that the gateway could not repair.
     pub(crate) unrepairable: u64,
@@ -233,14 +233,14 @@ impl DemoReport {
 
 impl ArmReport {
     /// True if the arm showed its claim. A client with a planned move must have moved before the
-    /// end of the download.
+    /// download ended.
     pub(crate) fn succeeded(&self) -> bool {
         let has_moved = self.name != ArmName::PackratMoved || self.paths_moved > 0;
         self.sha256_ok && has_moved && (self.complete || self.name.may_be_stopped())
     }
 }
 
-/// A line for arms whose path was late, and whose figures are therefore not to be trusted.
+/// A line for arms whose path was late, and whose figures therefore cannot be trusted.
 pub(crate) fn lateness(arms: &[ArmReport]) -> Option<String> {
     let late = arms.iter().filter(|arm| !arm.on_time);
     let late: Vec<_> = late.map(|arm| (arm.name, [arm.far, arm.last_mile])).collect();

@@ -1,4 +1,4 @@
-//! Where else a server has HTTP/3: the header Alt-Svc of its answers over TCP (RFC 7838).
+//! Alternative services with HTTP/3: the header Alt-Svc of answers over TCP (RFC 7838).
 
 use http::HeaderMap;
 use http::header::ALT_SVC;

@@ -48,14 +48,14 @@ pub(crate) struct Options {
     /// Write to this file; - is the standard output [default: the last part of the URL's path]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// Go on with what an earlier run with this option left behind; keep what has arrived when the
+    /// Continue the download of an earlier run with this option; keep the received part when the
     /// download fails
     #[arg(short = 'C', long = "continue")]
     resume: bool,
     /// Never fall back to TCP, as the command does by default if UDP brings no answer
     #[arg(long)]
     http3_only: bool,
-    /// Take no more than so many bytes per second, on average: 500k, 2M
+    /// Take at most this many bytes per second, on average: 500k, 2M
     #[arg(long, value_name = "BYTES", value_parser = rate)]
     limit_rate: Option<u32>,
     #[command(flatten)]
@@ -83,7 +83,7 @@ async fn carry_out(options: Options) -> ExitCode {
     words.conclude(&result, note)
 }
 
-/// Remembers what a download has found out about its path, which is no reason to fail.
+/// Remembers a download's findings about its path. A failure to do so does not fail the command.
 #[cfg(feature = "operate")]
 fn remember(options: &Options, report: &Report) {
     let (Some(path), Ok(request)) = (last_download::path(), Request::new(&options.url)) else {
@@ -115,7 +115,7 @@ async fn get(options: &Options, note: &mut Option<String>) -> Result<(Report, St
     let renewal = signals.or(options.transfer.use_token(&mut request)).await?;
     let bar = options.transfer.progress_bar();
     if to_stdout(options) {
-        // (a reader is not to wait for long where the rate is limited)
+        // (a reader should not wait long if the rate is limited)
         let buffer = options.limit_rate.map_or(256 << 10, |rate| rate.min(256 << 10) / 4);
         let mut output = io::BufWriter::with_capacity(buffer as usize, io::stdout());
         let report =
@@ -135,7 +135,7 @@ async fn get(options: &Options, note: &mut Option<String>) -> Result<(Report, St
     let name = target.display().to_string();
     let unwritable = |source| GetError::Write { target: name.clone(), source };
     let mut file = if options.resume {
-        // Reads what is there.
+        // Reads the available bytes.
         let part = blocking(move || PartialFile::resume(&target), &unwritable);
         let (file, resume) = signals.or(part).await?;
         request.resume = resume;

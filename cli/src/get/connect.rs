@@ -24,11 +24,11 @@ const SMALLEST_WINDOW: u64 = 16 << 10;
 /// Time for the HTTPS record, which few hosts have, beyond that for addresses.
 const RECORD_WAIT: Duration = Duration::from_millis(50);
 
-/// The surroundings of a connection: its endpoint, which must outlive it, and what is told of it.
+/// The surroundings of a connection: its endpoint, which must outlive it, and its observers.
 pub(super) struct Surroundings {
     pub(super) endpoint: Endpoint,
     pub(super) remote: SocketAddr,
-    /// The gateway's key, where it was known beforehand.
+    /// The gateway's key, if it was known beforehand.
     pub(super) gateway_key: Option<KnownKey>,
     pub(super) qlog: Option<Qlog>,
     pub(super) received: ReceivedPacketNumbers,
@@ -37,7 +37,7 @@ pub(super) struct Surroundings {
 }
 
 /// Looks the target up and connects to the first address that answers, IPv6 and IPv4 in the
-/// resolver's order; those of the gateway that the DNS names come first.
+/// resolver's order; the addresses of the gateway that the DNS names come first.
 pub(super) async fn connect(
     request: &Request,
     progress: &mut impl FnMut(Progress),
@@ -56,8 +56,8 @@ pub(super) async fn connect(
     let request = &request;
     let mut last_error = None;
     for (index, &remote) in addresses.iter().enumerate() {
-        // What is left is shared fairly, so that a dead address does not use up the time of the
-        // others.
+        // The remaining time is shared fairly, so that a dead address does not use up the time of
+        // the others.
         let addresses_left = u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
         let limit = deadline.saturating_duration_since(Instant::now()) / addresses_left;
         progress(Progress::Connecting { remote });
@@ -83,8 +83,8 @@ pub(super) async fn connect(
     Err(last_error.unwrap_or(GetError::Resolve { host, reason: "it has no address".to_owned() }))
 }
 
-/// Where to connect to, and the key of the gateway there if the DNS names it. A gateway that cannot be
-/// reached does not cost the transfer: the target's own addresses come behind its own.
+/// Addresses to connect to, and the key of the gateway there if the DNS names it. An unreachable
+/// gateway does not cost the transfer: the target's own addresses come after the gateway's.
 async fn places(request: &Request) -> Result<(Vec<SocketAddr>, Option<[u8; 32]>), GetError> {
     let target = request.target();
     let mut own = pin!(resolve(request));
@@ -168,7 +168,7 @@ async fn attempt(
         // Ours ends first; s2n-quic's is the safety net.
         .with_handshake_timeout(limit + Duration::from_secs(1))
         .with_idle_timeout(IDLE_TIMEOUT);
-    // What is in flight beyond a second's worth would wait here.
+    // Data in flight beyond a second's worth would wait here.
     let second = request.limit_rate.map(|rate| u64::from(rate).max(SMALLEST_WINDOW));
     let window = second.map_or(config.data_window, |second| second.min(config.data_window));
     let config = config.with_data_window(window);

@@ -47,7 +47,7 @@ pub(crate) struct Exchanged {
     pub(crate) expected_bytes: Option<u64>,
     /// The response's Location.
     pub(crate) location: Option<String>,
-    /// From the request to the end.
+    /// Time from the request to the end.
     pub(crate) transfer_time: Duration,
     /// SHA-256 of the body, in hexadecimal.
     pub(crate) sha256: String,
@@ -84,10 +84,10 @@ impl Http3 {
         Ok((http3, requests))
     }
 
-    /// Does an exchange; meanwhile the assistance gets the tokens that come.
+    /// Does an exchange, and passes new tokens to the assistance during it.
     ///
     /// # Errors
-    /// Those of the exchange, in the connection's words where that has ended.
+    /// Errors of the exchange, in the connection's words if that has ended.
     pub(crate) async fn during<T>(
         &mut self,
         request: &Request,
@@ -111,7 +111,7 @@ impl Http3 {
     /// Takes leave of the server and of the gateway.
     ///
     /// # Errors
-    /// That of the exchange; or the qlog can't be written.
+    /// The error of the exchange; or the qlog can't be written.
     pub(crate) async fn close(
         self,
         request: &Request,

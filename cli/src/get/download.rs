@@ -1,7 +1,7 @@
 //! One GET request, over HTTP/3, or over TCP if UDP brings no answer.
 //!
-//! UDP has half of the time to connect for itself. TCP is tried beside it then, or at once when UDP has
-//! failed; a server that says there where it has HTTP/3 (Alt-Svc) is asked again over that.
+//! UDP has half of the time to connect for itself. TCP is tried beside it then, or at once when UDP
+//! has failed; a server that announces HTTP/3 there (Alt-Svc) is asked again over HTTP/3.
 
 use super::connection::{Exchanged, Http3, Requests, Stream, request_head};
 use super::error::GetError;
@@ -22,13 +22,13 @@ use tokio::sync::Notify;
 /// Longest time an open-ended wait takes.
 pub(crate) const NEVER: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
-/// Downloads `request` into `sink`, telling `progress` what happens. Dropping the future ends the
+/// Downloads `request` into `sink`, and reports events to `progress`. Dropping the future ends the
 /// download.
 ///
 /// Must run inside a Tokio runtime with I/O and time enabled.
 ///
 /// # Errors
-/// See [`GetError`]. What had arrived by then is in the sink.
+/// See [`GetError`]. The sink has the bytes that had arrived by then.
 pub(crate) async fn download(
     request: &Request,
     sink: &mut impl Sink,
@@ -138,7 +138,7 @@ async fn connect(request: &Request, progress: &mut impl FnMut(Progress)) -> Resu
     }
 }
 
-/// True if UDP may be what is at fault.
+/// True if UDP may be at fault.
 const fn gave_nothing(error: &GetError) -> bool {
     matches!(
         error,
@@ -146,8 +146,8 @@ const fn gave_nothing(error: &GetError) -> bool {
     )
 }
 
-/// Of two failures that which the user can do something about: a server that answers by TCP, and is
-/// not trusted, is there.
+/// The one of two failures that the user can act on: a server that answers by TCP, and is not
+/// trusted, is there.
 fn more_telling(udp: GetError, tcp: GetError) -> GetError {
     match tcp {
         GetError::Certificate { .. } if gave_nothing(&udp) => tcp,
@@ -155,12 +155,12 @@ fn more_telling(udp: GetError, tcp: GetError) -> GetError {
     }
 }
 
-/// The request for the place at which the server says that it has HTTP/3, unless that was tried.
+/// The request to the server's HTTP/3 address by its own announcement, unless that was tried.
 fn at_alternative(request: &Request, headers: &HeaderMap) -> Option<Request> {
     let (own, own_port) = request.target();
     let (host, port) = alternative::http3(headers)?;
     let target = (host.unwrap_or_else(|| own.clone()), port);
-    // The certificate must be valid for the URL's host there, too.
+    // The certificate must also be valid for the URL's host there.
     let connect_timeout = request.connect_timeout / 2;
     (target != (own, own_port)).then(|| Request {
         connect_to: Some(target),

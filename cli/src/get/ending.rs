@@ -31,8 +31,8 @@ pub(crate) struct Words<'a> {
 }
 
 impl Words<'_> {
-    /// Prints the end of a transfer: its report and the name of the file, or why there is none.
-    /// `note`: a hint for after a failure.
+    /// Prints the end of a transfer: its report and the name of the file, or the reason for its
+    /// failure. `note`: a hint after a failure.
     pub(crate) fn conclude(
         &self,
         result: &Result<(Report, String), Failure>,
@@ -84,7 +84,7 @@ pub(crate) fn run(command: &'static str, work: impl Future<Output = ExitCode>) -
 
 /// The signals that end the command.
 ///
-/// From the first look on they do not end the process by themselves any more. Therefore there is
+/// After the first look, signals do not end the process by themselves any more. Therefore there is
 /// one look for the whole run, which also remembers a signal that came while no task waited for it.
 pub(crate) struct Signals {
     interrupt: Signal,
@@ -115,7 +115,7 @@ impl Signals {
     }
 }
 
-/// Does what may wait for a disk or a reader in a thread of its own, so that signals are heard
+/// Runs work that may wait for a disk or a reader in a thread of its own, so that signals are heard
 /// meanwhile.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,

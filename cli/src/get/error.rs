@@ -9,10 +9,10 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum GetError {
-    /// Not `https`.
+    /// The URL's scheme is not `https`.
     #[error("{url}: the scheme {scheme:?} is not supported; HTTP/3 needs an https:// URL")]
     UnsupportedScheme { url: String, scheme: String },
-    /// Not a URL.
+    /// The text is not a URL.
     #[error("{url:?} is not a URL: {reason}; expected https://host[:port]/path")]
     MalformedUrl { url: String, reason: String },
     /// DNS has no address.
@@ -71,7 +71,7 @@ pub(crate) enum GetError {
         method: http::Method,
         status: u16,
     },
-    /// An answer that does not say whether the upload was taken.
+    /// An answer that does not indicate whether the upload was taken.
     #[error(
         "{url}: the server answered the {method} with HTTP status {status}, which does not say whether it has taken it; \
          look at what it has before you repeat it"
@@ -96,7 +96,7 @@ pub(crate) enum GetError {
         "{url}: redirected (HTTP status {status}) to {location}; run the command with that URL"
     )]
     Redirect { url: String, status: u16, location: String },
-    /// The server does not continue where it was asked to.
+    /// The server does not continue at the requested byte.
     #[error("cannot resume at byte {offset}: {reason}; remove the partial file and start over")]
     Range {
         /// First byte asked for.
@@ -115,7 +115,7 @@ pub(crate) enum GetError {
     /// No assist token could be had.
     #[error("no assist token: {source}")]
     Token { source: Box<GetError> },
-    /// The answer is not that of a token endpoint.
+    /// The answer does not come from a token endpoint.
     #[error(
         "no assist token: the answer of {url} is not that of a token endpoint: {reason}; check --assist-token-from"
     )]
@@ -148,12 +148,12 @@ pub(crate) enum GetError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum CertificateFault {
-    /// Not signed by a trusted authority.
+    /// The certificate is not signed by a trusted authority.
     #[error(
         "its issuer is not a trusted authority; name the authority's certificate with --cacert if you trust it"
     )]
     UnknownIssuer,
-    /// For another name.
+    /// The certificate is for another name.
     #[error("it is for another name{}; check the host in the URL", presented(.names))]
     WrongName {
         /// The names that it is for, when they are known.
@@ -164,7 +164,7 @@ pub(crate) enum CertificateFault {
         "it has expired; the server's operator must renew it (or this machine's clock is wrong)"
     )]
     Expired,
-    /// Not valid yet.
+    /// The certificate is not valid yet.
     #[error("it is not valid yet; check this machine's clock")]
     NotYetValid,
     /// Revoked.
@@ -225,7 +225,7 @@ pub(crate) const EXIT_INTERRUPTED: u8 = 130;
 pub(crate) const EXIT_TERMINATED: u8 = 143;
 
 impl GetError {
-    /// The exit code, as curl numbers them where it has the same error.
+    /// The exit code: curl's number if curl has the same error.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::UnsupportedScheme { .. } => 1,

@@ -1,7 +1,7 @@
 //! Files that are never half-written.
 //!
 //! The body goes into a temporary file next to the target, is forced to disk when it is complete,
-//! and takes the target's name in one step. Until then the target is what it was before.
+//! and takes the target's name in one step. Until then the target is unchanged.
 
 use super::resume::Resume;
 use super::sink::Sink;
@@ -33,7 +33,8 @@ enum Place {
     Temporary(TempPath),
     /// Kept when dropped, for the next `--continue`.
     Resumable { part: PathBuf, validator: PathBuf },
-    /// Not a regular file (a device, a pipe): written in place, as there is nothing to rename over.
+    /// A target that is no regular file (a device, a pipe): written in place, because it cannot be
+    /// renamed over.
     Direct,
 }
 
@@ -64,7 +65,8 @@ impl PartialFile {
         })
     }
 
-    /// The part that an earlier run left behind, and where to go on; a new part when there is none.
+    /// The part that an earlier run left behind, and the point at which to resume; without one, a
+    /// new part.
     pub(crate) fn resume(target: &Path) -> io::Result<(Self, Option<Resume>)> {
         refuse_folder(target)?;
         let part = folder(target).join(hidden(target, ".part")?);
@@ -88,8 +90,8 @@ impl PartialFile {
         Ok((partial, resume))
     }
 
-    /// Hands the content to the operating system. What is returned forces it to disk, which may
-    /// take long: it can be run elsewhere.
+    /// Hands the content to the operating system. The returned function forces it to disk, which
+    /// may take long: it can be run elsewhere.
     pub(crate) fn complete(
         &mut self,
     ) -> io::Result<impl FnOnce() -> io::Result<()> + Send + use<>> {
@@ -115,15 +117,15 @@ impl PartialFile {
                 remove_if_there(&validator)?;
             }
         }
-        // The new name itself is safe only when the folder is on disk; a folder that cannot be
-        // opened is no failure.
+        // The new name is safe only when the folder is on disk; a folder that cannot be opened is
+        // no failure.
         if let Ok(folder) = File::open(folder(&self.target)) {
             let _ = folder.sync_all();
         }
         Ok(())
     }
 
-    /// Where the bytes are that have arrived, when they are kept after a failure.
+    /// Path of the received bytes, when they are kept after a failure.
     pub(crate) fn kept_part(&self) -> Option<&Path> {
         match &self.place {
             Place::Resumable { part, .. } => Some(part),
@@ -139,8 +141,8 @@ impl Sink for PartialFile {
         }
         self.writer.flush()?;
         // The validator never stands beside bytes of another version, whenever this process is
-        // stopped: it goes before the old bytes do, and comes before the new ones. What is
-        // continued keeps the validator that the server was asked with.
+        // stopped: it is removed before the old bytes, and written before the new ones. A continued
+        // download keeps the validator that the server was asked with.
         let validator = match &self.place {
             Place::Resumable { validator, .. } if offset == 0 => Some(validator),
             _ => None,
@@ -168,9 +170,8 @@ impl Sink for PartialFile {
     }
 }
 
-/// Opens a file whose name others can guess. In a shared folder someone may have put something of
-/// that name there: it is never followed to another place, and has to be a regular file of this
-/// user.
+/// Opens a file whose name others can guess. In a shared folder another user may have put a link
+/// there: it is not followed, and the file must be a regular one of this user.
 fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let refused = |what: &str| {
         io::Error::other(format!("{} {what}; remove it, or choose another folder", path.display()))
@@ -200,8 +201,7 @@ fn refuse_folder(target: &Path) -> io::Result<()> {
     if target.is_dir() { Err(io::ErrorKind::IsADirectory.into()) } else { Ok(()) }
 }
 
-/// A hidden file's name beside the target: another one for each target, also where names are not
-/// UTF-8.
+/// Name of a hidden file beside the target, different for each target, also if names are not UTF-8.
 fn hidden(target: &Path, suffix: &str) -> io::Result<OsString> {
     let name = target
         .file_name()
@@ -366,7 +366,7 @@ mod tests {
         refused("a hard link");
         fs::remove_file(&part).unwrap();
 
-        // The same for what is written beside it.
+        // Files written beside it are refused in the same way.
         let validator = folder.path().join(".file.part.validator");
         std::os::unix::fs::symlink(&victim, &validator).unwrap();
         let (mut file, resume) = PartialFile::resume(&target).unwrap();

@@ -16,12 +16,12 @@ pub(crate) struct Head {
     pub(crate) expected_bytes: Option<u64>,
     /// The version of the body: an ETag or a date.
     pub(crate) validator: Option<String>,
-    /// Everything was there already: what follows is a message for humans, not the body.
+    /// The file is complete already: a message for humans follows, not the body.
     pub(crate) complete: bool,
 }
 
 impl Head {
-    /// Reads a response. `resume`: where the request asked to go on.
+    /// Reads a response. `resume`: the part that the request asked for.
     ///
     /// # Errors
     /// The response has no body for the request.
@@ -47,7 +47,8 @@ impl Head {
             && matches!(status, 206 | 416)
             && let Some(known) = resume.and_then(|resume| resume.validator.as_deref())
             && let Some(current) = validator.as_deref()
-            // An ETag says nothing about a date. Servers that heed If-Range never get here with another version.
+            // An ETag is no evidence about a date. Servers that heed If-Range never get here with
+            // another version.
             && known.starts_with('"') == current.starts_with('"')
             && known != current
         {
@@ -97,7 +98,7 @@ impl Head {
         }
     }
 
-    /// Checks that the body has the announced length. `bytes`: those that have arrived now.
+    /// Checks that the body has the announced length. `bytes`: the bytes that have arrived now.
     ///
     /// # Errors
     /// It ended before, or went on.
@@ -117,8 +118,8 @@ fn parse_content_range(value: &str) -> Option<(u64, Option<u64>)> {
     Some((first.parse().ok()?, complete.parse().ok()))
 }
 
-/// Complete length out of `bytes */200`, which answers a request for bytes that are not there (RFC
-/// 9110, section 14.4).
+/// Complete length out of `bytes */200`, which answers a request for missing bytes (RFC 9110,
+/// section 14.4).
 fn parse_unsatisfied_range(value: &str) -> Option<u64> {
     value.strip_prefix("bytes */")?.parse().ok()
 }

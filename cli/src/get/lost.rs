@@ -5,13 +5,13 @@ use s2n_quic::provider::event::{ConnectionInfo, ConnectionMeta, Subscriber};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts the packets that s2n-quic declares lost, other than probes of the path MTU. All clones are
-/// one.
+/// Counts the packets that s2n-quic declares lost, other than probes of the path MTU. All clones
+/// share the count.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LostPackets(Arc<AtomicU64>);
 
 impl LostPackets {
-    /// So many.
+    /// Number of lost packets.
     pub(crate) fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -8,9 +8,10 @@ use std::time::Duration;
 use tokio::net::UdpSocket;
 use url::Host;
 
-/// Most aliases that are followed.
+/// Maximum number of aliases that are followed.
 const MOST_ALIASES: usize = 3;
-/// Most servers that are asked, one after the other, as the resolver of the C library does.
+/// Maximum number of servers that are asked, one after the other, as the resolver of the C library
+/// does.
 const MOST_SERVERS: usize = 3;
 /// Time for an answer, before the next server is asked.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -54,7 +55,7 @@ impl Question {
                 Answer::Alias(other) => name = other,
                 Answer::Records(records) => {
                     let mut named = named_gateway(&records)?;
-                    // The name of the records is the alias's, or that of a port, which has no address.
+                    // The records belong to the alias's name, or to a port's, which has no address.
                     if named.host.is_none() && name != self.name {
                         named.host = Some(name);
                     }
@@ -88,7 +89,7 @@ async fn ask_each(servers: &[SocketAddr], name: &str) -> Option<Answer> {
     None
 }
 
-/// Waits until the server answers this very question; `None` where it cannot be asked.
+/// Waits until the server answers this very question; `None` if it cannot be asked.
 async fn ask(server: SocketAddr, name: &str) -> Option<Answer> {
     let local: SocketAddr = match server {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),

@@ -16,8 +16,7 @@ pub(crate) struct TransferOptions {
     /// Transfer end to end, without a gateway's help
     #[arg(long)]
     no_assist: bool,
-    /// Longest time that what is above a loss waits while that is repaired, in milliseconds; 0:
-    /// nothing waits
+    /// Longest time that data above a loss waits for the repair, in milliseconds; 0: no wait
     #[arg(long, value_name = "MS")]
     maximum_hold: Option<u64>,
     /// Ask this URL for an assist token first, pin the gateway key that it names, and transfer
@@ -83,8 +82,7 @@ impl TransferOptions {
         Ok(request)
     }
 
-    /// Asks for a token where the user wants one, and lets the request use it, and those that come
-    /// later.
+    /// Asks for a token if the user wants one, and lets the request use it and later tokens.
     ///
     /// # Errors
     /// There is no token.
@@ -105,7 +103,7 @@ impl TransferOptions {
         Ok(Some(renewal))
     }
 
-    /// A progress bar, where there is a terminal.
+    /// A progress bar, if there is a terminal.
     pub(crate) fn progress_bar(&self) -> ProgressBar {
         if self.silent || !io::stderr().is_terminal() {
             return ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
@@ -117,7 +115,7 @@ impl TransferOptions {
     }
 }
 
-/// Does `work`, with a fresh token all the time where there is one.
+/// Does `work`, with a fresh token all the time if there is one.
 pub(crate) async fn renewing<T>(renewal: Option<FreshToken>, work: impl Future<Output = T>) -> T {
     match renewal {
         Some(renewal) => renewal.during(work).await,

@@ -1,5 +1,5 @@
-//! A download over TCP: HTTP/2, or HTTP/1.1 where the server has no HTTP/2. For networks that let no
-//! UDP through; a gateway repairs nothing there.
+//! A download over TCP: HTTP/2, or HTTP/1.1 if the server has no HTTP/2. For networks that block
+//! UDP; a gateway repairs nothing there.
 
 use super::connect::{IDLE_TIMEOUT, resolve};
 use super::error::GetError;
@@ -136,7 +136,7 @@ impl Answer {
     /// The next part of the body.
     ///
     /// # Errors
-    /// What has happened to it.
+    /// The reason why the body ended.
     pub(super) async fn next_chunk(&mut self) -> Result<Option<Bytes>, String> {
         loop {
             let frame = self.response.body_mut().frame();
@@ -144,7 +144,7 @@ impl Answer {
             match frame {
                 None => return Ok(None),
                 Some(Err(error)) => return Err(error.to_string()),
-                // Trailers say nothing that is needed.
+                // Trailers have no needed fields.
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
                         return Ok(Some(data));

@@ -2,7 +2,7 @@
 //!
 //! A JSON text sequence (RFC 7464) of qlog 0.3 (draft-ietf-quic-qlog-main-schema-02), the newest
 //! version that qvis reads. s2n-quic's events have the names of draft-ietf-quic-qlog-quic-events;
-//! those of assistance have a namespace of their own, `packrat`.
+//! the events of assistance have a namespace of their own, `packrat`.
 
 use packrat_client::{ClientEvent, Observer};
 use s2n_quic::provider::event::events::{DuplicatePacketError, Frame, PacketHeader};
@@ -92,7 +92,7 @@ impl Qlog {
         self.0.clone()
     }
 
-    /// Writes what is left. The first error of writing is returned here.
+    /// Writes the rest. The first error of writing is returned here.
     pub(super) fn finish(&self) -> io::Result<()> {
         let log = &mut *self.0.lock();
         log.flush_received();
@@ -317,7 +317,7 @@ fn header(header: &PacketHeader) -> Value {
     Value::Object(header)
 }
 
-/// A frame as qlog has it. s2n-quic tells no ranges of an ACK frame that it sends.
+/// A frame as qlog has it. s2n-quic reports no ranges of an ACK frame that it sends.
 fn frame(frame: &Frame) -> Value {
     match frame {
         Frame::Padding { len, .. } => json!({ "frame_type": "padding", "length": len }),

@@ -19,11 +19,11 @@ pub(crate) struct Report {
     pub(crate) resumed_from: u64,
     /// Bytes of the whole body, when that was known before its end.
     pub(crate) expected_bytes: Option<u64>,
-    /// Where an upload is to be found, when the server said it.
+    /// URL of an upload, if the server gave one.
     pub(crate) location: Option<String>,
     /// Name lookup, and the handshakes of QUIC, or of TCP, and of TLS.
     pub(crate) connect_time: Duration,
-    /// From sending the request to the last byte of a download, or to the answer to an upload.
+    /// Time from sending the request to the last byte of a download, or to the answer to an upload.
     pub(crate) transfer_time: Duration,
     /// SHA-256 of the body, with the bytes that were there before, in hexadecimal.
     pub(crate) sha256: String,

@@ -27,14 +27,14 @@ impl Default for Trust {
     }
 }
 
-/// One download.
+/// The parameters of a download.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     /// URL to download; its scheme is `https`.
     pub(crate) url: Url,
     /// Assistance; `None` switches it off.
     pub(crate) assist: Option<ClientConfig>,
-    /// Tokens that come while the download goes on.
+    /// Tokens that come during the download.
     pub(crate) later_tokens: Option<watch::Receiver<AssistToken>>,
     /// Trusted certificate authorities.
     pub(crate) trust: Trust,
@@ -47,10 +47,10 @@ pub(crate) struct Request {
     pub(crate) connect_timeout: Duration,
     /// Longest time for everything; passing it is an error.
     pub(crate) max_time: Option<Duration>,
-    /// Stop this long after the request was sent and report what has arrived by then; not an
+    /// Stop this long after the request was sent and report the bytes received by then; not an
     /// error.
     pub(crate) stop_after: Option<Duration>,
-    /// Take no more than so many bytes of a body per second, on average.
+    /// Take at most this many bytes of a body per second, on average.
     pub(crate) limit_rate: Option<u32>,
     /// Download over TCP if UDP brings no answer.
     pub(crate) may_use_tcp: bool,

@@ -1,12 +1,12 @@
 //! The part of a download that an earlier run has left.
 
-/// Where to resume a download that stopped.
+/// The point at which to resume a download.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Resume {
     /// Bytes that are there already.
     pub(crate) offset: u64,
-    /// The ETag or Last-Modified date of what they are a part of: the server sends everything when
-    /// it has changed.
+    /// The ETag or Last-Modified date of the body that they belong to: the server sends everything
+    /// when it has changed.
     pub(crate) validator: Option<String>,
     /// SHA-256 fed with these bytes, so that the report's digest covers the whole body.
     pub(crate) digest: sha2::Sha256,

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The smallest round trip that s2n-quic has measured, in microseconds; 0: none so far. All clones are
-/// one.
+/// The smallest round trip that s2n-quic has measured, in microseconds; 0: no measurement so far.
+/// All clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SmallestRoundTrip(Arc<AtomicU64>);
 
 impl SmallestRoundTrip {
-    /// So long.
+    /// Duration of the smallest round trip.
     pub(crate) fn get(&self) -> Option<Duration> {
         let microseconds = self.0.load(Ordering::Relaxed);
         (microseconds > 0).then(|| Duration::from_micros(microseconds))

@@ -1,11 +1,11 @@
-//! Where the body of a download goes.
+//! Destinations of a download's body.
 
 use std::io;
 
-/// Where the body goes. Every [`io::Write`] is a sink.
+/// Destination of the body. Every [`io::Write`] is a sink.
 pub(crate) trait Sink {
-    /// The body begins, at byte `offset` of it: what lies behind is thrown away. `version`: the
-    /// ETag or Last-Modified date of a body that begins at byte 0, when the server tells one.
+    /// Begins the body at its byte `offset`: bytes behind that are thrown away. `version`: the ETag
+    /// or Last-Modified date of a body that begins at byte 0, if the server sends one.
     ///
     /// # Errors
     /// When the sink cannot be written.

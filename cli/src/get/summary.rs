@@ -5,7 +5,7 @@ use packrat_s2n_quic::{AssistState, AssistanceStats, RefusalReason};
 use packrat_wire::hexadecimal;
 use serde_json::{Value, json};
 
-/// For people, on the standard error.
+/// The report for people, on the standard error.
 pub(crate) fn text(report: &Report, file: &str) -> String {
     let mut text = format!(
         "{file}: {} in {:.3} s ({:.2} Mbit/s), connected in {:.3} s to {}\nsha256 {}",
@@ -119,8 +119,7 @@ fn bytes(count: u64) -> String {
     }
 }
 
-/// For machines: a finished transfer.
-/// `role`: of the file, `output` or `input`.
+/// The report for machines on a finished transfer. `role` of the file: `output` or `input`.
 pub(crate) fn json(url: &str, report: &Report, role: &str, file: &str) -> Value {
     json!({
         "url": url,
@@ -198,7 +197,7 @@ fn json_assistance(stats: &AssistanceStats, report: &Report) -> Value {
     })
 }
 
-/// For machines: a transfer that failed.
+/// The report for machines on a failed transfer.
 pub(crate) fn json_error(url: &str, exit_code: u8, kind: &str, message: &str) -> Value {
     json!({ "url": url, "error": { "exit_code": exit_code, "kind": kind, "message": message } })
 }

@@ -1,4 +1,5 @@
-//! `--assist-token-from`: which endpoint is asked, and what its failures mean for the command.
+//! `--assist-token-from`: the endpoint that is asked, and the meaning of its failures for the
+//! command.
 
 use super::error::GetError;
 use super::request::Request;
@@ -11,12 +12,12 @@ use std::sync::PoisonError;
 use tokio::sync::watch;
 use url::Url;
 
-/// Where to ask for a token.
+/// The source of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TokenSource {
     /// The well-known path of the host that the download comes from.
     SameHost,
-    /// This URL.
+    /// A token endpoint with this URL.
     Url(String),
 }
 
@@ -37,7 +38,7 @@ pub(crate) struct FreshToken {
 }
 
 impl FreshToken {
-    /// Does `work`; tokens that come meanwhile go to the receiver that came with this.
+    /// Does `work`; tokens that come during it go to the receiver that came with this.
     pub(crate) async fn during<T>(self, work: impl Future<Output = T>) -> T {
         let Self { renewal, given, tokens } = self;
         let pass_on = |token: AssistToken| {
@@ -53,8 +54,8 @@ impl FreshToken {
 /// the gateway key that the user has given.
 ///
 /// # Errors
-/// Whatever can go wrong with a download, said of this one; or the answer is not what a token
-/// endpoint says, or names another gateway key than the given one.
+/// Every error of a download, reworded for this one; or the answer is not a token endpoint's, or
+/// names another gateway key than the given one.
 pub(crate) async fn fetch(
     source: &TokenSource,
     request: &Request,

@@ -28,7 +28,7 @@ pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'stati
     }
 }
 
-/// Where the reason of a refused certificate is left: s2n-quic passes on only a TLS alert.
+/// The reason why a certificate was refused: s2n-quic passes on only a TLS alert.
 pub(super) type Verdict = Arc<Mutex<Option<rustls::Error>>>;
 
 /// TLS settings for HTTP/3 with these roots; `verdict` takes the reason when the server's
@@ -80,7 +80,7 @@ pub(super) fn client_config(
     Ok(config)
 }
 
-/// The ordinary verifier; it only remembers what it said.
+/// The ordinary verifier, which also records its verdict.
 #[derive(Debug)]
 struct WitnessedVerifier {
     verifier: Arc<WebPkiServerVerifier>,
@@ -137,7 +137,7 @@ impl ServerCertVerifier for WitnessedVerifier {
     }
 }
 
-/// Says in our words what the verifier refused.
+/// The fault of a certificate that the verifier has refused.
 pub(super) fn fault(error: &rustls::Error) -> CertificateFault {
     let rustls::Error::InvalidCertificate(error) = error else {
         return CertificateFault::Other(error.to_string());

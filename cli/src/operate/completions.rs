@@ -48,7 +48,7 @@ pub(crate) fn run(options: &Options, mut command: Command) -> ExitCode {
     finish("completions", print(&text))
 }
 
-/// Prints the manual of `command`, or writes that of each of its commands.
+/// Prints the manual of `command`, or writes the manuals of all its commands.
 pub(crate) fn run_man(options: &ManOptions, command: Command) -> ExitCode {
     let result = match &options.folder {
         Some(folder) => std::fs::create_dir_all(folder)

@@ -18,7 +18,7 @@ pub(crate) enum OperateError {
         "no cluster to look at: {0}; give --kubeconfig or --context, or --gateway URL for a gateway without Kubernetes"
     )]
     NoCluster(String),
-    /// The API server does not do what it is asked for.
+    /// The API server refuses a request.
     #[error("{what} (API server {server}): {problem}")]
     Api { what: String, server: String, problem: String },
     /// The definition is missing.
@@ -45,7 +45,7 @@ pub(crate) enum OperateError {
         pod: String,
         source: io::Error,
     },
-    /// The answer is not that of a gateway.
+    /// The answer does not come from a gateway.
     #[error("{url} answers, but not as a Packrat gateway of this version: {problem}")]
     NotAGateway { url: Url, problem: String },
     /// No route of that name.
@@ -59,7 +59,7 @@ pub(crate) enum OperateError {
     /// Something cannot be written.
     #[error("{path} cannot be written: {source}")]
     Write { path: PathBuf, source: io::Error },
-    /// The terminal does not do what it is told.
+    /// The terminal refuses a command.
     #[error("the terminal cannot be used: {0}; `packrat stat -o json` needs none")]
     Terminal(io::Error),
     /// Standard output is gone.

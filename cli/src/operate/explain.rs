@@ -118,7 +118,7 @@ fn of_gateway(
     Ok(sessions.into_iter().map(with_reasons).collect())
 }
 
-/// The reasons why this session has no benefit, or what it has, those first that decide.
+/// The reasons why this session has no benefit, or the benefit, decisive ones first.
 fn reasons(session: &SessionSnapshot, route: Option<&Route>, is_draining: bool) -> Vec<String> {
     if session.assistance.is_some() {
         return of_assisted(session);

@@ -21,8 +21,8 @@ const LARGEST_ANSWER: u64 = 64 << 20;
 const TCP_CONNECTIONS: &str =
     "/stats/prometheus?filter=%5Ecluster%5C.servers-%5B0-9%5D%2B%5C.upstream_cx_(active|total)%24";
 
-/// The port of a line of Prometheus text about TCP connections, the value, and whether it is of all that
-/// there were.
+/// The port in a line of Prometheus text about TCP connections, the value, and whether it counts
+/// all connections so far.
 fn tcp_connections(line: &str) -> Option<(u16, f64, bool)> {
     let counts = line.strip_prefix("envoy_cluster_upstream_cx_")?;
     let (what, rest) = counts.split_once("{envoy_cluster_name=\"servers-")?;
@@ -35,12 +35,12 @@ fn tcp_connections(line: &str) -> Option<(u16, f64, bool)> {
     Some((port.parse().ok()?, value.trim().parse().ok()?, is_total))
 }
 
-/// One gateway.
+/// A gateway that commands ask.
 #[derive(Debug, Clone)]
 pub(crate) struct Gateway {
     base: Url,
     agent: ureq::Agent,
-    /// Where it is in a cluster, and the way to it.
+    /// The gateway's place in a cluster, and the way to it.
     within: Option<(Place, Arc<Forward>)>,
 }
 
@@ -70,12 +70,12 @@ impl Gateway {
         Ok(Self { within: Some((place, Arc::new(forward))), ..Self::new(base) })
     }
 
-    /// Where it is in a cluster.
+    /// The gateway's place in a cluster.
     pub(crate) fn place(&self) -> Option<&Place> {
         self.within.as_ref().map(|(place, _)| place)
     }
 
-    /// Its Pod, or its URL.
+    /// The gateway's Pod, or its URL.
     pub(crate) fn name(&self) -> String {
         self.place().map_or_else(|| self.base.to_string(), Place::to_string)
     }
@@ -137,7 +137,7 @@ impl Gateway {
         self.json(&format!("/packrat/sessions?limit={limit}"))
     }
 
-    /// A session by its number, with what the engine has counted for it.
+    /// A session by its number, with the engine's counters.
     pub(crate) fn session(&self, number: u64) -> Result<Sessions, OperateError> {
         self.json(&format!("/packrat/sessions?session={number}"))
     }
@@ -166,8 +166,8 @@ impl Gateway {
         }
     }
 
-    /// TCP connections that are passed through, by the gateway's port: those that are there, and all that
-    /// were. None of a gateway without Envoy.
+    /// TCP connections that are passed through, by the gateway's port: current ones, and all so
+    /// far. Empty for a gateway without Envoy.
     pub(crate) fn tcp_connections(&self) -> BTreeMap<u16, (f64, f64)> {
         let text = self.get(TCP_CONNECTIONS).unwrap_or_default();
         let mut found = BTreeMap::<u16, (f64, f64)>::new();

@@ -1,11 +1,11 @@
-//! The last download from this machine, for the commands that have something to say about it.
+//! The last download from this machine, for the commands that use it.
 
 use std::time::SystemTime;
 
 use super::output::{age, bits, bytes, count, milliseconds, percent};
 use crate::last_download::{self, LastDownload};
 
-/// The last download that this user has made; says it where that cannot be known.
+/// The last download of this user; prints an error if that cannot be known.
 pub(super) fn last_download(command: &str) -> Option<LastDownload> {
     last_download::path().and_then(|path| {
         LastDownload::recall(&path).unwrap_or_else(|error| {

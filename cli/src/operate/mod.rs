@@ -42,9 +42,9 @@ pub(crate) enum Operation {
     Top(top::Options),
     /// Watch events as they happen
     Tap(tap::Options),
-    /// Say whether assistance pays on a path, by how much, and if not, why not
+    /// Forecast whether assistance pays on a path, by how much, and if not, why not
     Plan(plan::Options),
-    /// Say why a client has no benefit, or what benefit it has
+    /// Explain why a client has no benefit, or what benefit it has
     Explain(explain::Options),
     /// Collect what a report about a gateway needs, without secrets
     Diagnose(diagnose::Options),
@@ -75,7 +75,7 @@ impl Operation {
     }
 }
 
-/// Ends a command: prints what went wrong.
+/// Ends a command: prints the error.
 fn finish(command: &str, result: Result<ExitCode, OperateError>) -> ExitCode {
     result.unwrap_or_else(|error| {
         eprintln!("packrat {command}: {error}");
@@ -83,7 +83,7 @@ fn finish(command: &str, result: Result<ExitCode, OperateError>) -> ExitCode {
     })
 }
 
-/// Says who could not be asked; what the others say is not the whole.
+/// Prints which gateways could not be asked; the other answers are incomplete.
 fn warn(command: &str, problems: &[OperateError]) {
     for problem in problems {
         eprintln!("packrat {command}: left out: {problem}");

@@ -8,11 +8,11 @@ pub(crate) use packrat_figures::text::{age, bits, bytes, count, milliseconds, pe
 /// Output format of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
+    /// A table for people.
     Table,
-    /// For people with a wide screen.
+    /// A table for people with a wide screen.
     Wide,
-    /// For machines.
+    /// JSON for machines.
     Json,
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn painted(text: &str, paint: Paint) -> String {
     format!("\u{1b}[{code}m{text}\u{1b}[0m")
 }
 
-/// Where a column's text begins.
+/// Alignment of a column's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Align {
     Left,

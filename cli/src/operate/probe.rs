@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use packrat_wire::control::{Control, VERSION};
 
-/// Discovers that are sent; well below what a gateway accepts per second from one source.
+/// Discovers in a probe; well below the number that a gateway accepts per second from one source.
 const DISCOVERS: u64 = 20;
 /// Time between two of them.
 const SPACING: Duration = Duration::from_millis(25);

@@ -1,4 +1,4 @@
-//! `packrat stat`: what gateways do for their routes.
+//! `packrat stat`: the gateways' work for their routes.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -193,7 +193,7 @@ fn benefit_of(all: &RouteFigures) -> Benefit {
     }
 }
 
-/// The verdict for people: what was measured, and what has followed from it.
+/// The verdict for people: the measurement, and the decision that followed.
 fn verdict(all: &RouteFigures) -> (String, Option<Paint>) {
     let benefit = benefit_of(all);
     let text = benefit.short().replace('×', "x");
@@ -212,8 +212,8 @@ fn verdict(all: &RouteFigures) -> (String, Option<Paint>) {
     (text, paint)
 }
 
-/// The verdict about the route's senders: what sessions have found since the gateways run, or what is
-/// configured.
+/// The verdict about the route's senders: the sessions' findings since the gateways run, or the
+/// configuration.
 fn sender(route: &Route) -> String {
     let total = |name: &str| route.metrics.get(name).copied().unwrap_or_default();
     let (tolerant, answering) =

@@ -1,4 +1,4 @@
-//! `packrat tap`: what happens on gateways, or within one session, as it happens.
+//! `packrat tap`: events on gateways, or within one session, as they happen.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use super::{finish, warn};
 /// Time between two questions.
 const INTERVAL: Duration = Duration::from_millis(400);
 
-/// With so many events of a session at once, the next ones are asked for without a pause.
+/// Events of a session in one answer from which the next ones are asked for without a pause.
 const MANY: usize = 500;
 
 /// Position in a gateway that does not have the session, or not any more.
@@ -45,7 +45,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "ID")]
     session: Option<u64>,
 
-    /// Begin with what is remembered, not with what comes next
+    /// Begin with remembered events, not with the next ones
     #[arg(long)]
     past: bool,
 
@@ -147,7 +147,7 @@ fn tap(options: &Options) -> Result<ExitCode, OperateError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Events that a gateway has logged, or a session has told, since the last look.
+/// Events that a gateway has logged, or a session has recorded, since the last look.
 fn news(
     options: &Options,
     gateway: &Gateway,

@@ -1,4 +1,4 @@
-//! Which gateways a command is about: one that is named by its URL, or those of a cluster.
+//! The gateways that a command is about: one named by its URL, or a cluster's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ const PARALLEL: usize = 16;
 /// Which gateways.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Target {
-    /// One gateway, without Kubernetes: the URL of Envoy's administration port or of
+    /// Gateway without Kubernetes: the URL of Envoy's administration port or of
     /// `packrat-gateway --metrics`, for example http://127.0.0.1:9901
     #[arg(long, value_name = "URL", env = "PACKRAT_GATEWAY")]
     gateway: Option<Url>,
@@ -41,7 +41,7 @@ impl Target {
         self.gateway.clone().map(Gateway::new)
     }
 
-    /// True if nothing was said about which gateways.
+    /// True if no option chooses gateways.
     pub(crate) fn is_default(&self) -> bool {
         let ClusterOptions { namespace, all_namespaces, context, kubeconfig } = &self.cluster;
         self.gateway.is_none()
@@ -128,8 +128,7 @@ pub(crate) struct Gateways {
     _cluster: Option<Cluster>,
 }
 
-/// A route, on one gateway or on all gateways of an EdgeGateway, and what happened on it in a
-/// while.
+/// A route, on one gateway or on all gateways of an EdgeGateway, and its events in a period.
 #[derive(Debug, Clone)]
 pub(crate) struct RouteFigures {
     /// `None` for a gateway that is named by its URL.
@@ -163,18 +162,18 @@ pub(crate) struct Measured {
 
 /// TCP connections of a route that are passed through, beside the gateway's own metrics.
 pub(crate) const TCP_CONNECTIONS: &str = "tcp_connections";
-/// All of them since the gateways run.
+/// TCP connections of a route since the gateways run.
 const TCP_CONNECTIONS_TOTAL: &str = "tcp_connections_total";
 
 type Reading = BTreeMap<String, f64>;
 
 impl Gateways {
-    /// Asks all gateways at once. The order of the answers is that of the gateways.
+    /// Asks all gateways at once. The answers are in the gateways' order.
     pub(crate) fn each<T: Send>(&self, ask: impl Fn(&Gateway) -> T + Sync) -> Vec<T> {
         self.each_numbered(|_, gateway| ask(gateway))
     }
 
-    /// The same, with the number of the gateway.
+    /// Asks all gateways at once, each with its number.
     pub(crate) fn each_numbered<T: Send>(
         &self,
         ask: impl Fn(usize, &Gateway) -> T + Sync,
@@ -259,7 +258,7 @@ struct Group {
     on_trial: usize,
 }
 
-/// Not to be added up: their mean counts.
+/// Figures whose mean over the gateways is shown, instead of their sum.
 const ROUND_TRIPS: [&str; 2] =
     ["packrat_last_mile_round_trip_microseconds", "packrat_far_round_trip_microseconds"];
 
@@ -312,7 +311,7 @@ impl Group {
         let earlier = before.routes.iter().find(|earlier| earlier.route == route.route);
         let earlier = earlier.map_or(&nothing, |earlier| &earlier.metrics);
         for (series, value) in &route.metrics {
-            // A counter that went back began anew; together with others that would no longer be
+            // A counter that went back started again; in a sum with others that would no longer be
             // seen.
             let before =
                 earlier.get(series).copied().filter(|before| before <= value).unwrap_or_default();

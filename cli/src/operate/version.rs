@@ -14,7 +14,7 @@ use super::output::Format;
 /// Options of the command.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Ask this gateway for its version, too
+    /// Also ask this gateway for its version
     #[arg(long, value_name = "URL", env = "PACKRAT_GATEWAY")]
     gateway: Option<Url>,
 

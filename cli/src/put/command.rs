@@ -56,10 +56,10 @@ pub(crate) struct Options {
     /// Go on after a break, by the tus protocol (tus.io): the URL is where its server creates uploads
     #[arg(long, conflicts_with_all = ["post", "answer"])]
     tus: bool,
-    /// Send the rest of an upload that --tus has begun; the URL is that of the upload
+    /// Send the rest of an upload that --tus has begun; the URL is the upload's
     #[arg(long = "continue", conflicts_with_all = ["post", "answer"])]
     continues: bool,
-    /// The type of what is sent, such as application/json [default: the server guesses]
+    /// The type of the content, such as application/json [default: the server guesses]
     #[arg(long, value_name = "TYPE")]
     content_type: Option<HeaderValue>,
     /// Print the body of the server's answer on the standard output
@@ -93,7 +93,7 @@ fn rest(file: &str, place: &str) -> String {
     format!("to send the rest: packrat put --continue {} {}", word(file), word(place))
 }
 
-/// A word as a shell takes it for one, and for nothing else: a server chooses the place of an upload.
+/// Quotes a text as one word for a shell: a server chooses the place of an upload.
 fn word(text: &str) -> String {
     let is_plain = |one: char| one.is_ascii_alphanumeric() || "-_./:@%+=,".contains(one);
     match !text.is_empty() && text.chars().all(is_plain) {

@@ -1,8 +1,9 @@
 //! `packrat put`: an HTTP/3 uploader.
 //!
-//! [`upload`] is the uploader as a function: it connects, sends one request with a [`Source`] as its
-//! body, and waits for the answer. [`Resumable`] is an upload that goes on after a break. [`command`] is the command around it. Connection, options and
-//! errors are those of `packrat get`.
+//! [`upload`] is the uploader as a function: it connects, sends one request with a [`Source`] as
+//! its body, and waits for the answer. [`Resumable`] is an upload that continues after a break.
+//! [`command`] is the command around it. Connection, options and errors are shared with
+//! `packrat get`.
 
 pub(crate) mod command;
 mod resumable;

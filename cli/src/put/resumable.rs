@@ -1,5 +1,6 @@
-//! Uploads that go on where they stopped, by the tus protocol (tus.io, version 1.0.0, with its creation
-//! extension): the server gives an upload a URL of its own, and says there how much of it has come.
+//! Uploads that continue after a break, by the tus protocol (tus.io, version 1.0.0, with its
+//! creation extension): the server gives an upload a URL of its own, which reports how much of it
+//! has come.
 //!
 //! ```text
 //!   POST URL, Upload-Length    --> 201, Location    a new upload
@@ -28,8 +29,8 @@ const VERSION: HeaderValue = HeaderValue::from_static("1.0.0");
 /// The type of the rest of an upload.
 const REST: HeaderValue = HeaderValue::from_static("application/offset+octet-stream");
 
-/// Attempts in a row that bring nothing before an upload is given up, and the pauses before them: the first,
-/// and the longest.
+/// Attempts in a row without progress before an upload is given up, and the pauses before them: the
+/// first, and the longest.
 const ATTEMPTS: u32 = 8;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -39,7 +40,7 @@ pub(crate) struct Resumable {
     file: PathBuf,
     length: u64,
     content_type: Option<HeaderValue>,
-    /// Its URL, once the server has given it one.
+    /// URL of the upload, once the server has given it one.
     place: Option<Url>,
     /// Bytes that the server is known to have.
     offset: u64,
@@ -70,8 +71,8 @@ impl Resumable {
         self.place.as_ref()
     }
 
-    /// Uploads, and goes on after a break as long as an attempt in [`ATTEMPTS`] brings something. `paused` is
-    /// told why there is a pause, and how long it is.
+    /// Uploads, and continues after a break as long as an attempt in [`ATTEMPTS`] makes progress.
+    /// `paused` is called with the reason of a pause, and its length.
     ///
     /// # Errors
     /// See [`GetError`]. The server may have a part of the file by then, at [`Self::place`].
@@ -172,7 +173,7 @@ impl Resumable {
         Ok(exchanged)
     }
 
-    /// Creates an upload, and says where it is.
+    /// Creates an upload, and returns its URL.
     async fn create(&self, request: &Request, requests: &mut Requests) -> Result<Url, GetError> {
         let mut message = request_head(request, Method::POST)
             .header(TUS_RESUMABLE, VERSION)
@@ -243,8 +244,8 @@ async fn ask(
     response(&mut receiving).await.map_err(|error| broken(format!("no response: {error}")))
 }
 
-/// True if the same may be tried again: the network or the server may be back then, or it has not noticed
-/// yet that the connection before has ended.
+/// True if another attempt may succeed: the network or the server may be back then, or the server
+/// has not noticed yet that the previous connection has ended.
 fn may_pass(error: &GetError) -> bool {
     match error {
         GetError::Refused { status, .. } => {

@@ -32,7 +32,8 @@ impl Source {
         Self::opened(path, opened(path))
     }
 
-    /// These bytes of the file at `path`, which may have more by now. Must be called inside a Tokio runtime.
+    /// Reads these bytes of the file at `path`, which may have more by now. Must be called inside a
+    /// Tokio runtime.
     ///
     /// # Errors
     /// The file cannot be opened, or is a folder.
@@ -63,7 +64,7 @@ impl Source {
         Self { name, length, chunks }
     }
 
-    /// Its name, for messages.
+    /// Name of the source, for messages.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -107,7 +108,7 @@ fn opened(path: &Path) -> io::Result<(File, Option<u64>)> {
     Ok((file, length))
 }
 
-/// Reads to the end, or to `length`: a file may grow meanwhile.
+/// Reads to the end, or to `length`: a file may grow while it is read.
 fn read(mut reader: impl Read, length: Option<u64>, sender: &mpsc::Sender<io::Result<Bytes>>) {
     let mut left = length.unwrap_or(u64::MAX);
     while left > 0 {

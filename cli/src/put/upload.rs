@@ -13,21 +13,21 @@ use std::path::Path;
 use std::time::Instant;
 use url::Url;
 
-/// The body of a request, and what is said of it.
+/// The body of a request, and its description.
 pub(crate) struct Upload {
     /// PUT or POST, or PATCH for the rest of one.
     pub(crate) method: Method,
-    /// Fields of the request beside those of every one, such as the type of the body.
+    /// Fields of the request in addition to the usual ones, such as the type of the body.
     pub(crate) headers: HeaderMap,
     /// The body, or the rest of it.
     pub(crate) source: Source,
-    /// Its state at the server.
+    /// State of the upload at the server.
     pub(crate) begun: Begun,
-    /// The length of the whole, where the server has to say that it has so much (`Upload-Offset`).
+    /// The length of the whole, if the server must confirm that it has this much (`Upload-Offset`).
     pub(crate) whole: Option<u64>,
 }
 
-/// The field in which a server says how much it has of an upload that it remembers.
+/// The field in which a server reports how much it has of an upload that it remembers.
 pub(crate) const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 
 /// The number in a field of a response.
@@ -35,7 +35,7 @@ pub(crate) fn number(response: &Response<()>, name: &HeaderName) -> Option<u64> 
     response.headers().get(name)?.to_str().ok()?.trim().parse().ok()
 }
 
-/// The field that says what type a body has; without one the server guesses.
+/// The field for the type of a body; without one the server guesses.
 pub(crate) fn content_type(content_type: Option<HeaderValue>) -> HeaderMap {
     content_type.into_iter().map(|content_type| (header::CONTENT_TYPE, content_type)).collect()
 }
@@ -66,13 +66,13 @@ impl Begun {
     }
 }
 
-/// Uploads as `request` says, writes the body of the server's answer to `answer`, and tells `progress`
-/// what happens. Dropping the future ends the upload.
+/// Uploads as described by `request`, writes the body of the server's answer to `answer`, and
+/// reports events to `progress`. Dropping the future ends the upload.
 ///
 /// Must run inside a Tokio runtime with I/O and time enabled.
 ///
 /// # Errors
-/// See [`GetError`]. The server may have what was sent by then.
+/// See [`GetError`]. The server may have the bytes sent by then.
 pub(crate) async fn upload(
     request: &Request,
     mut upload: Upload,
@@ -132,7 +132,7 @@ pub(crate) async fn exchange(
                 biased;
                 response = &mut receive => break (sent, Some(response)),
                 result = &mut send, if sent.is_none() => match result {
-                    // Its answer says why it reads no more.
+                    // The server's answer gives the reason why it stops reading.
                     Err(Unsent::Stream(error)) => sent = Some(Err(error)),
                     Err(Unsent::Source(error)) => return Err(error),
                     Ok(()) => sent = Some(Ok(())),
@@ -204,7 +204,7 @@ pub(crate) async fn exchange(
     })
 }
 
-/// A server that remembers an upload may take a part of what it is sent, and say so.
+/// A server that remembers an upload may take only a part of the data, and report how much.
 fn has_all(response: &Response<()>, whole: u64) -> Result<(), String> {
     match number(response, &UPLOAD_OFFSET) {
         Some(has) if has == whole => Ok(()),
@@ -229,7 +229,7 @@ async fn send(
     loop {
         let chunk = source.next().await;
         if chunk.is_err() {
-            // What was promised will not come: the server must not take this for all of it.
+            // The promised bytes will not come: the server must not take this for all of it.
             stream.stop_stream(Code::H3_REQUEST_CANCELLED);
         }
         let Some(chunk) = chunk.map_err(Unsent::Source)? else { break };
@@ -242,7 +242,7 @@ async fn send(
     stream.finish().await.map_err(Unsent::Stream)
 }
 
-/// The final response; those in between say nothing.
+/// The final response; informational ones are skipped.
 pub(crate) async fn response(
     stream: &mut h3::client::RequestStream<ReceiveHalf, Bytes>,
 ) -> Result<Response<()>, StreamError> {
@@ -254,13 +254,13 @@ pub(crate) async fn response(
     }
 }
 
-/// Says what a response means for an upload.
+/// Interprets a response to an upload.
 pub(crate) fn judge(url: &Url, method: &Method, response: &Response<()>) -> Result<(), GetError> {
     let (url, method) = (url.to_string(), method.clone());
     let status = response.status().as_u16();
     match response.status() {
         status if status.is_success() => Ok(()),
-        // The answer to what was sent is elsewhere (RFC 9110, section 15.4.4).
+        // The answer to the upload is elsewhere (RFC 9110, section 15.4.4).
         StatusCode::SEE_OTHER => Ok(()),
         StatusCode::MOVED_PERMANENTLY
         | StatusCode::FOUND

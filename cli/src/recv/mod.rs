@@ -1,8 +1,8 @@
 //! `packrat recv`: a subscriber to a gateway's live stream.
 //!
 //! The datagrams come out as they were sent, in order and on time: to a player's port, a file, or
-//! standard output. Nothing is decrypted, so SRTP and other sealed formats work as well as plain
-//! RTP.
+//! standard output. The payload is not decrypted, so SRTP and other sealed formats work as well as
+//! plain RTP.
 
 use clap::{Args, ValueEnum};
 use packrat_media::udp::UdpReceiver;
@@ -31,7 +31,7 @@ pub(crate) struct Options {
     /// The packets come by multicast to this group; the gateway repairs
     #[arg(long, value_name = "ADDR")]
     group: Option<SocketAddr>,
-    /// Send each packet to this address, where a player listens
+    /// Send each packet to this address of a player
     #[arg(long, value_name = "ADDR", conflicts_with = "output")]
     to: Option<SocketAddr>,
     /// Write the packets to this file, one after the other, instead of to standard output
@@ -43,7 +43,7 @@ pub(crate) struct Options {
     /// An assist token, as the gateway's token endpoint gives it out (the field `token`)
     #[arg(long, value_name = "TEXT", value_parser = token)]
     token: Option<Token>,
-    /// End after so many seconds
+    /// End after this many seconds
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
     /// Print statistics to standard error once a second
@@ -210,7 +210,7 @@ async fn put(sink: &mut Sink, packet: &[u8]) -> io::Result<()> {
     }
 }
 
-/// One line for people.
+/// A line of statistics for people.
 fn line(statistics: &Statistics) -> String {
     let (now, all) = (statistics.interval, statistics.accumulated);
     format!(

@@ -14,9 +14,9 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// The Envoy of `PACKRAT_ENVOY` and the module of `PACKRAT_TOKEN_WASM`, or those that `make`
-    /// puts into the workspace. `None`, with a line that says so, when one is missing; with
-    /// `CI=true` that is a failure.
+    /// The Envoy of `PACKRAT_ENVOY` and the module of `PACKRAT_TOKEN_WASM`, or the ones that `make`
+    /// puts into the workspace. `None`, with a line about it, when one is missing; with `CI=true`
+    /// that is a failure.
     pub(crate) fn find() -> Option<Self> {
         Some(Self {
             envoy: find_envoy()?,

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// The last mile, in bits per second.
 const RATE: u64 = 40_000_000;
 
-/// A path to a server by way of the gateway. Of what goes to the client 2 % is lost.
+/// A path to a server by way of the gateway. Of the datagrams to the client 2 % are lost.
 pub(crate) struct LossyPath {
     // (ends before the gateway does)
     last_mile: UdpPath,

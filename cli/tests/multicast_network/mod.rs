@@ -12,7 +12,7 @@ impl Host {
         let mut command = Command::new("unshare");
         command.args(["--net", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut host = Self(command.stderr(Stdio::null()).spawn().ok()?);
-        // It says a byte again once it is in the namespace.
+        // The program sends a byte back once it is in the namespace.
         host.0.stdin.as_mut()?.write_all(b"!").ok()?;
         host.0.stdout.as_mut()?.read_exact(&mut [0]).ok()?;
         Some(host)

@@ -22,7 +22,7 @@ pub(crate) struct TcpServer {
 }
 
 impl TcpServer {
-    /// Starts a server at a port, which speaks this protocol and says where else it is.
+    /// Starts a server at a port, which speaks this protocol and announces its alternative.
     pub(crate) fn start(
         identity: &Identity,
         port: u16,

@@ -1,5 +1,5 @@
-//! Uploads by the tus protocol, version 1.0.0, as far as `packrat put --tus` uses it: a double, which breaks
-//! connections where it is told to.
+//! Uploads by the tus protocol, version 1.0.0, as far as `packrat put --tus` uses it: a double,
+//! which breaks connections on request.
 
 use bytes::Buf;
 use h3::error::StreamError;
@@ -8,9 +8,9 @@ use http::{Method, Request, Response};
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-/// `/tus-breaking` closes the connection whenever so many bytes of an upload more have come.
+/// `/tus-breaking` closes the connection after each further piece of this many bytes of an upload.
 const BREAK_AFTER: usize = 1_300_000;
-/// `/tus-taking-parts` keeps so many bytes of what it is sent at once, and says so.
+/// `/tus-taking-parts` keeps at most this many bytes of each request, and reports that.
 const PART: usize = 1_000_000;
 
 /// The uploads of a server.
@@ -43,7 +43,7 @@ impl Uploads {
                 (200, [known.metadata.as_bytes(), b"\n", &known.content].concat())
             }
             _ if !speaks_tus => (412, Vec::new()),
-            // It does not speak tus: it takes what is sent.
+            // It does not speak tus: it takes the request's body.
             (&Method::POST, _) if path == "/tus-none" => (200, Vec::new()),
             (&Method::POST, _) => {
                 let length = number("upload-length").unwrap();
@@ -51,7 +51,7 @@ impl Uploads {
                 let mut uploads = self.0.lock().unwrap();
                 let place = format!("{path}/{}", uploads.len());
                 uploads.insert(place.clone(), Upload { length, metadata, content: Vec::new() });
-                // As a server behind a proxy says it.
+                // As a server behind a proxy writes it.
                 response = response.header("location", format!("http://localhost{place}"));
                 (201, Vec::new())
             }
@@ -82,7 +82,7 @@ impl Uploads {
                     }
                     if path.starts_with("/tus-breaking") && content.len() >= breaks_at {
                         quic.close(7_u32.into(), b"break");
-                        // What has come already is not read.
+                        // Bytes that have come already are not read.
                         return Ok(());
                     }
                     if path.starts_with("/tus-failing") {

@@ -53,7 +53,7 @@ cmd_load() {
 }
 
 # lb: plays the cloud's load balancer. kube-proxy serves the address on every node once it is in the status; a route spreads flows over the
-# nodes that a balancer's health checks would leave in: those with a ready endpoint when the policy is Local, all Ready ones otherwise.
+# nodes that a balancer's health checks would leave in: nodes with a ready endpoint if the policy is Local, all Ready nodes otherwise.
 cmd_lb() {
     need_root
     need_up

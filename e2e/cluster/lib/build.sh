@@ -89,7 +89,7 @@ program_image() {
     "$ROOT/../../tools/image-archive" "$TMP/$1-image" "$3" "$2" "{\"Entrypoint\": [\"/$1\"]}"
 }
 
-# node_image NAME: an image that every node has; made anew when its program is newer
+# node_image NAME: an image that every node has; made again when its program is newer
 node_image() {
     [ "$IMAGES/$1.tar" -nt "$BIN/$1" ] || step "image local/$1:1" program_image "$1" "local/$1:1" "$IMAGES/$1.tar"
 }

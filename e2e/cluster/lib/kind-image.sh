@@ -72,7 +72,7 @@ SCRIPT
         "$root"/lib/systemd/system/{multi-user,local-fs,basic}.target.wants/* "$root"/etc/systemd/system/*.wants/* \
         "$root"/lib/systemd/system/sockets.target.wants/*{udev,initctl}*
     echo ReadKMsg=no >>"$root/etc/systemd/journald.conf"
-    # What kind_network leaves, after a restart of the node, too.
+    # Runs the script that kind_network leaves, also after a restart of the node.
     printf '[Service]\nType=oneshot\nExecStart=/bin/sh /kind/pod-network\n[Unit]\nConditionPathExists=/kind/pod-network\n' >"$units/pod-network.service"
     for unit in kubelet containerd undo-mount-hacks pod-network; do
         ln -sf "/etc/systemd/system/$unit.service" "$units/multi-user.target.wants/$unit.service"

@@ -44,7 +44,7 @@ dockerd_stop() {
     rm -f "$KIND_DIR/docker.sock"
 }
 
-# kind_network: a flat Pod network. Each node gets a bridge for its Pods, and a route to those of every other node.
+# kind_network: a flat Pod network. Each node gets a bridge for its Pods, and a route to the Pods of every other node.
 kind_network() {
     local nodes node subnet address other hop
     nodes=$(kind_exec kubectl get nodes -o 'jsonpath={range .items[*]}{.metadata.name} {.spec.podCIDR} {.status.addresses[?(@.type=="InternalIP")].address}{"\n"}{end}')

@@ -7,7 +7,7 @@
 #
 # The router only forwards: no address is translated. A program in rt can delay and lose.
 
-# namespaces PATTERN: those of this cluster
+# namespaces PATTERN: the namespaces of this cluster
 namespaces() { ip netns list 2>/dev/null | awk '{print $1}' | grep -E "^$CLUSTER_NAME-$1\$" || true; }
 
 add_ns() {
@@ -89,7 +89,7 @@ table ip egress {
 RULES
 }
 
-# load_kernel_modules: where they are not part of the kernel. The bridges of the machine itself go on as before, without netfilter.
+# load_kernel_modules: loads the modules that are not part of the kernel. The machine's own bridges stay without netfilter.
 load_kernel_modules() {
     local setting
     modprobe -q overlay 2>/dev/null || true

@@ -3,7 +3,7 @@
 
 die() { echo "cluster: $*" >&2; exit 1; }
 
-# say TEXT: a line with the seconds since the start of this command
+# say TEXT: prints a line with the seconds since the start of this command
 STARTED=${EPOCHREALTIME/./}
 say() {
     local tenths=$(((${EPOCHREALTIME/./} - STARTED) / 100000))
@@ -87,7 +87,7 @@ end() {
     rm -f "$1"
 }
 
-# enter PIDFILE CMD...: runs CMD in all namespaces of a node, in the caller's folder where the node has it
+# enter PIDFILE CMD...: runs CMD in all namespaces of a node, in the caller's folder if the node has it
 enter() {
     local init
     init=$(init_of "$1") || return 1

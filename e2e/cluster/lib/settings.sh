@@ -21,7 +21,7 @@ STATE=$CLUSTER_HOME/state/$CLUSTER_NAME
 SOCKET=/run/node/containerd.sock # in the node's own /run
 export PATH=$PATH:/usr/sbin:/sbin
 
-# The shape that `up` was told.
+# The shape that `up` was given.
 NODES=0 KUBELETS='' ROUTER=''
 # shellcheck source=/dev/null
 [ ! -f "$STATE/config" ] || . "$STATE/config"

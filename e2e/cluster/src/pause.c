@@ -1,4 +1,4 @@
-// The process that holds a Pod's namespaces: reaps orphans, and ends when told to.
+// The process that holds a Pod's namespaces: reaps orphans, and ends on a signal.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -16,7 +16,8 @@ pub(super) struct Balancer {
 }
 
 impl Balancer {
-    /// That of an EdgeGateway, when all its gateways are ready; `None` where the cluster has none.
+    /// The balancer of an EdgeGateway, when all its gateways are ready; `None` if the cluster has
+    /// none.
     pub(super) fn before(suite: &Suite, gateway: &str) -> Outcome<Option<Self>> {
         suite.gateway_is(gateway, "Programmed")?;
         suite.rolled_out(&deployment(gateway), SHOP)?;

@@ -88,7 +88,7 @@ fn with_operator_ahead(suite: &mut Suite) -> Outcome<String> {
     })
 }
 
-/// The gateway's clock is set during a download. The next client gets a token and is assisted, too.
+/// Sets the gateway's clock during a download. The next client also gets a token and is assisted.
 fn jump_in_flight(suite: &mut Suite, to: &str, seconds: i64) -> Outcome<String> {
     let (pod, node) = suite.gateway_pod(GATEWAY)?;
     let mut download = suite.start_download(&with_token(suite, LARGE, to))?;
@@ -125,8 +125,8 @@ fn operator_replaced(suite: &mut Suite, to: &str) -> Outcome<String> {
         ["delete", "pod", "-n", RELEASE[0], "-l", "app.kubernetes.io/component=operator"];
     suite.kubectl.output(arguments.into_iter().chain(["--grace-period=0", "--force"]))?;
     suite.rolled_out(&format!("deployment/{}-operator", RELEASE[1]), RELEASE[0])?;
-    // A gateway that starts anew needs everything that the operator has for it, and only the holder
-    // of the lease changes its Deployment.
+    // A gateway that starts again needs everything that the operator has for it, and only the
+    // holder of the lease changes its Deployment.
     let annotations = serde_json::json!({ "packrat.dev/e2e": "replaced" });
     let patch =
         serde_json::json!({ "spec": { "workload": { "pod": { "annotations": annotations } } } });

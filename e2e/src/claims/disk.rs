@@ -22,8 +22,8 @@ const BEFORE: u64 = 5_000_000;
 /// Bytes per second of the download that continues while Pods are evicted.
 const PACE: u64 = 500_000;
 
-/// The disk of a node gets full. A gateway that must not be evicted goes on; of two others one is
-/// evicted, and the second takes over.
+/// The disk of a node gets full. A gateway that must not be evicted keeps running; of two others
+/// one is evicted, and the second takes over.
 pub(super) fn full(suite: &mut Suite) -> Outcome<String> {
     let node = suite.gateway_node(GATEWAY)?;
     match suite.cluster.small_disk(&node, true) {

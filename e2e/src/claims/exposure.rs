@@ -106,7 +106,7 @@ pub(super) fn load_balancer(suite: &mut Suite) -> Outcome<String> {
     })
 }
 
-/// Both gateways behind a load balancer are replaced, one after the other, during a download.
+/// Replaces both gateways behind a load balancer, one after the other, during a download.
 pub(super) fn rolled(suite: &mut Suite) -> Outcome<String> {
     with(suite, "gateway-loadbalancer.yaml", |suite| {
         let Some(balancer) = Balancer::before(suite, BALANCED)? else {
@@ -117,8 +117,8 @@ pub(super) fn rolled(suite: &mut Suite) -> Outcome<String> {
     })
 }
 
-/// The same with the default drain, and goodput: no window of five seconds but one is slower than 0.8
-/// times those of an undisturbed download.
+/// Rolls the gateway with the default drain, and measures goodput: no window of five seconds but
+/// one is slower than 0.8 times the windows of an undisturbed download.
 pub(super) fn goodput_while_rolling(suite: &mut Suite) -> Outcome<String> {
     with(suite, "gateway-loadbalancer.yaml", |suite| {
         let patch = serde_json::json!({ "spec": { "drain": { "seconds": 60 } } });

@@ -85,7 +85,7 @@ pub(super) fn assisted_upload(suite: &mut Suite) -> Outcome<String> {
     }
 }
 
-/// The same path without assistance is at least [`FACTOR`] times slower.
+/// Downloads over the same path without assistance, which must be at least [`FACTOR`] times slower.
 pub(super) fn five_times(suite: &mut Suite) -> Outcome<String> {
     let to = suite.node_port(GATEWAY, NODE_PORT)?;
     let request = suite.request(SMALL, &to);
@@ -152,8 +152,7 @@ pub(super) fn plain_client(suite: &mut Suite) -> Outcome<String> {
     Ok(format!("{:.1} Mbit/s without loss", transfer.goodput()))
 }
 
-/// The gateway keeps control datagrams to itself: those of the last mile do not reach the far
-/// segment.
+/// The gateway keeps control datagrams to itself: the last mile's do not reach the far segment.
 pub(super) fn control_stays(suite: &mut Suite) -> Outcome<String> {
     let last_mile = suite.last_mile.control_datagrams()?;
     let Some(far) = &mut suite.far else {
@@ -168,7 +167,7 @@ pub(super) fn control_stays(suite: &mut Suite) -> Outcome<String> {
     Ok(format!("{last_mile} on the last mile, none on the far segment"))
 }
 
-/// Without the annotation the gateway forwards nothing any more.
+/// Removes the annotation, after which the gateway forwards no datagram.
 pub(super) fn unannotate(suite: &mut Suite) -> Outcome<String> {
     let to = suite.node_port(GATEWAY, NODE_PORT)?;
     suite.kubectl.output(["annotate", "service", "web", "-n", SHOP, "packrat.dev/assist-"])?;

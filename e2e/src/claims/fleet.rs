@@ -19,11 +19,11 @@ const SERVERS: usize = 10;
 const RATE: &str = "9k";
 /// Clients that connect at the same time.
 const HANDSHAKES: usize = 5;
-/// The NAT gives all clients other ports this often...
+/// Interval at which the NAT gives all clients other ports.
 const EVERY: Duration = Duration::from_secs(5);
-/// ...for this long.
+/// Duration of the moves.
 const MOVING: Duration = Duration::from_secs(60);
-/// Meanwhile the number of gateways changes.
+/// Times after the first move at which the number of gateways changes, and the new number.
 const SCALES: [(Duration, usize); 2] = [(Duration::from_secs(12), 2), (Duration::from_secs(37), 4)];
 /// Time between two looks of the balancer at the gateways. Each costs the machine some commands.
 const BALANCE: Duration = Duration::from_secs(1);
@@ -45,8 +45,8 @@ pub(super) fn moving_clients(suite: &mut Suite) -> Outcome<String> {
     outcome
 }
 
-/// The part of a client's address that a balancer's choice follows from; the numbers are those of the
-/// kernel's `fib_multipath_hash_policy`.
+/// The part of a client's address that a balancer's choice follows from, numbered like the kernel's
+/// `fib_multipath_hash_policy`.
 enum BalanceBy {
     Address = 0,
     AddressAndPort = 1,
@@ -58,7 +58,7 @@ fn balance_by(suite: &Suite, by: BalanceBy) -> Outcome {
 }
 
 fn moving(suite: &mut Suite) -> Outcome<String> {
-    // The balancer before the cluster, which is the router, goes by the client's address, too.
+    // The balancer before the cluster, which is the router, also goes by the client's address.
     balance_by(suite, BalanceBy::Address)?;
     let Some(balancer) = Balancer::before(suite, FLEET)? else {
         return Ok("not tried: this cluster has no load balancer".to_owned());
@@ -70,7 +70,7 @@ fn moving(suite: &mut Suite) -> Outcome<String> {
     request.options = vec!["--limit-rate".to_owned(), RATE.to_owned()];
     request.connect_limit = Duration::from_secs(120);
     request.limit = Duration::from_secs(600);
-    // What is tried are connections that move, not handshakes: few at a time.
+    // Moving connections are tested here, not handshakes: few at a time.
     let mut downloads: Vec<Download> = Vec::new();
     while downloads.len() < CLIENTS {
         let (group, first) = (HANDSHAKES.min(CLIENTS - downloads.len()), downloads.len());

@@ -15,13 +15,13 @@ use crate::suite::{SHOP, SMALLEST, Suite};
 const NAME: &str = "standard";
 const NODE_PORT: u16 = 30447;
 const CACHE_BYTES: u64 = 768 << 10;
-/// The path at which the servers say which of the two they are.
+/// The path at which each of the two servers identifies itself.
 const WHICH: &str = "which";
 /// Longest time until a change is in force.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A client downloads through the gateway that the operator makes for a Gateway; all conditions say so;
-/// weights and the end of the route are in force.
+/// A client downloads through the gateway that the operator makes for a Gateway; all conditions are
+/// true; weights and the end of the route are in force.
 pub(super) fn udp_route(suite: &mut Suite) -> Outcome<String> {
     with(suite, "gateway-api.yaml", |suite| {
         until(PATIENCE, "all conditions", || conditions(suite))?;
@@ -74,7 +74,7 @@ pub(super) fn udp_route(suite: &mut Suite) -> Outcome<String> {
     })
 }
 
-/// Fails unless all objects say of their newest generation that they are in force.
+/// Fails unless the newest generation of all objects is in force by their status.
 fn conditions(suite: &Suite) -> Outcome {
     let get = |kind: &str, name: &str| suite.get(SHOP, &[kind, name]);
     let class = get("gatewayclass", "packrat-e2e")?;

@@ -82,7 +82,7 @@ pub(super) fn stat(suite: &mut Suite) -> Outcome<String> {
 /// The gateways' dashboards of the chart.
 const DASHBOARDS: [&str; 3] = ["overview", "route", "capacity"];
 
-/// After a download, the gateway reports every metric in the dashboards' queries.
+/// Checks after a download that the gateway reports every metric in the dashboards' queries.
 pub(super) fn dashboards(suite: &mut Suite) -> Outcome<String> {
     let (pod, _) = suite.gateway_pod(GATEWAY)?;
     let text = suite.metrics_page(&pod)?;

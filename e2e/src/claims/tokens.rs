@@ -61,8 +61,8 @@ pub(super) fn assisted_with_token(suite: &Suite, to: &str) -> Outcome<String> {
     Ok(described(&transfer))
 }
 
-/// Both steps of a rotation (the next key is announced, then used), the second of them during a
-/// download.
+/// Makes both steps of a rotation (the next key is announced, then used), the second of them during
+/// a download.
 pub(super) fn rotated(suite: &mut Suite) -> Outcome<String> {
     with(suite, "gateway-tokens.yaml", |suite| {
         let to = ready(suite)?;

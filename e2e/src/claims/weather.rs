@@ -45,7 +45,7 @@ pub(super) fn report(transfer: &Transfer, said: &str) -> Outcome<String> {
     ))
 }
 
-/// Nothing passes the last mile for five seconds.
+/// Lets no datagram pass the last mile for five seconds.
 pub(super) fn blackhole(suite: &mut Suite) -> Outcome<String> {
     during(suite, |suite, _| {
         suite.last_mile.set_loss(1.0, 1.0)?;
@@ -143,8 +143,8 @@ fn with_default_drain(
     outcome
 }
 
-/// The gateway's Pod is deleted, with the default drain: it goes on assisting the download. No
-/// window of five seconds but one is slower than 0.8 times those of an undisturbed download.
+/// The gateway's Pod is deleted, with the default drain: it still assists the download. No window
+/// of five seconds but one is slower than 0.8 times the windows of an undisturbed download.
 pub(super) fn goodput_while_draining(suite: &mut Suite) -> Outcome<String> {
     with_default_drain(suite, |suite| {
         let to = suite.node_port(GATEWAY, NODE_PORT)?;
@@ -163,7 +163,8 @@ pub(super) fn goodput_while_draining(suite: &mut Suite) -> Outcome<String> {
     })
 }
 
-/// Fails if a window of five seconds but one is slower than 0.8 times those of an undisturbed download.
+/// Fails if more than one window of five seconds is slower than 0.8 times the windows of an
+/// undisturbed download.
 pub(super) fn compared(undisturbed: &Transfer, transfer: &Transfer, said: &str) -> Outcome<String> {
     let (usual, mut windows) = (undisturbed.windows(), transfer.windows());
     let mean = usual.iter().sum::<f64>() / usual.len().max(1) as f64;
@@ -179,7 +180,7 @@ pub(super) fn compared(undisturbed: &Transfer, transfer: &Transfer, said: &str) 
     Ok(format!("{said}; worst window but one {second_worst:.1} Mbit/s, {mean:.1} undisturbed"))
 }
 
-/// Assistance is switched off: the port stays, the download goes on, and a new one is let in.
+/// Assistance is switched off: the port stays, the download continues, and a new one is let in.
 pub(super) fn switched_off(suite: &mut Suite) -> Outcome<String> {
     let annotation = "packrat.dev/config.assist";
     let annotate = |suite: &Suite, word: &str| {

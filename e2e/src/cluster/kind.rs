@@ -99,8 +99,8 @@ impl Cluster for Kind {
             Prefix::new(["kind", "create", "cluster", "--name", &self.name, "--wait", "180s"])
                 .output(["--config", &description, "--kubeconfig", &kubeconfig])?;
         }
-        // Gateways run on the node of the control plane, too. Where it has no taint, there is
-        // nothing to remove.
+        // Gateways also run on the node of the control plane. Without a taint, there is nothing to
+        // remove.
         let taint = "node-role.kubernetes.io/control-plane-";
         let _ = self.kubectl().output(["taint", "node", &self.nodes[0], taint]);
         self.disconnect_client();
@@ -146,8 +146,8 @@ impl Cluster for Kind {
     }
 
     fn node(&self, name: &str) -> Prefix {
-        // The namespace's file is Docker's, or, if Docker's files are not on this machine, that of
-        // the first process of the container.
+        // The namespace's file is Docker's, or, if Docker's files are not on this machine, the file
+        // of the container's first process.
         let script = format!(
             "net=$(docker inspect --format '{{{{.NetworkSettings.SandboxKey}}}}' {name})
             [ -e \"$net\" ] || {{

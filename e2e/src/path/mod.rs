@@ -2,8 +2,8 @@
 //! network namespace.
 //!
 //! It opens a TUN device, and routing rules send the path's packets there. The packets come back
-//! out of the device when the model says so, and the kernel forwards them unchanged: addresses,
-//! ports, ECN marks stay.
+//! out of the device at the time that the model sets, and the kernel forwards them unchanged:
+//! addresses, ports, ECN marks stay.
 //!
 //! Commands come in lines on the standard input, so that a test can change the weather; the end of
 //! the input ends the program:
@@ -200,6 +200,6 @@ fn obey(
 }
 
 fn say(value: &serde_json::Value) {
-    // A reader that is gone ends the input, too.
+    // A reader that is gone also ends the input.
     let _ = writeln!(io::stdout(), "{value}");
 }

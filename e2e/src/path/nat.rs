@@ -14,9 +14,9 @@ pub(crate) enum OutsideAddress {
     /// The one that it has inside.
     #[default]
     Own,
-    /// This one, as all clients.
+    /// All clients have this address.
     One(Ipv4Addr),
-    /// One of its own, from this one on, which it keeps.
+    /// Each client has an address of its own, from this one on, and keeps it.
     Each(Ipv4Addr),
 }
 

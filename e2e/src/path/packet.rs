@@ -7,7 +7,7 @@ const SHORTEST_HEADER: usize = 20;
 /// IANA's protocol number of UDP.
 const UDP: u8 = 17;
 
-/// One end of a packet.
+/// Address and port of one end of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     /// Source address and port.
@@ -76,7 +76,7 @@ fn udp_header(packet: &[u8]) -> Option<usize> {
     (packet[9] == UDP && first_fragment && packet.len() >= header + 8).then_some(header)
 }
 
-/// Writes a checksum. 0 means that there is none (RFC 768).
+/// Writes a checksum. 0 means no checksum (RFC 768).
 fn put_udp_checksum(packet: &mut [u8], at: usize, old: u16, new: u16) {
     let checksum = u16_at(packet, at);
     if checksum != 0 {

@@ -16,14 +16,14 @@ pub struct AirtimeConfig {
     pub aggregate: usize,
 }
 
-/// The air itself, of which both links have a clone.
+/// The air itself; both links have a clone of it.
 #[derive(Debug, Clone)]
 pub struct Air {
     config: AirtimeConfig,
     state: Arc<Mutex<State>>,
 }
 
-/// One of the two directions.
+/// A user of the air: one of a link's two directions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Station {
     /// The sender towards the client.
@@ -99,7 +99,8 @@ mod tests {
     use super::super::queued_link::QueuedLink;
     use super::*;
 
-    /// Both directions at 12 Mbit/s without delay: a datagram of 1500 bytes takes a millisecond.
+    /// A link in both directions at 12 Mbit/s without delay: a datagram of 1500 bytes takes a
+    /// millisecond.
     fn pair(config: AirtimeConfig) -> [QueuedLink<usize>; 2] {
         let air = Air::new(config);
         [Station::Down, Station::Up].map(|station| {

@@ -17,7 +17,7 @@ pub enum AnyLinkConfig {
 }
 
 impl AnyLinkConfig {
-    /// The same link as one that holds the datagrams.
+    /// Converts the link to one that holds its datagrams.
     pub fn queued(self) -> QueuedLinkConfig {
         match self {
             Self::Queued(config) => *config,

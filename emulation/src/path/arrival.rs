@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use socket2::Socket;
 
-/// Asked for at each socket; the kernel gives what its limits allow.
+/// Buffer size requested for each socket; the kernel grants as much as its limits allow.
 const SOCKET_BUFFER: usize = 8 * 1024 * 1024;
 
 /// A datagram that has been read.
@@ -67,7 +67,7 @@ fn address_of(address: &nix::sys::socket::SockaddrStorage) -> Option<SocketAddr>
     four.or_else(|| address.as_sockaddr_in6().map(|six| SocketAddr::V6((*six).into())))
 }
 
-/// Reads the next datagram; here the kernel does not say when it came.
+/// Reads the next datagram; here the kernel reports no time of arrival.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Arrived> {
     let (length, from) = socket.recv_from(buffer)?;

@@ -28,7 +28,7 @@ pub struct CrossTrafficConfig {
     pub flows: u64,
 }
 
-/// A [`CrossTrafficConfig`] at work: says when its datagrams come.
+/// A [`CrossTrafficConfig`] at work: schedules its datagrams.
 #[derive(Debug, Clone)]
 pub struct CrossTraffic(Vec<Flow>);
 

@@ -9,13 +9,13 @@ use rand_chacha::ChaCha8Rng;
 use super::nanos;
 use super::recording::{ProbeRecording, Replay};
 
-/// Delay that comes on top of the base delay, drawn anew at regular times.
+/// Delay on top of the base delay, drawn again at regular times.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Jitter {
-    /// Its distribution.
+    /// Distribution of the jitter.
     pub model: JitterModel,
-    /// The interval at which it is drawn anew; within one it stays, as a medium that is busy for
-    /// one datagram is busy for the next one.
+    /// The interval at which the delay is drawn again; within one it stays, as a medium that is
+    /// busy for one datagram is busy for the next one.
     pub every: Duration,
 }
 
@@ -73,13 +73,13 @@ fn poisson(random: &mut ChaCha8Rng, mean: f64) -> f64 {
 /// The propagation delay of one direction.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DelayModel {
-    /// From the beginning.
+    /// Delay from the beginning.
     pub base: Duration,
-    /// Other base delays from these times on, ascending.
+    /// Base delays from later times on, ascending.
     pub steps: Vec<(Duration, Duration)>,
     /// The delays of a recording instead.
     pub recording: Option<Replay<ProbeRecording>>,
-    /// On top of either.
+    /// Jitter on top of either.
     pub jitter: Option<Jitter>,
     /// True if a datagram with a shorter delay overtakes those before it; otherwise it waits.
     pub reorders: bool,
@@ -97,7 +97,7 @@ pub(crate) struct DelayProcess {
 }
 
 impl DelayProcess {
-    /// The same seed gives the same delays.
+    /// Starts the process; the same seed gives the same delays.
     pub(crate) fn new(model: DelayModel, seed: u64) -> Self {
         Self { model, seed, drawn: None, latest: 0 }
     }
@@ -121,7 +121,8 @@ impl DelayProcess {
         nanos(if after == 0 { self.model.base } else { steps[after - 1].1 })
     }
 
-    /// Each interval has a generator of its own, so that the jitter does not depend on the traffic.
+    /// Jitter at a time. Each interval has a generator of its own, so that the jitter does not
+    /// depend on the traffic.
     fn jitter(&mut self, sent: u64) -> u64 {
         let Some(jitter) = self.model.jitter else { return 0 };
         let interval = sent / nanos(jitter.every).max(1);
@@ -160,7 +161,7 @@ mod tests {
         let arrivals: Vec<u64> = [0, 99, 100, 199, 200, 220, 260]
             .map(|at| process.arrival(at * MILLISECOND) / MILLISECOND)
             .to_vec();
-        // What is sent after the step down waits for what was sent before.
+        // Datagrams sent after the step down wait for datagrams sent before it.
         assert_eq!(arrivals, [20, 119, 150, 249, 249, 249, 270]);
         let mut process = DelayProcess::new(DelayModel { reorders: true, ..model }, 0);
         let arrivals: Vec<u64> =

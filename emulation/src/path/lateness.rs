@@ -8,7 +8,7 @@ use serde::Serialize;
 const STEP: Duration = Duration::from_micros(10);
 /// Buckets: up to 50 ms, all later ones in the last.
 const BUCKETS: usize = 5_000;
-/// One of so many datagrams may be later than that.
+/// One of this many datagrams may be late on a path that is on time.
 const LATE_SHARE: u64 = 100;
 
 /// Distribution of the time between the due time of a datagram and its release, in microseconds.
@@ -30,8 +30,8 @@ impl Lateness {
     /// Lateness that counts as none: half of the delay of the shortest last mile that comes along.
     pub const PRECISION: Duration = Duration::from_millis(1);
 
-    /// True if no more than one of a hundred datagrams was late: what was measured is then the
-    /// path's, and not the machine's.
+    /// True if no more than one of a hundred datagrams was late: measurements then describe the
+    /// path and not the machine.
     pub fn is_on_time(&self) -> bool {
         self.late * LATE_SHARE <= self.total
     }

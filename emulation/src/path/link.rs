@@ -41,17 +41,17 @@ impl LinkConfig {
         }
     }
 
-    /// The same link with another queue.
+    /// Replaces the queue.
     pub fn with_queue(self, queue: QueueDiscipline) -> Self {
         Self { queue, ..self }
     }
 
-    /// The same link with loss.
+    /// Replaces the loss.
     pub fn with_loss(self, loss: LossModel) -> Self {
         Self { loss, ..self }
     }
 
-    /// The same link with another seed.
+    /// Replaces the seed.
     pub fn with_seed(self, seed: u64) -> Self {
         Self { seed, ..self }
     }
@@ -60,12 +60,12 @@ impl LinkConfig {
 /// The fate of a datagram that was offered to a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It comes out of the other end at this time.
+    /// The datagram comes out of the other end.
     Deliver {
-        /// Never earlier than that of a datagram offered before: a link does not reorder.
+        /// Time of arrival, never earlier than the previous datagram's: a link does not reorder.
         at: Timestamp,
     },
-    /// It was transmitted, and the medium lost it.
+    /// The datagram was transmitted, and the medium lost it.
     Lost,
     /// The queue did not let it in.
     QueueDropped,

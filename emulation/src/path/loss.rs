@@ -8,10 +8,10 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "model")]
 pub enum LossModel {
-    /// Nothing is lost.
+    /// No loss.
     #[default]
     None,
-    /// Each datagram is lost independently of all others.
+    /// Independent loss of each datagram.
     Independent {
         /// Probability of loss, 0 to 1.
         rate: f64,
@@ -31,14 +31,14 @@ pub enum LossModel {
 /// Shares of datagrams lost in the two states of a [`LossModel::GilbertElliott`], 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct StateLoss {
-    /// In the good state.
+    /// Loss in the good state.
     pub good: f64,
-    /// In the bad state.
+    /// Loss in the bad state.
     pub bad: f64,
 }
 
 impl Default for StateLoss {
-    /// Nothing is lost, or everything.
+    /// No loss in the good state, complete loss in the bad one.
     fn default() -> Self {
         Self { good: 0.0, bad: 1.0 }
     }
@@ -65,8 +65,8 @@ impl LossModel {
         }
     }
 
-    /// The same bursts with other losses in the two states; the mean stays, within the bounds of
-    /// these states.
+    /// Replaces the losses in the two states, and keeps the bursts; the mean stays, within the
+    /// bounds of these states.
     #[must_use]
     pub fn with_states(self, states: StateLoss) -> Self {
         match self {
@@ -86,7 +86,7 @@ impl LossModel {
     }
 }
 
-/// A [`LossModel`] at work: says of one datagram after the other whether it is lost.
+/// A [`LossModel`] at work: decides for each datagram in turn whether it is lost.
 #[derive(Debug, Clone)]
 pub struct LossProcess {
     model: LossModel,

@@ -1,8 +1,8 @@
-//! A network path: what happens to a datagram between two hosts.
+//! A network path: the fate of datagrams between two hosts.
 //!
 //! A direction of the path is a [`Link`]: a queue in front of a transmitter of a given rate, then a
-//! medium that loses datagrams, then a propagation delay. A [`QueuedLink`] is the same where rate,
-//! delay and outages change with time, or where the queue decides when a datagram leaves it. Everything
+//! medium that loses datagrams, then a propagation delay. A [`QueuedLink`] is a link whose rate,
+//! delay and outages change with time, or whose queue decides when a datagram leaves it. Everything
 //! random in them follows from a seed.
 
 mod airtime;
@@ -39,7 +39,7 @@ pub use recording::{ProbeRecording, RateRecording, RecordingError, Replay};
 pub use release::{Direction, InFlight};
 pub use udp::{DirectionReport, PathConfig, PathError, PathReport, UdpPath};
 
-/// A time as links keep it; what is longer than five centuries is as long as that.
+/// Converts a time to the links' nanoseconds, which saturate after five centuries.
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -12,11 +12,11 @@ use super::recording::{ProbeRecording, Replay};
 /// its transmission falls into an outage.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OutageModel {
-    /// At regular times.
+    /// Outages at regular times.
     Scheduled {
         /// The beginning of the first one.
         first: Duration,
-        /// From the beginning of one to that of the next, longer than an outage.
+        /// Time between the beginnings of two outages, longer than an outage.
         every: Duration,
         /// Length.
         length: Duration,
@@ -28,7 +28,7 @@ pub enum OutageModel {
         /// Mean time between two of them.
         on: Duration,
     },
-    /// Those of a recording.
+    /// The outages of a recording.
     Recorded(Replay<ProbeRecording>),
 }
 

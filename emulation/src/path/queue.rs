@@ -32,10 +32,10 @@ pub enum QueueDiscipline {
     /// (Floyd01). Thresholds are a quarter and three
     /// quarters of the limit.
     AdaptiveRed {
-        /// Bytes that fit; a datagram beyond is dropped whatever the average says.
+        /// Bytes that fit; a datagram beyond is dropped regardless of the average.
         limit: usize,
     },
-    /// A token bucket that drops what exceeds its rate and lets nothing wait for that (RFC 2475,
+    /// A token bucket that drops datagrams above its rate instead of delaying them (RFC 2475,
     /// section 2.3.3.3).
     Policer {
         /// Bits per second of UDP payload, below the transmitter's rate.

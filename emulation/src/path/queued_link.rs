@@ -28,7 +28,7 @@ pub enum Rate {
     Unlimited,
     /// Bits per second of UDP payload.
     Constant(u64),
-    /// That of a recording, which counts the headers of IP and UDP.
+    /// The rate of a recording, which counts the headers of IP and UDP.
     Recorded(Replay<RateRecording>),
 }
 
@@ -60,7 +60,7 @@ pub struct QueuedLinkConfig {
     pub seed: u64,
     /// Decides random outages: the two directions of a segment may have the same.
     pub outage_seed: u64,
-    /// The air that the link shares with that of the other direction, only with a constant rate.
+    /// The air that both directions of a link share, only with a constant rate.
     pub air: Option<(Air, Station)>,
 }
 
@@ -69,7 +69,7 @@ pub struct QueuedLinkConfig {
 pub struct Fate<D> {
     /// The datagram, as it was offered.
     pub datagram: D,
-    /// Its end.
+    /// The verdict on the datagram.
     pub verdict: Verdict,
     /// True if the queue marked it (RFC 3168: CE).
     pub marked: bool,
@@ -85,19 +85,20 @@ struct InTransmission<D> {
     left: usize,
 }
 
-/// One direction of a path. It holds the datagrams that wait, and tells the fate of each.
+/// One direction of a path. It holds the datagrams that wait, and reports the fate of each.
 #[derive(Debug, Clone)]
 pub struct QueuedLink<D> {
     rate: Rate,
     waiting: Waiting<D>,
-    /// Only with a recorded rate, whose opportunities may end in the middle of a datagram.
+    /// The datagram on the transmitter, only with a recorded rate, whose opportunities may end in
+    /// its middle.
     in_transmission: Option<InTransmission<D>>,
-    /// With a constant rate: the time at which the transmitter is done, nanoseconds.
+    /// The time at which the transmitter is done, nanoseconds; only with a constant rate.
     transmitter_free: u64,
-    /// With shared air: the bytes of the last turn.
+    /// The bytes of the last turn; only with shared air.
     turn_bytes: usize,
     air: Option<(Air, Station)>,
-    /// With a recorded rate: the next opportunity.
+    /// The next opportunity; only with a recorded rate.
     opportunity: u64,
     loss: LossProcess,
     outages: Option<OutageProcess>,
@@ -170,7 +171,7 @@ impl<D> QueuedLink<D> {
         self.next_service().map(|nanos| Timestamp::from_micros(nanos.div_ceil(1000)))
     }
 
-    /// Time has passed: the transmitter takes what it can.
+    /// Advances the time: the transmitter takes the datagrams that it can.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.serve(nanos(now));
     }
@@ -245,14 +246,14 @@ impl<D> QueuedLink<D> {
         self.tell_air(at);
     }
 
-    /// Tells the shared air whether this direction has something to send.
+    /// Informs the shared air whether this direction has something to send.
     fn tell_air(&self, now: u64) {
         if let Some((air, station)) = &self.air {
             air.set_waiting(*station, !self.waiting.is_empty(), now);
         }
     }
 
-    /// 1500 bytes of IP leave; what is left of a datagram waits for the next opportunity, as in
+    /// 1500 bytes of IP leave; the rest of a datagram waits for the next opportunity, as in
     /// Mahimahi.
     fn use_opportunity(&mut self, at: u64) {
         self.opportunity += 1;
@@ -452,7 +453,7 @@ mod tests {
         let queue = QueueManagement::DropFront { limit: 3600 };
         let (fates, _) = run(config(Rate::Constant(1_000_000), queue), &every(0, 10));
         let numbers: Vec<usize> = delivered(&fates).iter().map(|(number, _)| *number).collect();
-        // The first one is on the transmitter; of the others those that came last have room.
+        // The first datagram is on the transmitter; of the others the last to arrive have room.
         assert_eq!(numbers, [0, 8, 9]);
     }
 
@@ -587,7 +588,7 @@ mod tests {
             let marked = fates.iter().filter(|fate| fate.marked);
             prop_assert!(marked.clone().all(|fate| fate.datagram % 2 == 0), "only ECN-capable ones");
 
-            // In order: all of them, or with a queue per flow those of a flow.
+            // In order: all datagrams, or with a queue per flow the datagrams of each flow.
             prop_assert!(delivered.windows(2).all(|pair| pair[0].1 <= pair[1].1));
             for flow in 0..3 {
                 let of_flow = delivered.iter().filter(|(number, _)| number % 3 == flow).map(|(number, _)| *number);

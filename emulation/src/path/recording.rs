@@ -40,12 +40,12 @@ pub enum RecordingError {
         name: String,
         /// The line, from 1.
         line: usize,
-        /// Its text.
+        /// Text of the unreadable line.
         text: String,
         /// The format that was expected, for people.
         expected: &'static str,
     },
-    /// There is nothing in the file.
+    /// The file is empty.
     #[error("{name} has no {what}; name another recording")]
     Empty {
         /// The recording.
@@ -127,7 +127,7 @@ pub fn read(path: &Path) -> Result<String, RecordingError> {
 }
 
 /// A link's rate over time: the opportunities to send 1500 bytes of IP, as Mahimahi replays them.
-/// An unused opportunity is lost; after the last one the recording begins anew.
+/// An unused opportunity is lost; after the last one the recording starts again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RateRecording {
     /// Milliseconds, ascending; the last one is the period.
@@ -189,7 +189,7 @@ impl RateRecording {
 }
 
 /// A link's delay and loss over time, as probes at short intervals found them. After the last probe
-/// the recording begins anew.
+/// the recording starts again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProbeRecording {
     /// Answered probes: milliseconds, and the delay one way in microseconds.
@@ -205,9 +205,9 @@ pub struct ProbeRecording {
 impl ProbeRecording {
     /// A recording from the lines of a file; `name` is for errors. Lines are `milliseconds delay`,
     /// the delay in microseconds, or `-` for a lost probe. A comment (`#`) with the words "round
-    /// trip" says that the delays are those of both directions: each direction then has half of
-    /// them, and half of the probes that were lost alone. A run of lost probes is an outage of both
-    /// directions.
+    /// trip" marks the delays as sums of both directions: each direction then has half of the
+    /// delay, and half of the probes that were lost alone. A run of lost probes is an outage of
+    /// both directions.
     ///
     /// # Errors
     /// [`RecordingError::Malformed`] and [`RecordingError::Empty`].
@@ -257,12 +257,12 @@ impl ProbeRecording {
     }
 
     /// Share of datagrams that a direction loses apart from outages, 0 to 1: a probe that was lost
-    /// alone says nothing about the datagrams a millisecond from it.
+    /// alone is no evidence about the datagrams a millisecond from it.
     pub fn single_loss(&self) -> f64 {
         self.single_loss
     }
 
-    /// Delay one way at `nanos`, microseconds: that of the last answered probe before.
+    /// Delay one way at `nanos`, microseconds: the delay of the last answered probe before it.
     fn delay(&self, nanos: u64) -> u64 {
         let within = nanos / MILLISECOND % self.period;
         let after = self.delays.partition_point(|(at, _)| *at <= within);

@@ -17,9 +17,9 @@ const BATCH: usize = 64;
 #[derive(Debug)]
 pub struct InFlight<D> {
     due: Timestamp,
-    /// Its bytes.
+    /// Bytes of the datagram.
     pub payload: Vec<u8>,
-    /// Its destination, as it was offered.
+    /// Destination that the datagram was offered with.
     pub destination: D,
 }
 
@@ -63,8 +63,8 @@ impl<D> Direction<D> {
         self.offer_belated(payload, destination, Duration::ZERO);
     }
 
-    /// Takes in a datagram that arrived so long ago, and has waited for its thread since: the wait
-    /// is a part of its way, or of its lateness.
+    /// Takes in a datagram that arrived `waited` ago, and has waited for its thread since: the wait
+    /// is part of its delay, or of its lateness.
     pub(crate) fn offer_belated(&self, payload: &[u8], destination: D, waited: Duration) {
         let mut state = self.lock();
         // The clock is read under the lock: several receiving threads share a link, whose time must

@@ -7,7 +7,7 @@ use std::fs;
 /// Sum of the drop counters of all UDP sockets that are bound to one of `ports`, as `/proc/net/udp`
 /// shows them.
 ///
-/// Zero where there is no such file.
+/// Zero if there is no such file.
 pub(crate) fn socket_drops(ports: &[u16]) -> u64 {
     ["/proc/net/udp", "/proc/net/udp6"]
         .iter()

@@ -73,7 +73,7 @@ pub struct PathReport {
     pub upward: DirectionReport,
     /// Server to client.
     pub downward: DirectionReport,
-    /// Client addresses seen; after a rebinding a client counts anew.
+    /// Client addresses seen; after a rebinding a client counts again.
     pub clients: u64,
     /// Datagrams of clients beyond the most that a path serves.
     pub refused: u64,
@@ -83,9 +83,9 @@ pub struct PathReport {
 }
 
 impl PathReport {
-    /// True if the path was what it is set to be: it was [on time](Lateness::is_on_time) in both
-    /// directions, and the kernel has dropped nothing. What was measured over it otherwise says
-    /// more about the machine.
+    /// True if the path kept to its settings: it was [on time](Lateness::is_on_time) in both
+    /// directions, and the kernel has dropped no datagram. Otherwise measurements over it describe
+    /// the machine more than the path.
     pub fn is_on_time(&self) -> bool {
         let directions = [&self.upward, &self.downward];
         self.socket_drops == 0 && directions.iter().all(|direction| direction.lateness.is_on_time())
@@ -96,9 +96,9 @@ impl PathReport {
 ///
 /// Clients send to [`address`](Self::address). For each client address the path opens a socket
 /// towards the server, as a NAT does, so that the server sees one address per client. All clients
-/// share the two links, those of [other servers](Self::open_door) as well. Dropping the path stops its threads and closes its sockets.
-/// [`rebind`](Self::rebind) lets the NAT forget its mappings, [`roam`](Self::roam) takes the
-/// clients to another network.
+/// share the two links, including the clients of [other servers](Self::open_door). Dropping the
+/// path stops its threads and closes its sockets. [`rebind`](Self::rebind) lets the NAT forget its
+/// mappings, [`roam`](Self::roam) takes the clients to another network.
 pub struct UdpPath {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -165,7 +165,7 @@ impl UdpPath {
             clients: Mutex::default(),
             capture: Mutex::default(),
         });
-        // Built before its threads, so that an error half-way stops those that already run.
+        // Built before its threads, so that an error half-way stops the threads already running.
         let mut path = Self { shared: Arc::clone(&shared), address, threads: Vec::new() };
         path.spawn("path-up-out", Shared::release_upward)?;
         path.spawn("path-down-out", Shared::release_downward)?;
@@ -196,9 +196,9 @@ impl UdpPath {
         self.shared.mappings.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Like [`rebind`](Self::rebind), and the clients' address is another one, too: the next of
-    /// 127.0.0.1, 127.0.0.2 and so on. Where there is only one (IPv6, other systems than Linux)
-    /// the address stays.
+    /// Like [`rebind`](Self::rebind), and also changes the clients' address: to the next of
+    /// 127.0.0.1, 127.0.0.2 and so on. If there is only one (IPv6, other systems than Linux) the
+    /// address stays.
     pub fn roam(&self) {
         self.shared.journeys.fetch_add(1, Ordering::Relaxed);
         self.rebind();
@@ -374,7 +374,8 @@ impl Shared {
     }
 }
 
-/// Sends a datagram. The first error may be that of one before, which was refused at the other end.
+/// Sends a datagram. The first error may belong to the previous datagram, which was refused at the
+/// other end.
 fn send(once: impl Fn() -> io::Result<usize>) -> io::Result<usize> {
     once().or_else(|_| once())
 }
@@ -403,7 +404,7 @@ fn loopback_socket(peer: SocketAddr) -> io::Result<UdpSocket> {
     loopback_socket_of(peer, 0)
 }
 
-/// The same on another address of the host: that after `journeys` moves.
+/// A UDP socket like [`loopback_socket`]'s, on the host's address after `journeys` moves.
 fn loopback_socket_of(peer: SocketAddr, journeys: u64) -> io::Result<UdpSocket> {
     let host = u8::try_from(journeys % HOSTS).unwrap_or_default();
     let local = match peer {

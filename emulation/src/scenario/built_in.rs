@@ -2,7 +2,7 @@
 
 type BuiltIn = (&'static str, &'static str);
 
-/// Networks of Packrat26, variants of them, and those of other papers.
+/// Networks of Packrat26, variants of them, and networks of other papers.
 pub(super) const SCENARIOS: [BuiltIn; 15] = [
     ("wifi", include_str!("../../scenarios/wifi.toml")),
     ("cellular", include_str!("../../scenarios/cellular.toml")),

@@ -29,7 +29,7 @@ pub struct Links<C = LinkConfig> {
 }
 
 impl<C> Links<C> {
-    /// The same of each link.
+    /// Applies `of` to each link.
     pub fn map<T>(self, mut of: impl FnMut(C) -> T) -> Links<T> {
         Links {
             far_down: of(self.far_down),
@@ -65,7 +65,7 @@ const RECORDED_FROM: u64 = 600_000;
 const FULL: u64 = 1200;
 
 impl Scenario {
-    /// The same network with the recordings that it names, from the folder of the traces.
+    /// Loads the recordings that the scenario names from the folder of the traces.
     ///
     /// # Errors
     /// [`ScenarioError::Recording`].
@@ -88,7 +88,7 @@ impl Scenario {
         Ok(self)
     }
 
-    /// This scenario, if rate and delay of its links are constant and no queue holds datagrams.
+    /// Checks that rate and delay of the links are constant and no queue holds datagrams.
     ///
     /// # Errors
     /// [`ScenarioError::NotConstant`].

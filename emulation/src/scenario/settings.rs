@@ -9,7 +9,7 @@ use crate::path::{
     QueueManagement, RedConfig, bandwidth_delay_product,
 };
 
-/// One direction of a segment, where it differs from the segment.
+/// Differences of one direction of a segment from the segment.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DirectionSettings {
@@ -47,11 +47,11 @@ pub enum QueueSettingsKind {
 }
 
 /// The queue of one direction. Its limit is one bandwidth-delay product of the whole path unless
-/// `bytes` or `ms` say otherwise.
+/// `bytes` or `ms` is set.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueSettings {
-    /// Its kind.
+    /// Kind of queue.
     pub kind: QueueSettingsKind,
     /// Rate of a policer, Mbit/s of UDP payload.
     pub rate_mbps: Option<f64>,
@@ -71,7 +71,7 @@ pub struct QueueSettings {
 }
 
 impl QueueSettings {
-    /// A drop-tail queue of so many bytes.
+    /// A drop-tail queue of `bytes` bytes.
     pub const fn drop_tail(bytes: usize) -> Self {
         Self {
             kind: QueueSettingsKind::DropTail,
@@ -158,7 +158,7 @@ impl QueueSettings {
 pub struct DelayStep {
     /// Milliseconds from the beginning.
     pub at_ms: f64,
-    /// The delay one way from then on, milliseconds.
+    /// The delay one way after this time, milliseconds.
     pub delay_ms: f64,
 }
 
@@ -170,7 +170,7 @@ pub enum JitterSettings {
     Exponential {
         /// Mean, milliseconds.
         mean_ms: f64,
-        /// Interval at which it is drawn anew, milliseconds.
+        /// Interval at which the delay is drawn again, milliseconds.
         #[serde(default = "twenty")]
         every_ms: f64,
     },
@@ -178,7 +178,7 @@ pub enum JitterSettings {
     Wifi {
         /// Share of the time with a long wait, 0 to 1.
         late_share: f64,
-        /// Interval at which it is drawn anew, milliseconds.
+        /// Interval at which the delay is drawn again, milliseconds.
         #[serde(default = "twenty")]
         every_ms: f64,
     },
@@ -216,16 +216,16 @@ impl JitterSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "model", deny_unknown_fields)]
 pub enum OutageSettings {
-    /// At regular times.
+    /// Outages at regular times.
     Scheduled {
-        /// From the beginning of one to that of the next, milliseconds.
+        /// Time between the beginnings of two outages, milliseconds.
         every_ms: f64,
         /// Length, milliseconds.
         length_ms: f64,
         /// The beginning of the first one, milliseconds.
         first_ms: f64,
     },
-    /// At random times, for random times, both exponential.
+    /// Outages at random times, for random times, both exponential.
     Markov {
         /// Mean time between two outages, milliseconds.
         up_ms: f64,
@@ -302,9 +302,9 @@ impl AirtimeSettings {
 pub struct BatchingSettings {
     /// The gateway.
     pub gateway: Option<BatchSettings>,
-    /// Each client.
+    /// Every client.
     pub client: Option<BatchSettings>,
-    /// Each server.
+    /// Every server.
     pub server: Option<BatchSettings>,
 }
 

@@ -17,7 +17,7 @@ const LONGEST: u64 = 1200;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Traffic {
-    /// The end of all flows, seconds from the beginning; required where a flow has no size.
+    /// The end of all flows, seconds from the beginning; required if a flow has no size.
     pub seconds: Option<u64>,
     /// The first seconds do not count in goodput and shares: slow start is no sign of fairness.
     #[serde(default)]
@@ -27,23 +27,23 @@ pub struct Traffic {
     pub flows: Vec<FlowSettings>,
 }
 
-/// One flow, or several of the same kind. Without `objects`, `page` or `video` it is one transfer.
+/// A flow, or several of the same kind. Without `objects`, `page` or `video` it is one transfer.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowSettings {
-    /// Its name in results.
+    /// Name of the flow in results.
     pub name: Option<String>,
     /// The sender's name; without it the trial's.
     pub sender: Option<String>,
     /// The arm's name; without it the trial's.
     pub arm: Option<String>,
-    /// Its beginning, milliseconds.
+    /// Beginning of the flow, milliseconds.
     #[serde(default)]
     pub start_ms: f64,
     /// Number of flows like this one, each of a client of its own.
     #[serde(default = "one")]
     pub count: u64,
-    /// Each of them begins this much later than the one before, milliseconds.
+    /// Interval between the beginnings of the flows, milliseconds.
     #[serde(default)]
     pub start_every_ms: f64,
     /// Bytes of the transfer; without it as much as can be had until the end.
@@ -84,7 +84,7 @@ pub enum FlowDirection {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ObjectSettings {
-    /// Their sizes, bytes.
+    /// Sizes of the objects, bytes.
     pub sizes: Vec<u64>,
     /// Objects of each size.
     pub count: u64,
@@ -112,10 +112,10 @@ pub struct PageSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PageModel {
-    /// As phones get it.
+    /// The page that phones get.
     #[default]
     Mobile,
-    /// As larger screens get it.
+    /// The page that larger screens get.
     Desktop,
 }
 
@@ -128,13 +128,13 @@ pub struct VideoSettings {
     /// Length of a segment, seconds.
     #[serde(default = "four")]
     pub segment_seconds: u64,
-    /// Bit rates, ascending, kbit/s; without them those of Apple's authoring specification.
+    /// Bit rates, ascending, kbit/s; by default Apple's authoring specification's.
     #[serde(default = "apple_ladder")]
     pub ladder_kbps: Vec<u64>,
     /// The player's buffer, seconds.
     #[serde(default = "forty")]
     pub buffer_seconds: u64,
-    /// Below this buffer the lowest bit rate is chosen (Huang14: reservoir), seconds.
+    /// The buffer below which the lowest bit rate is chosen (Huang14: reservoir), seconds.
     #[serde(default = "ten")]
     pub reservoir_seconds: u64,
 }

@@ -48,8 +48,8 @@ struct Configuration {
     otlp: Option<String>,
 }
 
-/// Sends to the collector that is configured, if any. What is wrong with it must not keep Envoy
-/// from forwarding.
+/// Sends to the configured collector, if any. A broken collector must not keep Envoy from
+/// forwarding.
 fn exporter(configuration: &Configuration) -> Option<Exporter> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let endpoint = configuration.otlp.clone().or_else(|| variable(ENDPOINT_VARIABLE))?;
@@ -68,16 +68,16 @@ struct Registered {
     /// Envoy's number; `None` when Envoy has refused it.
     id: Option<usize>,
     kind: Kind,
-    /// Values of the labels beside those that all have.
+    /// Values of a series' own labels, beside the labels that every series has.
     values: Vec<&'static str>,
 }
 
 /// Envoy's handle of the extension.
 struct Extension {
     timer: Timer,
-    /// In the order of [`definitions`].
+    /// Metrics in the order of [`definitions`].
     of_routes: Vec<Registered>,
-    /// In the order of [`of_process::definitions`].
+    /// Metrics in the order of [`of_process::definitions`].
     of_process: Vec<Registered>,
     /// The amounts added to Envoy's counters so far, by labels, in the order of the metrics; `None`
     /// before the first time.
@@ -166,8 +166,8 @@ impl Extension {
         }
     }
 
-    /// Sets the levels of routes that are gone to 0. Envoy cannot forget a series, and counts go on
-    /// where they were when a route comes back.
+    /// Sets the levels of removed routes to 0. Envoy cannot forget a series: if a route comes back,
+    /// its counters continue from their last value.
     fn forget(&self, envoy: &EnvoyBootstrap, is_gone: impl Fn(&[String]) -> bool) {
         let mut flushed = self.flushed.lock();
         let gone: Vec<Vec<String>> =
@@ -199,8 +199,8 @@ impl Extension {
         }
         let Some(flushed) = flushed.get_mut(labels) else { return };
         for ((metric, before), value) in metrics.iter().zip(flushed).zip(values) {
-            // Most do not change within half a second. The first time even what is 0 is told: the
-            // series shall exist from the start.
+            // Most values do not change within half a second. The first time, zeros are also
+            // recorded, so that each series exists from the start.
             let Some(id) = metric.id.filter(|_| *before != Some(value)) else { continue };
             let labels_of_metric: Vec<&str> =
                 labels.iter().map(String::as_str).chain(metric.values.iter().copied()).collect();
@@ -332,7 +332,8 @@ unsafe extern "C" fn envoy_dynamic_module_on_bootstrap_extension_shutdown(
     context: EnvoyPointer,
 ) {
     hook("bootstrap_extension_shutdown", (), || {
-        // Tells assisted clients and ends the I/O threads, before Envoy takes down what they use.
+        // Notifies assisted clients and ends the I/O threads, before Envoy takes down what they
+        // use.
         if let Some(dataplane) = process::existing() {
             dataplane.shutdown();
         }

@@ -25,9 +25,9 @@
 //! ```
 //!
 //! `prefer_gro` is required: without it Envoy drops batches that the kernel has put together.
-//! `do_not_close` is required: without it Envoy unloads the module, and with it every session. The
-//! fields of `value` are those of `packrat_api::route::RouteConfig`. A configuration that is refused
-//! is logged with its reason; the listener in force stays.
+//! `do_not_close` is required: without it Envoy unloads the module, and with it every session.
+//! `value` has the fields of `packrat_api::route::RouteConfig`. A refused configuration is logged
+//! with the reason, and the current listener stays.
 //!
 //! Sessions belong to the route, not to the listener: they survive updates of the listener, its
 //! removal and return, and a client whose packets arrive at another worker.
@@ -61,8 +61,8 @@
 //! ```
 //!
 //! `otlp`, or `OTEL_EXPORTER_OTLP_ENDPOINT` in Envoy's environment, names an OpenTelemetry
-//! collector; `OTEL_EXPORTER_OTLP_HEADERS` has headers for it. What is wrong with them is logged
-//! (`otlp_failed`), and Envoy goes on without.
+//! collector; `OTEL_EXPORTER_OTLP_HEADERS` has headers for it. If they are invalid, Envoy logs
+//! `otlp_failed` and runs without a collector.
 //!
 //! # The log
 //!
@@ -71,14 +71,14 @@
 //!
 //! # Draining
 //!
-//! `POST /drain_listeners?graceful` on Envoy's administration interface starts Envoy's drain: no
-//! client begins to be assisted any more; those that are go on being assisted, and everything is
-//! forwarded, until `--drain-time-s` is over. Call it from a `preStop` hook that then waits for that
-//! time. `POST /healthcheck/fail` alone is no drain: it only changes what health checks see. SIGTERM
-//! says Goodbye to assisted clients, so that none of them waits for a repair any more, and ends
-//! everything at once. There is no way back from a drain. This needs the bootstrap extension.
+//! `POST /drain_listeners?graceful` on Envoy's administration interface starts Envoy's drain: new
+//! clients are not assisted, current ones still are, and everything is forwarded until
+//! `--drain-time-s` is over. Call it from a `preStop` hook that then waits for that time.
+//! `POST /healthcheck/fail` alone is no drain: it only changes what health checks see. On SIGTERM
+//! the module sends Goodbye to assisted clients, so that they stop waiting for repairs, and ends
+//! everything at once. A drain cannot be undone. This needs the bootstrap extension.
 //!
-//! # What Envoy does not show
+//! # ECN
 //!
 //! The ECN mark of datagrams from clients is not visible to a UDP listener filter: they are
 //! forwarded to servers without a mark. Marks from servers to clients are carried through. The
@@ -93,7 +93,7 @@ mod process;
 mod retry;
 mod udp_listener;
 
-/// Keeps what is small apart from datagrams, and gives memory back to the operating system seconds after a
-/// burst of thousands of sessions has passed, which Envoy's does not.
+/// Keeps small allocations apart from datagrams, and returns memory to the operating system seconds
+/// after a burst of thousands of sessions; Envoy's allocator does not.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

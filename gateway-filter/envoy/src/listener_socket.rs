@@ -27,8 +27,8 @@ pub(crate) fn duplicate(
         }
     }
     candidates.sort_unstable();
-    // Another thread of Envoy may close a descriptor at any time and open something else under its
-    // number: what counts is what the duplicate is.
+    // Another thread of Envoy may close a descriptor at any time and reuse its number, so the
+    // duplicate is the one to examine.
     let first = worker % candidates.len().max(1);
     for &descriptor in candidates.iter().cycle().skip(first).take(candidates.len()) {
         // SAFETY: only borrowed for the call that duplicates it; when it was closed meanwhile, that
@@ -57,7 +57,7 @@ fn is_bound_to(descriptor: RawFd, listener: SocketAddr) -> bool {
 
 fn is_datagram_socket(descriptor: BorrowedFd<'_>) -> bool {
     let (mut kind, mut size) = (0 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);
-    // SAFETY: `kind` has the size that `size` says.
+    // SAFETY: `kind` has `size` bytes.
     let result = unsafe {
         libc::getsockopt(
             std::os::fd::AsRawFd::as_raw_fd(&descriptor),

@@ -9,13 +9,14 @@ use parking_lot::Mutex;
 
 use crate::abi;
 
-/// Never dropped: Envoy may still run worker threads when it destroys what it knows of the module.
+/// The data plane. Never dropped: Envoy may still run worker threads when it destroys the module's
+/// configuration.
 static DATAPLANE: OnceLock<Dataplane> = OnceLock::new();
 
 /// The settings of the bootstrap extension for the log; it may come before the dataplane.
 static LOG: Mutex<(Option<Level>, Option<Clients>)> = Mutex::new((None, None));
 
-/// Says how the log is written; `None`: as it is.
+/// Sets how the log is written; `None` keeps the current setting.
 pub(crate) fn set_log(level: Option<Level>, clients: Option<Clients>) {
     *LOG.lock() = (level, clients);
     if let Some(dataplane) = existing() {

@@ -1,11 +1,11 @@
-//! Trying again what has failed, without doing it for every datagram.
+//! Retries of failed operations, at limited intervals instead of for every datagram.
 
 use std::time::{Duration, Instant};
 
 /// Time between two attempts.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// When the next attempt may be made; the first one may at once.
+/// A timer that limits attempts; the first one may be made at once.
 #[derive(Debug, Default)]
 pub(crate) struct Retry {
     next: Option<Instant>,

@@ -30,14 +30,14 @@ struct Configuration {
 /// Envoy's handle of one worker of a listener.
 struct Filter {
     route: Option<Arc<Route>>,
-    /// The address of the listener. While a datagram is taken, Envoy names the one that it was sent
-    /// to, which is another one where the listener is at a wildcard.
+    /// The address of the listener. While Envoy delivers a datagram it reports that datagram's
+    /// destination instead, which differs if the listener has a wildcard address.
     listener: Option<SocketAddr>,
     /// The entrance and the listener's socket; missing while the socket could not be found.
     attached: Option<(Ingress, Attachment)>,
-    /// When to look for the socket again.
+    /// The time to look for the socket again.
     retry: Retry,
-    /// When to tell again that a datagram has come this way.
+    /// The time to report again that a datagram has come this way.
     stray: Retry,
     scratch: Vec<u8>,
 }
@@ -64,7 +64,7 @@ impl Filter {
 fn configure(text: &[u8]) -> Result<Configuration, String> {
     let config = route_from_json(text).map_err(|error| error.to_string())?;
     if is_validation_mode() {
-        // Only what can be said without threads and sockets.
+        // Only the settings that can be checked without threads and sockets.
         read_static_key(&config).map_err(|error| error.to_string())?;
         return Ok(Configuration { route: None });
     }

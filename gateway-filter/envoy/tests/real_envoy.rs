@@ -154,7 +154,7 @@ fn an_update_changes_nothing_for_sessions_and_loses_nothing() {
     let clients: Vec<_> = (0..40).map(|_| client(address)).collect();
     let ports: Vec<_> = clients.iter().map(|client| ask(client, b"before")).collect();
 
-    // Traffic goes on while the listeners change under it.
+    // Traffic continues while the listeners change under it.
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let traffic = scope.spawn(|| {
@@ -398,7 +398,7 @@ fn the_filter_helps_who_has_a_token_and_forwards_for_everybody() {
     }
     assert_eq!(envoy.metric("packrat_sessions_begun_total", "web"), Some(1));
 
-    // Another key, then the old one is gone: the session goes on, and who comes later needs a token
+    // Another key, then the old one is gone: the session continues, and later clients need a token
     // of the new key.
     assert!(envoy.update(&[route(&[3, 2])]));
     drop(assisted::connect_with(address, &server, config(good.clone())));
@@ -406,7 +406,7 @@ fn the_filter_helps_who_has_a_token_and_forwards_for_everybody() {
     let mut late = assisted::Client::with(address, config(good));
     assert_eq!(late.wait_for_refusal(), RefusalReason::Token);
     drop(assisted::connect_with(address, &server, config(token(3, now + 300, "web"))));
-    // After the rotation, too.
+    // Also after the rotation.
     let repairs = || envoy.metric("packrat_repairs_total", "web").unwrap_or_default();
     assisted::transfer_until_repaired(&mut client, &server, upstream, 1_000_000, repairs);
 }

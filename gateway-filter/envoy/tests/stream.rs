@@ -32,7 +32,7 @@ fn key() -> MediaKey {
 struct Server {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
-    /// It sends.
+    /// True while the server sends.
     goes: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
     retransmissions: Arc<AtomicU64>,
@@ -126,14 +126,14 @@ async fn receive(mut receiver: UdpReceiver) -> (u32, UdpReceiver) {
 /// The figures of a trial.
 #[derive(Debug)]
 struct Figures {
-    /// Units that each receiver has got, losses that it has seen, and what the gateway has repaired.
+    /// Units that each receiver has got, losses that it has seen, and the gateway's repairs.
     receivers: Vec<(u32, u64, u64)>,
     /// Datagrams that the paths have lost, and retransmissions of the server.
     lost: u64,
     retransmissions: u64,
     repairs_arrived: u64,
     resets: u64,
-    /// The latest datagram of the paths, and those that their sockets have dropped.
+    /// The greatest lateness on the paths, and the datagrams that the paths' sockets have dropped.
     lateness: Duration,
     dropped: u64,
 }

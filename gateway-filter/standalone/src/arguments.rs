@@ -76,7 +76,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Time for which forwarding goes on after SIGTERM.
+    /// Time for which the gateway still forwards after SIGTERM.
     pub(crate) fn drain_time(&self) -> Duration {
         Duration::from_secs(self.drain_seconds.into())
     }

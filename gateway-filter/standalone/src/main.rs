@@ -19,9 +19,10 @@
 //! (docs/METRICS.md). The line with `"event":"ready"` has `listen`, `metrics` and `stream`, the
 //! addresses in use.
 //!
-//! SIGTERM drains: no client begins to be assisted any more. For `--drain-seconds N` (default 5)
-//! the gateway goes on forwarding, and assisting those that it assists; then it tells them, so that
-//! none of them waits for a repair any more. A second signal ends the process at once, and so does SIGINT. The exit code is 0.
+//! SIGTERM drains: new clients are no longer assisted. For `--drain-seconds N` (default 5) the
+//! gateway still forwards, and still assists its current clients; then it sends them Goodbye, so
+//! that they stop waiting for repairs. A second signal, or SIGINT, ends the process at once. The
+//! exit code is 0.
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -41,8 +42,8 @@ use signal_hook::iterator::Signals;
 
 use arguments::Arguments;
 
-/// Keeps what is small apart from datagrams, and gives memory back to the operating system seconds after a
-/// burst of thousands of sessions has passed, which the C library's does not.
+/// Keeps small allocations apart from datagrams, and returns memory to the operating system seconds
+/// after a burst of thousands of sessions; the C library's allocator does not.
 #[cfg(not(packrat_sanitized))]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

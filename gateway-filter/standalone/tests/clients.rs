@@ -25,7 +25,7 @@ fn metric(metrics: &Value, name: &str) -> u64 {
     text.lines().filter(series).filter_map(value).sum()
 }
 
-/// The client has another port from now on, and says so with its next message.
+/// Gives the client another port, which its next message announces.
 fn change_port(client: &mut Client, gateway: SocketAddr) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(gateway).unwrap();

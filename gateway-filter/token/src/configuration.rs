@@ -21,7 +21,7 @@ pub struct Configuration {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConfigurationError {
-    /// Not JSON, an unknown field, a missing field or a value of the wrong type.
+    /// The text is not JSON, or has an unknown field, a missing field or a value of the wrong type.
     #[error(
         "the configuration of the token endpoint cannot be read: {0}; correct the field that is named"
     )]

@@ -17,14 +17,14 @@ proxy_wasm::main! {{
     proxy_wasm::set_root_context(|_| -> Box<dyn RootContext> { Box::new(Root::default()) });
 }}
 
-/// One plugin configuration in one of Envoy's workers.
+/// A plugin configuration in one of Envoy's workers.
 #[derive(Default)]
 struct Root {
     endpoint: Option<Rc<RefCell<Endpoint>>>,
     counters: Counters,
 }
 
-/// Metrics in Envoy. The endpoint works without them, too.
+/// Metrics in Envoy. The endpoint also works without them.
 #[derive(Default, Clone, Copy)]
 struct Counters {
     issued: Option<u32>,
@@ -84,7 +84,7 @@ impl RootContext for Root {
     }
 }
 
-/// One request.
+/// A token request in progress.
 struct Exchange {
     endpoint: Rc<RefCell<Endpoint>>,
     counters: Counters,

@@ -18,13 +18,13 @@ pub struct RateLimit {
 #[derive(Debug, Clone, Copy)]
 struct Client {
     bucket: TokenBucket,
-    /// When the bucket was last filled; since 1970.
+    /// The time at which the bucket was last filled; since 1970.
     filled: Duration,
 }
 
 impl Client {
-    /// Adds what was earned until `now`. A clock that was set back fills nothing and takes nothing
-    /// away.
+    /// Adds the tokens earned until `now`. A clock that was set back neither adds tokens nor
+    /// removes any.
     fn refill(&mut self, rate: &token_bucket::Rate, now: Duration) {
         self.bucket.earn(rate.earned(now.saturating_sub(self.filled)), rate.burst);
         self.filled = now;
@@ -67,8 +67,8 @@ impl RateLimit {
         self.clients.len()
     }
 
-    /// Forgets clients whose bucket is full again, which changes nothing for them; without such a
-    /// client, the one that has not asked for longest.
+    /// Forgets clients whose bucket is full again, and loses no state; without such a client, the
+    /// one that has not asked for longest.
     fn make_room(&mut self, now: Duration) {
         let rate = self.rate;
         self.clients.retain(|_, client| {
@@ -122,7 +122,7 @@ mod tests {
         assert!(limit.take(one, NOW + wait / 2).is_err());
         assert!(limit.take(one, NOW + wait).is_ok());
         assert!(limit.take(one, NOW + wait).is_err());
-        // Nothing is saved up beyond the burst.
+        // No tokens are saved up beyond the burst.
         let later = NOW + Duration::from_secs(3600);
         assert_eq!((0..10).filter(|_| limit.take(one, later).is_ok()).count(), 3);
     }

@@ -3,7 +3,7 @@
 /// A metric of an agent: its name without the prefix `packrat_agent_`, its type, and its meaning.
 pub type AgentMetric = (&'static str, &'static str, &'static str);
 
-/// Those of the agent itself; the counters of its flows are `packrat_client::Counters`.
+/// Metrics of the agent itself; the counters of its flows are `packrat_client::Counters`.
 pub const AGENT_METRICS: &[AgentMetric] = &[
     (
         "flows",

@@ -14,7 +14,7 @@ pub(crate) const WINDOW: &str = "$__rate_interval";
 /// The values at which a number changes its colour.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Thresholds {
-    /// Neither good nor bad.
+    /// No threshold: the number is neither good nor bad.
     None,
     /// Better above: amber from the first, green from the second value.
     Above(f64, f64),

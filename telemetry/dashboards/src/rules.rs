@@ -18,7 +18,7 @@ pub struct Alert {
     pub expression: &'static str,
     /// Duration for which the condition must hold.
     pub patience: &'static str,
-    /// One line with the labels of the subject.
+    /// Summary of the alert in one line, with the labels of the subject.
     pub summary: &'static str,
     /// The meaning of the alert.
     pub description: &'static str,
@@ -34,8 +34,8 @@ macro_rules! per_second {
     };
 }
 
-/// The datagrams per second in both directions that gateways of a route drop, over a window. Those
-/// of new clients that are refused count, too.
+/// The datagrams per second in both directions that gateways of a route drop, over a window.
+/// Refused datagrams of new clients are included.
 macro_rules! drops {
     ($window:literal) => {
         per_second!(
@@ -90,7 +90,8 @@ pub const ALERTS: &[Alert] = &[
     Alert {
         name: "PackratGatewayCondition",
         severity: "warning",
-        // Without the reason, which may change while nothing gets better. ResolvedRoutes is about Services: their owners are told.
+        // Without the reason, which may change while nothing gets better. ResolvedRoutes is about
+        // Services: their owners are notified.
         expression: "max by (cluster, gateway, condition) (packrat_operator_edge_gateway_condition{condition=~\"Accepted|Programmed|Ready\", reason!=\"NoRoutes\"}) == 0",
         patience: "5m",
         summary: "EdgeGateway {{ $labels.gateway }} is not {{ $labels.condition }}",
@@ -104,9 +105,10 @@ pub const ALERTS: &[Alert] = &[
         summary: "An operator leaves {{ $value }} EdgeGateways of its class alone",
         description: "They are another operator's: two releases of the chart have the same class, or a release was replaced by one of another name.",
     },
-    // The objective is 99.9 % of the datagrams in 30 days. The two windows are those of Google's workbook on site reliability: the long one says
-    // that it matters, the short one that it goes on. Of a quiet route a few drops are a large share, and anyone's scan can have some refused: so
-    // many per second there must be.
+    // The objective is 99.9 % of the datagrams in 30 days. The two windows are from Google's
+    // workbook on site reliability: the long one shows that the problem matters, the short one that
+    // it continues. On a quiet route a few drops are a large share, and anyone's scan can have some
+    // refused: hence a minimum per second.
     Alert {
         name: "PackratDropsFast",
         severity: "critical",

@@ -161,7 +161,7 @@ fn every_alert_has_a_section_in_the_runbook_and_a_test() {
             alert.name
         );
     }
-    // Conversely, every section has its alert, except those that `packrat check` refers to.
+    // Conversely, every section has its alert, except sections that `packrat check` refers to.
     for section in runbook.split("\n## ").skip(1) {
         let name = section.lines().next().unwrap();
         assert!(
@@ -171,8 +171,8 @@ fn every_alert_has_a_section_in_the_runbook_and_a_test() {
     }
 }
 
-/// Prometheus pays for each series, of each route and each Pod: the number is bounded, and may be
-/// bounded to that of what rules and alerts need.
+/// Bounds the number of series of each route and each Pod, because Prometheus pays for each; a
+/// smaller set holds only the series that rules and alerts need.
 #[test]
 fn a_route_has_so_many_series_and_no_more() {
     let essential = rules::essential();

@@ -124,7 +124,7 @@ fn every_query_returns_data_and_faults_make_alerts_fire() {
     prometheus.wait_for_alert("PackratGatewayDown");
 }
 
-/// `packrat stat` says what was measured, and what has followed from it.
+/// `packrat stat` shows the measurements, and the decision that followed.
 fn the_command_shows_the_benefit(idle: &IdleEnvoy) {
     let gateway = format!("http://{}", idle.admin());
     let stat = |format: &str| {
@@ -179,7 +179,7 @@ fn a_plan_uses_measurements(demo: &Demo) {
     });
 }
 
-/// The figures computed from two readings equal those of Prometheus, when each scrape has come in
+/// The figures computed from two readings equal Prometheus' figures, when each scrape has come in
 /// time.
 fn the_command_and_prometheus_agree(prometheus: &Prometheus) {
     let nothing = Selector { of_routes: "route=\"demo\"", of_processes: "" };

@@ -36,8 +36,8 @@ pub struct Figures {
     pub hidden: Option<f64>,
     /// Retransmissions per second that repairs saved the senders.
     pub saved_retransmissions: f64,
-    /// Goodput as a multiple of an unassisted loss-based sender's, by a formula. What is measured
-    /// beside sessions without assistance ([`crate::comparison`]) takes its place.
+    /// Goodput as a multiple of an unassisted loss-based sender's, by a formula. A comparison with
+    /// sessions without assistance ([`crate::comparison`]) takes its place.
     pub goodput_gain: Option<f64>,
     /// Repairs sent per missing datagram.
     pub cache_hits: Option<f64>,

@@ -5,7 +5,7 @@
 //! for recording rules, dashboards and docs/METRICS.md). A test of the dashboards evaluates both
 //! over the same counters.
 //!
-//! [`comparison`] is not made of counters: what assistance is worth is measured, beside sessions that
+//! [`comparison`] is not made of counters: the worth of assistance is measured beside sessions that
 //! are left without.
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! The same figures for Prometheus.
+//! The figures as PromQL expressions.
 
-/// The unit of a figure, chosen from those that Grafana has, too.
+/// The unit of a figure; Grafana has all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// 0 to 1.
@@ -53,7 +53,7 @@ impl Unit {
 /// The subject of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// One route of one gateway: labels `gateway`, `namespace`, `route`.
+    /// A route of one gateway: labels `gateway`, `namespace`, `route`.
     Route,
     /// A gateway: label `gateway`.
     Gateway,
@@ -76,11 +76,11 @@ pub struct Figure {
     pub record: &'static str,
     /// The title in panels.
     pub title: &'static str,
-    /// Its meaning, and its reliability.
+    /// Meaning of the figure, and its reliability.
     pub help: &'static str,
-    /// Its unit.
+    /// Unit of the figure.
     pub unit: Unit,
-    /// Its subject.
+    /// Subject of the figure.
     pub scope: Scope,
     /// The query; `RATE(x)` stands for the sum over the gateway's replicas of the rate of `x` over
     /// five minutes, `SUM(x)` and `MEAN(x)` for the sum and the mean of gauges, each by the

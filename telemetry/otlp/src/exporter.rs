@@ -16,7 +16,7 @@ use crate::spans::{Sessions, request};
 
 /// The environment variable that names the collector, as OpenTelemetry's specification defines it.
 pub const ENDPOINT_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
-/// Interval of reading the log, which remembers more lines than are written meanwhile.
+/// Interval of reading the log, which remembers more lines than are written in that time.
 const LOOK: Duration = Duration::from_secs(1);
 /// Interval of sending metrics.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -50,9 +50,9 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Starts to send to the collector at `endpoint` (`http://HOST:PORT`, or with a path before
-    /// that of OTLP), with the headers of [`HEADERS_VARIABLE`]. `instance` tells this gateway from
-    /// others.
+    /// Starts to send to the collector at `endpoint` (`http://HOST:PORT`, or with a path to put in
+    /// front of OTLP's), with the headers of [`HEADERS_VARIABLE`]. `instance` identifies this
+    /// gateway.
     ///
     /// # Errors
     /// The URL or a header is invalid, or no thread can be started.

@@ -3,9 +3,9 @@
 //!
 //! [`metrics()`] and [`Sessions`] make the messages, without a socket and without a clock;
 //! [`Exporter`] is the thread that sends them. What cannot be sent is dropped: metrics are
-//! cumulative, so that the next message says the same and more; spans are lost. A span is made of
-//! the log line of a session's end, so the log's limit (50 lines of an event per second) is that of
-//! spans, too.
+//! cumulative, so that the next message includes the same and more; spans are lost. A span is made
+//! of the log line of a session's end, so the log's limit (50 lines of an event per second) also
+//! limits spans.
 #![forbid(unsafe_code)]
 
 mod attributes;

@@ -1,6 +1,6 @@
 //! The OTLP messages that the exporter sends (opentelemetry-proto 1.x: common, resource, metrics,
 //! trace, and their collector services), with the fields that it uses. It needs nothing else of
-//! OpenTelemetry. Names are those of the definition.
+//! OpenTelemetry. Names are the definition's.
 #![allow(missing_docs)]
 
 use prost::{Message, Oneof};
@@ -140,7 +140,7 @@ pub struct NumberDataPoint {
     pub start_time_unix_nano: u64,
     #[prost(fixed64, tag = "3")]
     pub time_unix_nano: u64,
-    /// One of `value`. Optional, because a 0 would be left out otherwise.
+    /// One measured value. Optional, because a 0 would be left out otherwise.
     #[prost(sfixed64, optional, tag = "6")]
     pub as_int: Option<i64>,
     #[prost(message, repeated, tag = "7")]

@@ -96,7 +96,7 @@ fn distributions(
     for histogram in HISTOGRAMS {
         let parts: Vec<u64> = values.by_ref().take(histogram.series.len()).collect();
         let [cumulative @ .., sum, count] = parts.as_slice() else { continue };
-        // Prometheus' buckets include the values below; those of OpenTelemetry do not.
+        // Prometheus' buckets are cumulative; OpenTelemetry's are not.
         let below = std::iter::once(0).chain(cumulative.iter().copied());
         let bucket_counts =
             cumulative.iter().zip(below).map(|(to, from)| to.saturating_sub(from)).collect();

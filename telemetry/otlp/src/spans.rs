@@ -11,9 +11,9 @@ use crate::messages::{
     Event, ExportTraceServiceRequest, KeyValue, ResourceSpans, SERVER, ScopeSpans, Span,
 };
 
-/// Most sessions with remembered events.
+/// Maximum number of sessions with remembered events.
 pub const MOST_SESSIONS: usize = 10_000;
-/// Most remembered events of a session.
+/// Maximum number of remembered events of a session.
 pub const MOST_EVENTS: usize = 64;
 /// Fields of every line that a span has in another place.
 const NOT_ATTRIBUTES: [&str; 5] = ["ts", "level", "event", "session", "suppressed"];

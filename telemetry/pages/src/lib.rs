@@ -1,8 +1,8 @@
 //! Pages over plain HTTP/1 for operators, of a gateway and of an agent: bounded in connections, time
 //! and bytes, and safe from pages of other sites in an operator's browser.
 //!
-//! [`Pages`] serves what a function answers. [`Request`] is what a function gets to see;
-//! [`Request::objection`] says which requests must not change anything.
+//! [`Pages`] serves the answers of a function. [`Request`] is the function's argument;
+//! [`Request::objection`] refuses requests that must not change anything.
 #![forbid(unsafe_code)]
 
 mod answer;

@@ -15,7 +15,7 @@ pub struct Request<'a> {
     /// The address that it comes from, where that is known.
     pub peer: Option<IpAddr>,
     host: Option<&'a str>,
-    /// It has a header that a page of another site cannot send without asking first.
+    /// True if it has a header that a page of another site cannot send without asking first.
     is_deliberate: bool,
 }
 

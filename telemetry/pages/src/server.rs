@@ -11,8 +11,8 @@ use crate::answer::Answer;
 use crate::connection;
 use crate::request::Request;
 
-/// Connections at once; further ones are told to come again. Each has a thread of its own, so that
-/// a slow reader delays no one.
+/// Connections at once; further clients are asked to come again. Each has a thread of its own, so
+/// that a slow reader delays no one.
 const MOST_CONNECTIONS: usize = 32;
 /// Pause after a connection that could not be accepted: there are no descriptors, or no threads.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -61,7 +61,7 @@ impl std::fmt::Debug for Pages {
 }
 
 impl Pages {
-    /// Binds `address` and serves what `respond` answers.
+    /// Binds `address` and serves the answers of `respond`.
     ///
     /// # Errors
     /// The address cannot be bound, or no thread can be started.
@@ -114,7 +114,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-/// Tells a client that there are too many. Never waits.
+/// Answers a client that there are too many connections. Never waits.
 fn refuse(mut stream: TcpStream) {
     if stream.set_nonblocking(true).is_ok() {
         let _ = stream

@@ -44,7 +44,7 @@ pub(crate) enum Control {
 }
 
 impl Edge {
-    /// That of an arm, if it has one.
+    /// The edge of an arm, if it has one.
     pub(crate) fn of(name: ArmName) -> Option<Self> {
         match name {
             ArmName::Terminated => Some(Self::Terminated(Control::Bbr1)),
@@ -88,8 +88,7 @@ pub(super) async fn start(
         command.arg("--config-path").arg(&configuration);
         command.args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "warning"]);
     })?;
-    // The answer comes from the server: from now on the connection to it is there, as at an edge that
-    // is in use.
+    // The answer comes from the server: the connection to it is now there, as at an edge in use.
     envoy.wait_until_ready(|| http_get(plain, &format!("/{SMALL_FILE}")).is_ok()).await?;
     let Edge::Tunnel(tunnel) = edge else { return Ok((envoy, None)) };
     let program = program::tunnel_program(setup.parts)?;

@@ -42,8 +42,8 @@ pub(super) async fn start(
 }
 
 fn bootstrap(route: Value, address: SocketAddr, admin: SocketAddr) -> Value {
-    // The module must never be unloaded while it serves other listeners, because its sessions are
-    // in statics.
+    // The module must never be unloaded while it serves other listeners: its sessions are in
+    // statics.
     let module = json!({ "name": MODULE, "do_not_close": true, "metrics_namespace": "packrat" });
     let filter = json!({
         "name": "packrat",

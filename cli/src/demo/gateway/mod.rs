@@ -80,7 +80,7 @@ impl Gateway {
         Ok(Self { process, behind: None, address, metrics, metrics_path })
     }
 
-    /// Starts in its place what ends connections, and waits until it serves.
+    /// Starts a server that ends connections in the gateway's place, and waits until it serves.
     pub(crate) async fn start_edge(
         edge: Edge,
         setup: GatewaySetup<'_>,

@@ -1,4 +1,4 @@
-//! The same data plane without Envoy.
+//! The data plane without Envoy.
 
 use std::fs;
 use std::net::SocketAddr;

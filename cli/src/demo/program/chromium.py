@@ -1,7 +1,7 @@
 """Loads a page over HTTP/3 in Chromium as it is, each time with an empty cache and a new connection, and at last a file.
 
-It speaks the browser's own protocol for tools, over a pair of pipes. Each object of the page must have come over HTTP/3 and be that of the
-server's directory.
+It speaks the browser's own protocol for tools, over a pair of pipes. Each object of the page must have come over HTTP/3 and equal the one
+in the server's directory.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ LOADED = """new Promise(done => {
     };
     look();
 })"""
-# What has been loaded comes from the cache: the bytes that the browser has got.
+# Loaded parts come from the cache: the bytes that the browser has got.
 CONTENTS = """Promise.all(%s.map(async name => {
     const bytes = await (await fetch(name, {cache: 'only-if-cached', mode: 'same-origin'})).arrayBuffer();
     const sum = await crypto.subtle.digest('SHA-256', bytes);

@@ -1,5 +1,5 @@
-//! Programs that know nothing of Packrat, as clients of the demo: through an agent where they are
-//! assisted, directly where they are not.
+//! Programs without support for Packrat, as clients of the demo: through an agent when they are
+//! assisted, otherwise directly.
 
 mod echo;
 
@@ -40,7 +40,7 @@ struct Line {
     bytes: u64,
     #[serde(default)]
     sha256: String,
-    /// Above 0 in the last line.
+    /// Duration of the transfer; above 0 in the last line.
     #[serde(default)]
     seconds: f64,
     #[serde(default)]
@@ -59,12 +59,12 @@ struct Line {
 /// The work of a client.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    /// Its download.
+    /// Report on the program's download.
     pub(super) report: Report,
-    /// Its other measurements.
+    /// Other measurements of the program.
     pub(super) times: Option<TimesReport>,
-    /// True if all was right that came: of a client that compares itself, because it has another
-    /// server than the demo's.
+    /// True if all received data was right; for clients that compare the data themselves, because
+    /// their server is not the demo's.
     pub(super) verified: Option<bool>,
 }
 
@@ -168,7 +168,7 @@ pub(super) fn tunnel_program(parts: &Path) -> Result<PathBuf, DemoError> {
     }
 }
 
-/// Its name for a tunnel.
+/// The program's name for a tunnel.
 pub(super) fn tunnel_name(tunnel: Tunnel) -> &'static str {
     match tunnel {
         Tunnel::Hysteria | Tunnel::HysteriaRate => "hysteria",
@@ -239,7 +239,7 @@ fn outcome(kind: ClientKind, mut line: Line, remote: SocketAddr) -> Outcome {
     let times = std::mem::take(&mut line.times_ms);
     let attempted = line.attempted.unwrap_or(times.len() as u64);
     let times = (attempted > 0).then(|| TimesReport::new(what, attempted, None, line.wrong, times));
-    // Video that is lost is missing or wrong for a moment, which is what is measured.
+    // Lost video is missing or wrong for a moment; that is measured.
     let verified = (kind == ClientKind::Webrtc).then_some(line.bytes > 0);
     Outcome { report: report(&line, remote), times, verified }
 }
@@ -308,7 +308,7 @@ impl RunningAgent {
         Ok(Self { address, proxy, handle, thread: Some(thread) })
     }
 
-    /// Its counters.
+    /// Counters of the agent.
     pub(super) fn counters(&self) -> Counters {
         self.handle.status().map(|status| status.total()).unwrap_or_default()
     }

@@ -22,14 +22,14 @@ WIDTH, HEIGHT, BLOCK, RATE = 320, 240, 16, 30
 COLUMNS, ROWS = WIDTH // BLOCK, HEIGHT // BLOCK
 #: The first row of blocks is the number, in black and white.
 NUMBER_BITS = COLUMNS
-#: How far the mean of a decoded block may be from what was drawn: the codec loses details.
+#: Greatest distance of a decoded block's mean from the drawn one's: the codec loses details.
 TOLERANCE = 30
 #: Share of a frame's blocks that must be right.
 RIGHT_SHARE = 0.97
 #: Frames after which a block has another brightness.
 CHANGE = 15
 READY_WITHIN, LONGEST_SILENCE = 20, 3
-# The library leaves the loopback address out, and that is where the demo's network is.
+# The library leaves the loopback address out, but the demo's network is there.
 aioice.ice.get_host_addresses = lambda use_ipv4, use_ipv6: ["127.0.0.1"]
 
 
@@ -112,8 +112,8 @@ async def send(offer, answer, ready):
     while not os.path.exists(answer):
         await asyncio.sleep(0.02)
     description = RTCSessionDescription(**json.loads(pathlib.Path(answer).read_text()))
-    # The receiver's own address leads past the network of the demo. The sender finds it by the receiver's checks, which come from there; a
-    # port where nothing is (discard) keeps it waiting for them.
+    # The receiver's own address leads past the network of the demo. The sender finds it by the receiver's checks, which come from there; an
+    # unused port (discard) keeps it waiting for them.
     await peer.setRemoteDescription(with_candidates(description, [candidate("127.0.0.1", 9)]))
     await asyncio.Event().wait()
 

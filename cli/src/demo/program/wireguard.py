@@ -26,7 +26,7 @@ SERVER, CLIENT, PORT = "10.89.0.1", "10.89.0.2", 80
 #: The demo's servers are loss-based; the system's choice may be another one.
 CONGESTION_CONTROL = b"cubic"
 NEW_NETWORK, NEW_MOUNTS, SLAVES_OF_ALL, END_WITH_PARENT = 0x40000000, 0x20000, 1 << 19 | 1 << 14, 1
-#: Where the program makes its control socket, which it leaves behind when it is killed.
+#: Folder of the program's control socket, which it leaves behind when it is killed.
 SOCKETS = "/var/run/wireguard"
 READY_WITHIN = 10
 libc = ctypes.CDLL(None, use_errno=True)

@@ -61,7 +61,7 @@ class FileServer(QuicConnectionProtocol):
         name = headers.get(b":path", b"/").decode("utf-8", "replace").lstrip("/")
         file = self.files / name
         if headers.get(b":method") == b"PUT" and "/" not in name and name not in ("", ".", ".."):
-            # What arrives is written at once: an upload may be cut off.
+            # Received data is written at once: an upload may be cut off.
             self._arriving[stream] = open(self.uploads / name, "wb", buffering=0)
         elif "/" in name or not file.is_file():
             self._send(stream, 404, b"")

@@ -15,7 +15,7 @@ pub(crate) fn datagram(number: u64) -> Vec<u8> {
     let mut bytes = number.to_be_bytes().to_vec();
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     while bytes.len() < BYTES {
-        // xorshift: what comes after the number differs everywhere.
+        // xorshift: the bytes after the number differ everywhere.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
@@ -44,7 +44,7 @@ impl Echo {
         let task = tokio::spawn(async move {
             let mut buffer = [0; 2048];
             loop {
-                // An error is that of an earlier datagram, whose client has gone.
+                // An error belongs to an earlier datagram, whose client has gone.
                 let Ok((length, from)) = socket.recv_from(&mut buffer).await else { continue };
                 if buffer.get(..length) == Some(&datagram(number_of(&buffer))[..])
                     && socket.send_to(&buffer[..length], from).await.is_ok()

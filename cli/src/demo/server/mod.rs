@@ -1,4 +1,4 @@
-//! The unmodified HTTP/3 servers at the far end, and those that other clients need.
+//! The unmodified HTTP/3 servers at the far end, and the servers of other clients.
 
 mod aioquic;
 mod caddy;
@@ -30,7 +30,7 @@ pub(crate) struct ServerSetup<'a> {
     pub(crate) certificate: &'a Certificate,
     /// The directory whose files are served.
     pub(crate) files: &'a Path,
-    /// The directory in which it keeps what is uploaded.
+    /// The directory in which the server keeps uploads.
     pub(crate) uploads: &'a Path,
     /// True if there will be any.
     pub(crate) takes_uploads: bool,
@@ -68,7 +68,7 @@ enum Running {
 }
 
 impl Server {
-    /// Starts a server of this kind, or the one that the options' client needs, and waits until it
+    /// Starts a server of this kind, or the one for the options' client, and waits until it
     /// listens.
     pub(crate) async fn start(
         options: &Options,

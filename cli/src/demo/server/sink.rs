@@ -1,4 +1,4 @@
-//! The program behind Caddy that keeps what is uploaded, as a web application would.
+//! The program behind Caddy that keeps uploads, as a web application would.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,4 +1,4 @@
-"""Keeps what is uploaded to a proxy in front of it: HTTP/1.1 on the loopback interface, Python's own server."""
+"""Keeps the uploads to a proxy in front of it: HTTP/1.1 on the loopback interface, Python's own server."""
 
 import argparse
 import pathlib
@@ -23,7 +23,7 @@ class Sink(BaseHTTPRequestHandler):
         left = int(length)
         with open(self.files / name, "wb") as file:
             while left > 0:
-                # What arrives is written at once: an upload may be cut off.
+                # Received data is written at once: an upload may be cut off.
                 chunk = self.rfile.read1(min(left, CHUNK))
                 if not chunk:
                     self.close_connection = True

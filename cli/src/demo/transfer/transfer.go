@@ -23,7 +23,7 @@ type line struct {
 	Partial bool    `json:"partial,omitempty"`
 }
 
-// Download gets url over the transport, for so many seconds at most, and prints lines of JSON. A download that is not finished by then is
+// Download gets url over the transport within a limit of seconds, and prints lines of JSON. A download that is not finished by then is
 // partial, and no error.
 func Download(transport http.RoundTripper, url, patience string) error {
 	seconds, err := strconv.ParseFloat(patience, 64)

@@ -1,9 +1,10 @@
 //! Responses to `packrat get`, one run after another: heads, ranges, bodies that break off, and the
-//! files that come of them.
+//! resulting files.
 //!
-//! Input: byte 0 is the target's name (lower three bits) and what the versions of the file are told
-//! apart by (bit 3: a date instead of an ETag). Then steps of one byte, the kind in the lower three
-//! bits and a number in the upper five; some kinds take a length byte and as many bytes.
+//! Input: byte 0 is the target's name (lower three bits) and the validator that distinguishes
+//! versions of the file (bit 3: a date instead of an ETag). Then steps of one byte, the kind in the
+//! lower three bits and a number in the upper five; some kinds take a length byte and as many
+//! bytes.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -21,7 +22,7 @@ use crate::get::head::Head;
 use crate::get::resume::Resume;
 use crate::get::sink::Sink;
 
-/// Names of targets. Those that name no file are refused.
+/// Names of targets. Names without a file are refused.
 const NAMES: [&[u8]; 8] =
     [b"file", b".part", b"a\xff", b"a\xfe", b"..", b".", b"with space", b"file.part.validator"];
 /// The content of a file beside the target.
@@ -44,13 +45,13 @@ struct World {
     /// Every version of the file so far has its own body.
     version: u16,
     length: usize,
-    /// The server has said nothing that is not so.
+    /// The server has only sent true statements.
     is_honest: bool,
     continues: bool,
 }
 
-/// Runs the steps. Panics when something is written anywhere but in the target and beside it, when
-/// the digest is not that of the file, or when an honest server's file is not a whole version.
+/// Runs the steps. Panics when a file other than the target and its companions is written, when the
+/// digest is not the file's, or when an honest server's file is not a whole version.
 pub(crate) fn get_response(data: &[u8]) {
     let (&settings, mut rest) = data.split_first().unwrap_or((&0, &[]));
     let directory = tempfile::tempdir().expect("a temporary folder");
@@ -143,7 +144,7 @@ impl World {
         format!("Sun, 06 Nov 1994 {hour:02}:{minute:02}:{second:02} GMT")
     }
 
-    /// As RFC 9110 says (sections 13.1.5 and 14).
+    /// An answer that follows RFC 9110 (sections 13.1.5 and 14).
     fn honest(
         &self,
         resume: Option<&Resume>,
@@ -174,7 +175,7 @@ impl World {
         Response { status, headers, body, breaks_after }
     }
 
-    /// One run of the command, as `exchange` does it.
+    /// Runs the command once, as `exchange` does it.
     fn run(&mut self, answer: &dyn Fn(&Self, Option<&Resume>) -> Response) {
         let opened = match self.continues {
             true => PartialFile::resume(&self.target),
@@ -248,7 +249,7 @@ impl World {
         };
     }
 
-    /// Nothing but the target and its hidden companions has come into being.
+    /// Checks that only the target and its hidden companions have been created.
     fn check(&self) {
         let neighbour = fs::read(self.directory.path().join("neighbour")).expect("it is there");
         assert_eq!(neighbour, NEIGHBOUR, "a neighbour was changed");

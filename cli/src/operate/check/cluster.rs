@@ -8,7 +8,7 @@ use super::{Check, Report, Verdict, definitions, edge, envoy, gateway, network, 
 use crate::operate::cluster::{Cluster, Place, is_ready};
 use crate::operate::target::{Target, forwarded};
 
-/// The oldest Kubernetes that has what the chart uses, as its `kubeVersion` says.
+/// The oldest Kubernetes with everything that the chart uses, its `kubeVersion`.
 const OLDEST: (u32, u32) = (1, 30);
 /// The oldest Linux whose UDP takes and gives batches (UDP_SEGMENT, UDP_GRO).
 const OLDEST_LINUX: (u32, u32) = (5, 0);

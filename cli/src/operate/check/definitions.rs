@@ -20,7 +20,7 @@ fn found(cluster: &Cluster) -> Result<Option<CustomResourceDefinition>, Check> {
     })
 }
 
-/// Before an installation: nothing is there, or what is there is that of this version.
+/// Checks before an installation: no definitions are there, or only this version's.
 pub(super) fn before_installation(cluster: &Cluster) -> Vec<Check> {
     match found(cluster) {
         Err(check) => vec![check],
@@ -29,7 +29,7 @@ pub(super) fn before_installation(cluster: &Cluster) -> Vec<Check> {
     }
 }
 
-/// After it.
+/// Checks after an installation.
 pub(super) fn installed(cluster: &Cluster) -> Vec<Check> {
     let definition = match found(cluster) {
         Err(check) => return vec![check],
@@ -72,7 +72,7 @@ fn of_this_version(definition: &CustomResourceDefinition) -> Check {
     )
 }
 
-/// Where the first thing is that `ours` says and `theirs` does not; the API server adds defaults.
+/// Path of the first value in `ours` that `theirs` lacks; the API server adds defaults.
 fn missing(ours: &Value, theirs: &Value, path: &str) -> Option<String> {
     match (ours, theirs) {
         (Value::Object(ours), Value::Object(theirs)) => ours.iter().find_map(|(name, value)| {

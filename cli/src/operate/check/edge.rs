@@ -1,4 +1,4 @@
-//! EdgeGateways: what the operator says about them, and whether they can be reached from here.
+//! EdgeGateways: the operator's conditions on them, and whether they can be reached from here.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -12,7 +12,7 @@ use super::gateway::of_listener;
 use super::{Check, Verdict};
 use crate::operate::cluster::Cluster;
 
-/// Most ways into one EdgeGateway that are tried.
+/// Maximum number of ways into one EdgeGateway that are tried.
 const MOST_TARGETS: usize = 16;
 /// Conditions of an EdgeGateway that the operator sets, and the verdict when one is not true.
 const CONDITIONS: [(&str, &str, Verdict); 4] = [
@@ -100,7 +100,7 @@ fn without_endpoints(listeners: &[ListenerStatus]) -> impl Iterator<Item = &List
     listeners.iter().filter(lacks)
 }
 
-/// Why a Pod is not ready, as far as it says so.
+/// The reason why a Pod is not ready, if it has one.
 pub(super) fn reason_of(pod: &Pod) -> Option<String> {
     let status = pod.status.clone().unwrap_or_default();
     let waiting = status.container_statuses.iter().flatten().find_map(|container| {
@@ -241,7 +241,7 @@ mod tests {
         assert!(!told.iter().any(|check| check.name.contains("clients of shop/web")));
     }
 
-    /// After a restart the operator does not know its endpoints any more.
+    /// The operator does not know the endpoints of such a route after a restart.
     #[test]
     fn a_route_that_is_about_to_go_needs_no_endpoints() {
         let listener = |port, endpoints, draining| ListenerStatus {

@@ -55,7 +55,7 @@ pub(super) fn certificates(gateway: &Gateway) -> Option<Check> {
     Some(check.see("packratcertificatenearexpiry"))
 }
 
-/// Days until the first certificate ends. Envoy says a very large number when it has none.
+/// Days until the first certificate ends. Envoy reports a very large number when it has none.
 fn least_days(metrics: &str) -> Option<u64> {
     let line = |line: &str| {
         let value = line.strip_prefix("envoy_server_days_until_first_cert_expiring")?;

@@ -248,7 +248,7 @@ fn of_path(gateway: &Gateway, status: &Status, address: Option<&str>) -> Vec<Che
     targets.into_iter().map(|(name, target)| of_listener(group, &name, target)).collect()
 }
 
-/// A listener on all addresses is reached where the gateway was asked.
+/// The address of a listener as seen from here: a listener on all addresses has the gateway's.
 fn seen_from_here(ip: IpAddr, gateway: &Gateway) -> IpAddr {
     if !ip.is_unspecified() {
         return ip;

@@ -1,4 +1,4 @@
-//! `packrat check`: is everything well? Named checks in groups; a failed one says what to do.
+//! `packrat check`: is everything well? Named checks in groups; a failed one has a hint.
 
 mod cluster;
 mod definitions;
@@ -22,9 +22,9 @@ pub(crate) use cluster::of_cluster;
 pub(crate) use gateway::all;
 pub(crate) use operator::Operator;
 
-/// Hint where nothing of the chart is found.
+/// Hint if no part of the chart is found.
 const INSTALL: &str = "install the chart (docs/QUICKSTART.md): helm install packrat charts/packrat -n packrat-system --create-namespace --set 'gateway.namespaces={NAMESPACE}'";
-/// Where the hints lead to.
+/// Page that the hints link to.
 const RUNBOOK: &str = "docs/RUNBOOK.md";
 
 /// Options of the command.
@@ -51,23 +51,23 @@ pub(crate) struct Options {
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Verdict {
     Passed,
-    /// Cannot be seen from where it was looked for.
+    /// Cannot be seen from here.
     Unknown,
     Warning,
     Failed,
 }
 
-/// One check.
+/// A check and its result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Check {
     group: &'static str,
     name: String,
     verdict: Verdict,
-    /// Observation, when it says more than the name.
+    /// Observation, when it adds to the name.
     detail: Option<String>,
     /// Advice for the user.
     hint: Option<String>,
-    /// Where to read more.
+    /// Link to further reading.
     link: Option<String>,
 }
 
@@ -97,7 +97,7 @@ impl Check {
         }
     }
 
-    /// The same with another section of the runbook.
+    /// Links to another section of the runbook.
     fn see(mut self, section: &str) -> Self {
         if self.link.is_some() {
             self.link = Some(format!("{RUNBOOK}#{section}"));
@@ -105,7 +105,7 @@ impl Check {
         self
     }
 
-    /// The same about something that has a name.
+    /// Names the subject of the check.
     fn about(mut self, name: &str) -> Self {
         self.name = format!("{name} {}", self.name);
         self
@@ -119,7 +119,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Nothing is printed until the end.
+    /// A report that prints no line until the end.
     pub(crate) const fn silent() -> Self {
         Self { checks: Vec::new(), shown: None }
     }
@@ -181,7 +181,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The lines of a check. `group`: that of the check before it.
+/// The lines of a check. `group`: the previous check's group.
 fn text(check: &Check, group: Option<&str>, wide: bool) -> String {
     let mut text = String::new();
     if group != Some(check.group) {

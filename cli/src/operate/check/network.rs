@@ -22,7 +22,7 @@ const NUMBER: u32 = NUMBER_LENGTH as u32;
 const FULL: f64 = 0.8;
 /// Entries of a session: the client's flow to the gateway, and the gateway's to the server.
 const ENTRIES_PER_SESSION: u64 = 2;
-/// Most sessions of a gateway: each has a port of its own.
+/// Maximum number of a gateway's sessions: each has a port of its own.
 const MOST_SESSIONS: u64 = 1 << 16;
 
 /// Every check of the network around one gateway.
@@ -40,7 +40,7 @@ pub(super) fn of_gateway(status: &Status) -> Vec<Check> {
     checks
 }
 
-/// Advice where a gateway cannot see what its node tracks.
+/// Advice when a gateway cannot see its node's connection tracking.
 const NODES: &str = "on a node: sysctl net.netfilter.nf_conntrack_count net.netfilter.nf_conntrack_max net.netfilter.nf_conntrack_udp_timeout_stream; without these names nothing is tracked";
 
 fn unknown(name: &str, detail: &str, hint: &str) -> Check {
@@ -138,7 +138,8 @@ fn tracked(status: &Status, table: &ConnectionTracking) -> Vec<Check> {
     checks
 }
 
-/// The checks of all gateways, each with its name, where what none of them can see is said once.
+/// The checks of all gateways, each with its name. Checks that none of them can make are listed
+/// once.
 pub(super) fn of_all(
     gateways: Vec<(String, Vec<Check>)>,
 ) -> (Vec<(String, Vec<Check>)>, Vec<Check>) {
@@ -182,7 +183,7 @@ mod tests {
         }})
     }
 
-    /// The checks that did not pass, by what they say.
+    /// The checks that did not pass, by their text.
     fn told(network: Value) -> Vec<(Verdict, String)> {
         let checks = of_gateway(&status(network)).into_iter();
         let ill = checks.filter(|check| check.verdict != Verdict::Passed);
@@ -204,7 +205,8 @@ mod tests {
             let said = of_packets(1500, smallest);
             assert!(said[0].0 == verdict && said[0].1.contains(&smallest.to_string()), "{said:?}");
         }
-        // An overlay on both sides: what fits the one has no room for a number on the other.
+        // An overlay on both sides: packets that fit the one have no room for a number on the
+        // other.
         let said = of_packets(1450, 1450);
         assert!(
             matches!(&said[..], [(Verdict::Warning, text)] if text.contains("no numbers")),
@@ -233,7 +235,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_seen_is_said_once_for_all_gateways() {
-        // A Pod without rules sees the host's maximum only, and its own timeouts, which say nothing.
+        // A Pod without rules sees only the host's maximum, and its own timeouts, which prove
+        // nothing.
         let in_a_pod = of_gateway(&status(table(0, 131_072, 30)));
         let verdicts: Vec<Verdict> = in_a_pod.iter().map(|check| check.verdict).collect();
         assert_eq!(verdicts, [Verdict::Unknown, Verdict::Passed, Verdict::Unknown]);

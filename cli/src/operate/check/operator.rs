@@ -16,14 +16,14 @@ use crate::operate::error::OperateError;
 const GROUP: &str = "operator";
 /// Labels of the operator's Deployment, whatever the release is called.
 pub(crate) const LABELS: &str = "app.kubernetes.io/component=operator,helm.sh/chart";
-/// A lease that was not renewed for so long has no holder.
+/// A lease that was not renewed for this long has no holder.
 const LEASE_SECONDS: i64 = 60;
 
-/// Where the operator is.
+/// The operator's place in the cluster.
 #[derive(Debug, Clone)]
 pub(crate) struct Operator {
     pub(crate) namespace: String,
-    /// Its ServiceAccount.
+    /// ServiceAccount of the operator.
     pub(crate) account: String,
     deployment: Deployment,
 }
@@ -70,7 +70,7 @@ impl Operator {
     }
 }
 
-/// Before an installation there is none.
+/// Checks before an installation that the class has no operator yet.
 pub(super) fn before_installation(cluster: &Cluster) -> Vec<Check> {
     match Operator::find(cluster) {
         Err(error) => vec![unreadable(&error)],
@@ -95,7 +95,7 @@ fn unreadable(error: &OperateError) -> Check {
     Check::of(GROUP, "can be looked for", false, Verdict::Warning, error.to_string(), hint)
 }
 
-/// After it.
+/// Checks after an installation.
 pub(super) fn installed(cluster: &Cluster) -> (Vec<Check>, Option<Operator>) {
     let found = match Operator::find(cluster) {
         Ok(found) => found,

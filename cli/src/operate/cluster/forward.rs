@@ -32,7 +32,7 @@ impl Forward {
         Ok(Self { address, trouble, task })
     }
 
-    /// Where to connect to.
+    /// The local address to connect to.
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }

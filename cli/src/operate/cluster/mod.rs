@@ -1,4 +1,4 @@
-//! The cluster of the kubeconfig, where no gateway is named by its URL.
+//! The cluster of the kubeconfig, if no gateway is named by its URL.
 
 mod forward;
 mod pods;
@@ -26,10 +26,10 @@ pub(crate) use pods::{Place, is_ready};
 const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// Which cluster, and which part of it; the flags are those of kubectl.
+/// Which cluster, and which part of it; the flags are kubectl's.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ClusterOptions {
-    /// Namespace of the EdgeGateways [default: that of the kubeconfig's context]
+    /// Namespace of the EdgeGateways [default: the namespace of the kubeconfig's context]
     #[arg(short, long, value_name = "NAME", conflicts_with_all = ["all_namespaces", "gateway"], global = false)]
     pub(crate) namespace: Option<String>,
 
@@ -50,9 +50,9 @@ pub(crate) struct ClusterOptions {
 pub(crate) struct Cluster {
     runtime: Runtime,
     client: Client,
-    /// Its URL.
+    /// URL of the cluster's server.
     server: String,
-    /// The namespace that is looked at; all when there is none.
+    /// The chosen namespace; `None`: all of them.
     namespace: Option<String>,
 }
 
@@ -206,7 +206,7 @@ impl Cluster {
     }
 }
 
-/// An error with its causes, as far as they say more.
+/// An error with its causes, as far as they add to it.
 pub(crate) fn told(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -11,13 +11,13 @@ use serde::Serialize;
 use super::Cluster;
 use crate::operate::error::OperateError;
 
-/// Where in the cluster a gateway is.
+/// A gateway's place in the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct Place {
     /// Namespace of the EdgeGateway and of its Pods.
     pub(crate) namespace: String,
-    /// Name of the EdgeGateway; of a sidecar that of its metrics' label `gateway`, which is made
-    /// of the Pod's name.
+    /// Name of the EdgeGateway; of a sidecar its metrics' label `gateway`, which is made of the
+    /// Pod's name.
     pub(crate) edge_gateway: String,
     /// Name of the Pod.
     pub(crate) pod: String,
@@ -64,8 +64,8 @@ impl Cluster {
         Ok(found)
     }
 
-    /// The Pods of gateways in the namespace that is looked at, ready ones and others; then those
-    /// with a gateway as a sidecar.
+    /// The Pods of gateways in the chosen namespace, ready ones and others; then the Pods with a
+    /// gateway as a sidecar.
     pub(crate) fn gateway_pods(&self) -> Result<Vec<(Place, Pod)>, OperateError> {
         let pods = self.list(&self.api::<Pod>(), GATEWAY_LABEL)?;
         let mut found: Vec<_> = pods

@@ -1,4 +1,4 @@
-//! `packrat diagnose`: what a report about gateways needs, in one file and without secrets.
+//! `packrat diagnose`: the material for a report about gateways, in one file and without secrets.
 
 mod objects;
 mod redact;
@@ -65,7 +65,7 @@ fn diagnose(options: &Options) -> Result<ExitCode, OperateError> {
             bundle.about.insert("gateway".to_owned(), json!(gateway.url().host_str()));
         }
         None => {
-            // All of it: what is wrong in one namespace may have its reason in another.
+            // All of it: a fault in one namespace may have its reason in another.
             let cluster = Cluster::connect(&options.target.cluster, true)?;
             bundle.of_cluster(&cluster, &options.target)?;
             let mut report = Report::silent();
@@ -148,7 +148,7 @@ impl Bundle {
         Ok(())
     }
 
-    /// Adds what the bundle says about itself.
+    /// Adds the bundle's description of itself.
     fn close(&mut self) {
         let mut about = std::mem::take(&mut self.about);
         about.insert("command".to_owned(), env!("CARGO_PKG_VERSION").into());

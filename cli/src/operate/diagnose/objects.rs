@@ -25,13 +25,13 @@ type Kind = ([&'static str; 4], Which);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Which {
     All,
-    /// Those that the operator has made.
+    /// Objects that the operator has made.
     OfGateways,
-    /// Those of the chart.
+    /// Objects of the chart.
     OfChart,
-    /// Those with an annotation of ours.
+    /// Objects with an annotation of ours.
     Annotated,
-    /// Those of the namespaces where something of ours is.
+    /// Objects of the namespaces that have something of ours.
     OurNamespaces,
 }
 
@@ -66,7 +66,7 @@ const KINDS: [Kind; 17] = [
     (["events.k8s.io", "v1", "Event", "events"], Which::OurNamespaces),
 ];
 
-/// Labels of the operator's Pods and of what else the chart makes for it.
+/// Labels of the operator's Pods and of the chart's other objects for it.
 const OF_CHART: &str = "app.kubernetes.io/component=operator";
 
 /// Puts everything into `bundle`.
@@ -137,7 +137,8 @@ fn logs(bundle: &mut Bundle, cluster: &Cluster) {
         for pod in pods {
             let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
             let api = cluster.api_in::<Pod>(&namespace);
-            // A sidecar is an init container that goes on; what runs beside it is not ours to read.
+            // A sidecar is an init container that keeps running; the containers beside it are not
+            // ours to read.
             let containers = pod.status.iter().flat_map(|status| {
                 let all = status
                     .container_statuses
@@ -147,7 +148,7 @@ fn logs(bundle: &mut Bundle, cluster: &Cluster) {
                 all.filter(|container| labels != SIDECAR_LABEL || container.name == CONTAINER)
             });
             for container in containers {
-                // What a container said before it was restarted explains most.
+                // A container's words before its restart explain most.
                 for previous in [false, true] {
                     if previous && container.restart_count == 0 {
                         continue;
@@ -161,7 +162,7 @@ fn logs(bundle: &mut Bundle, cluster: &Cluster) {
                     let which = if previous { "-previous" } else { "" };
                     let part = format!("logs/{namespace}/{name}-{}{which}.log", container.name);
                     let text = cluster.ask("reading a log", api.logs(&name, &parameters));
-                    // A Pod that has said nothing has no file.
+                    // A Pod without output has no file.
                     if text.as_ref().is_ok_and(String::is_empty) {
                         continue;
                     }

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 /// Variables whose values are known to be no secret.
 const HARMLESS: [&str; 3] = ["ENVOY_DYNAMIC_MODULES_SEARCH_PATH", "POD_NAME", "POD_NAMESPACE"];
 const LEFT_OUT: &str = "(left out)";
-/// Repeats what is taken out elsewhere.
+/// Annotation that repeats the removed values.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The object without values of environment variables, which people use for passwords, and without
-/// what only machines read.
+/// fields for machines only.
 pub(super) fn redacted(mut object: Value) -> Value {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");

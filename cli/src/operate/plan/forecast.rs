@@ -6,9 +6,9 @@ use packrat_figures::response::Sender;
 
 use super::super::output::{milliseconds, percent};
 
-/// A gateway's repairs follow the measured loss up to so many times the configured budget.
+/// Factor of the configured budget up to which a gateway's repairs follow the measured loss.
 const BUDGET_FOLLOWS: f64 = 2.0;
-/// Below this loss there is nothing to repair.
+/// Loss below which no repairs are needed.
 const NO_LOSS: f64 = 1e-4;
 
 /// A sender's congestion control.

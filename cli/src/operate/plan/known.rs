@@ -1,5 +1,4 @@
-//! Knowledge of a path: what is given on the command line, else what a route's gateways have
-//! measured.
+//! Knowledge of a path: the command line's values, else the measurements of a route's gateways.
 
 use std::time::Duration;
 
@@ -12,10 +11,10 @@ use crate::last_download::LastDownload;
 /// Measurement period of the figures that a gateway does not keep from its start.
 const WINDOW: Duration = Duration::from_secs(2);
 
-/// Budget of repairs when neither a route nor an option says it.
+/// Budget of repairs when neither a route nor an option sets it.
 const DEFAULT_REPAIR_BUDGET: f64 = 0.25;
 
-/// Origin of what `packrat get` has found out.
+/// Origin of the values that `packrat get` has found out.
 const LAST_DOWNLOAD: &str = "last download";
 
 /// A figure of a path, given or measured.
@@ -72,9 +71,8 @@ struct Measured {
 }
 
 impl Known {
-    /// Takes what the options give, and asks the gateways for the rest and for a route that is
-    /// named. What they do not say is that of the last download from here, unless the options say
-    /// which gateways.
+    /// Takes the values of the options, and asks the gateways for the rest and for a named route.
+    /// Other values come from the last download from here, unless the options name gateways.
     pub(super) fn of(options: &Options) -> Result<Self, OperateError> {
         let is_all_given = options.last_mile_ms.is_some()
             && options.last_mile_loss.is_some()
@@ -154,7 +152,7 @@ fn measure(options: &Options) -> Result<(String, Measured), OperateError> {
     let routes = gateways.figures(WINDOW, false)?.routes;
     let chosen = match &options.route {
         Some(wanted) => routes.iter().find(|route| route.route.route == *wanted),
-        // The busiest one says most.
+        // The busiest one has the most evidence.
         None => routes.iter().max_by(|one, other| recorded(one).total_cmp(&recorded(other))),
     };
     let Some(chosen) = chosen else {
@@ -165,7 +163,7 @@ fn measure(options: &Options) -> Result<(String, Measured), OperateError> {
     let value = |series: &str| chosen.route.metrics.get(series).copied().unwrap_or_default();
     let recorded = recorded(chosen);
     let measured = Measured {
-        // Without a client at the moment: those that there were.
+        // Without a client at the moment: the earlier clients.
         last_mile: (chosen.figures.last_mile_round_trip)
             .or_else(|| mean_seconds(value, "packrat_last_mile_round_trip_sample_microseconds")),
         // Since the gateway runs: more to go by than two seconds.

@@ -26,8 +26,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME")]
     route: Option<String>,
 
-    /// Round trip between gateway and client, in milliseconds. What is not given is taken from
-    /// what the gateways have measured
+    /// Round trip between gateway and client, in milliseconds. Values that are not given are taken
+    /// from the gateways' measurements
     #[arg(long, value_name = "MS", value_parser = positive)]
     last_mile_ms: Option<f64>,
 

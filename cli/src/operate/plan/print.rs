@@ -8,7 +8,7 @@ use super::super::output::{Format, Paint, bits, milliseconds, painted, percent};
 use super::forecast::{Paths, Plan};
 use super::known::Known;
 
-/// Prints which measurements are missing, and what to do.
+/// Prints which measurements are missing, and how to get them.
 pub(super) fn not_measured(known: &Known, output: Format) {
     let names: Vec<&str> = known.missing().map(|figure| figure.name).collect();
     if output == Format::Json {

@@ -48,7 +48,7 @@ pub(crate) struct Seen {
     pub(crate) sessions: Vec<(Option<String>, SessionSnapshot)>,
 }
 
-/// A session with what it did since the last look.
+/// A session with its activity since the last look.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     /// The gateway's Pod, in a cluster.
@@ -92,7 +92,7 @@ impl List {
         }
     }
 
-    /// Takes in what the gateway says now.
+    /// Takes in the gateway's current answer.
     pub(crate) fn update(&mut self, seen: Seen, now: Instant) {
         let seconds = self.looked.map(|looked| now.saturating_duration_since(looked).as_secs_f64());
         // Each gateway has numbers of its own.

@@ -1,5 +1,5 @@
-// Command kubernetes is etcd and every component of Kubernetes in one program, as they share most of their code. The name that it is
-// called by, that of a link, decides which one it is.
+// Command kubernetes is etcd and every component of Kubernetes in one program, as they share most of their code. The name of the link by
+// which it is called selects the component.
 package main
 
 import (

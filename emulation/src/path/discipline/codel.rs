@@ -15,7 +15,7 @@ pub struct CoDelConfig {
     pub target: Duration,
     /// Time within which senders can react (INTERVAL).
     pub interval: Duration,
-    /// Bytes that fit; what arrives beyond is dropped.
+    /// Bytes that fit; arrivals beyond that are dropped.
     pub limit: usize,
     /// True if datagrams that are ECN-capable are marked.
     pub ecn: bool,
@@ -198,7 +198,7 @@ mod tests {
         let mut codel = CoDel::new(CoDelConfig::new(usize::MAX));
         let first = interventions(&mut codel, 1000..1600, |_| 20, false);
         assert!(interventions(&mut codel, 1600..1650, |_| 1, false).is_empty());
-        // Within 16 intervals: count goes on from the drops since dropping began.
+        // Within 16 intervals: count continues from the drops since dropping began.
         let controlled = (first.len() - 1) as f64;
         let again = interventions(&mut codel, 1650..1900, |_| 20, false);
         assert_eq!(again[0], 1750);

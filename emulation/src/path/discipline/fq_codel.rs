@@ -7,15 +7,15 @@ use std::time::Duration;
 use super::codel::{CoDel, CoDelConfig};
 use super::{Fifo, Queued};
 
-/// Most datagrams that a full queue drops at once (RFC 8290, section 4.1.2).
+/// Maximum number of datagrams that a full queue drops at once (RFC 8290, section 4.1.2).
 const DROP_BATCH: usize = 64;
 
 /// Parameters of FQ-CoDel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FqCoDelConfig {
-    /// As in [`CoDelConfig`].
+    /// Target delay, as in [`CoDelConfig`].
     pub target: Duration,
-    /// As in [`CoDelConfig`].
+    /// Interval, as in [`CoDelConfig`].
     pub interval: Duration,
     /// Datagrams that fit, of all flows.
     pub limit: usize,
@@ -209,11 +209,12 @@ mod tests {
         let mut queues = flows(FqCoDelConfig::default());
         let mut dropped = Vec::new();
         (0..100).for_each(|_| queues.enqueue(queued(1, 300, 0), &mut dropped));
-        // The bulk flow uses up its quantum, and is an old one from then on.
+        // The bulk flow uses up its quantum, and becomes an old one.
         (0..7).for_each(|_| assert_eq!(queues.dequeue(0, &mut dropped).unwrap().flow, 1));
         queues.enqueue(queued(2, 100, 0), &mut dropped);
         assert_eq!(queues.dequeue(0, &mut dropped).unwrap().flow, 2);
-        // Its queue is empty now, and is an old one; so is what comes to it next.
+        // The flow's queue is empty now, and is an old one; the flow's next datagram is queued
+        // there.
         assert_eq!(queues.dequeue(0, &mut dropped).unwrap().flow, 1);
         queues.enqueue(queued(2, 100, 0), &mut dropped);
         assert_eq!(queues.dequeue(0, &mut dropped).unwrap().flow, 1);

@@ -1,5 +1,5 @@
-//! Queues that hold the datagrams that wait for a transmitter, and choose those that are dropped or
-//! marked (active queue management, RFC 7567).
+//! Queues that hold the datagrams waiting for a transmitter, and choose which to drop or mark
+//! (active queue management, RFC 7567).
 
 mod codel;
 mod fq_codel;
@@ -22,7 +22,7 @@ pub use red::RedConfig;
 pub enum QueueManagement {
     /// The choice is made when a datagram arrives: drop-tail, adaptive RED.
     Arrival(QueueDiscipline),
-    /// The datagrams that have waited longest make room for those that arrive.
+    /// Drops the datagrams that have waited longest to make room for new ones.
     DropFront {
         /// Bytes that fit.
         limit: usize,

@@ -100,7 +100,7 @@ fn ask(configuration: Configuration, requests: &[u8]) {
             verify(&token, &keys, now.as_secs() + lifetime + 3600, from, route).is_err(),
             "for ever"
         );
-        // Up to the number of remembered clients, none can push another out.
+        // Up to the number of remembered clients, no client can push another out.
         let count = issued.entry(request.client.to_owned()).or_default();
         *count += 1;
         let most = u64::from(rate.burst)

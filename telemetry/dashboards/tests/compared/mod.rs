@@ -18,7 +18,7 @@ const DATAGRAMS: usize = 300;
 const TOGETHER: usize = 20;
 const SLOWLY: Duration = Duration::from_millis(15);
 
-/// Those that the server is slow to.
+/// The arm to which the server is slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Slow {
     Assisted,
@@ -59,7 +59,7 @@ impl Drop for Clients {
     }
 }
 
-/// One client asks, gets its answer, and something from the server.
+/// A client asks, gets its answer, and a later datagram from the server.
 fn visit(gateway: SocketAddr, server: &UdpSocket, local: &str, slow: Slow) {
     let mut client = Client::from(local, gateway, ClientConfig::default());
     client.socket.send(b"\xc3hello").unwrap();

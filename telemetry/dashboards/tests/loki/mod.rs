@@ -14,8 +14,8 @@ use tempfile::TempDir;
 use crate::address::encoded;
 use crate::place::{PATIENCE, root};
 
-/// Loki as `make` has built it. `None`, with a line that says so, when it is missing; with
-/// `CI=true` that is a failure.
+/// Loki as `make` has built it. `None`, with a line about it, when it is missing; with `CI=true`
+/// that is a failure.
 pub(crate) fn find_loki() -> Option<PathBuf> {
     let program = root().join(".packrat/loki/loki");
     if program.exists() {

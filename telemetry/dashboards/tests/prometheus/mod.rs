@@ -21,7 +21,7 @@ pub(crate) struct Tools {
 }
 
 /// Prometheus and promtool as `make` has unpacked them, or as they are installed. `None`, with a
-/// line that says so, when they are missing; with `CI=true` that is a failure.
+/// line on the standard error, when they are missing; with `CI=true` that is a failure.
 pub(crate) fn find_tools() -> Option<Tools> {
     let unpacked = root().join(".packrat/prometheus/usr/bin");
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -114,7 +114,7 @@ impl IdleEnvoy {
         self.envoy.admin()
     }
 
-    /// Its log.
+    /// Envoy's log.
     pub(crate) fn log(&self) -> String {
         self.envoy.log()
     }

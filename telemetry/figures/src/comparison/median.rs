@@ -1,4 +1,4 @@
-//! A set of measurements of which the median is wanted, and the interval that it is in.
+//! A set of measurements, their median, and the interval that the median is in.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +63,8 @@ impl Confidence {
     }
 }
 
-/// Measurements, each as the bucket that it is in. Those of several gateways can be put together.
+/// Measurements, each as the bucket that it is in. Several gateways' measurements can be put
+/// together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Measurements {
     /// The number of measurements, by bucket: bucket `i` begins at 1000 · 2^(i/20).
@@ -118,8 +119,8 @@ impl Measurements {
     }
 
     /// The median with its interval, from the order of the measurements alone: no distribution is
-    /// assumed, but that they do not depend on each other. The ends are those of buckets, outwards.
-    /// `None` when there are too few for this confidence.
+    /// assumed, but that they do not depend on each other. The ends are rounded outwards to
+    /// buckets. `None` when there are too few for this confidence.
     pub fn median(&self, confidence: Confidence) -> Option<Interval> {
         let rank = confidence.rank(self.count)?;
         let middle = |bucket: u16| begin(f64::from(bucket) + 0.5);
@@ -156,7 +157,7 @@ mod tests {
             assert_eq!(Confidence::Usual.rank(count), usual, "{count}");
             assert_eq!(Confidence::High.rank(count), high, "{count}");
         }
-        // The normal approximation goes on where the exact one ends.
+        // The normal approximation continues from the end of the exact one.
         for confidence in [Confidence::Usual, Confidence::High] {
             let (last, first) = (confidence.rank(2000).unwrap(), confidence.rank(2001).unwrap());
             assert!(first.abs_diff(last) <= 1, "{last} {first}");

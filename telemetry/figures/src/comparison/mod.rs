@@ -1,10 +1,11 @@
-//! The worth of assistance: sessions that were assisted beside those that were left without for
-//! comparison, and how sure the difference is.
+//! The worth of assistance: assisted sessions beside sessions left without for comparison, and how
+//! sure the difference is.
 //!
-//! Compared are medians of the sessions' goodputs. A median does not follow single sessions that are
-//! very fast; the interval of each comes from the order of the measurements (binomial distribution),
-//! and that of their ratio from both, by MOVER on the logarithms: Donner and Zou, "Closed-form
-//! confidence intervals for functions of the normal mean and standard deviation" (2012), section 2.
+//! Compared are medians of the sessions' goodputs. A median does not follow single sessions that
+//! are very fast; the interval of each comes from the order of the measurements (binomial
+//! distribution), and the ratio's interval from both, by MOVER on the logarithms: Donner and Zou,
+//! "Closed-form confidence intervals for functions of the normal mean and standard deviation"
+//! (2012), section 2.
 
 mod median;
 
@@ -15,16 +16,16 @@ pub use median::{Confidence, Interval, Measurements};
 
 use crate::text::{bits, times};
 
-/// With fewer sessions in either arm nothing is said.
+/// Sessions that each arm needs for a verdict.
 pub const FEWEST_SESSIONS: u64 = 30;
 
 /// Goodputs of sessions in bits per second, by arm. Which arm a session is in is chance: a hash of its
 /// client's address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// Of sessions that were assisted.
+    /// Goodputs of assisted sessions.
     pub assisted: Measurements,
-    /// Of sessions that would have been.
+    /// Goodputs of sessions that were left without assistance.
     pub holdout: Measurements,
 }
 
@@ -33,14 +34,14 @@ pub struct Comparison {
 pub enum Benefit {
     /// No session has been left without assistance: there is nothing to compare with.
     NoHoldout,
-    /// Nothing can be said yet.
+    /// Too few sessions for a verdict.
     NotEnough {
         /// Sessions so far.
         assisted: u64,
-        /// The same.
+        /// Sessions without assistance.
         holdout: u64,
     },
-    /// Assisted sessions had so many times the goodput.
+    /// Ratio of the assisted sessions' goodput to the other sessions'.
     Measured(Interval),
 }
 
@@ -58,7 +59,7 @@ impl Comparison {
         self.holdout.merge(&other.holdout);
     }
 
-    /// The median goodput of assisted sessions as a multiple of that of the others.
+    /// The median goodput of assisted sessions as a multiple of the other sessions' median.
     pub fn benefit(&self, confidence: Confidence) -> Benefit {
         let (assisted, holdout) = (self.assisted.count(), self.holdout.count());
         if holdout == 0 {
@@ -96,7 +97,7 @@ impl Benefit {
         }
     }
 
-    /// In a few words, for a cell of a table.
+    /// The result in a few words, for a cell of a table.
     pub fn short(self) -> String {
         match self {
             Self::NoHoldout => "no holdout".to_owned(),

@@ -79,8 +79,8 @@ fn exact_median(mut values: Vec<f64>) -> Interval {
     Interval { lower: values[rank - 1], estimate, upper: values[values.len() - rank] }
 }
 
-/// Intervals without buckets are as wide as those of the bootstrap, on average: each of the two
-/// methods has errors of its own.
+/// Intervals without buckets are as wide as the bootstrap's, on average: each of the two methods
+/// has errors of its own.
 #[test]
 fn intervals_are_as_wide_as_those_of_a_bootstrap() {
     for (count, spread) in [(30, 0.3), (100, 1.0), (200, 0.1)] {
@@ -138,7 +138,8 @@ proptest! {
     }
 }
 
-/// Of a hundred intervals, 95 have to contain the truth; bucket ends that lie outwards make it more.
+/// Checks that 95 of a hundred intervals contain the truth; bucket ends that lie outwards make it
+/// more.
 #[test]
 fn the_truth_is_in_as_many_intervals_as_promised() {
     for (assisted, holdout, gain, spread) in

@@ -20,7 +20,7 @@ struct Cell {
     goodput: f64,
 }
 
-/// All of them.
+/// All cells of the table.
 #[derive(Debug)]
 pub(super) struct Cells(Vec<Cell>);
 

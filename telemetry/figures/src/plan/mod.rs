@@ -16,7 +16,7 @@ use cells::{Cells, HeldOut};
 /// A part of a path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Segment {
-    /// Its round trip, seconds.
+    /// Round trip of the path, seconds.
     pub round_trip: f64,
     /// Share of datagrams that it loses in each direction.
     pub loss: f64,
@@ -47,7 +47,7 @@ pub struct Expected {
 /// Advice about a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advice {
-    /// Nothing gains a tenth.
+    /// No measure gains a tenth.
     LeaveAlone,
     /// A gateway that repairs.
     Assist,
@@ -58,13 +58,13 @@ pub enum Advice {
 /// The goodput of one download in steady state.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Forecast {
-    /// Without anything.
+    /// Goodput without any measure.
     pub end_to_end: Expected,
-    /// With a gateway that repairs.
+    /// Goodput with a gateway that repairs.
     pub assisted: Expected,
     /// Split at the gateway's place; towards the client CUBIC or BBR, whichever is faster.
     pub terminated: Expected,
-    /// True if the path is outside of what was measured: the nearest values stand for it.
+    /// True if the path is outside the measured range: the nearest values are used.
     pub extrapolated: bool,
 }
 
@@ -89,7 +89,7 @@ impl Forecast {
         }
     }
 
-    /// The least that is worth it: a key at the edge only where it is faster than repairs.
+    /// The smallest measure that is worth it: a key at the edge only if it is faster than repairs.
     pub fn advice(&self) -> Advice {
         let [end_to_end, assisted, terminated] =
             [self.end_to_end, self.assisted, self.terminated].map(|expected| expected.middle);
@@ -117,7 +117,7 @@ impl Predicted {
         let Path { far, last_mile, rate } = *path;
         let whole = far.round_trip + last_mile.round_trip;
         let loss = 1.0 - (1.0 - far.loss) * (1.0 - last_mile.loss);
-        // What is lost before the gateway is for the sender to see, over the whole path.
+        // The sender sees losses before the gateway, over the whole path.
         let seen = cells.end_to_end(sender, rate, whole, far.loss);
         let near = [Sender::Cubic, Sender::Bbr]
             .map(|edge| cells.end_to_end(edge, rate, last_mile.round_trip, last_mile.loss));
@@ -191,13 +191,14 @@ mod tests {
         for row in &rows {
             let forecast = Forecast::of(row.sender, &row.path);
             let [end_to_end, assisted, _] = row.measured;
-            // Where it says so, assistance does no harm to speak of; and it says so wherever it helps much.
+            // Advised assistance does no noticeable harm, and assistance that helps much is
+            // advised.
             match forecast.advice() {
                 Advice::Assist => assert!(assisted > 0.93 * end_to_end, "{row:?}"),
                 Advice::LeaveAlone => assert!(assisted < 1.5 * end_to_end, "{row:?}"),
                 Advice::Terminate => {}
             }
-            // What gains less than a tenth is not worth it, so as much may be lost.
+            // A gain of less than a tenth is not worth it, so as much may be lost.
             if regret(row) > 1.0 - 1.0 / WORTH_IT + 0.05 {
                 wrong += 1;
                 println!("{:.2} is lost: {row:?}, {forecast:?}", regret(row));

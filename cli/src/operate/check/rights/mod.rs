@@ -142,7 +142,7 @@ pub(super) fn of_operator(cluster: &Cluster, operator: &Operator) -> Vec<Check> 
     .collect()
 }
 
-/// Rights that the operator lacks; with the namespace, where it does not need them everywhere.
+/// Rights that the operator lacks; with the namespace, if it does not need them everywhere.
 fn missing_of_operator(
     cluster: &Cluster,
     operator: &Operator,
@@ -165,7 +165,7 @@ fn missing_of_operator(
     Ok(missing)
 }
 
-/// The rights that a user does not have, each with what it is for.
+/// The rights that a user does not have, each with its purpose.
 fn denied(
     cluster: &Cluster,
     user: &str,
@@ -196,7 +196,7 @@ fn denied(
     Ok(answers.into_iter().flatten().collect())
 }
 
-/// Each right by itself: the name of an object where it is on that alone, and what it is for.
+/// Each right by itself: its purpose, and the name of the object if it is limited to one.
 fn single(
     needed: &Needed,
 ) -> impl Iterator<Item = (Right, Option<&'static str>, &'static str)> + use<> {
@@ -213,15 +213,15 @@ fn single(
     resources.iter().copied().flat_map(move |resource| of_resource(resource, names.clone()))
 }
 
-/// A right that is missing, where, and what does not work without it.
+/// A missing right, its place, and the feature that needs it.
 fn lacking(right: Right, name: Option<&str>, namespace: Option<&str>, purpose: &str) -> String {
     let name = name.map(|name| format!(" {name}")).unwrap_or_default();
     let place = namespace.map(|namespace| format!(" in {namespace}")).unwrap_or_default();
     format!("{}{name}{place} (for {purpose})", told(right))
 }
 
-/// The namespaces that EdgeGateways may be in, when the chart names some, and those that they are
-/// in. Empty when nothing limits them.
+/// The namespaces that EdgeGateways may be in, when the chart names some, and the namespaces that
+/// they are in. Empty when nothing limits them.
 fn limits(cluster: &Cluster, operator: &Operator) -> BTreeSet<String> {
     let bindings = Api::<RoleBinding>::all(cluster.client().clone());
     // Who may not look there goes by the EdgeGateways alone.

@@ -1,6 +1,7 @@
-//! All rights that the operator needs, and what for. A test holds them against the chart's rules.
+//! All rights that the operator needs, and their purpose. A test holds them against the chart's
+//! rules.
 
-/// Rights on resources, and what does not work without them.
+/// Rights on resources, and the feature that needs them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Needed {
     pub(super) verbs: &'static [&'static str],
@@ -8,7 +9,7 @@ pub(super) struct Needed {
     pub(super) group: &'static str,
     /// Resources; a subresource after a slash.
     pub(super) resources: &'static [&'static str],
-    /// Names of objects, where the right is one on these alone.
+    /// Names of objects, if the right is limited to these.
     pub(super) names: &'static [&'static str],
     /// The part of the operator's work that needs them.
     pub(super) purpose: &'static str,
@@ -71,8 +72,8 @@ pub(super) const EVERYWHERE: [Needed; 11] = [
     needed(&["create", "patch"], "events.k8s.io", &["events"], "Events about wrong annotations"),
 ];
 
-/// Where EdgeGateways may be: in the namespaces that the chart's `gateway.namespaces` names, or
-/// everywhere.
+/// Rights in the namespaces of EdgeGateways: the ones that the chart's `gateway.namespaces` names,
+/// or everywhere.
 pub(super) const FOR_GATEWAYS: [Needed; 10] = [
     needed(&["create", "patch", "delete"], "", &["services"], OBJECTS),
     needed(&["create", "patch"], "", &["configmaps", "serviceaccounts"], OBJECTS),
@@ -96,7 +97,7 @@ pub(super) const FOR_GATEWAYS: [Needed; 10] = [
     needed(&["update"], GATEWAY_API, &["gateways/finalizers"], "Gateways"),
 ];
 
-/// In its own namespace in any case.
+/// Rights in the operator's own namespace.
 pub(super) const FOR_ITSELF: [Needed; 2] = [
     needed(&["get", "create", "patch"], "coordination.k8s.io", &["leases"], "its election"),
     needed(&["get", "create", "patch"], "", &["secrets"], "its certificate authority"),
