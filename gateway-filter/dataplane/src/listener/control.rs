@@ -299,7 +299,7 @@ impl Control<'_> {
     fn relay(&mut self, session: &Arc<Session>, datagram: &[u8]) {
         session.touch(self.now);
         self.forwarder.follow(session, self.path);
-        self.forwarder.send_to_server(session, &[GsoBatch::single(datagram, Ecn::NOT_CAPABLE)]);
+        self.forwarder.send_upstream(session, &[GsoBatch::single(datagram, Ecn::NOT_CAPABLE)]);
     }
 
     /// Asks the other gateways for the session that a client has named. True if they have been asked:
@@ -381,7 +381,7 @@ impl Control<'_> {
         let Some(session) = session.filter(|session| session.is_relay()) else { return };
         self.route.metrics().add(Metric::SessionsRelayed, 1);
         let sealed = GsoBatch::single(datagram, Ecn::NOT_CAPABLE);
-        self.forwarder.send_to_server(&session, &[sealed]);
+        self.forwarder.send_upstream(&session, &[sealed]);
     }
 
     /// Tells the client that no session has this id, so that it may begin a new one.
