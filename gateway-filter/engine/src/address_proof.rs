@@ -1,6 +1,6 @@
 //! Evidence that a client receives at its address, in what passes in the clear between it and its server:
-//! the server has chosen a value at random, and the client repeats it. Whoever forges a source address does
-//! not learn the value, however many datagrams the server answers.
+//! the server has chosen a value at random, and the client repeats it. An attacker who forges a source
+//! address does not learn the value, however many datagrams the server answers.
 
 /// The evidence about one client and its server.
 #[derive(Debug, Default)]

@@ -192,8 +192,9 @@ impl Ingress {
         }
     }
 
-    /// Takes a bundle apart: each datagram in it goes on as if it had come alone. `whole`: the bundle as
-    /// it came.
+    /// Takes a bundle apart: each datagram in it goes on as if it had come alone. Of a client that may not
+    /// be at its address only the last one does, which acknowledges the most: no one has the gateway send
+    /// more than one datagram for one. `whole`: the bundle as it came.
     fn receive_bundle(
         &mut self,
         path: &ClientPath,
@@ -212,9 +213,11 @@ impl Ingress {
         match self.place(path, now, parts) {
             Place::There => return,
             Place::Unproven => {}
-            Place::Here(Some(session)) => self.pass(&session, &batches, now),
-            Place::Here(None) => {
-                batches.into_iter().for_each(|batch| self.forward(path, batch, now));
+            Place::Here(Some(session)) if session.is_assured() => {
+                self.pass(&session, &batches, now);
+            }
+            Place::Here(_) => {
+                batches.last().into_iter().for_each(|last| self.forward(path, *last, now))
             }
         }
         if self.is_for_engine(path, bundle.message, now) {
@@ -317,6 +320,7 @@ impl Ingress {
     /// Datagrams of the base connection go to the session's server; the flow hears of them where it
     /// has to.
     fn pass(&mut self, session: &Arc<Session>, batches: &[GsoBatch<'_>], now: Timestamp) {
+        session.look_at_received(batches);
         if session.is_heard() {
             session.assist(|flow| {
                 for datagram in batches.iter().flat_map(|batch| batch.datagrams()) {
