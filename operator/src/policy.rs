@@ -1,5 +1,5 @@
 //! The limits that the operator's installer sets to all EdgeGateways: images, the host network, and
-//! the networks that no gateway forwards to.
+//! the networks that no gateway forwards to, and the listeners of tenants.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -15,12 +15,42 @@ pub struct Policy {
     pub host_network: bool,
     /// Networks that gateways never forward to.
     pub never: Vec<Network>,
+    /// The most listeners of Services.
+    pub quotas: Quotas,
+}
+
+/// The most listeners that annotated Services have at an EdgeGateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quotas {
+    /// Of one Service.
+    pub per_service: usize,
+    /// Of all Services of a namespace.
+    pub per_namespace: usize,
+    /// Of all Services.
+    pub per_gateway: usize,
+}
+
+impl Quotas {
+    /// The most listeners of an EdgeGateway, with those that are about to go: etcd takes a status with so
+    /// many.
+    pub const MOST_PER_GATEWAY: u16 = 2000;
+}
+
+impl Default for Quotas {
+    fn default() -> Self {
+        Self { per_service: 100, per_namespace: 100, per_gateway: 1000 }
+    }
 }
 
 impl Default for Policy {
     /// No image but the operator's own choice, no host network, and [`Network::LOCAL`].
     fn default() -> Self {
-        Self { images: Vec::new(), host_network: false, never: Network::local() }
+        Self {
+            images: Vec::new(),
+            host_network: false,
+            never: Network::local(),
+            quotas: Quotas::default(),
+        }
     }
 }
 

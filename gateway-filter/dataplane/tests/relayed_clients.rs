@@ -213,9 +213,9 @@ fn a_forged_datagram_leads_no_other_client_to_another_gateway() {
     assert_eq!(gateways[1].metric("inquiries_total"), 0);
 }
 
-/// The attacker foresees the port which a NAT will give the victim, and is there first.
-#[test]
-fn a_client_that_comes_to_an_address_named_before_it_reaches_its_own_server() {
+/// The attacker foresees the port which a NAT will give the victim, and is there first. `sent`: the victim's
+/// datagrams, whatever their form, with these ones in them.
+fn assert_it_reaches_its_own_server(moved: &[Vec<u8>], sent: &[Vec<u8>]) {
     let network = Network::new();
     let server = network.server();
     let gateways = fleet(&network, &[&server], 2);
@@ -223,8 +223,7 @@ fn a_client_that_comes_to_an_address_named_before_it_reaches_its_own_server() {
     let victim = gateways[1].client();
     victim.say(&sealed(&mut attacker));
     gateways[1].wait_for("the relay", |gateway| gateway.metric("sessions_relayed_total") == 1);
-    let moved: Vec<_> = (0..3).map(|number| [&[0x41][..], &payload(number, 20)].concat()).collect();
-    moved.iter().for_each(|datagram| victim.say(datagram));
+    sent.iter().for_each(|datagram| victim.say(datagram));
     let from: Vec<_> = moved
         .iter()
         .map(|datagram| {
@@ -233,11 +232,65 @@ fn a_client_that_comes_to_an_address_named_before_it_reaches_its_own_server() {
             from
         })
         .collect();
-    server.say_to(b"answer", from[2]);
+    server.say_to(b"answer", *from.last().unwrap());
     // (what the gateway of the attacker has sent there has been dropped by its host, or is first)
     while receive(&victim).0 != b"answer" {}
     assert_eq!(gateways[0].metric("sessions"), 1, "nothing of the victim's has come there");
-    assert_eq!(gateways[1].metric("datagrams_waited_in_vain_total"), 3);
+    assert_eq!(gateways[1].metric("datagrams_waited_in_vain_total"), moved.len() as u64);
+}
+
+fn short_headers(count: usize) -> Vec<Vec<u8>> {
+    (0..count).map(|number| [&[0x41][..], &payload(number, 40)].concat()).collect()
+}
+
+/// A datagram with a number in front, as the session of a client has it that has moved.
+fn numbered(base: &[u8]) -> Vec<u8> {
+    let datagram = [&[0x0b, b'P', b'k', b'r', 0x29, 1, 2, base[1]][..], base].concat();
+    assert!(packrat_wire::number::split(&datagram).is_some_and(|(_, found)| found == base));
+    datagram
+}
+
+fn bundled(datagrams: &[Vec<u8>]) -> Vec<u8> {
+    let mut bundle = Vec::new();
+    assert!(join(datagrams, &[], &mut bundle));
+    bundle
+}
+
+#[test]
+fn a_client_that_comes_to_an_address_named_before_it_reaches_its_own_server() {
+    let moved = short_headers(3);
+    assert_it_reaches_its_own_server(&moved, &moved);
+}
+
+#[test]
+fn numbered_datagrams_of_such_a_client_reach_its_own_server() {
+    let moved = short_headers(3);
+    let sent: Vec<_> = moved.iter().map(|base| numbered(base)).collect();
+    assert_it_reaches_its_own_server(&moved, &sent);
+}
+
+#[test]
+fn bundles_of_such_a_client_reach_its_own_server() {
+    let moved = short_headers(4);
+    let sent: Vec<_> = moved.chunks(2).map(bundled).collect();
+    assert_it_reaches_its_own_server(&moved, &sent);
+}
+
+#[test]
+fn such_a_client_reaches_its_own_server_in_order_where_more_comes_than_may_wait() {
+    let moved = short_headers(80);
+    let sent = moved.chunks(2).flat_map(|two| [numbered(&two[0]), two[1].clone()]);
+    let network = Network::new();
+    let server = network.server();
+    let gateways = fleet(&network, &[&server], 2);
+    let (mut attacker, _) = gateways[0].connect(&server);
+    let victim = gateways[1].client();
+    victim.say(&sealed(&mut attacker));
+    gateways[1].wait_for("the relay", |gateway| gateway.metric("sessions_relayed_total") == 1);
+    sent.for_each(|datagram| victim.say(&datagram));
+    let received: Vec<_> = moved.iter().map(|_| receive(&server).0).collect();
+    assert_eq!(received, moved);
+    assert_eq!(gateways[0].metric("sessions"), 1);
 }
 
 /// Anyone who can reach the listener can write to it.

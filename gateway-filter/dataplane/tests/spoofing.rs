@@ -2,7 +2,7 @@
 //! without any. In virtual time.
 #![cfg(feature = "virtual-time")]
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use client::{Socket as _, encrypted, receive, transfer};
 use gateway::config;
 use network::{Gateway, Network, Socket};
 use packrat_client::{AssistState, Datagram, PacketNumber};
+use packrat_wire::bundle::join;
 use packrat_wire::control::Control;
 use packrat_wire::is_control;
 use packrat_wire::seal::session_of;
@@ -312,6 +313,125 @@ fn forged_sources_keep_no_client_out_and_end_no_session_that_is_used() {
     assert_eq!(gateway.metric("sessions_refused_total"), 0);
     client.say(b"still the same?");
     assert_eq!(receive(&server), (b"still the same?".to_vec(), upstream));
+}
+
+/// Places of a route, and as many datagrams a second as a flood of 1 Mbit/s has for 25,000 places: 2600 of 48
+/// bytes with their headers.
+const PLACES: u64 = 250;
+const FLOOD_PER_SECOND: u64 = 26;
+/// The beginning of a connection of QUIC, without a connection ID that the server would return.
+const BEGUN: &[u8] = b"\xc3\0\0\0\x01\0\x01chello";
+
+/// A client and its server, as the server sees it.
+struct Plain {
+    socket: Socket,
+    upstream: SocketAddr,
+    /// The connection ID that the server has given it.
+    id: Vec<u8>,
+}
+
+/// A server that answers all that comes: the beginning of a connection with a connection ID that no other
+/// has, the rest with the same.
+struct Answering {
+    socket: Socket,
+    given: u64,
+}
+
+impl Answering {
+    /// Answers what has come; the address from which the last of it has.
+    fn answer(&mut self) -> Option<SocketAddr> {
+        let mut last = None;
+        while let Some((datagram, from)) = self.socket.hear(Duration::ZERO) {
+            if datagram == BEGUN {
+                self.given += 1;
+                let id = self.given.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+                self.socket.say_to(&[&b"\xc3\0\0\0\x01\x01c\x08"[..], &id].concat(), from);
+            } else {
+                self.socket.say_to(&datagram, from);
+            }
+            last = Some(from);
+        }
+        last
+    }
+
+    /// The answer to a client, and the address from which it has asked.
+    fn ask(&mut self, client: &Socket, question: &[u8]) -> Option<(Vec<u8>, SocketAddr)> {
+        client.drain();
+        client.say(question);
+        let from = self.answer()?;
+        Some((client.drain().pop()?, from))
+    }
+}
+
+/// A flood for longer than any idle timeout: each source sends all of `datagrams`, with so much time from one
+/// to the next, to a server that answers. A client that was there before and such that come meanwhile are
+/// served at once, and keep their sessions.
+fn assert_it_keeps_no_client_out(flood: &str, datagrams: &[&[u8]], between: Duration) {
+    let network = Network::new();
+    let mut server = Answering { socket: network.server(), given: 0 };
+    let mut few = config(&[&server.socket]);
+    few.maximum_sessions = PLACES;
+    let gateway = network.gateway(few);
+    let before = gateway.client();
+    let (_, upstream_before) = server.ask(&before, b"before").unwrap();
+    let step = Duration::from_secs(1) / FLOOD_PER_SECOND as u32;
+    let mut due = BTreeMap::new();
+    let mut newcomers: BTreeMap<u64, Plain> = BTreeMap::new();
+    for turn in 0..150 * FLOOD_PER_SECOND {
+        if turn % datagrams.len() as u64 == 0 {
+            let source = IpAddr::from((0x0a00_0000 + turn as u32).to_be_bytes());
+            for (at, datagram) in datagrams.iter().enumerate() {
+                let time = step * turn as u32 + between * at as u32;
+                due.insert((time, turn, at), (SocketAddr::from((source, 4000)), *datagram));
+            }
+        }
+        while let Some(entry) = due.first_entry()
+            && entry.key().0 <= step * turn as u32
+        {
+            let (source, datagram) = entry.remove();
+            gateway.receive_from(source, datagram);
+            server.answer();
+        }
+        if turn % (5 * FLOOD_PER_SECOND) == 0 {
+            let socket = gateway.client_from(&format!("127.0.1.{}", 1 + newcomers.len()));
+            let answer = server.ask(&socket, BEGUN);
+            let (answer, upstream) =
+                answer.unwrap_or_else(|| panic!("{flood}: a client that comes has no answer"));
+            newcomers.insert(turn, Plain { socket, upstream, id: answer[8..].to_vec() });
+            let (_, upstream) = server.ask(&before, b"still the same?").unwrap();
+            assert_eq!(upstream, upstream_before, "{flood}: a session that is used has ended");
+        }
+        for (came, Plain { socket, upstream, id }) in &newcomers {
+            // After a round trip, and much later.
+            if [FLOOD_PER_SECOND / 5, 30 * FLOOD_PER_SECOND].contains(&(turn - came)) {
+                let answer = server.ask(socket, &[&[0x41], &id[..], b"more"].concat());
+                let from = answer.map(|(_, from)| from);
+                assert_eq!(from, Some(*upstream), "{flood}: a client has lost its session");
+            }
+        }
+        network.pass(step);
+    }
+    assert_eq!(gateway.metric("sessions_refused_total"), 0, "{flood}");
+}
+
+#[test]
+fn floods_of_forged_sources_that_a_server_answers_keep_no_client_out() {
+    for count in [1, 2, 3, 10] {
+        for between in [Duration::ZERO, Duration::from_millis(2500)] {
+            let flood = format!("{count} datagrams a source, {between:?} apart");
+            assert_it_keeps_no_client_out(&flood, &vec![&b"forged"[..]; count], between);
+        }
+    }
+}
+
+#[test]
+fn floods_of_forged_connections_keep_no_client_out() {
+    let guessed = &b"\x41guessed."[..];
+    assert_it_keeps_no_client_out("an Initial and a byte", &[BEGUN, b"x"], Duration::ZERO);
+    assert_it_keeps_no_client_out("a guess", &[BEGUN, guessed], Duration::from_millis(100));
+    let mut bundle = Vec::new();
+    assert!(join(&[&[0x41; 45], &[0x42; 45]], &[], &mut bundle));
+    assert_it_keeps_no_client_out("a bundle", &[&bundle], Duration::ZERO);
 }
 
 #[test]

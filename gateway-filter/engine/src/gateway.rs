@@ -9,6 +9,7 @@ use packrat_wire::control::{Control, RefusalReason, VERSION, session_nonce};
 use packrat_wire::cookie::CookieKey;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::{ServerTicket, client_params_in};
+use packrat_wire::peer::PeerKey;
 use packrat_wire::registry::{choose_version, gateway_versions};
 use zeroize::Zeroizing;
 
@@ -26,12 +27,24 @@ pub const COOKIE_SECRET_LIFETIME: Duration = Duration::from_secs(3600);
 
 /// Shared state of all flows and streams: static key, cookie key, limits, admission, repair budget.
 pub struct Gateway {
-    static_key: RwLock<Zeroizing<[u8; 32]>>,
+    keys: RwLock<Keys>,
     pub(crate) budget: GatewayBudget,
     pub(crate) admission: Admission,
     pub(crate) senders: Arc<SenderMemory>,
     cookies: RwLock<Cookies>,
     holdout: RwLock<HoldoutKey>,
+}
+
+/// The static key, and the one that follows from it for messages between gateways.
+pub(crate) struct Keys {
+    pub(crate) static_key: Zeroizing<[u8; 32]>,
+    pub(crate) peers: PeerKey,
+}
+
+impl Keys {
+    fn new(static_key: [u8; 32]) -> Self {
+        Self { peers: PeerKey::new(&static_key), static_key: Zeroizing::new(static_key) }
+    }
 }
 
 /// The cookie secrets: the current one, the one before, and since when.
@@ -212,7 +225,7 @@ impl Gateway {
             senders,
             admission: Admission::new(config, work),
             holdout: RwLock::new(HoldoutKey::new(secret)),
-            static_key: RwLock::new(Zeroizing::new(static_key)),
+            keys: RwLock::new(Keys::new(static_key)),
             cookies: RwLock::new(Cookies {
                 current: CookieKey::new(secret),
                 previous: None,
@@ -249,8 +262,7 @@ impl Gateway {
 
     /// Answers handshakes with another static key from now on; sessions that exist are not touched.
     pub fn set_static_key(&self, static_key: [u8; 32]) {
-        let mut current = self.static_key.write().unwrap_or_else(PoisonError::into_inner);
-        *current = Zeroizing::new(static_key);
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Keys::new(static_key);
     }
 
     /// Chooses the clients of the holdout ([`GatewayConfig::holdout`]) with this secret; by default with
@@ -282,8 +294,8 @@ impl Gateway {
         self.holdout.read().unwrap_or_else(PoisonError::into_inner).hash_of_network(client)
     }
 
-    pub(crate) fn static_key(&self) -> RwLockReadGuard<'_, Zeroizing<[u8; 32]>> {
-        self.static_key.read().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn keys(&self) -> RwLockReadGuard<'_, Keys> {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sessions of all flows together.
@@ -592,6 +604,8 @@ mod tests {
     fn the_static_key_is_overwritten_when_it_is_dropped_or_replaced() {
         fn is_wiped<T: zeroize::ZeroizeOnDrop>(_: &T) {}
         let gateway = Gateway::new(GatewayConfig::default(), [1; 32], [2; 32]);
-        is_wiped(&*gateway.static_key());
+        let keys = gateway.keys();
+        is_wiped(&keys.static_key);
+        is_wiped(&keys.peers);
     }
 }

@@ -45,7 +45,7 @@ impl Handshake {
     ) -> Option<(Self, Established, ClientParams)> {
         let answered = respond(
             seed,
-            &gateway.static_key(),
+            &gateway.keys().static_key,
             begin.nonce,
             &begin.noise,
             |client_params, random| {

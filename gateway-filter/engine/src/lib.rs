@@ -31,6 +31,7 @@
 //! Whatever goes wrong in here, plain forwarding goes on: it never asks this crate for permission.
 #![forbid(unsafe_code)]
 
+mod address_proof;
 mod admission;
 mod budget;
 mod cache;
@@ -66,6 +67,7 @@ mod stream;
 mod sync;
 mod ticket;
 
+pub use address_proof::AddressProof;
 pub use admission::{HANDSHAKE_PAUSE, TokenAdmission, TokenCheck, WorkBudget};
 pub use config::{GatewayConfig, SenderAnswer, TOLERATED_LOSS};
 pub use counters::{FlowCounters, FlowGauges, StreamCounters, StreamGauges};

@@ -3,9 +3,11 @@
 //!
 //! A handshake is over before anything can be measured, and its losses cost the most. What earlier
 //! sessions of the client's address have seen is the best guess; without any, the median of all
-//! addresses is, where there are a few. A client that lies about its losses gets copies of its own
-//! datagrams; a median moves for most of the addresses only.
+//! networks is, where there are a few. A client that lies about its losses gets copies of its own
+//! datagrams. It speaks for its network only, a /24 or /48, which has one vote and makes no other one
+//! forgotten: a median moves for most of the networks only.
 
+use core::cmp::Reverse;
 use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::PoisonError;
@@ -18,7 +20,7 @@ use crate::sync::Mutex;
 /// Addresses that are remembered, the latest, for so long.
 const ADDRESSES: usize = 1024;
 const MEMORY: Duration = Duration::from_secs(3600);
-/// Addresses from which a median says something about another one.
+/// Networks from which a median says something about another one.
 const QUORUM: usize = 5;
 
 /// The last miles of a route.
@@ -39,11 +41,8 @@ impl LossMemory {
         let mut last_miles = self.last_miles.lock().unwrap_or_else(PoisonError::into_inner);
         if !last_miles.contains_key(&address) && last_miles.len() >= ADDRESSES {
             last_miles.retain(|_, known| known.is_young(now));
-            let oldest = last_miles.iter().min_by_key(|(_, known)| known.at);
-            if let Some(oldest) = oldest.map(|(address, _)| *address)
-                && last_miles.len() >= ADDRESSES
-            {
-                last_miles.remove(&oldest);
+            if last_miles.len() >= ADDRESSES {
+                forget_one(&mut last_miles, address.largest());
             }
         }
         let fresh = Remembered { medium: MediumLoss::default(), at: now };
@@ -61,16 +60,33 @@ impl LossMemory {
         if let Some(own) = last_miles.get(&address).filter(|known| known.is_young(now)) {
             return own.medium.loss();
         }
-        let mut losses: Vec<f64> = last_miles
-            .values()
-            .filter(|known| known.is_young(now))
-            .map(|known| known.medium.loss())
-            .collect();
-        if losses.len() < QUORUM {
-            return 0.0;
+        let mut of_networks = HashMap::<_, Vec<f64>>::new();
+        for (address, known) in last_miles.iter().filter(|(_, known)| known.is_young(now)) {
+            of_networks.entry(address.largest()).or_default().push(known.medium.loss());
         }
-        let middle = losses.len() / 2;
-        *losses.select_nth_unstable_by(middle, f64::total_cmp).1
+        let votes: Vec<f64> = of_networks.into_values().map(median).collect();
+        if votes.len() < QUORUM { 0.0 } else { median(votes) }
+    }
+}
+
+/// The median of some losses.
+fn median(mut losses: Vec<f64>) -> f64 {
+    let middle = losses.len() / 2;
+    *losses.select_nth_unstable_by(middle, f64::total_cmp).1
+}
+
+/// Forgets the oldest address of a network, or of the one that has the most.
+fn forget_one(last_miles: &mut HashMap<Network, Remembered>, own: Network) {
+    let mut sizes = HashMap::<_, usize>::new();
+    for address in last_miles.keys() {
+        *sizes.entry(address.largest()).or_default() += 1;
+    }
+    let victim = last_miles.iter().min_by_key(|(address, known)| {
+        let network = address.largest();
+        (network != own, Reverse(sizes.get(&network)), known.at)
+    });
+    if let Some(victim) = victim.map(|(address, _)| *address) {
+        last_miles.remove(&victim);
     }
 }
 
@@ -87,6 +103,10 @@ mod tests {
 
     fn address(last: u8) -> Network {
         Network::of(IpAddr::V4(Ipv4Addr::new(192, 0, 2, last)))
+    }
+
+    fn in_network(third: u8, last: u8) -> Network {
+        Network::of(IpAddr::V4(Ipv4Addr::new(198, 51, third, last)))
     }
 
     fn at(seconds: u64) -> Timestamp {
@@ -108,20 +128,40 @@ mod tests {
     #[test]
     fn an_unknown_address_expects_the_median_of_the_others() {
         let memory = LossMemory::default();
-        for (last, lost) in [(1, 0), (2, 0), (3, 50), (4, 60)] {
-            memory.note(address(last), 936, lost, at(0));
+        for (third, lost) in [(1, 0), (2, 0), (3, 50), (4, 60)] {
+            memory.note(in_network(third, 1), 936, lost, at(0));
         }
+        // However many addresses of a network say it.
+        (1..=100).for_each(|last| memory.note(in_network(4, last), 936, 60, at(0)));
         assert_eq!(memory.expect(address(9), at(1)), 0.0, "too few");
-        memory.note(address(5), 936, 900, at(0));
+        (1..=100).for_each(|last| memory.note(in_network(5, last), 936, 900, at(0)));
         assert!((memory.expect(address(9), at(1)) - 0.05).abs() < 1e-9, "one of them may lie");
-        assert_eq!(memory.expect(address(1), at(1)), 0.0, "its own");
+        assert_eq!(memory.expect(in_network(1, 1), at(1)), 0.0, "its own");
+    }
+
+    #[test]
+    fn a_network_makes_its_own_addresses_forgotten_and_those_of_no_other() {
+        let memory = LossMemory::default();
+        let honest = |third| in_network(third, 1);
+        (0..200).for_each(|third| memory.note(honest(third), 936, 100, at(0)));
+        let of_one = |number: u128| {
+            let bits = (0x2001_0db8_0bad_u128 << 80) | (number << 64);
+            Network::of(IpAddr::V6(bits.into()))
+        };
+        (0..5000).for_each(|number| memory.note(of_one(number), 1000, 300, at(1)));
+        let knows = |address| memory.last_miles.lock().unwrap().contains_key(&address);
+        assert!((0..200).all(|third| knows(honest(third))));
+        // A network that is new has a place of the largest one.
+        memory.note(honest(200), 936, 0, at(2));
+        assert!((0..=200).all(|third| knows(honest(third))));
+        assert_eq!(memory.last_miles.lock().unwrap().len(), ADDRESSES);
     }
 
     #[test]
     fn it_has_a_largest_size_and_keeps_the_latest() {
         let memory = LossMemory::default();
         for number in 0..=ADDRESSES as u32 {
-            let network = Network::of(IpAddr::V4(Ipv4Addr::from_bits(number)));
+            let network = Network::of(IpAddr::V4(Ipv4Addr::from_bits(number << 8)));
             memory.note(network, 936, 100, at(u64::from(number)));
         }
         assert_eq!(memory.last_miles.lock().unwrap().len(), ADDRESSES);

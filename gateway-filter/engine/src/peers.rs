@@ -1,6 +1,6 @@
 //! Messages to and from the other gateways that have the same static key.
 
-use packrat_wire::peer::{PeerKey, PeerMessage};
+use packrat_wire::peer::PeerMessage;
 
 use crate::gateway::Gateway;
 use crate::outbox::Outbox;
@@ -9,16 +9,12 @@ impl Gateway {
     /// The message of another gateway in a control datagram; `None` if it is none, or no gateway with
     /// this one's static key has written it.
     pub fn peer_message(&self, datagram: &[u8]) -> Option<PeerMessage> {
-        packrat_wire::peer::is_peer(datagram).then(|| self.peer_key().open(datagram)).flatten()
+        packrat_wire::peer::is_peer(datagram).then(|| self.keys().peers.open(datagram)).flatten()
     }
 
     /// Puts a message for another gateway into the outbox.
     pub fn tell_peer(&self, message: &PeerMessage, out: &mut Outbox) {
-        let key = self.peer_key();
-        out.send(|bytes| bytes.extend_from_slice(&key.seal(message)));
-    }
-
-    fn peer_key(&self) -> PeerKey {
-        PeerKey::new(&self.static_key())
+        let sealed = self.keys().peers.seal(message);
+        out.send(|bytes| bytes.extend_from_slice(&sealed));
     }
 }

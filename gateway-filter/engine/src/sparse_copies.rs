@@ -16,6 +16,7 @@ use core::time::Duration;
 use packrat_assist_token::token_bucket::{Rate, TokenBucket};
 use packrat_wire::estimate::Timestamp;
 
+use crate::address_proof::AddressProof;
 use crate::counters::FlowCounters;
 use crate::outbox::Outbox;
 
@@ -150,143 +151,13 @@ struct Address {
     sent: u64,
     received: u64,
     heard: Option<Timestamp>,
-    proof: Proof,
-    /// Values from there that might be taken for a server's choice.
-    own: Own,
-}
-
-/// Values that have come from the client's address: a server that takes or returns them has chosen
-/// nothing. Two bits of 64 for each, so that many of them leave no value that proves anything.
-#[derive(Debug, Default, Clone, Copy)]
-struct Own(u64);
-
-impl Own {
-    fn bits(value: &[u8]) -> u64 {
-        // FNV-1a: a sender who finds two values for one bit has proved less.
-        let hash = value.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        1 << (hash >> 58) | 1 << (hash >> 52 & 63)
-    }
-
-    fn add(&mut self, value: &[u8]) {
-        self.0 |= Self::bits(value);
-    }
-
-    fn contains(self, value: &[u8]) -> bool {
-        let bits = Self::bits(value);
-        self.0 & bits == bits
-    }
-}
-
-/// Versions of QUIC whose long headers are known (RFC 9000, RFC 9369): other protocols have other bytes
-/// there.
-const VERSIONS: [[u8; 4]; 2] = [[0, 0, 0, 1], [0x6b, 0x33, 0x43, 0xcf]];
-
-/// Longest value of a server's that is kept: a transaction identifier of STUN.
-const LONGEST_VALUE: usize = 12;
-
-/// A value that a server has chosen at random and that its client repeats, in the clear.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Proof {
-    #[default]
-    Missing,
-    /// The server has sent this value.
-    Asked(Value),
-    /// The client has repeated it.
-    Given,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Value {
-    protocol: Protocol,
-    length: u8,
-    bytes: [u8; LONGEST_VALUE],
-}
-
-/// A protocol whose servers choose such a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Protocol {
-    /// The server's connection ID (RFC 8999, section 5).
-    Quic,
-    /// The transaction identifier of a connectivity check (RFC 8489, section 5).
-    Stun,
-    /// The index of the server in a handshake response.
-    WireGuard,
-}
-
-impl Value {
-    fn new(protocol: Protocol, value: &[u8]) -> Option<Self> {
-        let length = value.len().min(LONGEST_VALUE);
-        let mut bytes = [0; LONGEST_VALUE];
-        bytes.get_mut(..length)?.copy_from_slice(value.get(..length)?);
-        Some(Self { protocol, length: length as u8, bytes })
-    }
-
-    fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(..usize::from(self.length)).unwrap_or_default()
-    }
-
-    /// The value in a server's datagram. Four random bytes are the least: an attacker who guesses them
-    /// gains copies at the rate of a sparse flow.
-    fn in_question(datagram: &[u8]) -> Option<Self> {
-        match datagram {
-            [0x80..=0xff, ..] => {
-                let (_, source) = connection_ids(datagram)?;
-                (source.len() >= 4).then(|| Self::new(Protocol::Quic, source)).flatten()
-            }
-            // A request, not an indication or an answer.
-            [first, second, ..] if is_stun(datagram) && first & 1 == 0 && second & 0x10 == 0 => {
-                Self::new(Protocol::Stun, datagram.get(8..20)?)
-            }
-            [2, 0, 0, 0, index @ ..] if datagram.len() == 92 => {
-                Self::new(Protocol::WireGuard, index.get(..4)?)
-            }
-            _ => None,
-        }
-    }
-
-    /// True if a client's datagram repeats the value.
-    fn is_in(&self, datagram: &[u8]) -> bool {
-        let at = match (self.protocol, datagram) {
-            (Protocol::Quic, [0x80..=0xff, ..]) => 6,
-            (Protocol::Quic, [0x40..=0x7f, ..]) => 1,
-            // The answer that says "yes".
-            (Protocol::Stun, [1, 1, ..]) if is_stun(datagram) => 8,
-            (Protocol::WireGuard, [4, 0, 0, 0, ..]) => 4,
-            _ => return false,
-        };
-        datagram.get(at..).is_some_and(|rest| rest.starts_with(self.as_bytes()))
-    }
-}
-
-/// The connection IDs of a long header, of a known version: the destination's and the source's.
-fn connection_ids(datagram: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (header, rest) = datagram.split_first_chunk::<5>()?;
-    let [0x80..=0xff, version @ ..] = *header else { return None };
-    if !VERSIONS.contains(&version) {
-        return None;
-    }
-    let (&length, rest) = rest.split_first()?;
-    let (destination, rest) = rest.split_at_checked(usize::from(length))?;
-    let (&length, rest) = rest.split_first()?;
-    Some((destination, rest.get(..usize::from(length))?))
-}
-
-fn is_stun(datagram: &[u8]) -> bool {
-    datagram.first().is_some_and(|first| first & 0xc0 == 0)
-        && datagram.get(4..8) == Some(&[0x21, 0x12, 0xa4, 0x42])
+    proof: AddressProof,
 }
 
 impl Address {
     fn sent(&mut self, datagram: &[u8]) {
         self.add(datagram.len());
-        if self.proof != Proof::Given
-            && let Some(value) = Value::in_question(datagram)
-            && !self.own.contains(value.as_bytes())
-        {
-            self.proof = Proof::Asked(value);
-        }
+        self.proof.sent(datagram);
     }
 
     fn add(&mut self, bytes: usize) {
@@ -296,28 +167,14 @@ impl Address {
     fn received(&mut self, datagram: &[u8], now: Timestamp) {
         self.received = self.received.saturating_add(datagram.len() as u64);
         self.heard = Some(now);
-        match self.proof {
-            Proof::Given => return,
-            Proof::Asked(value) if value.is_in(datagram) => {
-                self.proof = Proof::Given;
-                return;
-            }
-            Proof::Asked(_) | Proof::Missing => {}
-        }
-        // A server may name itself as the client has (RFC 9000, section 7.2), or send back what comes.
-        if let Some((destination, _)) = connection_ids(datagram) {
-            self.own.add(destination.get(..LONGEST_VALUE).unwrap_or(destination));
-        }
-        if let Some(value) = Value::in_question(datagram) {
-            self.own.add(value.as_bytes());
-        }
+        self.proof.received(datagram);
     }
 
     /// True if so many bytes more may go there now.
     fn allows(&self, bytes: usize, now: Timestamp) -> bool {
         let is_there = self.heard.is_some_and(|heard| now <= heard + CLIENT_SILENCE);
         let limit = self.received.saturating_mul(UNPROVEN_FACTOR);
-        is_there && (self.proof == Proof::Given || self.sent.saturating_add(bytes as u64) <= limit)
+        is_there && (self.proof.is_given() || self.sent.saturating_add(bytes as u64) <= limit)
     }
 }
 
@@ -338,7 +195,7 @@ mod tests {
             let mut copies = SparseCopies::default();
             let now = Timestamp::from_millis(1000);
             copies.hear(&[0x40], now);
-            copies.address.proof = Proof::Given;
+            copies.address.proof = AddressProof::given();
             Self { copies, counters: FlowCounters::default(), out: Outbox::new(), now }
         }
 
@@ -463,101 +320,6 @@ mod tests {
             out.clear();
         }
         assert_eq!(counters.sparse_copies, 15);
-    }
-
-    /// A long header with these connection IDs.
-    fn long_header(destination: &[u8], source: &[u8]) -> Vec<u8> {
-        let mut datagram = vec![0xc3, 0, 0, 0, 1, destination.len() as u8];
-        datagram.extend_from_slice(destination);
-        datagram.push(source.len() as u8);
-        datagram.extend_from_slice(source);
-        datagram.extend_from_slice(&[9; 60]);
-        datagram
-    }
-
-    fn stun(kind: [u8; 2], transaction: [u8; 12]) -> Vec<u8> {
-        [&kind[..], &[0, 8, 0x21, 0x12, 0xa4, 0x42], &transaction, &[0; 8]].concat()
-    }
-
-    #[test]
-    fn a_client_proves_its_address_by_what_its_server_has_chosen() {
-        let own = [1; 8];
-        let index = |kind: u8, bytes: usize| {
-            [&[kind, 0, 0, 0, 0xde, 0xad, 0xbe, 0xef][..], &vec![3; bytes]].concat()
-        };
-        let cases: [(Vec<u8>, Vec<u8>, bool); 13] = [
-            (long_header(&own, b"server!!"), [b"\x41server!!", &[5; 40][..]].concat(), true),
-            (long_header(&own, b"serv"), [b"\x41serv", &[5; 40][..]].concat(), true),
-            (long_header(&own, b"server!!"), long_header(b"server!!", &own), true),
-            (long_header(&own, b"server!!"), [b"\x41server?!", &[5; 40][..]].concat(), false),
-            (long_header(&own, b"server!!"), long_header(b"another!", b"server!!"), false),
-            // Too short to prove anything, or none.
-            (long_header(&own, b"srv"), [b"\x41srv", &[5; 40][..]].concat(), false),
-            (long_header(&own, b""), vec![0x41; 40], false),
-            (stun([0, 1], *b"transaction!"), stun([1, 1], *b"transaction!"), true),
-            (stun([0, 1], *b"transaction!"), stun([1, 1], *b"transaction?"), false),
-            // The client's own, which the server answers.
-            (stun([1, 1], *b"transaction!"), stun([1, 1], *b"transaction!"), false),
-            (stun([0, 1], *b"transaction!"), stun([0, 1], *b"transaction!"), false),
-            (index(2, 84), index(4, 24), true),
-            (index(1, 140), index(4, 24), false),
-        ];
-        for (asked, answered, proved) in cases {
-            let mut copies = SparseCopies::default();
-            let now = Timestamp::from_millis(1000);
-            copies.forward(&asked, now);
-            copies.hear(&answered, now);
-            assert_eq!(copies.address.proof == Proof::Given, proved, "{asked:?} {answered:?}");
-            assert_eq!(copies.address.allows(1 << 20, now), proved);
-        }
-    }
-
-    #[test]
-    fn what_has_come_from_the_address_itself_proves_nothing() {
-        let request = stun([0, 1], *b"transaction!");
-        let mut index = [7; 92];
-        index[..4].copy_from_slice(&[2, 0, 0, 0]);
-        let repeated = [b"\x41attacker", &[5; 40][..]].concat();
-        let cases = [
-            // A server that takes the client's choice for its own name.
-            (
-                long_header(b"attacker", &[1; 8]),
-                long_header(&[1; 8], b"attacker"),
-                repeated.clone(),
-            ),
-            (
-                long_header(b"attackers 20 bytes!!", &[1; 8]),
-                long_header(&[1; 8], b"attackers 20 bytes!!"),
-                [b"\x41attackers 20 bytes!!", &[5; 40][..]].concat(),
-            ),
-            // One that sends back what comes.
-            (
-                long_header(&[1; 8], b"attacker"),
-                long_header(&[1; 8], b"attacker"),
-                repeated.clone(),
-            ),
-            (request.clone(), request, stun([1, 1], *b"transaction!")),
-            (index.to_vec(), index.to_vec(), [&[4, 0, 0, 0, 7, 7, 7, 7][..], &[3; 24]].concat()),
-        ];
-        for (said, returned, repeated) in cases {
-            let mut address = Address::default();
-            let now = Timestamp::from_millis(1000);
-            address.received(&said, now);
-            // Others that it says in between take nothing away.
-            address.received(&long_header(b"another!", &[2; 8]), now);
-            address.sent(&returned);
-            address.received(&repeated, now);
-            assert!(address.proof != Proof::Given, "{said:?}");
-            // What the server has chosen proves it all the same.
-            address.sent(&long_header(&[1; 8], b"server!!"));
-            address.received(&[b"\x41server!!", &[5; 40][..]].concat(), now);
-            assert!(address.proof == Proof::Given, "{said:?}");
-        }
-        // Another protocol's answer that begins like a long header: a transaction identifier, flags,
-        // and counts.
-        let mut address = Address::default();
-        address.sent(b"\x80\x01\x85\x80\x00\x00\x00\x04\x05tail!..............");
-        assert_eq!(address.proof, Proof::Missing);
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub const MOST_SERVERS_UNPROVEN: usize = 16;
 impl Gateway {
     /// A ticket for this server. `nonce`: fresh random bytes, so that no two tickets look alike.
     pub fn ticket(&self, server: SocketAddr, nonce: [u8; TICKET_NONCE]) -> ServerTicket {
-        ticket(&self.static_key(), server, nonce)
+        ticket(&self.keys().static_key, server, nonce)
     }
 
     /// The server that a ticket is for, if it is one of these and a gateway with this one's static key
@@ -35,9 +35,9 @@ impl Gateway {
         nonce.copy_from_slice(&shown.as_bytes()[..TICKET_NONCE]);
         let mut compared = 0;
         let found = {
-            let key = self.static_key();
+            let keys = self.keys();
             let servers = servers.into_iter().take(MOST_SERVERS).inspect(|_| compared += 1);
-            { servers }.find(|server| ticket(&key, *server, nonce) == shown)
+            { servers }.find(|server| ticket(&keys.static_key, *server, nonce) == shown)
         };
         self.admission.charge_ticket(client, compared, now);
         found

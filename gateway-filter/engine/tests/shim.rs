@@ -755,3 +755,36 @@ fn datagrams_pass_in_order_with_what_belongs_to_them() {
     }
     assert_eq!(seen, (0..20).collect::<Vec<_>>());
 }
+
+/// A session expects of its last mile the median of networks, and one customer is one network: its /48 has
+/// 65,536 sources.
+#[test]
+fn one_network_does_not_say_what_the_last_miles_of_others_lose() {
+    let senders = Arc::new(SenderMemory::default());
+    let session_at = |client: &str, setting: Setting, at: u64| {
+        let at = Timestamp::from_millis(at);
+        World::at(at, setting, 7, client.parse().unwrap(), Arc::clone(&senders)).run()
+    };
+    let short = Setting { datagrams: 60, ..CALM };
+    let thin = Setting { datagrams: 220, interval: Duration::from_millis(33), length: 400, ..CALM };
+    let early_copies =
+        |client: &str, setting, at| session_at(client, setting, at).counters.early_copies;
+    // Clients of as many networks, whose last miles lose nothing.
+    for number in 0..200 {
+        session_at(&format!("198.51.{number}.7:5000"), short, 1000);
+    }
+    assert_eq!(early_copies("203.0.113.1:5000", thin, 1000), 0, "before");
+    // More sources than are remembered, of one network, claim losses.
+    let lies = Setting { loss: 300, ..short };
+    for number in 0..1100 {
+        session_at(&format!("[2001:db8:bad:{number:x}::1]:5000"), lies, 60_000);
+    }
+    let download = Setting { datagrams: 300, ..CALM };
+    let copies = [
+        early_copies("203.0.113.2:5000", thin, 120_000),
+        early_copies("203.0.113.3:5000", download, 120_000),
+        // One of the 200.
+        early_copies("198.51.7.7:5000", thin, 120_000),
+    ];
+    assert_eq!(copies, [0; 3]);
+}

@@ -39,17 +39,19 @@ fn sessions_end_before_the_descriptors_do() {
             // The gateway refuses every client after this one.
             server.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         }
-        // A session that has been answered twice makes room for no other.
-        let exchange = || -> Option<SocketAddr> {
-            let mut buffer = [0; 10];
-            client.send(b"question").unwrap();
+        let exchange = |question: &[u8], answer: &[u8]| -> Option<SocketAddr> {
+            let mut buffer = [0; 100];
+            client.send(question).unwrap();
             let (_, upstream) = server.recv_from(&mut buffer).ok()?;
-            server.send_to(b"answer", upstream).unwrap();
+            server.send_to(answer, upstream).unwrap();
             client.recv(&mut buffer).unwrap();
             Some(upstream)
         };
-        if let Some(upstream) = exchange() {
-            assert_eq!(exchange(), Some(upstream));
+        // A session whose client repeats its server's connection ID (QUIC) makes room for no other.
+        let id = [number as u8; 8];
+        let long_header = [&b"\xc3\0\0\0\x01\0\x08"[..], &id, &[0; 30]].concat();
+        if let Some(upstream) = exchange(b"question", &long_header) {
+            assert_eq!(exchange(&[&b"\x41"[..], &id].concat(), b"answer"), Some(upstream));
             served.push((client, upstream));
         }
     }

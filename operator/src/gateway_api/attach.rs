@@ -564,11 +564,7 @@ fn destination<'a>(
     }
     let namespace = reference.namespace.as_ref().unwrap_or(&route.namespace);
     let key = ObjectKey::new(namespace, &reference.name);
-    let is_permitted = *namespace == route.namespace
-        || objects.grants.iter().any(|(grant, content)| {
-            grant.namespace == *namespace && content.permits(&route.namespace, &reference.name)
-        });
-    if !is_permitted {
+    if !objects.permit("UDPRoute", &route.namespace, &key) {
         return no(
             "RefNotPermitted",
             format!(

@@ -64,6 +64,18 @@ pub struct Objects {
     pub namespaces: BTreeMap<String, BTreeMap<String, String>>,
 }
 
+impl Objects {
+    /// True if routes of a kind may refer to a Service from a namespace: it is the Service's own, or that
+    /// has a ReferenceGrant for them.
+    pub(crate) fn permit(&self, kind: &str, namespace: &str, service: &ObjectKey) -> bool {
+        service.namespace == namespace
+            || self.grants.iter().any(|(grant, content)| {
+                grant.namespace == service.namespace
+                    && content.permits(kind, namespace, &service.name)
+            })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -309,10 +309,10 @@ pub struct GrantTo {
 }
 
 impl ReferenceGrant {
-    /// True if UDPRoutes of a namespace may refer to a Service of this grant's namespace.
-    pub fn permits(&self, namespace: &str, service: &str) -> bool {
+    /// True if routes of a kind and namespace may refer to a Service of this grant's namespace.
+    pub fn permits(&self, kind: &str, namespace: &str, service: &str) -> bool {
         let from = |from: &GrantFrom| {
-            from.group == GROUP && from.kind == "UDPRoute" && from.namespace == namespace
+            from.group == GROUP && from.kind == kind && from.namespace == namespace
         };
         let to = |to: &GrantTo| {
             to.group.is_empty()

@@ -1,14 +1,18 @@
 //! Routes that are gone and still served for a while, so that their sessions can end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::{Listener, Passthrough, Resolution};
 use crate::annotations::ObjectKey;
+use crate::policy::Quotas;
 use crate::resource::ListenerStatus;
 
 /// Remembers the listeners of the last time.
 #[derive(Debug, Default)]
 pub struct Lingering {
+    /// The most listeners that vanished, of a namespace at an EdgeGateway, are its quota: a tenant that changes
+    /// its ports again and again has no more.
+    pub quotas: Quotas,
     seen: BTreeMap<(ObjectKey, u16), Listener>,
     /// Vanished listeners, each with the second at which its time ends.
     gone: BTreeMap<(ObjectKey, u16), (Listener, i64)>,
@@ -73,8 +77,13 @@ impl Lingering {
                 self.gone.insert(key, (listener, until));
             }
         }
+        let mut of_tenants = HashMap::<(ObjectKey, String), usize>::new();
         self.gone.retain(|(gateway, port), (listener, until)| {
             let Some(view) = resolution.gateways.get_mut(gateway) else { return false };
+            let tenant = (gateway.clone(), listener.service.namespace.clone());
+            let of_tenant = of_tenants.entry(tenant).or_default();
+            let has_room = *of_tenant < self.quotas.per_namespace
+                && view.listeners.len() < Quotas::MOST_PER_GATEWAY.into();
             let free = match view.listeners.get(port) {
                 None => true,
                 // The Service has its port and no endpoint at the moment: the former endpoints go
@@ -85,8 +94,9 @@ impl Lingering {
                         && !listener.endpoints.is_empty()
                 }
             };
-            let stays = free && *until > now;
+            let stays = free && has_room && *until > now;
             if stays {
+                *of_tenant += 1;
                 let mut listener = listener.clone();
                 // A Service that has its port and no endpoint at the moment takes clients.
                 listener.is_leaving = !view.listeners.contains_key(port);
@@ -164,6 +174,18 @@ mod tests {
         lingering.extend(&mut now, 1, |_| 60);
         let leaving = now.gateways[&edge].listeners.values().map(|listener| listener.is_leaving);
         assert_eq!(leaving.collect::<Vec<_>>(), [false, true]);
+    }
+
+    #[test]
+    fn a_tenant_that_changes_its_ports_again_and_again_keeps_no_more_than_its_quota() {
+        let mut lingering = Lingering::default();
+        let most = lingering.quotas.per_namespace;
+        for round in 0..10 {
+            let ports_of_round: Vec<_> =
+                (0..100).map(|at| (1000 + 100 * round + at, "web")).collect();
+            let (kept, _) = ports(&mut lingering, &ports_of_round, round.into());
+            assert!(kept.len() <= 100 + most, "{} listeners", kept.len());
+        }
     }
 
     #[test]

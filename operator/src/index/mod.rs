@@ -9,6 +9,7 @@ mod endpoints;
 mod lingering;
 mod model;
 mod ports;
+mod quotas;
 mod resolve;
 mod server_ids;
 mod tcp;
@@ -25,7 +26,7 @@ use packrat_api::route::ServerIds;
 
 use crate::annotations::ObjectKey;
 use crate::gateway_api::Objects;
-use crate::policy::Policy;
+use crate::policy::{Policy, Quotas};
 use crate::resource::DEFAULT_CLASS;
 use tenant_secrets::TenantSecrets;
 
@@ -241,6 +242,11 @@ impl Index {
     /// does this.
     pub fn set_gateway_api(&mut self, change: impl FnOnce(&mut Objects) -> bool) -> bool {
         change(&mut self.gateway_api)
+    }
+
+    /// The quotas of tenants.
+    pub const fn quotas(&self) -> Quotas {
+        self.policy.quotas
     }
 
     /// The objects of the Gateway API.

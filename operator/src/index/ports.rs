@@ -1,11 +1,13 @@
 //! The ports of a Service that are to be assisted, and the gateway's ports for them.
 
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 
 use super::endpoints::{Addresses, Protocol};
-use super::{GatewayModel, ServiceModel, ServicePort, SliceModel};
+use super::{ServiceModel, ServicePort, SliceModel};
 use crate::annotations::{ObjectKey, PORT, PortChoice, PortName, Problem, Reason};
 use crate::resource::{EndpointsFrom, ListenerStatus};
+use crate::status::TOLD;
 
 /// A port of a Service that is to be assisted.
 pub(super) struct ChosenPort {
@@ -26,13 +28,11 @@ pub(super) struct ChosenPort {
 /// annotation names another one. The route keeps its name with it, and the sessions that are there.
 pub(super) fn keep_ports(
     chosen: &mut [ChosenPort],
-    key: &ObjectKey,
     service: &ServiceModel,
-    (gateway_key, gateway): (&ObjectKey, &GatewayModel),
+    gateway_key: &ObjectKey,
+    held: &[&ListenerStatus],
 ) -> Vec<Problem> {
-    let own = key.to_string();
-    let is_own = |listener: &&ListenerStatus| listener.service == own && !listener.draining;
-    let held: Vec<&ListenerStatus> = gateway.status.listeners.iter().filter(is_own).collect();
+    let held: Vec<_> = held.iter().filter(|listener| !listener.draining).collect();
     // Of the ports that the annotation names none is kept for another one.
     let named: Vec<u16> = chosen.iter().map(|port| port.listener).collect();
     let mut problems = Vec::new();
@@ -45,9 +45,11 @@ pub(super) fn keep_ports(
             let number = u16::try_from(listener.port).ok()?;
             let followed = listener.port == listener.service_port;
             let is_same = listener.service_port_name.as_ref() == Some(&port.port_name);
-            let is_free = ports_of(service).1.iter().all(|port| port.port != number)
-                && !named.contains(&number);
-            (followed && is_same && is_free).then_some(number)
+            let is_free = || {
+                ports_of(service).1.iter().all(|port| port.port != number)
+                    && !named.contains(&number)
+            };
+            (followed && is_same && is_free()).then_some(number)
         });
         let Some(kept) = kept else { continue };
         let now = port.listener;
@@ -66,17 +68,19 @@ pub(super) fn keep_ports(
 
 /// The ports of a Service by which clients come: where their connections end at the gateway those for
 /// TCP, by which servers are reached.
-fn ports_of(service: &ServiceModel) -> (Protocol, &[ServicePort]) {
+pub(super) fn ports_of(service: &ServiceModel) -> (Protocol, &[ServicePort]) {
     match service.annotations.terminates() {
         true => (Protocol::Tcp, &service.tcp_ports),
         false => (Protocol::Udp, &service.ports),
     }
 }
 
-/// The ports of a Service that are to be assisted, and what is wrong with its choice.
+/// The ports of a Service that are to be assisted, and what is wrong with its choice. Of more than
+/// `allowed` those count that the Service has, and the first others.
 pub(super) fn choose_ports(
     key: &ObjectKey,
-    service: &ServiceModel,
+    (service, allowed): (&ServiceModel, usize),
+    held: &[&ListenerStatus],
     slices: &[&SliceModel],
     addresses: &Addresses<'_>,
     from: EndpointsFrom,
@@ -107,21 +111,37 @@ pub(super) fn choose_ports(
             ),
         });
     }
+    let by_number: HashMap<_, _> = ports.iter().map(|port| (port.port, port)).collect();
+    let by_name: HashMap<_, _> = ports.iter().map(|port| (port.name.as_str(), port)).collect();
+    let found = |choice: &PortChoice| match &choice.service {
+        PortName::Number(number) => by_number.get(number).copied(),
+        PortName::Name(name) => by_name.get(name.as_str()).copied(),
+    };
+    let mut choices: Vec<_> = choices.iter().collect();
+    if choices.len() > allowed {
+        let held: HashSet<i32> = held.iter().map(|listener| listener.port).collect();
+        choices.sort_by_cached_key(|choice| {
+            let number = choice.listener.or_else(|| Some(found(choice)?.port));
+            !number.is_some_and(|number| held.contains(&number.into()))
+        });
+        choices.truncate(allowed);
+    }
     let mut chosen = Vec::new();
     for choice in choices {
-        let found = ports.iter().find(|port| match &choice.service {
-            PortName::Number(number) => port.port == *number,
-            PortName::Name(name) => port.name == *name,
-        });
-        let Some(port) = found else {
+        let Some(port) = found(choice) else {
             let known: Vec<_> = ports
                 .iter()
+                .take(TOLD)
                 .map(|port| match port.name.as_str() {
                     "" => port.port.to_string(),
                     name => format!("{} ({name})", port.port),
                 })
                 .collect();
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            let known = match ports.len().saturating_sub(TOLD) {
+                _ if known.is_empty() => "none".to_owned(),
+                0 => known.join(", "),
+                more => format!("{} and {more} more", known.join(", ")),
+            };
             problems.push(Problem {
                 reason: Reason::NoSuchPort,
                 message: format!(

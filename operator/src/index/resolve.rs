@@ -10,6 +10,7 @@ use packrat_api::token::TokenPolicy;
 
 use super::endpoints::Addresses;
 use super::ports::{ChosenPort, choose_ports, keep_ports};
+use super::quotas::{Allowances, Held, asked};
 use super::tcp::{self, Asked, Passthrough};
 use super::terminate::{self, Terminated};
 use super::udp_routes::{Declared, Shares, Slices, settings_at, told};
@@ -131,6 +132,12 @@ pub struct ServiceView {
     pub uid: String,
 }
 
+/// The listeners that Services have, and how many each may have.
+struct Tenants<'a> {
+    held: Held<'a>,
+    allowances: Allowances<'a>,
+}
+
 /// A Service that wants a port of a gateway.
 struct Claim<'a> {
     gateway: ObjectKey,
@@ -207,13 +214,14 @@ impl Index {
         let declared = self.declared(&resolution.attachments, &resolution.policies);
         resolution.abandoned = self.abandoned(&resolution.attachments);
         let mut claims = Vec::new();
-        for key in self.services.keys() {
+        let concerned =
+            self.services.iter().filter(|(key, _)| self.is_concerned(key, tells_of_the_rest));
+        let held = Held::of(self);
+        let tenants = Tenants { allowances: self.allowances(concerned.clone(), &held), held };
+        for (key, _) in concerned {
             let of_service = slices.get(&(key.namespace.as_str(), key.name.as_str()));
             let of_service = of_service.map_or(&[][..], Vec::as_slice);
-            if !self.is_concerned(key, tells_of_the_rest) {
-                continue;
-            }
-            let (view, mut of_this) = self.claims(key, of_service, &addresses, &declared);
+            let (view, mut of_this) = self.claims(key, of_service, &addresses, &declared, &tenants);
             claims.append(&mut of_this);
             if view.wanted || !view.problems.is_empty() || view.condition.is_some() {
                 resolution.services.insert(key.clone(), view);
@@ -288,6 +296,7 @@ impl Index {
         slices: &[&SliceModel],
         addresses: &Addresses<'_>,
         declared: &Declared,
+        tenants: &Tenants<'_>,
     ) -> (ServiceView, Vec<Claim<'a>>) {
         let Some(service) = self.services.get(key) else { return Default::default() };
         let namespace = self.annotations_of(&key.namespace);
@@ -320,19 +329,17 @@ impl Index {
             return (view, Vec::new());
         }
         let from = gateway.spec.routes.endpoints;
-        let (mut chosen, mut problems) = choose_ports(key, service, slices, addresses, from);
-        problems.extend(keep_ports(&mut chosen, key, service, (gateway_key, gateway)));
+        let held = tenants.held.by(gateway_key, key);
+        let allowed = tenants.allowances.get(key).copied().unwrap_or_default();
+        view.problems.extend(self.above_quota((gateway_key, asked(service), allowed)));
+        let (mut chosen, mut problems) =
+            choose_ports(key, (service, allowed), held, slices, addresses, from);
+        problems.extend(keep_ports(&mut chosen, service, gateway_key, held));
         view.problems.append(&mut problems);
         if gateway.deleting {
             return (view, Vec::new());
         }
-        let has = |port: u16| {
-            let service = key.to_string();
-            let listeners = &gateway.status.listeners;
-            listeners
-                .iter()
-                .find(|listener| listener.port == i32::from(port) && listener.service == service)
-        };
+        let has = |port: u16| held.iter().find(|listener| listener.port == i32::from(port));
         chosen.retain(|ChosenPort { listener, .. }| {
             let refusal =
                 refuse_port(*listener, key, gateway_key, &gateway.spec, has(*listener).is_some())
@@ -424,7 +431,7 @@ impl Index {
     }
 
     /// The annotations of a Namespace; none of one that is not known.
-    fn annotations_of(&self, namespace: &str) -> &Annotations {
+    pub(super) fn annotations_of(&self, namespace: &str) -> &Annotations {
         static NONE: LazyLock<Annotations> = LazyLock::new(Annotations::default);
         self.namespaces.get(namespace).map_or(&*NONE, |model| &model.annotations)
     }
@@ -490,7 +497,7 @@ impl Index {
     }
 
     /// The EdgeGateway of a Service that takes it, or why there is none.
-    fn gateway_of(
+    pub(super) fn gateway_of(
         &self,
         service: &ObjectKey,
         own: &Annotations,
@@ -512,7 +519,7 @@ impl Index {
 
 /// True if a Service or its Namespace asks for assistance. A Namespace speaks for Services with UDP ports
 /// only.
-fn is_wanted(service: &ServiceModel, namespace: &Annotations) -> bool {
+pub(super) fn is_wanted(service: &ServiceModel, namespace: &Annotations) -> bool {
     let has_ports = !service.ports.is_empty() || service.annotations.terminates();
     service.annotations.assist.unwrap_or(namespace.assist.unwrap_or(false) && has_ports)
 }

@@ -63,10 +63,25 @@ impl Asked<'_> {
         Passthrough { proxy_protocol, ..Passthrough::default() }
     }
 
+    /// True if the route itself has asked.
+    fn is_own(&self) -> bool {
+        self.own.is_some_and(|own| own != TcpChoice::Off)
+    }
+
+    /// A problem if the route has asked, and the Service's namespace does not let it.
+    pub(super) fn without_grant(&self, namespace: &str, service: &ObjectKey) -> Option<Problem> {
+        self.is_own().then(|| Problem {
+            reason: Reason::NotAllowed,
+            message: format!(
+                "no ReferenceGrant in namespace {} permits TCPRoutes of namespace {namespace} to refer to Service {service}, whose TCP port is not opened by one for UDPRoutes; add it there, or remove {TCP}",
+                service.namespace
+            ),
+        })
+    }
+
     /// A problem if the route has asked, and its Service has no such port.
     pub(super) fn without_port(&self, number: u16, service: &ObjectKey) -> Option<Problem> {
-        let asks = self.own.is_some_and(|own| own != TcpChoice::Off);
-        asks.then(|| Problem {
+        self.is_own().then(|| Problem {
             reason: Reason::NoSuchPort,
             message: format!(
                 "Service {service} has no TCP port {number}; add one with protocol: TCP, of the number of the UDP port, or remove {TCP}"

@@ -297,6 +297,11 @@ impl Index {
             let weight = f64::from(destination.weight);
             let found = destination.service.as_ref().and_then(|(key, number)| {
                 let service = self.services.get(key)?;
+                // A grant for UDPRoutes opens UDP.
+                if !self.gateway_api.permit("TCPRoute", &attached.route.namespace, key) {
+                    problems.extend(asked.without_grant(&attached.route.namespace, key));
+                    return None;
+                }
                 let of_service = slices.get(&(key.namespace.as_str(), key.name.as_str()));
                 let of_service = of_service.map_or(&[][..], Vec::as_slice);
                 let namespace = &key.namespace;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use clap::{Args, Parser, Subcommand};
 
 use crate::index::Operator;
-use crate::policy::{ImagePattern, Network, Policy};
+use crate::policy::{ImagePattern, Network, Policy, Quotas};
 use crate::resource::DEFAULT_CLASS;
 use crate::workload::Patches;
 
@@ -70,6 +70,15 @@ pub struct Options {
     /// link-local and multicast addresses, nodes and Services.
     #[arg(long, env = "PACKRAT_DENIED_NETWORKS", value_delimiter = ',')]
     pub denied_networks: Vec<Network>,
+    /// Most listeners of one Service.
+    #[arg(long, env = "PACKRAT_LISTENERS_PER_SERVICE", default_value_t = 100, value_parser = listeners())]
+    pub listeners_per_service: u16,
+    /// Most listeners of all Services of a namespace at an EdgeGateway.
+    #[arg(long, env = "PACKRAT_LISTENERS_PER_NAMESPACE", default_value_t = 100, value_parser = listeners())]
+    pub listeners_per_namespace: u16,
+    /// Most listeners of all Services at an EdgeGateway.
+    #[arg(long, env = "PACKRAT_LISTENERS_PER_GATEWAY", default_value_t = 1000, value_parser = listeners())]
+    pub listeners_per_gateway: u16,
     /// Restrict what gateways send to, too, with their NetworkPolicies.
     #[arg(long, env = "PACKRAT_GATEWAY_EGRESS_POLICY", default_value_t = true, action = clap::ArgAction::Set)]
     pub gateway_egress_policy: bool,
@@ -104,6 +113,11 @@ pub struct Options {
     pub log: String,
 }
 
+/// The numbers of listeners that an EdgeGateway's status can name.
+fn listeners() -> clap::builder::RangedI64ValueParser<u16> {
+    clap::value_parser!(u16).range(1..=Quotas::MOST_PER_GATEWAY.into())
+}
+
 impl Options {
     /// The operator that this is, among others of the cluster.
     pub fn operator(&self) -> Operator {
@@ -131,6 +145,11 @@ impl Options {
         let mut policy = Policy {
             images: self.allowed_images.clone(),
             host_network: self.allow_host_network,
+            quotas: Quotas {
+                per_service: self.listeners_per_service.into(),
+                per_namespace: self.listeners_per_namespace.into(),
+                per_gateway: self.listeners_per_gateway.into(),
+            },
             ..Policy::default()
         };
         policy.images.extend(self.gateway_image.parse());

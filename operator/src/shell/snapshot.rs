@@ -197,15 +197,17 @@ impl Snapshots {
 
     /// Makes a snapshot. Returns when the next one is due even if nothing changes.
     fn refresh(&self, now: i64) -> Option<i64> {
-        let (mut resolution, models, gateway_api) = {
+        let (mut resolution, models, gateway_api, quotas) = {
             let index = locked(&self.index);
-            (index.resolve(), index.gateways().clone(), index.gateway_api().clone())
+            let resolution = index.resolve();
+            (resolution, index.gateways().clone(), index.gateway_api().clone(), index.quotas())
         };
         let drain = |key: &ObjectKey| {
             models.get(key).map_or(0, |model| i64::from(model.spec.drain.seconds))
         };
         let again = {
             let mut lingering = locked(&self.lingering);
+            lingering.quotas = quotas;
             if !self.is_complete() {
                 let listeners = models.iter().flat_map(|(key, model)| {
                     model.status.listeners.iter().map(move |status| (key, status))

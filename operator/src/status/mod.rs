@@ -21,7 +21,7 @@ use crate::resource::{EdgeGatewayStatus, GatewayProxy, ListenerStatus};
 /// The condition on a Service that asks for assistance.
 pub const SERVICE_CONDITION: &str = "packrat.dev/Assisted";
 /// Problems that are told in one message.
-const TOLD: usize = 5;
+pub(crate) const TOLD: usize = 5;
 /// Longest message, in bytes; the API server takes 32768.
 const MAXIMUM_MESSAGE_BYTES: usize = 4096;
 

@@ -13,6 +13,7 @@ use super::wire::{
     CLUSTER_TYPE, DeltaDiscoveryRequest, DeltaDiscoveryResponse, LISTENER_TYPE, Resource,
 };
 use super::{Resources, Versioned};
+use crate::status::shortened;
 
 /// The meaning of a request of Envoy's.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +90,8 @@ impl Stream {
         if reasons.is_empty() {
             return Heard::Accepted;
         }
-        Heard::Refused(reasons.into_iter().collect::<Vec<_>>().join("; "))
+        // It becomes a part of a status.
+        Heard::Refused(shortened(reasons.into_iter().collect::<Vec<_>>().join("; ")))
     }
 
     /// True if Envoy has acknowledged all of `resources`, besides those that do not matter.

@@ -2,6 +2,7 @@
 
 mod gateway_api;
 mod peers;
+mod quotas;
 mod server_ids;
 mod tcp;
 mod tenants;

@@ -168,6 +168,44 @@ fn what_is_in_front_of_and_behind_gateways_has_the_tcp_port() {
     assert_eq!(protocols(&policy["ingress"][0]["ports"], 443), ["UDP"]);
 }
 
+/// Another namespace opens its UDP ports with a grant for UDPRoutes, and nothing else.
+#[test]
+fn a_grant_for_udp_routes_opens_no_tcp_port() {
+    let of_granted = |kinds: &[&str]| {
+        let gateway = a_gateway("edge", json!([listener("quic", 443, json!({}))]));
+        let mut edge = edge_of(&gateway);
+        edge["spec"]["tcp"] = "Allowed".into();
+        let services = json!([{ "name": "web", "namespace": "shop", "port": 8443 }]);
+        let mut route = route("app", "web", 0, json!({ "name": "edge" }), services);
+        route["metadata"]["annotations"] = json!({ "packrat.dev/tcp": "passthrough" });
+        let from = kinds.iter().map(
+            |kind| json!({ "group": "gateway.networking.k8s.io", "kind": kind, "namespace": "app" }),
+        );
+        let grant = json!({
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "ReferenceGrant",
+            "metadata": { "namespace": "shop", "name": "grant" },
+            "spec": {
+                "from": from.collect::<Vec<_>>(), "to": [{ "group": "", "kind": "Service" }],
+            },
+        });
+        let mut web = with_tcp(service("web", 0, &[], &[("quic", 8443)]), &[("https", 8443)]);
+        let slice = slice("web", "web-1", &[("quic", 1443)], &[("10.0.0.1", true)]);
+        let mut slice = with_tcp(slice, &[("https", 2443)]);
+        slice["endpoints"][0]["targetRef"]["namespace"] = "shop".into();
+        for object in [&mut web, &mut slice] {
+            object["metadata"]["namespace"] = "shop".into();
+        }
+        let resolution = index(&[of_packrat(), edge, gateway, route, grant, web, slice]).resolve();
+        let view = &resolution.gateways[&key("app", "edge")];
+        assert_eq!(view.listeners[&443].endpoints.len(), 1, "UDP is open");
+        let told: Vec<_> = view.problems.iter().map(|(_, problem)| problem.reason).collect();
+        let passed = view.listeners[&443].tcp.as_ref();
+        (passed.map_or(0, |passed| passed.weights.len()), told)
+    };
+    assert_eq!(of_granted(&["UDPRoute"]), (0, vec![Reason::NotAllowed]));
+    assert_eq!(of_granted(&["UDPRoute", "TCPRoute"]), (1, Vec::new()));
+}
+
 /// UDPRoutes ask by the same annotation; connections are shared by weight, as clients are.
 #[test]
 fn a_udp_route_has_tcp_with_the_weights_of_its_destinations() {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use packrat_engine::WorkBudget;
 use packrat_wire::estimate::Timestamp;
 
+use super::inquiry_budget::InquiryBudget;
 use crate::clock::Clock;
 use crate::log::{Event, Logger, Observations};
 use crate::random::Random;
@@ -24,6 +25,7 @@ pub(crate) struct Environment {
     pub(crate) observations: Observations,
     /// The work that clients' messages may cause on each thread, on all routes together.
     pub(crate) work: Arc<WorkBudget>,
+    pub(crate) inquiries: InquiryBudget,
     pub(crate) random: Random,
     clock: Clock,
     numbers: AtomicU64,
@@ -38,6 +40,7 @@ impl Environment {
             source_ports: SourcePorts::of_host(),
             observations: Observations::default(),
             work: Arc::default(),
+            inquiries: InquiryBudget::default(),
             random: Random::default(),
             clock: Clock::default(),
             numbers: AtomicU64::new(1),

@@ -19,7 +19,7 @@ use packrat_wire::handshake::{ClientParams, Initiator};
 use packrat_wire::identifier::IdentifierScheme;
 
 use crate::context::{Environment, RouteContext};
-use crate::process::{Room, Unassured};
+use crate::process::{Places, Room, Unassured};
 use crate::route::{Moved, Opened, SessionTable};
 use crate::session::{ClientPath, FlowId, Session};
 use crate::socket::{ClientAddress, ListenerAddress, Slot};
@@ -35,12 +35,20 @@ const ANSWER_COUNTS: Duration = Duration::from_secs(3);
 const SPEAKS: Duration = Duration::from_secs(10);
 /// Age of its server's first answer from which it keeps its path.
 const SETTLED: Duration = Duration::from_secs(3);
-/// Idle timeouts: of a session that is not assured, or displaced, and of the configuration.
+/// Idle timeouts: of a session that is not mutual, or displaced, and of the configuration.
 const IDLE: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(120)];
 const ROUTE: usize = 7;
 
 /// Client and gateway's address, however they are written.
 type Key = (u8, u8);
+
+/// The list of sessions that are not assured in which a session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Listed {
+    New,
+    Mutual,
+    No,
+}
 
 /// The oracle's knowledge of a session.
 struct Known {
@@ -48,8 +56,8 @@ struct Known {
     /// Where the table has it; `None` when it is closed or displaced.
     at: Option<Key>,
     closed: bool,
-    /// It was not assured when the I/O thread last looked.
-    is_listed: bool,
+    /// As the I/O thread has last seen it.
+    listed: Listed,
     active: Timestamp,
     heard: Option<Timestamp>,
     asked: Option<Timestamp>,
@@ -174,8 +182,8 @@ impl World {
                 assert!(newest.is_none_or(|newest| newest < session.id));
                 self.unassured.insert(ROUTE, session.id);
                 let (at, active) = (Some(key), self.now);
-                let (closed, is_listed, heard, asked) = (false, true, None, None);
-                self.known.push(Known { session, at, closed, is_listed, active, heard, asked });
+                let (closed, listed, heard, asked) = (false, Listed::New, None, None);
+                self.known.push(Known { session, at, closed, listed, active, heard, asked });
                 self.make_room();
             }
             (opened, before) => panic!("{opened:?} where the list has {before:?}"),
@@ -184,26 +192,42 @@ impl World {
 
     /// As the I/O thread does it after a session was opened.
     fn make_room(&mut self) {
-        for _ in 0..=MOST_SESSIONS {
+        for _ in 0..=2 * MOST_SESSIONS {
             for known in &mut self.known {
                 if known.session.is_assured() {
                     self.unassured.remove(ROUTE, known.session.id);
-                    known.is_listed = false;
+                    known.listed = Listed::No;
                 }
             }
             let taken = self.table.count();
-            let unassured = self.known.iter().filter(|known| known.is_listed).count() as u64;
-            let is_tight = taken > MOST_SESSIONS - MOST_SESSIONS / 5;
-            let oldest = self.known.iter().find(|known| known.is_listed).map(Known::id);
-            let expected =
-                oldest.filter(|_| is_tight && unassured > 1 && unassured > MOST_SESSIONS - taken);
+            let new = || self.known.iter().filter(|known| known.listed == Listed::New);
+            let new_count = new().count() as u64;
+            let lasting = MOST_SESSIONS - MOST_SESSIONS / 5;
+            let expected = if taken > lasting && new_count > (MOST_SESSIONS - taken).max(1) {
+                new().next()
+            } else if taken - new_count > lasting {
+                self.known.iter().rfind(|known| known.listed == Listed::Mutual)
+            } else {
+                None
+            };
             let in_route = Room { taken, limit: MOST_SESSIONS };
             let in_process = Room { taken, limit: 1000 };
-            let surplus = self.unassured.surplus(ROUTE, in_route, in_process, 1);
-            assert_eq!(surplus, expected.map(|id| (ROUTE, id)), "{taken}, {unassured} unassured");
+            let places = Places { in_route, in_process, threads: 1 };
+            let surplus = self.unassured.surplus(ROUTE, places);
+            let expected = expected.map(|known| (ROUTE, known.id()));
+            assert_eq!(surplus, expected, "{taken}, {new_count} new");
             let Some((_, id)) = surplus else { return };
-            self.unassured.remove(ROUTE, id);
             let at = self.known.iter().position(|known| known.id() == id).unwrap();
+            let known = &mut self.known[at];
+            if known.session.is_mutual() {
+                let settles = known.listed == Listed::New && taken - new_count < lasting;
+                assert_eq!(self.unassured.settle(ROUTE, id, places), settles);
+                if settles {
+                    known.listed = Listed::Mutual;
+                    continue;
+                }
+            }
+            self.unassured.remove(ROUTE, id);
             assert!(self.table.remove(&self.known[at].session, self.now, None));
             self.close(at);
         }
@@ -213,7 +237,7 @@ impl World {
     fn close(&mut self, at: usize) {
         self.known[at].at = None;
         self.known[at].closed = true;
-        self.known[at].is_listed = false;
+        self.known[at].listed = Listed::No;
         self.unassured.remove(ROUTE, self.known[at].id());
         self.known[at].session.end_assistance(|_| {});
     }
@@ -282,7 +306,7 @@ impl World {
         if !known.session.is_assisted() {
             let is_old = |answered| now.saturating_since(answered) >= SETTLED;
             let is_settled =
-                known.session.is_assured() && known.session.answered().is_some_and(is_old);
+                known.session.is_mutual() && known.session.answered().is_some_and(is_old);
             return Some(is_settled && now.saturating_since(known.active) < SPEAKS);
         }
         let asked = known.asked.filter(|asked| now.saturating_since(*asked) < ANSWER_COUNTS);
@@ -300,7 +324,7 @@ impl World {
         let Some(at) = self.choose(number) else { return };
         let known = &self.known[at];
         let is_displaced = known.at.is_none() && !known.closed && !known.session.is_assisted();
-        let idle = IDLE[usize::from(known.session.is_assured() && !is_displaced)];
+        let idle = IDLE[usize::from(known.session.is_mutual() && !is_displaced)];
         let timeout = known.session.idle_timeout();
         assert_eq!(timeout, idle);
         let leaves = !known.closed && (!is_idle_only || known.active + idle <= self.now);
@@ -411,7 +435,8 @@ impl World {
             let twice = |total: &crate::sync::atomic::AtomicU64| total.load(Ordering::Relaxed) >= 2;
             let totals = &session.totals;
             let both = twice(&totals.to_client_datagrams) && twice(&totals.to_server_datagrams);
-            assert_eq!(session.is_assured(), both || session.is_assisted());
+            assert_eq!(session.is_assured(), session.is_assisted());
+            assert_eq!(session.is_mutual(), both || session.is_assisted());
         }
         let busiest = self.table.busiest(usize::MAX);
         assert_eq!(busiest.len(), self.known.iter().filter(|known| known.at.is_some()).count());

@@ -3,13 +3,16 @@
 //! ```text
 //!   Ingress::receive_run, Ingress::receive
 //!     control datagram ------------------------------------> Control: the engine answers
-//!     numbered datagram of a session: the engine takes the number off, and may keep it for a while
-//!     bundle: taken apart, as if all in it had come alone
-//!     any other, and without a session what only looks like one: Ingress::forward
-//!       its path has a session -------------------------+
-//!       it may belong to a client that has moved: kept  |
-//!         until that client has proved to be there -----+--> Forwarder::send_to_server
-//!       it is a new client's: a session is opened ------+
+//!     all others, whatever their form: Ingress::place
+//!       another gateway has their client's session: they go there as they are, or wait until it has
+//!         found the client here
+//!       numbered datagram of a session: the engine takes the number off, and may keep it for a while
+//!       bundle: taken apart, as if all in it had come alone
+//!       any other, and without a session what only looks like one: Ingress::forward
+//!         its path has a session -------------------------+
+//!         it may belong to a client that has moved: kept  |
+//!           until that client has proved to be there -----+--> Forwarder::send_to_server
+//!         it is a new client's: a session is opened ------+
 //! ```
 
 use std::net::{IpAddr, SocketAddr};
@@ -44,6 +47,16 @@ pub struct ClientDatagrams<'a> {
     pub data: &'a [u8],
     /// Bytes of each datagram but the last.
     pub segment_size: usize,
+}
+
+/// The place where datagrams of a path belong.
+enum Place {
+    /// Here: the session of the path, if it has one.
+    Here(Option<Arc<Session>>),
+    /// At another gateway: they have gone there.
+    There,
+    /// Perhaps at another gateway: they wait until it has found the client here.
+    Unproven,
 }
 
 /// The entrance of one listener on one worker. Belongs to the thread that reads the listener's
@@ -90,10 +103,10 @@ impl Ingress {
         if batches.len() > 1 && !batches.iter().any(is_control) {
             let now = self.now();
             let path = self.path(client, local);
-            let session = self.forwarder.find(&self.route, &path, now);
-            if let Some(session) = session.filter(|session| !session.is_unproven_relay()) {
-                self.pass(&session, batches, now);
-                return;
+            match self.place(&path, now, |_| batches.to_vec()) {
+                Place::Here(Some(session)) => return self.pass(&session, batches, now),
+                Place::There | Place::Unproven => return,
+                Place::Here(None) => {}
             }
         }
         for batch in batches {
@@ -146,13 +159,9 @@ impl Ingress {
     /// Takes numbered datagrams of one client. Where no session knows the numbers, because it is over
     /// or has not followed its client yet, the datagrams go on without.
     fn receive_numbered(&mut self, path: &ClientPath, run: &[&[u8]], ecn: Ecn, now: Timestamp) {
-        let session = self.forwarder.find(&self.route, path, now);
+        let as_they_are = |_| run.iter().map(|data| GsoBatch::single(data, ecn)).collect();
+        let Place::Here(session) = self.place(path, now, as_they_are) else { return };
         let mut rest = run;
-        if let Some(session) = session.as_ref().filter(|session| session.is_relay()) {
-            let batches: Vec<_> = run.iter().map(|data| GsoBatch::single(data, ecn)).collect();
-            self.forwarder.send_to_server(session, &batches);
-            return;
-        }
         if let Some(session) = session.filter(|session| session.is_assisted()) {
             let outbox = &mut self.outbox;
             outbox.clear();
@@ -183,8 +192,9 @@ impl Ingress {
         }
     }
 
-    /// Takes a bundle apart: each datagram in it goes on as if it had come alone. `whole`: the bundle as
-    /// it came.
+    /// Takes a bundle apart: each datagram in it goes on as if it had come alone. Of a client that may not
+    /// be at its address only the last one does, which acknowledges the most: no one has the gateway send
+    /// more than one datagram for one. `whole`: the bundle as it came.
     fn receive_bundle(
         &mut self,
         path: &ClientPath,
@@ -194,14 +204,21 @@ impl Ingress {
         now: Timestamp,
     ) {
         let batches: Vec<_> = bundle.datagrams().map(|base| GsoBatch::single(base, ecn)).collect();
-        match self.forwarder.find(&self.route, path, now) {
-            // The gateway that has the session takes it apart.
-            Some(relay) if relay.is_relay() => {
-                self.forwarder.send_to_server(&relay, &[GsoBatch::single(whole, ecn)]);
-                return;
+        // The gateway that has the session takes it apart. Its message may be the proof that the
+        // datagrams in it wait for.
+        let parts = |is_proven| match is_proven {
+            true => vec![GsoBatch::single(whole, ecn)],
+            false => batches.clone(),
+        };
+        match self.place(path, now, parts) {
+            Place::There => return,
+            Place::Unproven => {}
+            Place::Here(Some(session)) if session.is_assured() => {
+                self.pass(&session, &batches, now);
             }
-            Some(session) => self.pass(&session, &batches, now),
-            None => batches.into_iter().for_each(|batch| self.forward(path, batch, now)),
+            Place::Here(_) => {
+                batches.last().into_iter().for_each(|last| self.forward(path, *last, now))
+            }
         }
         if self.is_for_engine(path, bundle.message, now) {
             self.control(path, bundle.message, now);
@@ -243,41 +260,53 @@ impl Ingress {
             metrics.add(Metric::StreamRefused, GsoBatch::count(&[batch]));
             return;
         }
-        let session = match self.forwarder.find(&self.route, path, now) {
-            Some(session) if session.is_unproven_relay() => {
-                return self.wait_for_proof(&session, path, batch, now);
-            }
-            Some(session) => Some(session),
-            None if batch.datagrams().all(is_probe) => return,
-            None => self.session_of_unknown(path, batch, now),
+        let session = match self.place(path, now, |_| vec![batch]) {
+            Place::There | Place::Unproven => return,
+            Place::Here(Some(session)) => Some(session),
+            Place::Here(None) if batch.datagrams().all(is_probe) => return,
+            Place::Here(None) => self.session_of_unknown(path, batch, now),
         };
         if let Some(session) = session {
             self.pass(&session, &[batch], now);
         }
     }
 
-    /// Datagrams of a client that another gateway has not found here yet.
-    fn wait_for_proof(
+    /// The place where datagrams belong that are no control datagrams. `datagrams`: those that go to
+    /// another gateway that has found the client here (true), and those that wait until then.
+    fn place<'a>(
         &mut self,
-        session: &Arc<Session>,
         path: &ClientPath,
-        batch: GsoBatch<'_>,
         now: Timestamp,
-    ) {
-        if !self.keep(path, batch, now) {
-            self.forwarder.end_wait_in_vain(&self.route, path.network(), Some(session));
-            self.pass(session, &[batch], now);
-        } else if !session.is_unproven_relay() {
-            // It has found the client meanwhile, and nothing more would end the wait.
-            self.forwarder.claim_pending(&self.route, session);
+        datagrams: impl Fn(bool) -> Vec<GsoBatch<'a>>,
+    ) -> Place {
+        let session = self.forwarder.find(&self.route, path, now);
+        let Some(relay) = session.as_ref().filter(|session| session.is_relay()) else {
+            return Place::Here(session);
+        };
+        if relay.is_unproven_relay() {
+            if self.keep(path, &datagrams(false), now) {
+                if !relay.is_unproven_relay() {
+                    // It has found the client meanwhile, and nothing more would end the wait.
+                    self.forwarder.claim_pending(&self.route, relay);
+                }
+                return Place::Unproven;
+            }
+            self.forwarder.end_wait_in_vain(&self.route, path.network(), Some(relay));
+            if !relay.is_relay() {
+                return Place::Here(session);
+            }
         }
+        self.forwarder.send_to_server(relay, &datagrams(true));
+        Place::There
     }
 
     /// Lets datagrams wait, as they may be those of a client that has moved. False: too many do.
-    fn keep(&mut self, path: &ClientPath, batch: GsoBatch<'_>, now: Timestamp) -> bool {
+    fn keep(&mut self, path: &ClientPath, batches: &[GsoBatch<'_>], now: Timestamp) -> bool {
         let route = &self.route;
-        let Disposition::Pending(first) = route.pending.add(path, batch, now) else { return false };
-        route.metrics().add(Metric::DatagramsWaited, GsoBatch::count(&[batch]));
+        let Disposition::Pending(first) = route.pending.add(path, batches, now) else {
+            return false;
+        };
+        route.metrics().add(Metric::DatagramsWaited, GsoBatch::count(batches));
         if let Some(until) = first {
             self.forwarder.plan_path_check(route, path.network(), until);
             route.context.log(Event::ClientWaiting, || {
@@ -291,6 +320,7 @@ impl Ingress {
     /// Datagrams of the base connection go to the session's server; the flow hears of them where it
     /// has to.
     fn pass(&mut self, session: &Arc<Session>, batches: &[GsoBatch<'_>], now: Timestamp) {
+        session.look_at_received(batches);
         if session.is_heard() {
             session.assist(|flow| {
                 for datagram in batches.iter().flat_map(|batch| batch.datagrams()) {
@@ -316,7 +346,7 @@ impl Ingress {
         let may_have_moved =
             expects_clients && batch.datagrams().next().is_some_and(may_have_moved);
         let first = batch.datagrams().next();
-        if may_have_moved && self.keep(path, batch, now) {
+        if may_have_moved && self.keep(path, &[batch], now) {
             return None;
         }
         self.forwarder.open(&self.route, path, None, first, now)

@@ -299,7 +299,7 @@ impl Control<'_> {
     fn relay(&mut self, session: &Arc<Session>, datagram: &[u8]) {
         session.touch(self.now);
         self.forwarder.follow(session, self.path);
-        self.forwarder.send_to_server(session, &[GsoBatch::single(datagram, Ecn::NOT_CAPABLE)]);
+        self.forwarder.send_upstream(session, &[GsoBatch::single(datagram, Ecn::NOT_CAPABLE)]);
     }
 
     /// Asks the other gateways for the session that a client has named. True if they have been asked:
@@ -314,7 +314,8 @@ impl Control<'_> {
         }
         let Ok(nonce) = self.random().map(u64::from_be_bytes) else { return false };
         let inquiries = &self.route.inquiries;
-        match inquiries.begin(self.path, datagram, peers.len(), nonce, self.now) {
+        let budget = &self.route.context.environment.inquiries;
+        match inquiries.begin(self.path, datagram, (peers.len(), budget), nonce, self.now) {
             Step::Refuse => return false,
             Step::Wait => return true,
             Step::Ask => {}
@@ -322,20 +323,23 @@ impl Control<'_> {
         self.route.metrics().add(Metric::Inquiries, 1);
         self.forwarder.plan_path_check(self.route, self.path.network(), self.now + SILENCE);
         let message = PeerMessage { kind: PeerKind::Inquiry, nonce, session: id };
-        for peer in peers {
-            let way =
-                ClientPath { client: ClientAddress::new(peer), local: None, ..self.path.clone() };
-            self.tell_peer(&way, &message);
-        }
+        let way = |peer| {
+            let client = ClientAddress::new(peer);
+            ClientPath { client, local: None, ..self.path.clone() }
+        };
+        let ways: Vec<_> = peers.into_iter().map(way).collect();
+        self.tell_peers(&ways, &message);
         true
     }
 
-    fn tell_peer(&mut self, way: &ClientPath, message: &PeerMessage) {
+    fn tell_peers(&mut self, ways: &[ClientPath], message: &PeerMessage) {
         let route = &self.route.context;
         self.outbox.clear();
         route.engine.tell_peer(message, self.outbox);
         let sender = &mut self.forwarder.sender;
-        way.send_outbox(route, sender, self.outbox, Ecn::NOT_CAPABLE, WhenFull::Drop);
+        for way in ways {
+            way.send_outbox(route, sender, self.outbox, Ecn::NOT_CAPABLE, WhenFull::Drop);
+        }
         self.outbox.clear();
     }
 
@@ -351,8 +355,8 @@ impl Control<'_> {
             PeerKind::Inquiry => {
                 let is_here = !self.route.sessions.assisted.with_id(session).is_empty();
                 let kind = if is_here { PeerKind::Mine } else { PeerKind::NotMine };
-                let way = self.path;
-                self.tell_peer(way, &PeerMessage { kind, ..message });
+                let way = std::slice::from_ref(self.path);
+                self.tell_peers(way, &PeerMessage { kind, ..message });
             }
             PeerKind::Mine => {
                 if let Some(asked) = self.route.inquiries.found(nonce) {
@@ -381,7 +385,7 @@ impl Control<'_> {
         let Some(session) = session.filter(|session| session.is_relay()) else { return };
         self.route.metrics().add(Metric::SessionsRelayed, 1);
         let sealed = GsoBatch::single(datagram, Ecn::NOT_CAPABLE);
-        self.forwarder.send_to_server(&session, &[sealed]);
+        self.forwarder.send_upstream(&session, &[sealed]);
     }
 
     /// Tells the client that no session has this id, so that it may begin a new one.
@@ -473,7 +477,10 @@ impl Control<'_> {
         let peers = &self.route.context.settings().config.peers;
         if peers.iter().any(|peer| peer.ip() == client) {
             let (way, kind) = (self.path, PeerKind::Moved);
-            self.tell_peer(way, &PeerMessage { kind, nonce: 0, session: id });
+            self.tell_peers(
+                std::slice::from_ref(way),
+                &PeerMessage { kind, nonce: 0, session: id },
+            );
         }
         self.forwarder.claim_pending(self.route, session);
     }

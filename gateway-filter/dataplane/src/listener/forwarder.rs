@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use packrat_engine::{NetworkPath, Outbox};
 use packrat_wire::estimate::Timestamp;
+use packrat_wire::number;
 
 use super::gathered::Gathered;
 use super::mailbox::{Command, Mailboxes};
@@ -131,8 +132,17 @@ impl Forwarder {
     }
 
     /// Forwards what the client of `session` has sent. Never blocks, never fails: what cannot be
-    /// forwarded is counted.
+    /// forwarded is counted. Nothing goes to another gateway that has not found the client here.
     pub(crate) fn send_to_server(&mut self, session: &Arc<Session>, batches: &[GsoBatch<'_>]) {
+        if session.is_unproven_relay() {
+            session.route.metrics.add(Metric::UpstreamDropped, GsoBatch::count(batches));
+        } else {
+            self.send_upstream(session, batches);
+        }
+    }
+
+    /// The same for sealed messages, by which another gateway finds the client here.
+    pub(super) fn send_upstream(&mut self, session: &Arc<Session>, batches: &[GsoBatch<'_>]) {
         let upstream = session.upstream();
         session.note_question();
         let report = match batches {
@@ -182,10 +192,16 @@ impl Forwarder {
         session.send_outbox(&mut self.sender, outbox, when_full);
     }
 
-    /// Forwards datagrams that have waited until their session was known.
+    /// Forwards datagrams that have waited until their session was known. The server gets those without
+    /// their numbers that have waited for another gateway.
     pub(crate) fn send_pending(&mut self, session: &Arc<Session>, pending: &[PendingDatagram]) {
         for datagram in pending {
-            self.send_to_server(session, &[datagram.batch()]);
+            let batch = datagram.batch();
+            let data = match number::split(batch.data) {
+                Some((_, base)) if !session.is_relay() => base,
+                _ => batch.data,
+            };
+            self.send_to_server(session, &[GsoBatch::single(data, batch.ecn)]);
         }
     }
 

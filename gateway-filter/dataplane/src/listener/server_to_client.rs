@@ -137,6 +137,7 @@ fn record(session: &Arc<Session>, batches: &[GsoBatch<'_>]) -> (Option<Timestamp
     let now = session.route.environment.now();
     session.touch(now);
     session.note_answer(now);
+    session.look_at_sent(batches);
     let mut numbers = Numbers::default();
     // The other gateway counts it.
     if !session.is_relay() {

@@ -32,7 +32,7 @@ metrics! {
     Sessions Gauge "sessions" "Client sessions that exist now.";
     SessionsOpened Counter "sessions_opened_total" "Client sessions opened.";
     SessionsClosed Counter "sessions_closed_total" "Client sessions ended, idle or by shutdown.";
-    SessionsEvicted Counter "sessions_evicted_total" "Client sessions ended early to make room: client and server had not both spoken twice, as with a forged source address.";
+    SessionsEvicted Counter "sessions_evicted_total" "Client sessions ended early to make room: nothing proved the client's address, which may have been forged.";
     SessionsRefused Counter "sessions_refused_total" "Datagrams of new clients dropped: the limit of sessions, of descriptors or of ephemeral ports is reached, or the share of their source while half of all are taken, or no upstream socket could be opened.";
     SessionsMoved Counter "sessions_moved_total" "Sessions that moved to another endpoint because theirs was removed from the configuration.";
     SessionsNamed Counter "sessions_named_total" "Sessions opened with the server that the client's connection ID names (QUIC-LB).";

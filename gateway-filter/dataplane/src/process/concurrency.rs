@@ -475,7 +475,7 @@ fn pending_datagrams_are_neither_lost_nor_taken_twice() {
             thread::spawn(move || {
                 let batch = GsoBatch::single(&[0x41; 10], Ecn::NOT_CAPABLE);
                 for _ in 0..2 {
-                    assert!(matches!(pending.add(&path, batch, NOW), Disposition::Pending(_)));
+                    assert!(matches!(pending.add(&path, &[batch], NOW), Disposition::Pending(_)));
                 }
             })
         });

@@ -13,7 +13,7 @@ use packrat_wire::estimate::Timestamp;
 use packrat_wire::message::GoodbyeReason;
 
 use super::listener_reader::ListenerReader;
-use super::unassured::{Room, Unassured};
+use super::unassured::{Places, Room, Unassured};
 use super::wake_coalescing::WakeCoalescing;
 use crate::context::Environment;
 use crate::listener::{
@@ -248,24 +248,41 @@ impl IoThread {
         }
     }
 
-    /// Closes the oldest sessions that are not assured, while there are too many of them.
+    fn places(&self, route: &Route) -> Places {
+        let limit = route.context.settings().config.maximum_sessions;
+        let capacity = &self.environment.capacity;
+        Places {
+            in_route: Room { taken: route.sessions.count(), limit },
+            in_process: Room { taken: capacity.taken(), limit: capacity.sessions() },
+            threads: self.forwarder.mailboxes.workers() as u64,
+        }
+    }
+
+    /// A session that is listed as not assured is assured, or has a lasting place now: true.
+    fn settle(&mut self, route: &Arc<Route>, session: &Session) -> bool {
+        let number = number_of(route);
+        if session.is_assured() {
+            self.unassured.remove(number, session.id);
+            return true;
+        }
+        session.is_mutual() && self.unassured.settle(number, session.id, self.places(route))
+    }
+
+    /// Closes sessions that are not assured, while there are too many of them.
     fn make_room(&mut self, mailbox: &Mailbox, route: &Arc<Route>) {
-        loop {
-            let limit = route.context.settings().config.maximum_sessions;
-            let in_route = Room { taken: route.sessions.count(), limit };
-            let capacity = &self.environment.capacity;
-            let in_process = Room { taken: capacity.taken(), limit: capacity.sessions() };
-            let threads = self.forwarder.mailboxes.workers() as u64;
-            let number = number_of(route);
-            let Some((number, id)) = self.unassured.surplus(number, in_route, in_process, threads)
-            else {
-                return;
+        while let Some((number, id)) = self.unassured.surplus(number_of(route), self.places(route))
+        {
+            let Some(Served { route, session, .. }) = self.sessions.get(&id) else {
+                self.unassured.remove(number, id);
+                continue;
             };
-            self.unassured.remove(number, id);
-            let Some(Served { route, session, .. }) = self.sessions.get(&id) else { continue };
             let (route, session) = (Arc::clone(route), Arc::clone(session));
+            if self.settle(&route, &session) {
+                continue;
+            }
+            self.unassured.remove(number, id);
             let now = self.environment.now();
-            if !session.is_assured() && route.sessions.remove(&session, now, None) {
+            if route.sessions.remove(&session, now, None) {
                 route.metrics().add(Metric::SessionsEvicted, 1);
                 self.close(mailbox, &session, "evicted", None, now);
             }
@@ -418,9 +435,7 @@ impl IoThread {
             self.deadlines.plan(id, &session.armed, now + AFTER_A_PANIC, now);
             self.run_engine_deadline(&session, now);
             let idle_timeout = session.idle_timeout();
-            if session.is_assured() {
-                self.unassured.remove(number_of(&route), id);
-            }
+            self.settle(&route, &session);
             if session.idle_since() + idle_timeout <= now
                 && route.sessions.remove(&session, now, Some(idle_timeout))
             {

@@ -12,7 +12,7 @@ pub mod virtual_time;
 mod wake_coalescing;
 
 #[cfg(any(test, fuzzing))]
-pub(crate) use unassured::{Room, Unassured};
+pub(crate) use unassured::{Places, Room, Unassured};
 
 pub use dataplane::{Dataplane, DataplaneError, ObservationError, Options};
 pub use dataplane_ref::DataplaneRef;

@@ -1,6 +1,20 @@
-//! The sessions of an I/O thread that are not assured, as the kernel's connection tracking has them:
-//! client and server have not both spoken twice. When there is little room, the oldest of them
-//! leave (conntrack's "early drop"), so that datagrams with forged sources keep no one out.
+//! The sessions of an I/O thread that are not assured: nothing proves that their clients receive at
+//! their addresses. When there is little room, some of them leave (conntrack's "early drop"), so that
+//! datagrams with forged sources keep no one out, whether or not a server answers them.
+//!
+//! ```text
+//!   opened --> new --client and server have both spoken twice, and there is room--> mutual
+//!               | |                                                                  | |
+//!               | +-------------------- the client proves its address ---------------+-+--> (not here)
+//!               v                                                                    v
+//!         the oldest leaves: more new ones                          the newest leaves: those that are
+//!         than free places, in the last fifth                       assured need its place
+//! ```
+//!
+//! A fifth of the places is for those that are new, and for those that are free: whatever has spoken
+//! before, a client that comes finds a place, and has time to prove where it is. In the rest a mutual
+//! session has its place for as long as those that are assured leave it one: the sessions from before a flood
+//! keep theirs.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,61 +28,118 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// True if `unassured` sessions are too many: more than four fifths are taken, and there are
-    /// more such sessions than free places. So they never take more than half of what the others
-    /// leave, and new clients find a place even then.
-    fn has_too_many(self, unassured: u64) -> bool {
-        let is_tight = self.taken > self.limit - self.limit / 5;
-        is_tight && unassured > self.limit.saturating_sub(self.taken)
+    /// The places that are not only for sessions that are new: four fifths.
+    const fn lasting(self) -> u64 {
+        self.limit - self.limit / 5
+    }
+
+    /// True if so many new sessions are too many: more than four fifths are taken, and there are more such
+    /// sessions than free places. So they never take more than half of what the others leave, and new
+    /// clients find a place even then.
+    const fn has_too_many_new(self, new: u64) -> bool {
+        self.taken > self.lasting() && new > self.limit.saturating_sub(self.taken)
+    }
+
+    /// The lasting places that are free beside so many new sessions; `None` if more than all are taken.
+    const fn free_lasting(self, new: u64) -> Option<u64> {
+        self.lasting().checked_sub(self.taken.saturating_sub(new))
     }
 }
 
-/// The sessions that are not assured, by route and age.
+/// The places of a route and of the process, and the I/O threads among which sessions are divided.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Places {
+    pub(crate) in_route: Room,
+    pub(crate) in_process: Room,
+    pub(crate) threads: u64,
+}
+
+/// The sessions of a route: the oldest first, as [`FlowId`]s only grow.
+#[derive(Debug, Default)]
+struct OfRoute {
+    new: BTreeSet<FlowId>,
+    mutual: BTreeSet<FlowId>,
+}
+
+impl OfRoute {
+    fn new_count(&self) -> u64 {
+        self.new.len() as u64
+    }
+}
+
+/// The sessions that are not assured.
 #[derive(Debug, Default)]
 pub(crate) struct Unassured {
-    /// Of each route, a number that the caller chooses: the oldest first, as [`FlowId`]s only grow.
-    routes: HashMap<usize, BTreeSet<FlowId>>,
-    count: u64,
+    /// By a number of the route that the caller chooses.
+    routes: HashMap<usize, OfRoute>,
+    /// New ones of all routes.
+    new_count: u64,
 }
 
 impl Unassured {
+    /// A session has been opened; one that has another upstream socket keeps its place.
     pub(crate) fn insert(&mut self, route: usize, session: FlowId) {
-        if self.routes.entry(route).or_default().insert(session) {
-            self.count += 1;
+        let sessions = self.routes.entry(route).or_default();
+        if !sessions.mutual.contains(&session) && sessions.new.insert(session) {
+            self.new_count += 1;
         }
     }
 
     /// The session is assured, or has ended.
     pub(crate) fn remove(&mut self, route: usize, session: FlowId) {
         let Some(sessions) = self.routes.get_mut(&route) else { return };
-        if sessions.remove(&session) {
-            self.count -= 1;
+        if sessions.new.remove(&session) {
+            self.new_count -= 1;
         }
-        if sessions.is_empty() {
+        sessions.mutual.remove(&session);
+        if sessions.new.is_empty() && sessions.mutual.is_empty() {
             self.routes.remove(&route);
         }
     }
 
-    /// The session that has to leave, and its route: the oldest of the route, or of all routes, where
-    /// there are too many. `threads`: I/O threads, of which each has its part of the sessions.
-    pub(crate) fn surplus(
-        &self,
-        route: usize,
-        in_route: Room,
-        in_process: Room,
-        threads: u64,
-    ) -> Option<(usize, FlowId)> {
-        let oldest = |(&route, sessions): (&usize, &BTreeSet<FlowId>)| {
-            sessions.first().map(|session| (route, *session))
-        };
-        let sessions = self.routes.get(&route);
-        let count = sessions.map_or(0, |sessions| sessions.len() as u64);
-        // One that is alone has only just come: it stays, also when it has taken the last place.
-        if count > 1 && in_route.has_too_many(count * threads) {
-            return oldest((&route, sessions?));
+    /// Client and server of a session have both spoken twice: gives it a lasting place. False if there is
+    /// none, or it has one.
+    pub(crate) fn settle(&mut self, route: usize, session: FlowId, places: Places) -> bool {
+        let Some(sessions) = self.routes.get_mut(&route) else { return false };
+        let Places { in_route, in_process, threads } = places;
+        let has_room = |room: Room, new: u64| room.free_lasting(new * threads) > Some(0);
+        let settles = has_room(in_route, sessions.new_count())
+            && has_room(in_process, self.new_count)
+            && sessions.new.remove(&session);
+        if settles {
+            self.new_count -= 1;
+            sessions.mutual.insert(session);
         }
-        if self.count > 1 && in_process.has_too_many(self.count * threads) {
+        settles
+    }
+
+    /// The session that has to leave, and its route: the oldest of those that are new, of the route or of
+    /// all routes, where there are too many of them; the newest of the mutual ones, where those that are
+    /// assured need their lasting places.
+    pub(crate) fn surplus(&self, route: usize, places: Places) -> Option<(usize, FlowId)> {
+        let Places { in_route, in_process, threads } = places;
+        let oldest = |(&route, sessions): (&usize, &OfRoute)| {
+            sessions.new.first().map(|session| (route, *session))
+        };
+        let newest = |(&route, sessions): (&usize, &OfRoute)| {
+            sessions.mutual.last().map(|session| (route, *session))
+        };
+        let own = self.routes.get_key_value(&route);
+        let count = own.map_or(0, |(_, sessions)| sessions.new_count());
+        // One that is alone has only just come: it stays, also when it has taken the last place.
+        if count > 1 && in_route.has_too_many_new(count * threads) {
+            return oldest(own?);
+        }
+        if self.new_count > 1 && in_process.has_too_many_new(self.new_count * threads) {
             return self.routes.iter().filter_map(oldest).min_by_key(|(_, session)| *session);
+        }
+        if in_route.free_lasting(count * threads).is_none()
+            && let Some(newest) = own.and_then(newest)
+        {
+            return Some(newest);
+        }
+        if in_process.free_lasting(self.new_count * threads).is_none() {
+            return self.routes.iter().filter_map(newest).max_by_key(|(_, session)| *session);
         }
         None
     }
@@ -86,12 +157,32 @@ mod tests {
         unassured: Unassured,
         assured: u64,
         next: u64,
+        /// Sessions in which client and server have both spoken twice.
+        mutual: BTreeSet<FlowId>,
         evicted: Vec<FlowId>,
     }
 
+    const fn wide(taken: u64) -> Room {
+        Room { taken, limit: 100_000 }
+    }
+
     impl Process {
+        fn mutual_count(&self) -> u64 {
+            self.unassured.routes.values().map(|sessions| sessions.mutual.len() as u64).sum()
+        }
+
         fn taken(&self) -> u64 {
-            self.assured + self.unassured.count
+            self.assured + self.unassured.new_count + self.mutual_count()
+        }
+
+        fn places(&self) -> Places {
+            let taken = self.taken();
+            Places { in_route: wide(taken), in_process: Room { taken, limit: LIMIT }, threads: 1 }
+        }
+
+        fn holds(&self, session: FlowId) -> bool {
+            let mut routes = self.unassured.routes.values();
+            routes.any(|route| route.new.contains(&session) || route.mutual.contains(&session))
         }
 
         /// Opens a session, if there is room.
@@ -102,11 +193,11 @@ mod tests {
             self.next += 1;
             let session = FlowId::new(self.next);
             self.unassured.insert(route, session);
-            let in_route = |process: &Self| Room { taken: process.taken(), limit: 100_000 };
-            let room = |process: &Self| Room { taken: process.taken(), limit: LIMIT };
-            while let Some((route, surplus)) =
-                self.unassured.surplus(route, in_route(self), room(self), 1)
-            {
+            while let Some((route, surplus)) = self.unassured.surplus(route, self.places()) {
+                let is_mutual = self.mutual.contains(&surplus);
+                if is_mutual && self.unassured.settle(route, surplus, self.places()) {
+                    continue;
+                }
                 self.unassured.remove(route, surplus);
                 self.evicted.push(surplus);
             }
@@ -114,10 +205,10 @@ mod tests {
         }
 
         fn assure(&mut self, route: usize, session: FlowId) -> bool {
-            let before = self.unassured.count;
+            let is_there = self.holds(session);
             self.unassured.remove(route, session);
-            self.assured += before - self.unassured.count;
-            before > self.unassured.count
+            self.assured += u64::from(is_there);
+            is_there
         }
     }
 
@@ -144,7 +235,7 @@ mod tests {
         for _ in 0..100 {
             assert!(process.open(0).is_some());
         }
-        assert_eq!((process.unassured.count, process.taken()), (5, 995));
+        assert_eq!((process.unassured.new_count, process.taken()), (5, 995));
         // The last ones stay.
         let expected: Vec<FlowId> = (1..=95).map(FlowId::new).collect();
         assert_eq!(process.evicted, expected);
@@ -160,17 +251,48 @@ mod tests {
         assert_eq!(process.evicted, opened[..2]);
     }
 
+    /// A flood whose sources speak twice, to a server that answers, has all the places that last; those that
+    /// are new and those that prove their address are served all the same.
+    #[test]
+    fn a_flood_that_speaks_twice_keeps_no_honest_client_out_and_ends_no_assured_session() {
+        let mut process = Process::default();
+        let before: Vec<FlowId> = (0..50).filter_map(|_| process.open(1)).collect();
+        process.mutual.extend(&before);
+        for round in 0..900 {
+            let honest = process.open(1).expect("no room for an honest client");
+            for _ in 0..20 {
+                let forged = process.open(0).expect("no room for those after it");
+                process.mutual.insert(forged);
+            }
+            if round < 700 {
+                assert!(process.assure(1, honest), "evicted, with {} assured", process.assured);
+            }
+            let lasts = before.iter().filter(|session| process.holds(**session)).count();
+            assert_eq!(lasts, 50, "those that were there before have left");
+            assert!(process.taken() < LIMIT);
+        }
+        assert_eq!((process.assured, process.mutual_count()), (700, 100));
+    }
+
     #[test]
     fn a_route_with_a_limit_of_its_own_takes_from_itself_only() {
         let mut unassured = Unassured::default();
         (0..50).for_each(|number| unassured.insert(number as usize % 2, FlowId::new(number)));
-        let (tight, wide) = (Room { taken: 25, limit: 30 }, Room { taken: 50, limit: 100_000 });
-        assert_eq!(unassured.surplus(1, tight, wide, 1), Some((1, FlowId::new(1))));
-        assert_eq!(unassured.surplus(1, Room { taken: 24, limit: 30 }, wide, 1), None);
+        let places = |taken, limit, threads| Places {
+            in_route: Room { taken, limit },
+            in_process: wide(50),
+            threads,
+        };
+        assert_eq!(unassured.surplus(1, places(25, 30, 1)), Some((1, FlowId::new(1))));
+        assert_eq!(unassured.surplus(1, places(24, 30, 1)), None);
+        // One that has a lasting place keeps it when its upstream socket is another one.
+        assert!(unassured.settle(1, FlowId::new(1), places(24, 30, 1)));
+        unassured.insert(1, FlowId::new(1));
+        assert_eq!(unassured.surplus(1, places(25, 30, 1)), Some((1, FlowId::new(3))));
         // Limits too small to have a fifth refuse newcomers, and keep who is there.
-        assert_eq!(unassured.surplus(1, Room { taken: 3, limit: 3 }, wide, 1), None);
+        assert_eq!(unassured.surplus(1, places(3, 3, 1)), None);
         // One that has taken the last place of its route stays.
         unassured.insert(2, FlowId::new(50));
-        assert_eq!(unassured.surplus(2, Room { taken: 30, limit: 30 }, wide, 2), None);
+        assert_eq!(unassured.surplus(2, places(30, 30, 2)), None);
     }
 }

@@ -8,9 +8,10 @@
 //!                                         +------------------------------> over: the client is refused
 //! ```
 //!
-//! Anyone can write a sealed datagram that names a session. So a path asks once a second at most, and a
-//! route as often as [`MOST`] says. Above that a client is refused at once, as where there are no other
-//! gateways, and has its ticket.
+//! Anyone can write a sealed datagram that names a session. So a path asks once a second at most, a
+//! route as often as [`MOST`] says, and all routes of a process send as many messages as its
+//! [`InquiryBudget`] has. Above that a client is refused at once, as where there are no other gateways,
+//! and has its ticket.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use packrat_engine::NetworkPath;
 use packrat_wire::estimate::Timestamp;
 
+use crate::context::InquiryBudget;
 use crate::session::ClientPath;
 use crate::sync::Mutex;
 
@@ -74,12 +76,12 @@ pub(crate) struct Answered {
 
 impl Inquiries {
     /// A client has sent a sealed datagram that names a session, and there are so many other gateways
-    /// to ask. `nonce`: random.
+    /// to ask, with messages of this budget. `nonce`: random.
     pub(crate) fn begin(
         &self,
         path: &ClientPath,
         datagram: &[u8],
-        gateways: usize,
+        (gateways, budget): (usize, &InquiryBudget),
         nonce: u64,
         now: Timestamp,
     ) -> Step {
@@ -91,7 +93,8 @@ impl Inquiries {
         if let Some(known) = all.iter().find(|known| known.network == network) {
             return if known.open.is_some() { Step::Wait } else { Step::Refuse };
         }
-        if gateways == 0 || all.len() >= MOST || datagram.len() > LONGEST {
+        let is_refused = gateways == 0 || all.len() >= MOST || datagram.len() > LONGEST;
+        if is_refused || !budget.take(gateways, now) {
             return Step::Refuse;
         }
         let question = Answered { path: path.clone(), datagram: datagram.to_vec() };
@@ -148,9 +151,9 @@ mod tests {
 
     #[test]
     fn the_first_that_has_the_session_ends_the_question() {
-        let inquiries = Inquiries::default();
-        assert_eq!(inquiries.begin(&path(1), b"sealed", 3, 77, at(0)), Step::Ask);
-        assert_eq!(inquiries.begin(&path(1), b"again", 3, 78, at(249)), Step::Wait);
+        let (inquiries, budget) = <(Inquiries, InquiryBudget)>::default();
+        assert_eq!(inquiries.begin(&path(1), b"sealed", (3, &budget), 77, at(0)), Step::Ask);
+        assert_eq!(inquiries.begin(&path(1), b"again", (3, &budget), 78, at(249)), Step::Wait);
         assert!(inquiries.denied(77).is_none() && inquiries.found(78).is_none());
         let found = inquiries.found(77).unwrap();
         assert_eq!(found.datagram, b"sealed");
@@ -160,18 +163,18 @@ mod tests {
 
     #[test]
     fn a_client_that_no_gateway_knows_is_refused_when_the_last_has_said_so() {
-        let inquiries = Inquiries::default();
-        assert_eq!(inquiries.begin(&path(1), b"sealed", 2, 77, at(0)), Step::Ask);
+        let (inquiries, budget) = <(Inquiries, InquiryBudget)>::default();
+        assert_eq!(inquiries.begin(&path(1), b"sealed", (2, &budget), 77, at(0)), Step::Ask);
         assert!(inquiries.denied(77).is_none());
         assert_eq!(inquiries.denied(77).unwrap().datagram, b"sealed");
-        assert_eq!(inquiries.begin(&path(1), b"sealed", 2, 78, at(999)), Step::Refuse);
-        assert_eq!(inquiries.begin(&path(1), b"sealed", 2, 79, at(1000)), Step::Ask);
+        assert_eq!(inquiries.begin(&path(1), b"sealed", (2, &budget), 78, at(999)), Step::Refuse);
+        assert_eq!(inquiries.begin(&path(1), b"sealed", (2, &budget), 79, at(1000)), Step::Ask);
     }
 
     #[test]
     fn gateways_that_are_silent_are_not_waited_for() {
-        let inquiries = Inquiries::default();
-        assert_eq!(inquiries.begin(&path(1), b"sealed", 2, 77, at(0)), Step::Ask);
+        let (inquiries, budget) = <(Inquiries, InquiryBudget)>::default();
+        assert_eq!(inquiries.begin(&path(1), b"sealed", (2, &budget), 77, at(0)), Step::Ask);
         assert!(inquiries.unanswered(path(1).network(), at(249)).is_none());
         let over = inquiries.unanswered(path(1).network(), at(250)).unwrap();
         assert_eq!(
@@ -179,19 +182,44 @@ mod tests {
             (&b"sealed"[..], path(1).network())
         );
         assert!(inquiries.unanswered(path(1).network(), at(251)).is_none(), "once");
-        assert_eq!(inquiries.begin(&path(1), b"sealed", 2, 78, at(251)), Step::Refuse);
+        assert_eq!(inquiries.begin(&path(1), b"sealed", (2, &budget), 78, at(251)), Step::Refuse);
         assert!(inquiries.found(77).is_none(), "it has been refused");
-        assert_eq!(inquiries.begin(&path(2), b"sealed", 0, 79, at(250)), Step::Refuse);
+        assert_eq!(inquiries.begin(&path(2), b"sealed", (0, &budget), 79, at(250)), Step::Refuse);
     }
 
     #[test]
     fn a_flood_of_names_asks_so_often_and_is_refused_beyond() {
-        let inquiries = Inquiries::default();
+        let (inquiries, budget) = <(Inquiries, InquiryBudget)>::default();
         let steps = (0..1000).map(|number| {
-            inquiries.begin(&path(number), b"sealed", 2, u64::from(number), at(number.into()))
+            inquiries.begin(
+                &path(number),
+                b"sealed",
+                (2, &budget),
+                u64::from(number),
+                at(number.into()),
+            )
         });
         assert_eq!(steps.filter(|step| *step == Step::Ask).count(), MOST);
-        assert_eq!(inquiries.begin(&path(1), &[0; LONGEST + 1], 2, 1, at(5000)), Step::Refuse);
-        assert_eq!(inquiries.begin(&path(1), &[0; LONGEST], 2, 1, at(5000)), Step::Ask);
+        assert_eq!(
+            inquiries.begin(&path(1), &[0; LONGEST + 1], (2, &budget), 1, at(5000)),
+            Step::Refuse
+        );
+        assert_eq!(inquiries.begin(&path(1), &[0; LONGEST], (2, &budget), 1, at(5000)), Step::Ask);
+    }
+
+    #[test]
+    fn all_routes_together_send_so_many_messages() {
+        let (routes, budget) = <([Inquiries; 20], InquiryBudget)>::default();
+        let flood = |begun: u64| {
+            let asked = routes.iter().map(|route| {
+                let step = |number: u16| {
+                    let nonce = u64::from(number);
+                    route.begin(&path(number), b"sealed", (63, &budget), nonce, at(begun))
+                };
+                (0..500).filter(|number| step(*number) == Step::Ask).count()
+            });
+            asked.sum::<usize>()
+        };
+        assert_eq!([flood(0), flood(1000)], [65_536 / 63; 2], "each second");
     }
 }

@@ -46,7 +46,7 @@ const ARRIVALS: Duration = Duration::from_secs(600);
 /// Paths that wait or are challenged at once, per route.
 const MOST_PATHS: usize = 4096;
 /// Datagrams of one path that wait: what such a client acknowledges meanwhile.
-const MOST_DATAGRAMS: usize = 64;
+const MOST_DATAGRAMS: u64 = 64;
 /// Bytes that wait, per route.
 const MOST_BYTES: usize = 4 << 20;
 
@@ -133,18 +133,19 @@ impl PendingDatagrams {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Takes datagrams that may be those of a client that has moved.
+    /// Takes datagrams that may be those of a client that has moved: all of them, or none.
     pub(crate) fn add(
         &self,
         path: &ClientPath,
-        batch: GsoBatch<'_>,
+        batches: &[GsoBatch<'_>],
         now: Timestamp,
     ) -> Disposition {
         let mut paths = self.lock();
         let Paths { unknown, bytes } = &mut *paths;
         let known = unknown.get(&path.network()).map(|unknown| unknown.datagrams.len());
-        if known.unwrap_or_default() + batch.datagrams().count() > MOST_DATAGRAMS
-            || *bytes + batch.data.len() > MOST_BYTES
+        let length = batches.iter().map(|batch| batch.data.len()).sum::<usize>();
+        if known.unwrap_or_default() as u64 + GsoBatch::count(batches) > MOST_DATAGRAMS
+            || *bytes + length > MOST_BYTES
             || (known.is_none() && unknown.len() >= MOST_PATHS)
         {
             return Disposition::Open;
@@ -156,10 +157,11 @@ impl PendingDatagrams {
             is_challenged: false,
             datagrams: Vec::new(),
         });
-        entry.datagrams.extend(
-            batch.datagrams().map(|data| PendingDatagram { data: data.to_vec(), ecn: batch.ecn }),
-        );
-        *bytes += batch.data.len();
+        for batch in batches {
+            let one = |data: &[u8]| PendingDatagram { data: data.to_vec(), ecn: batch.ecn };
+            entry.datagrams.extend(batch.datagrams().map(one));
+        }
+        *bytes += length;
         self.count.store(unknown.len(), Ordering::Relaxed);
         Disposition::Pending(known.is_none().then_some(until))
     }
@@ -265,7 +267,7 @@ mod tests {
     fn add(pending: &PendingDatagrams, number: usize, length: usize) -> Disposition {
         let data = vec![0x41; length];
         let batch = GsoBatch::single(&data, Ecn::NOT_CAPABLE);
-        pending.add(&path(number), batch, Timestamp::ZERO)
+        pending.add(&path(number), &[batch], Timestamp::ZERO)
     }
 
     #[test]
@@ -273,8 +275,8 @@ mod tests {
         let pending = PendingDatagrams::default();
         let kept =
             (0..100).filter(|_| matches!(add(&pending, 0, 100), Disposition::Pending(_))).count();
-        assert_eq!(kept, MOST_DATAGRAMS);
-        assert_eq!(pending.take(path(0).network()).len(), MOST_DATAGRAMS);
+        assert_eq!(kept as u64, MOST_DATAGRAMS);
+        assert_eq!(pending.take(path(0).network()).len(), kept);
         assert!(pending.is_empty());
 
         let kept = (0..10_000)

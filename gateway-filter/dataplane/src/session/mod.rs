@@ -8,6 +8,7 @@ mod deadlines;
 mod endpoint;
 mod engine_events;
 mod engine_side;
+mod evidence;
 mod far_round_trip;
 mod flow_id;
 mod following;

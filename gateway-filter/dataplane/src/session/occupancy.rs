@@ -55,7 +55,7 @@ pub(crate) struct Occupant {
     /// When its client was first asked whether it is still there.
     pub(crate) asked: Option<Timestamp>,
     /// True if client and server have both spoken twice.
-    pub(crate) is_assured: bool,
+    pub(crate) is_mutual: bool,
     /// When its server first answered.
     pub(crate) answered: Option<Timestamp>,
     /// When either of them last spoke.
@@ -71,7 +71,7 @@ impl Occupant {
     pub(crate) fn occupancy(&self, now: Timestamp) -> Occupancy {
         if !self.is_assisted {
             let is_old = |answered| now.saturating_since(answered) >= SETTLED;
-            let is_settled = self.is_assured && self.answered.is_some_and(is_old);
+            let is_settled = self.is_mutual && self.answered.is_some_and(is_old);
             let speaks = now.saturating_since(self.active) < SPEAKS;
             return if is_settled && speaks { Occupancy::Stays } else { Occupancy::GivesWay };
         }
@@ -98,7 +98,7 @@ mod tests {
             is_assisted: true,
             heard: Some(at(9_999)),
             asked: None,
-            is_assured: true,
+            is_mutual: true,
             answered: Some(at(1_000)),
             active: at(10_000),
         };
@@ -119,7 +119,7 @@ mod tests {
             is_assisted: false,
             heard: None,
             asked: None,
-            is_assured: true,
+            is_mutual: true,
             answered: Some(at(1_000)),
             active: at(1_000),
         };
@@ -128,9 +128,9 @@ mod tests {
         assert_eq!(occupant.occupancy(at(10_999)), Occupancy::Stays);
         assert_eq!(occupant.occupancy(at(11_000)), Occupancy::GivesWay);
         // An answer to one forged datagram.
-        occupant.is_assured = false;
+        occupant.is_mutual = false;
         assert_eq!(occupant.occupancy(at(4_000)), Occupancy::GivesWay);
-        (occupant.is_assured, occupant.answered) = (true, None);
+        (occupant.is_mutual, occupant.answered) = (true, None);
         assert_eq!(occupant.occupancy(at(4_000)), Occupancy::GivesWay);
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use packrat_engine::NetworkPath;
+use packrat_engine::{AddressProof, NetworkPath};
 use packrat_wire::estimate::Timestamp;
 use serde_json::{Map, Value};
 
@@ -14,6 +14,7 @@ use super::client_path::{ClientPath, Newcomer};
 use super::deadlines::Armed;
 use super::endpoint::endpoint_for;
 use super::engine_side::EngineSide;
+use super::evidence::Evidence;
 use super::flow_id::FlowId;
 use super::occupancy::{Occupancy, Occupant};
 use super::path_claim::PathClaim;
@@ -27,10 +28,10 @@ use crate::socket::{ClientAddress, Ecn, GsoBatch, RouteRoom, SendReport, Sender,
 use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-/// Idle timeout of a session that is not assured, where the configured one is longer: long enough
+/// Idle timeout of a session that is not mutual, where the configured one is longer: long enough
 /// for the pauses in which a client repeats its first question (RFC 9002, section 6.2: 1, 2 and
 /// 4 s).
-pub(crate) const UNASSURED_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const ONE_SIDED_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Totals of a session; for the log line at its end.
 #[derive(Debug, Default)]
@@ -63,6 +64,7 @@ pub(crate) struct Session {
     claim: PathClaim<Self>,
     pub(super) server_side: ServerSide,
     pub(super) engine_side: EngineSide<Self>,
+    evidence: Evidence,
     /// Taken out of the table for good.
     closed: AtomicBool,
     /// That of the configuration that it has followed.
@@ -108,6 +110,7 @@ impl Session {
             claim: PathClaim::default(),
             server_side,
             engine_side: EngineSide::new(route, index, settings.config.sparse_copies),
+            evidence: Evidence::default(),
             closed: AtomicBool::new(false),
             // Of these settings: the route may have others by now, which the session then follows.
             generation: AtomicU64::new(settings.generation),
@@ -164,7 +167,7 @@ impl Session {
             is_assisted: self.is_assisted(),
             heard: self.claim.heard(),
             asked: self.claim.asked(),
-            is_assured: self.is_assured(),
+            is_mutual: self.is_mutual(),
             answered: self.answered(),
             active: self.idle_since(),
         };
@@ -178,13 +181,31 @@ impl Session {
         }
     }
 
-    /// True if client and server have both spoken twice, or the client has sealed something: the
-    /// client's address is, most likely, not forged. Only then does the session last for the
-    /// configured idle timeout, and is closed for no other reason.
+    /// True if the client has proved that it receives at its address: by something sealed, here or at
+    /// the gateway that has its session, or by a value that its server has chosen. Only then is the session
+    /// closed for no other reason than its idle timeout.
     pub(crate) fn is_assured(&self) -> bool {
+        let is_proven_relay = || self.is_relay() && !self.is_unproven_relay();
+        self.is_assisted() || self.evidence.is_given() || is_proven_relay()
+    }
+
+    /// Looks at what the client has sent for evidence of its address.
+    pub(crate) fn look_at_received(&self, batches: &[GsoBatch<'_>]) {
+        self.evidence.look(batches, AddressProof::received);
+    }
+
+    /// Looks at what the server has sent the client for the same.
+    pub(crate) fn look_at_sent(&self, batches: &[GsoBatch<'_>]) {
+        self.evidence.look(batches, AddressProof::sent);
+    }
+
+    /// True if client and server have both spoken twice, or the client is assured. Only then does the
+    /// session last for the configured idle timeout. An attacker who forges sources, to a server
+    /// that answers, has such sessions as well.
+    pub(crate) fn is_mutual(&self) -> bool {
         let twice = |total: &AtomicU64| total.load(Ordering::Relaxed) >= 2;
         let Totals { to_client_datagrams, to_server_datagrams, .. } = &self.totals;
-        (twice(to_client_datagrams) && twice(to_server_datagrams)) || self.is_assisted()
+        (twice(to_client_datagrams) && twice(to_server_datagrams)) || self.is_assured()
     }
 
     pub(crate) fn is_displaced(&self) -> bool {
@@ -285,8 +306,8 @@ impl Session {
     /// has no assistance, the client never speaks again.
     pub(crate) fn idle_timeout(&self) -> Duration {
         let configured = self.route.settings().config.idle_timeout();
-        let lasts = self.is_assured() && (self.is_assisted() || !self.is_displaced());
-        if lasts { configured } else { configured.min(UNASSURED_IDLE_TIMEOUT) }
+        let lasts = self.is_mutual() && (self.is_assisted() || !self.is_displaced());
+        if lasts { configured } else { configured.min(ONE_SIDED_IDLE_TIMEOUT) }
     }
 
     pub(crate) fn remember_ecn(&self, ecn: Ecn) {

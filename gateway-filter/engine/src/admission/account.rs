@@ -67,11 +67,12 @@ impl Network {
 
     /// The largest network of an address that counts as one.
     pub(crate) fn largest_of(address: IpAddr) -> Self {
-        let mut network = Self::of(address);
-        while let Some(parent) = network.parent() {
-            network = parent;
-        }
-        network
+        Self::of(address).largest()
+    }
+
+    /// The largest network that it is in.
+    pub(crate) fn largest(self) -> Self {
+        std::iter::successors(Some(self), |network| network.parent()).last().unwrap_or(self)
     }
 
     /// The network as bytes, different from those of any other.
