@@ -96,10 +96,10 @@ impl EndpointConfig {
         self
     }
 
-    /// Sets the observer that is told of what assistance does on the endpoint's connections, and
-    /// why.
+    /// Sets the observer of assistance on the endpoint's connections. Events contain the reasons of
+    /// decisions.
     ///
-    /// Defaults to `None`: events are not even made.
+    /// Defaults to `None`: the events are not created.
     ///
     /// ```
     /// use packrat_s2n_quic::{EndpointConfig, Observer};
@@ -165,8 +165,8 @@ pub enum ConnectError {
         /// Reason that the operating system gave.
         reason: String,
     },
-    /// The network reports the address as unreachable: nothing listens on the UDP port, or there is
-    /// no route.
+    /// The network reports the address as unreachable: the UDP port is closed, or there is no
+    /// route.
     #[error("{remote} cannot be reached over UDP: {source}")]
     Unreachable {
         /// The address.
@@ -242,7 +242,7 @@ impl Endpoint {
         Self::bind_with_events(local, tls, event::disabled::Subscriber, config)
     }
 
-    /// [`Self::bind`] with a subscriber of the application's to s2n-quic's own events; those of
+    /// [`Self::bind`] with the application's own subscriber to s2n-quic's events; events of
     /// assistance go to [`EndpointConfig::with_observer`].
     ///
     /// # Errors
@@ -284,10 +284,10 @@ impl Endpoint {
         Ok(Self { client, host, attachment, config })
     }
 
-    /// The address that the socket is bound to.
+    /// Returns the address that the socket is bound to.
     ///
     /// # Errors
-    /// When the operating system does not tell.
+    /// When the operating system does not report the address.
     pub fn local_address(&self) -> std::io::Result<SocketAddr> {
         self.host.socket.local_addr()
     }

@@ -1,4 +1,4 @@
-//! Notices that nothing listens at an address.
+//! Detects that a remote UDP port is closed.
 //!
 //! QUIC sockets are not connected, so the kernel does not report ICMP errors on them and a refused
 //! connection looks like silence. A second, connected socket does get them: the missing route at
@@ -18,8 +18,7 @@ const PROBES: usize = 5;
 /// unassigned.
 const PROBE: [u8; 1] = [0x0f];
 
-/// Completes with the reason when the network says that `remote` cannot be reached; otherwise
-/// never.
+/// Completes with the reason when the network reports `remote` as unreachable; otherwise never.
 pub(crate) async fn refused(remote: SocketAddr) -> io::Error {
     match probe(remote).await {
         Ok(()) => std::future::pending().await,
@@ -38,7 +37,7 @@ async fn probe(remote: SocketAddr) -> io::Result<()> {
     for _ in 0..PROBES {
         tokio::time::sleep(PROBE_AFTER).await;
         socket.send(&PROBE).await?;
-        // An answer means that an endpoint is there; silence means nothing.
+        // An answer proves an endpoint; silence proves neither.
         if let Ok(answer) = tokio::time::timeout(PROBE_AFTER, socket.recv(&mut buffer)).await {
             answer?;
             return Ok(());

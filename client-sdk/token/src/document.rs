@@ -72,10 +72,10 @@ struct Parameters {
     maximum_hold_ms: Option<u64>,
 }
 
-/// Reads a document. `asked`: the host that has answered.
+/// Reads a document. `asked`: the host that answered.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// A description of the fault.
 pub fn parse(document: &[u8], asked: &str) -> Result<AssistToken, String> {
     let fields: Fields = serde_json::from_slice(document).map_err(|error| error.to_string())?;
     if fields.version != 1 {

@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
-    /// The URL is none of a token endpoint.
+    /// The URL is not a token endpoint's.
     #[error("{url:?} is no token endpoint's URL: {reason}; expected https://host[:port]/path")]
     Url {
         /// The URL.
