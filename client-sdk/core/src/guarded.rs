@@ -19,24 +19,24 @@ const TRANSMIT_BATCH: usize = 64;
 /// The condition of a guarded shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
-    /// It is at work.
+    /// The shim is at work.
     Active,
-    /// There is none.
+    /// There is no shim.
     Off,
-    /// It panicked and was put away.
+    /// The shim panicked and was removed.
     Failed,
 }
 
-/// A shim that is put away for good when it panics; what waited in it still comes out. After that,
-/// and for a connection without assistance, nothing is called any more, and datagrams pass. It has
-/// the figures of its flow.
+/// A shim that is removed for good when it panics; its waiting datagrams still come out. After
+/// that, and for a connection without assistance, the shim is not called any more, and datagrams
+/// pass. It has the figures of its flow.
 pub struct GuardedShim<M> {
     shim: Option<Box<Shim<M>>>,
     last_stats: (AssistStats, ShimStats),
     /// Datagrams that waited in a shim which has failed.
     rescued: VecDeque<Released<M>>,
     failed: bool,
-    /// Those of the shell; the shim's own are added when they are asked for.
+    /// The shell's counters; the shim's own are added on request.
     counters: Counters,
     #[cfg(feature = "fault-injection")]
     fails_at: Option<u32>,
@@ -56,7 +56,8 @@ impl<M: Clone> GuardedShim<M> {
         }
     }
 
-    /// Calls the shim; `None` when there is none (any more). `what`: the call, for the log.
+    /// Calls the shim; returns `None` if there is no shim (any more). `what`: the call, for the
+    /// log.
     pub fn call<R>(
         &mut self,
         what: &'static str,
@@ -75,8 +76,8 @@ impl<M: Clone> GuardedShim<M> {
                 call(shim)
             }
         };
-        // It is dropped when it panics, and asked for what waits in it alone: to lose that would be
-        // no harm beyond a loss on the path.
+        // After a panic the shim is dropped, and only its waiting datagrams are taken: losing them
+        // would be no worse than a loss on the path.
         match catch_unwind(AssertUnwindSafe(|| call(shim))) {
             Ok(result) => Some(result),
             Err(_) => {
@@ -127,7 +128,8 @@ impl<M: Clone> GuardedShim<M> {
         Some(released)
     }
 
-    /// The program sends a datagram, as for [`Shim::on_send`]: what goes in front of it.
+    /// Called when the program sends a datagram, as [`Shim::on_send`] is. Returns the number to put
+    /// in front of it.
     pub fn on_send(&mut self, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {
         self.call("on_send", |shim| shim.on_send(datagram, now)).flatten()
     }
@@ -137,7 +139,7 @@ impl<M: Clone> GuardedShim<M> {
         self.call("bundle", |shim| shim.bundle(datagram, now)).unwrap_or(false)
     }
 
-    /// Has what was taken leave now, as for [`Shim::end_bundle`].
+    /// Makes bundled datagrams leave now, as [`Shim::end_bundle`] does.
     pub fn end_bundle(&mut self, now: Timestamp) {
         self.call("end_bundle", |shim| shim.end_bundle(now));
     }
@@ -147,7 +149,7 @@ impl<M: Clone> GuardedShim<M> {
         self.call("on_refused", |shim| shim.on_refused(length));
     }
 
-    /// Ends the first flight: the program has sent what it had, as for [`Shim::end_first_flight`].
+    /// Ends the first flight after the program has sent it, as [`Shim::end_first_flight`] does.
     pub fn end_first_flight(&mut self) {
         self.call("end_first_flight", Shim::end_first_flight);
     }
@@ -157,7 +159,7 @@ impl<M: Clone> GuardedShim<M> {
         self.call("experience", |shim| shim.experience()).unwrap_or_default()
     }
 
-    /// The program has sent so much: for the figures.
+    /// Counts this number of datagrams and bytes sent by the program, for the figures.
     pub fn on_sent(&mut self, datagrams: u64, bytes: u64) {
         self.counters.sent_datagrams += datagrams;
         self.counters.sent_bytes += bytes;
@@ -176,7 +178,7 @@ impl<M: Clone> GuardedShim<M> {
         }
     }
 
-    /// Time has passed: does what is due.
+    /// Runs the timers that are due.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.call("handle_timeout", |shim| {
             if shim.next_timeout().is_some_and(|at| at <= now) {
@@ -190,7 +192,7 @@ impl<M: Clone> GuardedShim<M> {
         self.call("set_access", |shim| shim.set_access(gateway_key, token, now));
     }
 
-    /// Nothing has passed for a while, as for [`Shim::trim`].
+    /// Trims memory after a period without datagrams, as [`Shim::trim`] does.
     pub fn trim(&mut self) {
         self.call("trim", Shim::trim);
     }
@@ -215,7 +217,7 @@ impl<M: Clone> GuardedShim<M> {
         self.call("release_all", Shim::release_all);
     }
 
-    /// No more than so many bytes wait, as for [`Shim::limit_waiting`].
+    /// Limits the waiting datagrams to this number of bytes, as [`Shim::limit_waiting`] does.
     pub fn limit_waiting(&mut self, bytes: usize) {
         self.call("limit_waiting", |shim| shim.limit_waiting(bytes));
     }
@@ -230,7 +232,7 @@ impl<M: Clone> GuardedShim<M> {
         self.call("waiting_bytes", |shim| shim.waiting_bytes()).unwrap_or_default()
     }
 
-    /// Bytes of what grows with the traffic, as for [`Shim::memory`].
+    /// Memory that grows with the traffic, in bytes, as for [`Shim::memory`].
     pub fn memory(&mut self) -> usize {
         self.call("memory", |shim| shim.memory()).unwrap_or_default()
     }
@@ -240,7 +242,7 @@ impl<M: Clone> GuardedShim<M> {
         self.call("next_timeout", |shim| shim.next_timeout()).flatten()
     }
 
-    /// Accumulated figures: those of the last look when the shim has failed since.
+    /// Accumulated figures. If the shim has failed, the last ones read before.
     pub fn stats(&mut self) -> (AssistStats, ShimStats) {
         if let Some(stats) = self.call("stats", |shim| (shim.assistance(), shim.stats())) {
             self.last_stats = stats;

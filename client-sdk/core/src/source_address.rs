@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use packrat_wire::estimate::Timestamp;
 
-/// The source address of a path, as its host has told it last. Sans-IO: the shell asks the host.
+/// The source address of a path, as last reported by its host. Sans-IO: the shell asks the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceAddress {
     address: Option<IpAddr>,
@@ -25,7 +25,7 @@ impl SourceAddress {
             return false;
         }
         self.asked = Some(now);
-        // No answer: there is no route now, and nothing leaves.
+        // Without an answer there is no route now, and no datagram leaves.
         let Some(address) = ask() else { return false };
         let was_lost = core::mem::take(&mut self.was_lost);
         self.address.replace(address).is_some_and(|before| was_lost || before != address)

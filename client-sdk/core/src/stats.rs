@@ -12,7 +12,7 @@ pub enum AssistState {
     /// Looking for a gateway.
     #[default]
     Discovering,
-    /// A gateway has offered; the handshake is under way.
+    /// A gateway has sent an Offer; the handshake is in progress.
     Initiating,
     /// Assisted.
     Established,
@@ -65,8 +65,8 @@ pub struct AssistStats {
     pub filled_late: u64,
     /// Missing packet numbers whose hold time was over.
     pub expired: u64,
-    /// Missing packet numbers that the wait ended for because the gateway said that there is nothing to
-    /// repair.
+    /// Missing packet numbers whose wait ended because the gateway reported that it has no repair
+    /// for them.
     pub settled: u64,
     /// Times that the hold was suspended because it did not pay.
     pub hold_suspensions: u64,
@@ -74,7 +74,7 @@ pub struct AssistStats {
     pub hold_sum: Duration,
     /// Datagrams towards the server that got a number.
     pub upward_numbered: u64,
-    /// Those of them that the gateway was missing when a later one had arrived.
+    /// Numbered datagrams that the gateway was missing when a later one had arrived.
     pub upward_missing: u64,
     /// Datagrams sent again towards the server, repetitions included.
     pub upward_repairs: u64,

@@ -16,7 +16,7 @@ pub(crate) enum Timer {
     Quiet,
     /// An echo is overdue.
     Echo,
-    /// The gateway does not tell of the last datagram that was sent.
+    /// The gateway has not reported the last datagram sent.
     Tail,
     /// The copy of a datagram that was sent.
     Copy,

@@ -1,6 +1,7 @@
-//! Datagrams recovered by code: what has arrived at which place, and the gateway's symbols.
+//! Datagrams recovered by code: the arrived datagrams by place, and the gateway's symbols.
 //!
-//! The gateway may have repaired a datagram that symbols recover, and the transport gets it once:
+//! The gateway may have repaired a datagram that symbols also recover. The transport receives it
+//! once:
 //!
 //! | first | then | passes |
 //! |---|---|---|
@@ -17,8 +18,8 @@ use packrat_wire::identifier::{IdentifierScheme, Material};
 
 use crate::coded::Symbol;
 
-/// After so many datagrams in a row without a symbol none is kept for one any more, until one is
-/// missing: the gateway sends no symbols where nothing is lost, and where it does they come more often.
+/// Datagrams in a row without a symbol after which none is kept for decoding, until one is missing:
+/// the gateway sends no symbols on a path without losses, and on others they are more frequent.
 const QUIET: u32 = 2048;
 /// Datagrams that are remembered on either side.
 const REMEMBERED: usize = 256;
@@ -51,13 +52,13 @@ impl Recent {
         }
     }
 
-    /// True if there is one of this content.
+    /// True if there is a datagram with this content.
     fn contains(&mut self, content: Material, now: Timestamp) -> bool {
         self.forget_old(now);
         self.0.iter().any(|known| known.content == content)
     }
 
-    /// Takes one of this content out, if there is one.
+    /// Removes a datagram with this content; returns true if there was one.
     fn take(&mut self, content: Material, now: Timestamp) -> bool {
         self.forget_old(now);
         let index = self.0.iter().position(|known| known.content == content);
@@ -76,8 +77,8 @@ pub(super) struct Recovered<M> {
     pub(super) is_passed: bool,
 }
 
-/// The decoder of one session. `M` belongs to the datagram that arrived last, and
-/// stands for that of one that did not: same path, same marks.
+/// The decoder of one session. `M` belongs to the datagram that arrived last; a recovered datagram
+/// gets it as well: same path, same marks.
 #[derive(Debug)]
 pub(super) struct Recovery<M> {
     /// `None` before the first datagram, and where no symbols are to be expected.
@@ -133,14 +134,14 @@ impl<M: Clone> Recovery<M> {
         self.decoder.as_ref().map_or(0, |decoder| decoder.len())
     }
 
-    /// Nothing has passed for a while: gives the memory back.
+    /// Returns the memory after a period without datagrams.
     pub(super) fn trim(&mut self) {
         self.decoder = None;
         self.recovered = Recent::default();
         self.plain = Recent::default();
     }
 
-    /// The decoder, which knows of what comes from here on at least.
+    /// The decoder, which includes at least all later datagrams.
     fn decoder(&mut self) -> &mut Decoder {
         let from = self.next;
         let limits = DecoderLimits::DEFAULT;
@@ -196,7 +197,7 @@ mod tests {
         (0..4u8).map(|number| vec![number; 1200]).collect()
     }
 
-    /// A decoder that misses one of four datagrams, and the symbols that recover it.
+    /// A decoder that lacks one of four datagrams, and the symbols that recover it.
     fn recovery(now: Timestamp) -> (Recovery<()>, [Symbol; 2]) {
         let (mut recovery, all) = (Recovery::new(), datagrams());
         for (place, datagram) in all.iter().enumerate().filter(|(place, _)| *place != LOST) {
