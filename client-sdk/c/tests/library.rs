@@ -138,7 +138,7 @@ fn an_installed_library_is_found_by_cmake() {
     let prefix = folder.path().join("usr");
     let libraries = built("libpackrat.so");
     run(Command::new(format!("{FOLDER}/install")).arg(libraries.parent().unwrap()).arg(&prefix));
-    // Another name than that of the prefix at installation: the package may be moved.
+    // A name other than the installation prefix: the package may be moved.
     let moved = folder.path().join("moved");
     std::fs::rename(&prefix, &moved).unwrap();
     let project = |version: &str| {
