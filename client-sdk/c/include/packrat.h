@@ -198,7 +198,7 @@ typedef struct {
    */
   uint64_t sent_datagrams;
   /**
-   * Bytes of them (UDP payload).
+   * Bytes of the datagrams that the program has sent (UDP payload).
    */
   uint64_t sent_bytes;
   /**
@@ -206,7 +206,7 @@ typedef struct {
    */
   uint64_t delivered_datagrams;
   /**
-   * Bytes of them (UDP payload).
+   * Bytes of the datagrams that the program got (UDP payload).
    */
   uint64_t delivered_bytes;
   /**
@@ -250,7 +250,7 @@ typedef struct {
    */
   uint64_t eacks;
   /**
-   * Bytes of these eACKs (UDP payload).
+   * Bytes of eACKs to gateways (UDP payload).
    */
   uint64_t eack_bytes;
   /**

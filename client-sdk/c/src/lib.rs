@@ -110,11 +110,11 @@ pub struct Statistics {
     pub waiting_bytes: u64,
     /// Datagrams that the program has sent: packrat_shim_sent().
     pub sent_datagrams: u64,
-    /// Bytes of them (UDP payload).
+    /// Bytes of the datagrams that the program has sent (UDP payload).
     pub sent_bytes: u64,
     /// Datagrams that the program got.
     pub delivered_datagrams: u64,
-    /// Bytes of them (UDP payload).
+    /// Bytes of the datagrams that the program got (UDP payload).
     pub delivered_bytes: u64,
     /// Sessions with gateways that were begun.
     pub sessions: u64,
@@ -136,7 +136,7 @@ pub struct Statistics {
     pub control_dropped: u64,
     /// eACKs to gateways.
     pub eacks: u64,
-    /// Bytes of these eACKs (UDP payload).
+    /// Bytes of eACKs to gateways (UDP payload).
     pub eack_bytes: u64,
     /// Bytes of all control datagrams to gateways (UDP payload).
     pub control_bytes_sent: u64,

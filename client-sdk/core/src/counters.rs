@@ -74,11 +74,11 @@ macro_rules! counters {
 counters! {
     /// Datagrams that the program has sent.
     sent_datagrams,
-    /// Bytes of them (UDP payload).
+    /// Bytes of the datagrams that the program has sent (UDP payload).
     sent_bytes,
     /// Datagrams that the program got.
     delivered_datagrams,
-    /// Bytes of them (UDP payload).
+    /// Bytes of the datagrams that the program got (UDP payload).
     delivered_bytes,
     /// Sessions with gateways that were begun.
     sessions,
@@ -100,7 +100,7 @@ counters! {
     control_dropped,
     /// eACKs to gateways.
     eacks,
-    /// Bytes of these eACKs (UDP payload).
+    /// Bytes of eACKs to gateways (UDP payload).
     eack_bytes,
     /// Bytes of all control datagrams to gateways (UDP payload).
     control_bytes_sent,

@@ -36,7 +36,7 @@ pub struct AssistStats {
     pub gateway_key: Option<[u8; 32]>,
     /// Datagrams received that are not control datagrams, authentic or not.
     pub datagrams: u64,
-    /// Bytes of them (UDP payload).
+    /// Bytes of these received datagrams (UDP payload).
     pub bytes: u64,
     /// Datagrams received more than once (repairs that crossed the original, probes, spaced
     /// copies).
@@ -45,7 +45,7 @@ pub struct AssistStats {
     pub identifier_collisions: u64,
     /// eACKs sent.
     pub eacks: u64,
-    /// Bytes of them (UDP payload).
+    /// Bytes of eACKs sent (UDP payload).
     pub eack_bytes: u64,
     /// Bytes of all control datagrams sent (UDP payload).
     pub control_bytes_sent: u64,
@@ -78,11 +78,11 @@ pub struct AssistStats {
     pub upward_missing: u64,
     /// Datagrams sent again towards the server, repetitions included.
     pub upward_repairs: u64,
-    /// Bytes of them (UDP payload).
+    /// Bytes of datagrams sent again towards the server (UDP payload).
     pub upward_repair_bytes: u64,
     /// Copies of datagrams towards the server ([`ClientConfig::with_copies`](crate::ClientConfig::with_copies)).
     pub copies: u64,
-    /// Bytes of them (UDP payload).
+    /// Bytes of the copies (UDP payload).
     pub copy_bytes: u64,
     /// Datagrams towards the server that left with others ([`Shim::bundle`](crate::Shim::bundle)).
     pub bundled: u64,
