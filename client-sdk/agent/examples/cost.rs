@@ -1,5 +1,5 @@
-//! The cost of an agent: the time that it adds to a datagram's way, and the processor time per datagram,
-//! without a gateway, and assisted by a real one that nothing is lost behind.
+//! The cost of an agent: the time that it adds to a datagram's way, and the processor time per
+//! datagram, without a gateway, and assisted by a real one over a path without losses.
 //!
 //! ```text
 //! cargo run --release -p packrat-agent --example cost

@@ -8,7 +8,7 @@ use packrat_client::{Condition, Counters};
 use packrat_socket::FlowFigures;
 use serde::Serialize;
 
-/// One flow.
+/// Figures of a flow.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct FlowStatus {
@@ -18,13 +18,13 @@ pub struct FlowStatus {
     pub program: SocketAddr,
     /// The destination, where the program has chosen it.
     pub destination: Option<SocketAddr>,
-    /// Its condition.
+    /// Condition of the flow.
     pub condition: Condition,
-    /// Since when nothing has passed.
+    /// Seconds since the last datagram.
     pub idle_seconds: f64,
     /// Round trip to the gateway, as measured.
     pub last_mile_round_trip_ms: Option<f64>,
-    /// Its counters.
+    /// Counters of the flow.
     #[serde(flatten)]
     pub counters: Counters,
 }
@@ -43,11 +43,11 @@ impl From<FlowFigures> for FlowStatus {
     }
 }
 
-/// One service.
+/// Figures of a service.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct ServiceStatus {
-    /// Its name.
+    /// Name of the service.
     pub name: String,
     /// Where programs send to.
     pub listen: SocketAddr,
@@ -64,7 +64,7 @@ pub struct ServiceStatus {
     pub send_errors: u64,
     /// Datagrams that came from elsewhere than the service's address.
     pub foreign_datagrams: u64,
-    /// The sums of its flows, of those that are over too.
+    /// The sums of the service's flows, including ended ones.
     #[serde(flatten)]
     pub counters: Counters,
 }
