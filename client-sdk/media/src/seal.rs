@@ -1,6 +1,6 @@
 //! The packet protection of this crate's plain sender and receiver: the RTP header in the clear, as
-//! with SRTP, everything behind it sealed with XChaCha20-Poly1305 (draft-irtf-cfrg-xchacha-03). A
-//! gateway makes identifiers of the tag at the end.
+//! with SRTP, the rest sealed with XChaCha20-Poly1305 (draft-irtf-cfrg-xchacha-03). A gateway
+//! derives identifiers from the tag at the end.
 //!
 //! ```text
 //!   bytes  what
@@ -12,7 +12,7 @@
 //! ```
 //!
 //! The cipher derives a key of its own from the stream's key and the run, which is random: an end
-//! that has started anew begins to count anew, and never seals two packets with the same nonce.
+//! that has restarted begins to count at zero, and never seals two packets with the same nonce.
 
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use chacha20poly1305::{Key, XChaCha20Poly1305, XNonce};
@@ -36,7 +36,7 @@ impl core::fmt::Debug for MediaKey {
     }
 }
 
-/// One life of a sealing end, from its start to its end: 128 random bits.
+/// A lifetime of a sealing end, from its start to its end: 128 random bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Run([u8; RUN]);
 
@@ -105,7 +105,7 @@ fn nonce(Run(run): Run, source: u32, number: u64) -> XNonce {
     XNonce::from(nonce)
 }
 
-/// Which numbers of each run have come: none is taken twice.
+/// The numbers of each run that have arrived; a repeated number is rejected.
 ///
 /// ```text
 ///   far below the highest | 64 numbers: a bit each | above

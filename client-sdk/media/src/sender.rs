@@ -1,5 +1,5 @@
-//! The plain sender: numbers, seals and remembers units, and sends those again that a receiver asks
-//! for. It knows nothing of gateways.
+//! The plain sender: numbers, seals and remembers units, and retransmits those that a receiver asks
+//! for. It has no knowledge of gateways.
 
 use std::collections::VecDeque;
 
@@ -38,10 +38,10 @@ pub struct SenderConfig {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Heard {
-    /// It asks for these retransmissions, which may be none. Whether it receives where the message
-    /// seems to come from is another question: [`Sender::challenge`].
+    /// The receiver asks for these retransmissions; the list may be empty. Whether the receiver is
+    /// at the message's source address is checked by [`Sender::challenge`].
     Asked(Vec<Vec<u8>>),
-    /// It repeats the bytes that [`Sender::challenge`] has sent to where it is.
+    /// The receiver repeats the bytes that [`Sender::challenge`] has sent to its address.
     Echo([u8; 16]),
 }
 
@@ -71,7 +71,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A sender that has sent nothing yet. `run`: 16 fresh random bytes from the operating system.
+    /// Creates a sender. `run`: 16 fresh random bytes from the operating system.
     pub fn new(config: SenderConfig, key: MediaKey, run: [u8; 16]) -> Self {
         Self {
             config,
