@@ -1,4 +1,4 @@
-"""The package around a shim that the test leads: what no path does on order."""
+"""The package around a shim that the test controls: for events that no real path produces on demand."""
 import asyncio
 import errno
 import select
@@ -15,8 +15,8 @@ PATIENCE = 60
 
 
 class Led:
-    """A shim that keeps every datagram until the test says otherwise, and has what is short wait for
-    others where it is due at all."""
+    """A shim that keeps every datagram until the test releases it, and makes short ones wait for others if it is due
+    at all."""
 
     def __init__(self, seed, now, **settings):
         self.kept, self.ready, self.control, self.due = [], [], [b"a question"], None
@@ -71,7 +71,7 @@ class Led:
 
 
 class Echo(asyncio.DatagramProtocol):
-    """Answers each datagram, and is not to be called again meanwhile."""
+    """Answers each datagram, and must not be called again before it returns."""
 
     def __init__(self):
         self.seen, self.inside, self.was_entered_again = [], False, False
@@ -273,7 +273,7 @@ class Waits(unittest.TestCase):
         self.server.settimeout(PATIENCE)
 
     def client(self, inner):
-        """The assisted socket, and its address after it has said hello."""
+        """The assisted socket, and its address after its hello."""
         client = packrat.Socket(inner)
         self.addCleanup(client.close)
         client.sendto(b"hello", self.server.getsockname())
