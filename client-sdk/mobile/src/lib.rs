@@ -32,8 +32,8 @@ pub struct Settings {
     /// The bytes that identify a datagram.
     #[uniffi(default = None)]
     pub scheme: Option<Scheme>,
-    /// Longest time that a datagram waits for the repair of an earlier one, in microseconds; 0: none
-    /// waits. By default 1 s; the actual one follows the measured last mile.
+    /// Longest time that a datagram waits for the repair of an earlier one, in microseconds; 0:
+    /// datagrams never wait. Defaults to 1 s; the actual time follows the measured last mile.
     #[uniffi(default = None)]
     pub maximum_hold: Option<u64>,
     /// The gateway's public key, 32 bytes: another gateway is refused. By default the first one is
@@ -43,8 +43,8 @@ pub struct Settings {
     /// The permission that a token endpoint has issued.
     #[uniffi(default = None)]
     pub token: Option<Vec<u8>>,
-    /// The program's own datagrams are repaired, too: for transports that answer each loss (CUBIC,
-    /// NewReno), not for BBR.
+    /// Repairs the program's own datagrams as well: for transports that reduce their rate after
+    /// each loss (CUBIC, NewReno), not for BBR.
     #[uniffi(default = false)]
     pub uploads: bool,
 }
@@ -71,14 +71,15 @@ pub enum SettingError {
 /// The fate of a datagram that has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, uniffi::Enum)]
 pub enum Verdict {
-    /// It is the transport's now, without its first bytes.
+    /// The datagram is the transport's now, without its first bytes.
     Now {
         /// Bytes in front that are not the transport's.
         skip: u32,
     },
-    /// It comes out of `deliver` later.
+    /// The datagram comes out of `deliver` later.
     Later,
-    /// It is not the transport's, or the second copy of one that the transport has or gets later.
+    /// The datagram is not the transport's, or a second copy of one that the transport has or gets
+    /// later.
     Never,
 }
 
@@ -94,11 +95,11 @@ pub struct Delivered {
 /// A figure of a shim.
 #[derive(Debug, Clone, PartialEq, Eq, uniffi::Record)]
 pub struct Figure {
-    /// Its name, the same in every SDK.
+    /// Name of the counter, the same in every SDK.
     pub name: String,
-    /// Its explanation, for people.
+    /// Explanation for people.
     pub help: String,
-    /// Its value so far.
+    /// Value so far.
     pub value: u64,
 }
 
@@ -173,7 +174,7 @@ impl DatagramShim {
         Some(number.to_vec())
     }
 
-    /// The transport has sent a datagram of so many bytes: for the figures.
+    /// Counts a datagram of this size that the transport has sent, for the figures.
     pub fn sent(&self, bytes: u64) {
         self.shim().on_sent(1, bytes);
     }
@@ -211,8 +212,8 @@ impl DatagramShim {
         Ok(())
     }
 
-    /// The connection ends: everything that waits is to be had from `deliver`, and the gateway is
-    /// told, by `transmit`.
+    /// Ends the connection: `deliver` then returns all waiting datagrams, and `transmit` the
+    /// message for the gateway.
     pub fn close(&self, now: u64) {
         let mut shim = self.shim();
         shim.close(Timestamp::of_caller(now));

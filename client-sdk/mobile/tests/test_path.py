@@ -26,7 +26,7 @@ def now():
 
 
 class Client:
-    """What an app does around the shim: a socket, a clock, and its own randomness."""
+    """The parts of an app around the shim: a socket, a clock, and its own randomness."""
 
     def __init__(self, peer, settings):
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -46,7 +46,7 @@ class Client:
         self.flush()
 
     def receive(self, until):
-        """Datagrams for the transport, with their tags; none when the time is over."""
+        """Datagrams for the transport, with their tags; empty when the time is over."""
         timeout = self.shim.timeout()
         wait = min(until, until if timeout is None else timeout) - now()
         if select.select([self.socket], [], [], max(wait, 0) / 1e6)[0]:
