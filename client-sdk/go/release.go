@@ -18,7 +18,7 @@ type kept[M any] struct {
 	metadata M
 }
 
-// release has datagrams by number, and those that need not wait any more.
+// release has waiting datagrams by number, and released ones.
 type release[M any] struct {
 	// In the order of numbers; pointers, as a repair moves those above it.
 	waiting []*kept[M]
@@ -26,13 +26,13 @@ type release[M any] struct {
 	ready   []*kept[M]
 }
 
-// isNext is true if nothing waits below this number, nor is to be delivered before it.
+// isNext is true if no datagram waits below this number, or is to be delivered before it.
 func (r *release[M]) isNext(number uint64) bool {
 	return len(r.ready) == 0 && (len(r.waiting) == 0 || number <= r.waiting[0].number)
 }
 
-// keep copies a datagram, behind those of the same number. None is compared with another: to know its
-// duplicates is the transport's, and forged ones would have each compared with all of the others.
+// keep copies a datagram, behind those with the same number. Datagrams are not compared: the transport detects
+// duplicates, and each forged datagram would be compared with all others.
 func (r *release[M]) keep(number uint64, payload []byte, metadata M) {
 	at := len(r.waiting)
 	if at > 0 && r.waiting[at-1].number > number {
