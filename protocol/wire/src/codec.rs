@@ -53,7 +53,7 @@ impl<'a> Reader<'a> {
         Ok(*head)
     }
 
-    /// One byte.
+    /// Reads a byte.
     pub fn u8(&mut self) -> Result<u8, DecodeError> {
         Ok(u8::from_be_bytes(self.array()?))
     }
@@ -78,7 +78,7 @@ impl<'a> Reader<'a> {
         core::mem::take(&mut self.0)
     }
 
-    /// Checks that nothing is left.
+    /// Checks that no bytes are left.
     pub fn finish(self) -> Result<(), DecodeError> {
         if self.0.is_empty() { Ok(()) } else { Err(DecodeError::TrailingBytes) }
     }

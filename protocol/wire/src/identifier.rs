@@ -55,8 +55,8 @@ impl Material {
             let tail = u128::from_le_bytes(*tail);
             let words = [tail as u64, (tail >> 64) as u64];
             // A datagram that ends in zeros was padded outside its packets (RFC 9000 section 12.2
-            // lets a receiver ignore such bytes): its end says nothing, so that it is
-            // hashed whole, at both ends alike.
+            // lets a receiver ignore such bytes): its end does not identify it, so both ends hash
+            // the whole datagram.
             if words[1] != 0 {
                 return Self { words, length: datagram.len() as u64 };
             }
@@ -72,8 +72,8 @@ impl Material {
         (mixed ^ self.length ^ (mixed >> 32)) as u32
     }
 
-    /// Material of a datagram that does not end in a tag; kept out of the hot path of those that
-    /// do.
+    /// Material of a datagram without a tag at its end; kept out of the hot path of datagrams with
+    /// one.
     #[cold]
     fn of_all(datagram: &[u8]) -> Self {
         let hash = xxh3_128(datagram);
