@@ -1,6 +1,6 @@
 //! The configuration of a route: the JSON object that the operator or a person writes and both
-//! gateways read. Unknown fields are errors, unless the writer says that a gateway may leave them
-//! out of account ([`RouteConfig::read`]).
+//! gateways read. Unknown fields are errors, unless the writer allows gateways to ignore them
+//! ([`RouteConfig::read`]).
 
 pub(crate) mod check;
 pub mod default;
@@ -54,7 +54,7 @@ pub struct RouteConfig {
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub weights: BTreeMap<SocketAddr, f64>,
-    /// Weight of clients that are not forwarded, beside those of the endpoints.
+    /// Weight of clients that are not forwarded, relative to the endpoints' weights.
     #[serde(
         default,
         deserialize_with = "number::fraction",
@@ -68,8 +68,8 @@ pub struct RouteConfig {
     /// connection ID names. Of the others the server follows from the address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quic_lb: Vec<ServerIds>,
-    /// The listeners of the gateways that have the same static key, this one among them: a client that
-    /// has moved from one of them to another keeps its session there, and is relayed.
+    /// The listeners of the gateways that have the same static key, including this one: a client
+    /// that has moved from one of them to another keeps its session there, and is relayed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<SocketAddr>,
     /// A live stream for everybody who subscribes at the listeners. Then endpoints may be left
@@ -102,9 +102,9 @@ pub struct RouteConfig {
     /// measured loss needs it.
     #[serde(default = "default::repair_budget", deserialize_with = "number::fraction")]
     pub repair_budget: f64,
-    /// Second copies that thin live streams get at once where a repair would come too late, as a
-    /// share of the forwarded bytes of such a stream; 0: none, also of the first and rare datagrams of
-    /// other flows.
+    /// Share of a thin live stream's forwarded bytes for second copies, sent at once if a repair
+    /// would come too late; 0: no copies, neither of such streams nor of the first and rare
+    /// datagrams of other flows.
     #[serde(
         default = "default::early_copies",
         deserialize_with = "number::fraction",
@@ -184,7 +184,7 @@ impl RouteConfig {
     /// When it is not JSON, or a field is missing, not known or of the wrong type.
     pub fn read(text: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(text).or_else(|error| {
-            // Said of the text as it is: with the line and the column.
+            // This error is about the text itself, with line and column.
             let Ok(mut fields) = serde_json::from_slice::<Map<String, Value>>(text) else {
                 return Err(error);
             };
@@ -209,10 +209,10 @@ impl RouteConfig {
         Self::unchecked(route, endpoints).checked()
     }
 
-    /// A route with nothing but a stream, and the defaults.
+    /// Returns a route with only a stream, and the defaults.
     ///
     /// # Errors
-    /// [`InvalidField`] when the name or the stream is not usable.
+    /// [`InvalidField`] if the name or the stream is not usable.
     pub fn of_stream(route: impl Into<String>, stream: StreamRoute) -> Result<Self, InvalidField> {
         Self { stream: Some(stream), ..Self::unchecked(route, []) }.checked()
     }
@@ -404,8 +404,8 @@ mod tests {
     /// The fields that gateways of 0.1.0 know: they refuse every other one.
     const FIRST_VERSION: &str = "route gateway namespace endpoints stream assist cache_bytes_per_session cache_bytes_total repair_budget early_copies residual_loss_target idle_timeout_seconds maximum_sessions sessions_per_source handshakes_per_second_per_source handshakes_per_second_without_cookie static_key static_key_file tokens token_keys token_keys_file";
 
-    /// While gateways are upgraded, those of the former version take what the operator writes, as
-    /// long as nothing is set that they do not have.
+    /// During an upgrade, gateways of the former version accept the operator's configuration,
+    /// unless it sets fields that they lack.
     #[test]
     fn gateways_of_the_first_version_take_a_route_with_defaults() {
         let mut config = RouteConfig::new("web", ["192.0.2.1:443".parse().unwrap()]).unwrap();
@@ -443,7 +443,7 @@ mod tests {
         );
     }
 
-    /// A later operator may say what this version need not know.
+    /// A later operator may mark fields that this version may ignore.
     #[test]
     fn a_field_of_a_later_version_is_left_out_of_account_if_the_writer_says_so() {
         let bare = r#"{"route":"web","endpoints":["192.0.2.1:443"],"#;
