@@ -51,7 +51,7 @@ impl Binding {
     }
 }
 
-/// `address` with all bits after the first `prefix` cleared.
+/// Returns `address` with all bits after the first `prefix` cleared.
 fn masked(address: IpAddr, prefix: u8) -> IpAddr {
     let prefix = u32::from(prefix);
     match address {
