@@ -14,8 +14,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// The window that begins with `first`. `None` if it would hold nothing, or go beyond the last
-    /// place.
+    /// The window that begins with `first`. `None` if it would be empty, or exceed the last place.
     pub fn new(first: u64, count: u8, step: u8) -> Option<Self> {
         let window = Self { first, count: NonZeroU8::new(count)?, step: NonZeroU8::new(step)? };
         first.checked_add(window.span()).map(|_| window)
@@ -35,7 +34,7 @@ impl Window {
         let first = if ahead < behind {
             expected.checked_add(u64::from(ahead))?
         } else {
-            // Nothing is before the first place.
+            // There are no places before the first.
             match expected.checked_sub(u64::from(behind)) {
                 Some(first) => first,
                 None => expected.checked_add(u64::from(ahead))?,

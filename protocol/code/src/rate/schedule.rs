@@ -29,7 +29,7 @@ impl Schedule {
         self.due >= 1.0
     }
 
-    /// Forgets what is due.
+    /// Drops the due halves.
     pub fn clear(&mut self) {
         self.due = 0.0;
     }
