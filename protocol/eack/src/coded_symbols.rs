@@ -52,8 +52,8 @@ impl CodedSymbols {
     /// The largest capacity: what fits a prefix of 1150 bytes.
     pub const MAX_CAPACITY: u8 = SYMBOLS as u8;
 
-    /// An empty sketch of `capacity` symbols, at most [`Self::MAX_CAPACITY`]. With zero, insertions
-    /// cost nothing.
+    /// Creates an empty sketch of `capacity` symbols, at most [`Self::MAX_CAPACITY`]. With zero,
+    /// insertions are free.
     pub fn new(key: SketchKey, capacity: u8) -> Self {
         let capacity = capacity.min(Self::MAX_CAPACITY);
         let ranges = ranges_for(usize::from(capacity)) as u8;
@@ -139,9 +139,10 @@ const PEEL_WORK: u64 = 32;
 /// Depth of the check of a symbol that seems to be pure.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
-    /// Its check and the identifier's mapping.
+    /// Checks the identifier's check and its mapping.
     Quick,
-    /// Also the identifier's other symbols: when it really is in the difference, none of them is
+    /// Also checks the identifier's other symbols: if it is in the difference, all of them are
+    /// non-empty.
     /// empty.
     Close,
 }

@@ -14,7 +14,8 @@ pub fn count(operations: usize) {
     OPERATIONS.set(OPERATIONS.get().wrapping_add(operations as u64));
 }
 
-/// An insertion into a sketch, or a removal, under way: what is counted until it ends is its own.
+/// An insertion into a sketch, or a removal, in progress: operations counted until it ends belong
+/// to it.
 #[derive(Debug)]
 pub(crate) struct Insertion {
     before: u64,
