@@ -51,7 +51,7 @@ def add(total, factor, part):
 
 
 class Decoder:
-    """Datagrams by place, and the equations of both halves. It forgets nothing."""
+    """Datagrams by place, and the equations of both halves, without a limit of memory."""
 
     def __init__(self):
         self.known = [{}, {}]
