@@ -1,4 +1,4 @@
-//! `packrat-lab attack`: attackers who use all that they know, by random inputs.
+//! `packrat-lab attack`: attackers with full knowledge, driven by random inputs.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -200,7 +200,7 @@ fn burst(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The values asked for, or else those of the scenario, or else the one default.
+/// The requested values, or else those of the scenario, or else the default.
 fn choose<T: Clone>(asked: &[T], vary: &[T], one: T) -> Vec<T> {
     [asked, vary]
         .into_iter()
@@ -215,7 +215,7 @@ pub struct Real {
     pub trials: Vec<Trial>,
     /// The directory of Envoy and Caddy.
     pub parts: PathBuf,
-    /// The names of arms that are measured beside those of the trials.
+    /// The names of arms to measure beside those of the trials.
     pub alternatives: Vec<String>,
     /// True if an unassisted download shares the last mile.
     pub neighbour: bool,

@@ -1,4 +1,4 @@
-//! One connection: its server, its client, and the gateway that may join them.
+//! A connection: its server, its client, and the gateway that may join them.
 
 use crate::certificate::Certificate;
 use crate::clock::VirtualClock;
@@ -73,7 +73,7 @@ pub(crate) struct FlowOutcome {
 }
 
 impl Flow {
-    /// `tracing`: whether to remember each event.
+    /// Creates a flow. `tracing`: whether to record each event.
     pub(crate) fn new(tracing: bool) -> Self {
         Self {
             sender: Observer::new(tracing),

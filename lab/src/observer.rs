@@ -43,9 +43,9 @@ pub enum TraceEvent {
     Sent {
         /// The time of the event.
         at: f64,
-        /// Its number.
+        /// Number of the packet.
         number: u64,
-        /// Its length.
+        /// Length of the packet.
         bytes: usize,
     },
     /// The sender learned that packets up to this one have arrived; those below may be missing.
@@ -59,9 +59,9 @@ pub enum TraceEvent {
     Window {
         /// The time of the event.
         at: f64,
-        /// Bytes that may be under way.
+        /// Largest number of bytes in flight.
         window: u32,
-        /// Bytes under way.
+        /// Bytes in flight.
         in_flight: u32,
         /// The newest sample of the round trip, milliseconds.
         round_trip_ms: f64,
@@ -70,7 +70,7 @@ pub enum TraceEvent {
     DeclaredLost {
         /// The time of the event.
         at: f64,
-        /// Its number.
+        /// Number of the packet.
         number: u64,
         /// True if it has arrived at the receiver, sooner or later.
         arrived: bool,
@@ -105,7 +105,7 @@ pub enum TraceEvent {
         number: Option<u64>,
         /// Bytes in the gateway's cache afterwards, where there is one.
         cache_bytes: Option<u64>,
-        /// Tells datagrams of the same trial apart; repairs have that of their original.
+        /// Distinguishes datagrams of the same trial; repairs share the value of their original.
         #[serde(skip)]
         identity: u64,
     },
@@ -113,7 +113,7 @@ pub enum TraceEvent {
     TooOld {
         /// The time of the event.
         at: f64,
-        /// Its number.
+        /// Number of the packet.
         number: u64,
     },
     /// An event of assistance at the client.
@@ -174,7 +174,7 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// `tracing`: whether to remember each event.
+    /// Creates an observer. `tracing`: whether to record each event.
     pub(crate) fn new(tracing: bool) -> Self {
         Self { tracing, ..Self::default() }
     }
@@ -212,7 +212,7 @@ impl Observer {
         let round_trip_ms = round_trip.as_secs_f64() * 1e3;
         self.trace(|| TraceEvent::Window { at, window, in_flight, round_trip_ms });
         let mut figures = self.lock();
-        // Congestion during recovery reduces nothing any more.
+        // Congestion during recovery causes no further reduction.
         if std::mem::take(&mut figures.congested) && window < figures.window_last {
             figures.congestion_events += 1;
             if self.tracing {
@@ -246,7 +246,7 @@ impl Observer {
     }
 
     /// For a client without assistance: a record of its packet numbers traces its holes, as
-    /// assistance does elsewhere. It sends nothing.
+    /// assistance does elsewhere. It sends no datagrams.
     pub(crate) fn recording(mut self) -> Self {
         self.record = self.of_client().map(|observer| {
             let config = ClientConfig::default().with_maximum_hold(Duration::ZERO);

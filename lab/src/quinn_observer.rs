@@ -127,7 +127,8 @@ impl Controller for Observed {
     }
 }
 
-/// Reads quinn's qlog while quinn writes it: that alone says which packets were declared lost.
+/// Reads quinn's qlog while quinn writes it: only the log contains the packets that were declared
+/// lost.
 pub(crate) struct QlogReader {
     clock: VirtualClock,
     observer: Observer,
@@ -178,12 +179,12 @@ struct Header<'a> {
 }
 
 impl QlogReader {
-    /// A reader that passes what it reads to the observer; virtual time is taken from the clock.
+    /// A reader that passes the log's events to the observer; virtual time is taken from the clock.
     pub(crate) fn new(clock: VirtualClock, observer: Observer) -> Self {
         Self { clock, observer, received: None, rest: Vec::new(), next_number: 0 }
     }
 
-    /// Notes the packets that arrive, instead of those that are sent.
+    /// Records the packets that arrive, instead of those that are sent.
     pub(crate) fn of_receiver(self, received: ReceivedNumbers) -> Self {
         Self { received: Some(received), ..self }
     }

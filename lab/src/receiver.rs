@@ -115,7 +115,7 @@ pub(crate) enum Receiver {
 }
 
 impl Receiver {
-    /// Its address.
+    /// Address of the receiver.
     pub(crate) fn address(&self) -> Result<SocketAddr, Box<dyn Error>> {
         match self {
             Self::S2n(receiver) => receiver.address(),
@@ -181,7 +181,7 @@ impl S2nReceiver {
         Ok(Self { client, host, attachment, packet_numbers, config, seed })
     }
 
-    /// Its address.
+    /// Address of the receiver.
     pub(crate) fn address(&self) -> Result<SocketAddr, Box<dyn Error>> {
         Ok(self.client.local_addr()?)
     }

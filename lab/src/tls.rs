@@ -138,7 +138,7 @@ pub(crate) fn client(certificate: &Certificate) -> Result<Client, Error> {
     client_config(certificate).map(Client::from)
 }
 
-/// The same of a quinn client.
+/// The TLS configuration of a quinn client.
 pub(crate) fn quinn_client(certificate: &Certificate) -> Result<QuicClientConfig, Error> {
     let suite = |error: NoInitialCipherSuite| Error::General(error.to_string());
     QuicClientConfig::try_from(client_config(certificate)?).map_err(suite)

@@ -20,9 +20,9 @@ enum Way {
     Product,
     /// With the longest prefix each time.
     LongestPrefix,
-    /// As a live stream's receiver, which differs in more than in its eACKs...
+    /// As a live stream's receiver, which differs in more than in its eACKs.
     Periodic,
-    /// ...and the same with eACKs for missing datagrams only.
+    /// As `Periodic`, with eACKs for missing datagrams only.
     Selective,
 }
 

@@ -104,7 +104,7 @@ pub(super) fn latency(settings: Settings) -> Result<Plan, FigureError> {
     Ok(Plan { steps: settings.seeds * 6, make: Box::new(make) })
 }
 
-/// Figure 7: what receivers of the same stream ask the server for.
+/// Figure 7: the requests of receivers of the same stream to the server.
 pub(super) fn requests(settings: Settings) -> Result<Plan, FigureError> {
     const RECEIVERS: [usize; 2] = [16, 64];
     const ARMS: [(MulticastArm, &str, Subject); 3] = [

@@ -50,7 +50,7 @@ pub enum FigureError {
     /// A scenario is not there.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// It could not be drawn.
+    /// Drawing has failed.
     #[error("{0}")]
     Draw(String),
     /// A file could not be written.
@@ -80,7 +80,7 @@ pub(crate) fn svg(figure: &Figure, columns: usize) -> Result<String, FigureError
     Ok(plot::svg(figure, columns)?)
 }
 
-/// One figure.
+/// A figure.
 pub(crate) struct Recipe {
     /// On the command line, and of its files.
     pub(crate) name: &'static str,
@@ -149,7 +149,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// One step is done.
+    /// Counts a finished step.
     pub(crate) fn tick(&self) {
         self.progress.inc(1);
         if self.progress.is_hidden() {

@@ -25,7 +25,7 @@ const CELL: i32 = 20;
 const FULL: f64 = 2.0;
 
 impl Subject {
-    /// Colours that remain different for those who see fewer of them (Okabe and Ito).
+    /// Colours that colour-blind readers can also distinguish (Okabe and Ito).
     pub(crate) fn color(self) -> RGBColor {
         match self {
             Self::Packrat => RGBColor(0xd5, 0x5e, 0x00),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// One unit, times in microseconds of the trial.
+/// A unit, with times in microseconds of the trial.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Played {
     /// The time at which the production of its content began.
@@ -39,7 +39,7 @@ pub(crate) fn play(
     let slack = slack.as_micros() as u64;
     let mut experience = Experience::default();
     let patience = patience.as_micros() as u64;
-    // The stall under way.
+    // The current stall.
     let mut stall: Option<(u64, u64)> = None;
     let end = |stall: &mut Option<(u64, u64)>, experience: &mut Experience| {
         if let Some((from, to)) = stall.take() {

@@ -29,7 +29,8 @@ impl Width {
 pub(crate) struct Missing {
     /// Packets whose identifier is a root.
     pub(crate) roots: usize,
-    /// Packets that are missing, as the counts say: with fewer, or with more roots, identifiers collide.
+    /// Missing packets according to the counts: with fewer, or with more roots, identifiers
+    /// collide.
     pub(crate) count: usize,
 }
 
@@ -71,7 +72,7 @@ fn inverse<const MODULUS: u64>(value: u64) -> u64 {
 }
 
 impl<const MODULUS: u64> Sums<MODULUS> {
-    /// An empty set with so many sums.
+    /// An empty set with this many sums.
     pub(crate) fn new(threshold: usize) -> Self {
         Self { sums: vec![0; threshold], count: 0 }
     }

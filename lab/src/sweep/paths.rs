@@ -13,11 +13,11 @@ const USED: f64 = 0.5;
 pub(super) enum Class {
     /// A short, lossy segment and a long one without loss.
     LossyLastMile,
-    /// The same with loss on both.
+    /// A short and a long segment with loss on both.
     LossyBoth,
     /// Two long, lossy segments.
     LongBoth,
-    /// None of these.
+    /// Any other path.
     Other,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Filter {
     pub(super) paths: usize,
     pub(super) faster: usize,
     pub(super) used: usize,
-    /// Of these: the classes I, II, III, and none of them.
+    /// Number of these paths in the classes I, II, III, and in no class.
     pub(super) classes: [usize; 4],
 }
 

@@ -25,7 +25,8 @@ const fn objects(count: u64, kilobytes: u64) -> Objects {
     Objects { count, bytes: kilobytes * 1000 }
 }
 
-/// The waves of a page: the objects of one are asked for when those of the one before have arrived.
+/// The waves of a page: the objects of one are requested when those of the previous one have
+/// arrived.
 fn waves(model: PageModel) -> [Vec<Objects>; 3] {
     // Two documents, style sheets, scripts, fonts, images.
     let [documents, styles, scripts, fonts, images] = match model {
@@ -75,7 +76,7 @@ where
     for (place, &size) in sizes.iter().enumerate() {
         let (sender, transfer) = (sender.clone(), transfer(size));
         spawn(async move {
-            // An error means that no one waits any more.
+            // An error means that the receiver of results is gone.
             let _ = sender.send((place, transfer.await));
         });
     }
