@@ -60,7 +60,7 @@ fn run(data: &[u8], encoding: impl Fn(u8) -> Encoding) {
     let mut decoder = Decoder::new();
     let is_known = |identifier: &Identifier| !identifier.get().is_multiple_of(4);
     let candidates = own_set.iter().copied().filter(is_known);
-    // No sketch can tell a set apart that contains an identifier twice.
+    // Sketches cannot represent a set that contains an identifier twice.
     let their_set = their_set.filter(|set| set.windows(2).all(|pair| pair[0] != pair[1]));
     let expected =
         their_set.filter(|_| matches!(encoding, Encoding::PowerSums { .. })).map(|theirs| {

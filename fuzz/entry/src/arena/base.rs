@@ -13,8 +13,8 @@ const LENGTH: usize = 160;
 /// Where its fields begin; in front is whatever its protocol's header has.
 const FIELDS: usize = 40;
 
-/// Connection of the client without assistance, those that begin in the name of a place, and the first
-/// one of the attackers.
+/// Connection of the client without assistance, connections that begin in the name of a place, and
+/// the first one of the attackers.
 pub(super) const PLAIN_CONNECTION: u16 = 50;
 pub(super) const STRANGERS_FIRST: u16 = 60;
 pub(super) const ATTACKERS_FIRST: u16 = 100;
@@ -65,7 +65,7 @@ impl Packet {
         datagram
     }
 
-    /// The packet in a datagram; `None` if there is none.
+    /// The packet in a datagram, if there is one.
     pub(super) fn decode(datagram: &[u8]) -> Option<Self> {
         if datagram.len() != LENGTH {
             return None;
@@ -120,8 +120,8 @@ fn server_connection_id(connection: u16) -> [u8; 8] {
 
 /// The server's first datagrams, from which a client learns that connection ID.
 const OPENING: u64 = 4;
-/// Bytes that the server sends to an address that has proved nothing to it, for each byte from there
-/// (RFC 9000, section 8.1).
+/// Bytes that the server sends to an unproven address, for each byte from there (RFC 9000, section
+/// 8.1).
 const SERVERS_FACTOR: u64 = 3;
 
 /// A connection of which the server does not know whether its client is where it seems to be.
@@ -207,7 +207,7 @@ impl Server {
             self.answer_stranger(session, datagram, packet);
             return Ok(());
         }
-        // What an attacker sends in another's name stands for no one.
+        // An attacker's datagram in another's name represents no party.
         if packet.is_reachable || owner != Party::Attacker {
             let stands_for = *self.spoken_for.entry(session).or_insert(owner);
             if stands_for != owner {
@@ -258,7 +258,7 @@ impl Server {
         }
     }
 
-    /// Has the server send so many datagrams more, at once.
+    /// Makes the server send this many more datagrams, at once.
     pub(super) fn ask(&mut self, connection: u16, datagrams: u64) {
         if let Some(connection) = self.connections.get_mut(&connection) {
             connection.burst += datagrams;
