@@ -2,10 +2,10 @@
 //! gateway, one of them an attacker's.
 //!
 //! The attacker has all keys of its session, sends in the name of any address, and copies, delays
-//! and repeats what the honest client sends, also under its own address. It receives at its own
-//! address and reads what the honest client's addresses receive, as it may be on their path. At the
-//! victim's address it neither receives nor reads. Whatever the gateway sends to the honest client
-//! arrives, and so do the answers, unless the client has moved.
+//! and repeats the honest client's datagrams, also under its own address. It receives at its own
+//! address and reads the datagrams to the honest client's addresses, as it may be on their path. At
+//! the victim's address it neither receives nor reads. Every datagram of the gateway to the honest
+//! client arrives, and so do the answers, unless the client has moved.
 
 use stateright::{Model, Property};
 
@@ -81,10 +81,11 @@ enum Message {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Session {
     path: Place,
-    /// It waits until its client proves where it is: another one is at its path.
+    /// Set until the session's client proves its address: another client is at its path.
     displaced: bool,
     challenges: Vec<(Place, u8)>,
-    /// Its client was asked whether it is still at its path, and has answered since.
+    /// Set if the session's client was asked whether it is still at its path, and has answered
+    /// since.
     asked: bool,
     spoken: bool,
     /// Paths to which a challenge of this session has gone and at which someone reads. No rule
@@ -92,15 +93,15 @@ struct Session {
     proven: u8,
 }
 
-/// The gateway's sessions, and what is under way.
+/// The gateway's sessions, and the messages in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     sessions: [Session; 2],
     next_data: u8,
     /// Data that the attacker has read.
     known: u16,
-    /// Messages of the honest client, with their place, that the attacker may copy or delay; those
-    /// that the gateway has accepted are gone.
+    /// Messages of the honest client, with their place, that the attacker may copy or delay;
+    /// messages that the gateway has accepted are removed.
     under_way: Vec<(Place, Message)>,
     honest_at: Place,
     /// Steps that are left.
@@ -116,7 +117,7 @@ pub struct State {
 pub enum Step {
     /// The attacker sends something sealed in its session from a place, or in its name.
     Hostile(Place),
-    /// It answers a challenge from there.
+    /// The attacker answers a challenge from there.
     HostileResponse(Place, u8),
     /// The honest client seals something.
     Honest,
@@ -135,7 +136,7 @@ pub enum Step {
 pub struct Paths {
     /// Messages of the attacker.
     pub hostile: u8,
-    /// Messages of the honest client that answer nothing.
+    /// Messages of the honest client that are not answers.
     pub honest: u8,
     /// The rule that is left out.
     pub mutation: Option<Mutation>,
