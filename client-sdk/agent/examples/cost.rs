@@ -4,7 +4,7 @@
 //! ```text
 //! cargo run --release -p packrat-agent --example cost
 //! ```
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a measurement: no one depends on it
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a measurement, not a library
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The agent runs in a process of its own, whose resident memory is read from /proc (Linux).
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a measurement: no one depends on it
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a measurement, not a library
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};

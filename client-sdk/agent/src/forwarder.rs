@@ -45,9 +45,9 @@ const REDIRECTED: AssociationId = AssociationId::MAX;
 pub struct Service {
     /// Name for people.
     pub name: String,
-    /// Where programs send to; bound.
+    /// The bound socket that programs send to.
     pub socket: UdpSocket,
-    /// Where their datagrams go.
+    /// Destination of the programs' datagrams.
     pub to: Target,
     /// The settings of its assistance.
     pub config: ClientConfig,
@@ -55,15 +55,15 @@ pub struct Service {
     pub dont_fragment: DontFragment,
 }
 
-/// Where the datagrams of a service's programs go.
+/// Destination of the datagrams of a service's programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// To the service, with a gateway on the way or at this very address.
+    /// The service, with a gateway on the way or at this very address.
     Service(SocketAddr),
-    /// To the address that the program has sent them to, at this port: the system redirects them to
-    /// a [`crate::transparent`] socket (Linux, TPROXY). Answers leave from that address and from the
-    /// socket's own port: the packet filter gives them the port that the program has sent to. No
-    /// socket has that one here, so that a server of this host may.
+    /// The address that the program has sent them to, at this port: the system redirects them to a
+    /// [`crate::transparent`] socket (Linux, TPROXY). Answers leave from that address and from the
+    /// socket's own port: the packet filter gives them the port that the program has sent to. The
+    /// agent leaves that port to a server of this host.
     Original {
         /// The port that programs send to.
         port: u16,
@@ -121,10 +121,10 @@ impl Listener {
 /// The socket of a flow towards its service.
 struct Upstream {
     socket: Socket,
-    /// Where it is bound.
+    /// Address that the listener is bound to.
     bound: SocketAddr,
     to: SocketAddr,
-    /// Where datagrams leave from.
+    /// Source address of the flow's datagrams.
     source: SourceAddress,
     /// The address that the program sends to, which answers come from.
     local: Option<IpAddr>,
@@ -581,7 +581,7 @@ impl Agent {
         let bound = socket.socket.local_addr()?;
         let token = Ready::Flow(id).token()?;
         self.poll.registry().register(&mut socket.socket, token, Interest::READABLE)?;
-        // Answers come from where the program has sent to.
+        // Answers come from the address that the program has sent to.
         let local = first.local.filter(|_| is_redirected || listener.listen.ip().is_unspecified());
         let header =
             peer.through.filter(|_| !is_redirected).map_or_else(Vec::new, |(_, to)| header(to));
@@ -654,7 +654,7 @@ impl Agent {
 
     fn handle_timeouts(&mut self) {
         let now = self.now();
-        // Each once: one that wants more has its turn after the sockets.
+        // Each socket once: a socket with more datagrams has its turn after the others.
         let due: Vec<FlowId> = std::iter::from_fn(|| self.table.next_due(now)).collect();
         for id in due {
             let is_over = self.with(id, |table, wire| table.handle_timeout(id, now, wire));

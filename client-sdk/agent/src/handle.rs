@@ -46,7 +46,7 @@ impl Handle {
         }
     }
 
-    /// Another token, key or hold for a service. Flows that there are take token and key.
+    /// Sets another token, key or hold for a service. Existing flows take token and key.
     pub fn set_access(&self, service: usize, access: Access) {
         self.tell(Command::SetAccess(service, access));
     }

@@ -18,9 +18,9 @@ const MOST_BYTES: usize = 65_507;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DontFragment {
-    /// Not the datagrams of a program that begins with QUIC, which finds the path MTU itself (RFC
-    /// 9000, section 14); all others are, as from any socket, where they are longer than the path
-    /// MTU that the system knows.
+    /// Forbidden for the datagrams of a program that begins with QUIC, which finds the path MTU
+    /// itself (RFC 9000, section 14); allowed for all others, as from any socket, if they are
+    /// longer than the path MTU that the system knows.
     #[default]
     Auto,
     /// Fragmentation is forbidden: datagrams that are too long are lost.
@@ -204,7 +204,7 @@ impl Run {
         datagram: &[u8],
         mark: Mark,
     ) -> u64 {
-        // Where the system puts datagrams together again, programs look for one header only.
+        // If the system coalesces datagrams again, programs look for one header only.
         self.add_to(socket, way, header, datagram, mark, header.is_empty())
     }
 
@@ -250,7 +250,7 @@ impl Run {
         errors
     }
 
-    /// Sends what there is.
+    /// Sends the batched datagrams.
     pub(crate) fn flush(&mut self, socket: &Socket, way: Way) -> u64 {
         if self.data.is_empty() {
             return 0;

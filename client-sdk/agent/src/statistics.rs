@@ -16,7 +16,7 @@ pub struct FlowStatus {
     pub service: usize,
     /// The program's address.
     pub program: SocketAddr,
-    /// The destination, where the program has chosen it.
+    /// The destination, if the program has chosen it.
     pub destination: Option<SocketAddr>,
     /// Condition of the flow.
     pub condition: Condition,
@@ -49,9 +49,9 @@ impl From<FlowFigures> for FlowStatus {
 pub struct ServiceStatus {
     /// Name of the service.
     pub name: String,
-    /// Where programs send to.
+    /// Address that programs send to.
     pub listen: SocketAddr,
-    /// Where their datagrams go; `None`: the programs choose.
+    /// Destination of the programs' datagrams; `None`: the programs choose.
     pub to: Option<SocketAddr>,
     /// Flows, by their condition.
     pub flows: BTreeMap<Condition, u64>,

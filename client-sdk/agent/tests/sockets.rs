@@ -467,8 +467,9 @@ fn on_a_host_with_mtu<R: Send + 'static>(mtu: u16, work: fn() -> R) -> Option<R>
     result
 }
 
-/// Long datagrams are not lost that would get through from a program's own socket: they are fragmented
-/// where they are longer than the path MTU, except for QUIC, which finds the path MTU itself.
+/// Long datagrams that would get through from a program's own socket are not lost: they are
+/// fragmented if they are longer than the path MTU, except for QUIC, which finds the path MTU
+/// itself.
 #[cfg(target_os = "linux")]
 #[test]
 fn long_datagrams_are_fragmented_unless_the_program_speaks_quic() {

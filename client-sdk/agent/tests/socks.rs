@@ -68,7 +68,7 @@ fn udp() -> UdpSocket {
     udp_at(ANY)
 }
 
-/// A socket where the name `localhost` leads to on this host.
+/// A socket at the address of the name `localhost` on this host.
 fn udp_by_name() -> UdpSocket {
     udp_at(choose(("localhost", 0).to_socket_addrs().unwrap()).unwrap())
 }
@@ -237,7 +237,7 @@ fn with_few_descriptors() {
     let first = Program::associate(&agent);
     let mut used: Vec<_> =
         std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).take(256).collect();
-    // This descriptor is for the program's end; the agent has none left for the other end.
+    // This descriptor is for the program's end; the agent lacks one for the other end.
     used.pop().unwrap();
     let mut control = TcpStream::connect(agent.address).unwrap();
     control.write_all(&[5, 1, 0]).unwrap();

@@ -41,18 +41,19 @@
 #define PACKRAT_OK 0
 
 /**
- * Of packrat_shim_receive(): the datagram is the transport's, now, without its first bytes.
+ * Result of packrat_shim_receive(): the datagram is the transport's, now, without its first bytes.
  */
 #define PACKRAT_PASS 0
 
 /**
- * Of packrat_shim_receive(): the datagram was copied, and comes out of packrat_shim_deliver().
+ * Result of packrat_shim_receive(): the datagram was copied, and comes out of
+ * packrat_shim_deliver().
  */
 #define PACKRAT_KEPT 1
 
 /**
- * Of packrat_shim_receive(): the datagram is not the transport's, or the second copy of one that was
- * passed on or copied. Forget it.
+ * Result of packrat_shim_receive(): the datagram is not the transport's, or the second copy of one
+ * that was passed on or copied. Discard it.
  */
 #define PACKRAT_CONSUMED 2
 

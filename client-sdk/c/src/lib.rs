@@ -28,12 +28,13 @@ pub const PACKRAT_NEVER: u64 = u64::MAX;
 
 /// Done.
 pub const PACKRAT_OK: i32 = 0;
-/// Of packrat_shim_receive(): the datagram is the transport's, now, without its first bytes.
+/// Result of packrat_shim_receive(): the datagram is the transport's, now, without its first bytes.
 pub const PACKRAT_PASS: i32 = 0;
-/// Of packrat_shim_receive(): the datagram was copied, and comes out of packrat_shim_deliver().
+/// Result of packrat_shim_receive(): the datagram was copied, and comes out of
+/// packrat_shim_deliver().
 pub const PACKRAT_KEPT: i32 = 1;
-/// Of packrat_shim_receive(): the datagram is not the transport's, or the second copy of one that was
-/// passed on or copied. Forget it.
+/// Result of packrat_shim_receive(): the datagram is not the transport's, or the second copy of one
+/// that was passed on or copied. Discard it.
 pub const PACKRAT_CONSUMED: i32 = 2;
 /// There is no result (any more).
 pub const PACKRAT_EMPTY: i32 = -1;

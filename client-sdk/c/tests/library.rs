@@ -12,7 +12,7 @@ use packrat_path::{Datagrams, LossyPath, Trials};
 const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 const SANITIZERS: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
 
-/// Where cargo has put the libraries: beside this test.
+/// Folder of the libraries that cargo has built: beside this test.
 fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let file = test.parent().unwrap().join(name);

@@ -57,7 +57,7 @@ pub(crate) enum Belief {
     Numbered(u64),
     /// The packet may be the sender's.
     Recorded,
-    /// There are too many like it.
+    /// The datagram is one of too many like it.
     Ignored,
 }
 
@@ -107,7 +107,7 @@ pub(crate) struct Credibility {
 }
 
 impl Credibility {
-    /// Creates the state of a session. `is_single`: the numbers are those of one source.
+    /// Creates the state of a session. `is_single`: the numbers belong to one source.
     pub(crate) fn new(signalled: Vec<u32>, is_single: bool, now: Timestamp) -> Self {
         Self {
             signalled,
@@ -253,7 +253,7 @@ impl Credibility {
             self.jump = Some(Jump { next: sequence.wrapping_add(1), count });
             let alone = now.saturating_since(self.last_near) >= JUMP_SILENCE;
             if count < JUMP || !alone {
-                // A source that is not where the others are has to show itself again.
+                // A source far from the others has to prove itself again.
                 if self.followed.len() > 1 {
                     self.followed.remove(&header.source);
                 }
@@ -283,8 +283,8 @@ impl Credibility {
         u64::try_from(number as i64 - first).ok()
     }
 
-    /// True unless another datagram has had this number. Of two sources the one that was there
-    /// first is right; of one source too many such datagrams make everything doubtful.
+    /// True unless another datagram has had this number. Of two sources the earlier one is right;
+    /// too many such datagrams of one source cause doubt about all.
     fn is_only_one(&mut self, number: u64, source: u32, datagram: &[u8], now: Timestamp) -> bool {
         let material = Material::of(IdentifierScheme::Payload, datagram);
         let (known, other) = *self.seen.entry(number).or_insert((material, source));

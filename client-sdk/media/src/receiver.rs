@@ -54,8 +54,8 @@ pub struct ReceiverConfig {
     pub patience: Duration,
     /// Each packet repeats the unit before its own.
     pub repeats: bool,
-    /// The time between two packets, where it is fixed: a packet that keeps it not is overdue,
-    /// before another shows that it is missing.
+    /// The time between two packets, if it is fixed: a packet that does not keep it is overdue,
+    /// before a later one reveals its loss.
     pub rhythm: Option<Duration>,
     /// A packet may be overtaken for this long without being missing.
     pub reorder: Duration,
@@ -479,7 +479,7 @@ impl Receiver {
         [released, overdue, asked].into_iter().flatten().min()
     }
 
-    /// Between two questions for the same unit.
+    /// Time between two requests for the same unit.
     fn spacing(&self) -> Duration {
         self.round_trip.round_trip().map_or(ASSUMED_ROUND_TRIP, |round_trip| {
             round_trip + self.round_trip.round_trip_variation() * 2 + MINIMUM_MARGIN

@@ -38,16 +38,16 @@ pub struct RtpAssistConfig {
     /// The lateness up to which a packet is of use: the receiver's jitter buffer. Packets wait for
     /// a repair no longer than this.
     pub latency: Duration,
-    /// The streams (SSRC) of the session, if its signalling names them. Otherwise the first one that
-    /// sends packets in sequence is followed, until it is silent; an attacker who has guessed the
-    /// addresses may be earlier, and keep the session from being assisted.
+    /// The streams (SSRC) of the session, if its signalling names them. Otherwise the first stream
+    /// that sends packets in sequence is followed, until it is silent; an attacker who has guessed
+    /// the addresses may be earlier, and prevent the assistance of the session.
     pub sources: Vec<u32>,
     /// The gateway's key, the token, the longest hold.
     pub access: Access,
 }
 
 impl RtpAssistConfig {
-    /// For a jitter buffer of 200 ms.
+    /// A configuration for a jitter buffer of 200 ms.
     pub fn new(numbers: PacketNumbers) -> Self {
         Self {
             numbers,
@@ -145,7 +145,7 @@ impl RtpAssist {
         self.passed.pop_front()
     }
 
-    /// The next datagram to send to where the packets come from, from the stack's own socket.
+    /// The next datagram to send to the source of the packets, from the stack's own socket.
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
         self.shim.poll_transmit(now)
     }

@@ -41,7 +41,7 @@ impl core::fmt::Debug for MediaKey {
 pub(crate) struct Run([u8; RUN]);
 
 impl Run {
-    /// From bytes that no other run has.
+    /// Creates a run from bytes that no other run has.
     pub(crate) fn new(random: [u8; RUN]) -> Self {
         Self(random)
     }
@@ -56,8 +56,8 @@ pub(crate) struct Opened {
 }
 
 impl MediaKey {
-    /// From 32 secret bytes, which the sender and the receivers of one stream share. It may be used
-    /// again after a restart.
+    /// Creates a key from 32 secret bytes, which the sender and the receivers of one stream share.
+    /// The key may be used again after a restart.
     pub fn new(secret: [u8; 32]) -> Self {
         Self(XChaCha20Poly1305::new(&Key::from(secret)))
     }
@@ -115,7 +115,7 @@ fn nonce(Run(run): Run, source: u32, number: u64) -> XNonce {
 pub(crate) struct ReplayWindows(Vec<(Run, u64, u64)>);
 
 impl ReplayWindows {
-    /// Runs that are remembered: the one that was heard first goes first.
+    /// Runs to remember: the oldest is forgotten first.
     const RUNS: usize = 64;
 
     /// True if an authentic packet of this number is the first one.

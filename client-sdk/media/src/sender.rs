@@ -16,8 +16,8 @@ pub(crate) const MEDIA: u8 = 96;
 pub(crate) const RETRANSMISSION: u8 = 97;
 /// Payload type of a receiver's requests.
 pub(crate) const REQUEST: u8 = 98;
-/// Payload type of the question whether a receiver is where its requests seem to come from, and of
-/// the answer, which repeats it.
+/// Payload type of the question whether a receiver is at its requests' source address, and of the
+/// answer, which repeats it.
 pub(crate) const ECHO: u8 = 99;
 /// Bytes of that question.
 pub(crate) const CHALLENGE: usize = 16;
@@ -129,7 +129,7 @@ impl Sender {
         Some(Heard::Asked(wanted.filter_map(|low| self.retransmit(low)).collect()))
     }
 
-    /// A question to where a receiver seems to be, which only one that is there can answer, as
+    /// A question to a receiver's apparent address, which only a receiver there can answer, as
     /// [`Heard::Echo`]. `random`: fresh bytes from the operating system.
     pub fn challenge(&mut self, random: [u8; 16]) -> Option<Vec<u8>> {
         let header = RtpHeader {

@@ -179,8 +179,7 @@ impl MediaReceiver {
         }
     }
 
-    /// The number of an authentic packet, if it is not a retransmission; `None` for everything
-    /// else.
+    /// The number of an authentic packet, if it is not a retransmission; otherwise `None`.
     fn on_packet(&mut self, datagram: &[u8], now: Timestamp) -> Option<Option<u64>> {
         let header = RtpHeader::decode(datagram)?;
         match (header.payload_type, header.source.wrapping_sub(self.source)) {
@@ -260,7 +259,7 @@ impl MediaReceiver {
         self.receiver.poll_unit(now)
     }
 
-    /// The next datagram to send to where the stream comes from.
+    /// The next datagram to send to the source of the stream.
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
         if let Some(echo) = self.echoes.pop_front() {
             return Some(echo);

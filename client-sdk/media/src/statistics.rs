@@ -67,9 +67,9 @@ impl Counts {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Since the beginning.
+    /// Counts since the beginning.
     pub accumulated: Counts,
-    /// Since the last query.
+    /// Counts since the last query.
     pub interval: Counts,
     /// Round trip to the sender, from answered requests; `None` before the first answer.
     pub round_trip: Option<Duration>,

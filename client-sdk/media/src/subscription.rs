@@ -19,10 +19,11 @@ const MAXIMUM_UNNUMBERED: usize = 4096;
 /// The numbers by which a subscriber finds missing packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Numbers {
-    /// From the RTP headers, which SRTP leaves in the clear: units come in order, each at its time.
+    /// Numbers of the RTP headers, which SRTP leaves in the clear: units come in order, each at its
+    /// time.
     Rtp,
-    /// Not at all: the gateway finds out from eACKs that are sent all the time. Units come as they
-    /// arrive, repaired ones late.
+    /// No numbers: the gateway finds losses from eACKs that are sent all the time. Units come as
+    /// they arrive, repaired ones late.
     Unknown,
 }
 

@@ -236,8 +236,8 @@ async fn receive(group: Option<&UdpSocket>, buffer: &mut [u8]) -> io::Result<usi
     }
 }
 
-/// A stream's sender on a socket of its own: sends to the receiver that has last shown that it has
-/// the key, and receives where it seems to be.
+/// A stream's sender on a socket of its own: sends to the receiver that last proved that it has the
+/// key, and receives at its apparent address.
 ///
 /// ```text
 ///   a request from an address        the echo, from there            requests from there

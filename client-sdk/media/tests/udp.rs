@@ -56,8 +56,7 @@ async fn lost_units_are_asked_for_and_come() {
         sender.serve(PATIENCE).await.unwrap();
     });
     let mut numbers = Vec::new();
-    // The last one may be the one that is lost, and then the receiver does not know that it was
-    // sent.
+    // The last packet may be lost, and then the receiver does not know that it was sent.
     while numbers.last().is_none_or(|last| *last < UNITS - 2) {
         let unit = receiver.next().await.unwrap();
         numbers.push(u32::from_be_bytes(unit.bytes.try_into().unwrap()));

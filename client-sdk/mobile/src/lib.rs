@@ -1,6 +1,6 @@
 //! The datagram shim for apps in Kotlin and Swift, by UniFFI: a guarded shim, without a socket, a
-//! clock or a thread. It belongs where an app has the datagrams of a program: in the VPN service of
-//! Android or the packet tunnel provider of iOS, or below a transport of the app's own.
+//! clock or a thread. It belongs into the app's code for a program's datagrams: into the VPN
+//! service of Android or the packet tunnel provider of iOS, or below a transport of the app's own.
 //!
 //! Times are microseconds of any one monotonic clock. Every method may be called from every thread.
 
@@ -20,7 +20,7 @@ const KEY_LENGTH: usize = 32;
 /// The bytes of a datagram that identify it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, uniffi::Enum)]
 pub enum Scheme {
-    /// All of them: right for every transport.
+    /// All bytes: right for every transport.
     Payload,
     /// The last 16, which is faster: for QUIC alone, whose packets end with a tag.
     Trailer,
@@ -162,8 +162,8 @@ impl DatagramShim {
         Some(Delivered { datagram, tag: metadata })
     }
 
-    /// The transport is about to send a datagram: true if it leaves with others, in what `transmit` gives,
-    /// as acknowledgements of a download may. To be asked before `send`.
+    /// Call before the transport sends a datagram, and before `send`: true if the datagram leaves
+    /// with others, in a datagram of `transmit`, as acknowledgements of a download may.
     pub fn bundle(&self, datagram: Vec<u8>, now: u64) -> bool {
         self.shim().bundle(&datagram, Timestamp::of_caller(now))
     }
@@ -200,7 +200,7 @@ impl DatagramShim {
         self.shim().on_network_change(Timestamp::of_caller(now));
     }
 
-    /// Another token, and the gateway to accept.
+    /// Sets another token, and the gateway to accept.
     pub fn set_access(
         &self,
         gateway_key: Option<Vec<u8>>,

@@ -17,7 +17,7 @@ from packrat_mobile import DatagramShim, Scheme, SettingError, Settings, Verdict
 
 PROGRAM = None
 COUNT = 2000
-#: Seconds without a datagram after which none comes any more, on a busy host, too.
+#: Seconds without a datagram after which no more are expected, even on a busy host.
 SILENCE = 10
 
 
@@ -92,7 +92,7 @@ class LossyPath(unittest.TestCase):
         self.assertEqual((condition, figures["sessions"]), ("assisted", 1), said)
         self.assertGreater(lost, 40, said)
         self.assertGreater(figures["repaired_in_time"], 0, said)
-        # A datagram that symbols recover has the tag of the one that came last.
+        # A datagram that symbols recover has the tag of the last arrived one.
         repeated = len(tags) - len(set(tags))
         self.assertLessEqual(repeated, figures["recovered"], "each datagram has the tag that it came with")
 

@@ -54,7 +54,7 @@ struct State {
     ready: VecDeque<Ready>,
     batch: Batch,
     timer: Pin<Box<Sleep>>,
-    /// When the timer wakes quinn.
+    /// Time at which the timer wakes quinn.
     armed: Option<Timestamp>,
     /// Waker of quinn's endpoint, which waits for datagrams.
     waker: Option<Waker>,
@@ -67,7 +67,7 @@ struct Pending {
     peer: Option<SocketAddr>,
     mark: Mark,
     source: Option<IpAddr>,
-    /// The length of the shortest one that the link has refused for its number.
+    /// Length of the shortest datagram that the link has refused because of its number.
     refused: Option<usize>,
 }
 

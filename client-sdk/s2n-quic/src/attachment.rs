@@ -59,7 +59,7 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// For a client that runs on `host`.
+    /// An attachment for a client that runs on `host`.
     pub fn new(host: Arc<dyn Host>) -> Self {
         Self { host, paths: Arc::default(), observer: None, memory: Arc::default() }
     }

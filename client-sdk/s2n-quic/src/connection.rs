@@ -51,7 +51,7 @@ pub struct AssistanceStats {
     pub failed: bool,
 }
 
-/// Assistance of one connection, also when it is off (then it only counts what arrives).
+/// Assistance of one connection, also when it is off (it then only counts arrivals).
 ///
 /// Assistance lives as long as the QUIC connection; this handle is for looking at it and for
 /// [`Self::set_access`]. Connections of an endpoint to the same address share one assistance, which

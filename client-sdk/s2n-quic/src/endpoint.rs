@@ -79,7 +79,7 @@ impl EndpointConfig {
 
     /// Sets the time without any packet from the server after which a connection is given up.
     ///
-    /// Defaults to 30 s. [`Endpoint::bind`] refuses what s2n-quic can't use.
+    /// Defaults to 30 s. [`Endpoint::bind`] refuses values that s2n-quic cannot use.
     #[must_use]
     pub fn with_idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout;
@@ -159,7 +159,7 @@ pub enum ConnectError {
         /// The name.
         name: String,
     },
-    /// No randomness for the session.
+    /// The system has no randomness for the session.
     #[error("the operating system gave no random bytes: {reason}")]
     Randomness {
         /// Reason that the operating system gave.
@@ -175,7 +175,7 @@ pub enum ConnectError {
         /// the port).
         source: std::io::Error,
     },
-    /// No answer in time.
+    /// The server has not answered in time.
     #[error("{remote} did not complete the QUIC handshake within {after:?}")]
     TimedOut {
         /// The address.

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 /// A future that completes when its time has come.
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Where an assisted endpoint runs. The operating system's sockets and clock for applications;
-/// another one where s2n-quic's I/O is another, as in a simulation in virtual time.
+/// Environment of an assisted endpoint. For applications, the operating system's sockets and clock;
+/// for other I/O of s2n-quic another one, as in a simulation in virtual time.
 pub trait Host: Debug + Send + Sync + 'static {
-    /// Now, since an origin that stays the same.
+    /// Time since a fixed origin.
     fn now(&self) -> Timestamp;
 
     /// Sends a datagram with this ECN codepoint from the address and port that s2n-quic itself sends from.
@@ -117,7 +117,7 @@ fn send_marked(
     Ok(())
 }
 
-/// Sends a datagram without a codepoint, where the system's interface for one is another.
+/// Sends a datagram without a codepoint, for systems with another interface for codepoints.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn send_marked(
     socket: &UdpSocket,

@@ -46,7 +46,7 @@ struct State {
     /// The ECN codepoint of s2n-quic's last datagram.
     ecn: ExplicitCongestionNotification,
     source: SourceAddress,
-    /// When the driver will wake by itself.
+    /// Time at which the driver will wake by itself.
     armed: Option<Timestamp>,
     closed: bool,
     /// The first question for a gateway has not left.
@@ -119,7 +119,7 @@ impl AssistedPath {
         self.remote
     }
 
-    /// Where the path is.
+    /// Host of the path.
     pub(crate) fn host(&self) -> &dyn Host {
         &*self.host
     }

@@ -20,7 +20,7 @@ impl World {
         Self { path: Arc::new(path), host, released }
     }
 
-    /// With a session.
+    /// A world with a session.
     fn assisted() -> (Self, TestGateway) {
         let world = Self::new(true);
         let gateway = TestGateway::meet(&world.path, &world.host);

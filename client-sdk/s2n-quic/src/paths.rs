@@ -58,8 +58,8 @@ impl Paths {
         self.by_remote.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection to `remote` is about to begin: joins the path that works already, or enters the
-    /// one that `make` makes. True if it is new.
+    /// A connection to `remote` is about to begin: joins the existing path, or enters the one that
+    /// `make` returns. Returns true if it is new.
     pub(crate) fn join(
         &self,
         remote: SocketAddr,

@@ -14,8 +14,8 @@ use tokio::net::UdpSocket;
 const PROBE_AFTER: Duration = Duration::from_millis(400);
 /// Probes sent at most: ICMP errors are rate-limited and can be lost.
 const PROBES: usize = 5;
-/// Not a valid packet of any transport: first byte in a range that RFC 7983 and RFC 9443 leave
-/// unassigned.
+/// An invalid packet for any transport: its first byte is in a range that RFC 7983 and RFC 9443
+/// leave unassigned.
 const PROBE: [u8; 1] = [0x0f];
 
 /// Completes with the reason when the network reports `remote` as unreachable; otherwise never.

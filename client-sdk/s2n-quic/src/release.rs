@@ -62,7 +62,7 @@ fn header<H: Handle>(metadata: &Metadata) -> Header<H> {
     Header { path, ecn: metadata.ecn }
 }
 
-/// A datagram has arrived: passes on what s2n-quic may see now.
+/// A datagram has arrived: passes on the datagrams that s2n-quic may see now.
 pub(crate) fn arrive<H: Handle>(
     paths: &Paths,
     header: Header<H>,

@@ -23,7 +23,7 @@ pub(crate) const SERVER: &str = "127.0.0.1:9";
 pub(crate) struct TestHost {
     now: Mutex<Timestamp>,
     sent: Mutex<Vec<(Vec<u8>, ExplicitCongestionNotification)>>,
-    /// Where datagrams leave from; `None`: there is no route.
+    /// Source address of datagrams; `None`: there is no route.
     pub(crate) source: Mutex<Option<IpAddr>>,
 }
 

@@ -39,12 +39,12 @@ const SHORTEST_WAIT: Duration = Duration::from_micros(100);
 #[derive(Debug)]
 pub struct AssistedSocket {
     shared: Shared<UdpSocket>,
-    /// Of the one thread that receives.
+    /// Buffer of the one thread that receives.
     buffer: Mutex<Vec<u8>>,
 }
 
 impl AssistedSocket {
-    /// Assists the client that owns `socket`, which is not connected. It is made one that blocks.
+    /// Assists the client that owns `socket`, which is not connected, and is switched to blocking.
     ///
     /// # Errors
     /// When the system does not let it block.

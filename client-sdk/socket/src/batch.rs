@@ -37,7 +37,7 @@ pub(crate) fn capable(mark: Mark) -> Mark {
 /// more.
 ///
 /// # Errors
-/// When the system refuses what cannot be done without.
+/// When the system refuses a required option.
 pub fn with_large_buffers<'s, S>(socket: &'s S) -> io::Result<UdpSocketState>
 where
     UdpSockRef<'s>: From<&'s S>,
@@ -58,7 +58,7 @@ pub struct Batch {
 /// Datagrams of one sender that arrived together: all of `size` bytes, the last may be shorter.
 #[derive(Debug, Clone, Copy)]
 pub struct Message<'a> {
-    /// All of them.
+    /// Bytes of all datagrams.
     pub data: &'a [u8],
     /// Bytes of each.
     pub size: usize,
@@ -102,7 +102,7 @@ impl std::fmt::Debug for Batch {
 }
 
 impl Batch {
-    /// Of 2 MiB.
+    /// A batch of 2 MiB.
     pub fn new() -> Self {
         Self {
             data: vec![0; BATCH_SIZE * MESSAGE_BYTES],

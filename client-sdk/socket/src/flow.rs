@@ -34,7 +34,7 @@ pub(crate) struct Flow<M> {
     pub(crate) shim: GuardedShim<M>,
     /// The ECN mark of the program's last datagram.
     pub(crate) mark: Mark,
-    /// When a datagram passed last, in either direction.
+    /// Time of the last datagram, in either direction.
     pub(crate) last_active: Timestamp,
     /// Set if the flow's memory was returned since.
     pub(crate) is_trimmed: bool,

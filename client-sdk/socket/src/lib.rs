@@ -2,10 +2,8 @@
 //!
 //! - [`AssistedSocket`]: a blocking UDP socket whose peers' datagrams are repaired on the way and
 //!   delivered in order; `AsyncAssistedSocket`: its counterpart for tokio, with the feature `tokio`
-//!   come in order; `AsyncAssistedSocket`: the same for tokio, with the feature `tokio`
 //! - [`Peers`]: the assistance of one socket without the socket: its flows, by the peer's address.
 //!   Time and sockets are the caller's; packrat-quinn is a shell around it
-//!   sockets are the caller's; packrat-quinn is a shell around it
 //! - [`Table`]: flows with their limits and deadlines, sans-IO; the agent has one for its programs
 //! - [`Batch`], [`source_towards`]: the system's part
 //!

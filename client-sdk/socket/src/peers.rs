@@ -107,7 +107,7 @@ impl<M: Clone> Peers<M> {
         }
     }
 
-    /// Begins the flow of a peer, which takes the place of the idlest one where there is no other.
+    /// Begins the flow of a peer, which replaces the idlest one if there is no room.
     fn begin(
         &mut self,
         peer: SocketAddr,
@@ -194,14 +194,14 @@ impl<M: Clone> Peers<M> {
         self.serve(id, now, wire);
     }
 
-    /// When [`Self::handle_timeout`] is to be called at the latest.
+    /// Latest time for the next call of [`Self::handle_timeout`].
     pub fn next_timeout(&self) -> Option<Timestamp> {
         self.table.next_timeout()
     }
 
     /// Runs the timers that are due.
     pub fn handle_timeout(&mut self, now: Timestamp, wire: &mut impl Wire<M>) {
-        // Each once: one that wants more has its turn after the socket.
+        // Each peer once: one with more datagrams has its turn after the socket.
         let due: Vec<FlowId> = std::iter::from_fn(|| self.table.next_due(now)).collect();
         for id in due {
             let Some(peer) = self.follow(id, now, wire) else { continue };

@@ -78,12 +78,12 @@ pub struct Peer {
     pub service: usize,
     /// The address of a program's socket, or of the peer that a socket sends to.
     pub address: SocketAddr,
-    /// The number of the association through which the program sends, and the destination, where a
+    /// The number of the association through which the program sends, and the destination, if a
     /// program chooses that itself.
     pub through: Option<(usize, SocketAddr)>,
 }
 
-/// Flows of a source that are looked at for one that is not in use, where it has its share.
+/// Flows of a source to examine for an unused one, if the source has its share.
 const LOOKED_AT: usize = 16;
 
 /// The source of an address: the address itself for IPv4, the /64 for IPv6, since a machine may
@@ -127,7 +127,7 @@ pub struct Table<M> {
     by_peer: HashMap<Peer, FlowId>,
     by_source: HashMap<IpAddr, OfSource>,
     deadlines: BTreeSet<(Timestamp, FlowId)>,
-    /// Of all flows.
+    /// Size of all flows.
     size: Size,
     next: u64,
     /// Before then no flow has been idle for long enough to be evicted.
@@ -313,8 +313,8 @@ impl<M: Clone> Table<M> {
         is_taken
     }
 
-    /// The link refuses a datagram of this length (without its number) for what [`Self::on_send`] has put in
-    /// front of it; the caller sends it as it is.
+    /// Called when the link refuses a datagram of this length (without its number) because of the
+    /// number of [`Self::on_send`]; the caller sends it as it is.
     pub fn on_refused(&mut self, id: FlowId, length: usize) {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.shim.on_refused(length);
@@ -403,7 +403,7 @@ impl<M: Clone> Table<M> {
         }
     }
 
-    /// When [`Self::next_due`] has something.
+    /// Time at which [`Self::next_due`] returns a flow.
     pub fn next_timeout(&self) -> Option<Timestamp> {
         self.deadlines.first().map(|(at, _)| *at)
     }

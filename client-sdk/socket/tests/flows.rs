@@ -81,7 +81,7 @@ struct World {
     table: Table<u8>,
     gateway: Option<Arc<Gateway>>,
     sides: Vec<Side>,
-    /// Of the last mile, per 1000, towards the agent.
+    /// Loss of the last mile, per 1000, towards the agent.
     loss: u32,
 }
 

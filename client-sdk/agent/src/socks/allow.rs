@@ -75,7 +75,7 @@ impl Allowed {
     }
 
     /// True if the rule names a network of this host, or of its link, with this address: a rule for
-    /// all addresses does not include those.
+    /// all addresses excludes these networks.
     pub(super) fn names(&self, address: IpAddr, port: u16) -> bool {
         matches!(self.hosts, Hosts::Network(network, _) if is_local(network))
             && self.covers(None, Some(address), port)

@@ -67,7 +67,8 @@ impl<W> Names<W> {
         Self { known: HashMap::new(), kept: HashMap::new(), questions }
     }
 
-    /// The address of a name for an association. `waits`: what to keep until it is known.
+    /// Returns the address of a name for an association. `waits`: the request to keep until it is
+    /// known.
     pub(super) fn find(
         &mut self,
         association: AssociationId,

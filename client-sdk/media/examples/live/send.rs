@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// Identifier of the stream, used by both ends.
 pub(crate) const SOURCE: u32 = 1;
-/// Seven packets of an MPEG transport stream: what SRT puts into a packet.
+/// Seven packets of an MPEG transport stream, as in a packet of SRT.
 const UNIT: usize = 7 * 188;
 /// The longest wait for a receiver.
 const PATIENCE: Duration = Duration::from_secs(600);

@@ -75,7 +75,7 @@ pub(crate) struct Frames {
     pub(crate) sent: u32,
     /// Numbers of the frames that came whole, in the order in which they came.
     pub(crate) numbers: Vec<u32>,
-    /// From writing to reading, ascending.
+    /// Times from writing to reading, ascending.
     pub(crate) latencies: Vec<Duration>,
     /// Frames whose bytes differ from the sent ones.
     pub(crate) corrupt: u32,

@@ -1,9 +1,9 @@
 //! The client's shell as a whole: the paths of an endpoint, a path with its shim, driver and wakers,
 //! between a server whose datagrams pass a real gateway, and a transport.
 //!
-//! Input: byte 0 is what there is at the beginning (bit 0: no session). Then steps of one byte, the
-//! kind in the lower three bits and a number in the upper five; some kinds take a length byte and as
-//! many bytes.
+//! Input: byte 0 is the initial condition (bit 0: no session). Then steps of one byte, the kind in
+//! the lower three bits and a number in the upper five; some kinds take a length byte and as many
+//! bytes.
 
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
@@ -80,7 +80,7 @@ struct World {
     gateway: Option<TestGateway>,
     transport: Transport,
     endpoint: Arc<Bell>,
-    /// When the driver wakes by itself; `None` when it waits for the path's word alone.
+    /// Time at which the driver wakes by itself; `None` when it only waits for the path.
     driver: Option<Timestamp>,
     next: u64,
     /// Forwarded by the gateway, and lost behind it.
