@@ -116,7 +116,7 @@ func (s *Shim[M]) Bundle(datagram []byte, now time.Time) bool {
 	return true
 }
 
-// EndBundle has what Bundle has taken leave now, with what Transmit gives next.
+// EndBundle makes the datagrams that Bundle has taken leave now, with the next one of Transmit.
 func (s *Shim[M]) EndBundle(now time.Time) {
 	if s.bundling != nil {
 		s.bundling.until = now

@@ -83,14 +83,14 @@ type peer struct {
 	due time.Time
 	// The last datagram to it, or of it.
 	used time.Time
-	// What waited in a shim that has failed.
+	// The datagrams that waited in a shim that has failed.
 	rescued []*kept[mark]
 	// The control messages, such as the ECN mark, of datagrams that wait to leave with others.
 	beside []byte
 }
 
-// Wrap takes over a UDP socket that is not connected. The program uses the Conn in its place from
-// then on, and closes the Conn.
+// Wrap takes over a UDP socket that is not connected. The program then uses the Conn in its place, and closes the
+// Conn.
 func Wrap(udp *net.UDPConn, settings Settings) (*Conn, error) {
 	if udp.RemoteAddr() != nil {
 		return nil, fmt.Errorf("packrat: the socket is connected to %v: wrap one of net.ListenUDP", udp.RemoteAddr())
@@ -147,7 +147,7 @@ func withoutNumber(datagram []byte) ([]byte, bool) {
 	return base, !isControl(base)
 }
 
-// rescue delivers what waited in a peer's shim that has failed.
+// rescue delivers the datagrams that waited in a peer's shim that has failed.
 func (c *Conn) rescue(p *peer) {
 	for _, waiting := range p.rescued {
 		beside := waiting.metadata
@@ -170,7 +170,7 @@ func (c *Conn) transmit(p *peer, now time.Time) {
 			if BearsMark(datagram) {
 				beside = p.beside
 			}
-			// One that is lost here is like one that is lost on the path.
+			// A datagram lost here is like one lost on the path.
 			_, _, _ = c.udp.WriteMsgUDPAddrPort(datagram, beside, p.addr)
 		}
 	})
@@ -343,7 +343,7 @@ func (c *Conn) onMessage(m *ipv4.Message, now time.Time) {
 		c.pass(r, p != nil || wasPeer)
 		return
 	}
-	// Of a session that its shim does not know.
+	// The datagram belongs to a session that its shim does not know.
 	if wasPeer && p.shim.places == nil {
 		if base, isFor := withoutNumber(r.payload); isFor {
 			r.payload = base
@@ -351,7 +351,7 @@ func (c *Conn) onMessage(m *ipv4.Message, now time.Time) {
 	}
 	isDone := false
 	p.guard(func(shim *Shim[mark]) {
-		// Of an earlier message of this batch, or of a timer.
+		// Datagrams of an earlier message of this batch, or of a timer, come first.
 		c.deliver(p, shim)
 		beside := mark{flags: r.flags}
 		beside.length = copy(beside.oob[:], r.oob)
@@ -524,7 +524,7 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.deadline, c.armed = t, t
-	// Also a reader that waits hears of it; fill adds the shims' times.
+	// A waiting reader is also informed; fill adds the shims' times.
 	if err := c.udp.SetReadDeadline(t); err != nil {
 		return err
 	}

@@ -35,10 +35,10 @@ type hole struct {
 //	                       v  v
 //	                      ended ----------------------> filled late
 type hold struct {
-	// Behind the highest number that has arrived.
+	// The number behind the highest one that has arrived.
 	expected uint64
 	arrived  [rememberedNumbers / 64]uint64
-	// In the order of numbers, which is the order of opening.
+	// Holes in the order of numbers, which is the order of opening.
 	holes []hole
 	// All before this one are not held any more.
 	first int

@@ -36,7 +36,7 @@ type liveness struct {
 	// An echo is asked for then unless a datagram arrives before.
 	quietAt    time.Time
 	unanswered int
-	// Of the echoes, those during which a datagram came; and whether one has come since the last was asked for.
+	// Unanswered echoes during which a datagram came, and whether one has come since the last was asked for.
 	contradicted int
 	hasDatagram  bool
 	// Time of the gateway's last authentic message.

@@ -74,7 +74,7 @@ func startNAT(t *testing.T, gateway *net.UDPAddr) *nat {
 	return n
 }
 
-// address is where the client sends to.
+// address is the client's destination.
 func (n *nat) address() *net.UDPAddr { return n.inside.LocalAddr().(*net.UDPAddr) }
 
 // firstOut is the client's first datagram since the last move; nil if there is none.
@@ -191,8 +191,8 @@ func (a asker) isAnswered() bool {
 	return session != nil && session.liveness.asked.IsZero()
 }
 
-// rest reads until the client has been silent for this time. Its last eACK is the one that asks whether the gateway
-// is still there.
+// rest reads until the client has been silent for this time. With its last eACK it asks whether the gateway is still
+// there.
 func (a asker) rest(silence time.Duration) {
 	a.t.Helper()
 	for eacks, since := a.statistics().Eacks, time.Now(); time.Since(since) < silence || !a.isAnswered(); {
@@ -284,7 +284,7 @@ func TestAClientWhoseAddressChangesFindsItsServerThroughAnotherGateway(t *testin
 		var first []int
 		for moved := 1; moved < 5; moved++ {
 			client.rest(silent)
-			// The third gateway has learned it from the second: the ticket is that of its session.
+			// The third gateway has learned it from the second: the ticket belongs to the second one's session.
 			client.nat.move(another, gateways[moved%len(gateways)])
 			at, _ := client.ask(fmt.Sprintf("move-%d", moved))
 			first = append(first, at)

@@ -39,7 +39,7 @@ type row struct {
 	count int
 }
 
-// follow begins a session: its places come behind those of the previous one.
+// follow begins a session: its places come behind the previous session's.
 func (p *places) follow(session uint64, key numberKey) {
 	*p = places{session: session, key: key, base: p.base + p.expected, strange: p.strange, counted: p.counted}
 }

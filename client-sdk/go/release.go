@@ -20,7 +20,7 @@ type kept[M any] struct {
 
 // release has waiting datagrams by number, and released ones.
 type release[M any] struct {
-	// In the order of numbers; pointers, as a repair moves those above it.
+	// Waiting datagrams in the order of numbers; pointers, as a repair moves those above it.
 	waiting []*kept[M]
 	bytes   int
 	ready   []*kept[M]
@@ -42,7 +42,7 @@ func (r *release[M]) keep(number uint64, payload []byte, metadata M) {
 	r.bytes += len(payload)
 }
 
-// below releases everything below this number, and what there is no room for.
+// below releases all datagrams below this number, and those for which there is no room.
 func (r *release[M]) below(limit uint64) {
 	count := 0
 	for count < len(r.waiting) {
@@ -58,7 +58,7 @@ func (r *release[M]) below(limit uint64) {
 		return
 	}
 	r.ready = append(r.ready, r.waiting[:count]...)
-	// The others stay where they are, until there is no more room behind them.
+	// The others stay in place, until there is no more room behind them.
 	clear(r.waiting[:count])
 	if r.waiting = r.waiting[count:]; len(r.waiting) == 0 {
 		r.waiting = nil

@@ -30,14 +30,14 @@ type Shim[M any] struct {
 	random    *rand.ChaCha8
 	discovery *discovery
 	session   *session
-	// Since a session in which numbers were agreed.
+	// Places of numbered datagrams; nil before a session with numbers.
 	places  *places
 	hold    hold
 	path    roundTrip
 	plain   plain
 	release release[M]
 	urgent  [][]byte
-	// Of the last datagram before a session: its set begins behind it.
+	// Material of the last datagram before a session: its set begins behind it.
 	anchor *material
 	// A number has arrived.
 	isNumbered bool
@@ -46,7 +46,7 @@ type Shim[M any] struct {
 	losses  int
 	closed  bool
 	balance balance
-	// Since the caller has asked for bundles.
+	// Bundling; nil until the caller has asked for bundles.
 	bundling     *bundling
 	destinations destinations
 	wholePath    wholePath

@@ -56,7 +56,7 @@ func (b *bucket) earn(tokens, most float64) { *b = bucket(min(float64(*b)+tokens
 
 // keptUp is a numbered datagram that may have to be sent again.
 type keptUp struct {
-	// With its number; nil: not needed any more.
+	// The datagram with its number; nil: not needed any more.
 	datagram []byte
 	// Without its number.
 	length        int
@@ -399,7 +399,7 @@ func (u *upward) onTail(now time.Time) {
 const (
 	// Window of the bytes that count in a direction: each time that this number has passed, earlier ones count half.
 	directionWindow = 64 << 10
-	// Ratio of the bytes that an upload sends, or a download receives, to those of the other direction.
+	// Ratio of the bytes that an upload sends, or a download receives, to the bytes of the other direction.
 	uploadRatio = 4
 )
 

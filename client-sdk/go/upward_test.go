@@ -265,7 +265,7 @@ func TestWhatTheLinkRefusesGoesPlainAndIsNotSentAgain(t *testing.T) {
 			t.Errorf("of %d bytes: %v", length, !takes)
 		}
 	}
-	// The gateway misses the refused one, and one that was lost.
+	// The gateway misses the refused datagram, and a lost one.
 	now = now.Add(100 * time.Millisecond)
 	u.onHoles(&holes{wanted: true, expected: 3, runs: []holeRun{{0, 2}}}, now)
 	any := func([]byte) bool { return true }
@@ -276,7 +276,7 @@ func TestWhatTheLinkRefusesGoesPlainAndIsNotSentAgain(t *testing.T) {
 	if u.poll(any, now) != nil {
 		t.Error("the refused one comes again")
 	}
-	// By another path it may fit.
+	// The datagram may fit on another path.
 	u.onMove()
 	u.isSilent = false
 	if !u.takes(1466, true, now) {

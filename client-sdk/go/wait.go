@@ -103,7 +103,7 @@ func (w *wait) ofNow(roundTrip time.Duration, now time.Time) time.Duration {
 }
 
 // wholePath is the path between the client and the server, gateway or not. Its round trip is the time from the
-// transport's first datagram to the first one that comes back: if one of them is lost, it is too long by a timeout.
+// transport's first datagram to the first answer: if either of the two is lost, it is too long by a timeout.
 type wholePath struct {
 	asked      time.Time
 	isAnswered bool

@@ -509,7 +509,7 @@ func decodeMessage(plaintext []byte) (message, error) {
 	case messageHoles:
 		m.holes.read(&r)
 	case messageEack, messageBaseline, messageCoded, messageRecovered, messageGroupCoded:
-		// Of the other direction, of streams, or never agreed.
+		// A message of the other direction, of streams, or never agreed.
 		return message{}, errMalformed
 	default:
 		if r.err == nil {

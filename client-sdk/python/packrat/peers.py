@@ -185,7 +185,7 @@ class Peers:
         self._hand_on()
 
     def timeout(self) -> Optional[int]:
-        """When `handle_timeout` is to be called at the latest."""
+        """Latest time for the next call of `handle_timeout`."""
         if self._ready and not self._delivering:
             return self._now()
         return self._earliest

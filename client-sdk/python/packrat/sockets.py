@@ -8,16 +8,16 @@ from typing import Any, Deque, Dict, Optional, Tuple, overload
 
 from .peers import Peers, Settings, Statistics
 
-#: poll() where there is one: it takes any descriptor.
+#: poll() if it exists: it takes any descriptor.
 _Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 #: The largest UDP payload.
 MOST_BYTES = 65535
 
 
 class Socket:
-    """Assistance around a UDP socket that is not connected. It is at work while a thread is in
-    `recvfrom`; one thread uses it at a time. The inner socket is made one that does not block; the
-    wait that it had is the wait here."""
+    """Assistance around a UDP socket that is not connected. It only works while a thread is in `recvfrom`; one
+    thread uses it at a time. The inner socket is switched to non-blocking; its timeout becomes the timeout
+    here."""
 
     def __init__(self, inner: socket.socket, settings: Settings = Settings()) -> None:
         self._inner = inner

@@ -72,8 +72,8 @@ impl Shim {
         Some(PyBytes::new(python, &released.datagram))
     }
 
-    /// The program is about to send a datagram: True if it leaves with others, in what transmit gives.
-    /// Otherwise the program passes it to send, and sends it.
+    /// Call before the program sends a datagram: True if it leaves with others, in a datagram of
+    /// transmit. Otherwise the program passes it to send, and sends it.
     fn bundle(&mut self, datagram: &[u8], now: u64) -> bool {
         self.shim.bundle(datagram, Timestamp::of_caller(now))
     }
@@ -94,13 +94,13 @@ impl Shim {
         self.shim.on_sent(1, bytes);
     }
 
-    /// The next datagram for the peer: a control datagram, or what bundle has taken.
+    /// The next datagram for the peer: a control datagram, or datagrams that bundle has taken.
     fn transmit<'py>(&mut self, python: Python<'py>, now: u64) -> Option<Bound<'py, PyBytes>> {
         let control = self.shim.poll_transmit(Timestamp::of_caller(now))?;
         Some(PyBytes::new(python, &control))
     }
 
-    /// When on_timeout is to be called at the latest.
+    /// Latest time for the next call of on_timeout.
     fn timeout(&mut self) -> Option<u64> {
         self.shim.next_timeout().map(|at| at.as_micros())
     }

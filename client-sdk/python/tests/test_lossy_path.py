@@ -27,7 +27,7 @@ if HAS_AIOQUIC:
 
 PROGRAM = None
 SECONDS = 300
-#: Seconds without a datagram after which none comes any more, on a busy host, too.
+#: Seconds without a datagram after which no more are expected, even on a busy host.
 SILENCE = 10
 
 

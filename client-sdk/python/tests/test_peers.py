@@ -10,7 +10,7 @@ from unittest import mock
 import packrat
 from packrat.peers import IDLE, MOST_PEERS, Peers
 
-#: Seconds; nothing takes longer on a busy host.
+#: Longest duration of a step on a busy host, in seconds.
 PATIENCE = 60
 
 
@@ -88,7 +88,7 @@ class Echo(asyncio.DatagramProtocol):
 
 
 class Transport(asyncio.DatagramTransport):
-    """Where datagrams leave to."""
+    """Destinations of sent datagrams."""
 
     def __init__(self):
         super().__init__()
@@ -264,7 +264,7 @@ class Wrong(unittest.TestCase):
 
 
 class Waits(unittest.TestCase):
-    """Of the socket, without a gateway."""
+    """Loss on the socket, without a gateway."""
 
     def setUp(self):
         self.server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
