@@ -1,4 +1,4 @@
-//! The base connection's part of a datagram, where no session is known.
+//! The base connection's part of a datagram, if no session is known.
 
 use packrat_wire::bundle::is_bundle;
 use packrat_wire::control::is_control;

@@ -87,7 +87,7 @@ impl Access {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientConfig {
-    /// From whom, with which permission, how long.
+    /// The accepted gateway, the token, and the longest hold.
     pub access: Access,
     /// See [`Self::with_scheme`].
     pub scheme: IdentifierScheme,
@@ -183,9 +183,9 @@ impl ClientConfig {
         self
     }
 
-    /// Sets whether the transport tolerates losses, as BBR does: its uploads are repaired only where the last
-    /// mile is at most a quarter of the way to the server. Elsewhere repairs may delay its acknowledgements by
-    /// more than they gain.
+    /// Sets whether the transport tolerates losses, as BBR does: its uploads are repaired only if
+    /// the last mile is at most a quarter of the way to the server. Otherwise repairs may delay its
+    /// acknowledgements by more than they gain.
     ///
     /// Defaults to `false`.
     #[must_use]

@@ -20,7 +20,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// All of them.
+    /// All conditions.
     pub const ALL: [Self; 5] =
         [Self::Assisted, Self::Asking, Self::NoGateway, Self::Refused, Self::Failed];
 

@@ -187,7 +187,7 @@ impl Discovery {
         (self.copies, self.spacing) = (copies, spacing);
     }
 
-    /// There was a gateway on this path: its successor may come at any moment.
+    /// Called when there was a gateway on this path: its successor may come at any moment.
     pub(crate) fn expect_successor(&mut self) {
         self.successor_questions = SUCCESSOR_QUESTIONS;
     }

@@ -92,8 +92,8 @@ mod tests {
         Timestamp::ZERO + Duration::from_micros(micros)
     }
 
-    /// When a sender is found, after how many datagrams, whose window begins like this and doubles,
-    /// and whose datagrams come 200 us apart.
+    /// Number of datagrams after which a sender is found whose window begins with this size and
+    /// doubles, and whose datagrams come 200 us apart.
     fn found(window: u64, round_trip: Option<Duration>) -> Option<u64> {
         let (mut first, mut arrived) = (FirstWindow::default(), 0);
         for round in 0..8 {

@@ -49,7 +49,7 @@ impl<T: Copy> Generations<T> {
         self.newer.get(&identifier).or_else(|| self.older.get(&identifier)).copied()
     }
 
-    /// Adds a value, or replaces the one that is there.
+    /// Adds a value, or replaces the existing one.
     pub(crate) fn insert(&mut self, identifier: Identifier, value: T) {
         if self.newer.len() >= self.most {
             core::mem::swap(&mut self.newer, &mut self.older);

@@ -51,9 +51,9 @@ pub(crate) struct GroupSymbols {
     /// Named datagrams that have not arrived.
     missing: Vec<(u64, Identifier)>,
     recovered: VecDeque<(Identifier, Vec<u8>)>,
-    /// The one that was taken last: it comes back as one that has arrived.
+    /// The datagram taken last: it comes back as an arrived one.
     taken: Option<Identifier>,
-    /// When the last symbol came.
+    /// Time of the last symbol.
     last: Option<Timestamp>,
     /// Datagrams recovered, how many of them the gateway knows, and since when.
     total: u32,
@@ -209,7 +209,7 @@ impl GroupSymbols {
         }
     }
 
-    /// The next recovered datagram, to be passed in as one that has arrived.
+    /// The next recovered datagram, to be passed in as an arrived one.
     pub(crate) fn take(&mut self) -> Option<Vec<u8>> {
         let (identifier, datagram) = self.recovered.pop_front()?;
         self.taken = Some(identifier);

@@ -187,7 +187,7 @@ impl<M: Clone> GuardedShim<M> {
         });
     }
 
-    /// Another gateway key and token, as for [`Shim::set_access`].
+    /// Sets another gateway key and token, as [`Shim::set_access`] does.
     pub fn set_access(&mut self, gateway_key: Option<[u8; 32]>, token: &Token, now: Timestamp) {
         self.call("set_access", |shim| shim.set_access(gateway_key, token, now));
     }
@@ -197,7 +197,7 @@ impl<M: Clone> GuardedShim<M> {
         self.call("trim", Shim::trim);
     }
 
-    /// Another address of this client's, as for [`Shim::on_network_change`].
+    /// Reports another address of this client, as [`Shim::on_network_change`] does.
     pub fn on_network_change(&mut self, now: Timestamp) {
         self.call("on_network_change", |shim| shim.on_network_change(now));
     }
@@ -237,7 +237,7 @@ impl<M: Clone> GuardedShim<M> {
         self.call("memory", |shim| shim.memory()).unwrap_or_default()
     }
 
-    /// When the shim is to be called at the latest.
+    /// Latest time for the next call of the shim.
     pub fn next_timeout(&mut self) -> Option<Timestamp> {
         self.call("next_timeout", |shim| shim.next_timeout()).flatten()
     }

@@ -69,11 +69,11 @@ pub(crate) struct Liveness {
     /// The echo that was asked for: the eACK's counter, and when.
     echo: Option<(MessageCounter, Timestamp)>,
     last_echo: Option<Timestamp>,
-    /// When an echo is asked for unless a datagram comes before.
+    /// Time at which an echo is requested unless a datagram comes before.
     quiet_at: Option<Timestamp>,
     /// Echoes in a row that were not answered.
     unanswered: u32,
-    /// Of them, those during which a datagram came.
+    /// Unanswered echoes during which a datagram came.
     contradicted: u32,
     /// True if a datagram has come since the echo was asked for.
     has_datagram: bool,
@@ -157,7 +157,7 @@ impl Liveness {
         self.last_echo = None;
     }
 
-    /// True while the gateway is silent for so long that no repair is to be expected.
+    /// True after a silence of the gateway that is too long to expect repairs.
     pub(crate) fn is_silent(&self) -> bool {
         self.unanswered >= ECHOES_UNTIL_NO_HOLD
     }
@@ -175,17 +175,17 @@ impl Liveness {
         once + (once * (self.unanswered / ECHOES_OF_A_STEP)).min(once.max(LONGEST_STEP))
     }
 
-    /// When the echo is overdue.
+    /// Time at which the echo is overdue.
     pub(crate) fn echo_deadline(&self, path: &PathEstimate) -> Option<Timestamp> {
         self.echo.map(|(_, asked)| asked + self.echo_wait(path))
     }
 
-    /// When the gateway is asked because no datagram has come.
+    /// Time at which the gateway is asked because no datagram has come.
     pub(crate) fn quiet_deadline(&self) -> Option<Timestamp> {
         self.quiet_at
     }
 
-    /// When the doubt is believed.
+    /// Time at which the doubt is believed.
     pub(crate) fn doubt_deadline(&self) -> Option<Timestamp> {
         self.doubted_until
     }

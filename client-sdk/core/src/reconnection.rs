@@ -31,7 +31,7 @@ pub(crate) struct Reconnection {
     losses: u32,
     /// Set if there was a gateway and there is none now.
     orphaned: Option<Orphaned>,
-    /// Of the last datagram of the base connection: where the set of a new session begins.
+    /// Material of the base connection's last datagram, with which the set of a new session begins.
     pub(crate) last_material: Option<Material>,
 }
 
@@ -63,7 +63,7 @@ impl Reconnection {
         self.orphaned.take().is_some()
     }
 
-    /// When the server is to be reminded of this client.
+    /// Time at which the server is to be reminded of this client.
     pub(crate) fn reminder_deadline(&self) -> Option<Timestamp> {
         self.orphaned.as_ref().and_then(Orphaned::next_timeout)
     }
@@ -79,7 +79,7 @@ impl Reconnection {
 /// reminder both would wait for the transport's keep-alive.
 #[derive(Debug)]
 struct Orphaned {
-    /// When the server is reminded.
+    /// Time of the reminder.
     at: Timestamp,
     silence: Duration,
     until: Timestamp,

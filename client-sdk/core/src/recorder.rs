@@ -59,7 +59,7 @@ pub(crate) struct Recorder {
     key: IdentifierKey,
     sketch: Sketch,
     known: Generations<Check>,
-    /// The one that was looked for last, if it is not among them.
+    /// The datagram looked for last, if it is not among them.
     unknown: Option<Identifier>,
     /// Packet numbers by identifier, of the last datagrams that had one.
     packet_numbers: Generations<PacketNumber>,
@@ -140,7 +140,7 @@ impl Recorder {
         self.unproven = Unproven { count: self.unproven.count + 1, told_by: None };
     }
 
-    /// The one that was doubted last is authentic.
+    /// The datagram doubted last is authentic.
     pub(crate) fn trust(&mut self) {
         self.unproven.count = self.unproven.count.saturating_sub(1);
     }
@@ -233,7 +233,7 @@ impl Recorder {
         self.sketch.add_power_sums(set)
     }
 
-    /// The encoding that is cheapest for `expected` differences within what was agreed.
+    /// The encoding that is cheapest for `expected` differences within the agreed limits.
     pub(crate) fn encoding_for(&self, expected: usize) -> Option<Encoding> {
         self.sketch.limits().encoding_for(expected)
     }

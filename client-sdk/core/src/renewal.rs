@@ -43,13 +43,13 @@ pub struct RenewalSchedule {
 }
 
 impl RenewalSchedule {
-    /// For a token that was issued now. `expires` and `since_1970` (now, by the wall clock) are times
-    /// since 1970; `expires` is `None` for a token that never does.
+    /// Creates the schedule of a token that was issued now. `expires` and `since_1970` (now, by the
+    /// wall clock) are times since 1970; `expires` is `None` for a token that never expires.
     pub fn new(expires: Option<Duration>, since_1970: Duration, now: Timestamp) -> Self {
         Self { at: now + lifetime(expires, since_1970) }
     }
 
-    /// When to ask for another token.
+    /// Time to ask for another token.
     pub fn next_timeout(&self) -> Timestamp {
         self.at
     }

@@ -109,7 +109,7 @@ impl Scheduler {
         !self.selective && self.last_sent.is_some_and(|last| last + SILENT <= now)
     }
 
-    /// When the next eACK is due. `open_holes`: whether something is being waited for;
+    /// Time at which the next eACK is due. `open_holes`: whether a hole is being waited for;
     /// `round_trip`: of the last mile.
     pub(crate) fn due(&self, open_holes: bool, round_trip: Option<Duration>) -> Option<Timestamp> {
         let mut due = self.at_once;

@@ -22,8 +22,8 @@ use crate::loss_memory::{Experience, Remembered};
 
 /// Rate of copied datagrams: burst, and number per second.
 const THIN: Rate = Rate { per_second: 10.0, burst: 10.0 };
-/// Between a datagram and its copy, and between copies: a quarter of a round trip, within these
-/// bounds.
+/// Bounds of the time between a datagram and its copy, and between copies; within them, a quarter
+/// of a round trip.
 const SPACING: core::ops::RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_millis(5);
 /// Datagrams that are kept of the transport's first flight.
@@ -113,7 +113,7 @@ impl Thin {
         self.loss() as u32
     }
 
-    /// Between copies.
+    /// Time between copies.
     pub(crate) fn spacing(&self) -> Duration {
         let quarter = self.remembered.round_trip.map(|round_trip| round_trip / 4);
         quarter.map_or(*SPACING.end(), |time| time.clamp(*SPACING.start(), *SPACING.end()))
@@ -225,7 +225,7 @@ impl Thin {
         self.reminders.clear();
     }
 
-    /// When the next copy is due.
+    /// Time at which the next copy is due.
     pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
         let copy = self.planned.front().map(|planned| planned.at);
         copy.into_iter().chain(self.reminders.front().copied()).min()

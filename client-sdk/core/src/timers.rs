@@ -10,7 +10,7 @@ pub(crate) enum Timer {
     Hold,
     /// A doubted session is believed to be gone.
     Doubt,
-    /// Between two gateways the server is reminded of this client.
+    /// The server is reminded of this client, between two gateways.
     Reminder,
     /// No datagram has come for a while: the gateway is asked for an echo.
     Quiet,
@@ -27,7 +27,7 @@ pub(crate) enum Timer {
 }
 
 impl Timer {
-    /// All of them, in the order in which they are handled.
+    /// All timers, in the order in which they are handled.
     pub(crate) const ALL: [Self; 10] = [
         Self::Remind,
         Self::Hold,

@@ -498,7 +498,7 @@ mod tests {
         upward.on_refused(1466);
         assert!(!upward.takes(1466, true, now) && !upward.takes(1470, true, now));
         assert!(upward.takes(1465, true, now));
-        // The gateway misses the refused one, and one that was lost.
+        // The gateway misses the refused datagram, and a lost one.
         let mut buffer = Vec::new();
         let holes = Holes::new(true, 3, Duration::ZERO, &[Run { first: 0, count: 2 }], &mut buffer);
         upward.on_holes(&holes, now + Duration::from_millis(100));

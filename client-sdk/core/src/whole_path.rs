@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
 
-/// Time from the transport's first datagram to the first one that comes back. It is only a rough
-/// estimate: if one of them is lost, it is too long by a timeout.
+/// Time from the transport's first datagram to the first answer. It is only a rough estimate: if
+/// either of the two is lost, it is too long by a timeout.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) enum WholePath {
     #[default]

@@ -33,7 +33,7 @@ pub(super) struct Pace {
     rate: f64,
     credit: f64,
     earned_at: Timestamp,
-    /// No datagram is delayed for longer.
+    /// Longest delay of a datagram.
     longest_delay: Duration,
 }
 
@@ -67,7 +67,7 @@ impl Pace {
             return;
         }
         let over = now.saturating_since(self.since);
-        // What came in a shorter time came no slower than this.
+        // A shorter measurement has at least this rate.
         let arrival = self.rate.max(self.arrived / over.max(MEASURED_OVER).as_secs_f64());
         if over >= MEASURED_OVER {
             let measured = self.arrived / over.as_secs_f64();

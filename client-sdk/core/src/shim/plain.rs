@@ -40,7 +40,7 @@ pub(super) struct Plain {
     numbered: u64,
     /// Length of the longest datagram with one.
     longest: usize,
-    /// A plain one that is longer was recorded since the last Reset.
+    /// Set if a longer unnumbered datagram was recorded since the last Reset.
     has_longer: bool,
     doubted_until: Option<Timestamp>,
     /// Length of the next doubt.

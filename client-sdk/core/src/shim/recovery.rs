@@ -81,11 +81,11 @@ pub(super) struct Recovered<M> {
 /// gets it as well: same path, same marks.
 #[derive(Debug)]
 pub(super) struct Recovery<M> {
-    /// `None` before the first datagram, and where no symbols are to be expected.
+    /// `None` before the first datagram, and if no symbols are expected.
     decoder: Option<Box<Decoder>>,
     /// The place behind the newest.
     next: u64,
-    /// Datagrams since the last symbol, and the last one that was missing.
+    /// Datagrams since the last symbol, and the last missing datagram.
     quiet: u32,
     last: Option<M>,
     /// Recovered, and may still arrive.
@@ -106,8 +106,9 @@ impl<M: Clone> Recovery<M> {
         }
     }
 
-    /// A datagram has arrived at a place. True if the transport has it, as it was recovered. What
-    /// merely arrives twice may be the server's, which sends the same twice, and passes.
+    /// Called when a datagram has arrived at a place. Returns true if the transport has it already,
+    /// because it was recovered. A datagram that merely arrives twice passes: the server itself may
+    /// have sent it twice.
     pub(super) fn on_datagram(
         &mut self,
         place: u64,
@@ -180,7 +181,7 @@ impl<M: Clone> Recovery<M> {
     }
 }
 
-/// All of a datagram: part of one would not do, where its transport is not known.
+/// The material covers the whole datagram: a part would not suffice for an unknown transport.
 fn content(datagram: &[u8]) -> Material {
     Material::of(IdentifierScheme::Payload, datagram)
 }

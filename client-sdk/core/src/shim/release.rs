@@ -24,22 +24,22 @@ pub struct Released<M> {
 /// Waiting by number, and released in order.
 #[derive(Debug)]
 pub(super) struct Release<M> {
-    /// By number, and in the order of arrival where several have the same: the transport decides which of
-    /// them is authentic.
+    /// Waiting datagrams by number, and in the order of arrival if several have the same: the
+    /// transport decides which is authentic.
     waiting: BTreeMap<(u64, u64), Released<M>>,
     /// Datagrams that have been kept.
     kept: u64,
     bytes: usize,
-    /// Released, each with the time at which it was.
+    /// Released datagrams, each with the time of its release.
     ready: VecDeque<(Timestamp, Released<M>)>,
     ready_bytes: usize,
     /// Number of released datagrams, from the first, that leave without delay.
     at_once: usize,
     /// Set if bursts are to be spread and no datagram was numbered so far.
     spreads: Option<Duration>,
-    /// Where bursts are spread.
+    /// The pace, if bursts are spread.
     pace: Option<Box<Pace>>,
-    /// Since then.
+    /// The current time.
     now: Timestamp,
 }
 
@@ -112,7 +112,7 @@ impl<M> Release<M> {
         self.bytes += datagram.len();
     }
 
-    /// Releases everything below this number, and what there is no room for.
+    /// Releases all datagrams below this number, and those for which there is no room.
     pub(super) fn release_below(&mut self, limit: PacketNumber) {
         while let Some(((lowest, _), _)) = self.waiting.first_key_value()
             && (*lowest < limit.get()
