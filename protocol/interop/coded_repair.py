@@ -6,7 +6,7 @@ FIRST, SECOND = 0, 1
 
 
 def product(a, b):
-    """In the field of 256 elements."""
+    """Multiplication in the field of 256 elements."""
     result = 0
     while b:
         if b & 1:

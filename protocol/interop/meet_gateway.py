@@ -86,7 +86,7 @@ class LastMile(asyncio.DatagramProtocol):
 
 
 class Back(asyncio.DatagramProtocol):
-    """From the gateway to one address of a client."""
+    """Datagrams from the gateway to one address of a client."""
 
     def __init__(self, last_mile, address):
         self.last_mile, self.address = last_mile, address

@@ -46,7 +46,7 @@ pub enum ClusterValues {
     },
     /// Policies about tokens.
     TokenPolicies,
-    /// On and off.
+    /// A switch: on or off.
     Switch,
     /// Kinds of senders.
     Senders,

@@ -42,7 +42,7 @@ pub struct NetworkStatus {
     /// Largest IP packet that the ways to servers take as far as the kernel knows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu_to_servers: Option<u32>,
-    /// The kernel's table of tracked connections; `None` where it cannot be read.
+    /// The kernel's table of tracked connections; `None` if it cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tracking: Option<ConnectionTracking>,
 }
@@ -52,7 +52,7 @@ pub struct NetworkStatus {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConnectionTracking {
-    /// Entries now; 0 where no rule of the namespace tracks connections.
+    /// Entries now; 0 if no rule of the namespace tracks connections.
     pub entries: u64,
     /// Most entries.
     pub maximum: u64,
@@ -112,7 +112,7 @@ pub enum Stage {
     Assisting,
     /// Assisted sessions were slower than others.
     Stopped,
-    /// Half of them are again, to see whether it pays by now.
+    /// Half of the sessions are assisted again, to see whether it pays by now.
     Trial,
 }
 
@@ -123,9 +123,9 @@ pub enum Stage {
 pub struct SizeComparison {
     /// Smallest number of bytes to the client; the next entry's is larger.
     pub least_bytes: u64,
-    /// Of sessions that were assisted.
+    /// Number of assisted sessions by bucket.
     pub assisted: BTreeMap<u16, u64>,
-    /// Of sessions that would have been.
+    /// Number of sessions by bucket that would have been assisted.
     pub holdout: BTreeMap<u16, u64>,
 }
 
@@ -280,7 +280,7 @@ pub struct SessionSnapshot {
     /// `None` if it was not, or has been assisted since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
-    /// The engine's counts for it, without zeros; where one session or client was asked for.
+    /// The engine's counts for it, without zeros; only if one session or client was requested.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counters: BTreeMap<String, u64>,
 }
@@ -298,7 +298,7 @@ pub struct Events<Line> {
 /// by its number: how many datagrams the session had recorded before it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionEvent {
-    /// From 1, one more with each event of the session.
+    /// Number of the event, from 1.
     pub number: u64,
     /// RFC 3339, UTC, with milliseconds.
     pub ts: String,
@@ -367,7 +367,7 @@ pub enum SessionStep {
     RepairSent {
         /// The datagram.
         datagram: u64,
-        /// The number of this transmission among those of the datagram, from 1.
+        /// The number of this transmission of the datagram, from 1.
         transmission: u32,
         /// Time since the datagram was forwarded.
         age_microseconds: u64,

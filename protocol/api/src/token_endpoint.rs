@@ -227,8 +227,7 @@ mod tests {
         TokenEndpointConfig::unchecked("web", keys, 4433, "ab".repeat(32))
     }
 
-    /// A field that is left out has the same value in a configuration that is read and in one that
-    /// is made.
+    /// An omitted field has the same value in a parsed configuration and in a constructed one.
     #[test]
     fn there_is_one_set_of_defaults() {
         assert_eq!(read(&text("")), Ok(made()));

@@ -22,7 +22,7 @@ pub struct DecoderLimits {
 }
 
 impl DecoderLimits {
-    /// For windows of up to 128 datagrams.
+    /// Limits for windows of up to 128 datagrams.
     pub const DEFAULT: Self = Self { places: 256, bytes: 384 * 1024, unknowns: 64 };
 
     fn capacity(self) -> usize {
@@ -513,7 +513,7 @@ mod tests {
             assert_eq!(repair(&mut decoder, 0, 10, Half::First, 4), Use::Redundant);
             assert_eq!((decoder.open_equations(), decoder.totals().recovered), (0, 1));
         }
-        // Only the first half is needed for one that fits it.
+        // A datagram that fits the first half needs only that.
         let mut decoder = Decoder::new(SMALL);
         decoder.on_datagram(0, &datagram(0));
         repair(&mut decoder, 0, 2, Half::First, 1);

@@ -209,7 +209,7 @@ fn plane_columns<S: Simd, const COUNT: usize>(
     totals
 }
 
-/// Adds vectors to those of `sum` from `at` on.
+/// Adds vectors to the vectors of `sum` from `at` on.
 #[inline(always)]
 fn added<S: Simd, const COUNT: usize>(
     simd: S,

@@ -20,7 +20,7 @@ const UNIT: usize = 32;
 #[derive(Debug)]
 pub(crate) struct Row {
     pivot: u64,
-    /// By place modulo the number of places.
+    /// Coefficients by place modulo the number of places.
     coefficients: Box<[u8]>,
     symbol: Vec<u8>,
 }

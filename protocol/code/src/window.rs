@@ -68,9 +68,9 @@ impl Window {
         u64::from(self.count() - 1) * u64::from(self.step()) + 1
     }
 
-    /// The places with the coefficients that a seed gives them: `x^i + x^j`, or `x^i` where the two
-    /// are equal. A factor of two bits costs two additions; random ones of all 255 values would cost
-    /// twice as much, and recover hardly more often.
+    /// The places with the coefficients that a seed gives them: `x^i + x^j`, or `x^i` if the two
+    /// are equal. A factor of two bits costs two additions; random ones of all 255 values would
+    /// cost twice as much, and recover hardly more often.
     pub fn coefficients(self, seed: u16) -> impl Iterator<Item = (u64, u8)> {
         let (mut group, mut word) = (None, 0);
         (0..u64::from(self.count())).map(move |index| {

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Differences of 1 to 128 identifiers, 90 % of them only here (missing at the client) and 10 %
-//! only there, on top of sets that are otherwise the same. With `table`, prints instead how many
-//! coded symbols each difference needs, which is where the table in `encoding.rs` comes from.
+//! only there, on top of sets that are otherwise the same. With `table`, prints instead the number
+//! of coded symbols that each difference needs, the source of the table in `encoding.rs`.
 #![allow(clippy::expect_used)]
 
 use packrat_eack::{

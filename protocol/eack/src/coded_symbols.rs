@@ -14,7 +14,7 @@
 //! only-here identifiers minus the sum of the only-there identifiers. A symbol that equals plus or
 //! minus the number of a single identifier that the keyed mapping puts there is *pure*: the
 //! identifier is reported, taken out of all its other symbols, and new pure symbols appear
-//! (peeling). At the end every symbol must be zero, or nothing is reported.
+//! (peeling). At the end every symbol must be zero, or the decode fails.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -43,13 +43,13 @@ pub struct CodedSymbols {
 #[derive(Clone, Debug)]
 struct Filled {
     key: SketchKey,
-    /// In the upper 48 bits, so that the arithmetic wraps by itself. Always 256, so that a byte is
-    /// a valid index.
+    /// The symbols, in the upper 48 bits, so that the arithmetic wraps by itself. Always 256, so
+    /// that a byte is a valid index.
     symbols: [u64; 256],
 }
 
 impl CodedSymbols {
-    /// The largest capacity: what fits a prefix of 1150 bytes.
+    /// The largest capacity: the symbols that fit a prefix of 1150 bytes.
     pub const MAX_CAPACITY: u8 = SYMBOLS as u8;
 
     /// Creates an empty sketch of `capacity` symbols, at most [`Self::MAX_CAPACITY`]. With zero,
@@ -143,7 +143,6 @@ enum Look {
     Quick,
     /// Also checks the identifier's other symbols: if it is in the difference, all of them are
     /// non-empty.
-    /// empty.
     Close,
 }
 
@@ -217,7 +216,7 @@ impl Peeler {
         Ok(())
     }
 
-    /// True if none of the identifier's symbols is empty.
+    /// True if all of the identifier's symbols are non-empty.
     fn is_everywhere(&self, mapping: Mapping, count: usize, ranges: usize) -> bool {
         let mut holds = true;
         mapping.for_each_symbol(ranges, |symbol| {

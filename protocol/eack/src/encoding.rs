@@ -122,7 +122,7 @@ impl SketchLimits {
         Self { coded_symbols: CodedSymbols::MAX_CAPACITY, power_sums: PowerSums::MAX_CAPACITY };
 
     /// Cheap insertion: power sums for up to 32 differences, coded symbols for up to 86. An
-    /// insertion costs about a third of what it costs with [`Self::LARGEST`].
+    /// insertion costs about a third of one with [`Self::LARGEST`].
     pub const DEFAULT: Self = Self { coded_symbols: CodedSymbols::MAX_CAPACITY, power_sums: 33 };
 
     /// The smaller of both limits, for each form.

@@ -26,7 +26,7 @@ pub(crate) const INVERSES: [u32; 256] = {
     table
 };
 
-/// Counts multiplications that are about to be done, where a test wants to know.
+/// Counts multiplications that follow, for tests.
 #[inline(always)]
 pub(crate) fn count(multiplications: usize) {
     #[cfg(feature = "count-operations")]

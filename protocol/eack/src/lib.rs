@@ -63,7 +63,7 @@
 //!
 //! # Sources
 //!
-//! The keys are those of docs/REFERENCES.md.
+//! The keys refer to docs/REFERENCES.md.
 //!
 //! - eACKs: Packrat26, section 5, from the quACK (Sidekick24, section 3), which uses power sums of
 //!   a subset.

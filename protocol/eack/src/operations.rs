@@ -1,5 +1,6 @@
-//! Operations of this thread, counted where they are done: a check on [`crate::Decoder::take_work`],
-//! which counts where the work is planned. An operation is about a multiplication in the field.
+//! Operations of this thread, counted where they are executed: a check on
+//! [`crate::Decoder::take_work`], which counts the planned work. An operation is about a
+//! multiplication in the field.
 
 use core::cell::Cell;
 

@@ -199,10 +199,10 @@ impl Default for Decoder {
 /// The difference of two sets, each side in ascending order and without duplicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Difference<'a> {
-    /// In the sketch that decoded, but not in the prefix: at the gateway, the datagrams that the
-    /// client is missing.
+    /// Identifiers in the sketch that decoded, but not in the prefix: at the gateway, the datagrams
+    /// that the client is missing.
     pub only_here: &'a [Identifier],
-    /// In the prefix, but not in the sketch that decoded.
+    /// Identifiers in the prefix, but not in the sketch that decoded.
     pub only_there: &'a [Identifier],
 }
 

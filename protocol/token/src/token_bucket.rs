@@ -26,7 +26,7 @@ impl Rate {
     }
 }
 
-/// Storage of a bucket's level: `f64`, or `f32` where there are thousands of buckets.
+/// Storage of a bucket's level: `f64`, or `f32` if there are thousands of buckets.
 pub trait Level: Copy {
     /// The level as it is calculated with.
     fn get(self) -> f64;

@@ -16,7 +16,7 @@ fn memory<T>(place: &T) -> Vec<u8> {
     bytes
 }
 
-/// Number of the secret's bytes that are in a place, where the secret has them.
+/// Largest number of the secret's bytes that a place contains in their order.
 fn left(bytes: &[u8]) -> usize {
     let same = |part: &[u8]| part.iter().zip(SECRET).filter(|(one, other)| *one == other).count();
     bytes.windows(SECRET.len()).map(same).max().unwrap()

@@ -25,7 +25,7 @@ use zeroize::ZeroizeOnDrop;
 pub(crate) const TAG_LENGTH: usize = 16;
 /// Bytes that choose a block of the cipher: its number and its nonce.
 const SAMPLE_LENGTH: usize = 16;
-/// Where the counter is in the header.
+/// Offset of the counter in the header.
 const COUNTER_AT: usize = SEALED_HEADER_LENGTH - 4;
 /// Beginning of the nonces of masks. Nonces of messages begin with zeros.
 const MASK_NONCE: [u8; 4] = *b"mask";

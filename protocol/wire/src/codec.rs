@@ -9,7 +9,7 @@ pub enum DecodeError {
     /// The datagram ends in the middle of a field.
     #[error("truncated: the datagram ends in the middle of a field")]
     Truncated,
-    /// Not a Packrat control datagram at all.
+    /// The datagram is not a Packrat control datagram at all.
     #[error("not a control datagram: first byte or magic differ")]
     NotControl,
     /// A version this implementation does not speak.

@@ -253,7 +253,7 @@ impl<'a> Control<'a> {
         }
     }
 
-    /// Appends the datagram to `out`, padded where the anti-amplification rule asks for it.
+    /// Appends the datagram to `out`, padded if the anti-amplification rule requires it.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         let mut header = |kind: u8| {

@@ -72,7 +72,7 @@ pub fn read_parameter(value: &[u8]) -> Option<[u8; 32]> {
     hexadecimal::decode_key(value.split(|byte| *byte == b',').next()?)
 }
 
-/// The question for the HTTPS records of a name; `None` where that is no name.
+/// The question for the HTTPS records of a name; `None` if the name is invalid.
 pub fn question(id: u16, name: &str) -> Option<Vec<u8>> {
     let words =
         |words: &[u16]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<_>>();

@@ -125,11 +125,11 @@ pub enum LossClass {
     /// Unknown, or less than 1 %.
     #[default]
     Low,
-    /// From 1 % on.
+    /// Loss from 1 % on.
     FromOne,
-    /// From 3 % on.
+    /// Loss from 3 % on.
     FromThree,
-    /// From 8 % on.
+    /// Loss from 8 % on.
     FromEight,
 }
 
@@ -153,7 +153,7 @@ impl LossClass {
 }
 
 impl RouteHint {
-    /// In the flags of the record.
+    /// The hint as flags of the record.
     pub(crate) fn flags(self) -> u8 {
         let heard = self.heard.map_or(0, |heard| heard.min(MOST_HEARD) + 1);
         (self.loss as u8) << LOSS_SHIFT | heard << HEARD_SHIFT
@@ -283,7 +283,7 @@ pub(crate) fn find_distinct(bytes: &[u8]) -> bool {
     find(bytes, DISTINCT).is_some()
 }
 
-/// The versions that the client has listed, where an attacker can't change them unnoticed.
+/// The versions that the client has listed, in a place that an attacker cannot change unnoticed.
 pub(crate) fn put_versions(versions: &[u8], out: &mut Vec<u8>) {
     out.put_u8(VERSIONS);
     out.put_u8(versions.len() as u8);

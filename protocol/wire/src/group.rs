@@ -91,8 +91,8 @@ impl<'a> GroupCoded<'a> {
         Self { half, first: window.first() as u32, count: window.count(), seed, symbol, names }
     }
 
-    /// The repair symbol, where the receiver expects places next to `expected`. `None` if the window
-    /// would reach beyond the last place.
+    /// The repair symbol, at a receiver that expects places next to `expected`. `None` if the
+    /// window would reach beyond the last place.
     pub fn repair(&self, expected: u64) -> Option<Repair<'a>> {
         let Self { half, first, count, seed, symbol, .. } = *self;
         let window = Window::received(first, count, 1, expected)?;

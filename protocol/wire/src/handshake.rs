@@ -81,7 +81,7 @@ pub struct ClientParams {
     pub numbered: Option<Numbered>,
     /// The ticket of the server that the client had through the gateway before.
     pub ticket: Option<ServerTicket>,
-    /// The client sends bundles ([`crate::bundle`]) where the gateway takes them apart.
+    /// The client sends bundles ([`crate::bundle`]) if the gateway takes them apart.
     pub bundles: bool,
 }
 
@@ -608,7 +608,7 @@ mod tests {
         let limits = SketchLimits { coded_symbols: 3, power_sums: 1 };
         let payload = ClientParams { limits, ..client_params() }.encode(99, 0);
         assert!(respond([2; 32], &[5; 32], 99, &first_message_with(&payload), grant).is_err());
-        // The same with a gateway that grants none.
+        // Likewise with a gateway that grants no sketch.
         let initiator = Initiator::new([1; 32], 99, client_params(), None);
         let none = |client_params: &ClientParams, random: &mut dyn FnMut(&mut [u8])| {
             GatewayParams { limits, ..grant(client_params, random) }

@@ -25,7 +25,7 @@ pub enum IdentifierScheme {
 }
 
 impl IdentifierScheme {
-    /// From the wire.
+    /// Reads a scheme from the wire.
     ///
     /// # Errors
     /// A scheme that is not in the registry.
@@ -64,7 +64,8 @@ impl Material {
         Self::of_all(datagram)
     }
 
-    /// Some of its bits, mixed: they differ for datagrams of one identifier, all but once in 2^32.
+    /// Some bits of the material, mixed: they differ for datagrams of one identifier, all but once
+    /// in 2^32.
     #[inline]
     pub fn check(&self) -> u32 {
         let [first, second] = self.words;
@@ -92,7 +93,7 @@ impl core::fmt::Debug for IdentifierKey {
 }
 
 impl IdentifierKey {
-    /// From 24 bytes of key material.
+    /// Creates a key from 24 bytes of key material.
     pub fn new(words: [u64; 3]) -> Self {
         Self(words)
     }

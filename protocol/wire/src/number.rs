@@ -54,7 +54,7 @@ impl fmt::Debug for NumberKey {
 }
 
 impl NumberKey {
-    /// From 16 bytes of key material.
+    /// Creates a key from 16 bytes of key material.
     pub const fn new(words: [u64; 2]) -> Self {
         Self(words)
     }

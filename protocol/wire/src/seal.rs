@@ -35,7 +35,7 @@ pub enum SealError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Not a sealed datagram.
+    /// The datagram is not sealed.
     #[error("not a sealed datagram: {0}")]
     Malformed(DecodeError),
     /// The counter was seen before, or is too old to decide.

@@ -72,8 +72,8 @@ pub struct RouteConfig {
     /// that has moved from one of them to another keeps its session there, and is relayed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<SocketAddr>,
-    /// A live stream for everybody who subscribes at the listeners. Then endpoints may be left
-    /// out; they are where subscribers' own datagrams go, and who may send the stream.
+    /// A live stream for all subscribers at the listeners. Endpoints may then be omitted; they
+    /// receive subscribers' own datagrams, and may send the stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<StreamRoute>,
     /// True if clients may ask for assistance. Without it, control datagrams are dropped and
@@ -98,8 +98,8 @@ pub struct RouteConfig {
         serialize_with = "number::as_text"
     )]
     pub cache_bytes_total: u64,
-    /// Repairs as a share of the forwarded bytes (0.25 = 25 %); up to twice that where the
-    /// measured loss needs it.
+    /// Repairs as a share of the forwarded bytes (0.25 = 25 %); up to twice that if the measured
+    /// loss needs it.
     #[serde(default = "default::repair_budget", deserialize_with = "number::fraction")]
     pub repair_budget: f64,
     /// Share of a thin live stream's forwarded bytes for second copies, sent at once if a repair
@@ -111,8 +111,8 @@ pub struct RouteConfig {
         skip_serializing_if = "default::is_early_copies"
     )]
     pub early_copies: f64,
-    /// True if what sparse flows bring (audio, games, handshakes, the last datagram before a pause) is
-    /// sent twice to clients that have no session.
+    /// True if sparse flows (audio, games, handshakes, the last datagram before a pause) are sent
+    /// twice to clients without a session.
     #[serde(default, skip_serializing_if = "default::is_off")]
     pub sparse_copies: bool,
     /// Probability that a repaired datagram may still be missing when it is needed.
@@ -335,7 +335,7 @@ mod tests {
         }
     }
 
-    /// A field that is left out has the same value in a route that is read and in one that is made.
+    /// An omitted field has the same value in a parsed route and in a constructed one.
     #[test]
     fn there_is_one_set_of_defaults() {
         let endpoint = "192.0.2.1:443".parse().unwrap();

@@ -39,8 +39,8 @@ fn require(holds: bool, problem: &str) -> Result<(), InvalidField> {
 }
 
 impl ServerIds {
-    /// The server ID of an endpoint: the one that is given, or the last bytes of its IP address, with
-    /// zeros in front of one that is shorter.
+    /// The server ID of an endpoint: the configured one, or the last bytes of its IP address, with
+    /// leading zeros if that is shorter.
     pub fn of(&self, endpoint: SocketAddr) -> Vec<u8> {
         if let Some(bytes) = self.server_ids.get(&endpoint).and_then(|text| bytes_of(text)) {
             return bytes;

@@ -52,8 +52,8 @@ impl Generations {
         Some((Window::newest(place, count)?, self.redundancy))
     }
 
-    /// The flow has ended with `last`: returns the symbols of a block that is not full, then those
-    /// of the generations that contain the last block, one after the other.
+    /// The flow has ended with `last`: returns the symbols of a block that is not full, then the
+    /// symbols of the generations that contain the last block, one after the other.
     pub fn on_end(&mut self, last: u64) -> Option<(Window, u8)> {
         let blocks = if self.in_block > 0 {
             self.overlap

@@ -1,4 +1,4 @@
-//! From a rate to halves that are due.
+//! Conversion of a rate to due halves.
 
 use crate::framing::Half;
 
