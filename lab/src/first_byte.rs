@@ -86,7 +86,7 @@ impl FirstByte {
     /// Runs the connections, and prints a row for each path, loss and way.
     ///
     /// # Errors
-    /// [`ScenarioError`], where there is no such path.
+    /// [`ScenarioError`], if the path is unknown.
     pub(crate) fn run(&self) -> Result<ExitCode, ScenarioError> {
         let mut out = io::stdout().lock();
         let _ = writeln!(

@@ -93,7 +93,7 @@ impl Flow {
         let FlowSetup { sender, seed, split, config, start, after, segments, .. } = setup;
         let [far, last_mile] = segments;
         let (clock, arrivals) = (*clock, Arc::new(Arrivals::new(setup.settled_at)));
-        // The server behind a split connection is not the one that is watched.
+        // The server behind a split connection is not observed.
         let behind = if split.is_some() { Observer::default() } else { self.sender.clone() };
         let random = randomness::generator(seed, Stream::Server);
         let server =

@@ -39,7 +39,7 @@ impl Control {
 
 /// Makes controls that are listened to.
 pub(crate) struct Factory {
-    /// For datagrams of this size.
+    /// The control for datagrams of a given size.
     pub(crate) control: Box<dyn Fn(u16) -> Control + Send + Sync>,
     pub(crate) runtime: VirtualRuntime,
     pub(crate) observer: Observer,

@@ -20,7 +20,7 @@ pub(crate) struct SenderFigures {
     pub(crate) congestion_events: u64,
     /// Packet numbers left out on purpose.
     pub(crate) skipped: u64,
-    /// Since the path was looked at last.
+    /// Set if there was congestion since the last look at the path.
     congested: bool,
     window_last: u32,
     pub(crate) window_sum: f64,
@@ -31,7 +31,7 @@ pub(crate) struct SenderFigures {
     pub(crate) slow_start_ended: Option<f64>,
     /// Packets received that were too late for the receiver's window of packet numbers.
     pub(crate) too_old: u64,
-    /// Only when tracing.
+    /// The trace, only when tracing.
     pub(crate) trace: Vec<TraceEvent>,
 }
 
@@ -101,9 +101,9 @@ pub enum TraceEvent {
         lost: bool,
         /// The time at which it comes out at the other end, if it does.
         arrives: Option<f64>,
-        /// The packet number in it, where it is known.
+        /// The packet number in it, if it is known.
         number: Option<u64>,
-        /// Bytes in the gateway's cache afterwards, where there is one.
+        /// Bytes in the gateway's cache afterwards, if there is a gateway.
         cache_bytes: Option<u64>,
         /// Distinguishes datagrams of the same trial; repairs share the value of their original.
         #[serde(skip)]
@@ -196,7 +196,7 @@ impl Observer {
         self.lock().skipped += 1;
     }
 
-    /// There was congestion, so the window may be smaller when the path is looked at next.
+    /// Called after congestion: the window may be smaller at the next look at the path.
     pub(crate) fn congestion(&self) {
         self.lock().congested = true;
     }

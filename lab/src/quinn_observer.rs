@@ -39,7 +39,7 @@ impl<F: ControllerFactory + Send + Sync + 'static> ControllerFactory for Factory
 }
 
 impl Observed {
-    /// Makes what `inner` makes, and listens to it.
+    /// Makes the controllers of `inner`, and observes them.
     pub(crate) fn factory<F: ControllerFactory + Send + Sync + 'static>(
         inner: Arc<F>,
         runtime: VirtualRuntime,
@@ -132,7 +132,7 @@ impl Controller for Observed {
 pub(crate) struct QlogReader {
     clock: VirtualClock,
     observer: Observer,
-    /// Of a receiver, whose own packets do not matter.
+    /// Numbers received by a receiver, whose own packets are irrelevant.
     received: Option<ReceivedNumbers>,
     /// The beginning of a record that is not complete.
     rest: Vec<u8>,

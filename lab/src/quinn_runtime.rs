@@ -81,7 +81,7 @@ impl VirtualTimer {
         Self { runtime, timer: Box::pin(runtime.timer(at)) }
     }
 
-    /// Another time.
+    /// Sets another end.
     pub(crate) fn set_end(&mut self, at: Instant) {
         self.timer = Box::pin(self.runtime.timer(at));
     }

@@ -69,12 +69,12 @@ const CONNECTION_ID: usize = 16;
 /// therefore depend on them.
 pub(crate) struct ConnectionIds {
     random: ChaCha8Rng,
-    /// Given again where a new one would be refused, which the length rules out.
+    /// Returned again if a new one would be refused, which the length rules out.
     last: LocalId,
 }
 
 impl ConnectionIds {
-    /// From this generator.
+    /// Creates identifiers from this generator.
     ///
     /// # Errors
     /// Never with the length that they have here.

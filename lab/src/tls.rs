@@ -2,8 +2,8 @@
 //! process.
 //!
 //! Packrat's identifiers are taken from the ciphertext. With random keys two processes would agree
-//! on nearly every trial, and differ where an identifier happens to matter. **Only a laboratory may
-//! do this**: keys that follow from a seed are no secret.
+//! on nearly every trial, and differ whenever an identifier happens to matter. **Only a laboratory
+//! may do this**: keys that follow from a seed are no secret.
 
 use crate::certificate::Certificate;
 use crate::randomness::{self, Stream};

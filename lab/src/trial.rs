@@ -184,9 +184,9 @@ pub struct TrialResult {
     pub slow_start_ended: Option<f64>,
     /// The traffic of all flows into each link.
     pub links: LinkFigures,
-    /// The sharing of the bottleneck, where there are other downloads.
+    /// The sharing of the bottleneck, if there are other downloads.
     pub competition: Option<Fairness>,
-    /// All flows, where the scenario has traffic.
+    /// All flows, if the scenario has traffic.
     pub flows: Vec<FlowResult>,
 }
 

@@ -91,7 +91,7 @@ impl World {
         self.lock().shims.get(&client).map(ShimNode::figures)
     }
 
-    /// The client at this address is the one that is followed when tracing.
+    /// The client at this address is followed when tracing.
     pub(crate) fn follow(&self, client: SocketAddr) {
         let state = &mut *self.lock();
         state.record.follow(client);

@@ -1,5 +1,5 @@
-//! The worth of assistance for uploads, and what it takes from others: bounds inside the
-//! measurements of docs/EVALUATION.md.
+//! The worth of assistance for uploads, and its cost to others: bounds inside the measurements of
+//! docs/EVALUATION.md.
 //!
 //! Virtual time: results are independent of this machine's speed.
 

@@ -83,7 +83,7 @@ const WORSE: u8 = 2;
 pub struct Question {
     /// The attempt's nonce.
     nonce: u8,
-    /// In byte 4.
+    /// The version in byte 4.
     version: u8,
     key: Key,
     /// The best version of the list in the params.

@@ -20,7 +20,7 @@ pub enum Mutation {
     PredictableData,
     /// The data of a challenge proves any path.
     UnboundData,
-    /// A session takes a path that it has proved, also from one that is there.
+    /// A session takes a path that it has proved, even if another session has the path.
     TakesOccupied,
     /// Another session may be at the same path.
     SharedPath,
@@ -125,9 +125,9 @@ pub enum Step {
     Move,
     /// A message of the honest client arrives, from there or copied by the attacker.
     Deliver(usize, Place),
-    /// A client that was asked has not answered for so long that it is taken for gone.
+    /// A client was asked and has been silent until it is considered gone.
     PatienceOver(Owner),
-    /// A challenge is repeated, where the gateway does that.
+    /// A challenge is repeated, if the gateway does that.
     Repeat(Owner),
 }
 
@@ -166,7 +166,7 @@ impl State {
         &mut self.sessions[owner as usize]
     }
 
-    /// The honest client seals a message where it is.
+    /// The honest client seals a message at its current path.
     fn seal(&mut self, message: Message) {
         let sealed = (self.honest_at, message);
         let at = self.under_way.partition_point(|other| *other < sealed);
@@ -182,8 +182,8 @@ impl State {
         self.session(owner).proven |= bit(to);
         match owner {
             Owner::Hostile => self.known |= 1 << data,
-            // Who is at the attacker's address can pass it on to the client, which answers from
-            // where it is.
+            // A host at the attacker's address can pass the challenge on to the client, which
+            // answers from its own address.
             Owner::Honest if to == self.honest_at || to == Place::Attacker => {
                 self.seal(Message::Response(data));
             }

@@ -1,6 +1,6 @@
 //! BBR, version 3 (draft-ietf-ccwg-bbr): a controller that models the path, and tolerates loss up to a threshold.
 //!
-//! The names of the draft's variables are in the comments where they differ.
+//! The comments contain the draft's names of variables if they differ.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::RngCore;
@@ -298,7 +298,7 @@ impl Bbr {
         }
     }
 
-    /// There is more to send than the window lets out.
+    /// Called when the application has more data than the window allows.
     pub(crate) fn on_window_limits(&mut self) {
         self.window_limits = true;
     }

@@ -56,7 +56,7 @@ struct HyStart {
     last: Option<Duration>,
     current: Option<Duration>,
     samples: u32,
-    /// In conservative slow start: the shortest round trip when it began, and the rounds since.
+    /// Conservative slow start: the shortest round trip at its beginning, and the rounds since.
     conservative: Option<(Duration, u32)>,
 }
 

@@ -33,8 +33,8 @@ pub(super) struct Task {
     pub(super) amount: Amount,
 }
 
-/// The paths of the matrix by name: those of the table, Packrat26's three, and the profiles when
-/// there are recordings for them or when they are asked for.
+/// The paths of the matrix by name: the table's, Packrat26's three, and the profiles if there are
+/// recordings for them or if they are requested.
 ///
 /// # Errors
 /// [`ScenarioError`], also for an unknown name in `only`.

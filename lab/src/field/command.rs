@@ -159,7 +159,7 @@ impl Field {
             progress.tick();
             Ok::<(), FieldError>(())
         })?;
-        // Resumed rows stand where they would have been.
+        // Resumed rows take the place that they would have had.
         rows.sort_by_cached_key(|row| order.iter().position(|task| row.is_of(task)));
         let cells = compare(&rows);
         let summary = Summary::new(&cells);

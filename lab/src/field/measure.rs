@@ -52,7 +52,7 @@ pub(super) struct Row {
     pub(super) own_loss: bool,
     pub(super) arm: Arm,
     pub(super) seed: u64,
-    /// Of a split connection: the sender at the gateway, the one with the highest goodput.
+    /// The sender at the gateway of a split connection: the one with the highest goodput.
     pub(super) split_sender: Option<Sender>,
     pub(super) goodput_mbps: f64,
     /// True if the whole download arrived.

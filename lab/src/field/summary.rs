@@ -10,7 +10,7 @@ use std::fmt;
 /// Ratio of an assisted to the unassisted download below which it is slower by more than the
 /// uncertainty of the measurement.
 const HARMED: f64 = 0.98;
-/// Where the unassisted download is below this share of the lossless one, loss hurts.
+/// Ratio of the unassisted download to the lossless one below which loss hurts.
 const HURT: f64 = 0.9;
 
 /// The arms of one cell: medians over the seeds.
@@ -47,7 +47,7 @@ impl Comparison {
     }
 }
 
-/// Of two speeds; a download that does not move is as slow as a kilobit per second.
+/// The ratio of two speeds; a stalled download counts as one kilobit per second.
 fn ratio(of: f64, to: f64) -> f64 {
     of.max(1e-3) / to.max(1e-3)
 }
@@ -89,7 +89,7 @@ pub(super) fn compare(rows: &[Row]) -> Vec<Comparison> {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Summary {
     pub(super) cells: usize,
-    /// Cells where the assisted download is slower than the unassisted one by more than 2 %.
+    /// Cells in which the assisted download is slower than the unassisted one by more than 2 %.
     pub(super) harmed: usize,
     /// The cell with the lowest assisted ÷ unassisted, and that ratio.
     pub(super) worst: Option<(String, f64)>,

@@ -61,7 +61,7 @@ pub enum FigureError {
         /// The operating system's error.
         source: std::io::Error,
     },
-    /// There is no such figure.
+    /// The figure is unknown.
     #[error("there is no figure {name:?}; choose one of {}", names())]
     Unknown {
         /// The name asked for.
@@ -82,7 +82,7 @@ pub(crate) fn svg(figure: &Figure, columns: usize) -> Result<String, FigureError
 
 /// A figure.
 pub(crate) struct Recipe {
-    /// On the command line, and of its files.
+    /// Name on the command line, and of the figure's files.
     pub(crate) name: &'static str,
     /// Panels side by side.
     columns: usize,
@@ -144,7 +144,7 @@ pub(crate) fn recipe(name: &str) -> Result<&'static Recipe, FigureError> {
 pub(crate) struct Bench {
     jobs: usize,
     progress: ProgressBar,
-    /// For a standard error that is no terminal.
+    /// Lines for a standard error that is not a terminal.
     lines: RefCell<Progress>,
 }
 

@@ -18,7 +18,7 @@ const TEXT: i32 = 14;
 const SMALL: i32 = 13;
 /// Pixels between the lines of labels.
 const LEADING: i32 = 16;
-/// Of a row of bars, and of a heat map.
+/// Height of a row of bars, and of a row of a heat map.
 const ROW: i32 = 26;
 const CELL: i32 = 20;
 /// The ratio, and its inverse, from which the colour of a heat map is full.

@@ -40,7 +40,7 @@ pub enum Arm {
     EveryEack,
     /// As `packrat`, without early copies.
     NoEarlyCopies,
-    /// There is no loss.
+    /// A path without loss.
     Ideal,
 }
 
@@ -166,7 +166,7 @@ impl Traffic {
 
 /// The observations of a trial, in virtual or real time.
 pub(crate) struct Outcome {
-    /// By unit, microseconds: when it was sent, when it was there.
+    /// Times of sending and of availability by unit, in microseconds.
     pub(crate) sent: Vec<u64>,
     pub(crate) available: Vec<Option<u64>>,
     pub(crate) links: Links,

@@ -42,7 +42,8 @@ pub(crate) struct Sums<const MODULUS: u64> {
 }
 
 const fn multiply<const MODULUS: u64>(one: u64, other: u64) -> u64 {
-    // The compiler has the modulus, and divides by no variable where the product fits in 64 bits.
+    // The modulus is constant for the compiler, so it avoids a division by a variable if the
+    // product fits in 64 bits.
     if MODULUS <= u32::MAX as u64 {
         one * other % MODULUS
     } else {
@@ -86,8 +87,8 @@ impl<const MODULUS: u64> Sums<MODULUS> {
         }
     }
 
-    /// Decodes what of `sent`, whose sums these are, is missing in `received`; `None` when it is more than
-    /// there are sums.
+    /// Decodes the datagrams of `sent`, whose sums these are, that are missing in `received`;
+    /// `None` if there are more of them than sums.
     pub(crate) fn decode(&self, received: &Self, sent: &[u64]) -> Option<Missing> {
         let count =
             self.count.checked_sub(received.count).filter(|count| *count <= self.sums.len())?;

@@ -132,7 +132,7 @@ impl Sender {
         Some((number, chunk))
     }
 
-    /// When [`Self::on_timeout`] must be called.
+    /// Time at which [`Self::on_timeout`] must be called.
     pub(super) fn next_timeout(&self) -> Option<Timestamp> {
         let (smoothed, variation) = self.round_trip.unwrap_or((ASSUMED, ASSUMED / 2));
         let period = smoothed + (variation * 4).max(Duration::from_millis(1));

@@ -54,12 +54,12 @@ pub(crate) enum Help {
     Split,
 }
 
-/// When the receiver acknowledges.
+/// The receiver's rule for acknowledgements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Acknowledging {
     /// Every packet, as quiche does.
     Each,
-    /// At these intervals, where something has arrived.
+    /// Acknowledges at these intervals, if a packet has arrived.
     Every(Duration),
 }
 
@@ -70,10 +70,10 @@ pub(crate) struct Upload {
     /// Delay of one way, and Mbit/s, of the near link and of the far one.
     pub(crate) delays: [Duration; 2],
     pub(crate) rates: [u64; 2],
-    /// Of the near link, in both directions.
+    /// Loss of the near link, in both directions.
     pub(crate) loss: f64,
     pub(crate) help: Help,
-    /// Instead of the sums of the quACKs, where there are any.
+    /// Replaces the sums of the quACKs, if set.
     pub(crate) strawman: Option<Strawman>,
     pub(crate) acknowledging: Acknowledging,
     pub(crate) seed: u64,

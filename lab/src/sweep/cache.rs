@@ -173,7 +173,7 @@ impl Cache {
         self.rows.len()
     }
 
-    /// Goodput over the rate, 0 where a segment was not worth measuring: the median of the seeds.
+    /// Goodput over the rate, 0 if a segment was not worth measuring: the median of the seeds.
     pub(super) fn utilisation(&self, cell: Cell) -> f64 {
         self.spread(cell).map_or(0.0, |[_, median, _]| median)
     }

@@ -85,7 +85,7 @@ impl From<CacheError> for SweepError {
 }
 
 impl Sweep {
-    /// Measures what is missing, writes sweep.csv and sweep.svg, prints the tables.
+    /// Measures the missing segments, writes sweep.csv and sweep.svg, prints the tables.
     pub(crate) fn run(&self) -> Result<(), SweepError> {
         if let Some(folder) = &self.plan {
             let period = Period { settle: self.settle, seconds: self.seconds };

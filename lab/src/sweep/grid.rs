@@ -31,7 +31,7 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// All of them.
+    /// All segments.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         RATES.into_iter().flat_map(|rate_mbps| {
             DELAYS.into_iter().flat_map(move |delay_ms| {

@@ -25,8 +25,7 @@ const fn objects(count: u64, kilobytes: u64) -> Objects {
     Objects { count, bytes: kilobytes * 1000 }
 }
 
-/// The waves of a page: the objects of one are requested when those of the previous one have
-/// arrived.
+/// The waves of a page: a wave's objects are requested when the previous wave has arrived.
 fn waves(model: PageModel) -> [Vec<Objects>; 3] {
     // Two documents, style sheets, scripts, fonts, images.
     let [documents, styles, scripts, fonts, images] = match model {
@@ -63,7 +62,7 @@ pub(super) async fn load(
     Ok(())
 }
 
-/// Transfers objects beside each other; `done` gets the place of each one that has arrived.
+/// Transfers objects beside each other; `done` gets the place of each arrived one.
 pub(super) async fn together<F>(
     sizes: &[u64],
     transfer: impl Fn(u64) -> F,

@@ -44,7 +44,7 @@ pub(crate) struct Working {
     /// The beginning of the connection.
     pub(crate) connected_from: Timestamp,
     outcome: Mutex<WorkOutcome>,
-    /// Of a video session.
+    /// Player of a video session.
     player: Mutex<Option<Player>>,
 }
 

@@ -65,9 +65,9 @@ pub(super) struct Crossing {
 
 /// All links of a world.
 pub(super) struct LinkSet {
-    /// The shared links first, then those of flows that have their own.
+    /// The shared links first, then those of flows with links of their own.
     links: Vec<Links<AnyLink<Crossing>>>,
-    /// Of the far segment and of the last mile, towards the client.
+    /// Cross traffic of the far segment and of the last mile, towards the client.
     cross_traffic: [Option<CrossTraffic>; 2],
 }
 

@@ -1,5 +1,5 @@
-//! The record of a trial's path: the fates of each client's datagrams, counted, and those of one
-//! client in detail.
+//! The record of a trial's path: the fates of each client's datagrams, counted, and the fates of
+//! one client's in detail.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ pub(crate) struct ClientCounters {
     pub(crate) last_mile_bytes: u64,
     /// Datagrams that the client has sent after a pause of [`AWAKE`]: its radio wakes up for them.
     pub(crate) wake_ups: u64,
-    /// When it sent last.
+    /// Time at which the client sent last.
     sent: Option<Timestamp>,
     /// Datagrams on the way to the client.
     pub(crate) down: WayCounters,
@@ -72,7 +72,7 @@ impl Record {
         self.trace.is_some()
     }
 
-    /// The client at this address is the one that is followed when tracing.
+    /// The client at this address is followed when tracing.
     pub(super) fn follow(&mut self, client: SocketAddr) {
         self.traced = Some(client);
     }

@@ -81,7 +81,7 @@ impl<'a> Steps<'a> {
 /// A session that an attacker has.
 struct Held {
     claims: Claims,
-    /// Where it began.
+    /// Place at which the session began.
     place: usize,
     connection: u16,
     /// Numbers of its base connection, either way.

@@ -10,7 +10,7 @@ use super::verdict::{Oracle, Violation};
 
 /// Length of a datagram.
 const LENGTH: usize = 160;
-/// Where its fields begin; in front is whatever its protocol's header has.
+/// Offset of the fields; the header of the protocol precedes them.
 const FIELDS: usize = 40;
 
 /// Connection of the client without assistance, connections that begin in the name of a place, and
@@ -124,7 +124,7 @@ const OPENING: u64 = 4;
 /// 8.1).
 const SERVERS_FACTOR: u64 = 3;
 
-/// A connection of which the server does not know whether its client is where it seems to be.
+/// A connection whose client's address is unproven for the server.
 #[derive(Debug, Default)]
 struct Unproven {
     received: u64,
@@ -148,7 +148,7 @@ struct Connection {
 /// Paces of the server's connections.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Flows {
-    /// The first client is sent so much that symbols are worth their bytes.
+    /// The first client gets enough datagrams that symbols are worth their bytes.
     pub(super) fast: bool,
     /// The client without assistance is sent so little that copies of all of it may follow.
     pub(super) sparse: bool,
@@ -234,8 +234,9 @@ impl Server {
         Ok(())
     }
 
-    /// Answers the beginning of a connection whose client may be anywhere. It names itself as the client
-    /// has where the number is odd, and an agent of ICE sends a question of its client's back.
+    /// Answers the beginning of a connection whose client may be anywhere. It takes the client's
+    /// name for itself if the number is odd, and an agent of ICE sends a question of its client's
+    /// back.
     fn answer_stranger(&mut self, session: u64, datagram: &[u8], packet: Packet) {
         let unproven = self.unproven.entry(packet.connection).or_default();
         unproven.received += datagram.len() as u64;

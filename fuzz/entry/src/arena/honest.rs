@@ -73,13 +73,13 @@ impl Core {
 #[derive(Debug)]
 pub(super) struct Honest {
     pub(super) connection: u16,
-    /// Where it is.
+    /// Address of the client.
     pub(super) place: usize,
     core: Core,
     next_up: u64,
     /// The connection ID that its server has chosen.
     server_id: Vec<u8>,
-    /// When it speaks again if it has no answer by then.
+    /// Time at which the client sends again if it has no answer by then.
     repeats: Timestamp,
     unanswered: usize,
     /// Authentic datagrams that the transport has not been given yet: number, arrival.

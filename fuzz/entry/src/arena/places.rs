@@ -37,7 +37,7 @@ pub(super) const PLACES: [(&str, Party); 9] = [
 ];
 /// The first of them that are the attackers' own.
 pub(super) const OWN: usize = 3;
-/// Where the assisted clients are, and where a NAT takes the second one.
+/// Places of the assisted clients, and the place to which a NAT takes the second one.
 pub(super) const HONEST: [usize; 2] = [3, 4];
 pub(super) const REBOUND: usize = 5;
 pub(super) const PLAIN: usize = 6;

@@ -37,7 +37,7 @@ impl Violation {
 pub struct Margins {
     /// Bytes sent to an unproven address, for each byte that came from there.
     pub amplification: f64,
-    /// Operations that were done beyond what forwarding and opening take, for each unit charged.
+    /// Operations beyond the cost of forwarding and opening, for each unit charged.
     pub work: f64,
     /// Datagrams that one step has inserted into sketches, at most.
     pub inserted: u64,

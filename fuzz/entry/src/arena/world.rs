@@ -50,7 +50,7 @@ pub(super) struct Conditions {
     bursts: bool,
     /// The first client, and attackers, take numbers and symbols.
     pub(super) codes: bool,
-    /// The route sends what sparse flows bring twice to clients without a session.
+    /// The route sends sparse flows twice to clients without a session.
     pub(super) copies: bool,
     /// The route leaves some clients without assistance: the second one, and an attacker's address.
     pub(super) holds_out: bool,
@@ -115,7 +115,7 @@ impl Insertions {
         *owed += Margins::INSERTION;
     }
 
-    /// Takes off what of these operations has been paid for; returns the rest.
+    /// Subtracts the paid operations; returns the rest.
     fn pay(&mut self, cause: Cause, work: u64) -> u64 {
         let Self { of_attackers, of_others } = self;
         let mut rest = work;
