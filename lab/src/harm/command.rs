@@ -24,7 +24,7 @@ pub(crate) struct Harm {
     /// Trials of each kind
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
-    /// The first seed; those from 1001 on were never used to choose anything
+    /// The first seed; seeds from 1001 on were never used to choose anything
     #[arg(long, default_value_t = 1001)]
     first_seed: u64,
     /// Trials at the same time
