@@ -26,7 +26,7 @@ type hole struct {
 	extended bool
 }
 
-// hold knows the numbers that have arrived, the missing ones, and those of them to wait for.
+// hold knows the numbers that have arrived, the missing ones, and the missing ones to wait for.
 //
 //	a number is skipped                 it arrives
 //	--------------------> held -----------------------> filled in time

@@ -31,7 +31,7 @@ func (r *release[M]) isNext(number uint64) bool {
 	return len(r.ready) == 0 && (len(r.waiting) == 0 || number <= r.waiting[0].number)
 }
 
-// keep copies a datagram, behind those with the same number. Datagrams are not compared: the transport detects
+// keep copies a datagram, behind others with its number. Datagrams are not compared: the transport detects
 // duplicates, and each forged datagram would be compared with all others.
 func (r *release[M]) keep(number uint64, payload []byte, metadata M) {
 	at := len(r.waiting)
@@ -42,7 +42,7 @@ func (r *release[M]) keep(number uint64, payload []byte, metadata M) {
 	r.bytes += len(payload)
 }
 
-// below releases all datagrams below this number, and those for which there is no room.
+// below releases all datagrams below this number, and the datagrams for which there is no room.
 func (r *release[M]) below(limit uint64) {
 	count := 0
 	for count < len(r.waiting) {

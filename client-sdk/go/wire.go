@@ -12,7 +12,7 @@ import (
 const (
 	version       = 2
 	controlLength = 5    // the shortest control datagram
-	longest       = 1200 // of control datagrams, except those with a number
+	longest       = 1200 // of control datagrams without a number
 	discoverPad   = 64
 	questionPad   = 256
 	mostVersions  = 32

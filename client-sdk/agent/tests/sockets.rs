@@ -159,7 +159,7 @@ async fn a_download_survives_the_end_of_the_gateway_and_is_assisted_by_the_next_
 }
 
 /// The service's address as the agent sees it: passes all datagrams on, and injects forged ones
-/// among those from the last mile. It also makes a stranger send to the agent's upstream socket.
+/// among the last mile's. It also makes a stranger send to the agent's upstream socket.
 struct Forger {
     address: SocketAddr,
     stop: Arc<AtomicBool>,

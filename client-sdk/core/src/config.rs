@@ -171,7 +171,7 @@ impl ClientConfig {
     /// directions of a call. With a maximum hold of zero the gateway forwards them on arrival,
     /// since a stream's receiver has a buffer that restores the order.
     ///
-    /// For transports that reduce their rate after each loss, such as those with CUBIC or NewReno;
+    /// For transports that reduce their rate after each loss, such as CUBIC or NewReno;
     /// with BBR version 2 or 3, also set [`Self::with_loss_tolerance`]. BBR version 1 does not
     /// react to losses, so repairs only delay its acknowledgements: it uploads faster without this
     /// option.

@@ -22,7 +22,7 @@ impl Hasher for IdentifierHasher {
     }
 
     fn write_u32(&mut self, number: u32) {
-        // A table tells entries apart by the upper bits, which must depend on all bits.
+        // A table distinguishes entries by the upper bits, which must depend on all bits.
         self.0 = u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }

@@ -2,7 +2,7 @@
 //! reports them to the gateway, and decides which datagrams wait for a repair.
 //!
 //! Sans-IO. A thin shell per transport (s2n-quic, media) passes datagrams and `now` in, sends the
-//! datagrams of [`Shim::poll_transmit`], and delivers those that [`Shim`] releases.
+//! datagrams of [`Shim::poll_transmit`], and delivers the released ones.
 //!
 //! ```text
 //!              Offer             InitAck

@@ -10,7 +10,7 @@ use packrat_wire::estimate::Timestamp;
 const EVERY_DATAGRAMS: u32 = 24;
 /// Time after the first unreported datagram at which an eACK is due.
 const EVERY: Duration = Duration::from_millis(15);
-/// Shortest interval between eACKs, including those for new holes.
+/// Shortest interval between eACKs, including eACKs for new holes.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
 /// Delay of an eACK about one of the first datagrams, so that it follows the transport's answer:
 /// BBR derives the rate of the path from the distance of the first acknowledgements.

@@ -12,7 +12,7 @@ import (
 )
 
 // NewAPI returns pion's API with all of its datagrams on the socket, an assisted one or any other. Without options it
-// has pion's own interceptors, including those that request missing packets end to end.
+// has pion's own interceptors, including its requests for missing packets end to end.
 func NewAPI(conn net.PacketConn, options ...func(*webrtc.API)) (*webrtc.API, error) {
 	codecs := &webrtc.MediaEngine{}
 	if err := codecs.RegisterDefaultCodecs(); err != nil {

@@ -1,5 +1,5 @@
-//! The plain sender: numbers, seals and remembers units, and retransmits those that a receiver asks
-//! for. It has no knowledge of gateways.
+//! The plain sender: numbers, seals and remembers units, and retransmits units on a receiver's
+//! request. It has no knowledge of gateways.
 
 use std::collections::VecDeque;
 

@@ -32,7 +32,7 @@ class Assistance:
         return self._peers.statistics(peer)
 
     def set_access(self, token: bytes, gateway_key: Optional[bytes] = None) -> None:
-        """Sets another token, and the gateway to accept (None: any, on first use). A session with
+        """Sets another token, and the gateway to accept (`None`: any, on first use). A session with
         another gateway ends."""
         self._peers.set_access(token, gateway_key)
         self._schedule()

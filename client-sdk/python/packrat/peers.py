@@ -26,7 +26,7 @@ class Statistics(TypedDict):
 
     #: "assisted", "asking" (a gateway is asked for), "no_gateway", "refused", or "failed" (on this host).
     condition: str
-    #: Seconds to the gateway and back; None: not measured yet.
+    #: Seconds to the gateway and back; `None`: not measured yet.
     round_trip: Optional[float]
     #: Datagrams that the program has sent.
     sent_datagrams: int
@@ -87,7 +87,7 @@ class Settings:
 @functools.lru_cache(maxsize=4096)
 def _host(text: str) -> Optional[bytes]:
     """The address of a host that is written as a number, as IPv4 also if an IPv6 socket reports it
-    mapped; None: it is a name."""
+    mapped; `None`: it is a name."""
     try:
         return socket.inet_pton(socket.AF_INET, text)
     except OSError:
@@ -101,7 +101,7 @@ def _host(text: str) -> Optional[bytes]:
 
 
 def _key(peer: Any) -> Any:
-    """The key of a peer, the same for all notations of its address; None: the peer is a name, whose
+    """The key of a peer, the same for all notations of its address; `None`: the peer is a name, whose
     answers come from elsewhere."""
     if not isinstance(peer, tuple) or len(peer) < 2 or not isinstance(peer[0], str):
         return peer
@@ -141,7 +141,7 @@ class Peers:
     def sending(self, datagram: Any, peer: Any) -> Any:
         """Call before the program sends a datagram; the first one to a peer begins the search for a
         gateway. Returns the bytes to send: the datagram, or, if uploads are repaired, the datagram with a
-        number in front; None: it leaves with others, by `send`. A peer by name is not assisted."""
+        number in front; `None`: it leaves with others, by `send`. A peer by name is not assisted."""
         address, peer = peer, _key(peer)
         if peer is None:
             return datagram
@@ -207,7 +207,7 @@ class Peers:
         self._hand_on()
 
     def set_access(self, token: bytes, gateway_key: Optional[bytes] = None) -> None:
-        """Sets another token, and the gateway to accept (None: any, on first use). A session with another
+        """Sets another token, and the gateway to accept (`None`: any, on first use). A session with another
         gateway ends."""
         self._shim(0, token, gateway_key)  # a wrong one is refused, and the others stay
         self._token, self._gateway_key = token, gateway_key
@@ -236,7 +236,7 @@ class Peers:
     def statistics(self, peer: Any) -> Optional[Statistics]: ...
 
     def statistics(self, peer: Any = None) -> Any:
-        """Returns the figures of a peer; None if no datagram was sent to it recently. Without a peer, the
+        """Returns the figures of a peer; `None` if no datagram was sent to it recently. Without a peer, the
         figures of all peers by address."""
         if peer is not None:
             shim = self._shims.get(_key(peer))

@@ -40,7 +40,7 @@ class Socket:
             pass  # lost, as any datagram may be
 
     def settimeout(self, timeout: Optional[float]) -> None:
-        """The longest wait of `recvfrom` and `sendto` in seconds; 0: no wait; None: no limit."""
+        """The longest wait of `recvfrom` and `sendto` in seconds; 0: no wait; `None`: no limit."""
         self._timeout = timeout
 
     def sendto(self, datagram: bytes, peer: Any) -> int:
@@ -62,7 +62,7 @@ class Socket:
                 leaving = datagram
 
     def recvfrom(self, size: int = MOST_BYTES) -> Tuple[bytes, Any]:
-        """Returns the next datagram and its sender; raises `TimeoutError` if none has come in time."""
+        """Returns the next datagram and its sender; raises `TimeoutError` if no datagram has come in time."""
         until = self._until()
         while True:
             due, now = self._peers.timeout(), self._now()
@@ -107,7 +107,7 @@ class Socket:
         return self._peers.statistics(peer)
 
     def set_access(self, token: bytes, gateway_key: Optional[bytes] = None) -> None:
-        """Sets another token, and the gateway to accept (None: any, on first use). A session with another gateway
+        """Sets another token, and the gateway to accept (`None`: any, on first use). A session with another gateway
         ends."""
         self._peers.set_access(token, gateway_key)
 

@@ -58,7 +58,7 @@ impl Shim {
     }
 
     /// Processes a datagram that has arrived. Returns the number of bytes in front that are not the
-    /// transport's, or None if the datagram is not to be delivered now, or is a second copy.
+    /// transport's, or `None` if the datagram is not to be delivered now, or is a second copy.
     fn receive(&mut self, datagram: &[u8], now: u64) -> Option<usize> {
         match self.shim.on_datagram(datagram, (), Timestamp::of_caller(now)) {
             Verdict::Now { skip, .. } => Some(skip),
@@ -78,7 +78,8 @@ impl Shim {
         self.shim.bundle(datagram, Timestamp::of_caller(now))
     }
 
-    /// Call before the program sends a datagram. Returns the number to put in front of it, or None.
+    /// Call before the program sends a datagram. Returns the number to put in front of it, or
+    /// `None`.
     fn send<'py>(
         &mut self,
         python: Python<'py>,
@@ -150,8 +151,8 @@ impl Shim {
     }
 }
 
-/// Returns a datagram without the number in front, for a gateway whose session has ended here; None
-/// for a message of the gateway.
+/// Returns a datagram without the number in front, for a gateway whose session has ended here;
+/// `None` for a message of the gateway.
 #[pyfunction]
 fn base_of<'py>(python: Python<'py>, datagram: &[u8]) -> Option<Bound<'py, PyBytes>> {
     packrat_client::base_of(datagram).map(|base| PyBytes::new(python, base))

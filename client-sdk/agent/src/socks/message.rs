@@ -94,7 +94,7 @@ impl Negotiation {
             Ok(Some(_)) if command != UDP_ASSOCIATE => {
                 Step::End(reply(Reply::CommandNotSupported, None))
             }
-            // The program's address is that of the control connection; the address in the message
+            // The program's address is the control connection's; the address in the message
             // is ignored.
             Ok(Some((Destination::Address(address), _))) => Step::Associate(address.port()),
             Ok(Some((Destination::Name(_, port), _))) => Step::Associate(port),

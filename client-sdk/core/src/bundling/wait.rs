@@ -133,7 +133,7 @@ mod tests {
     }
 
     impl Download {
-        /// The same number of datagrams arrives in each of some spans.
+        /// Delivers this number of datagrams in each of some spans.
         fn goes_on(&mut self, spans: u32, datagrams: u32) -> Duration {
             for _ in 0..spans * datagrams {
                 self.now = self.now + SPAN / datagrams;

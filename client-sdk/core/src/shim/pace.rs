@@ -2,7 +2,7 @@
 //!
 //! Datagrams that have waited for a hole are all released when it is filled, up to a round trip of
 //! the last mile. A transport in this process accepts them; a socket of another program silently
-//! drops those that exceed its buffer.
+//! drops datagrams that exceed its buffer.
 
 use core::time::Duration;
 

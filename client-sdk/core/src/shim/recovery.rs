@@ -5,8 +5,8 @@
 //!
 //! | first | then | passes |
 //! |---|---|---|
-//! | recovered | its repairs, at its place or plain | what was recovered |
-//! | its repair, at its place | – | the repair: nothing is left to recover |
+//! | recovered | its repairs, at its place or plain | the recovered datagram |
+//! | its repair, at its place | – | the repair: the recovery is over |
 //! | its repair, plain | recovered | the repair |
 
 use core::time::Duration;

@@ -103,7 +103,7 @@ impl<M> Release<M> {
         }
     }
 
-    /// Keeps a datagram, behind those with the same number. Datagrams are not compared: the
+    /// Keeps a datagram, behind others with its number. Datagrams are not compared: the
     /// transport detects duplicates, and each forged datagram would be compared with all others.
     pub(super) fn keep(&mut self, number: PacketNumber, datagram: &[u8], metadata: M) {
         let released = Released { datagram: datagram.to_vec(), metadata };
@@ -112,7 +112,7 @@ impl<M> Release<M> {
         self.bytes += datagram.len();
     }
 
-    /// Releases all datagrams below this number, and those for which there is no room.
+    /// Releases all datagrams below this number, and the datagrams for which there is no room.
     pub(super) fn release_below(&mut self, limit: PacketNumber) {
         while let Some(((lowest, _), _)) = self.waiting.first_key_value()
             && (*lowest < limit.get()

@@ -1,4 +1,4 @@
-// Package lastmile runs tests over a last mile that loses datagrams, with real gateways: those of the program packrat-path.
+// Package lastmile runs tests over a last mile that loses datagrams, with the real gateways of the program packrat-path.
 package lastmile
 
 import (
