@@ -175,7 +175,7 @@ struct Run {
     /// Seconds after which a download is stopped that is slow for a reason (only with --real)
     #[arg(long, requires = "real", default_value_t = 600)]
     patience: u64,
-    /// Where `make demo` installed Envoy and Caddy, for --real
+    /// Folder of Envoy and Caddy as `make demo` installed them, for --real
     #[arg(long, default_value = ".packrat")]
     parts: PathBuf,
     /// One JSON object per trial instead of a table of medians
@@ -201,7 +201,7 @@ fn burst(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The requested values, or else those of the scenario, or else the default.
+/// The requested values, or else the scenario's, or else the default.
 fn choose<T: Clone>(asked: &[T], vary: &[T], one: T) -> Vec<T> {
     [asked, vary]
         .into_iter()
@@ -216,7 +216,7 @@ pub struct Real {
     pub trials: Vec<Trial>,
     /// The directory of Envoy and Caddy.
     pub parts: PathBuf,
-    /// The names of arms to measure beside those of the trials.
+    /// The names of arms to measure beside the trials' arms.
     pub alternatives: Vec<String>,
     /// True if an unassisted download shares the last mile.
     pub neighbour: bool,

@@ -184,7 +184,7 @@ impl QlogReader {
         Self { clock, observer, received: None, rest: Vec::new(), next_number: 0 }
     }
 
-    /// Records the packets that arrive, instead of those that are sent.
+    /// Records the packets that arrive, instead of the sent ones.
     pub(crate) fn of_receiver(self, received: ReceivedNumbers) -> Self {
         Self { received: Some(received), ..self }
     }

@@ -233,7 +233,7 @@ def code():
 
 
 def attempts():
-    """The delays between attempts are those of the page, and a client of the holdout has the longest."""
+    """The delays between attempts agree with the page, and a client of the holdout has the longest."""
     page = (FOLDER.parent.parent / "docs" / "PROTOCOL.md").read_text()
     for name in ["BETWEEN_ATTEMPTS", "FULL_RETRY", "TOKEN_RETRY", "HOLDOUT_RETRY"]:
         (seconds,) = re.findall(rf"\| ([\d,]+) s \| `{name}` \|", page)

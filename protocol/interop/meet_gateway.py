@@ -25,7 +25,7 @@ LATE, MOST_DOWNLOADS = 0.02, 5
 
 
 class Server(asyncio.DatagramProtocol):
-    """Sends each client that asks numbered datagrams of random bytes, and repeats those that it asks for by number."""
+    """Sends each client that asks numbered datagrams of random bytes, and repeats requested ones by number."""
 
     def __init__(self):
         self.sent, self.peers, self.tasks = {}, {}, []

@@ -3,8 +3,8 @@
 //! Input: byte 0 is the count of sums or symbols, byte 1 the number of identifiers in the own
 //! sketch (its upper bit selects the form of the rest), then the serialised prefix itself (padded
 //! with zeros) or the identifiers of the other end's set, four bytes each. Every decoded difference
-//! must turn the own sketch into exactly the prefix. Power sums of a set must equal those of a
-//! naive field, and decode to the difference of the two sets.
+//! must turn the own sketch into exactly the prefix. Power sums of a set must equal a naive
+//! field's, and decode to the difference of the two sets.
 
 use packrat_eack::{Decoder, EncodedPrefix, Encoding, Identifier, Sketch, SketchKey, SketchLimits};
 

@@ -156,7 +156,7 @@ struct Probe {
 struct Aggregation {
     begun: Option<Instant>,
     delivered: u64,
-    /// Round and bytes beyond those that the bandwidth explains.
+    /// Round, and bytes that the bandwidth does not explain.
     extra: VecDeque<(u64, u64)>,
 }
 

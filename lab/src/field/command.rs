@@ -36,16 +36,17 @@ pub(crate) struct Field {
     /// Trials at the same time
     #[arg(long, default_value_t = 2)]
     jobs: usize,
-    /// These paths instead of all (names or TOML files, with commas between them)
+    /// Paths instead of all (names or TOML files, with commas between them)
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// These senders instead of the five of the committed tables (s2n-quic's and quinn's); may be repeated
+    /// Senders instead of the five of the committed tables (s2n-quic's and quinn's); may be
+    /// repeated
     #[arg(long)]
     sender: Vec<Sender>,
-    /// These arms instead of end-to-end, packrat and split; may be repeated
+    /// Arms instead of end-to-end, packrat and split; may be repeated
     #[arg(long)]
     arm: Vec<Arm>,
-    /// These losses instead of 0, 0.001, 0.005, 0.02, 0.05; may be repeated
+    /// Losses instead of 0, 0.001, 0.005, 0.02, 0.05; may be repeated
     #[arg(long, value_parser = share)]
     loss: Vec<f64>,
     /// Factor of the paths' downloads

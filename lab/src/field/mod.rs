@@ -1,7 +1,7 @@
 //! The field matrix: common last miles, times losses, times senders, with assistance, without it,
 //! split, and without loss.
 //!
-//! The bottleneck is the last mile, whose random losses add to those of its queue: here assistance
+//! The bottleneck is the last mile, whose random losses add to its queue's: here assistance
 //! must distinguish the two, and here it can do harm. [`summary`] counts where it does.
 
 mod cells;

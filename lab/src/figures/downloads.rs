@@ -51,7 +51,7 @@ const PAPER: [PaperPoint; 27] = [
 ];
 
 /// A full datagram's frame on Ethernet over its UDP payload: the paper's links carry 20 Mbit/s of
-/// frames, those of the laboratory 20 Mbit/s of payload, and goodput is in proportion.
+/// frames, the laboratory's links 20 Mbit/s of payload, and goodput is in proportion.
 const UNIT: f64 = 1514.0 / 1472.0;
 
 /// Headers of Ethernet, IPv4 and UDP, which the paper's counts of bytes have.

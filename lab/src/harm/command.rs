@@ -15,10 +15,10 @@ use std::path::PathBuf;
 pub(crate) struct Harm {
     /// sharing, objects, pages, video, uploads [default: all of them]
     section: Vec<Section>,
-    /// These paths instead of each section's own (names or TOML files, with commas between them)
+    /// Paths instead of each section's own (names or TOML files, with commas between them)
     #[arg(long, value_delimiter = ',')]
     path: Vec<String>,
-    /// These losses instead of 0, 0.01, 0.04; may be repeated
+    /// Losses instead of 0, 0.01, 0.04; may be repeated
     #[arg(long, value_parser = share)]
     loss: Vec<f64>,
     /// Trials of each kind

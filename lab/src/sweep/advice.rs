@@ -147,7 +147,7 @@ pub(super) fn measure(
     )
 }
 
-/// Writes `held_out.csv` in the folder: random paths between those of the cells, with other seeds.
+/// Writes `held_out.csv` in the folder: random paths between the cells', with other seeds.
 pub(super) fn check(
     folder: &Path,
     paths: u64,

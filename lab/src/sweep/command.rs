@@ -18,7 +18,7 @@ pub(crate) struct Sweep {
     /// measured again
     #[arg(long, default_value = "target/sweep")]
     cache: PathBuf,
-    /// These senders instead of all; may be repeated
+    /// Senders instead of all; may be repeated
     #[arg(long)]
     sender: Vec<Sender>,
     /// Seconds of each download that count

@@ -65,7 +65,7 @@ pub(super) struct Crossing {
 
 /// All links of a world.
 pub(super) struct LinkSet {
-    /// The shared links first, then those of flows with links of their own.
+    /// The shared links first, then the own links of flows.
     links: Vec<Links<AnyLink<Crossing>>>,
     /// Cross traffic of the far segment and of the last mile, towards the client.
     cross_traffic: [Option<CrossTraffic>; 2],

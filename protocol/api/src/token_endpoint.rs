@@ -96,7 +96,7 @@ pub struct ClientRate {
     /// Tokens at once.
     #[serde(default = "default::burst", deserialize_with = "number::small_whole")]
     pub burst: u32,
-    /// Largest number of remembered clients. Above it, the filter forgets those with the oldest
+    /// Largest number of remembered clients. Above it, the filter forgets clients with the oldest
     /// last request.
     #[serde(default = "default::clients", deserialize_with = "number::small_whole")]
     pub clients: u32,

@@ -108,7 +108,7 @@ impl Sketch {
         self.decode_among(theirs, candidates, [], scratch)
     }
 
-    /// Decodes as [`Self::decode`] does, with candidates for either side: `here` are those of
+    /// Decodes as [`Self::decode`] does, with candidates for either side: `here` as in
     /// `decode`, and `there` identifiers that may be only in the other end's sketch. Iterators are
     /// read as far as they are needed.
     ///

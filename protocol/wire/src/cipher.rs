@@ -5,7 +5,7 @@
 //! this cipher is most of the cost of an eACK at the gateway.
 //!
 //! The counter travels masked by a block of the cipher that the tag chooses (RFC 9001, section
-//! 5.4.4), so that a path cannot follow it. The nonces of these blocks and those of the AEAD begin
+//! 5.4.4), so that a path cannot follow it. The nonces of these blocks and of the AEAD begin
 //! with different bytes, so one key serves both.
 
 #[cfg(not(miri))]

@@ -105,7 +105,7 @@ pub struct Totals {
     pub repaired: u32,
     /// Transmissions of repairs, copies and repetitions included.
     pub repair_transmissions: u32,
-    /// Missing datagrams that could not be repaired: evicted, too late, over budget.
+    /// Missing datagrams that could not be repaired: evicted, late, over budget.
     pub unrepairable: u32,
     /// eACKs that could not be decoded.
     pub decode_failures: u32,

@@ -111,7 +111,7 @@ fn twin(conditions: Conditions) -> Repairs {
     })
 }
 
-/// Compares the honest clients' repairs with those without attackers.
+/// Compares the honest clients' repairs with a run without attackers.
 fn compare(world: &mut World, twin: &Repairs) -> Result<(), Violation> {
     let (mut expected, mut lost) = (0u64, 0u64);
     for ((client, with), without) in world.honest.iter().zip(&world.repairs()).zip(twin) {
