@@ -31,7 +31,7 @@ impl std::fmt::Debug for Command {
     }
 }
 
-/// Speaks to an agent that runs in another thread.
+/// Controls an agent that runs in another thread.
 #[derive(Debug, Clone)]
 pub struct Handle {
     pub(crate) commands: Sender<Command>,

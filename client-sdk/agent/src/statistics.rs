@@ -55,14 +55,14 @@ pub struct ServiceStatus {
     pub to: Option<SocketAddr>,
     /// Flows, by their condition.
     pub flows: BTreeMap<Condition, u64>,
-    /// Datagrams of programs that were not served because there were as many flows as there may be,
-    /// or no descriptors, or because they were the agent's own.
+    /// Datagrams of programs that were not served: the limit of flows was reached, descriptors were
+    /// used up, or the agent itself had sent them.
     pub refused_datagrams: u64,
-    /// Flows that have made room for others when there were as many as there may be.
+    /// Flows that have made room for others at the limit of flows.
     pub evicted_flows: u64,
     /// Datagrams that the system would not send.
     pub send_errors: u64,
-    /// Datagrams that came from elsewhere than the service's address.
+    /// Datagrams that came from another address than the service's.
     pub foreign_datagrams: u64,
     /// The sums of the service's flows, including ended ones.
     #[serde(flatten)]

@@ -10,8 +10,8 @@ use crate::token::Token;
 /// The longest hold unless set otherwise.
 pub(crate) const DEFAULT_MAXIMUM_HOLD: Duration = Duration::from_millis(1000);
 
-/// The application's part in every kind of assistance: from whom, with which permission, and how
-/// long it may take.
+/// The application's settings for every kind of assistance: the accepted gateway, the token, and
+/// the longest hold.
 ///
 /// ```
 /// use packrat_client::{Access, Token, TokenTooLong};
@@ -62,10 +62,9 @@ impl Access {
         self
     }
 
-    /// Sets the permission that the gateway's token endpoint has issued, for gateways that ask for
-    /// one.
+    /// Sets the token that the gateway's token endpoint has issued, for gateways that require one.
     ///
-    /// Defaults to the empty token, which is no permission. At most [`Token::MAXIMUM_LENGTH`]
+    /// Defaults to the empty token, which gives no permission. At most [`Token::MAXIMUM_LENGTH`]
     /// bytes.
     #[must_use]
     pub fn with_token(mut self, token: Token) -> Self {
@@ -228,9 +227,9 @@ impl ClientConfig {
         self
     }
 
-    /// Makes this the receiver of a live stream: sets when eACKs are sent, and until when a repair
-    /// is of use. The receivers of packrat-media take an [`Access`] instead of this, and derive it
-    /// from their latency.
+    /// Makes this the receiver of a live stream: sets the schedule of eACKs, and the time after
+    /// which a repair is useless. The receivers of packrat-media take an [`Access`] instead of
+    /// this, and derive it from their latency.
     ///
     /// Defaults to `None`: no live stream.
     #[must_use]

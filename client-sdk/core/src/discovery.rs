@@ -25,16 +25,16 @@ const FIRST_RETRY: Duration = Duration::from_millis(25);
 const TRIES: u32 = 6;
 /// Distance between attempts.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_secs(30);
-/// First distance between attempts while a gateway has no room; doubles each time up to
-/// [`BETWEEN_ATTEMPTS`], half of it by chance.
+/// First interval between attempts while a gateway has no room; doubles each time up to
+/// [`BETWEEN_ATTEMPTS`], half of it at random.
 const FULL_RETRY: Duration = Duration::from_secs(1);
 /// Time after a fruitless question while the successor of a lost gateway is looked for.
 const SUCCESSOR_RETRY: Duration = Duration::from_millis(400);
 /// Questions to a successor before it is given up: about a minute of silence, or the time during
 /// which a draining gateway refuses.
 const SUCCESSOR_QUESTIONS: u32 = 100;
-/// Distance between attempts when a gateway asks for another token than it was shown, unless one
-/// comes sooner.
+/// Interval between attempts if a gateway demands another token than the shown one, unless a new
+/// one arrives sooner.
 const TOKEN_RETRY: Duration = Duration::from_secs(300);
 /// Interval between attempts of a client that is left without assistance for comparison: it behaves
 /// like a client without the SDK.
@@ -60,10 +60,10 @@ pub(crate) struct Discovery {
     tries: u32,
     /// Attempts in a row that ended because there was no room.
     full: u32,
-    /// Questions that are still asked in short distances: there was a gateway here, so that
-    /// another one is likely to come.
+    /// Remaining questions at short intervals: there was a gateway here, so that another one is
+    /// likely to come.
     successor_questions: u32,
-    /// Questions that follow the first one at this distance, because some are likely to be lost.
+    /// Questions that follow the first one at this interval, because some are likely to be lost.
     copies: u32,
     spacing: Duration,
     /// Set if a token newer than that of the current attempt exists.
@@ -265,7 +265,7 @@ impl Discovery {
         Some(datagram)
     }
 
-    /// The attempt has ended; when the next one comes depends on why. A Refusal is not
+    /// Ends the attempt; the reason determines the time of the next one. A Refusal is not
     /// authenticated, and gateways are reconfigured, so no Refusal is final.
     fn on_refusal(&mut self, reason: RefusalReason, now: Timestamp, random: impl FnOnce() -> u32) {
         let wait = match reason {
@@ -275,8 +275,8 @@ impl Discovery {
             RefusalReason::Full => {
                 let most = (FULL_RETRY * (1 << self.full.min(5))).min(BETWEEN_ATTEMPTS);
                 self.full += 1;
-                // Many may have been refused at the same moment; they shall not come back at the
-                // same moment.
+                // Many clients may have been refused at the same moment; they must not return at
+                // the same moment.
                 most / 2 + (most / 2).mul_f64(f64::from(random()) / f64::from(u32::MAX))
             }
             // The same for a gateway that is about to end.
@@ -286,8 +286,8 @@ impl Discovery {
         self.next_at = now + wait;
     }
 
-    /// A handshake datagram arrived. `random` is asked for when many clients should not do the same
-    /// at the same time.
+    /// Processes a handshake datagram. `random` is called if many clients should not act at the
+    /// same time.
     pub(crate) fn on_control(
         &mut self,
         control: &Control<'_>,

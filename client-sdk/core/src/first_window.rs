@@ -65,12 +65,12 @@ impl FirstWindow {
         is_large
     }
 
-    /// True while the window was large and the gateway has not been heard about it.
+    /// True after a large window, until the gateway's verdict arrives.
     pub(crate) fn is_large(&self) -> bool {
         matches!(self, Self::Large(_))
     }
 
-    /// The gateway has answered an eACK that was sent then.
+    /// Called when the gateway has answered an eACK sent at that time.
     pub(crate) fn on_answer(&mut self, asked: Timestamp) {
         if let Self::Large(since) = self
             && asked >= *since

@@ -40,7 +40,7 @@ pub(crate) struct Generations<T> {
 }
 
 impl<T: Copy> Generations<T> {
-    /// An empty one. It fits its memory if `most` is seven eighths of a power of two.
+    /// Creates an empty map. It fits its memory if `most` is seven eighths of a power of two.
     pub(crate) fn new(most: usize) -> Self {
         Self { most, newer: ByIdentifier::default(), older: ByIdentifier::default() }
     }

@@ -95,9 +95,9 @@ impl<M: Clone> GuardedShim<M> {
         }
     }
 
-    /// A UDP payload arrived, as for [`Shim::on_datagram`]. Without a shim everything passes but the
-    /// gateway's: its numbers come off, as it numbers until it knows that a session is gone, and its
-    /// messages end here if there was a shim.
+    /// Processes an arrived UDP payload, as [`Shim::on_datagram`] does. Without a shim, every
+    /// datagram passes except the gateway's: its numbers are removed, as it numbers until it learns
+    /// that a session has ended, and its messages end here if there was a shim.
     pub fn on_datagram(&mut self, datagram: &[u8], metadata: M, now: Timestamp) -> Verdict<M> {
         let passed = metadata.clone();
         let verdict = self.call("on_datagram", |shim| shim.on_datagram(datagram, passed, now));
@@ -134,7 +134,7 @@ impl<M: Clone> GuardedShim<M> {
         self.call("on_send", |shim| shim.on_send(datagram, now)).flatten()
     }
 
-    /// Takes a datagram of the program's that leaves with others, as for [`Shim::bundle`].
+    /// Takes a datagram of the program that can leave with others, as [`Shim::bundle`] does.
     pub fn bundle(&mut self, datagram: &[u8], now: Timestamp) -> bool {
         self.call("bundle", |shim| shim.bundle(datagram, now)).unwrap_or(false)
     }
@@ -144,7 +144,8 @@ impl<M: Clone> GuardedShim<M> {
         self.call("end_bundle", |shim| shim.end_bundle(now));
     }
 
-    /// The link refuses a datagram of this length for its number, as for [`Shim::on_refused`].
+    /// Called when the link refuses a datagram of this length because of its number, as
+    /// [`Shim::on_refused`] is.
     pub fn on_refused(&mut self, length: usize) {
         self.call("on_refused", |shim| shim.on_refused(length));
     }
@@ -222,7 +223,7 @@ impl<M: Clone> GuardedShim<M> {
         self.call("limit_waiting", |shim| shim.limit_waiting(bytes));
     }
 
-    /// True if numbers come off, as for [`Shim::knows_numbers`], or for want of a shim.
+    /// True if numbers are removed, as for [`Shim::knows_numbers`], or if there is no shim.
     pub fn knows_numbers(&mut self) -> bool {
         self.call("knows_numbers", |shim| shim.knows_numbers()).unwrap_or(true)
     }
@@ -280,7 +281,7 @@ impl<M: Clone> GuardedShim<M> {
         self.counters.delivered_bytes + self.counters.sent_bytes
     }
 
-    /// Has the shim panic at this call, counted from 1: for tests of shells.
+    /// Makes the shim panic at this call, counted from 1: for tests of shells.
     #[cfg(feature = "fault-injection")]
     pub fn fail_at(&mut self, call: u32) {
         self.fails_at = Some(call);

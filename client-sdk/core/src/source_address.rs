@@ -18,8 +18,8 @@ impl SourceAddress {
     /// The host is asked this often at most.
     pub const INTERVAL: Duration = Duration::from_millis(100);
 
-    /// True if it is another one than before: call [`crate::Shim::on_network_change`] before anything
-    /// is sent from there. `ask` is called every 100 ms at most.
+    /// Returns true if the address has changed: call [`crate::Shim::on_network_change`] before a
+    /// datagram is sent from the new one. `ask` is called every 100 ms at most.
     pub fn has_changed(&mut self, now: Timestamp, ask: impl FnOnce() -> Option<IpAddr>) -> bool {
         if self.asked.is_some_and(|asked| now < asked + Self::INTERVAL) {
             return false;

@@ -30,8 +30,7 @@ const SPACING: core::ops::RangeInclusive<Duration> =
 const FIRST_FLIGHT: usize = 6;
 const _: () = assert!(FIRST_FLIGHT <= MOST_HEARD as usize);
 /// Datagrams of a first connection, after its first flight, that are sent twice if the loss is
-/// unknown: the rest of the client's handshake, and its request. Longer ones probe the capacity of
-/// the path.
+/// unknown: the rest of the client's handshake, and its request. Longer ones probe the path MTU.
 const UNKNOWN: u8 = 4;
 const LONGEST_UNKNOWN: usize = 1200;
 /// Datagrams after which the measured loss replaces the remembered one.

@@ -174,8 +174,8 @@ impl Receiver {
         count(&mut self.interval);
     }
 
-    /// Packet `number` arrived, sent at `sent` (microseconds of the sender's clock), with its unit
-    /// and, with repetition, the unit before.
+    /// Processes packet `number`, sent at `sent` (microseconds of the sender's clock), with its
+    /// unit and, with repetition, the unit before.
     pub fn on_packet(
         &mut self,
         number: u64,
@@ -237,7 +237,7 @@ impl Receiver {
         }
     }
 
-    /// A retransmission of a unit arrived, which its sender was asked for.
+    /// Processes a retransmission that the sender was asked for.
     pub fn on_retransmission(&mut self, number: u64, sent: u64, unit: &[u8], now: Timestamp) {
         self.count(|counts| counts.retransmissions += 1);
         self.measure_rate(unit.len() as u64, now);

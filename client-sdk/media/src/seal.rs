@@ -26,7 +26,7 @@ const CLEAR: usize = HEADER + 4 + RUN;
 /// Numbers end here.
 const NUMBERS: u64 = 1 << 48;
 
-/// The key of a stream, which both ends have from elsewhere.
+/// The key of a stream, which both ends get by other means.
 #[derive(Clone)]
 pub struct MediaKey(XChaCha20Poly1305);
 

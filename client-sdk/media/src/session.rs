@@ -25,7 +25,7 @@ const SUCCESSION: Duration = Duration::from_secs(1);
 /// Assistance of a stream's receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assistance {
-    /// Address this to a gateway's stream, and get a copy of it.
+    /// Send this to a gateway's stream to get a copy of it.
     pub subscribe: bool,
     /// True if the sender is asked only after the gateway had its chance. Otherwise it is asked at
     /// once, and also retransmits the packets that the gateway repairs.
@@ -324,8 +324,7 @@ impl MediaReceiver {
         }
     }
 
-    /// The stream is not wanted any more: a last message for the gateway is in
-    /// [`Self::poll_transmit`].
+    /// Ends the stream: a last message for the gateway is in [`Self::poll_transmit`].
     pub fn close(&mut self, now: Timestamp) {
         if let Some(assist) = &mut self.assist {
             assist.close(now);

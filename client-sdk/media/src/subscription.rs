@@ -164,8 +164,7 @@ impl Subscription {
         self.assist.handle_timeout(now);
     }
 
-    /// The stream is not wanted any more: a last message for the gateway is in
-    /// [`Self::poll_transmit`].
+    /// Ends the subscription: a last message for the gateway is in [`Self::poll_transmit`].
     pub fn close(&mut self, now: Timestamp) {
         self.assist.close(now);
     }

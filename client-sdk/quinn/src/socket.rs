@@ -171,14 +171,14 @@ impl Socket {
         Endpoint::new_with_abstract_socket(config, None, socket, Arc::new(TokioRuntime))
     }
 
-    /// The gateway to accept and the token for the handshakes to come, also of the flows that there
-    /// are: a session with another gateway ends.
+    /// Sets the gateway to accept and the token of future handshakes, also for existing flows: a
+    /// session with another gateway ends.
     pub fn set_access(&self, access: Access) {
         self.with(|peers, now, port| peers.set_access(access, now, port));
     }
 
-    /// The application knows that the network has changed. A change of the host's own address is
-    /// noticed without.
+    /// Reports that the network has changed. A change of the host's own address is detected without
+    /// this call.
     pub fn on_network_change(&self) {
         self.with(|peers, now, port| peers.on_network_change(now, port));
     }

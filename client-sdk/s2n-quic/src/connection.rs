@@ -72,8 +72,8 @@ impl Assistance {
         Self { path, paths, number: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// The handshake of the connection that was prepared for this is complete: it can be made to
-    /// send something from now on.
+    /// Called when the handshake of the connection that was prepared for this is complete: from now
+    /// on, the connection can be made to send a packet.
     pub fn connected(&self, connection: &s2n_quic::Connection) {
         self.path.add_connection(self.number, connection.handle());
     }

@@ -68,7 +68,7 @@ impl EndpointConfig {
         self
     }
 
-    /// Sets the longest time a handshake may take.
+    /// Sets the longest duration of a handshake.
     ///
     /// Defaults to 10 s.
     #[must_use]
@@ -86,8 +86,8 @@ impl EndpointConfig {
         self
     }
 
-    /// Sets how many bytes the server may send before the application has read them, of a stream and
-    /// of the connection.
+    /// Sets the number of bytes that the server may send before the application has read them, of a
+    /// stream and of the connection.
     ///
     /// Defaults to 32 MiB. An application that reads slowly lets fewer wait in memory.
     #[must_use]

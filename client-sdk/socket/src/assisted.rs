@@ -124,14 +124,14 @@ impl AssistedSocket {
         self.shared.socket().local_addr()
     }
 
-    /// The gateway to accept and the token for the handshakes to come, also of the flows that there
-    /// are: a session with another gateway ends.
+    /// Sets the gateway to accept and the token of future handshakes, also for existing flows: a
+    /// session with another gateway ends.
     pub fn set_access(&self, access: Access) {
         self.shared.set_access(access);
     }
 
-    /// The program knows that the network has changed. A change of the host's own address is noticed
-    /// without.
+    /// Reports that the network has changed. A change of the host's own address is detected without
+    /// this call.
     pub fn on_network_change(&self) {
         self.shared.on_network_change();
     }

@@ -88,8 +88,8 @@ impl<M: Clone> Peers<M> {
         }
     }
 
-    /// The program is about to send datagrams to a peer, with this ECN mark as far as the shell knows it.
-    /// Beyond the limit of flows they are not assisted.
+    /// Call before the program sends datagrams to a peer, with their ECN mark as far as the shell
+    /// knows it. Beyond the limit of flows they are not assisted.
     pub fn on_sending(
         &mut self,
         peer: SocketAddr,
@@ -147,12 +147,13 @@ impl<M: Clone> Peers<M> {
         self.table.on_send(id, datagram, now)
     }
 
-    /// Takes a datagram of the program's that leaves with others, as for [`Table::bundle`].
+    /// Takes a datagram of the program that can leave with others, as [`Table::bundle`] does.
     pub fn bundle(&mut self, peer: SocketAddr, datagram: &[u8], now: Timestamp) -> bool {
         self.table.find(key(peer)).is_some_and(|id| self.table.bundle(id, datagram, now))
     }
 
-    /// The link refuses a datagram of this length for its number, as for [`Table::on_refused`].
+    /// Called when the link refuses a datagram of this length because of its number, as
+    /// [`Table::on_refused`] is.
     pub fn on_refused(&mut self, peer: SocketAddr, length: usize) {
         if let Some(id) = self.table.find(key(peer)) {
             self.table.on_refused(id, length);
@@ -212,8 +213,8 @@ impl<M: Clone> Peers<M> {
         }
     }
 
-    /// The gateway to accept (`None`: any, on first use) and another token: a session with another
-    /// gateway ends.
+    /// Sets the gateway to accept (`None`: any, on first use) and another token: a session with
+    /// another gateway ends.
     pub fn set_access(&mut self, access: Access, now: Timestamp, wire: &mut impl Wire<M>) {
         self.table.set_access(SERVICE, access);
         for id in self.table.flows_of(SERVICE) {
@@ -222,8 +223,8 @@ impl<M: Clone> Peers<M> {
         }
     }
 
-    /// The program knows that the network has changed: call it before anything is sent from there.
-    /// A change of the host's own address is noticed without.
+    /// Reports that the network has changed: call it before a datagram is sent from there. A change
+    /// of the host's own address is detected without this call.
     pub fn on_network_change(&mut self, now: Timestamp, wire: &mut impl Wire<M>) {
         for id in self.table.flows_of(SERVICE) {
             let Some(flow) = self.flows.get_mut(&id) else { continue };

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-/// The address that datagrams to `target` would leave from; `None`: there is no route.
+/// Returns the address that datagrams to `target` would leave from; `None`: there is no route.
 pub fn source_towards(target: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr = match target {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

@@ -14,15 +14,15 @@ use crate::flow::{Flow, Outlet, Size};
 /// Limits of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Flows at the same time. A program that would begin another one takes the place of the idlest,
-    /// or is not served where all have been used lately.
+    /// Simultaneous flows. A program that would begin another one replaces the idlest, or is not
+    /// served if all have been used recently.
     pub flows: usize,
     /// Simultaneous flows of one address, or of one /64 of IPv6, except for programs at a loopback
     /// address. A further flow replaces one of the same source, so that it cannot displace others.
     pub source_flows: usize,
     /// Time without a datagram after which a flow ends.
     pub idle: Duration,
-    /// Bytes that may wait for repairs in one flow; beyond, the first of them pass.
+    /// Bytes that may wait for repairs in one flow; above this limit, the first of them pass.
     pub flow_bytes: usize,
     /// Memory of all flows together, in bytes: waiting datagrams, and records of past ones. Above
     /// this limit, the idlest flows drop their records; if that is not enough, a flow's waiting
@@ -228,8 +228,8 @@ impl<M: Clone> Table<M> {
         self.flows.len() >= self.limits.flows
     }
 
-    /// The flow to evict before another one can begin, of any source: the idlest. `None`: there is room, or every
-    /// flow has been used lately.
+    /// The flow to evict before another one can begin, of any source: the idlest. `None`: there is
+    /// room, or every flow has been used recently.
     pub fn idlest(&mut self, now: Timestamp) -> Option<FlowId> {
         if self.is_full() { self.longest_idle(now) } else { None }
     }
@@ -333,7 +333,8 @@ impl<M: Clone> Table<M> {
         self.flows.get_mut(&id).is_some_and(|flow| flow.shim.knows_numbers())
     }
 
-    /// Datagrams arrived from upstream, in this order. Call [`Self::serve`] afterwards.
+    /// Called when datagrams have arrived from upstream, in this order. Call [`Self::serve`]
+    /// afterwards.
     pub fn on_received<'a>(
         &mut self,
         id: FlowId,
@@ -418,7 +419,7 @@ impl<M: Clone> Table<M> {
         Some(id)
     }
 
-    /// Time has passed for a flow. True if it is over, and forgotten.
+    /// Runs a flow's timers that are due. Returns true if the flow is over, and forgotten.
     pub fn handle_timeout(
         &mut self,
         id: FlowId,
@@ -439,7 +440,7 @@ impl<M: Clone> Table<M> {
         false
     }
 
-    /// The network is another one: call it before anything is sent from there.
+    /// Reports that the network has changed: call it before a datagram is sent from there.
     pub fn on_network_change(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.shim.on_network_change(now);
@@ -455,7 +456,7 @@ impl<M: Clone> Table<M> {
         }
     }
 
-    /// A flow gets its service's gateway key and token: a session with another gateway ends.
+    /// Gives a flow its service's gateway key and token: a session with another gateway ends.
     pub fn give_access(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
         if let Some(flow) = self.flows.get_mut(&id)
             && let Some(config) = self.configs.get(flow.peer.service)
@@ -562,7 +563,7 @@ impl<M: Clone> Table<M> {
         (sum, conditions)
     }
 
-    /// The flows, those first that have carried most, at most `limit`.
+    /// At most `limit` flows, with the largest traffic first.
     pub fn busiest(&mut self, limit: usize, now: Timestamp) -> Vec<FlowFigures> {
         let mut all: Vec<&mut Flow<M>> = self.flows.values_mut().collect();
         all.sort_by_key(|flow| std::cmp::Reverse(flow.shim.carried_bytes()));

@@ -1,4 +1,4 @@
-//! A token that is good for clients of one network only.
+//! A token that is valid for clients of one network only.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

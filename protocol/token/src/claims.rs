@@ -38,7 +38,7 @@ impl RouteHash {
 /// The claims of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claims {
-    /// The last second at which it is accepted, since 1970 (UTC).
+    /// The last second at which the token is accepted, since 1970 (UTC).
     pub expires: u64,
     /// The route whose sessions the token permits.
     pub route: RouteHash,

@@ -170,15 +170,15 @@ pub struct RouteConfig {
     /// A file with these keys, one in a line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_keys_file: Option<PathBuf>,
-    /// Names of fields that a gateway of another version may leave out of account: the writer
-    /// knows whether that is safe.
+    /// Names of fields that a gateway of another version may ignore: the writer knows whether that
+    /// is safe.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub optional: Vec<String>,
 }
 
 impl RouteConfig {
-    /// Reads a configuration, without checking its values. A field that does not exist is left out
-    /// of account if `optional` names it.
+    /// Reads a configuration, without checking its values. A field that does not exist is ignored
+    /// if `optional` names it.
     ///
     /// # Errors
     /// When it is not JSON, or a field is missing, not known or of the wrong type.

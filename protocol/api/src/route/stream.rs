@@ -12,8 +12,8 @@ use super::{Hidden, default, number};
 pub struct StreamRoute {
     /// Address at which the stream arrives: an address of this host, or a multicast group to join.
     pub upstream: SocketAddr,
-    /// The only hosts that may send it. Empty: the route's endpoints; without these, anyone who
-    /// reaches the address.
+    /// The only hosts that may send the stream. Empty: the route's endpoints; without these, any
+    /// host that reaches the address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<IpAddr>,
     /// A multicast group to which the stream is sent once, instead of a copy to each subscriber.
