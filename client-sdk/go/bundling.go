@@ -14,17 +14,17 @@ const (
 	longestBundled = 64
 )
 
-// bundling has short datagrams of the transport that leave together, with an eACK behind them.
+// bundling makes short datagrams of the transport leave together, with an eACK behind them.
 //
 //	transport --> short, in a busy download --> waits --> with the next eACK, or when its time is over --> socket
 //	          \-> anything else ---------------------------------------------------------------------> socket
 //
-// A downloading client sends hardly anything but acknowledgements. Encrypted as they are, none can
-// be dropped or merged; what can be saved is the datagram around each. One waits for others only while that
-// makes the download no slower. With an eACK that is due in any case it leaves at once.
+// A downloading client sends almost only acknowledgements. They are encrypted and can be neither dropped nor merged;
+// a bundle saves the datagram around each. An acknowledgement waits for others only while waiting makes the download
+// no slower. If an eACK is due, the acknowledgement leaves with it at once.
 type bundling struct {
 	waiting [][]byte
-	// The end of the wait of those that wait.
+	// Time at which the waiting datagrams have to leave.
 	until time.Time
 	wait  wait
 }
@@ -48,7 +48,7 @@ func (b *bundling) take(datagram []byte, wait time.Duration, now time.Time) {
 	b.until = earliest(before, until)
 }
 
-// deadline is when what waits has to leave; zero: nothing does.
+// deadline is the time at which the waiting datagrams have to leave; zero if there are none.
 func (b *bundling) deadline() time.Time {
 	if len(b.waiting) == 0 {
 		return time.Time{}
@@ -56,8 +56,8 @@ func (b *bundling) deadline() time.Time {
 	return b.until
 }
 
-// with is the bundle of all that waits, with a message behind it; the message alone where nothing waits, or where
-// they have no room in one.
+// with is the bundle of all waiting datagrams, with a message behind it; the message alone if no datagram waits, or
+// if they do not fit into one bundle.
 func (b *bundling) with(message []byte) []byte {
 	bundle := joinBundle(b.waiting, message)
 	if bundle == nil {
@@ -75,7 +75,7 @@ func (b *bundling) alone() []byte {
 	return b.first()
 }
 
-// first is the first that waits, as it is; nil: nothing waits.
+// first is the first waiting datagram, as it is; nil if there is none.
 func (b *bundling) first() []byte {
 	if b == nil || len(b.waiting) == 0 {
 		return nil
@@ -85,13 +85,13 @@ func (b *bundling) first() []byte {
 	return first
 }
 
-// Bundle takes a datagram of the transport's that leaves with others, in what Transmit gives: an acknowledgement of
-// a download, where the gateway agrees. It may wait for 8 ms or a quarter of the round trip to the server, while
-// that makes the download no slower. False: the caller passes it to Send, and sends it.
+// Bundle takes a datagram of the transport that can leave together with others: an acknowledgement of a download, if
+// the gateway agrees. Transmit then returns it. It waits for at most 8 ms or a quarter of the round trip to the
+// server, and only while that makes the download no slower. False: the caller passes it to Send, and sends it.
 //
-// To be called for each datagram that the transport sends, or for none. The transport's ECN mark belongs on what
-// Transmit gives and BearsMark; where the mark changes, EndBundle and Transmit before.
-// Only QUIC's datagrams are taken, of connections whose handshakes the shim has seen.
+// Call it for each datagram that the transport sends, or never. The transport's ECN mark belongs on datagrams of
+// Transmit for which BearsMark is true; before the mark changes, call EndBundle and Transmit. Only QUIC's datagrams
+// are taken, of connections whose handshakes the shim has seen.
 func (s *Shim[M]) Bundle(datagram []byte, now time.Time) bool {
 	if s.closed || !suits(datagram) || !s.destinations.knowsLength() || !s.balance.isDownload() || s.session == nil || !s.session.bundles {
 		return false
@@ -116,15 +116,15 @@ func (s *Shim[M]) Bundle(datagram []byte, now time.Time) bool {
 	return true
 }
 
-// EndBundle has what Bundle has taken leave now, with what Transmit gives next.
+// EndBundle makes the datagrams that Bundle has taken leave now, with the next one of Transmit.
 func (s *Shim[M]) EndBundle(now time.Time) {
 	if s.bundling != nil {
 		s.bundling.until = now
 	}
 }
 
-// hurry has what waits leave in front of something else that the transport sends, which is not to overtake it: but not
-// to a connection ID that this may retire. To the server that is lost, as what left too late would be.
+// hurry makes waiting datagrams leave in front of another one of the transport, which must not overtake them: except
+// datagrams to a connection ID that this one may retire. For the server these are lost, as if they had left too late.
 func (s *Shim[M]) hurry(now time.Time) {
 	s.EndBundle(now)
 	if s.bundling != nil {
@@ -132,7 +132,7 @@ func (s *Shim[M]) hurry(now time.Time) {
 	}
 }
 
-// nextUnbundled is a datagram that has waited for a bundle where there are none any more.
+// nextUnbundled is a datagram that has waited for a bundle, if bundles are not agreed any more.
 func (s *Shim[M]) nextUnbundled() []byte {
 	if !s.closed && s.session != nil && s.session.bundles {
 		return nil
@@ -140,7 +140,7 @@ func (s *Shim[M]) nextUnbundled() []byte {
 	return s.bundling.first()
 }
 
-// nextWithOthers is the next eACK, with what waits to leave with it; or a bundle without one.
+// nextWithOthers is the next eACK, with the datagrams that wait to leave with it; or a bundle without an eACK.
 func (s *Shim[M]) nextWithOthers(now time.Time) []byte {
 	due := s.bundling.deadline()
 	isDue := !due.IsZero() && !due.After(now)

@@ -24,7 +24,7 @@ func bundlingConn(t *testing.T) (*Conn, *net.UDPConn, *net.UDPAddr) {
 	p := conn.peers[unmapped(to.AddrPort())]
 	shim := p.shim
 	shim.session.upward, shim.session.bundles = nil, true
-	// It has said that it is there.
+	// The client has sent an eACK.
 	shim.session.scheduler = scheduler{lastSent: time.Now()}
 	shim.balance, shim.wholePath = balance{down: 60_000}, wholePath{time.Now(), true, toServerRoundTrip}
 	shim.destinations.shakeHands("\x01\x01\x01\x01")
@@ -80,7 +80,7 @@ func TestWhatLeavesTogetherBearsTheMarkThatItWasSentWithAndIsNotCut(t *testing.T
 		}
 	}
 	conn.Close()
-	// Those of one mark leave together, unless the host has stopped for longer than they wait.
+	// Datagrams of one mark leave together, unless the host has stopped for longer than they wait.
 	marks := []byte{2, 2, 2, 1, 0}
 	for came := 0; came < len(sent); {
 		datagrams, mark := arriving(t, server)
@@ -153,7 +153,7 @@ func TestAReaderThatWaitsIsWokenForTheTimersOfWhatIsSent(t *testing.T) {
 		t.Errorf("it wakes at %v instead of %v", conn.armed, at)
 	}
 	conn.mu.Unlock()
-	// An eACK asks whether the gateway is there, as nothing comes back.
+	// An eACK asks whether the gateway is there, as no datagram comes back.
 	buffer := make([]byte, longestDatagram)
 	if err := server.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)

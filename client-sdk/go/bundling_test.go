@@ -231,7 +231,7 @@ type pace struct {
 
 func newPace() *pace { return &pace{wait{backoff: firstBackoff}, begun()} }
 
-// goesOn has so many datagrams come in each of some spans.
+// goesOn delivers this number of datagrams in each of some spans.
 func (p *pace) goesOn(spans, datagrams int) time.Duration {
 	for range spans * datagrams {
 		p.now = p.now.Add(shortestSpan / time.Duration(datagrams))

@@ -20,13 +20,13 @@ const (
 	batchSize       = 8
 	longestDatagram = 65_535
 	oobSize         = 128
-	// A peer with which nothing was exchanged for so long makes room for another one.
+	// Time without a datagram after which a peer makes room for another one.
 	idle = 5 * time.Minute
-	// Its gateway may number for so long, if the goodbye is lost: longer than sessions are idle.
+	// Time for which the peer's gateway may number, if the goodbye is lost: longer than the idle timeout of sessions.
 	numbering = 3 * time.Minute
 	// Peers that are assisted at the same time.
 	mostPeers = 64
-	// A timer is set no sooner than this, so that what has arrived is read between two of them.
+	// Shortest time until a timer, so that arrived datagrams are read between two timers.
 	soonest = 500 * time.Microsecond
 )
 
@@ -51,7 +51,7 @@ type Conn struct {
 	peers map[netip.AddrPort]*peer
 	// Peers that have made room, and until when their gateways may number.
 	former map[netip.AddrPort]time.Time
-	// The program's deadline for reading, and the one that is set; zero: none.
+	// The program's deadline for reading, and the current one; zero: no deadline.
 	deadline, armed time.Time
 }
 
@@ -75,22 +75,22 @@ type peer struct {
 	shim *Shim[mark] // nil: it has failed
 	// Unmapped: sockets of both families take that.
 	addr netip.AddrPort
-	// The same as the socket says it; nil: nothing has come yet.
+	// The peer's address as the socket reports it; nil before its first datagram.
 	from *net.UDPAddr
 	// Its figures after the last call.
 	last Statistics
-	// The shim's next timeout; zero: none.
+	// The shim's next timeout; zero: no timeout.
 	due time.Time
 	// The last datagram to it, or of it.
 	used time.Time
-	// What waited in a shim that has failed.
+	// The datagrams that waited in a shim that has failed.
 	rescued []*kept[mark]
-	// The control messages, such as the ECN mark, of what waits for others that leave with it.
+	// The control messages, such as the ECN mark, of datagrams that wait to leave with others.
 	beside []byte
 }
 
-// Wrap takes over a UDP socket that is not connected. The program uses the Conn in its place from
-// then on, and closes the Conn.
+// Wrap takes over a UDP socket that is not connected. The program then uses the Conn in its place, and closes the
+// Conn.
 func Wrap(udp *net.UDPConn, settings Settings) (*Conn, error) {
 	if udp.RemoteAddr() != nil {
 		return nil, fmt.Errorf("packrat: the socket is connected to %v: wrap one of net.ListenUDP", udp.RemoteAddr())
@@ -112,8 +112,8 @@ func unmapped(addr netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
 }
 
-// guard runs something with a peer's shim. If the shim fails, it is put away; what waited in it is
-// rescued, and the peer's datagrams pass from then on. Statistics count to the last call before.
+// guard runs a function with a peer's shim. If the shim fails, it is removed; its waiting datagrams are rescued, and
+// the peer's later datagrams pass. Statistics count to the last call before.
 func (p *peer) guard(run func(*Shim[mark])) {
 	if p.shim == nil {
 		return
@@ -132,22 +132,22 @@ func (p *peer) guard(run func(*Shim[mark])) {
 	p.due, p.last = p.shim.Timeout(), p.shim.Statistics()
 }
 
-// allThatWaits takes what waits out of a shim that has failed, as far as that is possible: to lose it
-// would be no harm beyond a loss on the path.
+// allThatWaits takes the waiting datagrams out of a shim that has failed, as far as that is possible: losing them
+// would be no worse than a loss on the path.
 func allThatWaits(shim *Shim[mark]) (waiting []*kept[mark]) {
 	defer func() { _ = recover() }()
 	waiting = append(waiting, shim.release.ready...)
 	return append(waiting, shim.release.waiting...)
 }
 
-// withoutNumber is a datagram of a peer whose session is not known here any more: its gateway goes on
-// numbering until it knows. False: it is a message of the gateway's.
+// withoutNumber is a datagram of a peer whose session has ended here: its gateway numbers until it learns that.
+// False: it is a message of the gateway.
 func withoutNumber(datagram []byte) ([]byte, bool) {
 	_, base, _ := splitNumber(datagram)
 	return base, !isControl(base)
 }
 
-// rescue delivers what waited in a peer's shim that has failed.
+// rescue delivers the datagrams that waited in a peer's shim that has failed.
 func (c *Conn) rescue(p *peer) {
 	for _, waiting := range p.rescued {
 		beside := waiting.metadata
@@ -170,13 +170,13 @@ func (c *Conn) transmit(p *peer, now time.Time) {
 			if BearsMark(datagram) {
 				beside = p.beside
 			}
-			// One that is lost here is like one that is lost on the path.
+			// A datagram lost here is like one lost on the path.
 			_, _, _ = c.udp.WriteMsgUDPAddrPort(datagram, beside, p.addr)
 		}
 	})
 }
 
-// wakesAt is when a reader that waits is to serve the peer's timer; zero: there is none.
+// wakesAt is the time at which a waiting reader serves the peer's timer; zero: no timer.
 func (p *peer) wakesAt(now time.Time) time.Time {
 	if first := now.Add(soonest); !p.due.IsZero() && p.due.Before(first) {
 		return first
@@ -195,8 +195,8 @@ func (c *Conn) arm(now time.Time) {
 	}
 }
 
-// sending finds the peer's shim, or makes one, before datagrams are sent: those that the system cuts out of b, or one
-// where segment is 0. It returns what goes in front of each, nil: nothing in front of any; or isTaken: the only one is
+// sending finds the peer's shim, or makes one, before datagrams are sent: several that the system cuts out of b, or
+// one if segment is 0. It returns the number to put in front of each, nil: no numbers; or isTaken: the only one is
 // sent with others.
 func (c *Conn) sending(to netip.AddrPort, b, oob []byte, segment int) (fronts [][]byte, isTaken bool) {
 	c.mu.Lock()
@@ -222,7 +222,7 @@ func (c *Conn) sending(to netip.AddrPort, b, oob []byte, segment int) (fronts []
 	p.used = now
 	isAlone := segment == 0 || len(b) <= segment
 	if beside := withoutSegment(oob); !bytes.Equal(beside, p.beside) {
-		// What waits bears the mark that it was sent with.
+		// A waiting datagram bears the mark that it was sent with.
 		p.guard(func(shim *Shim[mark]) { shim.EndBundle(now) })
 		c.transmit(p, now)
 		p.beside = bytes.Clone(beside)
@@ -243,18 +243,18 @@ func (c *Conn) sending(to netip.AddrPort, b, oob []byte, segment int) (fronts []
 		fronts = nil
 	}
 	if isDue := !p.due.IsZero() && !p.due.After(now); isDue || p.last.Condition != Assisted {
-		// A question, or the eACK that tells the gateway where these datagrams come from.
+		// A question, or the eACK that informs the gateway of these datagrams' source address.
 		c.transmit(p, now)
 	}
-	// A deadline that is earlier than what it was for is set anew when it is over. A later one would keep the reader from what is
-	// due for as long as the program sends.
+	// A deadline that is too early is set again when it is over. A later one would keep the reader from due timers for
+	// as long as the program sends.
 	if at := p.wakesAt(now); !at.IsZero() && (c.armed.IsZero() || at.Before(c.armed)) {
 		c.arm(now)
 	}
 	return fronts, isTaken
 }
 
-// refused says that the socket has refused what goes in front of a peer's datagrams.
+// refused reports that the socket has refused numbers in front of a peer's datagrams.
 func (c *Conn) refused(to netip.AddrPort, bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -285,7 +285,7 @@ func (c *Conn) makeRoom(now time.Time) bool {
 	return true
 }
 
-// leave says goodbye to a peer's gateway.
+// leave ends the session with a peer's gateway.
 func (c *Conn) leave(p *peer, now time.Time) {
 	p.guard(func(shim *Shim[mark]) { shim.Close(now) })
 	c.transmit(p, now)
@@ -343,7 +343,7 @@ func (c *Conn) onMessage(m *ipv4.Message, now time.Time) {
 		c.pass(r, p != nil || wasPeer)
 		return
 	}
-	// Of a session that its shim does not know.
+	// The datagram belongs to a session that its shim does not know.
 	if wasPeer && p.shim.places == nil {
 		if base, isFor := withoutNumber(r.payload); isFor {
 			r.payload = base
@@ -351,7 +351,7 @@ func (c *Conn) onMessage(m *ipv4.Message, now time.Time) {
 	}
 	isDone := false
 	p.guard(func(shim *Shim[mark]) {
-		// Of an earlier message of this batch, or of a timer.
+		// Datagrams of an earlier message of this batch, or of a timer, come first.
 		c.deliver(p, shim)
 		beside := mark{flags: r.flags}
 		beside.length = copy(beside.oob[:], r.oob)
@@ -373,7 +373,7 @@ func (c *Conn) onMessage(m *ipv4.Message, now time.Time) {
 	c.transmit(p, now)
 }
 
-// pass hands a datagram on without a shim. wasAssisted: what a gateway has added comes off.
+// pass delivers a datagram without a shim. wasAssisted: the gateway's number is removed.
 func (c *Conn) pass(r received, wasAssisted bool) {
 	isFor := true
 	if wasAssisted {
@@ -469,8 +469,8 @@ func (c *Conn) ReadFrom(b []byte) (int, net.Addr, error) {
 	return n, addr, nil
 }
 
-// Statistics are the figures of a peer; false if the program has sent it nothing, or it was idle and
-// made room for another one.
+// Statistics are the figures of a peer; false if the program has sent it no datagram, or it was idle and made room
+// for another one.
 func (c *Conn) Statistics(peer net.Addr) (Statistics, bool) {
 	addr, ok := peer.(*net.UDPAddr)
 	if !ok {
@@ -486,8 +486,8 @@ func (c *Conn) Statistics(peer net.Addr) (Statistics, bool) {
 	return p.last, true
 }
 
-// OnNetworkChange says that the host's address changes: call it before anything is sent from the new
-// one. A change that it is not told of shows by a missing answer of the gateway, a moment later.
+// OnNetworkChange reports that the host's address changes: call it before a datagram is sent from the new one. A
+// change without this call is detected a moment later, by a missing answer of the gateway.
 func (c *Conn) OnNetworkChange() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -499,7 +499,7 @@ func (c *Conn) OnNetworkChange() {
 	c.arm(now)
 }
 
-// Close says goodbye to the gateways and closes the socket.
+// Close ends the sessions with the gateways and closes the socket.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	now := time.Now()
@@ -524,7 +524,7 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.deadline, c.armed = t, t
-	// Also a reader that waits hears of it; fill adds the shims' times.
+	// A waiting reader is also informed; fill adds the shims' times.
 	if err := c.udp.SetReadDeadline(t); err != nil {
 		return err
 	}
@@ -538,7 +538,7 @@ func (c *Conn) SetWriteDeadline(t time.Time) error { return c.udp.SetWriteDeadli
 // LocalAddr is net.Conn's.
 func (c *Conn) LocalAddr() net.Addr { return c.udp.LocalAddr() }
 
-// SyscallConn is net.UDPConn's. What is read by it is neither repaired nor in order.
+// SyscallConn is net.UDPConn's. Datagrams read by it are neither repaired nor in order.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) { return c.udp.SyscallConn() }
 
 // SetReadBuffer is net.UDPConn's.

@@ -17,7 +17,7 @@ func echo(t *testing.T) *net.UDPAddr {
 	return server
 }
 
-// countingEcho counts control datagrams, too.
+// countingEcho also counts control datagrams.
 func countingEcho(t *testing.T) (*net.UDPAddr, *atomic.Int64) {
 	t.Helper()
 	questions := new(atomic.Int64)
@@ -223,7 +223,7 @@ func expectAll(t *testing.T, conn *Conn, texts ...string) {
 	}
 }
 
-// A gateway numbers until it knows that its session is over: what it adds is not for the program.
+// A gateway numbers until it learns that its session is over: the program must not see its numbers.
 func TestAfterAFailureNumbersComeOffAndWhatWaitedComesOut(t *testing.T) {
 	report := append(header(typeSealed), make([]byte, 30)...)
 	server := saying(t, asNumbered("numbered"), report, []byte("plain"))

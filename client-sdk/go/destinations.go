@@ -13,34 +13,34 @@ const (
 	// Versions whose long headers have the server's connection ID (RFC 9000, section 17.2; RFC 9369).
 	quicVersion1 = 1
 	quicVersion2 = 0x6b3343cf
-	// Connection IDs that are remembered: of those sent to, and of those that handshakes offer.
+	// Connection IDs to remember: IDs that the client has sent to, and IDs offered by handshakes.
 	mostUsed    = 8
 	mostOffered = 4
-	// One of several connections whose sender pauses for longer sends nothing again until it goes on.
+	// Longest pause of a connection, among several, during which its datagrams are still sent again.
 	longestPause = time.Second
 )
 
-// destinations are the connection IDs that QUIC clients send to (RFC 8999), as their datagrams show them.
+// destinations are the connection IDs that QUIC clients send to (RFC 8999), as read from their datagrams.
 //
-// A client that changes one retires the old one, and a server answers what still comes to a retired one with a
-// stateless reset (RFC 9000, section 10.3). A client that takes it for its own loses the connection, which is worse
-// than a repair that is not sent. But a socket may have several connections to one server, and no datagram says which
-// one it is of. So each connection ID that is new leaves all others in doubt, as it may be in place of any of them. One
-// that is sent to again after that was not replaced: it belongs to another connection.
+// A client that changes its connection ID retires the old one, and a server answers datagrams to a retired one with a
+// stateless reset (RFC 9000, section 10.3). A client that accepts this reset loses the connection, which is worse
+// than a missing repair. But a socket may have several connections to one server, and no datagram identifies its
+// connection. Therefore each new connection ID puts all others in doubt, as it may replace any of them. An ID that is
+// used again after that was not replaced: it belongs to another connection.
 //
 //	                                  another one is new
 //	new, sent to last ---> in use ----------------------> in doubt: nothing is sent again
 //	                         ^                               |
 //	                         +------ sent to once more ------+
 //
-// A connection may try a new path by its new connection ID and use both until it retires the old one: so one that has
-// not been sent to for a while is out of use, too.
+// A connection may try a new path with its new connection ID and use both until it retires the old one. Therefore an
+// ID that was not used for a while is also out of use.
 type destinations struct {
 	// The last one first.
 	used []usedID
-	// Those of the server's long headers that the client has not sent to. They may be forged.
+	// IDs of the server's long headers that the client has not sent to. They may be forged.
 	offered [][]byte
-	// The length of the connection ID of the last handshake: that of those that follow it.
+	// Length of the last handshake's connection ID, which the following IDs share.
 	length int
 }
 
@@ -51,8 +51,8 @@ type usedID struct {
 	inDoubt bool
 }
 
-// onReceived takes a datagram of the server's. Its long header, if it is one of QUIC, offers a connection ID, which is
-// believed once a long header of the client's goes to it: a forged one costs nothing.
+// onReceived takes a datagram of the server. If it has a long header of QUIC, the header offers a connection ID. The
+// ID is believed once the client sends a long header to it: a forged ID is harmless.
 func (d *destinations) onReceived(datagram []byte) {
 	_, id, ok := splitLongHeader(datagram)
 	if !ok || len(id) > longestID || d.offeredAs(id) >= 0 ||

@@ -19,7 +19,7 @@ func (d *destinations) shakeHands(id string) {
 	d.onSent(longHeader(quicVersion1, id, "ab"), begun())
 }
 
-// shortHeader is a datagram of so many bytes to a connection ID of eight bytes.
+// shortHeader is a datagram of this length to a connection ID of eight bytes.
 func shortHeader(id byte, index, length int) []byte {
 	datagram := bytes.Repeat([]byte{byte(index)}, length)
 	copy(datagram, append([]byte{0x41}, bytes.Repeat([]byte{id}, 8)...))
@@ -93,7 +93,7 @@ func TestAConnectionIDIsBelievedOnceTheClientsHandshakeGoesToIt(t *testing.T) {
 		var d destinations
 		now := begun()
 		offer := func() {
-			// None of the forged ones, before or after, is anything that the client sends to.
+			// The client sends to no forged ID, before or after.
 			for _, id := range []string{"", "\x07\x07", eight(7) + eight(7), eight(7)} {
 				d.onReceived(longHeader(of, "ab", id))
 			}
@@ -106,7 +106,7 @@ func TestAConnectionIDIsBelievedOnceTheClientsHandshakeGoesToIt(t *testing.T) {
 		}
 		d.onSent(longHeader(of, eight(7), "ab"), now)
 		offer()
-		// A client may leave that of the handshake before a short header goes there.
+		// A client may leave the handshake's ID before a short header goes there.
 		d.onSent(shortHeader(9, 1, 40), now)
 		d.onSent(shortHeader(9, 2, 40), now)
 		if len(d.used) != 2 || string(d.used[0].id) != eight(9) || d.isInUse(shortHeader(7, 1, 40), now) {
@@ -150,7 +150,7 @@ func TestServersWithoutConnectionIDsAndOtherProtocolsHaveNoneOutOfUse(t *testing
 	}
 }
 
-// miss says that the gateway has all of the first numbered datagrams but these, and returns those that come again.
+// miss reports all of the first numbered datagrams but these as arrived, and returns the repeated ones.
 func (w *world) miss(from, to, expected int) (again []byte) {
 	out := binary.BigEndian.AppendUint32([]byte{messageHoles, 1}, uint32(expected))
 	out = binary.BigEndian.AppendUint16(out, encodeAge(0))

@@ -52,8 +52,7 @@ func newDiscovery(params clientParams, pinned *[32]byte, random *rand.ChaCha8, n
 	return d
 }
 
-// setTicket takes the ticket of the server that the next attempts are about: that of the gateway that is
-// there now.
+// setTicket takes the server's ticket for the next attempts, from the current gateway.
 func (d *discovery) setTicket(ticket serverTicket) {
 	d.params.ticket = ticket
 }
@@ -77,8 +76,7 @@ func (d *discovery) restart(at time.Time) {
 	d.step, d.tries, d.nextAt = discovering, 0, at
 }
 
-// onPathAlive says that the path has begun to carry datagrams: questions asked before that were
-// asked in vain.
+// onPathAlive is called when the path begins to carry datagrams: earlier questions were lost.
 func (d *discovery) onPathAlive(now time.Time) {
 	if d.step == waiting {
 		d.nextAt = now

@@ -45,7 +45,7 @@ func (r *roundTrip) patience(maximum time.Duration) time.Duration {
 //	                            30 s without such a repair
 type onset struct {
 	decided bool
-	// Time of the last loss of the medium; zero: none.
+	// Time of the last loss of the medium; zero: no loss.
 	on time.Time
 	// Shortest round trips of this half minute and the one before.
 	shortest, before time.Duration
@@ -71,7 +71,7 @@ func (o *onset) base() time.Duration {
 	return o.before
 }
 
-// onFilled takes the time between the opening of a hole and the arrival of what was missing.
+// onFilled takes the time between the opening of a hole and the arrival of the missing datagram.
 func (o *onset) onFilled(after time.Duration, queueStands bool, now time.Time) {
 	base := o.base()
 	if base != 0 && !queueStands && after*2 >= base && after < base+standingQueue {
@@ -79,7 +79,7 @@ func (o *onset) onFilled(after time.Duration, queueStands bool, now time.Time) {
 	}
 }
 
-// onQueue says that a queue stands.
+// onQueue is called while a queue stands.
 func (o *onset) onQueue() {
 	o.decided = true
 }

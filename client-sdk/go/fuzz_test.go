@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// FuzzDatagramsFromOutside gives a shim with a session any datagrams, numbers and messages, between
-// genuine ones. Each step of the input is a kind, a length, and so many bytes.
+// FuzzDatagramsFromOutside gives a shim with a session any datagrams, numbers and messages, between genuine ones.
+// Each step of the input is a kind, a length, and that number of bytes.
 func FuzzDatagramsFromOutside(f *testing.F) {
 	step := func(kind byte, content []byte) []byte {
 		content = content[:min(len(content), 255)]

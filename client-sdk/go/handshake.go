@@ -20,9 +20,8 @@ func prologue(nonce uint64) []byte {
 	return binary.BigEndian.AppendUint64([]byte("packrat/2"), nonce)
 }
 
-// initiator is the client's side of one handshake (docs/PROTOCOL.md, section 6). It says the same
-// whenever it is asked, and an answer that is refused changes nothing: the genuine one may still
-// come.
+// initiator is the client's side of one handshake (docs/PROTOCOL.md, section 6). It sends the same message on each
+// request, and a refused answer has no effect: the genuine one may still come.
 type initiator struct {
 	nonce     uint64
 	ephemeral [32]byte

@@ -6,14 +6,13 @@ import (
 )
 
 const (
-	// Behind the highest number: what is further behind is not believed (places).
+	// Distance behind the highest number at which numbers are still remembered: lower ones are not believed (places).
 	rememberedNumbers = 4096
 	mostHoles         = 4096
 	forgetAfter       = 2 * time.Second
 	// The gateway gives up a little later than the client.
 	stillExpected = 60 * time.Millisecond
-	// A timer that is later than this means that this host did not run: what has arrived meanwhile
-	// is looked at first.
+	// Delay of a timer that shows that this host did not run: datagrams that arrived before are processed first.
 	stall = 4 * time.Millisecond
 )
 
@@ -27,7 +26,7 @@ type hole struct {
 	extended bool
 }
 
-// hold knows which numbers have arrived, which are missing, and which of these are waited for.
+// hold knows the numbers that have arrived, the missing ones, and the missing ones to wait for.
 //
 //	a number is skipped                 it arrives
 //	--------------------> held -----------------------> filled in time
@@ -36,10 +35,10 @@ type hole struct {
 //	                       v  v
 //	                      ended ----------------------> filled late
 type hold struct {
-	// Behind the highest number that has arrived.
+	// The number behind the highest one that has arrived.
 	expected uint64
 	arrived  [rememberedNumbers / 64]uint64
-	// In the order of numbers, which is the order of opening.
+	// Holes in the order of numbers, which is the order of opening.
 	holes []hole
 	// All before this one are not held any more.
 	first int
@@ -57,14 +56,14 @@ func (h *hold) hasArrived(number uint64) bool {
 type arrival struct {
 	newest bool
 	opened bool
-	// It was missing for so long; held: and waited for.
+	// missed is the time for which the datagram was missing; held: and waited for.
 	missed time.Duration
 	filled bool
 	held   bool
 }
 
-// onArrival takes a number that has not arrived before. Numbers are skipped by holes of at most
-// maximumJump; a leap beyond that opens none.
+// onArrival takes a number that has not arrived before. Holes of at most maximumJump open for skipped numbers; a
+// larger leap opens none.
 func (h *hold) onArrival(number uint64, holds bool, now time.Time, figures *Statistics) arrival {
 	if number < h.expected {
 		h.mark(number)
@@ -157,7 +156,7 @@ func (h *hold) expire(patience time.Duration, now time.Time, figures *Statistics
 			continue
 		}
 		if late >= stall && !found.extended {
-			// Now and a moment, for this hole: `late` is what the timer was late by.
+			// Extends this hole, to now and a moment: `late` is the timer's delay.
 			found.extended = true
 			found.opened = found.opened.Add(late + stall)
 			continue
@@ -181,7 +180,7 @@ func (h *hold) giveUp() {
 	}
 }
 
-// settle ends the holes below a number, below which the gateway repairs nothing any more.
+// settle ends the holes below a number, below which the gateway repairs no datagram any more.
 func (h *hold) settle(below uint64) {
 	for at := range h.holes {
 		if h.holes[at].number >= below {

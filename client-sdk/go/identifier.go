@@ -8,7 +8,7 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Scheme says what the identifiers of datagrams are made of (docs/PROTOCOL.md, section 8).
+// Scheme is the source of datagrams' identifiers (docs/PROTOCOL.md, section 8).
 type Scheme byte
 
 const (
@@ -19,7 +19,7 @@ const (
 	Payload Scheme = 2
 )
 
-// identifier stands for a datagram: 1 to prime - 1; 0: none.
+// identifier stands for a datagram: 1 to prime - 1; 0: no identifier.
 type identifier uint32
 
 // prime is the order of the field of identifiers.
@@ -96,7 +96,7 @@ func (k numberKey) place(number uint32, value identifier, expected uint64) uint6
 	low := (number - k.mask(value)) % numberModulus
 	ahead := uint64((low - uint32(expected)) % numberModulus)
 	behind := numberModulus - ahead
-	if ahead < behind || behind > expected { // nothing is before the first place
+	if ahead < behind || behind > expected { // there are no places before the first
 		return expected + ahead
 	}
 	return expected - behind

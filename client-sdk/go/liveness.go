@@ -10,16 +10,16 @@ const (
 	echoesUntilNoHold = 8
 	echoesOfAStep     = 4
 	echoesUntilGone   = 24
-	// Of them, those during which a datagram came: the last mile carries what its other end sends.
+	// Unanswered echoes during which a datagram came: the last mile does carry the gateway's datagrams.
 	contradictedUntilGone = 4
-	// Where nothing at all gets through, the gateway is gone after this.
+	// Time without any datagram after which the gateway is considered gone.
 	longestOutage = 30 * time.Second
-	// Most that is waited longer for an echo because others were not answered.
+	// Longest additional wait for an echo after unanswered ones.
 	longestStep  = 100 * time.Millisecond
 	minimumDoubt = 20 * time.Millisecond
 )
 
-// liveness knows whether the gateway of a session is there. A zero time is none.
+// liveness knows whether the gateway of a session is there. A zero time means no time.
 //
 //	         an eACK asks for an echo              no answer in time: asked again at once
 //	Quiet --------------------------> Asked ----------------------------------------------+
@@ -36,13 +36,12 @@ type liveness struct {
 	// An echo is asked for then unless a datagram arrives before.
 	quietAt    time.Time
 	unanswered int
-	// Of the echoes, those during which a datagram came; and whether one has come since the last was asked for.
+	// Unanswered echoes during which a datagram came, and whether one has come since the last was asked for.
 	contradicted int
 	hasDatagram  bool
-	// When the gateway last said something.
+	// Time of the gateway's last authentic message.
 	lastAuthentic time.Time
-	// A Refusal says that the gateway does not know the session; believed then, unless the gateway
-	// speaks.
+	// Time at which a Refusal of this session is believed, unless the gateway sends a message before.
 	doubtedUntil time.Time
 }
 
@@ -71,13 +70,13 @@ func (l *liveness) onAuthentic(now time.Time) {
 	l.onRepair()
 }
 
-// onRepair says that the gateway is at work.
+// onRepair is called for a repair: the gateway is at work.
 func (l *liveness) onRepair() {
 	l.unanswered, l.contradicted = 0, 0
 }
 
-// onOverdue says that an echo was not answered in time. It is true if the gateway is gone: its silence is
-// not that of the last mile, which carries datagrams, or lasts for long.
+// onOverdue is called for an echo without an answer in time. It is true if the gateway is gone: the last mile carries
+// datagrams and does not explain the silence, or the silence lasts for long.
 func (l *liveness) onOverdue(now time.Time) bool {
 	l.askAgain()
 	l.unanswered++
@@ -89,9 +88,8 @@ func (l *liveness) onOverdue(now time.Time) bool {
 	return l.unanswered >= echoesUntilGone && !isOutage
 }
 
-// onQuiet says that no datagram has come for a while, or that nothing was said to the gateway. It is true
-// if the gateway is to be asked: all may be well, or this client has another address that the gateway does
-// not know yet.
+// onQuiet is called if no datagram was received, or no message sent, for a while. It is true if the gateway is to be
+// asked: all may be well, or this client has another address that the gateway does not know yet.
 func (l *liveness) onQuiet() bool {
 	l.quietAt = time.Time{}
 	ask := l.asked.IsZero()
@@ -115,8 +113,8 @@ func (l *liveness) isSilent() bool {
 	return l.unanswered >= echoesUntilNoHold
 }
 
-// echoWait is the time that an echo may take: what is asked ever more seldom is still answered when
-// a long burst of loss is over.
+// echoWait is the time that an echo may take: with growing intervals, echoes are still answered when a long burst of
+// loss is over.
 func (l *liveness) echoWait(path *roundTrip) time.Duration {
 	once := path.smoothed
 	if once == 0 {

@@ -74,10 +74,10 @@ func startNAT(t *testing.T, gateway *net.UDPAddr) *nat {
 	return n
 }
 
-// address is where the client sends to.
+// address is the client's destination.
 func (n *nat) address() *net.UDPAddr { return n.inside.LocalAddr().(*net.UDPAddr) }
 
-// firstOut is the client's first datagram since the last move; nil: there is none.
+// firstOut is the client's first datagram since the last move; nil if there is none.
 func (n *nat) firstOut() []byte {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -120,7 +120,7 @@ type asker struct {
 	nat  *nat
 }
 
-// answer is the next datagram of a server: its number, where it sees the client, and what it was asked.
+// answer is the next datagram of a server: its number, the client's address that it sees, and the question.
 func (a asker) answer(within time.Duration) (server int, seen, question string, err error) {
 	a.t.Helper()
 	if err := a.conn.SetReadDeadline(time.Now().Add(within)); err != nil {
@@ -147,7 +147,8 @@ func (a asker) say(text string) {
 	}
 }
 
-// ask sends a question until it is answered: what is under way while a gateway changes a client's server may be lost.
+// ask sends a question until it is answered: datagrams in flight while a gateway changes a client's server may be
+// lost.
 func (a asker) ask(question string) (server int, seen string) {
 	a.t.Helper()
 	for until := time.Now().Add(patience); time.Now().Before(until); {
@@ -190,7 +191,8 @@ func (a asker) isAnswered() bool {
 	return session != nil && session.liveness.asked.IsZero()
 }
 
-// rest reads until the client has been silent for so long. Its last eACK is the one that asks whether the gateway is still there.
+// rest reads until the client has been silent for this time. With its last eACK it asks whether the gateway is still
+// there.
 func (a asker) rest(silence time.Duration) {
 	a.t.Helper()
 	for eacks, since := a.statistics().Eacks, time.Now(); time.Since(since) < silence || !a.isAnswered(); {
@@ -206,7 +208,7 @@ func startAsker(t *testing.T, gateway *net.UDPAddr) asker {
 	return asker{t, wrapped(t, Settings{}), startNAT(t, gateway)}
 }
 
-// A NAT forgets silent clients first, and what their transports send then finds the gateway before any eACK is due.
+// A NAT forgets silent clients first, and their transports' datagrams then reach the gateway before any eACK is due.
 func TestASilentClientSaysWhereItIsWithWhatItsTransportSends(t *testing.T) {
 	movesBehind(t, silent, func(first []byte) {
 		if !isControl(first) {
@@ -215,13 +217,13 @@ func TestASilentClientSaysWhereItIsWithWhatItsTransportSends(t *testing.T) {
 	})
 }
 
-// It has said something a moment ago, and expects an answer of its server first.
+// The client has sent a datagram a moment ago, and expects an answer of its server first.
 func TestAClientThatHasNoAnswerSaysWhereItIs(t *testing.T) {
 	movesBehind(t, echoInterval, func([]byte) {})
 }
 
-// movesBehind has a client move some times, silent before for so long, and then ask. The server does not see that it has moved, unless the
-// host keeps client or gateway for longer than a gateway waits.
+// movesBehind makes a client move some times, each after this silence, and then ask. The server does not see the
+// move, unless the host delays client or gateway for longer than a gateway waits.
 func movesBehind(t *testing.T, silence time.Duration, leavesFirst func(datagram []byte)) {
 	t.Helper()
 	lastmile.Trials(t, func() (bool, string) {
@@ -282,7 +284,7 @@ func TestAClientWhoseAddressChangesFindsItsServerThroughAnotherGateway(t *testin
 		var first []int
 		for moved := 1; moved < 5; moved++ {
 			client.rest(silent)
-			// The third gateway's word is the second one's: the ticket is that of its session.
+			// The third gateway has learned it from the second: the ticket belongs to the second one's session.
 			client.nat.move(another, gateways[moved%len(gateways)])
 			at, _ := client.ask(fmt.Sprintf("move-%d", moved))
 			first = append(first, at)

@@ -26,7 +26,7 @@ var _ quic.OOBCapablePacketConn = (*Conn)(nil)
 
 const (
 	patience = 5 * time.Minute
-	// Without a datagram for so long, none comes any more.
+	// Time without a datagram after which no more are expected.
 	longestGap = 10 * time.Second
 )
 

@@ -13,13 +13,13 @@ const (
 	mostRows          = 64
 )
 
-// places reads the numbers in front of datagrams: places in the gateway's forwarding order, which
-// go on from session to session (docs/PROTOCOL.md, section 11, "Numbers").
+// places reads the numbers in front of datagrams: places in the gateway's forwarding order, which continue from
+// session to session (docs/PROTOCOL.md, section 11, "Numbers").
 //
 //	0 .................. expected - 1024 ...... expected ...... expected + jump ...........
 //	far: believed once they go on |<-- believed if empty -->|<- believed ->|   far, likewise
 //
-// The jump is 1024, and shorter the more numbers arrive that are not believed.
+// The jump is 1024, and shorter the more unbelieved numbers arrive.
 type places struct {
 	session uint64
 	key     numberKey
@@ -27,7 +27,7 @@ type places struct {
 	base uint64
 	// The place behind the highest that was believed.
 	expected uint64
-	// Rows of far numbers; the one that went on last is the last.
+	// Rows of far numbers; the one continued most recently is the last.
 	rows []row
 	// Numbers of the last second, or so, that were not believed.
 	strange float64
@@ -39,7 +39,7 @@ type row struct {
 	count int
 }
 
-// follow begins a session: its places come behind those of the one before.
+// follow begins a session: its places come behind the previous session's.
 func (p *places) follow(session uint64, key numberKey) {
 	*p = places{session: session, key: key, base: p.base + p.expected, strange: p.strange, counted: p.counted}
 }
@@ -77,8 +77,8 @@ func (p *places) jump(now time.Time) uint64 {
 	return min(max(uint64(jump), minimumJump), maximumJump)
 }
 
-// goOn takes a far place: it begins a row, or is the next one of a row. True if the row is so long
-// that it is believed.
+// goOn takes a far place: it begins a row, or is the next one of a row. True if the row is long enough to be
+// believed.
 func (p *places) goOn(place uint64) (uint64, bool) {
 	next := row{place, 1}
 	for at, before := range p.rows {

@@ -18,21 +18,21 @@ type kept[M any] struct {
 	metadata M
 }
 
-// release has datagrams by number, and those that need not wait any more.
+// release has waiting datagrams by number, and released ones.
 type release[M any] struct {
-	// In the order of numbers; pointers, as a repair moves those above it.
+	// Waiting datagrams in the order of numbers; pointers, as a repair moves those above it.
 	waiting []*kept[M]
 	bytes   int
 	ready   []*kept[M]
 }
 
-// isNext is true if nothing waits below this number, nor is to be delivered before it.
+// isNext is true if no datagram waits below this number, or is to be delivered before it.
 func (r *release[M]) isNext(number uint64) bool {
 	return len(r.ready) == 0 && (len(r.waiting) == 0 || number <= r.waiting[0].number)
 }
 
-// keep copies a datagram, behind those of the same number. None is compared with another: to know its
-// duplicates is the transport's, and forged ones would have each compared with all of the others.
+// keep copies a datagram, behind others with its number. Datagrams are not compared: the transport detects
+// duplicates, and each forged datagram would be compared with all others.
 func (r *release[M]) keep(number uint64, payload []byte, metadata M) {
 	at := len(r.waiting)
 	if at > 0 && r.waiting[at-1].number > number {
@@ -42,7 +42,7 @@ func (r *release[M]) keep(number uint64, payload []byte, metadata M) {
 	r.bytes += len(payload)
 }
 
-// below releases everything below this number, and what there is no room for.
+// below releases all datagrams below this number, and the datagrams for which there is no room.
 func (r *release[M]) below(limit uint64) {
 	count := 0
 	for count < len(r.waiting) {
@@ -58,7 +58,7 @@ func (r *release[M]) below(limit uint64) {
 		return
 	}
 	r.ready = append(r.ready, r.waiting[:count]...)
-	// The others stay where they are, until there is no more room behind them.
+	// The others stay in place, until there is no more room behind them.
 	clear(r.waiting[:count])
 	if r.waiting = r.waiting[count:]; len(r.waiting) == 0 {
 		r.waiting = nil

@@ -8,22 +8,21 @@ const (
 	every            = 15 * time.Millisecond
 	shortestInterval = time.Millisecond
 	atOnceDatagrams  = 256
-	// An eACK about one of the first datagrams leaves so much later than it, behind what the transport answers: BBR
-	// takes the distance of the first acknowledgements for the rate of the path.
+	// Delay of an eACK about one of the first datagrams, so that it follows the transport's answer: BBR derives the rate
+	// of the path from the distance of the first acknowledgements.
 	behind               = 200 * time.Microsecond
 	shortestHoleInterval = 4 * time.Millisecond
 	longestHoleInterval  = 30 * time.Millisecond
-	// After so long without an eACK one leaves with what the transport sends: a NAT may have given the client
-	// another port meanwhile, and what comes from there waits for a sealed message, or is taken for another
-	// client's.
+	// Time without an eACK after which one leaves with the transport's next datagram. A NAT may have given the client
+	// another port; datagrams from there wait for a sealed message, or are taken for another client's.
 	silent = 500 * time.Millisecond
-	// An eACK that would be due when so many datagrams more have come or so much time has passed leaves with what the
-	// transport sends: one wake-up of the radio instead of two.
+	// Number of datagrams, and time, before an eACK is due from which it leaves with the transport's next datagram: one
+	// wake-up of the radio instead of two.
 	soonDatagrams = 8
 	soon          = 5 * time.Millisecond
 )
 
-// scheduler decides when the next eACK is due. A zero time is none.
+// scheduler decides when the next eACK is due. A zero time means no time.
 type scheduler struct {
 	unreported      int
 	firstUnreported time.Time
@@ -38,17 +37,17 @@ func (s *scheduler) onDatagram(now time.Time) {
 	s.unreported++
 }
 
-// onUrgent says that the gateway should know something at once.
+// onUrgent requests an eACK at once.
 func (s *scheduler) onUrgent(now time.Time) {
 	s.atOnce = earliest(s.atOnce, s.notBefore(now))
 }
 
-// onPrecious says that a datagram has come whose loss costs most. It is reported behind what the transport answers to it.
+// onPrecious is called for a datagram whose loss costs most. It is reported after the transport's answer to it.
 func (s *scheduler) onPrecious(now time.Time) {
 	s.atOnce = earliest(s.atOnce, now.Add(behind))
 }
 
-// onCompany says that the transport sends a datagram: an eACK that is due soon goes with it.
+// onCompany is called when the transport sends a datagram: an eACK that is due soon goes with it.
 func (s *scheduler) onCompany(now time.Time) {
 	if s.unreported+soonDatagrams >= everyDatagrams || s.unreported > 0 && !s.firstUnreported.Add(every).After(now.Add(soon)) {
 		s.onUrgent(now)
@@ -92,7 +91,7 @@ func (s *scheduler) onSent(now time.Time) {
 	*s = scheduler{lastSent: now}
 }
 
-// earliest is the earlier of two times, of which a zero one is none.
+// earliest is the earlier of two times; a zero one is ignored.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

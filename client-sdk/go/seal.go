@@ -82,7 +82,7 @@ func (s *sealer) seal(plaintext []byte) ([]byte, uint32, error) {
 // opener opens a gateway's messages, each once.
 type opener struct {
 	direction
-	// Behind the highest counter that was accepted.
+	// The counter behind the highest accepted one.
 	expected uint64
 	seen     [replayWindow / 64]uint64
 }

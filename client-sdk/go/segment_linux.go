@@ -8,8 +8,8 @@ import (
 // UDP_SEGMENT of Linux, which the package syscall does not have.
 const udpSegment = 103
 
-// segmentMessage is the value of a control message in which the program asks the system to cut what it
-// sends into datagrams (GSO); nil: there is none.
+// segmentMessage is the value of a control message in which the program asks the system to cut its data into
+// datagrams (GSO); nil: there is no such message.
 func segmentMessage(oob []byte) []byte {
 	messages, err := syscall.ParseSocketControlMessage(oob)
 	if err != nil {

@@ -88,7 +88,7 @@ func TestEachDatagramThatTheSystemCutsHasItsNumber(t *testing.T) {
 			t.Errorf("%d comes with the place %d, and %d bytes %q...", at, place, len(base), base[:4])
 		}
 	}
-	// One of them may be too long for a number.
+	// One datagram may be too long for a number.
 	conn.peers[unmapped(to.AddrPort())].shim.session.upward.largest = 1000
 	if n, _, err := conn.WriteMsgUDP(bytes.Join(sent[3:], nil), oob, to); n != 1900 || err != nil {
 		t.Fatal(n, err)

@@ -18,7 +18,7 @@ type recorded struct {
 	hasNumber bool
 }
 
-// named is a datagram by identifier, and the time at which it arrived; identifier 0: none.
+// named is a datagram by identifier, and its time of arrival; identifier 0: no datagram.
 type named struct {
 	value identifier
 	at    time.Time
@@ -62,7 +62,7 @@ type session struct {
 	onset       onset
 	queueStands bool
 	sent        []sentEack
-	// nil: nothing towards the server is numbered.
+	// nil: datagrams towards the server are not numbered.
 	upward *upward
 	// Bundles are agreed.
 	bundles bool
@@ -89,7 +89,7 @@ func newSession(e *established, anchor *material, sample time.Duration, now time
 		known:   make(map[identifier]recorded),
 		upward:  newUpward(&e.params, sample, now),
 		bundles: e.params.bundles,
-		// By part of their bytes, a forged one could not be told from a genuine one.
+		// With only part of the bytes, a forged datagram could equal a genuine one.
 		knowsCopies: e.params.distinct && e.params.scheme == Payload,
 	}
 	if e.params.numbered.flags&toClient != 0 {
@@ -132,7 +132,7 @@ func (s *session) remember(value identifier, m material) {
 	s.oldest = (s.oldest + 1) % remembered
 }
 
-// join says that a recorded datagram has a number.
+// join assigns a number to a recorded datagram.
 func (s *session) join(value identifier, number uint64) {
 	if found, ok := s.known[value]; ok {
 		found.number, found.hasNumber = number, true
@@ -207,7 +207,7 @@ func (s *session) eack(missing, held int, now time.Time) ([]byte, error) {
 	return datagram, nil
 }
 
-// roundTripOf is the round trip that a Report shows; 0: none.
+// roundTripOf is the round trip that a Report shows; 0: unknown.
 func (s *session) roundTripOf(r *report, now time.Time) time.Duration {
 	if r.echoAge == saturatedAge {
 		return 0

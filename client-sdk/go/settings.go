@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// DefaultMaximumHold is the longest time that a datagram waits for the repair of an earlier
-	// one, unless Settings say otherwise. The actual one follows the measured last mile.
+	// DefaultMaximumHold is the longest time that a datagram waits for the repair of an earlier one, unless Settings has
+	// another. The actual time follows the measured last mile.
 	DefaultMaximumHold = time.Second
 
 	maximumToken = 200
@@ -19,14 +19,14 @@ const (
 type Settings struct {
 	// Scheme of identifiers; 0: Payload. QUIC's is Trailer.
 	Scheme Scheme
-	// MaximumHold is the longest time that a datagram waits for the repair of an earlier one; 0:
-	// DefaultMaximumHold, negative: none waits.
+	// MaximumHold is the longest time that a datagram waits for the repair of an earlier one; 0: DefaultMaximumHold,
+	// negative: datagrams never wait.
 	MaximumHold time.Duration
 	// GatewayKey is the key of the gateway to accept; nil: any, on first use.
 	GatewayKey *[32]byte
-	// Token is the permission that a token endpoint has issued; nil: none.
+	// Token is the token that a token endpoint has issued; nil: no token.
 	Token []byte
-	// Uploads: what the program sends is repaired, too, where the gateway agrees.
+	// Uploads repairs the program's own datagrams as well, if the gateway agrees.
 	Uploads bool
 }
 
@@ -69,14 +69,14 @@ const (
 	Failed Condition = "failed"
 )
 
-// Statistics of a peer: those that every SDK has.
+// Statistics are the figures of a peer, the same in every SDK.
 type Statistics struct {
 	Condition Condition
 	// RoundTrip to the gateway; 0: not measured yet.
 	RoundTrip time.Duration
 	// SentDatagrams and SentBytes are the program's (UDP payload).
 	SentDatagrams, SentBytes uint64
-	// DeliveredDatagrams and DeliveredBytes are what the program got.
+	// DeliveredDatagrams and DeliveredBytes count the datagrams that the program got (UDP payload).
 	DeliveredDatagrams, DeliveredBytes uint64
 	// Sessions with gateways that were begun.
 	Sessions uint64
@@ -86,7 +86,7 @@ type Statistics struct {
 	RepairedInTime uint64
 	// RepairedLate are missing datagrams that were repaired after a later one had been passed on.
 	RepairedLate uint64
-	// GivenUp are missing datagrams that were waited for in vain.
+	// GivenUp are missing datagrams whose wait ended without a repair.
 	GivenUp uint64
 	// Kept are datagrams that waited for a repair of an earlier one.
 	Kept uint64
@@ -96,9 +96,9 @@ type Statistics struct {
 	ControlDropped uint64
 	// Eacks are reports to gateways, of EackBytes bytes (UDP payload).
 	Eacks, EackBytes uint64
-	// UpwardNumbered are datagrams to the gateway that had a number, UpwardMissing those of them that it
-	// missed, UpwardRepairs those that were sent again, with UpwardRepairBytes (UDP payload).
+	// UpwardNumbered are datagrams to the gateway that had a number, UpwardMissing the numbered ones that it missed,
+	// UpwardRepairs the datagrams that were sent again, with UpwardRepairBytes (UDP payload).
 	UpwardNumbered, UpwardMissing, UpwardRepairs, UpwardRepairBytes uint64
-	// ControlBytesSent and ControlBytesReceived are those of all control datagrams (UDP payload).
+	// ControlBytesSent and ControlBytesReceived are the bytes of all control datagrams (UDP payload).
 	ControlBytesSent, ControlBytesReceived uint64
 }

@@ -9,12 +9,11 @@ import (
 
 const (
 	firstFlight    = 32
-	greaseSessions = 16 // one of so many begins with a message that means nothing
+	greaseSessions = 16 // one of this number begins with a meaningless message
 )
 
-// Shim is assistance between a socket and a transport that knows nothing of it, without input and
-// output of its own: time and randomness are arguments. M is what belongs to a datagram and passes
-// through untouched, such as its ECN mark.
+// Shim is assistance between a socket and an unmodified transport, without input and output of its own: time and
+// randomness are arguments. M belongs to a datagram and passes through untouched, such as its ECN mark.
 //
 //	                   +------------------------- Shim ---------------------------+
 //	socket -------->   | number, control   ->   now: the caller's own bytes       |  --------> transport
@@ -23,22 +22,22 @@ const (
 //	       <--------   | a number in front, or nothing                        <-  |  <-------- transport
 //	                   +----------------------------------------------------------+
 //
-// After each call, Deliver and Transmit until they have nothing more, and call HandleTimeout at
-// Timeout. The transport's own datagrams go to the socket behind what Send returns. A Shim is not safe for
+// After each call, call Deliver and Transmit until they return no more datagrams, and call HandleTimeout at Timeout.
+// The transport's own datagrams go to the socket behind the number that Send returns. A Shim is not safe for
 // concurrent use.
 type Shim[M any] struct {
 	params    clientParams
 	random    *rand.ChaCha8
 	discovery *discovery
 	session   *session
-	// Since a session in which numbers were agreed.
+	// Places of numbered datagrams; nil before a session with numbers.
 	places  *places
 	hold    hold
 	path    roundTrip
 	plain   plain
 	release release[M]
 	urgent  [][]byte
-	// Of the last datagram before a session: its set begins behind it.
+	// Material of the last datagram before a session: its set begins behind it.
 	anchor *material
 	// A number has arrived.
 	isNumbered bool
@@ -47,7 +46,7 @@ type Shim[M any] struct {
 	losses  int
 	closed  bool
 	balance balance
-	// Since the caller has asked for bundles.
+	// Bundling; nil until the caller has asked for bundles.
 	bundling     *bundling
 	destinations destinations
 	wholePath    wholePath
@@ -86,7 +85,7 @@ func (s *Shim[M]) Receive(datagram []byte, metadata M, now time.Time) (payload [
 			s.releaseReady()
 			return nil, false
 		}
-		// Without a session, what is no control datagram of this protocol is the transport's.
+		// Without a session, datagrams other than control datagrams of this protocol are the transport's.
 	}
 	s.wholePath.onReceived(now)
 	s.destinations.onReceived(base)
@@ -135,7 +134,7 @@ func (s *Shim[M]) onBase(base []byte, masked uint32, hasNumber bool, metadata M,
 	}
 	number, isBelieved := s.places.read(masked, value, now)
 	if !isBelieved || s.hold.hasArrived(number) {
-		// What has a number that has arrived is the same datagram, or forged.
+		// A datagram with a number that has arrived is the same datagram, or forged.
 		return s.behind(base, metadata)
 	}
 	if !isKnown {
@@ -151,7 +150,7 @@ func (s *Shim[M]) onBase(base []byte, masked uint32, hasNumber bool, metadata M,
 	return false
 }
 
-// behind passes a datagram without a place: where something waits, behind what has arrived before.
+// behind passes a datagram without a place: behind earlier ones if any datagram waits.
 func (s *Shim[M]) behind(base []byte, metadata M) bool {
 	if len(s.release.waiting) == 0 || s.hold.expected == 0 {
 		return true
@@ -180,7 +179,7 @@ func (s *Shim[M]) onNumber(number uint64, value identifier, now time.Time) {
 		}
 	}
 	if arrival.held {
-		// Most likely a repair: the gateway is at work.
+		// Probably a repair: the gateway is at work.
 		session.liveness.onRepair()
 	}
 	if arrival.filled {
@@ -239,7 +238,7 @@ func (s *Shim[M]) onControl(c *control, datagram []byte, now time.Time) {
 func (s *Shim[M]) onEstablished(e *established, sample time.Duration, now time.Time) {
 	anchor := s.anchor
 	if e.params.scheme != s.params.scheme {
-		// Recorded by another scheme it names nothing.
+		// Recorded by another scheme, the anchor is meaningless.
 		anchor = nil
 	}
 	session, err := newSession(e, anchor, sample, now)
@@ -328,13 +327,13 @@ func (s *Shim[M]) onReport(r *report, now time.Time) {
 	if r.form == formPowerSums && session.want(int(r.count), s.path.smoothed, now) {
 		session.scheduler.onUrgent(now)
 	}
-	// The gateway leaves no number out: what is settled has come without one, as an early repair does.
+	// The gateway leaves no number out: a settled datagram has come without one, as an early repair does.
 	if found, ok := session.known[r.settled]; ok && found.hasNumber {
 		s.hold.settle(found.number)
 	}
 }
 
-// say seals a message that is sent before anything else.
+// say seals a message that is sent before all others.
 func (s *Shim[M]) say(plaintext []byte) {
 	if s.session == nil {
 		return
@@ -345,12 +344,12 @@ func (s *Shim[M]) say(plaintext []byte) {
 	}
 }
 
-// lose ends the session: nothing is waited for any more, another gateway is looked for.
+// lose ends the session: holes are not waited for any more, and another gateway is looked for.
 func (s *Shim[M]) lose(wait time.Duration, now time.Time) {
 	s.hold.giveUp()
 	s.session = nil
 	s.urgent = nil
-	// A gateway that answers handshakes and nothing else is asked ever more seldom.
+	// A gateway that only answers handshakes is asked at growing intervals.
 	if s.losses > 0 {
 		wait = reconnectAfter << min(s.losses, 8)
 	}
@@ -381,9 +380,9 @@ func (s *Shim[M]) Deliver() (payload []byte, metadata M, ok bool) {
 	return next.payload, next.metadata, ok
 }
 
-// Send takes a datagram that the transport sends to the peer, and returns what goes in front of it; nil:
-// nothing, and always so without Settings.Uploads. A datagram that was returned something for is sent
-// with it, or Refused.
+// Send takes a datagram that the transport sends to the peer, and returns the number to put in front of it; nil: no
+// number, and always without Settings.Uploads. If the caller does not send the datagram with the number, it calls
+// Refused.
 func (s *Shim[M]) Send(datagram []byte, now time.Time) []byte {
 	s.count(datagram)
 	if s.closed || isControl(datagram) {
@@ -425,8 +424,8 @@ func (s *Shim[M]) quietAfter() time.Duration {
 	return max(s.session.liveness.echoWait(&s.path), echoInterval)
 }
 
-// Refused says that the socket has refused a datagram of so many bytes with what Send has returned: it
-// is sent without, and so are all others as long from then on.
+// Refused reports that the socket has refused a datagram of this length with the number of Send: it is sent without,
+// and so are all later ones of at least this length.
 func (s *Shim[M]) Refused(bytes int) {
 	if s.session != nil && s.session.upward != nil {
 		s.session.upward.onRefused(bytes)
@@ -434,7 +433,7 @@ func (s *Shim[M]) Refused(bytes int) {
 }
 
 // Transmit is the next control datagram, repair, or datagram that Bundle has taken, to send to the peer from the
-// transport's own socket; nil: there is none.
+// transport's own socket; nil if there is none.
 func (s *Shim[M]) Transmit(now time.Time) []byte {
 	if again := s.nextAgain(now); again != nil {
 		s.figures.UpwardRepairs++
@@ -497,8 +496,8 @@ func (s *Shim[M]) nextEack(now time.Time) []byte {
 	return datagram
 }
 
-// patience is the time that a hole is waited for. Where nothing waits, eACKs are to be long enough
-// for what the gateway repairs all the same.
+// patience is the time that a hole is waited for. If datagrams never wait, eACKs must still be long enough for all
+// datagrams that the gateway repairs.
 func (s *Shim[M]) patience() time.Duration {
 	if s.params.maximumHold == 0 {
 		return s.path.patience(DefaultMaximumHold)
@@ -528,7 +527,7 @@ func (s *Shim[M]) Timeout() time.Time {
 	return earliest(due, s.session.scheduler.due(s.hold.count > 0, s.path.smoothed))
 }
 
-// HandleTimeout says that time has passed.
+// HandleTimeout runs the timers that are due.
 func (s *Shim[M]) HandleTimeout(now time.Time) {
 	if s.closed {
 		return
@@ -564,13 +563,13 @@ func (s *Shim[M]) onEchoOverdue(now time.Time) {
 	}
 }
 
-// OnNetworkChange says that the program or the system changes this client's address: call it before
-// anything is sent from the new one.
+// OnNetworkChange reports that the program or the system changes this client's address: call it before a datagram is
+// sent from the new one.
 func (s *Shim[M]) OnNetworkChange(now time.Time) {
 	switch {
 	case s.closed:
 	case s.session == nil:
-		// A nonce, too, is for one path.
+		// A nonce also belongs to one path.
 		if s.discovery.step == discovering || s.discovery.step == initiating {
 			s.discovery.restart(now)
 		}
@@ -588,8 +587,7 @@ func (s *Shim[M]) OnNetworkChange(now time.Time) {
 	}
 }
 
-// Close says that the connection ends: a last message for the gateway is in Transmit, and nothing
-// waits any more.
+// Close ends the connection: Transmit then returns a last message for the gateway, and no datagram waits any more.
 func (s *Shim[M]) Close(now time.Time) {
 	if !s.closed {
 		s.say([]byte{messageGoodbye, 1})

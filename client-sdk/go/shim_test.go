@@ -15,8 +15,8 @@ import (
 
 const genuine = "genuine datagram "
 
-// world is a client, a gateway and the network between them in virtual time. The gateway repairs by
-// what has really arrived, and the test compares each eACK with that.
+// world is a client, a gateway and the network between them in virtual time. The gateway repairs by the datagrams
+// that have really arrived, and the test compares each eACK with them.
 type world struct {
 	t      *testing.T
 	random *rand.Rand
@@ -28,7 +28,7 @@ type world struct {
 	forged           bool // an attacker's datagrams are in between: sets are not compared then
 
 	shim    *Shim[int]
-	witness opener // of what the client seals, at the moment of sending
+	witness opener // of the client's sealed messages, at the moment of sending
 	set     map[identifier]bool
 	known   map[identifier]bool
 	epoch   uint16
@@ -52,7 +52,7 @@ type event struct {
 	run   func()
 }
 
-// eventQueue is a heap of what is to come.
+// eventQueue is a heap of future events.
 type eventQueue struct {
 	heap  []event
 	count int
@@ -73,11 +73,11 @@ func (q *eventQueue) Pop() any {
 	return last
 }
 
-// gateway answers handshakes, numbers, and repairs what has not arrived.
+// gateway answers handshakes, numbers datagrams, and repairs missing ones.
 type gateway struct {
 	gone, withCookie, withoutNumbers, withoutBundles, isOld, silent, stingy bool
 
-	ticket []byte   // of the next session; nil: none
+	ticket []byte   // of the next session; nil: no ticket
 	shown  [][]byte // tickets with which sessions were asked for
 
 	static  noise.DHKey
@@ -157,7 +157,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// drain takes everything that the shim has to say.
+// drain takes all messages of the shim.
 func (w *world) drain() {
 	for {
 		payload, _, ok := w.shim.Deliver()
@@ -252,7 +252,7 @@ func (w *world) deliver(payload []byte) {
 	}
 }
 
-// check compares an eACK with what has arrived.
+// check compares an eACK with the datagrams that have arrived.
 func (w *world) check(datagram []byte) {
 	if _, message, ok := splitBundle(datagram); ok {
 		datagram = message
@@ -495,7 +495,7 @@ func (w *world) said() string {
 	return fmt.Sprintf("%d overtaken, longest wait %v, %d eACKs, %+v", w.overtaken, w.longestWait, w.eacks, w.shim.Statistics())
 }
 
-// assertNothingIsLost: everything that has come was delivered, and nothing waited too long.
+// assertNothingIsLost: every arrived datagram was delivered, and none waited too long.
 func (w *world) assertNothingIsLost(maximumHold time.Duration) {
 	w.t.Helper()
 	var missing []int
@@ -569,7 +569,7 @@ func TestTheSetBeginsBehindTheLastDatagramBeforeTheSession(t *testing.T) {
 	if anchor != w.gateway.key.identify(materialOf(Trailer, datagramOf(0))) {
 		t.Fatalf("the anchor is %d", anchor)
 	}
-	w.toClient(datagramOf(0)) // once more
+	w.toClient(datagramOf(0)) // again
 	w.download(1, 50, time.Millisecond)
 	w.assertNothingIsLost(testHold)
 	if w.shim.session.set.size != 50 || !w.shim.session.confirmed {
@@ -651,7 +651,7 @@ func TestAGatewayThatIsGoneIsMissedAndItsSuccessorFound(t *testing.T) {
 	}
 }
 
-// A tunnel, or a lift: nothing gets through, in neither direction.
+// A tunnel, or a lift: no datagram gets through, in either direction.
 func TestASessionOutlastsAnOutageOfTheLastMileButNotALongOne(t *testing.T) {
 	for _, outage := range []struct {
 		seconds  int
@@ -697,7 +697,7 @@ func TestASessionThatTheGatewayDoesNotKnowIsReplacedAtOnce(t *testing.T) {
 	w.gateway.silent = true
 	w.forward(50)
 	w.run(30 * time.Millisecond)
-	w.gateway.nonce = 0 // it has started anew
+	w.gateway.nonce = 0 // it has restarted
 	last := w.sealed[len(w.sealed)-1]
 	w.receive((&control{kind: typeRefusal, nonce: binary.BigEndian.Uint64(last[5:]), reason: refusedSession}).encode())
 	w.run(time.Second)
@@ -711,7 +711,7 @@ func TestTheTicketOfASessionIsShownToTheNextGatewayAndNoOlderOne(t *testing.T) {
 		w := newWorld(t, 5, settings())
 		w.gateway.withCookie = withCookie
 		first, third := bytes.Repeat([]byte{0xa7}, ticketLength), bytes.Repeat([]byte{0xb8}, ticketLength)
-		// A later revision may lengthen it. One that is too short, or is not there, is none.
+		// A later revision may lengthen the ticket. A ticket that is too short, or missing, is ignored.
 		for _, w.gateway.ticket = range [][]byte{append(bytes.Clone(first), 1, 2, 3), third[1:], third, nil, nil} {
 			w.run(600 * time.Millisecond)
 			w.say([]byte{messageGoodbye, 3})
@@ -798,7 +798,7 @@ func (w *world) skip(index int) {
 	w.receive(g.number(len(g.places) - 1))
 }
 
-// queue reports a queue on the last mile, or none.
+// queue reports whether a queue stands on the last mile.
 func (w *world) queue(stands bool) {
 	report := w.report(0)
 	if stands {
@@ -853,10 +853,10 @@ func TestANumberThatHasArrivedSpeaksForNothingElse(t *testing.T) {
 
 func ofPrograms(hold time.Duration) Settings { return Settings{Scheme: Payload, MaximumHold: hold} }
 
-// Repairs that were not needed, those that the network copies, and its copies of all others.
+// Needless repairs, repairs that the network copies, and its copies of all others.
 func TestAProgramGetsEachDatagramOnce(t *testing.T) {
 	for seed := range uint64(8) {
-		for _, hold := range []time.Duration{-1, testHold} { // none waits, and they do
+		for _, hold := range []time.Duration{-1, testHold} { // datagrams never wait, and they do
 			w := newWorld(t, seed, ofPrograms(hold))
 			w.run(300 * time.Millisecond)
 			w.loss, w.duplicates, w.jitter = 0.03, 0.05, time.Duration(seed%3)*2*time.Millisecond
@@ -874,8 +874,8 @@ func TestAProgramGetsEachDatagramOnce(t *testing.T) {
 	}
 }
 
-// A gateway that does not say that its numbers are distinct numbers what a server sends twice like a
-// copy; and part of the bytes do not tell a forged datagram from a genuine one.
+// A gateway that does not confirm distinct numbers also numbers a server's duplicate like a copy; and part of the
+// bytes does not distinguish a forged datagram from a genuine one.
 func TestASecondCopyIsDroppedWhereItIsKnownToBeOne(t *testing.T) {
 	for _, of := range []struct {
 		settings Settings
@@ -907,14 +907,14 @@ func TestWhatIsNoCopyIsHandedOn(t *testing.T) {
 	w := newWorld(t, 5, ofPrograms(testHold))
 	w.run(200 * time.Millisecond)
 	w.download(0, 3000, time.Millisecond)
-	for _, place := range []int{10, 2990} { // of an earlier place, too
+	for _, place := range []int{10, 2990} { // also of an earlier place
 		w.receive(w.gateway.number(place))
 	}
 	if w.deliveries[10] != 1 || w.deliveries[2990] != 1 {
 		t.Errorf("copies of %d and %d come", w.deliveries[10], w.deliveries[2990])
 	}
-	w.receive(datagramOf(10)) // the server's own, once more
-	w.forward(10)             // once more, when the gateway has forgotten it
+	w.receive(datagramOf(10)) // the server's own, again
+	w.forward(10)             // again, when the gateway has forgotten it
 	w.run(time.Second)
 	if w.deliveries[10] != 3 {
 		t.Errorf("%d of 3 come", w.deliveries[10])

@@ -14,20 +14,19 @@ const (
 	mostKept      = 2048
 	mostKeptBytes = 2 << 20
 	oldestKept    = time.Second
-	// A datagram so long is part of an upload, and so are all others for a while.
+	// Length from which a datagram belongs to an upload, as do all following ones for a while.
 	bulkLength = 400
 	bulkLasts  = 250 * time.Millisecond
 	// Shorter ones of a download that get a number: requests and the first acknowledgements of an answer. Of
 	// any other connection all do: a call, or a stream that is sent.
 	thinPerSecond = 10.0
 	thinAtOnce    = 16.0
-	// Datagrams longer than any that is known to have arrived with a number, which get one
-	// nevertheless; one of so many later ones; and those that did not arrive until such lengths go
-	// plain.
+	// Number of datagrams, longer than any numbered one known to have arrived, that get a number nevertheless; the
+	// interval of numbered ones after these; and the number of vanished ones after which such lengths leave unnumbered.
 	mostUnproven  = 64
 	unprovenOneOf = 64
 	mostVanished  = 8
-	// The share of what is sent that may be sent again, and the most where the loss demands it.
+	// Share of the sent datagrams that may be sent again, and the largest share if the loss requires it.
 	repairShare     = 0.25
 	mostRepairShare = 0.5
 	// Savings of it: as much as was sent in this time, within these limits in bytes.
@@ -36,15 +35,15 @@ const (
 	mostSaved  = 256_000.0
 	// Transmissions of one datagram.
 	mostTransmissions = 12
-	// The time beside one and a half round trips in which the gateway would have told of a repair.
+	// Time beside one and a half round trips in which the gateway would have reported a repair.
 	againMargin = 2 * time.Millisecond
-	// The time beside the round trip in which it tells of a last datagram: of a few, and of many.
+	// Time beside the round trip in which it reports a last datagram: of a few, and of many.
 	tailMargin       = 10 * time.Millisecond
 	tailMarginOfMany = 30 * time.Millisecond
 	few              = 4
-	// Repetitions of a last datagram that the gateway does not tell of.
+	// Repetitions of a last datagram that the gateway has not reported.
 	mostProbes = 4
-	// The gateway has said nothing about numbered datagrams for so long, at least: they go plain.
+	// Shortest silence of the gateway about numbered datagrams after which they leave unnumbered.
 	silence = 250 * time.Millisecond
 	// Datagrams over which the loss is remembered.
 	lossHorizon = 1024.0
@@ -57,40 +56,41 @@ func (b *bucket) earn(tokens, most float64) { *b = bucket(min(float64(*b)+tokens
 
 // keptUp is a numbered datagram that may have to be sent again.
 type keptUp struct {
-	// With its number; nil: not needed any more.
+	// The datagram with its number; nil: not needed any more.
 	datagram []byte
 	// Without its number.
 	length        int
 	at            time.Time
 	transmissions int
-	// The next place when it was sent last: when what has that place arrives, this one should have.
+	// The next place at the time of the last transmission: once the datagram with that place arrives, this one should
+	// have arrived.
 	horizon uint64
 }
 
-// upward numbers what the transport sends, keeps it for a while, and sends it again when the gateway
-// says that it is missing.
+// upward numbers the transport's datagrams, keeps them for a while, and sends them again if the gateway reports them
+// as missing.
 //
 //	transport --> number in front, a copy kept --> socket
 //	                   ^                             ^
 //	                   |  arrived: forgotten         | the same bytes, the same number
 //	                   +--- gateway: Holes ----------+ within the budget, where it is wanted
 //
-// It never holds up the transport: where the gateway is not heard, where a datagram is too long, or in
-// a thin stream of acknowledgements, datagrams go as they are.
+// It never holds up the transport: datagrams leave unnumbered if the gateway is silent, if a datagram is too long, or
+// in a thin stream of acknowledgements.
 type upward struct {
 	key numberKey
 	// The longest datagram that gets a number: as agreed, and now.
 	agreed, largest int
 	// The longest numbered datagram that has arrived by this path, and longer ones since then.
 	proven, unproven, vanished, shortestVanished int
-	// The next place; those of what is kept are below.
+	// The next place; kept datagrams have places below it.
 	next  uint64
 	kept  []keptUp
 	bytes int
-	// The gateway has told of the places below, and of others not since then; zero: of all.
+	// The gateway has reported on the places below told. Others are unreported since untoldSince; zero: there are none.
 	told        uint64
 	untoldSince time.Time
-	// Nothing is numbered until the gateway is heard again.
+	// Set if datagrams leave unnumbered until the gateway reports again.
 	isSilent   bool
 	path       roundTrip
 	sent, lost float64
@@ -108,8 +108,7 @@ type upward struct {
 	thinAt    time.Time
 }
 
-// newUpward is nil if nothing towards the server is numbered. sample: the handshake's round trip; 0: not
-// known.
+// newUpward is nil if datagrams towards the server are not numbered. sample: the handshake's round trip; 0: unknown.
 func newUpward(p *gatewayParams, sample time.Duration, now time.Time) *upward {
 	if p.numbered.flags&toServer == 0 {
 		return nil
@@ -149,7 +148,7 @@ func (u *upward) takes(length int, isDownload bool, now time.Time) bool {
 	return true
 }
 
-// fallSilent numbers nothing any more, and keeps no copy.
+// fallSilent ends numbering, and drops all copies.
 func (u *upward) fallSilent() {
 	u.isSilent = true
 	if u.unproven > 0 {
@@ -160,7 +159,7 @@ func (u *upward) fallSilent() {
 	u.told, u.untoldSince, u.probes = u.next, time.Time{}, 0
 }
 
-// onMove says that the client moves: by another path, nothing is known to arrive.
+// onMove is called when the client moves: arrival by the new path is unproven.
 func (u *upward) onMove() {
 	u.fallSilent()
 	u.largest = u.agreed
@@ -169,12 +168,12 @@ func (u *upward) onMove() {
 	u.path = roundTrip{}
 }
 
-// expectLonger forgets what has become of datagrams longer than any that is known to have arrived.
+// expectLonger forgets the fate of datagrams longer than any known to have arrived.
 func (u *upward) expectLonger() {
 	u.unproven, u.vanished, u.shortestVanished = 0, 0, math.MaxInt
 }
 
-// number keeps a datagram that takes has taken, and returns what goes in front of it.
+// number keeps a datagram that takes has accepted, and returns the number to put in front of it.
 func (u *upward) number(datagram []byte, value identifier, now time.Time) []byte {
 	masked := (uint32(u.next) + u.key.mask(value)) % numberModulus
 	numbered := make([]byte, numberLength, numberLength+len(datagram))
@@ -198,7 +197,7 @@ func (u *upward) number(datagram []byte, value identifier, now time.Time) []byte
 	return front
 }
 
-// limit forgets the oldest of what is kept.
+// limit forgets the oldest kept datagrams.
 func (u *upward) limit(now time.Time) {
 	over := 0
 	for over < len(u.kept) {
@@ -224,8 +223,8 @@ func (u *upward) share() float64 {
 	return min(max(1.3*loss/max(1-loss, 0.1), repairShare), mostRepairShare)
 }
 
-// onRefused says that the sender's link refuses a datagram of this length with its number: all of its
-// length and above go plain, and no copy of such a one is sent.
+// onRefused is called when the sender's link refuses a datagram of this length with its number: all datagrams of at
+// least this length leave unnumbered, and no copy of one is sent.
 func (u *upward) onRefused(length int) {
 	u.largest = min(u.largest, length-1)
 	u.expectLonger()
@@ -246,7 +245,7 @@ func (u *upward) at(place uint64) *keptUp {
 	return &u.kept[place-u.first()]
 }
 
-// againAfter is the time in which the gateway says that what was sent has arrived.
+// againAfter is the time in which the gateway reports the arrival of a datagram.
 func (u *upward) againAfter() time.Duration {
 	smoothed := u.path.smoothed
 	if smoothed == 0 {
@@ -255,9 +254,9 @@ func (u *upward) againAfter() time.Duration {
 	return smoothed*3/2 + 4*u.path.variation + againMargin
 }
 
-// onHoles takes what the gateway says is missing, and returns how much of it is new.
+// onHoles takes the gateway's report of missing datagrams, and returns the number of new ones.
 func (u *upward) onHoles(h *holes, now time.Time) uint64 {
-	// A forged number may have led the gateway ahead of what was sent.
+	// A forged number may have led the gateway ahead of the sent ones.
 	ahead := int64(int32(h.expected - uint32(u.next)))
 	if ahead < 0 && uint64(-ahead) > u.next {
 		return 0
@@ -310,7 +309,7 @@ func (u *upward) onFate(sent, lost uint64) {
 	}
 }
 
-// onArrived says that the datagrams of these places have arrived, or are not waited for.
+// onArrived is called when the datagrams of these places have arrived, or are not waited for.
 func (u *upward) onArrived(from, to uint64) {
 	for place := max(from, u.first()); place < to; place++ {
 		sent := u.at(place)
@@ -324,8 +323,8 @@ func (u *upward) onArrived(from, to uint64) {
 	}
 }
 
-// onMissing says that the datagram of this place is missing. isSure: what is below expected and not
-// missing has arrived.
+// onMissing is called when the datagram of this place is missing. isSure: the datagrams below expected that are not
+// missing have arrived.
 func (u *upward) onMissing(place uint64, isSure bool, expected uint64, wanted bool, now time.Time) {
 	sent := u.at(place)
 	if sent == nil {
@@ -352,8 +351,8 @@ func (u *upward) onMissing(place uint64, isSure bool, expected uint64, wanted bo
 	}
 }
 
-// poll is the next datagram that is sent again, with its number, if the budget allows it; nil: there is
-// none. What goes to a connection ID out of use stays.
+// poll is the next datagram to send again, with its number, if the budget allows it; nil if there is none. Datagrams
+// to a connection ID out of use stay.
 func (u *upward) poll(isInUse func(datagram []byte) bool, now time.Time) []byte {
 	for len(u.ready) > 0 {
 		sent := u.at(u.ready[0])
@@ -374,8 +373,8 @@ func (u *upward) poll(isInUse func(datagram []byte) bool, now time.Time) []byte 
 	return nil
 }
 
-// tailDeadline is when the last datagram is sent again, because the gateway does not tell of it; zero:
-// it is not.
+// tailDeadline is the time at which the last datagram is sent again because the gateway has not reported it; zero:
+// never.
 func (u *upward) tailDeadline() time.Time {
 	untold := u.next - u.told
 	if untold == 0 || u.isSilent || u.probes >= mostProbes {
@@ -388,7 +387,7 @@ func (u *upward) tailDeadline() time.Time {
 	return u.tailSince.Add((u.againAfter() + margin) << u.probes)
 }
 
-// onTail says that it is time for that.
+// onTail is called at the tail deadline.
 func (u *upward) onTail(now time.Time) {
 	u.probes++
 	u.tailSince = now
@@ -398,16 +397,15 @@ func (u *upward) onTail(now time.Time) {
 }
 
 const (
-	// Bytes that count in a direction: what was further back counts half, each time that so many have
-	// passed.
+	// Window of the bytes that count in a direction: each time that this number has passed, earlier ones count half.
 	directionWindow = 64 << 10
-	// An upload sends, and a download receives, so many times the bytes that go the other way.
+	// Ratio of the bytes that an upload sends, or a download receives, to the bytes of the other direction.
 	uploadRatio = 4
 )
 
-// balance is the direction of most of a connection's bytes. A client that uploads receives little but
-// acknowledgements: its transport loses nothing with one of them, and those that wait for it would stop
-// what it goes by.
+// balance is the direction of most of a connection's bytes. A client that uploads receives almost only
+// acknowledgements: losing one does not harm its transport, but holding the later ones for it would delay the
+// transport's sending.
 type balance struct{ up, down int }
 
 func (b *balance) pass(up, down int) {

@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// upwards is what the gateway knows of numbered datagrams of the client.
+// upwards is the gateway's knowledge of numbered datagrams of the client.
 type upwards struct {
 	key      numberKey
 	expected uint64
 	arrived  map[uint64]bool
-	// A message about holes is on its way, or one goes every so often while something is missing.
+	// A message about holes is due, or one is sent periodically while datagrams are missing.
 	isDue bool
 	// Datagrams that arrived, by index: with a number, and without.
 	numbered, plain map[int]int
-	// The gateway does not say what is missing, or does not want it.
+	// The gateway does not report missing datagrams, or does not want repairs.
 	mute, unwanted bool
 	// Datagrams longer than this do not arrive with a number; 0: all do.
 	narrow int
@@ -71,7 +71,7 @@ func (w *world) onUpward(masked uint32, base []byte) {
 	w.tell()
 }
 
-// tell says what is missing, now and again while something is.
+// tell reports the missing datagrams, periodically while there are some.
 func (w *world) tell() {
 	u := &w.gateway.up
 	if u.isDue {
@@ -135,7 +135,7 @@ func TestWhatTheGatewayMissesComesAgain(t *testing.T) {
 				t.Errorf("not all arrive, or not with a number: %s", said)
 			}
 			lost := w.loss * count
-			// Of those that others overtake some are taken for lost.
+			// Some overtaken datagrams are taken for lost.
 			most := 1.3*lost/(1-w.loss) + 20 + 20*w.jitter.Seconds()*1000
 			if float64(figures.UpwardMissing) < lost/2 || float64(figures.UpwardRepairs) > most {
 				t.Errorf("%.0f lost: %s", lost, said)
@@ -179,7 +179,7 @@ func TestWhatIsNotWantedIsNotSentAgain(t *testing.T) {
 		w.upload(index)
 		w.run(time.Millisecond)
 	}
-	// The last ones may have come again, as the gateway did not tell of them.
+	// The last datagrams may have come again, as the gateway did not report them.
 	if figures := w.shim.Statistics(); figures.UpwardRepairs > 4 || figures.UpwardMissing < 50 {
 		t.Errorf("%+v", figures)
 	}
@@ -265,7 +265,7 @@ func TestWhatTheLinkRefusesGoesPlainAndIsNotSentAgain(t *testing.T) {
 			t.Errorf("of %d bytes: %v", length, !takes)
 		}
 	}
-	// The gateway misses the refused one, and one that was lost.
+	// The gateway misses the refused datagram, and a lost one.
 	now = now.Add(100 * time.Millisecond)
 	u.onHoles(&holes{wanted: true, expected: 3, runs: []holeRun{{0, 2}}}, now)
 	any := func([]byte) bool { return true }
@@ -276,7 +276,7 @@ func TestWhatTheLinkRefusesGoesPlainAndIsNotSentAgain(t *testing.T) {
 	if u.poll(any, now) != nil {
 		t.Error("the refused one comes again")
 	}
-	// By another path it may fit.
+	// The datagram may fit on another path.
 	u.onMove()
 	u.isSilent = false
 	if !u.takes(1466, true, now) {

@@ -244,7 +244,7 @@ func (v *handshakeVector) initiator() *initiator {
 	params := clientParams{scheme: wish.Scheme, codedSymbols: wish.CodedSymbols, powerSums: wish.PowerSums,
 		maximumHold: time.Duration(wish.MaximumHold) * time.Microsecond, token: wish.Token, versions: versions}
 	payload := params.encode()
-	// Behind it is a record that means nothing.
+	// A meaningless record follows.
 	params.grease = v.Message1[32+len(payload):]
 	return &initiator{nonce: r.u64(), ephemeral: [32]byte(v.ClientEphemeral), payload: params.encode()}
 }
@@ -369,7 +369,7 @@ func TestVectorsOfNumbers(t *testing.T) {
 	load(t, "numbers", &want)
 	var session handshakeVector
 	load(t, "handshake", &session)
-	// The handshake differs from the other one's in the record and what means nothing.
+	// The handshake differs from the other one's in the record and the meaningless one.
 	i := session.initiator()
 	i.payload = want.Message1[32:]
 	e, err := i.finish(want.Message2)

@@ -8,28 +8,28 @@ const (
 	partOfRoundTrip = 4
 	// Steps to the longest wait.
 	waitSteps = 3
-	// The length of a span, which is a round trip at least. A span with fewer datagrams says nothing.
+	// Length of a span, which is at least a round trip, and the fewest datagrams in a span that is measured.
 	shortestSpan = 100 * time.Millisecond
 	busySpan     = 16
-	// A span is full with so many percent of the datagrams of the fullest of late, which counts for less by this part
+	// A span is full with this percentage of the datagrams of the fullest recent span, whose count decays by this part
 	// with each span.
 	fullSpan   = 97
 	forgetting = 256
-	// The sender is in slow start where so many percent of the datagrams of a span come in the next.
+	// Percentage of a span's datagrams in the next span from which the sender counts as in slow start.
 	spanGrowth = 125
-	// A datagram that is missing keeps acknowledgements from waiting for so long.
+	// Time without waiting acknowledgements after a missing datagram.
 	calmAfter = 300 * time.Millisecond
 	// The time without waiting after a wait that has made the download slower: at first, and at most.
 	firstBackoff   = 2 * time.Second
 	longestBackoff = 32 * time.Second
 )
 
-// wait is the wait of acknowledgements for others: as long as makes the download no slower.
+// wait is the wait of acknowledgements for others: the longest that makes the download no slower.
 //
-// A sender whose window holds more than the path, so that a queue stands somewhere, gets nothing sooner by sooner
-// acknowledgements. One whose window is smaller, in slow start and after a loss, is slowed down by each of them that
-// waits. A client can't see the window. It sees whether datagrams come as fast as they ever did, and whether they
-// still do once acknowledgements wait.
+// If a sender's window exceeds the capacity of the path, a queue builds up somewhere, and earlier acknowledgements
+// deliver data no earlier. If the window is smaller, in slow start and after a loss, each waiting acknowledgement
+// slows the sender down. A client cannot see the window. It sees whether datagrams arrive at the highest rate so far,
+// and whether they still do once acknowledgements wait.
 //
 //	     full, for a span          full, for a span
 //	0 --------------------> 1/3 --------------------> 2/3 --> 1 of the longest wait
@@ -40,7 +40,7 @@ type wait struct {
 	// The span that has begun: since when, and datagrams in it.
 	since time.Time
 	count int
-	// Datagrams in the span before; 0: there was none.
+	// Datagrams in the previous span; 0: there was no previous span.
 	last      int
 	fullest   int
 	step      int
@@ -49,7 +49,7 @@ type wait struct {
 	backoff   time.Duration
 }
 
-// onReceived says that a datagram of the transport has arrived. roundTrip: to the server.
+// onReceived is called when a datagram of the transport has arrived. roundTrip: to the server.
 func (w *wait) onReceived(roundTrip time.Duration, now time.Time) {
 	span := max(shortestSpan, roundTrip)
 	if passed := now.Sub(w.since); passed >= span {
@@ -59,7 +59,7 @@ func (w *wait) onReceived(roundTrip time.Duration, now time.Time) {
 	w.count++
 }
 
-// onSpan says that a span is over; a pause in it or behind it makes it none of a busy download.
+// onSpan ends a span; a pause in it or after it excludes it from a busy download.
 func (w *wait) onSpan(isWhole bool, now time.Time) {
 	before := w.last
 	w.last = 0
@@ -87,7 +87,7 @@ func (w *wait) onSpan(isWhole bool, now time.Time) {
 	}
 }
 
-// onHole says that a datagram is missing.
+// onHole is called when a datagram is missing.
 func (w *wait) onHole(now time.Time) { w.lastHole = now }
 
 func (w *wait) isCalm(now time.Time) bool {
@@ -102,9 +102,8 @@ func (w *wait) ofNow(roundTrip time.Duration, now time.Time) time.Duration {
 	return min(longestWait, roundTrip/partOfRoundTrip) * time.Duration(w.step) / waitSteps
 }
 
-// wholePath is the path between the client and the server, gateway or not. Its round trip is the time from the first
-// datagram that the transport sends to the first that comes back: where one of them is lost, it is too long by a
-// timeout.
+// wholePath is the path between the client and the server, gateway or not. Its round trip is the time from the
+// transport's first datagram to the first answer: if either of the two is lost, it is too long by a timeout.
 type wholePath struct {
 	asked      time.Time
 	isAnswered bool

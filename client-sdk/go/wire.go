@@ -12,13 +12,13 @@ import (
 const (
 	version       = 2
 	controlLength = 5    // the shortest control datagram
-	longest       = 1200 // of control datagrams, except those with a number
+	longest       = 1200 // of control datagrams without a number
 	discoverPad   = 64
 	questionPad   = 256
 	mostVersions  = 32
 	cookieLength  = 16
 	ticketLength  = 16
-	numberLength  = 8 // of what is in front of a numbered datagram
+	numberLength  = 8 // of the number in front of a datagram
 	numberModulus = 1 << 24
 	fewestSums    = 2
 )
@@ -238,9 +238,9 @@ func splitNumber(datagram []byte) (number uint32, base []byte, ok bool) {
 	return binary.BigEndian.Uint32(datagram[4:8]) & (numberModulus - 1), datagram[numberLength:], true
 }
 
-// joinBundle is the bundle of these datagrams, with a control datagram or nothing behind them; nil: there is none,
-// because there are no or too many datagrams, one is too short or too long or begins like a control datagram, or
-// together they are too long.
+// joinBundle is the bundle of these datagrams, with an optional control datagram behind them; nil if it is
+// impossible, because there are no or too many datagrams, one is too short or too long or begins like a control
+// datagram, or together they are too long.
 func joinBundle(datagrams [][]byte, message []byte) []byte {
 	length := controlLength + 1 + len(datagrams) + len(message)
 	for _, datagram := range datagrams {
@@ -268,8 +268,8 @@ func isBundle(datagram []byte) bool {
 	return isControl(datagram) && datagram[4] == version<<4|byte(typeBundle)
 }
 
-// BearsMark is true if what a shim transmits carries datagrams of the transport's, in a bundle or sent again: it
-// bears the ECN mark of the transport's last one. Without one it would contradict what the transport counts (RFC
+// BearsMark is true if a datagram of Transmit carries datagrams of the transport, in a bundle or sent again. It then
+// bears the ECN mark of the transport's last one: without a mark it would contradict the transport's counts (RFC
 // 9000, section 13.4.2.1).
 func BearsMark(datagram []byte) bool {
 	_, base, _ := splitNumber(datagram)
@@ -280,8 +280,7 @@ func appendRecord(out []byte, kind byte, value []byte) []byte {
 	return append(append(out, kind, byte(len(value))), value...)
 }
 
-// findRecord is the value of the first record of a type; nil: there is none. Bytes that form no
-// record are ignored.
+// findRecord is the value of the first record of a type; nil if there is none. Bytes that form no record are ignored.
 func findRecord(data []byte, kind byte) []byte {
 	for len(data) >= 2 && len(data) >= 2+int(data[1]) {
 		if data[0] == kind {
@@ -299,19 +298,19 @@ type clientParams struct {
 	powerSums    byte
 	maximumHold  time.Duration
 	token        []byte
-	// Wishes for numbers; flags 0: none.
+	// Requests for numbers; flags 0: no request.
 	numbered numbered
-	// Of the server that the client had through the gateway before; the zero value: none.
+	// Ticket of the server that the client had through the previous gateway; the zero value: no ticket.
 	ticket serverTicket
 	// The client may send bundles.
 	bundles  bool
 	versions []byte
-	// Behind all others: a record that means nothing.
+	// A meaningless record, behind all others.
 	grease []byte
 }
 
-// serverTicket names a client's server to all gateways with one key, and is opaque to the client; the zero
-// value: none.
+// serverTicket names a client's server to all gateways with one key, and is opaque to the client; the zero value: no
+// ticket.
 type serverTicket [ticketLength]byte
 
 // numbered is the record about numbers.
@@ -350,7 +349,7 @@ type gatewayParams struct {
 	numbered     numbered
 	ticket       serverTicket
 	bundles      bool
-	// Each number towards the client is that of one datagram of the server's.
+	// Set if each number towards the client belongs to one datagram of the server.
 	distinct bool
 }
 
@@ -388,7 +387,7 @@ func encodeAge(age time.Duration) uint16 {
 	return uint16(min(max(age, 0)/ageUnit, saturatedAge))
 }
 
-// eack is a client's message about its set. An identifier of 0 is none.
+// eack is a client's message about its set. An identifier of 0 means no identifier.
 type eack struct {
 	epoch     uint16
 	echo      bool
@@ -425,7 +424,7 @@ func (e *eack) encode() []byte {
 	return append(append(out, e.form, e.count), e.prefix...)
 }
 
-// report is a gateway's answer to an eACK. A form of 0 wants nothing.
+// report is a gateway's answer to an eACK. A form of 0 requests no other form.
 type report struct {
 	epoch     uint16
 	echo      uint32
@@ -440,8 +439,7 @@ type report struct {
 	totals    [6]uint32
 }
 
-// holes are what a gateway says of numbered datagrams (section 10): missing places below expected, newest
-// first.
+// holes are a gateway's report on numbered datagrams (section 10): missing places below expected, newest first.
 type holes struct {
 	wanted   bool
 	expected uint32
@@ -472,7 +470,7 @@ func (h *holes) read(r *reader) {
 	}
 }
 
-// message is what a gateway may say; the fields that its type has.
+// message is any message of a gateway, with the fields that its type has.
 type message struct {
 	kind   byte
 	report report
@@ -511,7 +509,7 @@ func decodeMessage(plaintext []byte) (message, error) {
 	case messageHoles:
 		m.holes.read(&r)
 	case messageEack, messageBaseline, messageCoded, messageRecovered, messageGroupCoded:
-		// Of the other direction, of streams, or never agreed.
+		// A message of the other direction, of streams, or never agreed.
 		return message{}, errMalformed
 	default:
 		if r.err == nil {

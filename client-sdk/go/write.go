@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// buffers are those of datagrams with what goes in front of them.
+// buffers are for datagrams with a number in front.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // datagramsOf are the datagrams that the system cuts out of b: all of it where segment is 0.
@@ -22,8 +22,7 @@ func datagramsOf(b []byte, segment int) iter.Seq[[]byte] {
 	return slices.Chunk(b, segment)
 }
 
-// write sends what the program has, with what goes in front of its datagrams. send is a method of the
-// socket.
+// write sends the program's data, with numbers in front of its datagrams. send is a method of the socket.
 func (c *Conn) write(b, oob []byte, addr netip.AddrPort, send func(b, oob []byte) (int, int, error)) (n, oobn int, err error) {
 	segment := segmentOf(oob)
 	fronts, isTaken := c.sending(addr, b, oob, segment)
@@ -54,7 +53,7 @@ func (c *Conn) write(b, oob []byte, addr netip.AddrPort, send func(b, oob []byte
 		}
 		return len(b), oobn, err
 	}
-	// Some have a number, and some have none: they are not of one length, and leave one by one.
+	// Some have a number and some do not: they differ in length, and leave one by one.
 	at := 0
 	for datagram := range datagramsOf(b, segment) {
 		isPlain := fronts[at] == nil
@@ -78,7 +77,7 @@ func (c *Conn) write(b, oob []byte, addr netip.AddrPort, send func(b, oob []byte
 	return n, oobn, nil
 }
 
-// isTooLong is true if the link has no room for a datagram, or for one of those that the system cuts.
+// isTooLong is true if the link has no room for a datagram, or for one of the datagrams that the system cuts.
 func isTooLong(err error) bool {
 	return errors.Is(err, syscall.EMSGSIZE) || errors.Is(err, syscall.EINVAL)
 }

@@ -1,4 +1,4 @@
-//! `packrat-lab attack`: attackers who use all that they know, by random inputs.
+//! `packrat-lab attack`: attackers with full knowledge, driven by random inputs.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ pub(crate) struct Attack {
     /// The first seed
     #[arg(long, default_value_t = 1)]
     first_seed: u64,
-    /// Go on for as many hours instead
+    /// Run for this many hours instead
     #[arg(long)]
     hours: Option<f64>,
     /// Longest input, in bytes
@@ -25,7 +25,7 @@ pub(crate) struct Attack {
     /// Runs at the same time
     #[arg(long, default_value_t = 2)]
     jobs: u64,
-    /// Go on after a broken promise, and count them all
+    /// Continue after a broken promise, and count them all
     #[arg(long)]
     all: bool,
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Time between two lines of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Lines on the standard error that say how much of long work is done.
+/// Lines on the standard error that report the progress of long work.
 #[derive(Debug)]
 pub(crate) struct Progress {
     all: u64,
@@ -49,7 +49,7 @@ pub fn run<E>(
     each(trials, jobs, Trial::run, report)
 }
 
-/// The same with any work.
+/// Runs any work as [`run`] does.
 ///
 /// # Errors
 /// As [`run`].

@@ -5,7 +5,7 @@ use rcgen::{CertificateParams, KeyPair};
 /// PKCS #8 (RFC 5958) in front of an Ed25519 private key.
 const PKCS8_ED25519: [u8; 16] =
     [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
-/// Guards nothing: it never leaves the laboratory.
+/// A private key without a secret to protect: it never leaves the laboratory.
 const PRIVATE_KEY: [u8; 32] = *b"a key for virtual servers only!!";
 
 /// The name that the certificate is valid for.

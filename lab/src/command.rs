@@ -40,8 +40,8 @@ enum Action {
     Sweep(crate::sweep::Sweep),
     /// Attackers who use all that they know, against gateway and clients, by random inputs
     Attack(crate::attack::Attack),
-    /// Measure what assistance takes from others, and what it costs its own user: shares, objects,
-    /// pages, video, uploads
+    /// Measure the cost of assistance to others and to its own user: shares, objects, pages, video,
+    /// uploads
     Harm(crate::harm::Harm),
     /// Measure the time to the first byte of short connections, with copies of thin datagrams and
     /// without
@@ -100,8 +100,9 @@ struct Run {
     /// The folder of the recordings that a profile names; without it constant values stand for them
     #[arg(long)]
     traces: Option<PathBuf>,
-    /// neighbour, bbr_beside_cubic, joining, dumbbell, objects, objects_beside, sessions, page, video,
-    /// upload, put, household, or a TOML file: the traffic instead of the scenario's, or of one download
+    /// neighbour, bbr_beside_cubic, joining, dumbbell, objects, objects_beside, sessions, page,
+    /// video, upload, put, household, or a TOML file: replaces the scenario's traffic, or the
+    /// single download
     #[arg(long)]
     traffic: Option<String>,
     /// Loss of the last mile instead of the scenario's, 0 to 1; may be repeated
@@ -110,7 +111,7 @@ struct Run {
     /// Mean number of datagrams lost in a row, instead of the scenario's; may be repeated
     #[arg(long, value_parser = burst)]
     burst: Vec<f64>,
-    /// drop-tail, red: the queues instead of the scenario's; may be repeated
+    /// drop-tail, red: replaces the scenario's queues; may be repeated
     #[arg(long)]
     queue: Vec<QueueKind>,
     /// s2n-cubic, s2n-bbr, quinn-cubic, quinn-newreno, quinn-bbr, noq-cubic, noq-bbr3; may be
@@ -121,7 +122,7 @@ struct Run {
     #[arg(long, default_value = "s2n-quic")]
     receiver: ReceiverStack,
     /// end-to-end, packrat, repair-only, split, ideal; may be repeated [default: all, without ideal
-    /// where flows compete]
+    /// if flows compete]
     #[arg(long)]
     arm: Vec<Arm>,
     /// Trials of each kind, with the seeds 1, 2, 3 …
@@ -148,24 +149,24 @@ struct Run {
     /// The operator has named the servers' congestion control (packrat.dev/config.sender)
     #[arg(long)]
     name_senders: bool,
-    /// Downloads before the measured one, each a trial in another network: what the gateway has found
-    /// out about the servers stays known
+    /// Downloads before the measured one, each a trial in another network: the gateway keeps its
+    /// findings about the servers
     #[arg(long, default_value_t = 0)]
     warm: u8,
     /// The client has downloaded through the same gateway before: both remember the losses of its last
     /// mile
     #[arg(long)]
     known: bool,
-    /// classification, repair, both: the last mile tells assisted clients which losses its queue has
-    /// lost, or brings what the medium has lost 5 ms later, so that a bound is measured
+    /// classification, repair, both: the last mile reports the losses of its queue to assisted
+    /// clients, or delivers the medium's losses 5 ms later, to measure a bound
     #[arg(long, conflicts_with = "real")]
     oracle: Option<Oracle>,
     /// Real time: real Envoy, real Caddy, the emulated path between real sockets (only as `packrat
     /// lab`)
     #[arg(long)]
     real: bool,
-    /// bbr, packrat-bbr, terminated, terminated-bbr2, terminated-cubic, hysteria, hysteria-rate, kcp: what a user might
-    /// have instead, in the same run (only with --real); may be repeated
+    /// bbr, packrat-bbr, terminated, terminated-bbr2, terminated-cubic, hysteria, hysteria-rate,
+    /// kcp: alternatives for users, in the same run (only with --real); may be repeated
     #[arg(long, value_name = "NAME", requires = "real")]
     alternative: Vec<String>,
     /// Beside each download an unassisted one on the same last mile (only with --real)
@@ -174,7 +175,7 @@ struct Run {
     /// Seconds after which a download is stopped that is slow for a reason (only with --real)
     #[arg(long, requires = "real", default_value_t = 600)]
     patience: u64,
-    /// Where `make demo` installed Envoy and Caddy, for --real
+    /// Folder of Envoy and Caddy as `make demo` installed them, for --real
     #[arg(long, default_value = ".packrat")]
     parts: PathBuf,
     /// One JSON object per trial instead of a table of medians
@@ -200,7 +201,7 @@ fn burst(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The values asked for, or else those of the scenario, or else the one default.
+/// The requested values, or else the scenario's, or else the default.
 fn choose<T: Clone>(asked: &[T], vary: &[T], one: T) -> Vec<T> {
     [asked, vary]
         .into_iter()
@@ -215,7 +216,7 @@ pub struct Real {
     pub trials: Vec<Trial>,
     /// The directory of Envoy and Caddy.
     pub parts: PathBuf,
-    /// The names of arms that are measured beside those of the trials.
+    /// The names of arms to measure beside the trials' arms.
     pub alternatives: Vec<String>,
     /// True if an unassisted download shares the last mile.
     pub neighbour: bool,

@@ -43,7 +43,7 @@ pub enum Way {
     EndToEnd,
     /// Assisted, without copies.
     WithoutCopies,
-    /// Assisted; nothing is known of the last mile.
+    /// An assisted connection without knowledge of the last mile.
     First,
     /// Assisted; client and gateway remember the losses of an earlier connection.
     Known,
@@ -86,7 +86,7 @@ impl FirstByte {
     /// Runs the connections, and prints a row for each path, loss and way.
     ///
     /// # Errors
-    /// [`ScenarioError`], where there is no such path.
+    /// [`ScenarioError`], if the path is unknown.
     pub(crate) fn run(&self) -> Result<ExitCode, ScenarioError> {
         let mut out = io::stdout().lock();
         let _ = writeln!(
@@ -153,7 +153,7 @@ fn slowest(results: &[TrialResult]) -> String {
     slowest.map_or_else(String::new, |result| format!("{:.1}, {}", time(result), result.seed))
 }
 
-/// Milliseconds to the first byte, ascending. A connection without an answer took for ever.
+/// Milliseconds to the first byte, ascending; infinite for a connection without an answer.
 pub fn first_bytes(results: &[TrialResult]) -> Vec<f64> {
     sorted(results.iter().map(|result| result.first_byte.unwrap_or(f64::INFINITY) * 1e3))
 }

@@ -1,4 +1,4 @@
-//! One connection: its server, its client, and the gateway that may join them.
+//! A connection: its server, its client, and the gateway that may join them.
 
 use crate::certificate::Certificate;
 use crate::clock::VirtualClock;
@@ -73,7 +73,7 @@ pub(crate) struct FlowOutcome {
 }
 
 impl Flow {
-    /// `tracing`: whether to remember each event.
+    /// Creates a flow. `tracing`: whether to record each event.
     pub(crate) fn new(tracing: bool) -> Self {
         Self {
             sender: Observer::new(tracing),
@@ -93,7 +93,7 @@ impl Flow {
         let FlowSetup { sender, seed, split, config, start, after, segments, .. } = setup;
         let [far, last_mile] = segments;
         let (clock, arrivals) = (*clock, Arc::new(Arrivals::new(setup.settled_at)));
-        // The server behind a split connection is not the one that is watched.
+        // The server behind a split connection is not observed.
         let behind = if split.is_some() { Observer::default() } else { self.sender.clone() };
         let random = randomness::generator(seed, Stream::Server);
         let server =

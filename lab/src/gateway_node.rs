@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// One client's flow through the gateway.
+/// A client's flow through the gateway.
 #[derive(Debug)]
 struct Client {
     flow: Flow,
@@ -60,7 +60,8 @@ pub(crate) struct GatewayNode {
 }
 
 impl GatewayNode {
-    /// `senders`: what earlier trials have found; `network`: that of this trial's clients.
+    /// Creates the node. `senders`: the findings of earlier trials; `network`: that of this trial's
+    /// clients.
     pub(crate) fn new(
         config: GatewayConfig,
         seed: u64,
@@ -165,7 +166,7 @@ impl GatewayNode {
         client.drain(from, &mut self.out, originated);
     }
 
-    /// A numbered datagram came from the client of `server`. False if it is none.
+    /// Processes a datagram from the client of `server`. Returns false if it is not numbered.
     pub(crate) fn receive_upward(
         &mut self,
         from: SocketAddr,

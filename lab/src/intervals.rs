@@ -20,8 +20,8 @@ pub(crate) struct Interval {
 }
 
 /// The ratio of a statistic with assistance to the same without, by a paired bootstrap: seeds are
-/// drawn, each with all that was measured with it in both arms, as values of one trial depend on
-/// each other. `None` when there is nothing to compare.
+/// drawn, each with all its measurements in both arms, as values of one trial depend on each other.
+/// `None` if there is no pair to compare.
 pub(crate) fn paired_ratio(
     seeds: &[(Vec<f64>, Vec<f64>)],
     statistic: impl Fn(&[f64]) -> f64,

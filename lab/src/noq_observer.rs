@@ -1,8 +1,8 @@
 //! The congestion control of noq, and its observer.
 //!
-//! noq tells a control each packet that it sends and each that it declares lost, so no other source is needed. The packets of the
-//! handshake, whose numbers begin at 0 as well, are not told apart; packets without data are not told at all, so skipped numbers are not
-//! counted.
+//! noq reports each packet that it sends and each that it declares lost to its control, so no other
+//! source is needed. The packets of the handshake, whose numbers also begin at 0, are not told
+//! apart; packets without data are not reported, so skipped numbers are not counted.
 
 use crate::congestion::{Bbr, Cubic};
 use crate::observer::Observer;
@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// One of the controls that the laboratory has itself.
+/// A control that the laboratory implements.
 #[derive(Debug, Clone)]
 pub(crate) enum Control {
     Cubic(Cubic),
@@ -28,7 +28,7 @@ impl Control {
         }
     }
 
-    /// True once slow start, or what stands for it, has ended.
+    /// True once slow start, or its equivalent, has ended.
     fn has_left_slow_start(&self) -> bool {
         match self {
             Self::Cubic(cubic) => cubic.threshold().is_some(),
@@ -39,7 +39,7 @@ impl Control {
 
 /// Makes controls that are listened to.
 pub(crate) struct Factory {
-    /// For datagrams of this size.
+    /// The control for datagrams of a given size.
     pub(crate) control: Box<dyn Fn(u16) -> Control + Send + Sync>,
     pub(crate) runtime: VirtualRuntime,
     pub(crate) observer: Observer,

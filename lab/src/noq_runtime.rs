@@ -1,4 +1,4 @@
-//! noq in the simulation: the clock, the timers and the socket that quinn has.
+//! noq in the simulation: quinn's clock, timers and socket there.
 
 use crate::quinn_runtime::{VirtualRuntime, VirtualSocket, VirtualTimer};
 use noq::udp::{EcnCodepoint, RecvMeta, Transmit};

@@ -1,7 +1,8 @@
-//! noq servers, all of whose randomness follows from the seed.
+//! noq servers with randomness from the seed.
 //!
-//! noq is a fork of quinn: it paces at the rate that its congestion control asks for, and takes back a reduction whose losses arrive after
-//! all. Its own BBR cannot be here: it draws its waits from the operating system. So it gets the controls of [`crate::congestion`].
+//! noq is a fork of quinn: it paces at the rate that its congestion control asks for, and takes
+//! back a reduction whose losses arrive after all. Its own BBR is unusable here: it draws its waits
+//! from the operating system. Therefore noq gets the controls of [`crate::congestion`].
 
 use crate::certificate::Certificate;
 use crate::clock::VirtualClock;
@@ -53,7 +54,7 @@ pub(crate) fn start(
     };
     transport.congestion_controller_factory(Arc::new(Factory { control, runtime, observer }));
     let mut tokens = ValidationTokenConfig::default();
-    // Tokens for a next connection, which there is none of, are random.
+    // Tokens for a next connection, which never comes, are random.
     tokens.sent(0);
     let mut server = ServerConfig::with_crypto(Arc::new(tls::noq_server(certificate)?));
     server.transport_config(Arc::new(transport)).validation_token_config(tokens);

@@ -20,7 +20,7 @@ pub(crate) struct SenderFigures {
     pub(crate) congestion_events: u64,
     /// Packet numbers left out on purpose.
     pub(crate) skipped: u64,
-    /// Since the path was looked at last.
+    /// Set if there was congestion since the last look at the path.
     congested: bool,
     window_last: u32,
     pub(crate) window_sum: f64,
@@ -31,7 +31,7 @@ pub(crate) struct SenderFigures {
     pub(crate) slow_start_ended: Option<f64>,
     /// Packets received that were too late for the receiver's window of packet numbers.
     pub(crate) too_old: u64,
-    /// Only when tracing.
+    /// The trace, only when tracing.
     pub(crate) trace: Vec<TraceEvent>,
 }
 
@@ -43,9 +43,9 @@ pub enum TraceEvent {
     Sent {
         /// The time of the event.
         at: f64,
-        /// Its number.
+        /// Number of the packet.
         number: u64,
-        /// Its length.
+        /// Length of the packet.
         bytes: usize,
     },
     /// The sender learned that packets up to this one have arrived; those below may be missing.
@@ -59,9 +59,9 @@ pub enum TraceEvent {
     Window {
         /// The time of the event.
         at: f64,
-        /// Bytes that may be under way.
+        /// Largest number of bytes in flight.
         window: u32,
-        /// Bytes under way.
+        /// Bytes in flight.
         in_flight: u32,
         /// The newest sample of the round trip, milliseconds.
         round_trip_ms: f64,
@@ -70,7 +70,7 @@ pub enum TraceEvent {
     DeclaredLost {
         /// The time of the event.
         at: f64,
-        /// Its number.
+        /// Number of the packet.
         number: u64,
         /// True if it has arrived at the receiver, sooner or later.
         arrived: bool,
@@ -101,11 +101,11 @@ pub enum TraceEvent {
         lost: bool,
         /// The time at which it comes out at the other end, if it does.
         arrives: Option<f64>,
-        /// The packet number in it, where it is known.
+        /// The packet number in it, if it is known.
         number: Option<u64>,
-        /// Bytes in the gateway's cache afterwards, where there is one.
+        /// Bytes in the gateway's cache afterwards, if there is a gateway.
         cache_bytes: Option<u64>,
-        /// Tells datagrams of the same trial apart; repairs have that of their original.
+        /// Distinguishes datagrams of the same trial; repairs share the value of their original.
         #[serde(skip)]
         identity: u64,
     },
@@ -113,7 +113,7 @@ pub enum TraceEvent {
     TooOld {
         /// The time of the event.
         at: f64,
-        /// Its number.
+        /// Number of the packet.
         number: u64,
     },
     /// An event of assistance at the client.
@@ -174,7 +174,7 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// `tracing`: whether to remember each event.
+    /// Creates an observer. `tracing`: whether to record each event.
     pub(crate) fn new(tracing: bool) -> Self {
         Self { tracing, ..Self::default() }
     }
@@ -196,7 +196,7 @@ impl Observer {
         self.lock().skipped += 1;
     }
 
-    /// There was congestion, so the window may be smaller when the path is looked at next.
+    /// Called after congestion: the window may be smaller at the next look at the path.
     pub(crate) fn congestion(&self) {
         self.lock().congested = true;
     }
@@ -212,7 +212,7 @@ impl Observer {
         let round_trip_ms = round_trip.as_secs_f64() * 1e3;
         self.trace(|| TraceEvent::Window { at, window, in_flight, round_trip_ms });
         let mut figures = self.lock();
-        // Congestion during recovery reduces nothing any more.
+        // Congestion during recovery causes no further reduction.
         if std::mem::take(&mut figures.congested) && window < figures.window_last {
             figures.congestion_events += 1;
             if self.tracing {
@@ -246,7 +246,7 @@ impl Observer {
     }
 
     /// For a client without assistance: a record of its packet numbers traces its holes, as
-    /// assistance does elsewhere. It sends nothing.
+    /// assistance does elsewhere. It sends no datagrams.
     pub(crate) fn recording(mut self) -> Self {
         self.record = self.of_client().map(|observer| {
             let config = ClientConfig::default().with_maximum_hold(Duration::ZERO);

@@ -68,7 +68,7 @@ impl QuinnReceiver {
         Ok(Self { endpoint, clock, received })
     }
 
-    /// Its address.
+    /// Address of the client.
     pub(crate) fn address(&self) -> Result<SocketAddr, Box<dyn Error>> {
         Ok(self.endpoint.local_addr()?)
     }

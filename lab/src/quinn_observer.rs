@@ -39,7 +39,7 @@ impl<F: ControllerFactory + Send + Sync + 'static> ControllerFactory for Factory
 }
 
 impl Observed {
-    /// Makes what `inner` makes, and listens to it.
+    /// Makes the controllers of `inner`, and observes them.
     pub(crate) fn factory<F: ControllerFactory + Send + Sync + 'static>(
         inner: Arc<F>,
         runtime: VirtualRuntime,
@@ -127,11 +127,12 @@ impl Controller for Observed {
     }
 }
 
-/// Reads quinn's qlog while quinn writes it: that alone says which packets were declared lost.
+/// Reads quinn's qlog while quinn writes it: only the log contains the packets that were declared
+/// lost.
 pub(crate) struct QlogReader {
     clock: VirtualClock,
     observer: Observer,
-    /// Of a receiver, whose own packets do not matter.
+    /// Numbers received by a receiver, whose own packets are irrelevant.
     received: Option<ReceivedNumbers>,
     /// The beginning of a record that is not complete.
     rest: Vec<u8>,
@@ -178,12 +179,12 @@ struct Header<'a> {
 }
 
 impl QlogReader {
-    /// A reader that passes what it reads to the observer; virtual time is taken from the clock.
+    /// A reader that passes the log's events to the observer; virtual time is taken from the clock.
     pub(crate) fn new(clock: VirtualClock, observer: Observer) -> Self {
         Self { clock, observer, received: None, rest: Vec::new(), next_number: 0 }
     }
 
-    /// Notes the packets that arrive, instead of those that are sent.
+    /// Records the packets that arrive, instead of the sent ones.
     pub(crate) fn of_receiver(self, received: ReceivedNumbers) -> Self {
         Self { received: Some(received), ..self }
     }

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-/// Virtual time for quinn, which counts in [`Instant`]s: `base` stands for the clock's origin, and
-/// nothing depends on when that was.
+/// Virtual time for quinn, which counts in [`Instant`]s: `base` stands for the clock's origin,
+/// whose real time is irrelevant.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct VirtualRuntime {
     clock: VirtualClock,
@@ -45,7 +45,7 @@ impl VirtualRuntime {
     }
 
     fn timer(&self, at: Instant) -> time::Timer {
-        // Rounded up: a timer that fires nanoseconds early is set again for ever at the same
+        // Rounded up: a timer that fires nanoseconds early would be set again endlessly at the same
         // virtual time.
         let nanos = at.saturating_duration_since(self.base).as_nanos();
         let micros = u64::try_from(nanos.div_ceil(1000)).unwrap_or(u64::MAX);
@@ -81,7 +81,7 @@ impl VirtualTimer {
         Self { runtime, timer: Box::pin(runtime.timer(at)) }
     }
 
-    /// Another time.
+    /// Sets another end.
     pub(crate) fn set_end(&mut self, at: Instant) {
         self.timer = Box::pin(self.runtime.timer(at));
     }
@@ -124,8 +124,8 @@ impl VirtualSocket {
         context: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<(SocketAddr, u8, usize)>> {
-        // Not ConnectionReset at the end of the simulation: quinn would ignore that and ask again,
-        // for ever.
+        // Not ConnectionReset at the end of the simulation: quinn would ignore that and ask again
+        // without end.
         let (from, ecn, datagram) =
             ready!(self.0.poll_recv_from(context)).map_err(io::Error::other)?;
         let room = buffer

@@ -1,4 +1,4 @@
-//! quinn servers, all of whose randomness follows from the seed.
+//! quinn servers with randomness from the seed.
 
 use crate::certificate::Certificate;
 use crate::clock::VirtualClock;
@@ -59,7 +59,7 @@ pub(crate) fn start(
     qlog.writer(Box::new(QlogReader::new(clock, observer)));
     transport.qlog_stream(qlog.into_stream());
     let mut tokens = ValidationTokenConfig::default();
-    // Tokens for a next connection, which there is none of, are random.
+    // Tokens for a next connection, which never comes, are random.
     tokens.sent(0);
     let mut server = ServerConfig::with_crypto(Arc::new(tls::quinn_server(certificate)?));
     server.transport_config(Arc::new(transport)).validation_token_config(tokens);
@@ -90,8 +90,8 @@ pub(crate) fn congestion_of(
     transport.congestion_controller_factory(observed);
 }
 
-/// Connection identifiers from the seed: they are part of what packets authenticate, and with it of
-/// Packrat's identifiers.
+/// Connection identifiers from the seed: packets authenticate them, and Packrat's identifiers
+/// therefore depend on them.
 pub(crate) struct ConnectionIds(pub(crate) Arc<Mutex<ChaCha8Rng>>);
 
 impl ConnectionIds {

@@ -7,8 +7,8 @@ use s2n_quic::provider::{random, stateless_reset_token};
 use std::convert::Infallible;
 use std::error::Error;
 
-/// A consumer of randomness: each has a stream of its own, so that a draw more of one changes
-/// nothing for the others.
+/// A consumer of randomness: each has a stream of its own, so that an additional draw of one does
+/// not affect the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stream {
     /// The sender's QUIC stack.
@@ -65,16 +65,16 @@ impl random::Generator for Seeded {
 /// Length of the connection identifiers, bytes: s2n-quic's own choice.
 const CONNECTION_ID: usize = 16;
 
-/// Connection identifiers from the seed: they are part of what packets authenticate, and with it of
-/// Packrat's identifiers.
+/// Connection identifiers from the seed: packets authenticate them, and Packrat's identifiers
+/// therefore depend on them.
 pub(crate) struct ConnectionIds {
     random: ChaCha8Rng,
-    /// Given again where a new one would be refused, which the length rules out.
+    /// Returned again if a new one would be refused, which the length rules out.
     last: LocalId,
 }
 
 impl ConnectionIds {
-    /// From this generator.
+    /// Creates identifiers from this generator.
     ///
     /// # Errors
     /// Never with the length that they have here.

@@ -28,7 +28,7 @@ use std::time::Duration;
 pub(crate) struct Order {
     /// The transfers asked for.
     pub(crate) work: Work,
-    /// From the request on.
+    /// Longest time from the request on.
     pub(crate) limit: Duration,
     /// The bytes that arrive, at the client or, of uploads, at the server.
     pub(crate) arrivals: Arc<Arrivals>,
@@ -37,14 +37,14 @@ pub(crate) struct Order {
 /// The outcome of a connection.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Download {
-    /// From the request to the last byte.
+    /// Time from the request to the last byte.
     pub(crate) seconds: f64,
-    /// From the beginning of the connection to the first byte of an answer.
+    /// Time from the beginning of the connection to the first byte of an answer.
     pub(crate) first_byte: Option<f64>,
     pub(crate) received: u64,
     /// The objects, pages and videos among it.
     pub(crate) work: WorkOutcome,
-    /// Of these, since everything has settled; and the length of that time.
+    /// Received bytes since the path has settled, and the length of that time.
     pub(crate) counted: u64,
     pub(crate) counted_seconds: f64,
     /// The reason why the connection ended early, if it did.
@@ -115,7 +115,7 @@ pub(crate) enum Receiver {
 }
 
 impl Receiver {
-    /// Its address.
+    /// Address of the receiver.
     pub(crate) fn address(&self) -> Result<SocketAddr, Box<dyn Error>> {
         match self {
             Self::S2n(receiver) => receiver.address(),
@@ -181,7 +181,7 @@ impl S2nReceiver {
         Ok(Self { client, host, attachment, packet_numbers, config, seed })
     }
 
-    /// Its address.
+    /// Address of the receiver.
     pub(crate) fn address(&self) -> Result<SocketAddr, Box<dyn Error>> {
         Ok(self.client.local_addr()?)
     }

@@ -12,11 +12,11 @@ use s2n_quic::provider::io::testing::Handle;
 use s2n_quic::provider::limits::Limits;
 use std::error::Error;
 
-/// Flow control windows and send buffers, bytes: never what limits a trial.
+/// Flow control windows and send buffers, bytes: large enough that they never limit a trial.
 pub(crate) const WINDOW: u64 = 32 << 20;
 const SEND_BUFFER: u32 = 8 << 20;
 
-/// Limits of both ends: nothing but the network and the congestion control decides.
+/// Limits of both ends: only the network and the congestion control decide.
 pub(crate) fn limits() -> Result<Limits, Box<dyn Error>> {
     Ok(Limits::new()
         .with_data_window(WINDOW)?
@@ -25,7 +25,7 @@ pub(crate) fn limits() -> Result<Limits, Box<dyn Error>> {
         .with_max_send_buffer_size(SEND_BUFFER)?)
 }
 
-/// Starts a server with BBR if the sender's name says so, else with CUBIC.
+/// Starts a server with BBR if the sender's name contains it, else with CUBIC.
 pub(crate) fn start(
     handle: &Handle,
     sender: Sender,

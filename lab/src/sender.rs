@@ -27,7 +27,7 @@ pub enum Sender {
     QuinnNewReno,
     /// quinn with BBR, version 1.
     QuinnBbr,
-    /// quinn with CETEN<sub>P</sub>, which is told what the path corrupts.
+    /// quinn with CETEN<sub>P</sub>, which knows the share that the path corrupts.
     CetenP,
     /// quinn with CETEN<sub>A</sub>.
     CetenA,
@@ -38,11 +38,11 @@ pub enum Sender {
 }
 
 impl Sender {
-    /// The senders of the committed tables: those of one more would not be the same rows.
+    /// The senders of the committed tables: another one would change the rows.
     pub const OF_TABLES: [Self; 5] =
         [Self::S2nCubic, Self::S2nBbr, Self::QuinnCubic, Self::QuinnNewReno, Self::QuinnBbr];
 
-    /// Its answer to losses, as an operator names it.
+    /// The sender's reaction to losses, in an operator's terms.
     pub(crate) const fn answer(self) -> SenderAnswer {
         match self {
             Self::S2nCubic
@@ -61,7 +61,7 @@ impl Sender {
         self.is_of_quinn() || matches!(self, Self::S2nCubic | Self::S2nBbr)
     }
 
-    /// True if it is one of quinn's own.
+    /// True if it is a sender of quinn's own.
     pub(crate) const fn is_of_quinn(self) -> bool {
         matches!(self, Self::QuinnCubic | Self::QuinnNewReno | Self::QuinnBbr)
     }
@@ -93,7 +93,7 @@ packrat_emulation::choices!(Sender, "sender", [
     NoqBbr "noq-bbr3",
 ]);
 
-/// Starts a server. `corrupted`: the share of its packets that the path loses by itself, of which CETEN is told.
+/// Starts a server. `corrupted`: the share of packets that the path loses by itself, for CETEN.
 pub(crate) fn start(
     handle: &Handle,
     sender: Sender,

@@ -75,7 +75,8 @@ impl ServerConnection {
 }
 
 impl ServerStream {
-    /// Reads a request, and the bytes of an upload that came with it; `None` when it is none.
+    /// Reads a request, and the bytes of an upload that came with it; `None` if it is not a
+    /// request.
     pub(crate) async fn requested(&mut self) -> Option<(Request, u64)> {
         let request = match self {
             Self::S2n(stream) => stream.receive().await.ok()??,
@@ -107,7 +108,7 @@ impl ServerStream {
         }
     }
 
-    /// Nothing comes any more. An error means that the client has gone.
+    /// Ends the sending direction. An error means that the client has gone.
     pub(crate) fn finish(mut self) {
         match &mut self {
             Self::S2n(stream) => {

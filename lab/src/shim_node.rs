@@ -9,7 +9,7 @@ use s2n_quic_core::inet::ExplicitCongestionNotification::{self, NotEct};
 use s2n_quic_core::path::Tuple;
 use std::collections::VecDeque;
 
-/// A packet that leaves a shim; its path is that of its receiver, or of its sender.
+/// A packet that leaves a shim; it takes the path of its receiver, or of its sender.
 #[derive(Debug)]
 pub(crate) enum Delivery {
     ToClient(Packet),
@@ -52,7 +52,7 @@ impl ShimNode {
         true
     }
 
-    /// A packet arrives at the client's host, or its fate is told there.
+    /// Processes a packet at the client's host, or the report of its fate.
     pub(crate) fn receive(&mut self, packet: Packet, told: Told, now: Timestamp) {
         match told {
             Told::Recovered if self.shim.waiting() == 0 => return,
@@ -84,7 +84,7 @@ impl ShimNode {
 
     /// The time at which [`Self::serve`] must be called.
     pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
-        // Nothing is sent before the client knows its server.
+        // No timer runs before the client knows its server.
         self.path.and(self.shim.next_timeout())
     }
 

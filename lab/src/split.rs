@@ -18,7 +18,7 @@ use std::error::Error;
 use std::net::SocketAddr;
 
 /// Starts the gateway's two ends: the address that clients connect to, and the one it connects
-/// from. A sender is told which share of its packets the path loses by itself.
+/// from. A sender learns the share of its packets that the path loses by itself.
 pub(crate) fn start(
     handle: &Handle,
     (sender, corrupted): (Sender, f64),

@@ -13,8 +13,8 @@ fn groups(results: &[TrialResult]) -> impl Iterator<Item = &[TrialResult]> {
     results.chunk_by(|one, other| kind(one) == kind(other))
 }
 
-/// A table of all results; those of two flows that compete have one of another form, and those of
-/// other traffic a third one.
+/// A table of all results; results of two competing flows have another form, and results of other
+/// traffic a third one.
 pub(crate) fn markdown(results: &[TrialResult]) -> String {
     let pair = |result: &TrialResult| result.competition.is_some() && result.flows.len() == 2;
     if results.iter().all(|result| result.flows.is_empty()) {
@@ -130,7 +130,7 @@ pub(crate) fn loss(result: &TrialResult) -> String {
     }
 }
 
-/// The middle one, or the mean of the two in the middle; 0 of none.
+/// The middle value, or the mean of the two in the middle; 0 for an empty list.
 pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     quantile(&sorted(values), 0.5)
 }
@@ -142,8 +142,8 @@ pub(crate) fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     values
 }
 
-/// The value below which this share of the sorted values lies, between two of them where necessary;
-/// 0 of none.
+/// The value below which this share of the sorted values lies, interpolated between two of them if
+/// necessary; 0 for an empty list.
 pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
     let position = share.clamp(0.0, 1.0) * last as f64;

@@ -2,8 +2,8 @@
 //! process.
 //!
 //! Packrat's identifiers are taken from the ciphertext. With random keys two processes would agree
-//! on nearly every trial, and differ where an identifier happens to matter. **Only a laboratory may
-//! do this**: keys that follow from a seed are no secret.
+//! on nearly every trial, and differ whenever an identifier happens to matter. **Only a laboratory
+//! may do this**: keys that follow from a seed are no secret.
 
 use crate::certificate::Certificate;
 use crate::randomness::{self, Stream};
@@ -138,7 +138,7 @@ pub(crate) fn client(certificate: &Certificate) -> Result<Client, Error> {
     client_config(certificate).map(Client::from)
 }
 
-/// The same of a quinn client.
+/// The TLS configuration of a quinn client.
 pub(crate) fn quinn_client(certificate: &Certificate) -> Result<QuicClientConfig, Error> {
     let suite = |error: NoInitialCipherSuite| Error::General(error.to_string());
     QuicClientConfig::try_from(client_config(certificate)?).map_err(suite)

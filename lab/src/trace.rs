@@ -1,4 +1,4 @@
-//! Joins what sender, path, gateway and receiver say about one trial.
+//! Joins the records of sender, path, gateway and receiver about one trial.
 
 use crate::flow::FlowOutcome;
 use crate::observer::TraceEvent;
@@ -11,7 +11,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 pub(crate) struct Departure {
     identity: u64,
     bytes: usize,
-    /// True if it is one 1-RTT packet and nothing else (RFC 9000, section 17.3).
+    /// True if it is exactly one 1-RTT packet (RFC 9000, section 17.3).
     short_header: bool,
 }
 
@@ -22,14 +22,14 @@ impl Departure {
     }
 }
 
-/// Tells datagrams apart by their content.
+/// Identifies datagrams by their content.
 pub(crate) fn identity(payload: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     payload.hash(&mut hasher);
     hasher.finish()
 }
 
-/// Packets that a search for the one in a datagram passes over: those that left inside of handshake
+/// Packets that a search for the one in a datagram may skip: packets that left inside of handshake
 /// datagrams.
 const SEARCH: usize = 16;
 

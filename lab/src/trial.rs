@@ -1,4 +1,4 @@
-//! One trial: a scenario, an arm, a sender, a seed.
+//! A trial: a scenario, an arm, a sender, a seed.
 
 use crate::certificate;
 use crate::clock::VirtualClock;
@@ -25,7 +25,7 @@ use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Virtual time after which a download is given up; what has arrived by then counts.
+/// Virtual time after which a download is given up; bytes that have arrived by then count.
 pub(crate) const LIMIT: Duration = Duration::from_secs(1200);
 
 /// Bytes of the download by which a client and its gateway know their last mile.
@@ -34,7 +34,7 @@ const KNOWN_BY: u64 = 500_000;
 /// The means against loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Arm {
-    /// Nothing.
+    /// No assistance.
     EndToEnd,
     /// Repair, and datagrams in order below an unmodified client.
     Packrat,
@@ -73,8 +73,8 @@ pub struct Trial {
     pub client: ClientConfig,
     /// The gateway of the arms that have one.
     pub gateway: GatewayConfig,
-    /// Downloads through the same gateway before, each a trial in another network: what the gateway has
-    /// found out about the servers stays known.
+    /// Earlier downloads through the same gateway, each a trial in another network: the gateway
+    /// keeps its findings about the servers.
     pub warm: u8,
     /// The client has downloaded through the same gateway before, and both remember the losses of its
     /// last mile.
@@ -96,8 +96,8 @@ pub struct TrialError {
     reason: String,
 }
 
-/// A trial's result; one JSON line. Where there are several flows, all fields but `competition`,
-/// `flows` and `links` are those of the first connection of the first flow.
+/// A trial's result; one JSON line. If there are several flows, all fields but `competition`,
+/// `flows` and `links` belong to the first connection of the first flow.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TrialResult {
     /// The scenario's name.
@@ -184,9 +184,9 @@ pub struct TrialResult {
     pub slow_start_ended: Option<f64>,
     /// The traffic of all flows into each link.
     pub links: LinkFigures,
-    /// The sharing of the bottleneck, where there are other downloads.
+    /// The sharing of the bottleneck, if there are other downloads.
     pub competition: Option<Fairness>,
-    /// All flows, where the scenario has traffic.
+    /// All flows, if the scenario has traffic.
     pub flows: Vec<FlowResult>,
 }
 
@@ -228,7 +228,7 @@ pub struct Fairness {
 }
 
 impl Fairness {
-    /// The shares of the first flow and those that compete with it.
+    /// The shares of the first flow and its competitors.
     fn new(flows: &[FlowResult], jain: f64) -> Self {
         let others = flows[1..].iter().filter(|flow| flow.share.is_some());
         let others = others.filter(|flow| flow.direction == flows[0].direction);
@@ -289,10 +289,10 @@ impl Trial {
     fn outcome(&self, tracing: bool) -> Result<(TrialResult, Vec<TraceEvent>), TrialError> {
         let senders = Arc::new(SenderMemory::default());
         let run = || {
-            // Where nothing is assisted, nothing is remembered.
+            // Without assistance there is no memory.
             let warm =
                 if matches!(self.arm, Arm::Packrat | Arm::RepairOnly) { self.warm } else { 0 };
-            // Those between would find nothing: by default, eight times as many sessions.
+            // Makes each session a trial: the default would need eight times as many sessions.
             let gateway = GatewayConfig { sender_trials: 1, ..self.gateway };
             for network in 1..=warm {
                 let seed = self.seed ^ (u64::from(network) << 32);
@@ -431,7 +431,7 @@ impl Trial {
         if flow.sender == self.sender { self.split_sender } else { flow.sender }
     }
 
-    /// The client's stack: that of its sender, where the client sends.
+    /// The client's stack: its sender's, if the client sends.
     fn receiver_of(&self, flow: &PlannedFlow) -> ReceiverStack {
         match flow.direction {
             FlowDirection::Up if flow.sender.is_of_quinn() => ReceiverStack::Quinn,

@@ -81,7 +81,7 @@ impl World {
         self.lock().shims.insert(client, shim);
     }
 
-    /// Clients with a shim are told this.
+    /// Sets the oracle for clients with a shim.
     pub(crate) fn ask(&self, oracle: Option<Oracle>) {
         self.lock().oracle = oracle;
     }
@@ -91,7 +91,7 @@ impl World {
         self.lock().shims.get(&client).map(ShimNode::figures)
     }
 
-    /// The client at this address is the one that is followed when tracing.
+    /// The client at this address is followed when tracing.
     pub(crate) fn follow(&self, client: SocketAddr) {
         let state = &mut *self.lock();
         state.record.follow(client);
@@ -102,7 +102,7 @@ impl World {
         }
     }
 
-    /// The links' counters so far, and those of this client's datagrams.
+    /// The links' counters so far, and the counters of this client's datagrams.
     pub(crate) fn counters(&self, client: SocketAddr) -> PathCounters {
         let state = self.lock();
         let shared = state.links.shared();

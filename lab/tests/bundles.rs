@@ -1,7 +1,7 @@
-//! The datagrams that a client which downloads sends: fewer than without help, and the download is as
+//! The datagrams that a downloading client sends: fewer than without help, while the download is as
 //! fast. Bounds inside the measurements of docs/trials/034-wake-ups.md.
 //!
-//! Virtual time: nothing here depends on how fast this machine is.
+//! Virtual time: results are independent of this machine's speed.
 
 use packrat_emulation::scenario::Scenario;
 use packrat_lab::{Arm, Sender, Trial};

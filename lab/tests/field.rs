@@ -1,7 +1,7 @@
 //! A sample of the field matrix, compared to the digit with a committed table: a change of the
 //! gateway, the client or the links that moves a cell shows here.
 //!
-//! Virtual time: nothing here depends on how fast this machine is.
+//! Virtual time: results are independent of this machine's speed.
 
 #[test]
 fn the_sample_of_the_field_matrix_is_the_committed_one() {

@@ -1,7 +1,7 @@
 //! The time to the first byte of an answer, with copies of thin datagrams and without them: bounds
 //! inside the measurements of docs/trials/010-thin-datagrams.md.
 //!
-//! Virtual time: nothing here depends on how fast this machine is.
+//! Virtual time: results are independent of this machine's speed.
 
 use packrat_emulation::scenario::Scenario;
 use packrat_lab::first_byte::{Way, first_bytes};

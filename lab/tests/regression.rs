@@ -1,7 +1,7 @@
 //! The worth of assistance, on a few seeds of each setting: bounds well inside the measurements of
 //! docs/EVALUATION.md.
 //!
-//! Virtual time: nothing here depends on how fast this machine is.
+//! Virtual time: results are independent of this machine's speed.
 
 use packrat_client::{ClientEvent, NotHeldReason};
 use packrat_emulation::scenario::{QueueKind, Scenario};
@@ -245,8 +245,8 @@ fn the_first_packets_of_a_connection_are_repaired_as_well() {
 #[test]
 fn loss_on_a_wireless_lan_is_hidden_from_cubic() {
     for (loss, bound) in [(0.04, 0.95), (0.1, 0.95), (0.24, 0.8)] {
-        // One in five leaves slow start by an overflow, and not by the delay before it: the median of five
-        // may be one of those.
+        // One in five leaves slow start by an overflow instead of by the delay before it: the
+        // median of five may be one of those.
         let ratio = ratio_of(15, "wifi", Some(loss), Sender::S2nCubic, Arm::Packrat, Arm::Ideal);
         assert!(ratio > bound, "{ratio} of the lossless link at {loss}");
     }
@@ -287,9 +287,9 @@ fn loss_on_a_satellite_last_mile_is_hidden_from_cubic() {
 
 #[test]
 fn hardly_a_download_is_slow_because_of_what_its_first_flight_lost() {
-    // A loss before any numbered datagram has arrived is repaired without a number. Where that ended the
-    // hold, a quarter of these downloads left slow start at once; where copies then took what repairs
-    // needed, they stayed without repairs.
+    // A loss before any numbered datagram has arrived is repaired without a number. When that ended
+    // the hold, a quarter of these downloads left slow start at once; when copies then used up the
+    // repair budget, they stayed without repairs.
     let slow: Vec<(u64, f64)> = run("satellite", Some(0.1), Arm::Packrat, Sender::S2nCubic, 20)
         .iter()
         .map(|result| (result.seed, result.goodput_mbps))
@@ -300,7 +300,7 @@ fn hardly_a_download_is_slow_because_of_what_its_first_flight_lost() {
 
 #[test]
 fn a_last_mile_that_is_most_of_the_path_is_assisted_as_well() {
-    // Repairs come just before s2n-quic forgets what they are for.
+    // Repairs arrive just before s2n-quic forgets the lost packets.
     let mut scenario = Scenario::load("sat_long").unwrap();
     scenario.size = SIZE;
     let trials: Vec<Trial> = (1..=3)

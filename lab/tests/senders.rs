@@ -44,8 +44,8 @@ fn a_shim_assists_a_quinn_client() {
     assert_eq!(shim, quinn(0.04, Arm::Packrat));
 }
 
-/// s2n-quic's clients retire the connection ID of the handshake. quinn's server answers what comes to
-/// it later with a stateless reset, and a copy that came later ended one download in ten.
+/// s2n-quic's clients retire the connection ID of the handshake. quinn's server answers later
+/// datagrams to it with a stateless reset, and a late copy ended one download in ten.
 #[test]
 fn copies_do_not_follow_a_connection_id_into_retirement() {
     for seed in 7701..7721 {

@@ -1,6 +1,6 @@
 //! Traffic: several flows at once, objects, pages, videos and uploads, on links of several kinds.
 //!
-//! Virtual time: nothing here depends on how fast this machine is.
+//! Virtual time: results are independent of this machine's speed.
 
 use packrat_emulation::scenario::{Scenario, Traffic};
 use packrat_lab::{Arm, FlowResult, Sender, Trial, TrialResult};

@@ -1,7 +1,7 @@
-//! The worth of assistance for uploads, and what it takes from others: bounds inside the
-//! measurements of docs/EVALUATION.md.
+//! The worth of assistance for uploads, and its cost to others: bounds inside the measurements of
+//! docs/EVALUATION.md.
 //!
-//! Virtual time: nothing here depends on how fast this machine is.
+//! Virtual time: results are independent of this machine's speed.
 
 use packrat_emulation::scenario::{Scenario, Traffic};
 use packrat_lab::{Arm, FlowResult, Sender, Trial};
@@ -59,8 +59,8 @@ fn sums(
     })
 }
 
-/// BBR's rounds are counted by its acknowledgements: those that are held behind a lost one look like a
-/// slower path.
+/// BBR's rounds are counted by its acknowledgements: acknowledgements held behind a lost one look
+/// like a slower path.
 #[test]
 fn a_sender_that_tolerates_losses_uploads_as_ever() {
     for (path, loss) in [("ingress_wifi", 0.01), ("ingress_lte", 0.02)] {

@@ -1,5 +1,5 @@
 //! The handshake, `Noise_NX` with a list of versions (docs/PROTOCOL.md, sections 4 to 6), in front
-//! of an attacker who has the network (Dolev83).
+//! of an attacker who controls the network (Dolev83).
 //!
 //! ```text
 //!   client                        attacker                           gateway
@@ -9,9 +9,10 @@
 //! ```
 //!
 //! Cryptography is perfect: a message is its content, the key of its payload is the set of private
-//! keys of which one from each pair is needed, and a transcript is what has been said. The attacker
-//! forges Discover and Offer at will, so the client begins with any version of its list. It has a
-//! gateway's key of its own, replays everything, and learns the gateway's static key at any time.
+//! keys of which one from each pair is needed, and a transcript is the list of messages. The
+//! attacker forges Discover and Offer at will, so the client begins with any version of its list.
+//! It has a gateway's key of its own, replays everything, and learns the gateway's static key at
+//! any time.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +29,7 @@ pub enum Mutation {
     UnauthenticatedParams,
     /// The version is no part of the prologue.
     UnboundVersion,
-    /// The pattern lacks `es`: the gateway's static key proves nothing.
+    /// The pattern lacks `es`: the gateway's static key does not authenticate it.
     NoStaticKey,
     /// The pattern lacks `ee`.
     NoEphemeralKey,
@@ -69,7 +70,7 @@ pub enum Key {
     Attacker,
     /// The ephemeral key of a client's attempt.
     Client(u8),
-    /// That of a gateway's answer.
+    /// The ephemeral key of a gateway's answer.
     Answer(u8),
 }
 
@@ -82,14 +83,14 @@ const WORSE: u8 = 2;
 pub struct Question {
     /// The attempt's nonce.
     nonce: u8,
-    /// In byte 4.
+    /// The version in byte 4.
     version: u8,
     key: Key,
     /// The best version of the list in the params.
     best: u8,
 }
 
-/// Noise message 2: what it says, and what its keys depend on.
+/// Noise message 2: its contents, and the inputs of its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Answer {
     /// The question that it is part of a transcript with.
@@ -113,7 +114,7 @@ struct Session {
     established: bool,
 }
 
-/// The clients' attempts, the gateway's sessions, and what the attacker has seen.
+/// The clients' attempts, the gateway's sessions, and the attacker's knowledge.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     attempts: Vec<Attempt>,

@@ -2,10 +2,10 @@
 //! gateway, one of them an attacker's.
 //!
 //! The attacker has all keys of its session, sends in the name of any address, and copies, delays
-//! and repeats what the honest client sends, also under its own address. It receives at its own
-//! address and reads what the honest client's addresses receive, as it may be on their path. At the
-//! victim's address it neither receives nor reads. Whatever the gateway sends to the honest client
-//! arrives, and so do the answers, unless the client has moved.
+//! and repeats the honest client's datagrams, also under its own address. It receives at its own
+//! address and reads the datagrams to the honest client's addresses, as it may be on their path. At
+//! the victim's address it neither receives nor reads. Every datagram of the gateway to the honest
+//! client arrives, and so do the answers, unless the client has moved.
 
 use stateright::{Model, Property};
 
@@ -20,7 +20,7 @@ pub enum Mutation {
     PredictableData,
     /// The data of a challenge proves any path.
     UnboundData,
-    /// A session takes a path that it has proved, also from one that is there.
+    /// A session takes a path that it has proved, even if another session has the path.
     TakesOccupied,
     /// Another session may be at the same path.
     SharedPath,
@@ -81,10 +81,11 @@ enum Message {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Session {
     path: Place,
-    /// It waits until its client proves where it is: another one is at its path.
+    /// Set until the session's client proves its address: another client is at its path.
     displaced: bool,
     challenges: Vec<(Place, u8)>,
-    /// Its client was asked whether it is still at its path, and has answered since.
+    /// Set if the session's client was asked whether it is still at its path, and has answered
+    /// since.
     asked: bool,
     spoken: bool,
     /// Paths to which a challenge of this session has gone and at which someone reads. No rule
@@ -92,15 +93,15 @@ struct Session {
     proven: u8,
 }
 
-/// The gateway's sessions, and what is under way.
+/// The gateway's sessions, and the messages in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     sessions: [Session; 2],
     next_data: u8,
     /// Data that the attacker has read.
     known: u16,
-    /// Messages of the honest client, with their place, that the attacker may copy or delay; those
-    /// that the gateway has accepted are gone.
+    /// Messages of the honest client, with their place, that the attacker may copy or delay;
+    /// messages that the gateway has accepted are removed.
     under_way: Vec<(Place, Message)>,
     honest_at: Place,
     /// Steps that are left.
@@ -116,7 +117,7 @@ pub struct State {
 pub enum Step {
     /// The attacker sends something sealed in its session from a place, or in its name.
     Hostile(Place),
-    /// It answers a challenge from there.
+    /// The attacker answers a challenge from there.
     HostileResponse(Place, u8),
     /// The honest client seals something.
     Honest,
@@ -124,9 +125,9 @@ pub enum Step {
     Move,
     /// A message of the honest client arrives, from there or copied by the attacker.
     Deliver(usize, Place),
-    /// A client that was asked has not answered for so long that it is taken for gone.
+    /// A client was asked and has been silent until it is considered gone.
     PatienceOver(Owner),
-    /// A challenge is repeated, where the gateway does that.
+    /// A challenge is repeated, if the gateway does that.
     Repeat(Owner),
 }
 
@@ -135,7 +136,7 @@ pub enum Step {
 pub struct Paths {
     /// Messages of the attacker.
     pub hostile: u8,
-    /// Messages of the honest client that answer nothing.
+    /// Messages of the honest client that are not answers.
     pub honest: u8,
     /// The rule that is left out.
     pub mutation: Option<Mutation>,
@@ -165,7 +166,7 @@ impl State {
         &mut self.sessions[owner as usize]
     }
 
-    /// The honest client seals a message where it is.
+    /// The honest client seals a message at its current path.
     fn seal(&mut self, message: Message) {
         let sealed = (self.honest_at, message);
         let at = self.under_way.partition_point(|other| *other < sealed);
@@ -181,8 +182,8 @@ impl State {
         self.session(owner).proven |= bit(to);
         match owner {
             Owner::Hostile => self.known |= 1 << data,
-            // Who is at the attacker's address can pass it on to the client, which answers from
-            // where it is.
+            // A host at the attacker's address can pass the challenge on to the client, which
+            // answers from its own address.
             Owner::Honest if to == self.honest_at || to == Place::Attacker => {
                 self.seal(Message::Response(data));
             }

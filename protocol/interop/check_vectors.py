@@ -100,7 +100,7 @@ def handshake():
         params["versions"], params["scheme"], params["power_sums"],
         params["maximum_hold_microseconds"], unhex(params["token"]), params["coded_symbols"],
     )  # fmt: skip
-    # Behind it is only what means nothing.
+    # Only meaningless bytes follow.
     equal(message[32 : 32 + len(payload)], payload, "client params")
     behind = wire.records(message[32 + len(payload) :])
     equal([kind for kind in behind if not 192 <= kind < 224], [], "records that mean nothing")
@@ -233,7 +233,7 @@ def code():
 
 
 def attempts():
-    """The delays between attempts are those of the page, and a client of the holdout asks least often."""
+    """The delays between attempts agree with the page, and a client of the holdout has the longest."""
     page = (FOLDER.parent.parent / "docs" / "PROTOCOL.md").read_text()
     for name in ["BETWEEN_ATTEMPTS", "FULL_RETRY", "TOKEN_RETRY", "HOLDOUT_RETRY"]:
         (seconds,) = re.findall(rf"\| ([\d,]+) s \| `{name}` \|", page)

@@ -36,9 +36,9 @@ def microseconds():
 
 
 class Client(asyncio.DatagramProtocol):
-    """`on_base` gets each datagram of the base connection once it has been recorded, and returns
-    the number of packets that are missing below the newest one. `places`, if numbers are wished for, are
-    those of datagrams that came with one."""
+    """`on_base` gets each datagram of the base connection once it has been recorded, and returns the number
+    of missing packets below the newest one. `places`, if numbers are requested, are the places of numbered
+    datagrams."""
 
     def __init__(self, gateway, on_base, scheme=sketch.TRAILER, with_cookie=False, largest=0):
         self.gateway, self.on_base = gateway, on_base
@@ -144,7 +144,7 @@ class Client(asyncio.DatagramProtocol):
     def identify(self, datagram):
         return sketch.identifier(self.identifier_key, self.agreed["scheme"], datagram)
 
-    # What arrives.
+    # Arriving datagrams.
 
     def control(self, kind, fields, datagram):
         if kind == wire.SEALED and self.session:
@@ -200,7 +200,7 @@ class Client(asyncio.DatagramProtocol):
         self.unreported += 1
         self.since = self.since or now
 
-    # What is sent.
+    # Datagrams to send.
 
     def say(self, plaintext):
         datagram = self.sent.seal(self.session, plaintext)

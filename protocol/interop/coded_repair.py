@@ -6,7 +6,7 @@ FIRST, SECOND = 0, 1
 
 
 def product(a, b):
-    """In the field of 256 elements."""
+    """Multiplication in the field of 256 elements."""
     result = 0
     while b:
         if b & 1:
@@ -51,7 +51,7 @@ def add(total, factor, part):
 
 
 class Decoder:
-    """Datagrams by place, and the equations of both halves. It forgets nothing."""
+    """Datagrams by place, and the equations of both halves, without a limit of memory."""
 
     def __init__(self):
         self.known = [{}, {}]

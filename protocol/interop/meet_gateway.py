@@ -1,7 +1,7 @@
 """Downloads over a lossy last mile, through a real gateway, with the client of this folder.
 
-Usage: meet_gateway.py PROGRAM, the path of packrat-gateway. Ends with 0 when everything arrived; tells
-what went wrong otherwise.
+Usage: meet_gateway.py PROGRAM, the path of packrat-gateway. Ends with 0 if everything arrived; prints the fault
+otherwise.
 """
 
 import asyncio
@@ -20,13 +20,12 @@ LOSS_DOWN, LOSS_UP = 0.06, 0.03
 BASE = 0x41  # a short header of QUIC, to a gateway
 HEADER = 13
 TIMEOUT = 60
-# Seconds; bad figures of a machine that is later are its own. After so many downloads they are not judged.
+# Delay in seconds above which a machine explains bad figures. After this number of downloads they are not judged.
 LATE, MOST_DOWNLOADS = 0.02, 5
 
 
 class Server(asyncio.DatagramProtocol):
-    """Sends each client that asks numbered datagrams of random bytes, and again what it asks for by
-    number."""
+    """Sends each client that asks numbered datagrams of random bytes, and repeats requested ones by number."""
 
     def __init__(self):
         self.sent, self.peers, self.tasks = {}, {}, []
@@ -87,7 +86,7 @@ class LastMile(asyncio.DatagramProtocol):
 
 
 class Back(asyncio.DatagramProtocol):
-    """From the gateway to one address of a client."""
+    """Datagrams from the gateway to one address of a client."""
 
     def __init__(self, last_mile, address):
         self.last_mile, self.address = last_mile, address
@@ -156,19 +155,19 @@ async def download(last_mile, server, with_cookie, scheme, largest):
     await peer.bind()
     await establish(peer)
     speaking = asyncio.ensure_future(peer.speak())
-    # From then on the gateway gives numbers.
+    # After this the gateway gives numbers.
     await until("the first Report", lambda: peer.reports > 0)
     while base.name not in server.sent:
         peer.send(base.request())
         await asyncio.sleep(0.05)
 
     await until("the first half", lambda: len(base.received) >= DATAGRAMS // 2)
-    # Moves to another port: only the sealed message there says whose it is.
+    # Moves to another port: only the sealed message identifies the client there.
     await peer.bind()
     peer.say_eack(echo=True)
     await until("a challenge of the new address", lambda: peer.challenges > 0)
 
-    # A gateway gives up what is too late: on a machine that stalls, there may be something to ask for.
+    # A gateway gives up late datagrams: on a machine that stalls, there may be datagrams to ask for.
     asked = set()
     while len(base.received) < DATAGRAMS:
         before = len(base.received)
@@ -204,12 +203,12 @@ async def download(last_mile, server, with_cookie, scheme, largest):
 
 
 def check_places(peer, base, asked):
-    """The places are those of the server's order, but for what it was asked for again."""
+    """The places follow the server's order, except for repeated datagrams."""
     flags, _ = peer.agreed["numbered"]
     if not peer.largest:
         assert flags == 0 and not peer.places, "numbers that were not wished for"
         return
-    # The upper bits are what the gateway knows of the way to it.
+    # The upper bits are the gateway's knowledge of the way to it.
     assert flags & 7 == wire.TO_CLIENT | wire.TO_SERVER, flags
     places = {value: place for value, place in peer.places.items()}
     by_number = {
@@ -258,8 +257,8 @@ async def meet(gateway, server):
     )
     address = relay_end.get_extra_info("sockname")
     await refusals(address, relay)
-    # The trailer; the hash; and a scheme that nobody knows, of which a gateway makes the hash.
-    # Numbers for all, for none, and for datagrams that are too long for them.
+    # The trailer; the hash; and an unknown scheme, for which a gateway uses the hash. Numbers for all, for no datagrams,
+    # and for datagrams that are too long for them.
     cases = [(True, 1, 1, 1400), (False, 2, 2, 0), (False, 77, 2, LENGTH - 1)]
     for with_cookie, scheme, agreed, largest in cases:
         for _ in range(MOST_DOWNLOADS):
@@ -283,7 +282,7 @@ async def meet(gateway, server):
 
 
 async def refusals(address, relay):
-    """What the gateway does with a version, a list and limits that it must not accept."""
+    """The gateway's reaction to a version, a list and limits that it must not accept."""
     answers = asyncio.Queue()
 
     class Questions(asyncio.DatagramProtocol):
@@ -298,12 +297,12 @@ async def refusals(address, relay):
     kind, fields = wire.parse_control(await answers.get())
     assert kind == wire.REFUSAL and fields["nonce"] == nonce and fields["reason"] == 1
     assert wire.VERSION in fields["versions"], fields
-    # Nothing is said about a list that is too long; the question behind it is answered.
+    # A list that is too long gets no answer; the question behind it is answered.
     end.sendto(wire.discover(nonce, [wire.VERSION] * 33))
     end.sendto(wire.discover(nonce, [wire.VERSION]))
     kind, fields = wire.parse_control(await answers.get())
     assert kind == wire.OFFER and fields["version"] == wire.VERSION
-    # What an attacker has taken a better version out of, or allows no sketch, begins nothing.
+    # A list from which an attacker has removed a better version, or that allows no sketch, begins no session.
     cookie = fields["cookie_time"], fields["cookie"]
     for versions, sums in [([wire.VERSION + 1], 129), ([wire.VERSION], 1)]:
         payload = wire.client_params(versions, 1, sums, 0)

@@ -76,7 +76,7 @@ class Symmetric:
 
 
 class Initiator:
-    """The client. `finish` starts from message 1 each time: a forged answer changes nothing."""
+    """The client. `finish` starts from message 1 each time: a forged answer has no effect."""
 
     def __init__(self, prologue, payload, ephemeral=None):
         self.prologue, self.payload = prologue, payload

@@ -40,7 +40,7 @@ def identifier(key, scheme, datagram):
 
 
 def mask(number_key, value):
-    """What a place is masked with, of the datagram with this identifier (section 11)."""
+    """The mask of a place, from the identifier of the datagram (section 11)."""
     return fold(value ^ number_key[0], number_key[1]) % 2**24
 
 
@@ -58,7 +58,7 @@ class PowerSums:
             self.sums[at] = (self.sums[at] + power) % P
 
     def add(self, prefix):
-        """Adds the set of a Baseline; False if it is not one of this length, or malformed."""
+        """Adds the set of a Baseline; False if its length is wrong, or it is malformed."""
         sums = [int.from_bytes(prefix[at : at + 4], "big") for at in range(2, len(prefix), 4)]
         if len(prefix) != 2 + 4 * len(self.sums) or any(value >= P for value in sums):
             return False

@@ -139,7 +139,7 @@ def numbered(number, base):
 
 
 def split_number(datagram):
-    """The number and the datagram behind it; None for any other datagram."""
+    """The number and the datagram behind it; None for an unnumbered datagram."""
     if not is_control(datagram) or datagram[4] != VERSION << 4 | NUMBERED or len(datagram) < 8:
         return None
     return int.from_bytes(datagram[5:8], "big"), datagram[8:]
@@ -158,7 +158,7 @@ def record(kind, value):
 
 
 def records(data):
-    """Values by type; the first of a type counts, and what is no record is ignored."""
+    """Values by type; the first of a type counts, and bytes that form no record are ignored."""
     found = {}
     while len(data) >= 2 and len(data) >= 2 + data[1]:
         found.setdefault(data[0], data[2 : 2 + data[1]])
@@ -257,7 +257,7 @@ REPORT_FIELDS = [
 
 
 def parse_message(plaintext):
-    """Type and fields of what a gateway says; no fields: of a type that is to be dropped."""
+    """Type and fields of a gateway's message; no fields: of a type that is to be dropped."""
     reader = Reader(plaintext)
     kind, fields = reader.number(1), None
     if kind == REPORT:

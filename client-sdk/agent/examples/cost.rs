@@ -1,10 +1,10 @@
-//! The cost of an agent: the time that it adds to a datagram's way, and the processor time per datagram,
-//! without a gateway, and assisted by a real one that nothing is lost behind.
+//! The cost of an agent: the time that it adds to a datagram's way, and the processor time per
+//! datagram, without a gateway, and assisted by a real one over a path without losses.
 //!
 //! ```text
 //! cargo run --release -p packrat-agent --example cost
 //! ```
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a measurement: no one depends on it
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a measurement, not a library
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};

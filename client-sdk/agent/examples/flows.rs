@@ -1,13 +1,13 @@
 //! The memory of an agent per flow: of 10,000 idle flows without a gateway, of 4,000 with a session
-//! each, and of one that receives 100 Mbit/s over a last mile that loses 2 %, near and far; and what a
-//! program with a receive buffer of the system's default loses after the agent.
+//! each, and of one that receives 100 Mbit/s over a last mile that loses 2 %, near and far; and the
+//! losses behind the agent of a program with a receive buffer of the system's default.
 //!
 //! ```text
 //! cargo run --release -p packrat-agent --example flows [-- idle | full]
 //! ```
 //!
 //! The agent runs in a process of its own, whose resident memory is read from /proc (Linux).
-#![allow(clippy::unwrap_used, clippy::expect_used)] // a measurement: no one depends on it
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a measurement, not a library
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -23,7 +23,7 @@ use quinn_udp::{Transmit, UdpSocketState};
 
 /// Programs, each of which has a flow: as many as an agent takes.
 const FLOWS: u32 = 10_000;
-/// The same with a session each: a gateway gives one address no more than a quarter of its room.
+/// Number of flows with a session each: a gateway grants one address at most a quarter of its room.
 const ASSISTED: u32 = 4_000;
 /// The agent's own limits are for fewer flows than it has in this measurement.
 const LIMITS: Limits = Limits {
@@ -122,7 +122,8 @@ impl Drop for Running {
     }
 }
 
-/// Sends a datagram to the agent from each of so many addresses of this host: each is a program to the agent.
+/// Sends a datagram to the agent from each of `count` addresses of this host: each is a program to
+/// the agent.
 fn greet(count: u32, programs: &UdpSocket, agent: SocketAddr) {
     let state = UdpSocketState::new(programs.into()).unwrap();
     for program in 0..count {
@@ -142,7 +143,7 @@ fn greet(count: u32, programs: &UdpSocket, agent: SocketAddr) {
     }
 }
 
-/// A server that reads all and answers nothing.
+/// A server that reads all datagrams and never answers.
 fn silent_server() -> SocketAddr {
     let server = UdpSocket::bind(ANY).unwrap();
     let address = server.local_addr().unwrap();
@@ -192,7 +193,7 @@ fn send_at_rate(server: &UdpSocket, to: SocketAddr, mut sample: impl FnMut()) {
     }
 }
 
-/// Reads until nothing comes for a second, and counts the datagrams.
+/// Reads until no datagram comes for a second, and counts the datagrams.
 fn read(program: &UdpSocket) -> u64 {
     program.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
     let mut buffer = [0; 70_000];
@@ -204,8 +205,8 @@ fn read(program: &UdpSocket) -> u64 {
     count
 }
 
-/// The same from the server to the program without an agent, and without loss: what a program with a
-/// receive buffer of the system's default loses on this host.
+/// Sends from the server to the program without an agent, and without loss: measures the losses on
+/// this host of a program with a receive buffer of the system's default.
 fn directly() {
     let (server, program) = (UdpSocket::bind(ANY).unwrap(), UdpSocket::bind(ANY).unwrap());
     let to = program.local_addr().unwrap();
@@ -218,8 +219,8 @@ fn directly() {
     );
 }
 
-/// One flow at full rate; a hole waits for a round trip of the last mile, and all behind it. `receive_buffer`: of
-/// the program's socket, or the system's default.
+/// One flow at full rate. A hole waits for a round trip of the last mile, as do all datagrams
+/// behind it. `receive_buffer`: of the program's socket, or the system's default.
 fn full_rate(one_way: Duration, receive_buffer: Option<usize>) {
     let server = UdpSocket::bind(ANY).unwrap();
     let link = |seed, loss| {

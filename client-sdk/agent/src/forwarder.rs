@@ -33,7 +33,7 @@ const EVENTS: usize = 1024;
 const TURN: usize = 8;
 /// The agent looks at least this often if the host has slept.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
-/// Looking for another network takes one part of so many of the agent's time at most.
+/// Divisor of the agent's time that limits the search for another network.
 const NETWORK_SHARE: u32 = 20;
 /// Flows in a status.
 const FLOWS_SHOWN: usize = 100;
@@ -43,27 +43,27 @@ const REDIRECTED: AssociationId = AssociationId::MAX;
 /// A service that programs reach through the agent.
 #[derive(Debug)]
 pub struct Service {
-    /// Its name, for people.
+    /// Name for people.
     pub name: String,
-    /// Where programs send to; bound.
+    /// The bound socket that programs send to.
     pub socket: UdpSocket,
-    /// Where their datagrams go.
+    /// Destination of the programs' datagrams.
     pub to: Target,
     /// The settings of its assistance.
     pub config: ClientConfig,
-    /// The treatment of what programs send that is longer than the path MTU.
+    /// The treatment of a program's datagrams that are longer than the path MTU.
     pub dont_fragment: DontFragment,
 }
 
-/// Where the datagrams of a service's programs go.
+/// Destination of the datagrams of a service's programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// To the service, with a gateway on the way or at this very address.
+    /// The service, with a gateway on the way or at this very address.
     Service(SocketAddr),
-    /// To the address that the program has sent them to, at this port: the system redirects them to
-    /// a [`crate::transparent`] socket (Linux, TPROXY). Answers leave from that address and from the
-    /// socket's own port: the packet filter gives them the port that the program has sent to. No
-    /// socket has that one here, so that a server of this host may.
+    /// The address that the program has sent them to, at this port: the system redirects them to a
+    /// [`crate::transparent`] socket (Linux, TPROXY). Answers leave from that address and from the
+    /// socket's own port: the packet filter gives them the port that the program has sent to. The
+    /// agent leaves that port to a server of this host.
     Original {
         /// The port that programs send to.
         port: u16,
@@ -121,10 +121,10 @@ impl Listener {
 /// The socket of a flow towards its service.
 struct Upstream {
     socket: Socket,
-    /// Where it is bound.
+    /// Address that the listener is bound to.
     bound: SocketAddr,
     to: SocketAddr,
-    /// Where datagrams leave from.
+    /// Source address of the flow's datagrams.
     source: SourceAddress,
     /// The address that the program sends to, which answers come from.
     local: Option<IpAddr>,
@@ -132,7 +132,7 @@ struct Upstream {
     header: Vec<u8>,
 }
 
-/// Sends what leaves a flow.
+/// Sends the datagrams that leave a flow.
 struct Wire<'a> {
     listener: &'a Socket,
     upstream: &'a Upstream,
@@ -177,28 +177,29 @@ pub struct Agent {
     limits: Limits,
     listeners: Vec<Listener>,
     upstreams: HashMap<FlowId, Upstream>,
-    /// Local addresses of the upstream sockets: what comes from there has gone in a circle.
+    /// Local addresses of the upstream sockets: a datagram from one of them has gone in a circle.
     bound: HashSet<SocketAddr>,
     run: Run,
     began: Instant,
     wakefulness: Wakefulness,
-    /// Where the host tells of them.
+    /// Events about networks, if the host reports them.
     network_events: Option<NetworkEvents>,
     network_changes: u64,
-    /// When to look for another network, and when at the earliest if the host tells of one.
+    /// Time of the next search for another network, and the earliest such time after an event of
+    /// the host.
     next_network: Timestamp,
     next_network_event: Timestamp,
-    /// When to look for programs that connect and say nothing.
+    /// Time to look for programs that have connected and remain silent.
     next_look: Timestamp,
 }
 
 impl Agent {
-    /// An agent for these services, and for programs that choose their destinations, and the handle
-    /// to it. The SOCKS listener counts as the last of the services.
+    /// Creates an agent for these services, and for programs that choose their destinations, and
+    /// the handle to it. The SOCKS listener counts as the last of the services.
     ///
     /// # Errors
-    /// When the system refuses what an agent needs, there are more than 65,535 services, or one of
-    /// them is at an address of the agent's own.
+    /// When the system refuses a resource, there are more than 65,535 services, or a service is at
+    /// an address of the agent's own.
     pub fn new(
         services: Vec<Service>,
         socks: Option<SocksListener>,
@@ -217,7 +218,7 @@ impl Agent {
         let handle = Handle { commands: sender, waker };
         let of_socks = socks.iter().map(|socks| socks.config.clone());
         let configs = services.iter().map(|service| service.config.clone()).chain(of_socks);
-        // Programs' sockets take only so much at once.
+        // The buffers of programs' sockets are limited.
         let configs = configs.map(|config| config.with_spread_bursts(true)).collect();
         let mut listeners = Vec::with_capacity(count);
         for (index, service) in services.into_iter().enumerate() {
@@ -276,7 +277,7 @@ impl Agent {
         Ok((agent, handle))
     }
 
-    /// True if what is sent to `to` comes back to one of the listeners.
+    /// True if datagrams to `to` come back to one of the listeners.
     fn is_own(&self, to: SocketAddr) -> bool {
         let address = to.ip().to_canonical();
         let datagrams =
@@ -293,8 +294,8 @@ impl Agent {
         })
     }
 
-    /// True if what comes from this address has left one of the upstream sockets. A program may have the port
-    /// of one at another address, or in the other family.
+    /// True if datagrams from this address have left one of the upstream sockets. A program may
+    /// have the port of an upstream socket at another address, or in the other family.
     fn is_upstream(&self, from: SocketAddr) -> bool {
         let ip = from.ip().to_canonical();
         let any: IpAddr = match ip {
@@ -309,10 +310,10 @@ impl Agent {
         Timestamp::ZERO + self.began.elapsed()
     }
 
-    /// Forwards until it is told to stop.
+    /// Forwards until it is stopped.
     ///
     /// # Errors
-    /// When the system can't wait for sockets any more.
+    /// When the system cannot wait for sockets any more.
     pub fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS);
         let mut ready = BTreeSet::new();
@@ -412,7 +413,7 @@ impl Agent {
         false
     }
 
-    /// Ends an association with its flows: the gateways are told.
+    /// Ends an association with its flows, and notifies the gateways.
     fn end_association(&mut self, id: AssociationId) {
         let now = self.now();
         for flow in self.table.flows_through(id) {
@@ -470,7 +471,7 @@ impl Agent {
         true
     }
 
-    /// The address of a name is known, or that it has none.
+    /// Called when a name is resolved, or has no address.
     fn on_resolved(&mut self, name: crate::socks::Name, to: Option<SocketAddr>, now: Timestamp) {
         let Some((service, socks)) = self.socks() else { return };
         let waiting = socks.on_answer(name, to, now);
@@ -491,7 +492,7 @@ impl Agent {
         }
         let Some(upstream) = self.upstreams.get_mut(&id) else { return };
         let way = Way { to: upstream.to, from: None };
-        // What is short may leave with others.
+        // Short datagrams may leave with others.
         let errors = if self.table.repairs_uploads(service) || message.size <= LONGEST_BUNDLED {
             let mut errors = 0;
             for (datagram, mark) in message.datagrams() {
@@ -580,7 +581,7 @@ impl Agent {
         let bound = socket.socket.local_addr()?;
         let token = Ready::Flow(id).token()?;
         self.poll.registry().register(&mut socket.socket, token, Interest::READABLE)?;
-        // Answers come from where the program has sent to.
+        // Answers come from the address that the program has sent to.
         let local = first.local.filter(|_| is_redirected || listener.listen.ip().is_unspecified());
         let header =
             peer.through.filter(|_| !is_redirected).map_or_else(Vec::new, |(_, to)| header(to));
@@ -627,7 +628,7 @@ impl Agent {
         true
     }
 
-    /// Calls the table for a flow, and sends what it wants sent.
+    /// Calls the table for a flow, and sends the datagrams that result.
     fn with<R>(
         &mut self,
         id: FlowId,
@@ -653,7 +654,7 @@ impl Agent {
 
     fn handle_timeouts(&mut self) {
         let now = self.now();
-        // Each once: one that wants more has its turn after the sockets.
+        // Each socket once: a socket with more datagrams has its turn after the others.
         let due: Vec<FlowId> = std::iter::from_fn(|| self.table.next_due(now)).collect();
         for id in due {
             let is_over = self.with(id, |table, wire| table.handle_timeout(id, now, wire));
@@ -663,7 +664,7 @@ impl Agent {
         }
     }
 
-    /// The host tells of other addresses and routes: the agent looks at once.
+    /// Called when the host reports changes of addresses and routes: the agent looks at once.
     fn on_network_events(&mut self) {
         let lost = self.network_events.as_mut().map(NetworkEvents::take).unwrap_or_default();
         for upstream in self.upstreams.values_mut() {
@@ -783,7 +784,7 @@ mod tests {
         Agent::new(vec![service], None, Limits::default()).unwrap()
     }
 
-    /// A redirection that nothing here knows of leads the agent's datagrams back to it.
+    /// A redirection unknown to the agent leads its datagrams back to it.
     #[test]
     fn datagrams_of_the_agents_own_begin_no_flow() {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

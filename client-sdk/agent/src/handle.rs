@@ -31,7 +31,7 @@ impl std::fmt::Debug for Command {
     }
 }
 
-/// Speaks to an agent that runs in another thread.
+/// Controls an agent that runs in another thread.
 #[derive(Debug, Clone)]
 pub struct Handle {
     pub(crate) commands: Sender<Command>,
@@ -40,19 +40,19 @@ pub struct Handle {
 
 impl Handle {
     pub(crate) fn tell(&self, command: Command) {
-        // An agent that has ended wants nothing any more.
+        // An agent that has ended ignores commands.
         if self.commands.send(command).is_ok() {
             let _ = self.waker.wake();
         }
     }
 
-    /// Another token, key or hold for a service. Flows that there are take token and key.
+    /// Sets another token, key or hold for a service. Existing flows take token and key.
     pub fn set_access(&self, service: usize, access: Access) {
         self.tell(Command::SetAccess(service, access));
     }
 
-    /// Another address of a service, for the flows that begin from now on. One of the agent's own is
-    /// not taken.
+    /// Sets another address of a service, for flows that begin from now on. An address of the
+    /// agent's own is refused.
     pub fn set_target(&self, service: usize, to: SocketAddr) {
         self.tell(Command::SetTarget(service, to));
     }
@@ -64,7 +64,7 @@ impl Handle {
         receiver.recv().ok()
     }
 
-    /// Ends the agent: gateways are told.
+    /// Ends the agent, and notifies the gateways.
     pub fn stop(&self) {
         self.tell(Command::Stop);
     }

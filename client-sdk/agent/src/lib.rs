@@ -1,14 +1,14 @@
-//! A local forwarder that makes any UDP program a client of a Packrat gateway, as the program is.
+//! A local forwarder that makes any UDP program a client of a Packrat gateway, unmodified.
 //!
-//! A program sends to the agent's address instead of its server's; the agent forwards what it sends
-//! unchanged, from an upstream socket of its own for each of the program's sockets, and passes what
-//! comes back through a [`packrat_client::Shim`]: missing datagrams are repaired by the gateway on
-//! the way, and come out in order. Without a gateway, and where assistance fails, everything passes
-//! as it comes.
+//! A program sends to the agent's address instead of its server's. The agent forwards the program's
+//! datagrams unchanged, from one upstream socket for each of the program's sockets, and passes the
+//! answers through a [`packrat_client::Shim`]: the gateway repairs missing datagrams on the way,
+//! and they are delivered in order. Without a gateway, or if assistance fails, every datagram
+//! passes as it arrives.
 //!
-//! - [`Agent`]: a [`packrat_socket::Table`] of flows on sockets, in one thread; [`Handle`] speaks to
-//!   it from others
-//! - [`Status`]: its figures, as JSON and for Prometheus
+//! - [`Agent`]: a [`packrat_socket::Table`] of flows on sockets, in one thread; [`Handle`] controls
+//!   it from other threads
+//! - [`Status`]: the agent's figures, as JSON and for Prometheus
 #![forbid(unsafe_code)]
 
 mod forwarder;

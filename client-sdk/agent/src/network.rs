@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use packrat_socket::source_towards;
 
-/// A host whose clock of the day has gone ahead of the other one by so much has slept.
+/// Advance of the wall clock over the monotonic clock that shows that the host has slept.
 const SLEEP: Duration = Duration::from_secs(3);
 
 /// The first address that there is a route to, or the first one.
@@ -20,7 +20,7 @@ pub(crate) fn is_of_this_host(address: IpAddr) -> bool {
     UdpSocket::bind((address.to_canonical(), 0)).is_ok()
 }
 
-/// The two clocks, as they were seen last: the one of the day goes on while the host sleeps.
+/// The last readings of the two clocks: only the wall clock continues while the host sleeps.
 #[derive(Debug)]
 pub(crate) struct Wakefulness {
     steady: Instant,
@@ -58,10 +58,11 @@ impl NetworkEvents {
     /// RTMGRP_IPV6_IFADDR, RTMGRP_IPV6_ROUTE.
     const GROUPS: u32 = 0x10 | 0x40 | 0x100 | 0x400;
 
-    /// Has `registry` say when there are some.
+    /// Registers for events about networks.
     ///
     /// # Errors
-    /// When the system does not tell: another network is noticed by looking, then.
+    /// When the system does not report such events: the agent then detects another network by
+    /// polling.
     pub(crate) fn new(registry: &mio::Registry, token: mio::Token) -> std::io::Result<Self> {
         use nix::sys::socket::{
             AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, socket,
@@ -76,7 +77,7 @@ impl NetworkEvents {
         Ok(Self { socket, buffer: vec![0; Self::BYTES] })
     }
 
-    /// Takes what has happened: the addresses that this host has lost.
+    /// Takes the events: returns the addresses that this host has lost.
     pub(crate) fn take(&mut self) -> Vec<IpAddr> {
         use nix::errno::Errno;
         use nix::sys::socket::{MsgFlags, recv};
@@ -86,7 +87,7 @@ impl NetworkEvents {
             match recv(self.socket.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
                 Ok(0) => return lost,
                 Ok(length) => lost.extend(lost_addresses(&self.buffer[..length])),
-                // Some were lost: what they said shows by looking.
+                // Some events were lost: polling finds their changes.
                 Err(Errno::ENOBUFS | Errno::EINTR) => {}
                 Err(_) => return lost,
             }

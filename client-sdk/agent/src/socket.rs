@@ -18,14 +18,14 @@ const MOST_BYTES: usize = 65_507;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DontFragment {
-    /// Not the datagrams of a program that begins with QUIC, which finds the path MTU itself (RFC
-    /// 9000, section 14); all others are, as from any socket, where they are longer than the path
-    /// MTU that the system knows.
+    /// Forbidden for the datagrams of a program that begins with QUIC, which finds the path MTU
+    /// itself (RFC 9000, section 14); allowed for all others, as from any socket, if they are
+    /// longer than the path MTU that the system knows.
     #[default]
     Auto,
-    /// It may not: what is too long is lost.
+    /// Fragmentation is forbidden: datagrams that are too long are lost.
     Always,
-    /// It may.
+    /// Fragmentation is allowed.
     Never,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn is_quic_initial(datagram: &[u8]) -> bool {
     datagram.len() >= SHORTEST && first & 0xc0 == 0xc0 && version != [0; 4]
 }
 
-/// Lets the system fragment what is longer than the path MTU that it knows.
+/// Lets the system fragment datagrams longer than the path MTU that it knows.
 #[cfg(target_os = "linux")]
 fn allow_fragments(socket: &std::net::UdpSocket) -> io::Result<()> {
     use nix::sys::socket::{setsockopt, sockopt::Ipv6DontFrag};
@@ -72,11 +72,11 @@ fn allow_fragments(_: &std::net::UdpSocket) -> io::Result<()> {
 }
 
 /// A socket that may send from addresses of other hosts: for datagrams that the system redirects
-/// (TPROXY), and for their answers. It shares its address with no other socket (SO_REUSEADDR), which
-/// would get what is redirected.
+/// (TPROXY), and for their answers. It shares its address with no other socket (SO_REUSEADDR),
+/// because that would get redirected datagrams.
 ///
 /// # Errors
-/// When the system refuses it: CAP_NET_ADMIN is needed, and Linux.
+/// When the system refuses it: Linux and CAP_NET_ADMIN are required.
 #[cfg(target_os = "linux")]
 pub fn transparent(address: SocketAddr) -> io::Result<std::net::UdpSocket> {
     use socket2::{Domain, Protocol, Socket, Type};
@@ -125,10 +125,10 @@ impl Socket {
         Ok(Self { socket: UdpSocket::from_std(socket), state, refused: Cell::new(None) })
     }
 
-    /// Receives what is there.
+    /// Receives the datagrams that have arrived.
     ///
     /// # Errors
-    /// `WouldBlock` when there is nothing.
+    /// `WouldBlock` if no datagram is there.
     pub(crate) fn receive(&self, batch: &mut Batch) -> io::Result<()> {
         batch.receive(&self.state, (&self.socket).into())
     }
@@ -139,7 +139,7 @@ impl Socket {
         let size = size.max(1);
         let most = self.state.max_gso_segments().min(MOST_BYTES / size).max(1);
         let mut errors = 0;
-        // An empty datagram is one, too.
+        // An empty datagram also counts.
         let empty = data.is_empty().then_some(data);
         for chunk in empty.into_iter().chain(data.chunks(size * most)) {
             let Err(error) = self.try_send(way, chunk, size, mark) else { continue };
@@ -194,8 +194,8 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Adds a datagram behind a header, and first sends what it does not go with. Returns the
-    /// datagrams that the system would not send.
+    /// Adds a datagram behind a header, and first sends the batch if the datagram does not fit it.
+    /// Returns the datagrams that the system refused.
     pub(crate) fn add(
         &mut self,
         socket: &Socket,
@@ -204,7 +204,7 @@ impl Run {
         datagram: &[u8],
         mark: Mark,
     ) -> u64 {
-        // Where the system puts datagrams together again, programs look for one header only.
+        // If the system coalesces datagrams again, programs look for one header only.
         self.add_to(socket, way, header, datagram, mark, header.is_empty())
     }
 
@@ -250,7 +250,7 @@ impl Run {
         errors
     }
 
-    /// Sends what there is.
+    /// Sends the batched datagrams.
     pub(crate) fn flush(&mut self, socket: &Socket, way: Way) -> u64 {
         if self.data.is_empty() {
             return 0;
@@ -266,7 +266,8 @@ impl Run {
 mod tests {
     use super::*;
 
-    /// Another user's socket at the same port would get what is redirected, or keep it from the agent.
+    /// Another user's socket at the same port would get redirected datagrams, or withhold them from
+    /// the agent.
     #[cfg(target_os = "linux")]
     #[test]
     fn the_socket_for_what_is_redirected_shares_its_address_with_none() {
@@ -318,7 +319,7 @@ mod tests {
         assert!(
             long(0xc3, 1, 1200) && long(0xd0, 0x6b33_43cf, 1452) && long(0xc0, 0x0a1a_2a3a, 1200)
         );
-        // Version negotiation, too short, a short header, WireGuard's, and DTLS's.
+        // Version negotiation, a header that is too short, a short header, WireGuard's, and DTLS's.
         for (first, version, length) in [
             (0xc3, 0, 1200),
             (0xc3, 1, 1199),

@@ -8,7 +8,7 @@ use packrat_client::{Condition, Counters};
 use packrat_socket::FlowFigures;
 use serde::Serialize;
 
-/// One flow.
+/// Figures of a flow.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct FlowStatus {
@@ -16,15 +16,15 @@ pub struct FlowStatus {
     pub service: usize,
     /// The program's address.
     pub program: SocketAddr,
-    /// The destination, where the program has chosen it.
+    /// The destination, if the program has chosen it.
     pub destination: Option<SocketAddr>,
-    /// Its condition.
+    /// Condition of the flow.
     pub condition: Condition,
-    /// Since when nothing has passed.
+    /// Seconds since the last datagram.
     pub idle_seconds: f64,
     /// Round trip to the gateway, as measured.
     pub last_mile_round_trip_ms: Option<f64>,
-    /// Its counters.
+    /// Counters of the flow.
     #[serde(flatten)]
     pub counters: Counters,
 }
@@ -43,28 +43,28 @@ impl From<FlowFigures> for FlowStatus {
     }
 }
 
-/// One service.
+/// Figures of a service.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct ServiceStatus {
-    /// Its name.
+    /// Name of the service.
     pub name: String,
-    /// Where programs send to.
+    /// Address that programs send to.
     pub listen: SocketAddr,
-    /// Where their datagrams go; `None`: the programs choose.
+    /// Destination of the programs' datagrams; `None`: the programs choose.
     pub to: Option<SocketAddr>,
     /// Flows, by their condition.
     pub flows: BTreeMap<Condition, u64>,
-    /// Datagrams of programs that were not served because there were as many flows as there may be,
-    /// or no descriptors, or because they were the agent's own.
+    /// Datagrams of programs that were not served: the limit of flows was reached, descriptors were
+    /// used up, or the agent itself had sent them.
     pub refused_datagrams: u64,
-    /// Flows that have made room for others when there were as many as there may be.
+    /// Flows that have made room for others at the limit of flows.
     pub evicted_flows: u64,
     /// Datagrams that the system would not send.
     pub send_errors: u64,
-    /// Datagrams that came from elsewhere than the service's address.
+    /// Datagrams that came from another address than the service's.
     pub foreign_datagrams: u64,
-    /// The sums of its flows, of those that are over too.
+    /// The sums of the service's flows, including ended ones.
     #[serde(flatten)]
     pub counters: Counters,
 }

@@ -1,4 +1,4 @@
-//! The numbers by which the system says which socket is ready.
+//! The tokens by which the system identifies a ready socket.
 
 use std::io;
 
@@ -11,7 +11,7 @@ const WAKER: usize = 0;
 const NETWORK: usize = usize::MAX - 1;
 /// Flows have the numbers from here on, listeners those between the waker's and this.
 const FIRST_FLOW: usize = 1 << 16;
-/// Numbers of control connections and of relays have one of these bits.
+/// Numbers of control connections and of relays have one of these bits set.
 const CONNECTION: usize = 1 << (usize::BITS - 2);
 const RELAY: usize = 1 << (usize::BITS - 3);
 

@@ -1,5 +1,5 @@
-//! The agent between real sockets: a QUIC client that knows nothing of Packrat downloads through it,
-//! through a real gateway, and over a last mile that loses datagrams.
+//! The agent between real sockets: an unmodified QUIC client downloads through the agent, a real
+//! gateway, and a last mile that loses datagrams.
 //!
 //! ```text
 //!   server (quinn) <-- far segment <-- gateway <-- last mile, delay and loss <-- agent <-- client (quinn)
@@ -158,9 +158,8 @@ async fn a_download_survives_the_end_of_the_gateway_and_is_assisted_by_the_next_
     drop(gateway);
 }
 
-/// The service's address as the agent sees it: passes everything on, and puts forged datagrams
-/// between what comes from the last mile. It also has a stranger send to the agent's upstream
-/// socket.
+/// The service's address as the agent sees it: passes all datagrams on, and injects forged ones
+/// among the last mile's. It also makes a stranger send to the agent's upstream socket.
 struct Forger {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -243,7 +242,7 @@ async fn forged_datagrams_and_those_of_strangers_cost_nothing() {
     assert!(total.repaired_in_time > 0, "{status:?}");
 }
 
-/// A game, which acts upon each datagram, and for which none waits.
+/// A game, which acts upon each datagram; its datagrams never wait.
 #[test]
 fn a_program_gets_no_numbered_datagram_twice() {
     const COUNT: u32 = 1500;
@@ -468,8 +467,9 @@ fn on_a_host_with_mtu<R: Send + 'static>(mtu: u16, work: fn() -> R) -> Option<R>
     result
 }
 
-/// Long datagrams are not lost that would get through from a program's own socket: they are fragmented
-/// where they are longer than the path MTU, except for QUIC, which finds the path MTU itself.
+/// Long datagrams that would get through from a program's own socket are not lost: they are
+/// fragmented if they are longer than the path MTU, except for QUIC, which finds the path MTU
+/// itself.
 #[cfg(target_os = "linux")]
 #[test]
 fn long_datagrams_are_fragmented_unless_the_program_speaks_quic() {
@@ -521,7 +521,7 @@ fn the_host_tells_of_another_network_where_the_address_is_the_same() {
     }
     fn join() {
         ip("address add 192.0.2.10/32 dev lo");
-        // What is sent to the server stays here, and comes from that address.
+        // Datagrams to the server stay on this host, and have that source address.
         ip("route add local 203.0.113.0/24 dev lo src 192.0.2.10");
     }
     fn work() {

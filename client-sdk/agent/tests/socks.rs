@@ -68,7 +68,7 @@ fn udp() -> UdpSocket {
     udp_at(ANY)
 }
 
-/// A socket where the name `localhost` leads to on this host.
+/// A socket at the address of the name `localhost` on this host.
 fn udp_by_name() -> UdpSocket {
     udp_at(choose(("localhost", 0).to_socket_addrs().unwrap()).unwrap())
 }
@@ -167,7 +167,7 @@ fn an_association_and_its_flows_end_with_its_connection() {
     let Program { control, socket, relay } = first;
     drop(control);
     agent.wait_for("the end of a flow", |status| status.flows.len() == 1);
-    // Nothing is there any more, which the system says to a connected socket.
+    // The relay is closed, which the system reports to a connected socket.
     socket.connect(relay).unwrap();
     let begun = Instant::now();
     while socket.send(b"x").err().map(|error| error.kind()) != Some(ErrorKind::ConnectionRefused) {
@@ -237,7 +237,7 @@ fn with_few_descriptors() {
     let first = Program::associate(&agent);
     let mut used: Vec<_> =
         std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).take(256).collect();
-    // The program's own; the agent has none for the other end.
+    // This descriptor is for the program's end; the agent lacks one for the other end.
     used.pop().unwrap();
     let mut control = TcpStream::connect(agent.address).unwrap();
     control.write_all(&[5, 1, 0]).unwrap();
@@ -272,8 +272,8 @@ fn what_is_no_request_for_datagrams_is_refused_and_closed() {
     }
 }
 
-/// Programs take one header off what one call receives, also where the system would put several
-/// datagrams together.
+/// Programs remove one header from the result of one call, even if the system could coalesce
+/// several datagrams.
 #[test]
 fn a_program_gets_each_datagram_by_itself() {
     use quinn_udp::{RecvMeta, Transmit, UdpSocketState};

@@ -1,5 +1,5 @@
-/* A client of plain datagrams with POSIX sockets: asks a server for COUNT datagrams, and says how
- * they came. Every UDP program has these three parts: the socket, the timer, the shim between.
+/* A client of plain datagrams with POSIX sockets: asks a server for COUNT datagrams, and reports
+ * their arrival. Every UDP program has these three parts: the socket, the timer, the shim between.
  *
  *   cc download.c $(pkg-config --cflags --libs packrat) -o download
  *   ./download 192.0.2.7 4000 5000
@@ -62,7 +62,7 @@ static void on_datagram(struct progress *progress, const uint8_t *data, size_t l
         progress->newest = number;
 }
 
-/* After every call: what is ready, for the program and for the gateway. */
+/* After every call: the ready datagrams, for the program and for the gateway. */
 static void serve(packrat_shim *shim, int fd, struct progress *progress) {
     uint8_t buffer[65536];
     size_t length;

@@ -2,17 +2,18 @@
  * @file packrat.h
  * The client of Packrat for programs in C. Version 0.1.
  *
- * A shim is between a UDP socket and a transport that knows nothing of it: datagrams in, the same
- * datagrams out, in the order in which a gateway has forwarded them, repairs included. Without a
- * gateway everything passes at once and uncopied.
+ * A shim is between a UDP socket and an unmodified transport: datagrams in, the same datagrams out,
+ * in the order in which a gateway has forwarded them, repairs included. Without a gateway every
+ * datagram passes at once and uncopied.
  *
  * - One shim per peer that the program is a client of, over one socket.
- * - Buffers are the caller's, handles the library's. Nothing points into the other side after a call.
- * - Nothing blocks, opens a socket, starts a thread or calls back.
+ * - Buffers are the caller's, handles the library's. Neither keeps pointers to the other's memory
+ *   after a call.
+ * - The library never blocks, opens a socket, starts a thread or calls back.
  * - A handle is used by one thread at a time, and may move between threads. Handles are independent.
  * - Times are microseconds of any one monotonic clock.
- * - Errors are negative. A failure inside the library never reaches the program: the shim is put
- *   away, its condition is PACKRAT_FAILED, and datagrams pass.
+ * - Errors are negative. A failure inside the library never reaches the program: the shim is
+ *   removed, its condition is PACKRAT_FAILED, and datagrams pass.
  * - Structures begin with their size: programs that were built with an older header keep working.
  *
  * Written by cbindgen from client-sdk/c/src/lib.rs: make c-header.
@@ -30,7 +31,7 @@
 #define PACKRAT_ABI 1
 
 /**
- * The value of packrat_shim_timeout() when nothing is due.
+ * The value of packrat_shim_timeout() when no timer is set.
  */
 #define PACKRAT_NEVER UINT64_MAX
 
@@ -40,23 +41,24 @@
 #define PACKRAT_OK 0
 
 /**
- * Of packrat_shim_receive(): the datagram is the transport's, now, without its first bytes.
+ * Result of packrat_shim_receive(): the datagram is the transport's, now, without its first bytes.
  */
 #define PACKRAT_PASS 0
 
 /**
- * Of packrat_shim_receive(): the datagram was copied, and comes out of packrat_shim_deliver().
+ * Result of packrat_shim_receive(): the datagram was copied, and comes out of
+ * packrat_shim_deliver().
  */
 #define PACKRAT_KEPT 1
 
 /**
- * Of packrat_shim_receive(): the datagram is not the transport's, or the second copy of one that was
- * passed on or copied. Forget it.
+ * Result of packrat_shim_receive(): the datagram is not the transport's, or the second copy of one
+ * that was passed on or copied. Discard it.
  */
 #define PACKRAT_CONSUMED 2
 
 /**
- * There is nothing (any more).
+ * There is no result (any more).
  */
 #define PACKRAT_EMPTY -1
 
@@ -66,7 +68,7 @@
 #define PACKRAT_ARGUMENT -2
 
 /**
- * The buffer is too small; the length needed was stored, and nothing is lost.
+ * The buffer is too small. The length needed was stored, and the datagram remains.
  */
 #define PACKRAT_SPACE -3
 
@@ -144,7 +146,7 @@ typedef struct {
   uint32_t scheme;
   /**
    * Longest time that a datagram waits for the repair of an earlier one, in microseconds; 0:
-   * none waits. By default 1 s; the actual one follows the measured last mile.
+   * datagrams never wait. Defaults to 1 s; the actual time follows the measured last mile.
    */
   uint64_t maximum_hold;
   /**
@@ -153,7 +155,7 @@ typedef struct {
    */
   const uint8_t *gateway_key;
   /**
-   * The permission that a token endpoint has issued; NULL (the default): none.
+   * The token that a token endpoint has issued; NULL (the default): no token.
    */
   const uint8_t *token;
   /**
@@ -161,9 +163,9 @@ typedef struct {
    */
   size_t token_length;
   /**
-   * 1: what the program sends is repaired, too, and packrat_shim_send() is asked about each
-   * datagram. For transports that answer each loss (CUBIC, NewReno), not for BBR. 0 (the default):
-   * it is not.
+   * 1: repairs the program's own datagrams as well; the program passes each to
+   * packrat_shim_send(). For transports that reduce their rate after each loss (CUBIC, NewReno),
+   * not for BBR. Defaults to 0.
    */
   uint32_t uploads;
   /**
@@ -197,7 +199,7 @@ typedef struct {
    */
   uint64_t sent_datagrams;
   /**
-   * Bytes of them (UDP payload).
+   * Bytes of the datagrams that the program has sent (UDP payload).
    */
   uint64_t sent_bytes;
   /**
@@ -205,7 +207,7 @@ typedef struct {
    */
   uint64_t delivered_datagrams;
   /**
-   * Bytes of them (UDP payload).
+   * Bytes of the datagrams that the program got (UDP payload).
    */
   uint64_t delivered_bytes;
   /**
@@ -225,7 +227,7 @@ typedef struct {
    */
   uint64_t repaired_late;
   /**
-   * Missing datagrams that were waited for in vain.
+   * Missing datagrams whose wait ended without a repair.
    */
   uint64_t given_up;
   /**
@@ -249,7 +251,7 @@ typedef struct {
    */
   uint64_t eacks;
   /**
-   * Bytes of these eACKs (UDP payload).
+   * Bytes of eACKs to gateways (UDP payload).
    */
   uint64_t eack_bytes;
   /**
@@ -265,7 +267,7 @@ typedef struct {
    */
   uint64_t upward_numbered;
   /**
-   * Those of them that the gateway was missing when a later one had arrived.
+   * Numbered datagrams that the gateway was missing when a later one had arrived.
    */
   uint64_t upward_missing;
   /**
@@ -323,7 +325,8 @@ int32_t packrat_shim_new(const packrat_config *config,
                          packrat_shim **out);
 
 /**
- * Forgets a shim. NULL is allowed. Call packrat_shim_close() first, and send what it has ready.
+ * Frees a shim. NULL is allowed. Call packrat_shim_close() first, and send the shim's remaining
+ * messages.
  */
 void packrat_shim_free(packrat_shim *shim);
 
@@ -355,10 +358,10 @@ int32_t packrat_shim_deliver(packrat_shim *shim,
                              uint8_t *mark);
 
 /**
- * The program is about to send a datagram to the peer, with config.uploads: what goes in front of it.
- * `number` gets PACKRAT_NUMBER_LENGTH bytes, which end at the gateway. Afterwards look at
- * packrat_shim_timeout(). A datagram that was asked about and does not leave is one that the path has
- * lost.
+ * Call before sending a datagram to the peer, with config.uploads: returns the number to put in
+ * front of it. `number` gets PACKRAT_NUMBER_LENGTH bytes, which the gateway removes. Call
+ * packrat_shim_timeout() afterwards. If the datagram then does not leave, it counts as lost on the
+ * path.
  *
  * Returns PACKRAT_OK: send `number` and the datagram behind it as one; PACKRAT_EMPTY: send the
  * datagram as it is; or PACKRAT_ARGUMENT.
@@ -370,11 +373,11 @@ int32_t packrat_shim_send(packrat_shim *shim,
                           uint8_t *number);
 
 /**
- * The program is about to send a datagram to the peer: takes it if it is one that leaves with others, such
- * as an acknowledgement of QUIC's in a download. It is then in what packrat_shim_transmit() gives, which is
- * to be called afterwards, as packrat_shim_timeout() is; it may wait for 8 ms where that makes nothing
- * slower. To be asked before packrat_shim_send(), or not at all: a program that does not ask sends more
- * datagrams.
+ * Call before sending a datagram to the peer: takes the datagram if it can leave together with
+ * others, such as QUIC's acknowledgements in a download. packrat_shim_transmit() then returns it;
+ * call that and packrat_shim_timeout() afterwards. The datagram waits for at most 8 ms, and only
+ * if that makes the download no slower. Call before packrat_shim_send(), or not at all: a program
+ * without this call sends more datagrams.
  *
  * Returns PACKRAT_KEPT: do not send it; PACKRAT_EMPTY: send it; or PACKRAT_ARGUMENT.
  */
@@ -384,7 +387,7 @@ int32_t packrat_shim_bundle(packrat_shim *shim,
                             uint64_t now);
 
 /**
- * The program has sent so many datagrams of so many bytes in all, without numbers: for the figures.
+ * Counts datagrams and their bytes that the program has sent without numbers, for the figures.
  *
  * Returns PACKRAT_OK or PACKRAT_ARGUMENT.
  */
@@ -411,8 +414,8 @@ int32_t packrat_shim_transmit(packrat_shim *shim,
 uint64_t packrat_shim_timeout(packrat_shim *shim);
 
 /**
- * Time has passed: does what is due. Afterwards call packrat_shim_deliver() and
- * packrat_shim_transmit() until they are empty.
+ * Runs the timers that are due. Call packrat_shim_deliver() and packrat_shim_transmit() afterwards
+ * until they are empty.
  *
  * Returns PACKRAT_OK or PACKRAT_ARGUMENT.
  */
@@ -433,8 +436,8 @@ int32_t packrat_shim_set_access(packrat_shim *shim,
                                 uint64_t now);
 
 /**
- * The program's address changes, such as from Wi-Fi to cellular: call it before anything is sent
- * from there. The session goes on.
+ * The program's address changes, such as from Wi-Fi to cellular: call it before a datagram is sent
+ * from the new address. The session continues.
  *
  * Returns PACKRAT_OK or PACKRAT_ARGUMENT.
  */
@@ -456,16 +459,16 @@ int32_t packrat_shim_overflowed(packrat_shim *shim, uint64_t now);
 int32_t packrat_shim_release(packrat_shim *shim);
 
 /**
- * The connection ends: a last message for the gateway is to be had from packrat_shim_transmit(),
- * and what has waited from packrat_shim_deliver().
+ * Ends the connection: packrat_shim_transmit() then returns a last message for the gateway, and
+ * packrat_shim_deliver() the waiting datagrams.
  *
  * Returns PACKRAT_OK or PACKRAT_ARGUMENT.
  */
 int32_t packrat_shim_close(packrat_shim *shim, uint64_t now);
 
 /**
- * Figures of a shim. `size`: sizeof(packrat_statistics); those that the caller's header lacks are
- * left out.
+ * Figures of a shim. `size`: sizeof(packrat_statistics); fields that the caller's header lacks are
+ * omitted.
  *
  * Returns PACKRAT_OK or PACKRAT_ARGUMENT.
  */

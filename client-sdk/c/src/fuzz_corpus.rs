@@ -20,7 +20,7 @@ pub fn c_interface(data: &[u8]) {
     while let Some((&step, tail)) = rest.split_first() {
         rest = tail;
         let number = u64::from(step >> 4);
-        // SAFETY: the handle is live, and the buffers have the lengths that are told.
+        // SAFETY: the handle is live, and the buffers have the given lengths.
         unsafe {
             match step & 15 {
                 0 | 1 => {
@@ -87,7 +87,7 @@ pub fn c_interface(data: &[u8]) {
     }
     // SAFETY: the handle is live.
     unsafe { packrat_shim_free(shim) };
-    // A program without a peer gets no more than it has received, and says little.
+    // A program without a peer receives no additional datagrams, and the shim sends few.
     assert!(passed <= data.len() && sent <= 64 * (data.len() + 1), "{passed}, {sent}");
 }
 
@@ -96,7 +96,7 @@ fn make(settings: &[u8], now: u64) -> *mut Shim {
     let setting = |index: usize| settings.get(index).copied().unwrap_or_default();
     let mut config = std::mem::MaybeUninit::<Config>::uninit();
     let mut shim = std::ptr::null_mut();
-    // SAFETY: all of them are places, and the token has so many bytes.
+    // SAFETY: all pointers are valid, and the token has this length.
     unsafe {
         expect(packrat_config_init(config.as_mut_ptr(), size_of::<Config>()), &[PACKRAT_OK]);
         let mut config = config.assume_init();

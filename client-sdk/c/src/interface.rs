@@ -1,4 +1,4 @@
-//! A shim with what belongs to its handle, and the caller's memory.
+//! A shim with the state of its handle, and the caller's memory.
 
 use packrat_client::{ClientConfig, GuardedShim, Released, Shim, Timestamp};
 
@@ -11,7 +11,7 @@ pub(crate) struct Handle {
     pub(crate) released: Option<Released<u8>>,
     /// The next control datagram, likewise.
     pub(crate) control: Option<Vec<u8>>,
-    /// The latest time that the caller has told.
+    /// The latest time that the caller has passed.
     now: Timestamp,
 }
 
@@ -75,7 +75,7 @@ impl Handle {
     }
 }
 
-/// The caller's bytes. NULL is allowed for none.
+/// The caller's bytes. NULL is allowed if there are none.
 ///
 /// # Safety
 /// `data` has `length` bytes that do not change before the function of the interface returns.
@@ -100,12 +100,12 @@ pub(crate) unsafe fn place<'a, T>(place: *mut T) -> Result<&'a mut T, i32> {
     unsafe { place.as_mut() }.ok_or(PACKRAT_ARGUMENT)
 }
 
-/// A structure of the caller's that begins with its size, as the caller's header has it: what that
-/// lacks is as in `defaults`. `oldest`: bytes that every header has.
+/// Reads a structure of the caller's that begins with its size, as the caller's header has it.
+/// Fields that the structure lacks are as in `defaults`. `oldest`: bytes that every header has.
 ///
 /// # Safety
-/// `from` is NULL, or has as many bytes as its first four say. `T` is of C, begins with its size as
-/// u32, and every pattern of bits is one.
+/// `from` is NULL, or has the number of bytes given by its first four. `T` is a C structure, begins
+/// with its size as u32, and every bit pattern is valid.
 pub(crate) unsafe fn read_sized<T: Copy>(
     from: *const T,
     defaults: T,
@@ -121,7 +121,7 @@ pub(crate) unsafe fn read_sized<T: Copy>(
     }
     let mut value = defaults;
     let known = size.min(size_of::<T>());
-    // SAFETY: both have so many bytes, and do not overlap.
+    // SAFETY: both have this length, and do not overlap.
     unsafe {
         std::ptr::copy_nonoverlapping(from.cast::<u8>(), (&raw mut value).cast::<u8>(), known);
     }
@@ -143,7 +143,7 @@ pub(crate) unsafe fn write_sized<T: Copy>(
         return Err(PACKRAT_ARGUMENT);
     }
     let known = size.min(size_of::<T>());
-    // SAFETY: both have so many bytes, and do not overlap.
+    // SAFETY: both have this length, and do not overlap.
     unsafe {
         std::ptr::copy_nonoverlapping(std::ptr::from_ref(value).cast::<u8>(), to.cast(), known);
     }

@@ -1,10 +1,10 @@
 //! The client core for programs in C: libpackrat.
 //!
-//! `include/packrat.h` is written from this file by cbindgen, and has its documentation. Every
-//! function checks its arguments, and none lets a panic out: [`guarded`].
+//! `include/packrat.h` is generated from this file by cbindgen, and contains its documentation.
+//! Every function checks its arguments and catches panics: [`guarded`].
 // A C interface is made of pointers of the caller's; each use states the caller's promise.
 #![allow(unsafe_code)]
-// The promises are those of the header, the same for all functions.
+// The header states the safety conditions, which are the same for all functions.
 #![allow(clippy::missing_safety_doc)]
 
 mod interface;
@@ -23,23 +23,24 @@ use packrat_client::{Access, ClientConfig, Condition, IdentifierScheme, Token, V
 
 /// The version of this interface. Functions are added to it, never changed.
 pub const PACKRAT_ABI: u32 = 1;
-/// The value of packrat_shim_timeout() when nothing is due.
+/// The value of packrat_shim_timeout() when no timer is set.
 pub const PACKRAT_NEVER: u64 = u64::MAX;
 
 /// Done.
 pub const PACKRAT_OK: i32 = 0;
-/// Of packrat_shim_receive(): the datagram is the transport's, now, without its first bytes.
+/// Result of packrat_shim_receive(): the datagram is the transport's, now, without its first bytes.
 pub const PACKRAT_PASS: i32 = 0;
-/// Of packrat_shim_receive(): the datagram was copied, and comes out of packrat_shim_deliver().
+/// Result of packrat_shim_receive(): the datagram was copied, and comes out of
+/// packrat_shim_deliver().
 pub const PACKRAT_KEPT: i32 = 1;
-/// Of packrat_shim_receive(): the datagram is not the transport's, or the second copy of one that was
-/// passed on or copied. Forget it.
+/// Result of packrat_shim_receive(): the datagram is not the transport's, or the second copy of one
+/// that was passed on or copied. Discard it.
 pub const PACKRAT_CONSUMED: i32 = 2;
-/// There is nothing (any more).
+/// There is no result (any more).
 pub const PACKRAT_EMPTY: i32 = -1;
 /// An argument is NULL or out of its range.
 pub const PACKRAT_ARGUMENT: i32 = -2;
-/// The buffer is too small; the length needed was stored, and nothing is lost.
+/// The buffer is too small. The length needed was stored, and the datagram remains.
 pub const PACKRAT_SPACE: i32 = -3;
 /// The library has failed. The handle is still usable.
 pub const PACKRAT_INTERNAL: i32 = -4;
@@ -76,18 +77,18 @@ pub struct Config {
     /// PACKRAT_SCHEME_PAYLOAD (the default) or PACKRAT_SCHEME_TRAILER.
     pub scheme: u32,
     /// Longest time that a datagram waits for the repair of an earlier one, in microseconds; 0:
-    /// none waits. By default 1 s; the actual one follows the measured last mile.
+    /// datagrams never wait. Defaults to 1 s; the actual time follows the measured last mile.
     pub maximum_hold: u64,
     /// The gateway's static public key, PACKRAT_KEY_LENGTH bytes: another gateway is refused. NULL
     /// (the default): the first one is trusted.
     pub gateway_key: *const u8,
-    /// The permission that a token endpoint has issued; NULL (the default): none.
+    /// The token that a token endpoint has issued; NULL (the default): no token.
     pub token: *const u8,
     /// Bytes of the token.
     pub token_length: usize,
-    /// 1: what the program sends is repaired, too, and packrat_shim_send() is asked about each
-    /// datagram. For transports that answer each loss (CUBIC, NewReno), not for BBR. 0 (the default):
-    /// it is not.
+    /// 1: repairs the program's own datagrams as well; the program passes each to
+    /// packrat_shim_send(). For transports that reduce their rate after each loss (CUBIC, NewReno),
+    /// not for BBR. Defaults to 0.
     pub uploads: u32,
     /// 0.
     pub reserved: u32,
@@ -110,11 +111,11 @@ pub struct Statistics {
     pub waiting_bytes: u64,
     /// Datagrams that the program has sent: packrat_shim_sent().
     pub sent_datagrams: u64,
-    /// Bytes of them (UDP payload).
+    /// Bytes of the datagrams that the program has sent (UDP payload).
     pub sent_bytes: u64,
     /// Datagrams that the program got.
     pub delivered_datagrams: u64,
-    /// Bytes of them (UDP payload).
+    /// Bytes of the datagrams that the program got (UDP payload).
     pub delivered_bytes: u64,
     /// Sessions with gateways that were begun.
     pub sessions: u64,
@@ -124,7 +125,7 @@ pub struct Statistics {
     pub repaired_in_time: u64,
     /// Missing datagrams that were repaired after a later one had been passed on.
     pub repaired_late: u64,
-    /// Missing datagrams that were waited for in vain.
+    /// Missing datagrams whose wait ended without a repair.
     pub given_up: u64,
     /// Datagrams that were put together from the gateway's repair symbols.
     pub recovered: u64,
@@ -136,7 +137,7 @@ pub struct Statistics {
     pub control_dropped: u64,
     /// eACKs to gateways.
     pub eacks: u64,
-    /// Bytes of these eACKs (UDP payload).
+    /// Bytes of eACKs to gateways (UDP payload).
     pub eack_bytes: u64,
     /// Bytes of all control datagrams to gateways (UDP payload).
     pub control_bytes_sent: u64,
@@ -144,7 +145,7 @@ pub struct Statistics {
     pub control_bytes_received: u64,
     /// Datagrams of the program's that left with a number, so that they can be repaired.
     pub upward_numbered: u64,
-    /// Those of them that the gateway was missing when a later one had arrived.
+    /// Numbered datagrams that the gateway was missing when a later one had arrived.
     pub upward_missing: u64,
     /// Datagrams of the program's that were sent again, repetitions included.
     pub upward_repairs: u64,
@@ -153,7 +154,7 @@ pub struct Statistics {
 /// A shim: the assistance of one peer's datagrams over one socket.
 pub struct Shim(Handle);
 
-/// Calls with what the pointers point at; a panic ends here.
+/// Runs a call on the caller's pointers; a panic ends here.
 fn guarded(call: impl FnOnce() -> Result<i32, i32>) -> i32 {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(code) | Err(code)) => code,
@@ -227,7 +228,7 @@ pub unsafe extern "C" fn packrat_config_init(config: *mut Config, size: usize) -
     guarded(|| {
         let size_told = u32::try_from(size).map_err(|_| PACKRAT_ARGUMENT)?;
         let defaults = Config { size: size_told, ..Config::default() };
-        // SAFETY: the caller has so many bytes there.
+        // SAFETY: the caller's buffer has this length.
         unsafe { write_sized(&defaults, config, size, OLDEST_CONFIG) }?;
         Ok(PACKRAT_OK)
     })
@@ -250,7 +251,7 @@ impl Default for Config {
 }
 
 /// # Safety
-/// Its pointers are NULL, or have as many bytes as the header says.
+/// Its pointers are NULL, or have the lengths that the header requires.
 unsafe fn client_config(config: &Config) -> Result<ClientConfig, i32> {
     let scheme = match config.scheme {
         PACKRAT_SCHEME_PAYLOAD => IdentifierScheme::Payload,
@@ -264,7 +265,7 @@ unsafe fn client_config(config: &Config) -> Result<ClientConfig, i32> {
     };
     // SAFETY: NULL, or a key's bytes.
     let key = unsafe { config.gateway_key.cast::<[u8; PACKRAT_KEY_LENGTH]>().as_ref() };
-    // SAFETY: NULL, or so many bytes.
+    // SAFETY: the pointer is NULL, or has this length.
     let token = unsafe { bytes(config.token, config.token_length) }?;
     let token = Token::new(token.to_vec()).map_err(|_| PACKRAT_ARGUMENT)?;
     Ok(ClientConfig::default()
@@ -302,7 +303,8 @@ pub unsafe extern "C" fn packrat_shim_new(
     })
 }
 
-/// Forgets a shim. NULL is allowed. Call packrat_shim_close() first, and send what it has ready.
+/// Frees a shim. NULL is allowed. Call packrat_shim_close() first, and send the shim's remaining
+/// messages.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn packrat_shim_free(shim: *mut Shim) {
     guarded(|| {
@@ -331,7 +333,7 @@ pub unsafe extern "C" fn packrat_shim_receive(
     skip: *mut usize,
 ) -> i32 {
     guarded(|| {
-        // SAFETY: the promises of the header: a handle, so many bytes, a place.
+        // SAFETY: the header requires a handle, this length, and a valid pointer.
         let (handle, datagram, skip) =
             unsafe { (handle(shim)?, bytes(datagram, length)?, place(skip)?) };
         *skip = 0;
@@ -362,7 +364,7 @@ pub unsafe extern "C" fn packrat_shim_deliver(
         // SAFETY: the promises of the header: a handle, and places.
         let (handle, length, mark) = unsafe { (handle(shim)?, place(length)?, place(mark)?) };
         let next = handle.next_released().ok_or(PACKRAT_EMPTY)?;
-        // SAFETY: so many bytes of the caller's.
+        // SAFETY: the caller's buffer has this length.
         unsafe { write_out(&next.datagram, out, space, length) }?;
         *mark = next.metadata;
         handle.released = None;
@@ -370,10 +372,10 @@ pub unsafe extern "C" fn packrat_shim_deliver(
     })
 }
 
-/// The program is about to send a datagram to the peer, with config.uploads: what goes in front of it.
-/// `number` gets PACKRAT_NUMBER_LENGTH bytes, which end at the gateway. Afterwards look at
-/// packrat_shim_timeout(). A datagram that was asked about and does not leave is one that the path has
-/// lost.
+/// Call before sending a datagram to the peer, with config.uploads: returns the number to put in
+/// front of it. `number` gets PACKRAT_NUMBER_LENGTH bytes, which the gateway removes. Call
+/// packrat_shim_timeout() afterwards. If the datagram then does not leave, it counts as lost on the
+/// path.
 ///
 /// Returns PACKRAT_OK: send `number` and the datagram behind it as one; PACKRAT_EMPTY: send the
 /// datagram as it is; or PACKRAT_ARGUMENT.
@@ -386,7 +388,7 @@ pub unsafe extern "C" fn packrat_shim_send(
     number: *mut u8,
 ) -> i32 {
     guarded(|| {
-        // SAFETY: the promises of the header: a handle, so many bytes, a number's place.
+        // SAFETY: the header requires a handle, this length, and room for a number.
         let (handle, datagram, number) = unsafe {
             let number = place(number.cast::<[u8; PACKRAT_NUMBER_LENGTH]>())?;
             (handle(shim)?, bytes(datagram, length)?, number)
@@ -397,11 +399,11 @@ pub unsafe extern "C" fn packrat_shim_send(
     })
 }
 
-/// The program is about to send a datagram to the peer: takes it if it is one that leaves with others, such
-/// as an acknowledgement of QUIC's in a download. It is then in what packrat_shim_transmit() gives, which is
-/// to be called afterwards, as packrat_shim_timeout() is; it may wait for 8 ms where that makes nothing
-/// slower. To be asked before packrat_shim_send(), or not at all: a program that does not ask sends more
-/// datagrams.
+/// Call before sending a datagram to the peer: takes the datagram if it can leave together with
+/// others, such as QUIC's acknowledgements in a download. packrat_shim_transmit() then returns it;
+/// call that and packrat_shim_timeout() afterwards. The datagram waits for at most 8 ms, and only
+/// if that makes the download no slower. Call before packrat_shim_send(), or not at all: a program
+/// without this call sends more datagrams.
 ///
 /// Returns PACKRAT_KEPT: do not send it; PACKRAT_EMPTY: send it; or PACKRAT_ARGUMENT.
 #[unsafe(no_mangle)]
@@ -412,14 +414,14 @@ pub unsafe extern "C" fn packrat_shim_bundle(
     now: u64,
 ) -> i32 {
     guarded(|| {
-        // SAFETY: the promises of the header: a handle, so many bytes.
+        // SAFETY: the header requires a handle and this length.
         let (handle, datagram) = unsafe { (handle(shim)?, bytes(datagram, length)?) };
         let now = handle.time(now);
         if handle.shim.bundle(datagram, now) { Ok(PACKRAT_KEPT) } else { Err(PACKRAT_EMPTY) }
     })
 }
 
-/// The program has sent so many datagrams of so many bytes in all, without numbers: for the figures.
+/// Counts datagrams and their bytes that the program has sent without numbers, for the figures.
 ///
 /// Returns PACKRAT_OK or PACKRAT_ARGUMENT.
 #[unsafe(no_mangle)]
@@ -450,7 +452,7 @@ pub unsafe extern "C" fn packrat_shim_transmit(
         let (handle, length) = unsafe { (handle(shim)?, place(length)?) };
         let now = handle.time(now);
         let next = handle.next_control(now).ok_or(PACKRAT_EMPTY)?;
-        // SAFETY: so many bytes of the caller's.
+        // SAFETY: the caller's buffer has this length.
         unsafe { write_out(next, out, space, length) }?;
         handle.control = None;
         Ok(PACKRAT_OK)
@@ -471,8 +473,8 @@ pub unsafe extern "C" fn packrat_shim_timeout(shim: *mut Shim) -> u64 {
     at
 }
 
-/// Time has passed: does what is due. Afterwards call packrat_shim_deliver() and
-/// packrat_shim_transmit() until they are empty.
+/// Runs the timers that are due. Call packrat_shim_deliver() and packrat_shim_transmit() afterwards
+/// until they are empty.
 ///
 /// Returns PACKRAT_OK or PACKRAT_ARGUMENT.
 #[unsafe(no_mangle)]
@@ -496,7 +498,7 @@ pub unsafe extern "C" fn packrat_shim_set_access(
     now: u64,
 ) -> i32 {
     guarded(|| {
-        // SAFETY: the promises of the header: a handle, so many bytes.
+        // SAFETY: the header requires a handle and this length.
         let (handle, token) = unsafe { (handle(shim)?, bytes(token, length)?) };
         // SAFETY: the promise of the header: 32 bytes, or NULL.
         let gateway_key = unsafe { gateway_key.cast::<[u8; 32]>().as_ref() }.copied();
@@ -507,8 +509,8 @@ pub unsafe extern "C" fn packrat_shim_set_access(
     })
 }
 
-/// The program's address changes, such as from Wi-Fi to cellular: call it before anything is sent
-/// from there. The session goes on.
+/// The program's address changes, such as from Wi-Fi to cellular: call it before a datagram is sent
+/// from the new address. The session continues.
 ///
 /// Returns PACKRAT_OK or PACKRAT_ARGUMENT.
 #[unsafe(no_mangle)]
@@ -536,8 +538,8 @@ pub unsafe extern "C" fn packrat_shim_release(shim: *mut Shim) -> i32 {
     unsafe { with_time(shim, 0, |handle, _| handle.shim.release_all()) }
 }
 
-/// The connection ends: a last message for the gateway is to be had from packrat_shim_transmit(),
-/// and what has waited from packrat_shim_deliver().
+/// Ends the connection: packrat_shim_transmit() then returns a last message for the gateway, and
+/// packrat_shim_deliver() the waiting datagrams.
 ///
 /// Returns PACKRAT_OK or PACKRAT_ARGUMENT.
 #[unsafe(no_mangle)]
@@ -562,8 +564,8 @@ unsafe fn with_time(
     })
 }
 
-/// Figures of a shim. `size`: sizeof(packrat_statistics); those that the caller's header lacks are
-/// left out.
+/// Figures of a shim. `size`: sizeof(packrat_statistics); fields that the caller's header lacks are
+/// omitted.
 ///
 /// Returns PACKRAT_OK or PACKRAT_ARGUMENT.
 #[unsafe(no_mangle)]
@@ -578,7 +580,7 @@ pub unsafe extern "C" fn packrat_shim_statistics(
         let filled = size.min(size_of::<Statistics>());
         let statistics =
             Statistics { size: u32::try_from(filled).unwrap_or(u32::MAX), ..handle.statistics() };
-        // SAFETY: the caller has so many bytes there.
+        // SAFETY: the caller's buffer has this length.
         unsafe { write_sized(&statistics, out, size, size_of::<[u32; 2]>()) }?;
         Ok(PACKRAT_OK)
     })

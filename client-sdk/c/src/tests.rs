@@ -44,7 +44,7 @@ fn receive(shim: *mut Shim, datagram: &[u8], now: u64) -> (i32, Vec<Vec<u8>>) {
     (code, passed)
 }
 
-/// The next message of a shim, or none.
+/// The next message of a shim, if any.
 fn transmit(shim: *mut Shim, now: u64) -> Option<Vec<u8>> {
     let (mut buffer, mut length) = ([0; 2048], 0);
     // SAFETY: a handle, and places.

@@ -80,7 +80,7 @@ static void buffers(void) {
     packrat_shim *shim = make();
     uint8_t out[2048], mark = 9;
     size_t length = 0, skip = 9;
-    /* The question for a gateway: too little space loses nothing. */
+    /* The question for a gateway: it survives a call with too little space. */
     CHECK(packrat_shim_transmit(shim, out, 3, &length, 1000000) == PACKRAT_SPACE && length > 3);
     size_t needed = length;
     uint8_t *exact = malloc(needed);
@@ -93,7 +93,7 @@ static void buffers(void) {
     CHECK(due > 1000000 && due != PACKRAT_NEVER);
     CHECK(packrat_shim_on_timeout(shim, due) == PACKRAT_OK);
     CHECK(packrat_shim_transmit(shim, out, sizeof out, &length, due) == PACKRAT_OK);
-    /* Nothing goes in front of what leaves, as no gateway has agreed. */
+    /* Outgoing datagrams get no number, as no gateway has agreed. */
     uint8_t number[PACKRAT_NUMBER_LENGTH];
     CHECK(packrat_shim_send(shim, out, 1, due, number) == PACKRAT_EMPTY);
     CHECK(packrat_shim_bundle(shim, out, 1, due) == PACKRAT_EMPTY);

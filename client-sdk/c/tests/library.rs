@@ -12,7 +12,7 @@ use packrat_path::{Datagrams, LossyPath, Trials};
 const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 const SANITIZERS: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
 
-/// Where cargo has put the libraries: beside this test.
+/// Folder of the libraries that cargo has built: beside this test.
 fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let file = test.parent().unwrap().join(name);
@@ -138,7 +138,7 @@ fn an_installed_library_is_found_by_cmake() {
     let prefix = folder.path().join("usr");
     let libraries = built("libpackrat.so");
     run(Command::new(format!("{FOLDER}/install")).arg(libraries.parent().unwrap()).arg(&prefix));
-    // Another name than that of the prefix at installation: the package may be moved.
+    // A name other than the installation prefix: the package may be moved.
     let moved = folder.path().join("moved");
     std::fs::rename(&prefix, &moved).unwrap();
     let project = |version: &str| {

@@ -1,22 +1,23 @@
-//! The base connection's part of a datagram, where no session is known.
+//! The base connection's part of a datagram, if no session is known.
 
 use packrat_wire::bundle::is_bundle;
 use packrat_wire::control::is_control;
 use packrat_wire::number::split;
 
-/// The base connection's part of a datagram: all of it, or what is behind a number. `None`: it is a
-/// message of Packrat's own.
+/// Returns the base connection's part of a datagram: the whole datagram, or the part behind a
+/// number. `None` for a message of Packrat's own.
 ///
-/// For datagrams of a gateway whose session is not known here any more: it goes on numbering until it
-/// knows that. And for what a shim sends: what has such a part is the transport's own, sent again.
+/// Use it for datagrams of a gateway whose session has ended here (the gateway numbers until it
+/// learns that), and for datagrams that a shim sends: one with such a part is the transport's own,
+/// sent again.
 pub fn base_of(datagram: &[u8]) -> Option<&[u8]> {
     let base = split(datagram).map_or(datagram, |(_, base)| base);
     (!is_control(base)).then_some(base)
 }
 
-/// True if what a shim sends carries datagrams of the transport's, alone or in a bundle: it bears the ECN
-/// mark of the transport's last one. Without one it would contradict what the transport counts (RFC 9000,
-/// section 13.4.2.1).
+/// True if a datagram of the shim carries datagrams of the transport, alone or in a bundle. It then
+/// bears the ECN mark of the transport's last one: without a mark it would contradict the
+/// transport's counts (RFC 9000, section 13.4.2.1).
 pub fn bears_mark(datagram: &[u8]) -> bool {
     base_of(datagram).is_some() || is_bundle(datagram)
 }

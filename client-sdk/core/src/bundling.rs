@@ -5,12 +5,12 @@
 //!             \-> anything else ---------------------------------------------------------------------> socket
 //! ```
 //!
-//! A downloading client sends hardly anything but acknowledgements, one for two to ten packets,
-//! and each of them is a datagram of its own that wakes the radio and takes air from what comes down.
-//! Encrypted as they are, none can be dropped or merged; what can be saved is the datagram around each.
+//! A downloading client sends almost only acknowledgements, one for two to ten packets. Each is a
+//! datagram of its own that wakes the radio and takes air time from the download. They are
+//! encrypted and can be neither dropped nor merged; a bundle saves the datagram around each.
 //!
-//! An acknowledgement waits for others only while that makes the download no slower ([`wait`]). With an
-//! eACK that is due in any case it leaves at once.
+//! An acknowledgement waits for others only while waiting makes the download no slower ([`wait`]).
+//! If an eACK is due, the acknowledgement leaves with it at once.
 
 mod wait;
 
@@ -25,11 +25,11 @@ use wait::Wait;
 /// request is longer.
 pub const LONGEST_BUNDLED: usize = 64;
 
-/// The datagrams that wait, and what says whether one may.
+/// The waiting datagrams, and the estimate that decides whether one may wait.
 #[derive(Debug, Default)]
 pub(crate) struct Bundling {
     waiting: Vec<Vec<u8>>,
-    /// The end of the wait of those that wait.
+    /// Time at which the waiting datagrams have to leave.
     until: Timestamp,
     wait: Wait,
     /// Datagrams that left in bundles.
@@ -73,23 +73,24 @@ impl Bundling {
         self.until = before.map_or(until, |before| before.min(until));
     }
 
-    /// Nothing waits any longer: the transport sends something else, which is not to overtake.
+    /// Ends the wait: the transport sends another datagram, which must not overtake.
     pub(crate) fn hurry(&mut self, now: Timestamp) {
         self.until = now;
     }
 
-    /// Forgets what waits but for these: to the server it is lost, as what left too late would be.
+    /// Drops the waiting datagrams except these: for the server they are lost, as if they had left
+    /// too late.
     pub(crate) fn retain(&mut self, keeps: impl Fn(&[u8]) -> bool) {
         self.waiting.retain(|datagram| keeps(datagram));
     }
 
-    /// When what waits has to leave; `None`: nothing does.
+    /// Time at which the waiting datagrams have to leave; `None` if there are none.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
         (!self.waiting.is_empty()).then_some(self.until)
     }
 
-    /// The datagram to send for a message: the bundle of all that waits, with the message behind it. The
-    /// message alone where nothing waits.
+    /// Returns the datagram to send for a message: the bundle of all waiting datagrams, with the
+    /// message behind it. Without waiting datagrams, the message alone.
     pub(crate) fn with(&mut self, message: Vec<u8>) -> Vec<u8> {
         let mut bundle = Vec::new();
         if self.waiting.is_empty() || !join(&self.waiting, &message, &mut bundle) {
@@ -99,8 +100,8 @@ impl Bundling {
         bundle
     }
 
-    /// The bundle of all that waits, without a message, or the only datagram as it is. Where `agreed` is
-    /// false, one after the other as it is, until none is left.
+    /// Returns the bundle of all waiting datagrams, without a message, or the only datagram as it
+    /// is. If `agreed` is false, returns the datagrams one by one until the queue is empty.
     pub(crate) fn alone(&mut self, agreed: bool) -> Option<Vec<u8>> {
         let mut bundle = Vec::new();
         if agreed && self.waiting.len() > 1 && join(&self.waiting, &[], &mut bundle) {
@@ -184,7 +185,8 @@ mod tests {
             bundling.take(&[0x40; LONGEST_BUNDLED], WAIT, at(10));
         }
         assert_eq!((bundling.has_room(), bundling.deadline()), (false, Some(at(10))));
-        // With a long eACK it has no room in what every path carries: it leaves by itself.
+        // A long eACK leaves by itself: a bundle with it would exceed the size that every path
+        // carries.
         let long = [EACK, &[0; 500]].concat();
         assert_eq!(bundling.with(long.clone()), long);
         assert_eq!(in_bundle(&bundling.alone(true).unwrap()).0.len(), MAXIMUM_BUNDLED);

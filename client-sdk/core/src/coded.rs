@@ -16,15 +16,15 @@ use packrat_wire::message;
 
 /// Symbols that wait for the shim, at most.
 const MAXIMUM_WAITING: usize = 64;
-/// Without a symbol for so long, nothing is expected of the code.
+/// Time without a symbol after which no recovery is expected of the code.
 const ACTIVE_FOR: Duration = Duration::from_millis(250);
-/// While a queue stands a hole waits for so many symbols, each of a half: what the medium has lost is
-/// recovered by then, mostly, and what the queue has lost must be seen soon.
+/// Symbols that a hole waits for while a queue stands, each counting a half. By then, most losses
+/// of the medium are recovered, and losses of the queue must be shown soon.
 const SYMBOLS_WAITED_FOR: u32 = 12;
 /// Bounds of that wait.
 const WAIT: core::ops::RangeInclusive<Duration> =
     Duration::from_millis(4)..=Duration::from_millis(40);
-/// The gateway hears of what was recovered no more often than this.
+/// Shortest interval between reports of recovered datagrams to the gateway.
 const TELL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A message with a symbol, kept: only the shim knows the upper half of its first place.
@@ -95,7 +95,7 @@ impl Coded {
         self.recovered = self.recovered.wrapping_add(1);
     }
 
-    /// The number of recovered datagrams, if it is time to tell the gateway.
+    /// The number of recovered datagrams, if a report to the gateway is due.
     pub(crate) fn untold(&mut self, now: Timestamp) -> Option<u32> {
         if self.told == self.recovered || now < self.told_at + TELL_INTERVAL {
             return None;

@@ -10,8 +10,8 @@ use crate::token::Token;
 /// The longest hold unless set otherwise.
 pub(crate) const DEFAULT_MAXIMUM_HOLD: Duration = Duration::from_millis(1000);
 
-/// The application's part in every kind of assistance: from whom, with which permission, and how
-/// long it may take.
+/// The application's settings for every kind of assistance: the accepted gateway, the token, and
+/// the longest hold.
 ///
 /// ```
 /// use packrat_client::{Access, Token, TokenTooLong};
@@ -43,8 +43,8 @@ impl Default for Access {
 }
 
 impl Access {
-    /// Sets the longest time that what has arrived waits for a hole below it. The actual hold follows
-    /// the measured last mile. Zero: nothing waits.
+    /// Sets the longest time that arrived datagrams wait for a hole below them. The actual hold
+    /// follows the measured last mile. Zero disables waiting.
     ///
     /// Defaults to 1 s.
     #[must_use]
@@ -62,10 +62,9 @@ impl Access {
         self
     }
 
-    /// Sets the permission that the gateway's token endpoint has issued, for gateways that ask for
-    /// one.
+    /// Sets the token that the gateway's token endpoint has issued, for gateways that require one.
     ///
-    /// Defaults to the empty token, which is no permission. At most [`Token::MAXIMUM_LENGTH`]
+    /// Defaults to the empty token, which gives no permission. At most [`Token::MAXIMUM_LENGTH`]
     /// bytes.
     #[must_use]
     pub fn with_token(mut self, token: Token) -> Self {
@@ -87,7 +86,7 @@ impl Access {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientConfig {
-    /// From whom, with which permission, how long.
+    /// The accepted gateway, the token, and the longest hold.
     pub access: Access,
     /// See [`Self::with_scheme`].
     pub scheme: IdentifierScheme,
@@ -97,15 +96,15 @@ pub struct ClientConfig {
     pub uploads: bool,
     /// See [`Self::with_loss_tolerance`].
     pub tolerates_losses: bool,
-    /// Each eACK has the longest prefix of the sketch, and not the shortest one that tells what is
-    /// missing: for measurements of what short ones save.
+    /// Gives each eACK the longest prefix of the sketch instead of the shortest one that identifies
+    /// the missing datagrams: for measurements of the savings of short prefixes.
     pub longest_prefix: bool,
     /// See [`Self::with_copies`].
     pub copies: bool,
     /// See [`Self::with_spread_bursts`].
     pub spread_bursts: bool,
-    /// False where it is known that no queue has lost what is missing, as only a laboratory's last
-    /// mile can tell: each hole is held.
+    /// False if no missing datagram was lost by a queue, as only a laboratory's last mile can know:
+    /// then each hole is held.
     pub queues_lose: bool,
 }
 
@@ -163,17 +162,18 @@ impl ClientConfig {
         self
     }
 
-    /// Sets whether what the transport sends is repaired, too. It costs a copy of each datagram, until
-    /// the gateway has told that it has arrived, and eight bytes in front of it. The shell passes
-    /// what the transport sends to [`Shim::on_send`](crate::Shim::on_send).
+    /// Sets whether the transport's own datagrams are repaired as well. Each costs eight bytes for
+    /// a number, and a copy in memory until the gateway has reported its arrival. The shell passes
+    /// the transport's datagrams to [`Shim::on_send`](crate::Shim::on_send).
     ///
-    /// Live streams that are sent are repaired, too, a microphone's, a camera's, and a call's both ways; with
-    /// a maximum hold of zero the gateway passes them on as they come, since a stream's receiver has a buffer
-    /// that puts them in order.
+    /// Live streams towards the server are also repaired: a microphone's, a camera's, and both
+    /// directions of a call. With a maximum hold of zero the gateway forwards them on arrival,
+    /// since a stream's receiver has a buffer that restores the order.
     ///
-    /// For transports that answer each loss, such as those with CUBIC or NewReno; those with BBR, version 2 or
-    /// 3, set [`Self::with_loss_tolerance`], too. Version 1 answers no loss, so that repairs only delay its
-    /// acknowledgements: without this it uploads faster.
+    /// For transports that reduce their rate after each loss, such as CUBIC or NewReno;
+    /// with BBR version 2 or 3, also set [`Self::with_loss_tolerance`]. BBR version 1 does not
+    /// react to losses, so repairs only delay its acknowledgements: it uploads faster without this
+    /// option.
     ///
     /// Defaults to `false`.
     #[must_use]
@@ -182,9 +182,9 @@ impl ClientConfig {
         self
     }
 
-    /// Sets whether the transport tolerates losses, as BBR does: its uploads are repaired only where the last
-    /// mile is at most a quarter of the way to the server. Elsewhere repairs may delay its acknowledgements by
-    /// more than they gain.
+    /// Sets whether the transport tolerates losses, as BBR does: its uploads are repaired only if
+    /// the last mile is at most a quarter of the way to the server. Otherwise repairs may delay its
+    /// acknowledgements by more than they gain.
     ///
     /// Defaults to `false`.
     #[must_use]
@@ -197,37 +197,39 @@ impl ClientConfig {
         self.copies && self.live.is_none() && self.scheme == IdentifierScheme::Trailer
     }
 
-    /// Sets whether the transport's first datagrams, and later those that it sends seldom, are sent twice
-    /// or three times where the last mile is known to lose 1 % or more: handshakes, requests, last
-    /// acknowledgements. Ten at once and ten a second are, and none while a queue stands. Where nothing is
-    /// known of the last mile, a first connection, the next four that a gateway sees are sent twice. The shell
-    /// passes what the transport sends to [`Shim::on_send`](crate::Shim::on_send).
+    /// Sets whether the transport's first datagrams, and later its rare ones, are sent two or three
+    /// times if the last mile is known to lose 1 % or more: handshakes, requests, last
+    /// acknowledgements. Copied are ten datagrams at once and ten a second, and none while a queue
+    /// stands. If the loss is unknown, as for a first connection, the next four datagrams that a
+    /// gateway sees are sent twice. The shell passes the transport's datagrams to
+    /// [`Shim::on_send`](crate::Shim::on_send).
     ///
-    /// Defaults to `true`. Never for live streams, and with [`IdentifierScheme::Trailer`] only: QUIC's and
-    /// SRTP's ends drop what comes twice, another protocol's may act upon it.
+    /// Defaults to `true`. Live streams are never copied, and copies need
+    /// [`IdentifierScheme::Trailer`]: QUIC and SRTP drop duplicates, another protocol may act on
+    /// them.
     #[must_use]
     pub fn with_copies(mut self, copies: bool) -> Self {
         self.copies = copies;
         self
     }
 
-    /// Sets whether what has waited for a repair comes out in steps of a millisecond, at twice the rate at
-    /// which it arrives, and not all at once: for shells that hand datagrams to a socket of another
-    /// program, whose receive buffer takes only so much at once. Up to about 50 datagrams come at once all
-    /// the same, and none is delayed by more than half the time for which it has waited, or by the maximum
-    /// hold.
+    /// Sets whether datagrams that have waited for a repair are released in steps of a millisecond,
+    /// at twice their arrival rate, instead of all at once. For shells that pass datagrams to a
+    /// socket of another program, whose receive buffer is limited. Up to about 50 datagrams still
+    /// leave at once, and a datagram is delayed by at most half of its wait, and by at most the
+    /// maximum hold.
     ///
-    /// Defaults to `false`. The caller polls [`Shim::poll_deliver`](crate::Shim::poll_deliver) until it is
-    /// empty, after each timeout too.
+    /// Defaults to `false`. The caller polls [`Shim::poll_deliver`](crate::Shim::poll_deliver)
+    /// until it is empty, also after each timeout.
     #[must_use]
     pub fn with_spread_bursts(mut self, spread_bursts: bool) -> Self {
         self.spread_bursts = spread_bursts;
         self
     }
 
-    /// Makes this the receiver of a live stream: sets when eACKs are sent, and until when a repair
-    /// is of use. The receivers of packrat-media take an [`Access`] instead of this, and derive it
-    /// from their latency.
+    /// Makes this the receiver of a live stream: sets the schedule of eACKs, and the time after
+    /// which a repair is useless. The receivers of packrat-media take an [`Access`] instead of
+    /// this, and derive it from their latency.
     ///
     /// Defaults to `None`: no live stream.
     #[must_use]

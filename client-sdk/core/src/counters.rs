@@ -15,16 +15,16 @@ pub enum Condition {
     NoGateway,
     /// A gateway will not assist.
     Refused,
-    /// Assistance has failed on this host; the flow goes on without.
+    /// Assistance has failed on this host; the flow continues without it.
     Failed,
 }
 
 impl Condition {
-    /// All of them.
+    /// All conditions.
     pub const ALL: [Self; 5] =
         [Self::Assisted, Self::Asking, Self::NoGateway, Self::Refused, Self::Failed];
 
-    /// Its name, in JSON and in metrics.
+    /// Name of the condition, in JSON and in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Assisted => "assisted",
@@ -58,7 +58,7 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// Adds those of another flow.
+            /// Adds the counters of another flow.
             pub fn add(&mut self, other: &Self) {
                 $(self.$name += other.$name;)*
             }
@@ -74,11 +74,11 @@ macro_rules! counters {
 counters! {
     /// Datagrams that the program has sent.
     sent_datagrams,
-    /// Bytes of them (UDP payload).
+    /// Bytes of the datagrams that the program has sent (UDP payload).
     sent_bytes,
     /// Datagrams that the program got.
     delivered_datagrams,
-    /// Bytes of them (UDP payload).
+    /// Bytes of the datagrams that the program got (UDP payload).
     delivered_bytes,
     /// Sessions with gateways that were begun.
     sessions,
@@ -88,7 +88,7 @@ counters! {
     repaired_in_time,
     /// Missing datagrams that were repaired after a later one had been passed on.
     repaired_late,
-    /// Missing datagrams that were waited for in vain.
+    /// Missing datagrams whose wait ended without a repair.
     given_up,
     /// Datagrams that were put together from the gateway's repair symbols.
     recovered,
@@ -100,7 +100,7 @@ counters! {
     control_dropped,
     /// eACKs to gateways.
     eacks,
-    /// Bytes of these eACKs (UDP payload).
+    /// Bytes of eACKs to gateways (UDP payload).
     eack_bytes,
     /// Bytes of all control datagrams to gateways (UDP payload).
     control_bytes_sent,
@@ -108,14 +108,14 @@ counters! {
     control_bytes_received,
     /// Datagrams of the program's that left with a number, so that they can be repaired.
     upward_numbered,
-    /// Those of them that the gateway was missing when a later one had arrived.
+    /// Numbered datagrams that the gateway was missing when a later one had arrived.
     upward_missing,
     /// Datagrams of the program's that were sent again, repetitions included.
     upward_repairs,
 }
 
 impl Counters {
-    /// The same with what the shim has counted.
+    /// Adds the shim's counters.
     pub(crate) fn with(self, assist: &AssistStats, shim: &ShimStats) -> Self {
         Self {
             sessions: assist.sessions,

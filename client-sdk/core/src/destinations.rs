@@ -1,11 +1,11 @@
-//! The connection IDs that QUIC clients send to (RFC 8999), as their datagrams show them.
+//! The connection IDs that QUIC clients send to (RFC 8999), as read from their datagrams.
 //!
-//! A client that changes one retires the old one, and a server answers what still comes to a retired
-//! one with a stateless reset (RFC 9000, section 10.3). A client that takes it for its own loses the
-//! connection, which is worse than a repair that is not sent. But a socket may have several connections
-//! to one server, and no datagram says which one it is of. So each connection ID that is new leaves all
-//! others in doubt, as it may be in place of any of them. One that is sent to again after that was not
-//! replaced: it belongs to another connection.
+//! A client that changes its connection ID retires the old one, and a server answers datagrams to a
+//! retired one with a stateless reset (RFC 9000, section 10.3). A client that accepts this reset
+//! loses the connection, which is worse than a missing repair. But a socket may have several
+//! connections to one server, and no datagram identifies its connection. Therefore each new
+//! connection ID puts all others in doubt, as it may replace any of them. An ID that is used again
+//! after that was not replaced: it belongs to another connection.
 //!
 //! ```text
 //!                                   another one is new
@@ -14,8 +14,8 @@
 //!                            +------ sent to once more ------+
 //! ```
 //!
-//! A connection may try a new path by its new connection ID and use both until it retires the old one: so
-//! one that has not been sent to for a while is out of use, too.
+//! A connection may try a new path with its new connection ID and use both until it retires the old
+//! one. Therefore an ID that was not used for a while is also out of use.
 
 use core::time::Duration;
 
@@ -25,10 +25,10 @@ use packrat_wire::estimate::Timestamp;
 const LONGEST: usize = 20;
 /// Versions whose long headers have the server's connection ID (RFC 9000, section 17.2; RFC 9369).
 const VERSIONS: [[u8; 4]; 2] = [[0, 0, 0, 1], [0x6b, 0x33, 0x43, 0xcf]];
-/// Connection IDs that are remembered: of those sent to, and of those that handshakes offer.
+/// Connection IDs to remember: IDs that the client has sent to, and IDs offered by handshakes.
 const MOST_USED: usize = 8;
 const MOST_OFFERED: usize = 4;
-/// One of several connections whose sender pauses for longer sends nothing again until it goes on.
+/// Longest pause of a connection, among several, during which its datagrams are still sent again.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A connection ID.
@@ -63,15 +63,16 @@ struct Used {
 pub(crate) struct Destinations {
     /// The last one first.
     used: Vec<Used>,
-    /// Those of the server's long headers that the client has not sent to. They may be forged.
+    /// IDs of the server's long headers that the client has not sent to. They may be forged.
     offered: Vec<ConnectionId>,
-    /// The length of the connection ID of the last handshake: that of those that follow it.
+    /// Length of the last handshake's connection ID, which the following IDs share.
     length: usize,
 }
 
 impl Destinations {
-    /// A datagram came from the server. Its long header, if it is one of QUIC, offers a connection ID,
-    /// which is believed once a long header of the client's goes to it: a forged one costs nothing.
+    /// Processes a datagram of the server. If it has a long header of QUIC, the header offers a
+    /// connection ID. The ID is believed once the client sends a long header to it: a forged ID is
+    /// harmless.
     pub(crate) fn on_received(&mut self, datagram: &[u8]) {
         let Some(id) = long_header(datagram).and_then(|(_, source)| ConnectionId::new(source))
         else {
@@ -180,8 +181,8 @@ mod tests {
         destinations
     }
 
-    /// Those of several connections that the client has sent to in this order, one each millisecond, after
-    /// the handshake of the first.
+    /// Destinations after a client with several connections has sent to these IDs in this order,
+    /// one each millisecond, after the handshake of the first.
     fn sent_to(ids: &[u8]) -> Destinations {
         let mut destinations = after_handshake(&[ids[0]; 8]);
         for (millis, id) in ids.iter().enumerate() {
@@ -234,7 +235,7 @@ mod tests {
         for version in VERSIONS {
             let mut destinations = Destinations::default();
             destinations.on_sent(&long(version, &[4; 9], &[1, 2]), at(0));
-            // None of the forged ones, before or after, is anything that the client sends to.
+            // The client sends to no forged ID, before or after.
             let forged = [&[][..], &[7; 3], &[7; 20], &[5; 8]];
             for id in forged.into_iter().chain([&[7; 8][..]]) {
                 destinations.on_received(&long(version, &[1, 2], id));
@@ -245,7 +246,7 @@ mod tests {
             for id in forged.into_iter().chain([&[7; 8][..]]) {
                 destinations.on_received(&long(version, &[1, 2], id));
             }
-            // A client may leave that of the handshake before a short header goes there.
+            // A client may leave the handshake's ID before a short header goes there.
             destinations.on_sent(&short(&[9; 8], 1), at(2));
             assert!(!destinations.is_in_use(&short(&[7; 8], 1), at(2)));
             destinations.on_sent(&short(&[9; 8], 2), at(2));

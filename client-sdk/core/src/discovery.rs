@@ -1,13 +1,13 @@
 //! Finding a gateway in band, and agreeing with it.
 //!
 //! Without a gateway the questions reach the server, which drops them: they are valid packets of no
-//! transport. So they are few: six within two seconds, and then one at a time, half a minute apart,
-//! for a client that has moved behind a gateway meanwhile. Where there was a gateway until now they
-//! are a second apart, for a minute: it is restarted, or replaced.
+//! transport. Therefore they are few: six within two seconds, and then one every half minute, for a
+//! client that has moved behind a gateway. If the connection had a gateway, questions are a second
+//! apart for a minute, until the gateway has restarted or is replaced.
 //!
-//! The first question brings the first Noise message along, so that a gateway that is not busy can
+//! The first question carries the first Noise message, so that a gateway that is not busy can
 //! answer with the second one. A client with a token waits for an Offer: it shows its token only to
-//! an endpoint that has said that it is a gateway.
+//! an endpoint that has identified itself as a gateway.
 
 use core::time::Duration;
 
@@ -25,19 +25,19 @@ const FIRST_RETRY: Duration = Duration::from_millis(25);
 const TRIES: u32 = 6;
 /// Distance between attempts.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_secs(30);
-/// First distance between attempts while a gateway has no room; doubles each time up to
-/// [`BETWEEN_ATTEMPTS`], half of it by chance.
+/// First interval between attempts while a gateway has no room; doubles each time up to
+/// [`BETWEEN_ATTEMPTS`], half of it at random.
 const FULL_RETRY: Duration = Duration::from_secs(1);
 /// Time after a fruitless question while the successor of a lost gateway is looked for.
 const SUCCESSOR_RETRY: Duration = Duration::from_millis(400);
-/// Questions to a successor before it is given up: about a minute of silence, or as long as a
-/// gateway that is drained goes on refusing.
+/// Questions to a successor before it is given up: about a minute of silence, or the time during
+/// which a draining gateway refuses.
 const SUCCESSOR_QUESTIONS: u32 = 100;
-/// Distance between attempts when a gateway asks for another token than it was shown, unless one
-/// comes sooner.
+/// Interval between attempts if a gateway demands another token than the shown one, unless a new
+/// one arrives sooner.
 const TOKEN_RETRY: Duration = Duration::from_secs(300);
-/// Distance between attempts of a client that is left without assistance for comparison: it shall do
-/// what a client without the SDK does.
+/// Interval between attempts of a client that is left without assistance for comparison: it behaves
+/// like a client without the SDK.
 const HOLDOUT_RETRY: Duration = Duration::from_secs(3600);
 
 /// Progress of an attempt.
@@ -60,13 +60,13 @@ pub(crate) struct Discovery {
     tries: u32,
     /// Attempts in a row that ended because there was no room.
     full: u32,
-    /// Questions that are still asked in short distances: there was a gateway here, so that
-    /// another one is likely to come.
+    /// Remaining questions at short intervals: there was a gateway here, so that another one is
+    /// likely to come.
     successor_questions: u32,
-    /// Questions that follow the first one at this distance, because some are likely to be lost.
+    /// Questions that follow the first one at this interval, because some are likely to be lost.
     copies: u32,
     spacing: Duration,
-    /// There is a newer token than the one of this attempt.
+    /// Set if a token newer than that of the current attempt exists.
     has_new_token: bool,
     asked_at: Timestamp,
     next_at: Timestamp,
@@ -92,14 +92,14 @@ pub(crate) enum Progress {
 pub(crate) enum Outcome {
     /// Not for this handshake, or wrong.
     Dropped,
-    /// One step further.
+    /// The handshake has advanced.
     Progress,
     /// Finished; the sample is a round trip of the last mile when the question was not repeated.
     Established(Box<Established>, Option<Duration>),
 }
 
 impl Discovery {
-    /// `nonce`, `seed`: fresh randomness of this attempt.
+    /// Begins a search. `nonce`, `seed`: fresh randomness of this attempt.
     pub(crate) fn new(
         client_params: ClientParams,
         pinned: Option<[u8; 32]>,
@@ -126,9 +126,9 @@ impl Discovery {
         }
     }
 
-    /// Another gateway key and token; when a token was what a gateway asked for, it is tried at
-    /// once. True if the key is another one than before: what an attempt under way has asked for is
-    /// then out of date, and [`Self::restart`] has to follow.
+    /// Sets another gateway key and token. If a gateway has demanded a token, the new one is tried
+    /// at once. Returns true if the key has changed: an attempt in progress is then out of date,
+    /// and [`Self::restart`] has to follow.
     pub(crate) fn set_access(
         &mut self,
         pinned: Option<[u8; 32]>,
@@ -143,7 +143,7 @@ impl Discovery {
         core::mem::replace(&mut self.pinned, pinned) != pinned
     }
 
-    /// The ticket of the server that the next attempts are about: that of the gateway that is there now.
+    /// Sets the server's ticket for the next attempts, from the current gateway.
     pub(crate) fn set_ticket(&mut self, ticket: Option<ServerTicket>) {
         self.client_params.ticket = ticket;
     }
@@ -182,24 +182,24 @@ impl Discovery {
         (self.copies, self.spacing) = (copies, spacing);
     }
 
-    /// So many copies of a question follow it, at this distance from each other.
+    /// Sets the number of copies that follow a question, and their spacing.
     pub(crate) fn set_copies(&mut self, copies: u32, spacing: Duration) {
         (self.copies, self.spacing) = (copies, spacing);
     }
 
-    /// There was a gateway on this path: its successor may come at any moment.
+    /// Called when there was a gateway on this path: its successor may come at any moment.
     pub(crate) fn expect_successor(&mut self) {
         self.successor_questions = SUCCESSOR_QUESTIONS;
     }
 
-    /// The path has begun to carry datagrams. What was asked before that was asked in vain.
+    /// Called when the path begins to carry datagrams. Earlier questions were lost.
     pub(crate) fn on_path_alive(&mut self, now: Timestamp) {
         if matches!(self.step, Step::Waiting { refused: None }) {
             self.next_at = now;
         }
     }
 
-    /// Time until the next attempt, when nothing better is known.
+    /// Time until the next attempt, without better information.
     fn wait(&mut self) -> Duration {
         if self.successor_questions == 0 {
             return BETWEEN_ATTEMPTS;
@@ -265,7 +265,7 @@ impl Discovery {
         Some(datagram)
     }
 
-    /// The attempt has ended; when the next one comes depends on why. A Refusal is not
+    /// Ends the attempt; the reason determines the time of the next one. A Refusal is not
     /// authenticated, and gateways are reconfigured, so no Refusal is final.
     fn on_refusal(&mut self, reason: RefusalReason, now: Timestamp, random: impl FnOnce() -> u32) {
         let wait = match reason {
@@ -275,26 +275,26 @@ impl Discovery {
             RefusalReason::Full => {
                 let most = (FULL_RETRY * (1 << self.full.min(5))).min(BETWEEN_ATTEMPTS);
                 self.full += 1;
-                // Many may have been refused at the same moment; they shall not come back at the
-                // same moment.
+                // Many clients may have been refused at the same moment; they must not return at
+                // the same moment.
                 most / 2 + (most / 2).mul_f64(f64::from(random()) / f64::from(u32::MAX))
             }
-            // Also what a gateway says that is about to end.
+            // The same for a gateway that is about to end.
             _ => self.wait(),
         };
         self.step = Step::Waiting { refused: Some(reason) };
         self.next_at = now + wait;
     }
 
-    /// A handshake datagram arrived. `random` is asked for when many clients should not do the same
-    /// at the same time.
+    /// Processes a handshake datagram. `random` is called if many clients should not act at the
+    /// same time.
     pub(crate) fn on_control(
         &mut self,
         control: &Control<'_>,
         now: Timestamp,
         random: impl FnOnce() -> u32,
     ) -> Outcome {
-        // The first one of those that leave together was answered, most likely.
+        // Probably the first of the questions that leave together was answered.
         let fresh = self.tries <= 1 + self.copies;
         match (control, &self.step) {
             (Control::Offer { nonce, version, cookie_time, cookie }, Step::Discovering)

@@ -1,4 +1,4 @@
-//! The client's side of epochs: what each eACK says about the set that it describes.
+//! The client's side of epochs: the fields of each eACK that describe its set.
 //!
 //! ```text
 //!                  an eACK names the anchor        the gateway answers in this epoch
@@ -13,9 +13,9 @@ use packrat_eack::Encoding;
 use packrat_wire::Epoch;
 use packrat_wire::estimate::Timestamp;
 
-/// A longer prefix that the gateway asked for is given for two round trips and this, however short
-/// the round trip is: the next eACKs may not leave at once, and each failed decode uses up some of
-/// those that the gateway tolerates.
+/// Time, beside two round trips, for which a longer prefix that the gateway asked for is sent,
+/// however short the round trip is: the next eACKs may not leave at once, and each failed decode
+/// uses up one of the failures that the gateway tolerates.
 const WANTED_LIFETIME: Duration = Duration::from_millis(100);
 
 /// The epoch of a session.
@@ -24,18 +24,18 @@ pub(crate) struct CurrentEpoch {
     epoch: Epoch,
     /// The gateway has sent something in this epoch: the anchor need not be repeated.
     confirmed: bool,
-    /// A longer prefix that the gateway asked for, and until when it is sent: eACKs that are under
-    /// way already will fail, too.
+    /// A longer prefix that the gateway asked for, and the time until which it is sent: eACKs in
+    /// flight will also fail.
     wanted: Option<(Encoding, Timestamp)>,
 }
 
 impl CurrentEpoch {
-    /// The first one of a session.
+    /// The first epoch of a session.
     pub(crate) fn first() -> Self {
         Self { epoch: Epoch::FIRST, confirmed: false, wanted: None }
     }
 
-    /// Its number.
+    /// Number of the epoch.
     pub(crate) fn number(&self) -> Epoch {
         self.epoch
     }
@@ -61,7 +61,8 @@ impl CurrentEpoch {
         self.confirmed = true;
     }
 
-    /// The gateway asks for this prefix. True if it is longer than what it asked for before.
+    /// Records that the gateway asks for this prefix. Returns true if it is longer than the prefix
+    /// asked for before.
     pub(crate) fn want(&mut self, wanted: Encoding, round_trip: Duration, now: Timestamp) -> bool {
         let longer = self.wanted.is_none_or(|(known, _)| wanted.decodable() > known.decodable());
         let kept = self.wanted.map_or(wanted, |(known, _)| if longer { wanted } else { known });

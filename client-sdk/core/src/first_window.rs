@@ -1,16 +1,16 @@
 //! The first window of the sender: is it larger than one of a loss-based sender?
 //!
-//! A loss-based sender begins with ten datagrams (RFC 9002, section 7.2), or some tens, and sends at
-//! most two for each one that is acknowledged. Of what has arrived, only what had arrived a round
-//! trip ago can have been acknowledged when it was sent. A sender that has sent more tolerates
-//! losses, most likely, and the client waits for nothing until the gateway has had its say: a Report
-//! that comes through the queue of such a window is late.
+//! A loss-based sender begins with ten datagrams (RFC 9002, section 7.2), or some tens, and sends
+//! at most two for each acknowledged one. A datagram's sender can have had acknowledgements only of
+//! datagrams that had arrived a round trip earlier. A sender that has sent more probably tolerates
+//! losses, and the client waits for no hole until the gateway has decided: a Report that comes
+//! through the queue of such a window is late.
 
 use core::time::Duration;
 
 use packrat_wire::estimate::{Timestamp, is_large_window};
 
-/// When so many may have been acknowledged, the window has passed.
+/// Acknowledged datagrams after which the first window has passed.
 const PASSED: usize = 64;
 
 /// The first arrivals of a connection, and whether they are of a large window.
@@ -19,7 +19,7 @@ pub(crate) enum FirstWindow {
     #[default]
     Unopened,
     Open(Box<Arrivals>),
-    /// It was large, since then, and the gateway has not been heard about it.
+    /// The window has been large since then, and the gateway's verdict has not arrived.
     Large(Timestamp),
     Closed,
 }
@@ -65,12 +65,12 @@ impl FirstWindow {
         is_large
     }
 
-    /// True while the window was large and the gateway has not been heard about it.
+    /// True after a large window, until the gateway's verdict arrives.
     pub(crate) fn is_large(&self) -> bool {
         matches!(self, Self::Large(_))
     }
 
-    /// The gateway has answered an eACK that was sent then.
+    /// Called when the gateway has answered an eACK sent at that time.
     pub(crate) fn on_answer(&mut self, asked: Timestamp) {
         if let Self::Large(since) = self
             && asked >= *since
@@ -92,8 +92,8 @@ mod tests {
         Timestamp::ZERO + Duration::from_micros(micros)
     }
 
-    /// When a sender is found, after how many datagrams, whose window begins like this and doubles,
-    /// and whose datagrams come 200 us apart.
+    /// Number of datagrams after which a sender is found whose window begins with this size and
+    /// doubles, and whose datagrams come 200 us apart.
     fn found(window: u64, round_trip: Option<Duration>) -> Option<u64> {
         let (mut first, mut arrived) = (FirstWindow::default(), 0);
         for round in 0..8 {

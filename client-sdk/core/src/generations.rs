@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use packrat_eack::Identifier;
 
-/// A hash of identifiers: these are made with a key of the session, so that their own bits are as good
-/// as any hash, and no one can aim at a place.
+/// A hash of identifiers. They are made with a key of the session, so their own bits are as good as
+/// any hash, and an attacker cannot aim at a slot.
 #[derive(Debug, Default, Clone, Copy)]
 struct IdentifierHasher(u64);
 
@@ -22,16 +22,16 @@ impl Hasher for IdentifierHasher {
     }
 
     fn write_u32(&mut self, number: u32) {
-        // The upper bits, by which a table tells entries apart, are to depend on all of them.
+        // A table distinguishes entries by the upper bits, which must depend on all bits.
         self.0 = u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
 
 type ByIdentifier<T> = HashMap<Identifier, T, BuildHasherDefault<IdentifierHasher>>;
 
-/// Values by identifier: at least the newest [`Self::most`], and at most twice as many. Two tables, of
-/// which the older one is emptied when the newer one is full: nothing is removed one by one, which would
-/// leave traces in a table and make it grow.
+/// Values by identifier: at least the newest [`Self::most`], and at most twice as many. There are
+/// two tables; the older one is emptied when the newer one is full. Entries are never removed one
+/// by one, which would leave traces in a table and make it grow.
 #[derive(Debug)]
 pub(crate) struct Generations<T> {
     most: usize,
@@ -40,7 +40,7 @@ pub(crate) struct Generations<T> {
 }
 
 impl<T: Copy> Generations<T> {
-    /// An empty one. It fits its memory if `most` is seven eighths of a power of two.
+    /// Creates an empty map. It fits its memory if `most` is seven eighths of a power of two.
     pub(crate) fn new(most: usize) -> Self {
         Self { most, newer: ByIdentifier::default(), older: ByIdentifier::default() }
     }
@@ -49,7 +49,7 @@ impl<T: Copy> Generations<T> {
         self.newer.get(&identifier).or_else(|| self.older.get(&identifier)).copied()
     }
 
-    /// Adds a value, or replaces the one that is there.
+    /// Adds a value, or replaces the existing one.
     pub(crate) fn insert(&mut self, identifier: Identifier, value: T) {
         if self.newer.len() >= self.most {
             core::mem::swap(&mut self.newer, &mut self.older);
@@ -58,7 +58,7 @@ impl<T: Copy> Generations<T> {
         self.newer.insert(identifier, value);
     }
 
-    /// Bytes of memory, about: of each place of a table, and the byte by which that tells places apart.
+    /// Approximate memory in bytes: each slot of a table, and its control byte.
     pub(crate) fn memory(&self) -> usize {
         let places = self.newer.capacity() + self.older.capacity();
         places * (size_of::<(Identifier, T)>() + 1)

@@ -1,5 +1,5 @@
 //! The gateway's symbols to all subscribers of a stream (docs/PROTOCOL.md, "Symbols for a group"):
-//! what they name, and what is recovered from them.
+//! the datagrams that they name, and the recovery of missing ones.
 //!
 //! ```text
 //!   datagram --> unplaced --(a symbol names it)--> the decoder, at its place --> recovered
@@ -7,9 +7,9 @@
 //!                              +--> missing: named, and not here ---(arrives)-+
 //! ```
 //!
-//! A datagram is only taken for one of a place if its identifier is that which the gateway has named, so
-//! that forged ones can't get into the decoder; and what was recovered is passed on only if it has the
-//! identifier of its place.
+//! A datagram is assigned to a place only if its identifier is the one that the gateway has named,
+//! so that forged datagrams cannot enter the decoder. A recovered datagram is passed on only if it
+//! has the identifier of its place.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -29,9 +29,9 @@ const MAXIMUM_UNPLACED: usize = 256;
 const MAXIMUM_UNPLACED_BYTES: usize = 384 * 1024;
 /// Bounds of the decoder.
 const LIMITS: DecoderLimits = DecoderLimits { places: PLACES, bytes: 768 * 1024, unknowns: 64 };
-/// Without a symbol for so long, nothing is expected of them.
+/// Time without a symbol after which no recovery is expected of them.
 const ACTIVE_FOR: Duration = Duration::from_millis(500);
-/// The gateway hears of what was recovered no more often than this.
+/// Shortest interval between reports of recovered datagrams to the gateway.
 const TELL_INTERVAL: Duration = Duration::from_millis(500);
 /// Recovered datagrams that wait to be taken.
 const MAXIMUM_RECOVERED: usize = PLACES;
@@ -48,12 +48,12 @@ pub(crate) struct GroupSymbols {
     /// Identifiers of the places from `base` on, as far as a symbol has named them.
     names: VecDeque<Option<Identifier>>,
     base: u64,
-    /// Those of them that are not here.
+    /// Named datagrams that have not arrived.
     missing: Vec<(u64, Identifier)>,
     recovered: VecDeque<(Identifier, Vec<u8>)>,
-    /// The one that was taken last: it comes back as one that has arrived.
+    /// The datagram taken last: it comes back as an arrived one.
     taken: Option<Identifier>,
-    /// When the last symbol came.
+    /// Time of the last symbol.
     last: Option<Timestamp>,
     /// Datagrams recovered, how many of them the gateway knows, and since when.
     total: u32,
@@ -86,7 +86,7 @@ impl GroupSymbols {
         self.last.is_some_and(|last| now.saturating_since(last) < ACTIVE_FOR)
     }
 
-    /// The number of recovered datagrams, if it is time to tell the gateway.
+    /// The number of recovered datagrams, if a report to the gateway is due.
     pub(crate) fn untold(&mut self, now: Timestamp) -> Option<u32> {
         if self.told == self.total || now < self.told_at + TELL_INTERVAL {
             return None;
@@ -131,8 +131,8 @@ impl GroupSymbols {
         Some(datagram)
     }
 
-    /// A sealed datagram of the group. `plaintext`: a buffer. False if it is not what it should be:
-    /// a subscriber has the key, too, and may send symbols with it, and nothing else.
+    /// Processes a sealed datagram of the group. `plaintext`: a buffer. Returns false if it is not
+    /// a valid symbol: a subscriber has the key as well, but can only forge symbols with it.
     pub(crate) fn on_sealed(
         &mut self,
         datagram: &[u8],
@@ -154,7 +154,7 @@ impl GroupSymbols {
         let Some(repair) = coded.repair(end) else { return };
         let window = repair.window;
         if self.decoder.is_none() || window.first() > end + PLACES as u64 {
-            // The first one, or so far ahead that nothing before is of use.
+            // This is the first symbol, or it is so far ahead that the earlier ones are useless.
             self.names.clear();
             self.missing.clear();
             self.base = window.first();
@@ -194,12 +194,12 @@ impl GroupSymbols {
         }
     }
 
-    /// Takes what the decoder has recovered.
+    /// Collects the datagrams that the decoder has recovered.
     fn collect(&mut self, identify: impl Fn(&[u8]) -> Identifier) {
         let Some(decoder) = &mut self.decoder else { return };
         while let Some((place, datagram)) = decoder.next_recovered() {
             let at = self.missing.iter().position(|(missing, _)| *missing == place);
-            // One that no symbol has named is here, most likely.
+            // The datagram has probably arrived, but no symbol has named it.
             let Some(at) = at else { continue };
             let (_, identifier) = self.missing.swap_remove(at);
             if identify(datagram) == identifier && self.recovered.len() < MAXIMUM_RECOVERED {
@@ -209,7 +209,7 @@ impl GroupSymbols {
         }
     }
 
-    /// The next recovered datagram, to be passed in as one that has arrived.
+    /// The next recovered datagram, to be passed in as an arrived one.
     pub(crate) fn take(&mut self) -> Option<Vec<u8>> {
         let (identifier, datagram) = self.recovered.pop_front()?;
         self.taken = Some(identifier);

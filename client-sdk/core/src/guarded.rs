@@ -19,24 +19,24 @@ const TRANSMIT_BATCH: usize = 64;
 /// The condition of a guarded shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
-    /// It is at work.
+    /// The shim is at work.
     Active,
-    /// There is none.
+    /// There is no shim.
     Off,
-    /// It panicked and was put away.
+    /// The shim panicked and was removed.
     Failed,
 }
 
-/// A shim that is put away for good when it panics; what waited in it still comes out. After that,
-/// and for a connection without assistance, nothing is called any more, and datagrams pass. It has
-/// the figures of its flow.
+/// A shim that is removed for good when it panics; its waiting datagrams still come out. After
+/// that, and for a connection without assistance, the shim is not called any more, and datagrams
+/// pass. It has the figures of its flow.
 pub struct GuardedShim<M> {
     shim: Option<Box<Shim<M>>>,
     last_stats: (AssistStats, ShimStats),
     /// Datagrams that waited in a shim which has failed.
     rescued: VecDeque<Released<M>>,
     failed: bool,
-    /// Those of the shell; the shim's own are added when they are asked for.
+    /// The shell's counters; the shim's own are added on request.
     counters: Counters,
     #[cfg(feature = "fault-injection")]
     fails_at: Option<u32>,
@@ -56,7 +56,8 @@ impl<M: Clone> GuardedShim<M> {
         }
     }
 
-    /// Calls the shim; `None` when there is none (any more). `what`: the call, for the log.
+    /// Calls the shim; returns `None` if there is no shim (any more). `what`: the call, for the
+    /// log.
     pub fn call<R>(
         &mut self,
         what: &'static str,
@@ -75,8 +76,8 @@ impl<M: Clone> GuardedShim<M> {
                 call(shim)
             }
         };
-        // It is dropped when it panics, and asked for what waits in it alone: to lose that would be
-        // no harm beyond a loss on the path.
+        // After a panic the shim is dropped, and only its waiting datagrams are taken: losing them
+        // would be no worse than a loss on the path.
         match catch_unwind(AssertUnwindSafe(|| call(shim))) {
             Ok(result) => Some(result),
             Err(_) => {
@@ -94,9 +95,9 @@ impl<M: Clone> GuardedShim<M> {
         }
     }
 
-    /// A UDP payload arrived, as for [`Shim::on_datagram`]. Without a shim everything passes but the
-    /// gateway's: its numbers come off, as it numbers until it knows that a session is gone, and its
-    /// messages end here if there was a shim.
+    /// Processes an arrived UDP payload, as [`Shim::on_datagram`] does. Without a shim, every
+    /// datagram passes except the gateway's: its numbers are removed, as it numbers until it learns
+    /// that a session has ended, and its messages end here if there was a shim.
     pub fn on_datagram(&mut self, datagram: &[u8], metadata: M, now: Timestamp) -> Verdict<M> {
         let passed = metadata.clone();
         let verdict = self.call("on_datagram", |shim| shim.on_datagram(datagram, passed, now));
@@ -127,27 +128,29 @@ impl<M: Clone> GuardedShim<M> {
         Some(released)
     }
 
-    /// The program sends a datagram, as for [`Shim::on_send`]: what goes in front of it.
+    /// Called when the program sends a datagram, as [`Shim::on_send`] is. Returns the number to put
+    /// in front of it.
     pub fn on_send(&mut self, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {
         self.call("on_send", |shim| shim.on_send(datagram, now)).flatten()
     }
 
-    /// Takes a datagram of the program's that leaves with others, as for [`Shim::bundle`].
+    /// Takes a datagram of the program that can leave with others, as [`Shim::bundle`] does.
     pub fn bundle(&mut self, datagram: &[u8], now: Timestamp) -> bool {
         self.call("bundle", |shim| shim.bundle(datagram, now)).unwrap_or(false)
     }
 
-    /// Has what was taken leave now, as for [`Shim::end_bundle`].
+    /// Makes bundled datagrams leave now, as [`Shim::end_bundle`] does.
     pub fn end_bundle(&mut self, now: Timestamp) {
         self.call("end_bundle", |shim| shim.end_bundle(now));
     }
 
-    /// The link refuses a datagram of this length for its number, as for [`Shim::on_refused`].
+    /// Called when the link refuses a datagram of this length because of its number, as
+    /// [`Shim::on_refused`] is.
     pub fn on_refused(&mut self, length: usize) {
         self.call("on_refused", |shim| shim.on_refused(length));
     }
 
-    /// Ends the first flight: the program has sent what it had, as for [`Shim::end_first_flight`].
+    /// Ends the first flight after the program has sent it, as [`Shim::end_first_flight`] does.
     pub fn end_first_flight(&mut self) {
         self.call("end_first_flight", Shim::end_first_flight);
     }
@@ -157,7 +160,7 @@ impl<M: Clone> GuardedShim<M> {
         self.call("experience", |shim| shim.experience()).unwrap_or_default()
     }
 
-    /// The program has sent so much: for the figures.
+    /// Counts this number of datagrams and bytes sent by the program, for the figures.
     pub fn on_sent(&mut self, datagrams: u64, bytes: u64) {
         self.counters.sent_datagrams += datagrams;
         self.counters.sent_bytes += bytes;
@@ -176,7 +179,7 @@ impl<M: Clone> GuardedShim<M> {
         }
     }
 
-    /// Time has passed: does what is due.
+    /// Runs the timers that are due.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.call("handle_timeout", |shim| {
             if shim.next_timeout().is_some_and(|at| at <= now) {
@@ -185,17 +188,17 @@ impl<M: Clone> GuardedShim<M> {
         });
     }
 
-    /// Another gateway key and token, as for [`Shim::set_access`].
+    /// Sets another gateway key and token, as [`Shim::set_access`] does.
     pub fn set_access(&mut self, gateway_key: Option<[u8; 32]>, token: &Token, now: Timestamp) {
         self.call("set_access", |shim| shim.set_access(gateway_key, token, now));
     }
 
-    /// Nothing has passed for a while, as for [`Shim::trim`].
+    /// Trims memory after a period without datagrams, as [`Shim::trim`] does.
     pub fn trim(&mut self) {
         self.call("trim", Shim::trim);
     }
 
-    /// Another address of this client's, as for [`Shim::on_network_change`].
+    /// Reports another address of this client, as [`Shim::on_network_change`] does.
     pub fn on_network_change(&mut self, now: Timestamp) {
         self.call("on_network_change", |shim| shim.on_network_change(now));
     }
@@ -215,12 +218,12 @@ impl<M: Clone> GuardedShim<M> {
         self.call("release_all", Shim::release_all);
     }
 
-    /// No more than so many bytes wait, as for [`Shim::limit_waiting`].
+    /// Limits the waiting datagrams to this number of bytes, as [`Shim::limit_waiting`] does.
     pub fn limit_waiting(&mut self, bytes: usize) {
         self.call("limit_waiting", |shim| shim.limit_waiting(bytes));
     }
 
-    /// True if numbers come off, as for [`Shim::knows_numbers`], or for want of a shim.
+    /// True if numbers are removed, as for [`Shim::knows_numbers`], or if there is no shim.
     pub fn knows_numbers(&mut self) -> bool {
         self.call("knows_numbers", |shim| shim.knows_numbers()).unwrap_or(true)
     }
@@ -230,17 +233,17 @@ impl<M: Clone> GuardedShim<M> {
         self.call("waiting_bytes", |shim| shim.waiting_bytes()).unwrap_or_default()
     }
 
-    /// Bytes of what grows with the traffic, as for [`Shim::memory`].
+    /// Memory that grows with the traffic, in bytes, as for [`Shim::memory`].
     pub fn memory(&mut self) -> usize {
         self.call("memory", |shim| shim.memory()).unwrap_or_default()
     }
 
-    /// When the shim is to be called at the latest.
+    /// Latest time for the next call of the shim.
     pub fn next_timeout(&mut self) -> Option<Timestamp> {
         self.call("next_timeout", |shim| shim.next_timeout()).flatten()
     }
 
-    /// Accumulated figures: those of the last look when the shim has failed since.
+    /// Accumulated figures. If the shim has failed, the last ones read before.
     pub fn stats(&mut self) -> (AssistStats, ShimStats) {
         if let Some(stats) = self.call("stats", |shim| (shim.assistance(), shim.stats())) {
             self.last_stats = stats;
@@ -278,7 +281,7 @@ impl<M: Clone> GuardedShim<M> {
         self.counters.delivered_bytes + self.counters.sent_bytes
     }
 
-    /// Has the shim panic at this call, counted from 1: for tests of shells.
+    /// Makes the shim panic at this call, counted from 1: for tests of shells.
     #[cfg(feature = "fault-injection")]
     pub fn fail_at(&mut self, call: u32) {
         self.fails_at = Some(call);

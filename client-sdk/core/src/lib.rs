@@ -1,8 +1,8 @@
-//! The client of Packrat without sockets and without a transport: records what arrives, tells the
-//! gateway, decides what waits for a repair.
+//! The client of Packrat without sockets and without a transport: records arriving datagrams,
+//! reports them to the gateway, and decides which datagrams wait for a repair.
 //!
-//! Sans-IO. A thin shell per transport (s2n-quic, media) passes datagrams and `now` in, sends what
-//! [`Shim::poll_transmit`] gives, and hands on what [`Shim`] releases.
+//! Sans-IO. A thin shell per transport (s2n-quic, media) passes datagrams and `now` in, sends the
+//! datagrams of [`Shim::poll_transmit`], and delivers the released ones.
 //!
 //! ```text
 //!              Offer             InitAck
@@ -12,18 +12,18 @@
 //!    +-- Waiting <---------------------------+ Goodbye, or echoes unanswered: nothing is waited for any more
 //! ```
 //!
-//! - [`Assist`]: assistance of one base connection; everything below behind one door
-//! - `discovery`: finding a gateway and agreeing with it
-//! - `recorder`, `scheduler`: the set of identifiers, and when to send its sketch
-//! - `hold`, `ranges`: which holes are waited for
-//! - `upward`: what the transport sends, kept for a while and sent again
+//! - [`Assist`]: assistance of one base connection; contains all of the following
+//! - `discovery`: the search for a gateway, and the handshake
+//! - `recorder`, `scheduler`: the set of identifiers, and the times to send its sketch
+//! - `hold`, `ranges`: the holes to wait for
+//! - `upward`: the transport's datagrams, kept for a while and sent again if lost
 //! - `bundling`: acknowledgements that leave together
-//! - `thin`, [`LossMemory`]: copies of the first datagrams and of rare ones, where loss is known
-//! - [`Shim`]: datagrams in order for a transport that knows nothing of this; [`GuardedShim`]: the
-//!   same, with its failures kept away from the connection
+//! - `thin`, [`LossMemory`]: copies of the first datagrams and of rare ones, on lossy last miles
+//! - [`Shim`]: datagrams in order for an unmodified transport; [`GuardedShim`]: a shim whose
+//!   failures cannot harm the connection
 //! - [`Counters`], [`Condition`]: a flow's figures, the same in every SDK
-//! - [`SourceAddress`]: notices another network
-//! - [`ClientEvent`]: what happens on a connection that is observed
+//! - [`SourceAddress`]: detects a change of network
+//! - [`ClientEvent`]: events of an observed connection
 #![forbid(unsafe_code)]
 
 mod assist;

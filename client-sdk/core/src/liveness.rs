@@ -22,31 +22,32 @@ use packrat_wire::estimate::{PathEstimate, Timestamp};
 
 /// While datagrams arrive, the gateway is asked for an echo this often.
 pub(crate) const ECHO_INTERVAL: Duration = Duration::from_millis(150);
-/// On a slow flow more seldom, while nothing is waited for: after so many datagrams, of which an answer
-/// takes half a percent...
+/// Datagrams per echo on a slow flow without held datagrams: an answer then takes half a percent of
+/// the flow.
 const ECHO_DATAGRAMS: u32 = 16;
-/// ...or after this time.
+/// Longest time between two echoes on a slow flow.
 const LONGEST_ECHO_INTERVAL: Duration = Duration::from_secs(2);
 /// An echo is overdue after a round trip with its variation and this.
 const ECHO_MARGIN: Duration = Duration::from_millis(25);
 /// The round trip that is assumed before one was measured.
 pub(crate) const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(120);
-/// Unanswered echoes in a row, without a repair meanwhile, after which holes are not held any more.
+/// Unanswered echoes in a row, without a repair between them, after which holes are not held any
+/// more.
 const ECHOES_UNTIL_NO_HOLD: u32 = 8;
-/// After each so many unanswered echoes the next one is given more time.
+/// Unanswered echoes after which the next one is given more time.
 const ECHOES_OF_A_STEP: u32 = 4;
 /// Unanswered echoes in a row after which the gateway is gone, if [`CONTRADICTED_UNTIL_GONE`].
 const ECHOES_UNTIL_GONE: u32 = 24;
-/// Of them, those during which a datagram came: the last mile carries what its other end sends. One
-/// or two are asked before the end of an outage, and overdue after it.
+/// Unanswered echoes during which a datagram came: the last mile does carry the gateway's
+/// datagrams. An outage can make one or two overdue: they were sent before its end.
 const CONTRADICTED_UNTIL_GONE: u32 = 4;
-/// Where nothing at all gets through, the gateway is gone after this: QUIC's usual idle timeout.
+/// Time without any datagram after which the gateway is considered gone: QUIC's usual idle timeout.
 const LONGEST_OUTAGE: Duration = Duration::from_secs(30);
-/// Most that is waited longer for an echo because others were not answered: what comes after an
-/// outage is repaired so much later.
+/// Longest additional wait for an echo after unanswered ones; repairs after an outage are delayed
+/// by as much.
 const LONGEST_STEP: Duration = Duration::from_millis(100);
-/// Unanswered echoes that make a long burst of loss: the sender has not heard anything meanwhile
-/// either.
+/// Unanswered echoes that indicate a long burst of loss, during which the sender has received no
+/// acknowledgement either.
 const ECHOES_OF_A_BURST: u32 = 3;
 /// A session is given up no sooner than this after it was doubted.
 const MINIMUM_DOUBT: Duration = Duration::from_millis(20);
@@ -68,20 +69,20 @@ pub(crate) struct Liveness {
     /// The echo that was asked for: the eACK's counter, and when.
     echo: Option<(MessageCounter, Timestamp)>,
     last_echo: Option<Timestamp>,
-    /// When an echo is asked for unless a datagram comes before.
+    /// Time at which an echo is requested unless a datagram comes before.
     quiet_at: Option<Timestamp>,
     /// Echoes in a row that were not answered.
     unanswered: u32,
-    /// Of them, those during which a datagram came.
+    /// Unanswered echoes during which a datagram came.
     contradicted: u32,
     /// True if a datagram has come since the echo was asked for.
     has_datagram: bool,
     /// Datagrams since an echo was asked for.
     datagrams: u32,
-    /// When the gateway last said something.
+    /// Time of the gateway's last authentic message.
     last_authentic: Option<Timestamp>,
-    /// An unauthenticated refusal says that the gateway does not know this session; believed at
-    /// this time, unless the gateway speaks.
+    /// Time at which an unauthenticated refusal of this session is believed, unless the gateway
+    /// sends a message before.
     doubted_until: Option<Timestamp>,
 }
 
@@ -94,8 +95,9 @@ impl Liveness {
         self.datagrams = self.datagrams.saturating_add(1);
     }
 
-    /// The transport sends a datagram, and no [`Self::quiet_deadline`] runs. `quiet`: time after which the gateway is asked if none comes back:
-    /// at another address of this client the datagram waits there for a sealed one.
+    /// Called when the transport sends a datagram and no [`Self::quiet_deadline`] runs. `quiet`:
+    /// time after which the gateway is asked if no datagram comes back. If this client has another
+    /// address, the server's datagram waits at the gateway for a sealed one.
     pub(crate) fn on_sent(&mut self, quiet: Option<Duration>, now: Timestamp) {
         self.quiet_at = quiet.map(|quiet| now + quiet);
     }
@@ -131,13 +133,13 @@ impl Liveness {
         core::mem::take(&mut self.unanswered) >= ECHOES_OF_A_BURST
     }
 
-    /// A hole was filled, most likely by a repair: the gateway is at work.
+    /// Called when a hole was filled, probably by a repair: the gateway is at work.
     pub(crate) fn on_repair(&mut self) {
         (self.unanswered, self.contradicted) = (0, 0);
     }
 
-    /// Someone says that the gateway does not know the session. True if the gateway is to be asked:
-    /// an attacker can say so, too.
+    /// Called for an unauthenticated refusal of this session. Returns true if the gateway is to be
+    /// asked: an attacker can send such a refusal.
     pub(crate) fn on_doubt(&mut self, path: &PathEstimate, now: Timestamp) -> bool {
         if self.doubted_until.is_some() {
             return false;
@@ -155,7 +157,7 @@ impl Liveness {
         self.last_echo = None;
     }
 
-    /// True while the gateway is silent for so long that no repair is to be expected.
+    /// True after a silence of the gateway that is too long to expect repairs.
     pub(crate) fn is_silent(&self) -> bool {
         self.unanswered >= ECHOES_UNTIL_NO_HOLD
     }
@@ -168,22 +170,22 @@ impl Liveness {
         if self.unanswered < ECHOES_OF_A_STEP {
             return once;
         }
-        // Silence may be a long burst of loss: what is asked ever more seldom is still answered
+        // Silence may be a long burst of loss: with growing intervals, echoes are still answered
         // when it is over.
         once + (once * (self.unanswered / ECHOES_OF_A_STEP)).min(once.max(LONGEST_STEP))
     }
 
-    /// When the echo is overdue.
+    /// Time at which the echo is overdue.
     pub(crate) fn echo_deadline(&self, path: &PathEstimate) -> Option<Timestamp> {
         self.echo.map(|(_, asked)| asked + self.echo_wait(path))
     }
 
-    /// When the gateway is asked because no datagram has come.
+    /// Time at which the gateway is asked because no datagram has come.
     pub(crate) fn quiet_deadline(&self) -> Option<Timestamp> {
         self.quiet_at
     }
 
-    /// When the doubt is believed.
+    /// Time at which the doubt is believed.
     pub(crate) fn doubt_deadline(&self) -> Option<Timestamp> {
         self.doubted_until
     }
@@ -201,14 +203,16 @@ impl Liveness {
         }
     }
 
-    /// True if the gateway's silence may be that of the last mile: nothing else gets through either.
+    /// True if the last mile may cause the gateway's silence: no other datagram gets through
+    /// either.
     fn is_outage(&self, now: Timestamp) -> bool {
         self.contradicted < CONTRADICTED_UNTIL_GONE
             && self.last_authentic.is_some_and(|last| now.saturating_since(last) < LONGEST_OUTAGE)
     }
 
-    /// No datagram has come for a while, or nothing was said to the gateway. True if the gateway is to be
-    /// asked: all may be well, or this client has another address that the gateway does not know yet.
+    /// Called if no datagram was received, or no message sent, for a while. Returns true if the
+    /// gateway is to be asked: all may be well, or this client has another address that the gateway
+    /// does not know yet.
     pub(crate) fn on_quiet(&mut self) -> bool {
         self.quiet_at = None;
         let ask = self.echo.is_none();

@@ -10,16 +10,16 @@ use std::sync::{Mutex, PoisonError};
 use packrat_wire::estimate::{MediumLoss, Timestamp};
 use packrat_wire::handshake::LossClass;
 
-/// Peers that are remembered, the latest, for so long.
+/// Number of peers to remember, the latest.
 const PEERS: usize = 256;
 const MEMORY: Duration = Duration::from_secs(3600);
 
 /// Expectations of a last mile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Remembered {
-    /// Its loss.
+    /// Loss class of the last mile.
     pub loss: LossClass,
-    /// Its shortest round trip.
+    /// Shortest round trip.
     pub round_trip: Option<Duration>,
 }
 
@@ -28,15 +28,15 @@ pub struct Remembered {
 pub struct Experience {
     /// Datagrams.
     pub sent: u64,
-    /// Those of them that the medium has lost.
+    /// Missing datagrams that the medium has lost.
     pub lost: u64,
     /// The shortest round trip.
     pub round_trip: Option<Duration>,
 }
 
-/// The last miles of one client, by the address of the peer or by what else the shell tells them apart.
-/// A shell asks it when a connection begins ([`crate::Shim::remember`]), and tells it of the connection
-/// from time to time ([`crate::Shim::experience`]).
+/// The last miles of one client, by the peer's address or another key of the shell. A shell reads
+/// it when a connection begins ([`crate::Shim::remember`]), and updates it with the connection's
+/// measurements from time to time ([`crate::Shim::experience`]).
 #[derive(Debug)]
 pub struct LossMemory<P = IpAddr> {
     peers: Mutex<HashMap<P, Known>>,
@@ -68,7 +68,7 @@ impl<P: Copy + Eq + Hash> LossMemory<P> {
         )
     }
 
-    /// A connection to this peer has seen so much more since it was asked last.
+    /// Adds the measurements of a connection to this peer since the last call.
     pub fn note(&self, peer: P, seen: Experience, now: Timestamp) {
         if seen.sent == 0 {
             return;

@@ -4,8 +4,8 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use zeroize::Zeroizing;
 
-/// Generator of nonces and of the seeds of handshakes. Between two uses it keeps nothing in memory
-/// but its seed and its position, and overwrites the seed when it is dropped.
+/// Generator of nonces and of the seeds of handshakes. Between two uses it keeps only its seed and
+/// its position in memory, and overwrites the seed when it is dropped.
 pub(crate) struct Randomness {
     seed: Zeroizing<[u8; 32]>,
     position: u128,
@@ -18,7 +18,7 @@ impl core::fmt::Debug for Randomness {
 }
 
 impl Randomness {
-    /// `seed`: 32 fresh random bytes.
+    /// Creates the generator from `seed`: 32 fresh random bytes.
     pub(crate) fn new(seed: [u8; 32]) -> Self {
         Self { seed: Zeroizing::new(seed), position: 0 }
     }

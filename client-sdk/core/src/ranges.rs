@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 pub(crate) struct RangeSet {
     /// Start and end of the highest one, where nearly all numbers go.
     highest: Option<(u64, u64)>,
-    /// Those below it: start to end.
+    /// Lower ranges: start to end.
     lower: BTreeMap<u64, u64>,
 }
 

@@ -18,7 +18,7 @@ use packrat_wire::identifier::Material;
 /// each time up to [`LONGEST_SILENCE`].
 const FIRST_SILENCE: Duration = Duration::from_millis(500);
 const LONGEST_SILENCE: Duration = Duration::from_secs(4);
-/// Silence after which it is not reminded any more: the connection has nothing to say.
+/// Silence after which reminders end: the connection is idle.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A new attempt after a gateway has gone comes after this.
@@ -29,9 +29,9 @@ pub(crate) const RECONNECT_AFTER: Duration = Duration::from_millis(200);
 pub(crate) struct Reconnection {
     /// Gateways lost in a row without a single Report.
     losses: u32,
-    /// There was a gateway, and there is none now.
+    /// Set if there was a gateway and there is none now.
     orphaned: Option<Orphaned>,
-    /// Of the last datagram of the base connection: where the set of a new session begins.
+    /// Material of the base connection's last datagram, with which the set of a new session begins.
     pub(crate) last_material: Option<Material>,
 }
 
@@ -48,8 +48,8 @@ impl Reconnection {
         self.losses = 0;
     }
 
-    /// The gateway is gone. Returns when to look for the next one, `wait` from now at best: a
-    /// gateway that answers handshakes and nothing else is asked more and more seldom.
+    /// Called when the gateway is gone. Returns the time to look for the next one, at least `wait`
+    /// from now: a gateway that only answers handshakes is asked at growing intervals.
     pub(crate) fn on_lost(&mut self, wait: Duration, now: Timestamp) -> Timestamp {
         let wait =
             if self.losses == 0 { wait } else { RECONNECT_AFTER * (1 << self.losses.min(8)) };
@@ -63,7 +63,7 @@ impl Reconnection {
         self.orphaned.take().is_some()
     }
 
-    /// When the server is to be reminded of this client.
+    /// Time at which the server is to be reminded of this client.
     pub(crate) fn reminder_deadline(&self) -> Option<Timestamp> {
         self.orphaned.as_ref().and_then(Orphaned::next_timeout)
     }
@@ -74,12 +74,12 @@ impl Reconnection {
     }
 }
 
-/// The time between two gateways. The next one knows a connection only from the client's own
-/// datagrams, and a client that only receives sends none while nothing comes: without a reminder
-/// both would wait for the transport's keep-alive.
+/// The time between two gateways. The next one learns of a connection only from the client's own
+/// datagrams, and a client that only receives sends none while no datagram arrives: without a
+/// reminder both would wait for the transport's keep-alive.
 #[derive(Debug)]
 struct Orphaned {
-    /// When the server is reminded.
+    /// Time of the reminder.
     at: Timestamp,
     silence: Duration,
     until: Timestamp,

@@ -1,8 +1,8 @@
 //! The set of identifiers that this client has received in the current epoch.
 //!
-//! A client may have to believe datagrams that nothing has proved. A forged one among them is a
-//! difference that no hole explains, once: the gateway folds what it decodes into its own set. Until
-//! it has, eACKs are long enough for all of them.
+//! A client may have to believe unproven datagrams. A forged one among them is a difference that no
+//! hole explains, once: the gateway adds the decoded datagrams to its own set. Until then, eACKs
+//! are long enough for all of them.
 
 use packrat_eack::{Encoding, Identifier, Sketch};
 use packrat_wire::MessageCounter;
@@ -13,19 +13,19 @@ use packrat_wire::identifier::{IdentifierKey, IdentifierScheme, Material};
 use crate::generations::Generations;
 use crate::packet_number::PacketNumber;
 
-/// Identifiers remembered to recognise duplicates, at least: of what has a place, that says so, too.
+/// Fewest identifiers to remember for recognising duplicates; datagrams with a place are recognised
+/// by the place as well.
 const REMEMBERED: usize = 7168;
 
-/// Packet numbers remembered by identifier, at least: what the gateway may speak of is a few round trips
-/// old at most.
+/// Fewest packet numbers to remember by identifier: the gateway refers to datagrams that are at
+/// most a few round trips old.
 const JOINED: usize = 1792;
 
-/// Datagrams of the set that nothing has proved, and that the gateway has not been told of for
-/// certain.
+/// Unproven datagrams of the set about which the gateway may not have been informed yet.
 #[derive(Debug, Clone, Copy, Default)]
 struct Unproven {
     count: u64,
-    /// The first eACK that tells of all of them.
+    /// The first eACK that covers all of them.
     told_by: Option<MessageCounter>,
 }
 
@@ -36,12 +36,13 @@ pub(crate) enum Recorded {
     New,
     /// Seen before.
     Duplicate,
-    /// Another datagram with the same identifier was seen before: this one can't be told from it,
-    /// at either end alike.
+    /// Another datagram with the same identifier was seen before: neither end can tell the two
+    /// apart.
     Collision,
 }
 
-/// A few bits of a datagram's material, which tell it from another one with the same identifier.
+/// A few bits of a datagram's material that distinguish it from another one with the same
+/// identifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Check(u32);
 
@@ -58,7 +59,7 @@ pub(crate) struct Recorder {
     key: IdentifierKey,
     sketch: Sketch,
     known: Generations<Check>,
-    /// The one that was looked for last, if it is not among them.
+    /// The datagram looked for last, if it is not among them.
     unknown: Option<Identifier>,
     /// Packet numbers by identifier, of the last datagrams that had one.
     packet_numbers: Generations<PacketNumber>,
@@ -74,7 +75,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// `material`: of the last datagram received before recording began.
+    /// Begins recording. `material`: of the last datagram received before.
     pub(crate) fn new(gateway_params: &GatewayParams, material: Option<&Material>) -> Self {
         let key = gateway_params.identifier_key();
         let anchor = material.map(|material| key.identify_material(material));
@@ -85,7 +86,7 @@ impl Recorder {
             known: Generations::new(REMEMBERED),
             unknown: None,
             packet_numbers: Generations::new(JOINED),
-            // By part of their bytes, a forged one could not be told from a genuine one.
+            // With only part of the bytes, a forged datagram could equal a genuine one.
             knows_copies: gateway_params.distinct
                 && gateway_params.scheme == IdentifierScheme::Payload,
             last: None,
@@ -139,7 +140,7 @@ impl Recorder {
         self.unproven = Unproven { count: self.unproven.count + 1, told_by: None };
     }
 
-    /// The one that was doubted last is authentic.
+    /// The datagram doubted last is authentic.
     pub(crate) fn trust(&mut self) {
         self.unproven.count = self.unproven.count.saturating_sub(1);
     }
@@ -180,12 +181,12 @@ impl Recorder {
         self.packet_numbers.insert(identifier, packet_number);
     }
 
-    /// Bytes of memory that grow with what is recorded.
+    /// Memory that grows with the recorded datagrams, in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.known.memory() + self.packet_numbers.memory()
     }
 
-    /// Nothing has passed for a while: what comes now is no duplicate.
+    /// Trims memory after a period without datagrams: later ones are no duplicates.
     pub(crate) fn trim(&mut self) {
         self.known.clear();
         self.packet_numbers.clear();
@@ -227,12 +228,12 @@ impl Recorder {
         self.unproven = Unproven::default();
     }
 
-    /// Takes a whole set of the gateway's into this one; false when it is none that fits.
+    /// Adds a whole set of the gateway's to this one; returns false if the set does not fit.
     pub(crate) fn add(&mut self, set: &[u8]) -> bool {
         self.sketch.add_power_sums(set)
     }
 
-    /// The encoding that is cheapest for `expected` differences within what was agreed.
+    /// The encoding that is cheapest for `expected` differences within the agreed limits.
     pub(crate) fn encoding_for(&self, expected: usize) -> Option<Encoding> {
         self.sketch.limits().encoding_for(expected)
     }

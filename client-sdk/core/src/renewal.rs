@@ -12,11 +12,11 @@ use core::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
 
-/// A token is renewed when so much of its time is over, and at least this long after it was asked
-/// for...
+/// Part of a token's lifetime after which it is renewed, but not before the shortest interval
+/// between requests.
 const RENEWED_AFTER: f64 = 0.75;
 const SHORTEST_RENEWAL: Duration = Duration::from_secs(5);
-/// ...and one that never expires, or the clocks are wrong, after this.
+/// Longest time until a renewal, for a token that never expires, or if the clocks are wrong.
 const LONGEST_RENEWAL: Duration = Duration::from_secs(3600);
 /// After a renewal that has failed, the next attempt comes after this.
 const RENEWAL_RETRY: Duration = Duration::from_secs(30);
@@ -43,13 +43,13 @@ pub struct RenewalSchedule {
 }
 
 impl RenewalSchedule {
-    /// For a token that was issued now. `expires` and `since_1970` (now, by the wall clock) are times
-    /// since 1970; `expires` is `None` for a token that never does.
+    /// Creates the schedule of a token that was issued now. `expires` and `since_1970` (now, by the
+    /// wall clock) are times since 1970; `expires` is `None` for a token that never expires.
     pub fn new(expires: Option<Duration>, since_1970: Duration, now: Timestamp) -> Self {
         Self { at: now + lifetime(expires, since_1970) }
     }
 
-    /// When to ask for another token.
+    /// Time to ask for another token.
     pub fn next_timeout(&self) -> Timestamp {
         self.at
     }

@@ -1,6 +1,6 @@
-//! When to send an eACK: every 24 datagrams or 15 ms, and at once for a new hole (docs/PROTOCOL.md,
-//! section 11, "When the client sends an eACK"), but seldom more than one a millisecond: on a fast
-//! path what costs the gateway most is that each eACK wakes it.
+//! Schedule of eACKs: every 24 datagrams or 15 ms, and at once for a new hole (docs/PROTOCOL.md,
+//! section 11, "When the client sends an eACK"), but rarely more than one a millisecond: on a fast
+//! path, the wake-up for each eACK is the gateway's largest cost.
 
 use core::time::Duration;
 
@@ -10,30 +10,30 @@ use packrat_wire::estimate::Timestamp;
 const EVERY_DATAGRAMS: u32 = 24;
 /// Time after the first unreported datagram at which an eACK is due.
 const EVERY: Duration = Duration::from_millis(15);
-/// eACKs keep this distance, those for new holes, too.
+/// Shortest interval between eACKs, including eACKs for new holes.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
-/// An eACK about one of the first datagrams leaves so much later than it, behind what the transport
-/// answers: BBR takes the distance of the first acknowledgements for the rate of the path.
+/// Delay of an eACK about one of the first datagrams, so that it follows the transport's answer:
+/// BBR derives the rate of the path from the distance of the first acknowledgements.
 const BEHIND: Duration = Duration::from_micros(200);
-/// Unless so many datagrams are unreported: a sketch says no more about a difference that is too
-/// large for it.
+/// Unreported datagrams above which an eACK is not delayed: a larger difference would not fit into
+/// the sketch.
 const AT_ONCE_DATAGRAMS: u32 = 256;
 /// While a hole is open, eACKs are sent at least every round trip, in these bounds, so that a lost
 /// repair is noticed on a quiet flow.
 const OPEN_HOLE_INTERVAL: core::ops::RangeInclusive<Duration> =
     Duration::from_millis(4)..=Duration::from_millis(30);
 
-/// A selective client that misses nothing says so this often: the gateway need not remember more
-/// than this.
+/// Interval of eACKs of a selective client without missing datagrams: the gateway need not remember
+/// more than this.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-/// An eACK that would be due when so many datagrams more have come or so much time has passed leaves with
-/// what the transport sends: one wake-up of the radio instead of two.
+/// Number of datagrams before an eACK is due from which it leaves together with the transport's
+/// next datagram: one wake-up of the radio instead of two.
 const SOON_DATAGRAMS: u32 = 8;
 const SOON: Duration = Duration::from_millis(5);
 
-/// After so long without an eACK one leaves with what the transport sends: a NAT may have given the
-/// client another port meanwhile, and what comes from there waits for a sealed message, or is taken for
+/// Time without an eACK after which one leaves with the transport's next datagram. A NAT may have
+/// given the client another port; datagrams from there wait for a sealed message, or are taken for
 /// another client's.
 const SILENT: Duration = Duration::from_millis(500);
 
@@ -45,7 +45,7 @@ pub(crate) struct Scheduler {
     symbols: Option<Duration>,
     /// Until then they have time for the holes that are open.
     symbols_until: Option<Timestamp>,
-    /// eACKs are sent for holes only (Packrat26, section 5.2.3).
+    /// Set if eACKs are sent for holes only (Packrat26, section 5.2.3).
     selective: bool,
     unreported: u32,
     first_unreported: Option<Timestamp>,
@@ -58,18 +58,20 @@ impl Scheduler {
         Self { selective, ..Self::default() }
     }
 
-    /// A datagram was recorded, new or a duplicate (which says that the gateway is in doubt).
+    /// Called when a datagram was recorded, new or a duplicate (which shows that the gateway is in
+    /// doubt).
     pub(crate) fn on_datagram(&mut self, now: Timestamp) {
         self.unreported += 1;
         self.first_unreported.get_or_insert(now);
     }
 
-    /// Symbols repair what is missing, mostly within this time; `None`: none come.
+    /// Sets the time in which symbols repair most missing datagrams; `None` if no symbols come.
     pub(crate) fn set_symbols(&mut self, within: Option<Duration>) {
         self.symbols = within;
     }
 
-    /// A hole has opened, where none was or others were open. True if it is left to symbols first.
+    /// Called when a hole has opened, the first or a further one. Returns true if it is left to
+    /// symbols first.
     pub(crate) fn leaves_to_symbols(&mut self, is_first: bool, now: Timestamp) -> bool {
         if let Some(within) = self.symbols.filter(|_| is_first) {
             self.symbols_until = Some(now + within);
@@ -83,7 +85,8 @@ impl Scheduler {
         self.at_once = Some(self.at_once.map_or(earliest, |at| at.min(earliest)));
     }
 
-    /// A datagram whose loss costs most: it is reported behind what the transport answers to it.
+    /// Called for a datagram whose loss costs most: it is reported after the transport's answer to
+    /// it.
     pub(crate) fn on_precious(&mut self, now: Timestamp) {
         let due = now + BEHIND;
         self.at_once = Some(self.at_once.map_or(due, |at| at.min(due)));
@@ -106,7 +109,7 @@ impl Scheduler {
         !self.selective && self.last_sent.is_some_and(|last| last + SILENT <= now)
     }
 
-    /// When the next eACK is due. `open_holes`: whether something is being waited for;
+    /// Time at which the next eACK is due. `open_holes`: whether a hole is being waited for;
     /// `round_trip`: of the last mile.
     pub(crate) fn due(&self, open_holes: bool, round_trip: Option<Duration>) -> Option<Timestamp> {
         let mut due = self.at_once;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use packrat_wire::estimate::Timestamp;
 
-/// The source address of a path, as its host has told it last. Sans-IO: the shell asks the host.
+/// The source address of a path, as last reported by its host. Sans-IO: the shell asks the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceAddress {
     address: Option<IpAddr>,
@@ -18,14 +18,14 @@ impl SourceAddress {
     /// The host is asked this often at most.
     pub const INTERVAL: Duration = Duration::from_millis(100);
 
-    /// True if it is another one than before: call [`crate::Shim::on_network_change`] before anything
-    /// is sent from there. `ask` is called every 100 ms at most.
+    /// Returns true if the address has changed: call [`crate::Shim::on_network_change`] before a
+    /// datagram is sent from the new one. `ask` is called every 100 ms at most.
     pub fn has_changed(&mut self, now: Timestamp, ask: impl FnOnce() -> Option<IpAddr>) -> bool {
         if self.asked.is_some_and(|asked| now < asked + Self::INTERVAL) {
             return false;
         }
         self.asked = Some(now);
-        // No answer: there is no route now, and nothing leaves.
+        // Without an answer there is no route now, and no datagram leaves.
         let Some(address) = ask() else { return false };
         let was_lost = core::mem::take(&mut self.was_lost);
         self.address.replace(address).is_some_and(|before| was_lost || before != address)

@@ -12,7 +12,7 @@ pub enum AssistState {
     /// Looking for a gateway.
     #[default]
     Discovering,
-    /// A gateway has offered; the handshake is under way.
+    /// A gateway has sent an Offer; the handshake is in progress.
     Initiating,
     /// Assisted.
     Established,
@@ -36,7 +36,7 @@ pub struct AssistStats {
     pub gateway_key: Option<[u8; 32]>,
     /// Datagrams received that are not control datagrams, authentic or not.
     pub datagrams: u64,
-    /// Bytes of them (UDP payload).
+    /// Bytes of these received datagrams (UDP payload).
     pub bytes: u64,
     /// Datagrams received more than once (repairs that crossed the original, probes, spaced
     /// copies).
@@ -45,7 +45,7 @@ pub struct AssistStats {
     pub identifier_collisions: u64,
     /// eACKs sent.
     pub eacks: u64,
-    /// Bytes of them (UDP payload).
+    /// Bytes of eACKs sent (UDP payload).
     pub eack_bytes: u64,
     /// Bytes of all control datagrams sent (UDP payload).
     pub control_bytes_sent: u64,
@@ -65,8 +65,8 @@ pub struct AssistStats {
     pub filled_late: u64,
     /// Missing packet numbers whose hold time was over.
     pub expired: u64,
-    /// Missing packet numbers that the wait ended for because the gateway said that there is nothing to
-    /// repair.
+    /// Missing packet numbers whose wait ended because the gateway reported that it has no repair
+    /// for them.
     pub settled: u64,
     /// Times that the hold was suspended because it did not pay.
     pub hold_suspensions: u64,
@@ -74,15 +74,15 @@ pub struct AssistStats {
     pub hold_sum: Duration,
     /// Datagrams towards the server that got a number.
     pub upward_numbered: u64,
-    /// Those of them that the gateway was missing when a later one had arrived.
+    /// Numbered datagrams that the gateway was missing when a later one had arrived.
     pub upward_missing: u64,
     /// Datagrams sent again towards the server, repetitions included.
     pub upward_repairs: u64,
-    /// Bytes of them (UDP payload).
+    /// Bytes of datagrams sent again towards the server (UDP payload).
     pub upward_repair_bytes: u64,
     /// Copies of datagrams towards the server ([`ClientConfig::with_copies`](crate::ClientConfig::with_copies)).
     pub copies: u64,
-    /// Bytes of them (UDP payload).
+    /// Bytes of the copies (UDP payload).
     pub copy_bytes: u64,
     /// Datagrams towards the server that left with others ([`Shim::bundle`](crate::Shim::bundle)).
     pub bundled: u64,

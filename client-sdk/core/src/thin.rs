@@ -1,6 +1,6 @@
-//! Early copies of what the transport sends at first, and seldom, where the last mile is known to lose
-//! datagrams: of its handshake, of requests, of a last acknowledgement (docs/POLICY.md, "Thin
-//! datagrams").
+//! Early copies of the transport's first datagrams, and of its rare ones, if the last mile is known
+//! to lose datagrams: of its handshake, of requests, of a last acknowledgement (docs/POLICY.md,
+//! "Thin datagrams").
 //!
 //! ```text
 //!   transport --> sent ----- a known loss, and a token ----> again some milliseconds later
@@ -20,20 +20,20 @@ use packrat_wire::handshake::{LossClass, MOST_HEARD, RouteHint};
 
 use crate::loss_memory::{Experience, Remembered};
 
-/// Datagrams that are copied: so many at once, and so many a second.
+/// Rate of copied datagrams: burst, and number per second.
 const THIN: Rate = Rate { per_second: 10.0, burst: 10.0 };
-/// Between a datagram and its copy, and between copies: a quarter of a round trip, within these
-/// bounds.
+/// Bounds of the time between a datagram and its copy, and between copies; within them, a quarter
+/// of a round trip.
 const SPACING: core::ops::RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_millis(5);
 /// Datagrams that are kept of the transport's first flight.
 const FIRST_FLIGHT: usize = 6;
 const _: () = assert!(FIRST_FLIGHT <= MOST_HEARD as usize);
-/// Datagrams of a first connection, after its first flight, that are sent twice where nothing is known: the
-/// rest of the client's handshake, and its request. Longer ones probe what the path carries.
+/// Datagrams of a first connection, after its first flight, that are sent twice if the loss is
+/// unknown: the rest of the client's handshake, and its request. Longer ones probe the path MTU.
 const UNKNOWN: u8 = 4;
 const LONGEST_UNKNOWN: usize = 1200;
-/// Datagrams after which the measured loss counts, and what was remembered does not.
+/// Datagrams after which the measured loss replaces the remembered one.
 const MEASURED: u64 = 256;
 
 /// A copy that is to be sent.
@@ -43,25 +43,25 @@ struct Planned {
     bytes: Vec<u8>,
 }
 
-/// The early copies of one connection, and what is known of its last mile.
+/// The early copies of one connection, and the known properties of its last mile.
 #[derive(Debug)]
 pub(crate) struct Thin {
     enabled: bool,
     remembered: Remembered,
     medium: MediumLoss,
     experience: Experience,
-    /// The transport's first datagrams, and the number of those that were sent before the first
-    /// question for a gateway. `None`: the question is answered, or they were too many.
+    /// The transport's first datagrams, and the number of those sent before the first question for
+    /// a gateway. `None`: the question is answered, or the datagrams were too many.
     first: Option<Vec<Vec<u8>>>,
     before_question: Option<u8>,
     /// A connection to this peer has been before.
     is_known: bool,
-    /// Datagrams that are still sent twice because nothing is known.
+    /// Remaining datagrams that are sent twice because the loss is unknown.
     unknown: u8,
     tokens: TokenBucket,
     earned_at: Timestamp,
     planned: VecDeque<Planned>,
-    /// When the gateway is told once more that the client has its answer.
+    /// Times at which the gateway is informed again that the client has its answer.
     reminders: VecDeque<Timestamp>,
     pub(crate) copies: u64,
     pub(crate) copy_bytes: u64,
@@ -112,7 +112,7 @@ impl Thin {
         self.loss() as u32
     }
 
-    /// Between copies.
+    /// Time between copies.
     pub(crate) fn spacing(&self) -> Duration {
         let quarter = self.remembered.round_trip.map(|round_trip| round_trip / 4);
         quarter.map_or(*SPACING.end(), |time| time.clamp(*SPACING.start(), *SPACING.end()))
@@ -125,7 +125,7 @@ impl Thin {
         self.experience.round_trip = Some(shortest);
     }
 
-    /// So many datagrams have arrived.
+    /// Called when this number of datagrams has arrived.
     pub(crate) fn on_arrived(&mut self, datagrams: u64) {
         self.on_fate(datagrams, 0);
     }
@@ -141,8 +141,8 @@ impl Thin {
         self.experience.lost += lost;
     }
 
-    /// The transport sends a datagram, without a number. `is_free`: nothing speaks against copies, such
-    /// as a queue.
+    /// Called when the transport sends a datagram without a number. `is_free`: copies are allowed;
+    /// a queue, for example, forbids them.
     pub(crate) fn on_send(&mut self, datagram: &[u8], is_free: bool, now: Timestamp) {
         if !self.enabled {
             return;
@@ -190,7 +190,7 @@ impl Thin {
         }
     }
 
-    /// A gateway has answered, and tells what it knows.
+    /// Called when a gateway has answered with its hint about the route.
     pub(crate) fn on_answer(&mut self, hint: RouteHint, now: Timestamp) {
         self.remembered.loss = self.remembered.loss.max(hint.loss);
         if !self.is_known {
@@ -199,14 +199,14 @@ impl Thin {
         let (copies, spacing) = (self.copies_of_each(), self.spacing());
         self.reminders = (1..=copies).map(|copy| now + spacing * copy).collect();
         let Some(first) = self.first.take() else { return };
-        // What followed the question may still have been under way.
+        // The datagrams after the question may still have been in flight.
         let sent = self.before_question.unwrap_or(0).min(MOST_HEARD);
         let Some(missing) = hint.heard.and_then(|heard| sent.checked_sub(heard)) else { return };
         if missing == 0 {
             return;
         }
         self.on_fate(u64::from(sent), u64::from(missing));
-        // A few datagrams are no measurement; but one of them was lost.
+        // A few datagrams are no measurement; but one was lost.
         self.remembered.loss = self.remembered.loss.max(LossClass::FromThree);
         let (copies, spacing) = (self.copies_of_each(), self.spacing());
         for datagram in first {
@@ -216,7 +216,7 @@ impl Thin {
         }
     }
 
-    /// Nothing is sent again any more.
+    /// Ends all repetitions.
     pub(crate) fn forget(&mut self) {
         self.first = None;
         self.unknown = 0;
@@ -224,18 +224,18 @@ impl Thin {
         self.reminders.clear();
     }
 
-    /// When the next copy is due.
+    /// Time at which the next copy is due.
     pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
         let copy = self.planned.front().map(|planned| planned.at);
         copy.into_iter().chain(self.reminders.front().copied()).min()
     }
 
-    /// True if the gateway is to be told of the session now.
+    /// True if the gateway is to be informed of the session now.
     pub(crate) fn take_reminder(&mut self, now: Timestamp) -> bool {
         self.reminders.pop_front_if(|at| *at <= now).is_some()
     }
 
-    /// The next copy that is due, of those that go to connection IDs in use.
+    /// The next due copy among those to connection IDs in use.
     pub(crate) fn poll_transmit(
         &mut self,
         is_in_use: impl Fn(&[u8]) -> bool,

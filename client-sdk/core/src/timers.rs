@@ -10,13 +10,13 @@ pub(crate) enum Timer {
     Hold,
     /// A doubted session is believed to be gone.
     Doubt,
-    /// Between two gateways the server is reminded of this client.
+    /// The server is reminded of this client, between two gateways.
     Reminder,
     /// No datagram has come for a while: the gateway is asked for an echo.
     Quiet,
     /// An echo is overdue.
     Echo,
-    /// The gateway does not tell of the last datagram that was sent.
+    /// The gateway has not reported the last datagram sent.
     Tail,
     /// The copy of a datagram that was sent.
     Copy,
@@ -27,7 +27,7 @@ pub(crate) enum Timer {
 }
 
 impl Timer {
-    /// All of them, in the order in which they are handled.
+    /// All timers, in the order in which they are handled.
     pub(crate) const ALL: [Self; 10] = [
         Self::Remind,
         Self::Hold,

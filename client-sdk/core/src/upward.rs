@@ -1,5 +1,5 @@
-//! Datagrams towards the server: numbered, kept for a while, and sent again when the gateway says that
-//! they are missing (docs/PROTOCOL.md, section 11, "Uploads").
+//! Datagrams towards the server: numbered, kept for a while, and sent again if the gateway reports
+//! them as missing (docs/PROTOCOL.md, section 11, "Uploads").
 //!
 //! ```text
 //!   transport --> number in front, a copy kept --> socket
@@ -8,8 +8,8 @@
 //!                      +--- gateway: Holes ----------+ within the budget, where it is wanted
 //! ```
 //!
-//! Nothing here can hold up the transport: where the gateway is not heard, where a datagram is too
-//! long, or in a thin stream of acknowledgements, datagrams go as they are.
+//! The transport is never held up: datagrams leave unnumbered if the gateway is silent, if a
+//! datagram is too long, or in a thin stream of acknowledgements.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -29,21 +29,22 @@ const MAXIMUM_BYTES: usize = 2 << 20;
 /// Age from which a copy is of no use: the longest hold is over.
 const MAXIMUM_AGE: Duration = Duration::from_secs(1);
 
-/// Datagrams so long are part of an upload, and so are all others for a while.
+/// Length from which a datagram belongs to an upload, as do all following ones for a while.
 const BULK_LENGTH: usize = 400;
 const BULK: Duration = Duration::from_millis(250);
 /// Shorter ones of a download that get a number: requests and the first acknowledgements of an answer. Of
 /// any other connection all do: a call, or a stream that is sent.
 const THIN: Rate = Rate { per_second: 10.0, burst: 16.0 };
 
-/// Datagrams longer than any that is known to have arrived with a number, which get one
-/// nevertheless; and one of so many later ones.
+/// Number of datagrams, longer than any numbered one known to have arrived, that get a number
+/// nevertheless; after these, one of every `ONE_OF` gets a number.
 const UNPROVEN: u32 = 64;
 const ONE_OF: u32 = 64;
 /// Datagrams of unproven length that did not arrive, until such lengths go plain.
 const VANISHED: u32 = 8;
 
-/// Share of what is sent that may be sent again, and the most where the loss demands it.
+/// Share of the sent datagrams that may be sent again, and the largest share if the loss requires
+/// it.
 const SHARE: f64 = 0.25;
 const MAXIMUM_SHARE: f64 = 0.5;
 /// Savings of it: as much as was sent in this time, within these limits in bytes.
@@ -52,17 +53,18 @@ const MINIMUM_BURST: f64 = 24_000.0;
 const MAXIMUM_BURST: f64 = 256_000.0;
 /// Transmissions of one datagram.
 const MAXIMUM_TRANSMISSIONS: u8 = 12;
-/// Time beside one and a half round trips in which the gateway would have said that a repair has
-/// arrived: while something is missing, it says so every half of one, or as often as this.
+/// Time beside one and a half round trips in which the gateway would have reported the arrival of a
+/// repair: while a datagram is missing, it reports every half round trip, or at this interval.
 const AGAIN_MARGIN: Duration = Duration::from_millis(2);
 
-/// Time beside the round trip in which the gateway tells of the last datagram: of a few, and of many.
+/// Time beside the round trip in which the gateway reports the last datagram: of a few, and of
+/// many.
 const TAIL_MARGIN: Duration = Duration::from_millis(10);
 const TAIL_MARGIN_OF_MANY: Duration = Duration::from_millis(30);
 const FEW: u64 = 4;
-/// Repetitions of a last datagram that the gateway does not tell of.
+/// Repetitions of a last datagram that the gateway has not reported.
 const MAXIMUM_PROBES: u32 = 4;
-/// The gateway has said nothing about numbered datagrams for this long, at least: they go plain.
+/// Shortest silence of the gateway about numbered datagrams after which they leave unnumbered.
 const SILENCE: Duration = Duration::from_millis(250);
 
 /// A numbered datagram that may have to be sent again.
@@ -74,11 +76,12 @@ struct Sent {
     length: usize,
     at: Timestamp,
     transmissions: u8,
-    /// The next place when it was sent last: when what has that place arrives, this one should have.
+    /// The next place at the time of the last transmission: once the datagram with that place
+    /// arrives, this one should have arrived.
     horizon: u64,
 }
 
-/// Counters of what was numbered and sent again.
+/// Counters of numbered and repeated datagrams.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct UpwardStats {
     pub(crate) numbered: u64,
@@ -99,14 +102,14 @@ pub(crate) struct Upward {
     unproven: u32,
     vanished: u32,
     shortest_vanished: usize,
-    /// The next place; those of what is kept are below.
+    /// The next place; kept datagrams have places below it.
     next: u64,
     kept: VecDeque<Sent>,
     bytes: usize,
-    /// The gateway has told of the places below.
+    /// The gateway has reported on the places below.
     told: u64,
     untold_since: Option<Timestamp>,
-    /// Nothing is numbered until the gateway is heard again.
+    /// Set if datagrams leave unnumbered until the gateway reports again.
     is_silent: bool,
     path: PathEstimate,
     budget: TokenBucket,
@@ -124,7 +127,8 @@ pub(crate) struct Upward {
 }
 
 impl Upward {
-    /// `None`: nothing towards the server is numbered. `round_trip`: that of the handshake.
+    /// Creates the state of a session; `None` if datagrams towards the server are not numbered.
+    /// `round_trip`: of the handshake.
     pub(crate) fn new(
         params: &GatewayParams,
         round_trip: Option<Duration>,
@@ -193,7 +197,7 @@ impl Upward {
         (self.again_after() * 4).max(SILENCE)
     }
 
-    /// Nothing is numbered any more, and no copy is kept.
+    /// Ends numbering, and drops all copies.
     fn fall_silent(&mut self) {
         self.is_silent = true;
         if self.unproven > 0 {
@@ -212,7 +216,7 @@ impl Upward {
         self.probes = 0;
     }
 
-    /// Bytes of what is kept to be sent again.
+    /// Bytes of the kept copies.
     pub(crate) fn memory(&self) -> usize {
         self.bytes + self.kept.capacity() * size_of::<Sent>()
     }
@@ -224,12 +228,12 @@ impl Upward {
         self.ready = VecDeque::new();
     }
 
-    /// The gateway has said something.
+    /// Called for an authentic message of the gateway.
     pub(crate) fn on_authentic(&mut self) {
         self.is_silent = false;
     }
 
-    /// The client moves: by another path, nothing is known to arrive.
+    /// Called when the client moves: arrival by the new path is unproven.
     pub(crate) fn on_move(&mut self) {
         self.fall_silent();
         self.largest = self.agreed;
@@ -238,7 +242,8 @@ impl Upward {
         self.path.forget_round_trip();
     }
 
-    /// Keeps a datagram that [`Self::takes`] has taken; returns what goes in front of it.
+    /// Keeps a datagram that [`Self::takes`] has accepted; returns the number to put in front of
+    /// it.
     pub(crate) fn number(
         &mut self,
         datagram: &[u8],
@@ -302,15 +307,15 @@ impl Upward {
         self.kept.get_mut(index)
     }
 
-    /// Time in which the gateway says that what was sent has arrived.
+    /// Time in which the gateway reports the arrival of a datagram.
     fn again_after(&self) -> Duration {
         let round_trip = self.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
         round_trip * 3 / 2 + self.path.round_trip_variation() * 4 + AGAIN_MARGIN
     }
 
-    /// The gateway tells what is missing.
+    /// Called when the gateway reports the missing datagrams.
     pub(crate) fn on_holes(&mut self, holes: &Holes<'_>, now: Timestamp) {
-        // A forged number may have led the gateway ahead of what was sent.
+        // A forged number may have led the gateway ahead of the sent ones.
         let ahead = i64::from(holes.expected.wrapping_sub(self.next as u32) as i32);
         let Some(above) = self.next.checked_add_signed(ahead) else { return };
         let (expected, told) = (above.min(self.next), self.told);
@@ -433,7 +438,7 @@ impl Upward {
         None
     }
 
-    /// When the last datagram is sent again, because the gateway does not tell of it.
+    /// Time at which the last datagram is sent again because the gateway has not reported it.
     pub(crate) fn tail_deadline(&self) -> Option<Timestamp> {
         let untold = self.next - self.told;
         if untold == 0 || self.is_silent || self.probes >= MAXIMUM_PROBES {
@@ -443,7 +448,7 @@ impl Upward {
         Some(self.tail_since + (self.again_after() + margin) * (1 << self.probes))
     }
 
-    /// It is time for that.
+    /// Called at the tail deadline.
     pub(crate) fn on_tail(&mut self, now: Timestamp) {
         self.probes += 1;
         self.tail_since = now;
@@ -493,7 +498,7 @@ mod tests {
         upward.on_refused(1466);
         assert!(!upward.takes(1466, true, now) && !upward.takes(1470, true, now));
         assert!(upward.takes(1465, true, now));
-        // The gateway misses the refused one, and one that was lost.
+        // The gateway misses the refused datagram, and a lost one.
         let mut buffer = Vec::new();
         let holes = Holes::new(true, 3, Duration::ZERO, &[Run { first: 0, count: 2 }], &mut buffer);
         upward.on_holes(&holes, now + Duration::from_millis(100));

@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
 
-/// Times from the first datagram that the transport sends to the first that comes back. It is no
-/// estimate to rely on: where one of them is lost, it is too long by a timeout.
+/// Time from the transport's first datagram to the first answer. It is only a rough estimate: if
+/// either of the two is lost, it is too long by a timeout.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) enum WholePath {
     #[default]

@@ -19,8 +19,8 @@ struct World {
     now: Timestamp,
 }
 
-/// A session of a client that uploads, or of one whose acknowledgements leave in bundles. `handshakes`: the
-/// connection IDs of those that have passed.
+/// A session of a client that uploads, or of one whose acknowledgements leave in bundles.
+/// `handshakes`: the connection IDs of earlier handshakes.
 fn session(uploads: bool, handshakes: &[&[u8]]) -> World {
     let config =
         ClientConfig::default().with_scheme(IdentifierScheme::Trailer).with_uploads(uploads);
@@ -28,7 +28,7 @@ fn session(uploads: bool, handshakes: &[&[u8]]) -> World {
     agreed(config, uploads.then_some(numbered), false, handshakes)
 }
 
-/// A session with what the gateway grants.
+/// A session with the options that the gateway grants.
 fn agreed(
     config: ClientConfig,
     numbered: Option<Numbered>,
@@ -84,7 +84,7 @@ impl World {
         self.shim.on_datagram(datagram, (), self.now);
     }
 
-    /// A datagram arrives: what the transport gets by then.
+    /// Delivers a datagram; returns the datagrams that the transport has received by then.
     fn passes(&mut self, datagram: &[u8]) -> Vec<Vec<u8>> {
         let verdict = self.shim.on_datagram(datagram, (), self.now);
         let at_once = match verdict {
@@ -107,7 +107,7 @@ impl World {
         self.shim.on_send(datagram, self.now).is_some()
     }
 
-    /// The transport's datagrams that leave behind those that it sends.
+    /// The transport's datagrams that leave behind these.
     fn leaving(&mut self) -> Vec<Vec<u8>> {
         let mut leaving = Vec::new();
         while let Some(datagram) = self.shim.poll_transmit(self.now) {
@@ -144,7 +144,7 @@ fn long(version: u32, to: &[u8], from: &[u8]) -> Vec<u8> {
     [&[0xc0][..], &version.to_be_bytes(), &ids, &[0; 20]].concat()
 }
 
-/// A short header to this connection ID, of so many bytes.
+/// A short header to this connection ID, of `length` bytes.
 fn short(id: &[u8], number: u8, length: usize) -> Vec<u8> {
     let mut datagram = [&[0x41][..], id].concat();
     datagram.resize(length, number);
@@ -225,7 +225,7 @@ fn what_waits_for_others_leaves_also_behind_another_connection() {
     assert!(world.leaving().is_empty(), "they wait");
     world.send(&short(&[9; 8], 203, 200));
     assert_eq!(world.leaving(), waiting);
-    // Once more, behind a connection ID that may be in place of theirs.
+    // The same behind a connection ID that may replace theirs.
     assert!(world.shim.bundle(&waiting[0], world.now));
     world.send(&short(&[8; 8], 203, 200));
     assert!(world.leaving().is_empty());
@@ -266,8 +266,8 @@ const HOLDS: [Duration; 2] = [Duration::ZERO, Duration::from_secs(1)];
 #[test]
 fn a_second_copy_is_dropped_where_it_is_known_to_be_one() {
     use IdentifierScheme::{Payload, Trailer};
-    // Of a gateway that does not say that numbers are distinct it may be the server's own; and part of
-    // the bytes do not tell it from a forged one.
+    // If a gateway does not confirm that numbers are distinct, the datagram may be the server's
+    // own; and part of the bytes does not distinguish it from a forged one.
     for (scheme, distinct, comes) in [(Payload, true, 1), (Payload, false, 3), (Trailer, true, 3)] {
         for hold in HOLDS {
             let mut world = numbered(scheme, hold, distinct);
@@ -306,7 +306,7 @@ fn what_is_no_copy_is_handed_on() {
         assert_eq!(world.passes(&base(7)).len(), 1, "the server's own, which goes plain");
         assert_eq!(again(&mut world, 1500), 1, "the gateway has forgotten the first one");
         assert_eq!(again(&mut world, 1500), 0);
-        // The sender's places are of an earlier time than those that are remembered.
+        // The sender's places are older than the remembered ones.
         arrive(&mut world, 1501..9000);
         assert_eq!(again(&mut world, 1500), 1);
         // Another epoch is the same places.

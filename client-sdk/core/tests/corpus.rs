@@ -19,7 +19,7 @@ fn clients() {
 fn a_refused_session_is_followed_by_another_one() {
     let case = include_bytes!("../../../fuzz/corpus/client/refused_session");
     assert_eq!(packrat_fuzz_entry::client_sessions(case), 2);
-    // Without the refusal it goes on.
+    // Without the refusal the session continues.
     let others: Vec<u8> = case.iter().copied().filter(|step| *step != 0x0e).collect();
     assert_eq!(packrat_fuzz_entry::client_sessions(&others), 1);
 }

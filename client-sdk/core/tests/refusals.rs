@@ -1,4 +1,4 @@
-//! Refusals: what a refused client reports, and when it asks again.
+//! Refusals: the report of a refused client, and the time of its next question.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn the_reason_is_known_and_decides_when_the_client_asks_again() {
         let mut client = client(&[], 1);
         assert_eq!(client.stats().refusal, None);
         assert_eq!(refuse(&mut client, reason), Duration::from_secs(30));
-        // The next attempt begins: nothing is known about it.
+        // The next attempt begins without knowledge of the gateway.
         question(&mut client);
         assert_eq!(
             (client.stats().state, client.stats().refusal),
@@ -138,7 +138,7 @@ fn what_was_asked_before_the_path_stood_is_asked_again() {
     client.on_authentic(now);
     assert_eq!(client.next_timeout(), Some(now));
     assert!(client.poll_transmit(now).is_some());
-    // Once: who has answered nothing then is not there.
+    // A single question: a gateway that did not answer is absent.
     let again = client.next_timeout().unwrap();
     client.on_datagram(&[0x40; 1200], again);
     client.on_authentic(again);

@@ -1,5 +1,5 @@
-// Package pion is an example: a peer of pion's WebRTC on an assisted socket. What the server's peer sends and the last mile loses is
-// repaired below, before the peer notices.
+// Package pion is an example: a peer of pion's WebRTC on an assisted socket. Losses on the last mile are repaired
+// below it, before the peer notices.
 package pion
 
 import (
@@ -11,8 +11,8 @@ import (
 	"packrat.dev/packrat"
 )
 
-// NewAPI returns pion's API with all of its datagrams on the socket, an assisted one or any other. Without options it has pion's own
-// interceptors, among them those that ask for missing packets end to end.
+// NewAPI returns pion's API with all of its datagrams on the socket, an assisted one or any other. Without options it
+// has pion's own interceptors, including its requests for missing packets end to end.
 func NewAPI(conn net.PacketConn, options ...func(*webrtc.API)) (*webrtc.API, error) {
 	codecs := &webrtc.MediaEngine{}
 	if err := codecs.RegisterDefaultCodecs(); err != nil {

@@ -21,7 +21,7 @@ const (
 	packets  = 2000
 	interval = 1500 * time.Microsecond
 	patience = 5 * time.Minute
-	// Without a packet for so long, none comes any more.
+	// Time without a packet after which no more are expected.
 	longestGap = 10 * time.Second
 )
 
@@ -44,7 +44,7 @@ func lossyPath(t *testing.T, server net.Addr) (string, func() pathFigures) {
 
 func peer(t *testing.T, conn net.PacketConn) *webrtc.PeerConnection {
 	t.Helper()
-	// Nothing is asked for end to end: what arrives has been repaired below.
+	// No packet is requested end to end: every arriving packet has been repaired below.
 	api, err := NewAPI(conn, webrtc.WithInterceptorRegistry(&interceptor.Registry{}))
 	if err != nil {
 		t.Fatal(err)

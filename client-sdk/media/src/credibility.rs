@@ -1,4 +1,4 @@
-//! Belief in packets that nothing has authenticated: SRTP's keys are the application's.
+//! Belief in unauthenticated packets: SRTP's keys are the application's.
 //!
 //! ```text
 //!   no RTP, or of a source that is not followed         recorded, 100 a second at most
@@ -9,8 +9,8 @@
 //!                                                       is believed for 10 s
 //! ```
 //!
-//! An attacker off the path guesses neither the source (32 bits) nor where the numbers are. One that
-//! sees the headers ends the assistance, and no more: what is not believed passes at once.
+//! An attacker off the path guesses neither the source (32 bits) nor the current numbers. One that
+//! sees the headers can only end the assistance: datagrams that are not believed pass at once.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -21,13 +21,12 @@ use packrat_wire::identifier::{IdentifierScheme, Material};
 
 use crate::rtp::{Extender, RtpHeader};
 
-/// Datagrams that are recorded although nothing speaks for them: so many at once, which is less than
-/// a gateway bears in one eACK (64)...
+/// Unproven datagrams recorded at once: fewer than a gateway tolerates in one eACK (64).
 const BURST: f64 = 24.0;
-/// ...and so many in a second.
+/// Unproven datagrams recorded per second.
 const UNPROVEN_RATE: u32 = 100;
 const UNPROVEN: Rate = Rate { per_second: UNPROVEN_RATE as f64, burst: BURST };
-/// A source that sends so many packets in sequence is one (RFC 3550, appendix A.1).
+/// Packets in sequence after which a source is followed (RFC 3550, appendix A.1).
 const IN_SEQUENCE: u32 = 2;
 /// Packets in sequence may be so far apart.
 const GAP: u16 = 16;
@@ -39,26 +38,26 @@ const SOURCES: usize = 64;
 const SUCCESSION: Duration = Duration::from_secs(1);
 /// A number that is further above the newest one is believed when the next packets continue it.
 const NEAR: u64 = 64;
-/// A number that is further below it is none.
+/// Distance below the newest number from which a number is rejected.
 const LATE: u64 = 1000;
-/// Packets that confirm a jump, while none continues the numbers of before for so long.
+/// Packets that confirm a jump, and the time without a packet that continues the old numbers.
 const JUMP: u32 = 3;
 const JUMP_SILENCE: Duration = Duration::from_millis(100);
 /// Numbers whose datagram is remembered.
 const REMEMBERED: usize = 1024;
 /// Numbers with several datagrams in a second, at most.
 const CONFLICTS: u32 = 32;
-/// The time for which nothing is believed when there are more.
+/// Duration of the doubt after more conflicts.
 const DOUBT: Duration = Duration::from_secs(10);
 
 /// The belief in a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Belief {
-    /// It is the packet of this number; numbers begin at zero, and go on when a sender begins anew.
+    /// The packet with this number. Numbers begin at zero, and continue when a sender restarts.
     Numbered(u64),
-    /// It may be the sender's.
+    /// The packet may be the sender's.
     Recorded,
-    /// There are too many like it.
+    /// The datagram is one of too many like it.
     Ignored,
 }
 
@@ -87,7 +86,7 @@ struct Jump {
 pub(crate) struct Credibility {
     /// Sources that the application has from its signalling: no others are followed.
     signalled: Vec<u32>,
-    /// One source is followed at a time.
+    /// Set if only one source is followed at a time.
     is_single: bool,
     followed: HashMap<u32, Source>,
     candidates: HashMap<u32, Source>,
@@ -108,7 +107,7 @@ pub(crate) struct Credibility {
 }
 
 impl Credibility {
-    /// `is_single`: the numbers are those of one source.
+    /// Creates the state of a session. `is_single`: the numbers belong to one source.
     pub(crate) fn new(signalled: Vec<u32>, is_single: bool, now: Timestamp) -> Self {
         Self {
             signalled,
@@ -129,18 +128,18 @@ impl Credibility {
         }
     }
 
-    /// True while nothing is believed.
+    /// True while no datagram is believed.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.doubted_until.is_some()
     }
 
-    /// True, once, when the time in which nothing was believed is over.
+    /// True, once, when the doubt is over.
     pub(crate) fn ends_doubt(&mut self, now: Timestamp) -> bool {
         self.doubted_until.take_if(|until| now >= *until).is_some()
     }
 
-    /// `packet`: the header of an RTP packet, and the number that shows that another is missing, if
-    /// it has one.
+    /// Judges a datagram. `packet`: the header of an RTP packet, and the number that reveals a
+    /// missing packet, if it has one.
     pub(crate) fn judge(
         &mut self,
         datagram: &[u8],
@@ -230,7 +229,7 @@ impl Credibility {
         false
     }
 
-    /// The numbers of another sender, or of one that began anew: they follow those of before.
+    /// Continues with the numbers of another or a restarted sender: they follow the old ones.
     fn begin_anew(&mut self) {
         if let (Some(newest), Some(first)) = (self.extender.newest(), self.first) {
             self.first = Some(-(newest as i64 - first + 1));
@@ -254,7 +253,7 @@ impl Credibility {
             self.jump = Some(Jump { next: sequence.wrapping_add(1), count });
             let alone = now.saturating_since(self.last_near) >= JUMP_SILENCE;
             if count < JUMP || !alone {
-                // A source that is not where the others are has to show itself again.
+                // A source far from the others has to prove itself again.
                 if self.followed.len() > 1 {
                     self.followed.remove(&header.source);
                 }
@@ -284,8 +283,8 @@ impl Credibility {
         u64::try_from(number as i64 - first).ok()
     }
 
-    /// True unless another datagram has had this number. Of two sources the one that was there
-    /// first is right; of one source too many such datagrams make everything doubtful.
+    /// True unless another datagram has had this number. Of two sources the earlier one is right;
+    /// too many such datagrams of one source cause doubt about all.
     fn is_only_one(&mut self, number: u64, source: u32, datagram: &[u8], now: Timestamp) -> bool {
         let material = Material::of(IdentifierScheme::Payload, datagram);
         let (known, other) = *self.seen.entry(number).or_insert((material, source));
@@ -396,7 +395,7 @@ mod tests {
                 session.packet(7, number + 1000 + ahead, millis);
             }
         }
-        // A sender that begins anew is followed when it has sent three in sequence.
+        // A restarted sender is followed after three packets in sequence.
         assert_eq!(session.packet(7, 30_000, 1200), Belief::Recorded);
         assert_eq!(session.packet(7, 30_001, 1210), Belief::Recorded);
         assert_eq!(session.packet(7, 30_002, 1220), Belief::Numbered(500));

@@ -8,17 +8,17 @@
 //!      +-------------- requests: what the gateway had no chance to repair ---------+
 //! ```
 //!
-//! - [`Receiver`]: missing packets, requests, the time of each unit; knows no format and no key
-//! - [`MediaReceiver`]: that, joined to [`packrat_client::Assist`] and to the packets of [`Sender`]
+//! - [`Receiver`]: missing packets, requests, the time of each unit; independent of format and key
+//! - [`MediaReceiver`]: a [`Receiver`] with [`packrat_client::Assist`], for the packets of
+//!   [`Sender`]
 //! - [`Subscription`]: a receiver of a gateway's stream in a format of its own, such as SRTP
-//! - [`RtpAssist`]: between the socket and an RTP stack that knows nothing of Packrat, such as a
-//!   WebRTC peer
+//! - [`RtpAssist`]: assistance between the socket and an unmodified RTP stack, such as a WebRTC
+//!   peer
 //! - [`udp`]: the receivers and the sender on tokio sockets
 //!
 //! Another format (RTP, SRTP, SRT) needs the steps of [`MediaReceiver`]: pass each authentic
 //! datagram and its number to `Assist::on_packet`, and ask the sender only for packets for which
-//! `Assist::is_awaited` is false. Nothing of the format changes on the wire, and
-//! its sender does not change at all.
+//! `Assist::is_awaited` is false. The format on the wire is unchanged, and so is its sender.
 #![forbid(unsafe_code)]
 
 mod credibility;

@@ -29,11 +29,11 @@ const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(200);
 /// A packet may be this much later than the stream's rhythm, or four times the measured jitter,
 /// before it is overdue.
 const MINIMUM_MARGIN: Duration = Duration::from_millis(2);
-/// Overdue packets in a row that are announced: then the stream has most likely stopped.
+/// Overdue packets in a row that are announced: after these the stream has probably stopped.
 const MAXIMUM_OVERDUE: u64 = 4;
-/// Units that are kept at most, whatever their times say.
+/// Largest number of units to keep, whatever their times.
 const MAXIMUM_UNITS: u64 = 8192;
-/// A number that jumps further than this is another stream's, or the same begun anew.
+/// Largest jump of a number within a stream: a further one is another stream's, or a restart.
 const LARGEST_JUMP: u64 = 4096;
 /// Microseconds per packet that the sender's clock may be slower than this one: 50 in a million at
 /// 50 packets per second.
@@ -54,8 +54,8 @@ pub struct ReceiverConfig {
     pub patience: Duration,
     /// Each packet repeats the unit before its own.
     pub repeats: bool,
-    /// The time between two packets, where it is fixed: a packet that keeps it not is overdue,
-    /// before another shows that it is missing.
+    /// The time between two packets, if it is fixed: a packet that does not keep it is overdue,
+    /// before a later one reveals its loss.
     pub rhythm: Option<Duration>,
     /// A packet may be overtaken for this long without being missing.
     pub reorder: Duration,
@@ -80,13 +80,13 @@ impl Default for ReceiverConfig {
 /// A unit in order, at its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unit {
-    /// Its number.
+    /// Number of the unit.
     pub number: u64,
     /// The time at which its sender sampled it, microseconds of the sender's clock.
     pub sent: u64,
     /// The time of its arrival.
     pub available: Timestamp,
-    /// Its bytes.
+    /// Bytes of the unit.
     pub bytes: Vec<u8>,
 }
 
@@ -129,7 +129,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A receiver that has heard nothing yet.
+    /// Creates a receiver without any packet so far.
     pub fn new(config: ReceiverConfig) -> Self {
         Self {
             config,
@@ -157,7 +157,8 @@ impl Receiver {
         self.first
     }
 
-    /// The sender has begun anew: its numbers, too. What was not released is dropped.
+    /// Called when the sender has restarted, with new numbers. Drops the units that were not
+    /// released.
     pub(crate) fn restart(&mut self) {
         self.count(|counts| counts.restarts += 1);
         self.slots.clear();
@@ -173,8 +174,8 @@ impl Receiver {
         count(&mut self.interval);
     }
 
-    /// Packet `number` arrived, sent at `sent` (microseconds of the sender's clock), with its unit
-    /// and, with repetition, the unit before.
+    /// Processes packet `number`, sent at `sent` (microseconds of the sender's clock), with its
+    /// unit and, with repetition, the unit before.
     pub fn on_packet(
         &mut self,
         number: u64,
@@ -236,7 +237,7 @@ impl Receiver {
         }
     }
 
-    /// A retransmission of a unit arrived, which its sender was asked for.
+    /// Processes a retransmission that the sender was asked for.
     pub fn on_retransmission(&mut self, number: u64, sent: u64, unit: &[u8], now: Timestamp) {
         self.count(|counts| counts.retransmissions += 1);
         self.measure_rate(unit.len() as u64, now);
@@ -414,9 +415,9 @@ impl Receiver {
         (behind <= MAXIMUM_OVERDUE).then_some((number, at))
     }
 
-    /// Writes the numbers of the units to ask the sender for now. `is_awaited` says whether a
-    /// packet may still be repaired by the gateway; a unit is asked for when none of the
-    /// packets that carry it is.
+    /// Writes the numbers of the units to ask the sender for now. `is_awaited` returns whether the
+    /// gateway may still repair a packet; a unit is asked for when it returns false for all packets
+    /// that carry the unit.
     pub fn poll_asked(
         &mut self,
         now: Timestamp,
@@ -461,7 +462,7 @@ impl Receiver {
     }
 
     /// The time at which [`Self::poll_unit`], [`Self::poll_overdue`] or [`Self::poll_asked`] may
-    /// have something, if nothing arrives until then.
+    /// have a result, if no packet arrives until then.
     pub fn next_timeout(&self) -> Option<Timestamp> {
         let released = self.release_at(self.next).map(|at| match self.slots.front() {
             Some(slot) if slot.unit.is_none() => at + self.config.patience,
@@ -478,7 +479,7 @@ impl Receiver {
         [released, overdue, asked].into_iter().flatten().min()
     }
 
-    /// Between two questions for the same unit.
+    /// Time between two requests for the same unit.
     fn spacing(&self) -> Duration {
         self.round_trip.round_trip().map_or(ASSUMED_ROUND_TRIP, |round_trip| {
             round_trip + self.round_trip.round_trip_variation() * 2 + MINIMUM_MARGIN

@@ -27,7 +27,7 @@ pub struct RtpHeader {
 }
 
 impl RtpHeader {
-    /// Reads the header of a datagram; `None` when it is none of RTP (RTCP counts as none, RFC 5761
+    /// Reads the header of a datagram; returns `None` if it is not RTP (RTCP is excluded, RFC 5761
     /// section 4).
     pub fn decode(datagram: &[u8]) -> Option<Self> {
         let header = datagram.first_chunk::<HEADER>()?;
@@ -53,7 +53,7 @@ impl RtpHeader {
 }
 
 /// The value of a header extension (RFC 8285) of an RTP packet, with headers of one byte or of two;
-/// `None` when the packet has none of this number.
+/// `None` if the packet lacks this number.
 pub fn header_extension(datagram: &[u8], number: u8) -> Option<&[u8]> {
     RtpHeader::decode(datagram).filter(|_| datagram[0] & HAS_EXTENSION != 0)?;
     let sources = usize::from(datagram[0] & 0x0f);
@@ -97,8 +97,8 @@ pub fn transport_wide_extension(session_description: &str) -> Option<u8> {
     })
 }
 
-/// Makes sequence numbers that do not wrap out of those that do: the nearest to the highest so far
-/// (RFC 3711 section 3.3.1).
+/// Extends wrapping sequence numbers to non-wrapping ones: the nearest to the highest so far (RFC
+/// 3711 section 3.3.1).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Extender {
     highest: Option<u64>,
@@ -108,7 +108,7 @@ pub struct Extender {
 impl Extender {
     /// The whole number; [`Self::accept`] must follow when the packet turns out to be authentic.
     pub fn extend(&self, sequence: u16) -> u64 {
-        // The first one is put where none can be below zero.
+        // The first number begins high enough that no later one is below zero.
         let highest = self.highest.unwrap_or((1 << 16) + u64::from(sequence));
         let difference = sequence.wrapping_sub(highest as u16) as i16;
         highest.saturating_add_signed(i64::from(difference))
@@ -119,7 +119,7 @@ impl Extender {
         self.highest
     }
 
-    /// The same for the timestamps of authentic packets.
+    /// Extends the timestamps of authentic packets.
     pub fn extend_time(&mut self, timestamp: u32) -> u64 {
         let newest = self.newest_time.unwrap_or((1 << 32) + u64::from(timestamp));
         let difference = timestamp.wrapping_sub(newest as u32) as i32;

@@ -1,11 +1,11 @@
-//! Assistance for an RTP stack that knows nothing of it, such as an unmodified WebRTC peer: sits
-//! between its socket and the stack.
+//! Assistance for an unmodified RTP stack, such as a WebRTC peer: sits between its socket and the
+//! stack.
 //!
 //! A stack asks its sender for missing packets (generic NACK, RFC 4585 section 6.2.1); the request
-//! is encrypted, so that it cannot be taken back. Here a packet is missing only when the gateway
-//! had its chance: packets above a hole wait until the hole is filled, or until the hold is over.
-//! The numbers that show a hole are in the clear in SRTP (RFC 3711 section 3.1). STUN, DTLS and
-//! RTCP carry none and pass at once; the gateway repairs them, too.
+//! is encrypted, so that it cannot be taken back. With this assistance, a packet is missing only
+//! after the gateway had its chance: packets above a hole wait until the hole is filled, or until
+//! the hold is over. The numbers that reveal a hole are in the clear in SRTP (RFC 3711 section
+//! 3.1). STUN, DTLS and RTCP carry no such number and pass at once; the gateway also repairs them.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -19,8 +19,8 @@ use crate::rtp::{RtpHeader, header_extension};
 /// The numbers that show that a packet is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PacketNumbers {
-    /// Those of transport-wide congestion control, which count all packets of a WebRTC session,
-    /// whatever their stream: an extension of the RTP header. The session description names it;
+    /// Numbers of transport-wide congestion control, which count all packets of a WebRTC session,
+    /// across streams: an extension of the RTP header. The session description names it;
     /// [`crate::rtp::transport_wide_extension`] finds it there.
     TransportWide {
         /// The negotiated number of the extension.
@@ -38,16 +38,16 @@ pub struct RtpAssistConfig {
     /// The lateness up to which a packet is of use: the receiver's jitter buffer. Packets wait for
     /// a repair no longer than this.
     pub latency: Duration,
-    /// The streams (SSRC) of the session, if its signalling names them. Otherwise the first one that
-    /// sends packets in sequence is followed, until it is silent; an attacker who has guessed the
-    /// addresses may be earlier, and keep the session from being assisted.
+    /// The streams (SSRC) of the session, if its signalling names them. Otherwise the first stream
+    /// that sends packets in sequence is followed, until it is silent; an attacker who has guessed
+    /// the addresses may be earlier, and prevent the assistance of the session.
     pub sources: Vec<u32>,
     /// The gateway's key, the token, the longest hold.
     pub access: Access,
 }
 
 impl RtpAssistConfig {
-    /// For a jitter buffer of 200 ms.
+    /// A configuration for a jitter buffer of 200 ms.
     pub fn new(numbers: PacketNumbers) -> Self {
         Self {
             numbers,
@@ -87,8 +87,8 @@ pub struct RtpAssist {
 }
 
 impl RtpAssist {
-    /// `seed`: 32 fresh random bytes from the operating system. The first [`Self::poll_transmit`]
-    /// asks for a gateway.
+    /// Creates the assistance of a session. `seed`: 32 fresh random bytes from the operating
+    /// system. The first [`Self::poll_transmit`] asks for a gateway.
     pub fn new(config: RtpAssistConfig, seed: [u8; 32], now: Timestamp) -> Self {
         let live = Live {
             selective: true,
@@ -115,7 +115,7 @@ impl RtpAssist {
     pub fn on_datagram(&mut self, datagram: &[u8], now: Timestamp) {
         let was_in_doubt = self.credibility.is_in_doubt();
         if self.credibility.ends_doubt(now) {
-            // What has passed meanwhile is in no set.
+            // Packets that have passed in the doubt are in no set.
             self.shim.reset(now);
         }
         let Self { numbers, shim, credibility, passed } = self;
@@ -145,7 +145,7 @@ impl RtpAssist {
         self.passed.pop_front()
     }
 
-    /// The next datagram to send to where the packets come from, from the stack's own socket.
+    /// The next datagram to send to the source of the packets, from the stack's own socket.
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
         self.shim.poll_transmit(now)
     }
@@ -161,8 +161,8 @@ impl RtpAssist {
         self.pass_released();
     }
 
-    /// The session ends: a last message for the gateway is in [`Self::poll_transmit`], and nothing
-    /// waits any more.
+    /// Ends the session: [`Self::poll_transmit`] then returns a last message for the gateway, and
+    /// no datagram waits any more.
     pub fn close(&mut self, now: Timestamp) {
         self.shim.close(now);
         self.pass_released();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever arrives comes out again, in some order, and once; nothing panics.
+        /// Every arriving datagram comes out again, in some order, and once, without a panic.
         #[test]
         fn everything_comes_out(datagrams in proptest::collection::vec(
             prop_oneof![

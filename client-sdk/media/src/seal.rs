@@ -1,6 +1,6 @@
 //! The packet protection of this crate's plain sender and receiver: the RTP header in the clear, as
-//! with SRTP, everything behind it sealed with XChaCha20-Poly1305 (draft-irtf-cfrg-xchacha-03). A
-//! gateway makes identifiers of the tag at the end.
+//! with SRTP, the rest sealed with XChaCha20-Poly1305 (draft-irtf-cfrg-xchacha-03). A gateway
+//! derives identifiers from the tag at the end.
 //!
 //! ```text
 //!   bytes  what
@@ -12,7 +12,7 @@
 //! ```
 //!
 //! The cipher derives a key of its own from the stream's key and the run, which is random: an end
-//! that has started anew begins to count anew, and never seals two packets with the same nonce.
+//! that has restarted begins to count at zero, and never seals two packets with the same nonce.
 
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use chacha20poly1305::{Key, XChaCha20Poly1305, XNonce};
@@ -26,7 +26,7 @@ const CLEAR: usize = HEADER + 4 + RUN;
 /// Numbers end here.
 const NUMBERS: u64 = 1 << 48;
 
-/// The key of a stream, which both ends have from elsewhere.
+/// The key of a stream, which both ends get by other means.
 #[derive(Clone)]
 pub struct MediaKey(XChaCha20Poly1305);
 
@@ -36,12 +36,12 @@ impl core::fmt::Debug for MediaKey {
     }
 }
 
-/// One life of a sealing end, from its start to its end: 128 random bits.
+/// A lifetime of a sealing end, from its start to its end: 128 random bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Run([u8; RUN]);
 
 impl Run {
-    /// From bytes that no other run has.
+    /// Creates a run from bytes that no other run has.
     pub(crate) fn new(random: [u8; RUN]) -> Self {
         Self(random)
     }
@@ -56,8 +56,8 @@ pub(crate) struct Opened {
 }
 
 impl MediaKey {
-    /// From 32 secret bytes, which the sender and the receivers of one stream share. It may be used
-    /// again after a restart.
+    /// Creates a key from 32 secret bytes, which the sender and the receivers of one stream share.
+    /// The key may be used again after a restart.
     pub fn new(secret: [u8; 32]) -> Self {
         Self(XChaCha20Poly1305::new(&Key::from(secret)))
     }
@@ -105,7 +105,7 @@ fn nonce(Run(run): Run, source: u32, number: u64) -> XNonce {
     XNonce::from(nonce)
 }
 
-/// Which numbers of each run have come: none is taken twice.
+/// The numbers of each run that have arrived; a repeated number is rejected.
 ///
 /// ```text
 ///   far below the highest | 64 numbers: a bit each | above
@@ -115,7 +115,7 @@ fn nonce(Run(run): Run, source: u32, number: u64) -> XNonce {
 pub(crate) struct ReplayWindows(Vec<(Run, u64, u64)>);
 
 impl ReplayWindows {
-    /// Runs that are remembered: the one that was heard first goes first.
+    /// Runs to remember: the oldest is forgotten first.
     const RUNS: usize = 64;
 
     /// True if an authentic packet of this number is the first one.

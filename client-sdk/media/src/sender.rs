@@ -1,5 +1,5 @@
-//! The plain sender: numbers, seals and remembers units, and sends those again that a receiver asks
-//! for. It knows nothing of gateways.
+//! The plain sender: numbers, seals and remembers units, and retransmits units on a receiver's
+//! request. It has no knowledge of gateways.
 
 use std::collections::VecDeque;
 
@@ -16,8 +16,8 @@ pub(crate) const MEDIA: u8 = 96;
 pub(crate) const RETRANSMISSION: u8 = 97;
 /// Payload type of a receiver's requests.
 pub(crate) const REQUEST: u8 = 98;
-/// Payload type of the question whether a receiver is where its requests seem to come from, and of
-/// the answer, which repeats it.
+/// Payload type of the question whether a receiver is at its requests' source address, and of the
+/// answer, which repeats it.
 pub(crate) const ECHO: u8 = 99;
 /// Bytes of that question.
 pub(crate) const CHALLENGE: usize = 16;
@@ -38,10 +38,10 @@ pub struct SenderConfig {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Heard {
-    /// It asks for these retransmissions, which may be none. Whether it receives where the message
-    /// seems to come from is another question: [`Sender::challenge`].
+    /// The receiver asks for these retransmissions; the list may be empty. Whether the receiver is
+    /// at the message's source address is checked by [`Sender::challenge`].
     Asked(Vec<Vec<u8>>),
-    /// It repeats the bytes that [`Sender::challenge`] has sent to where it is.
+    /// The receiver repeats the bytes that [`Sender::challenge`] has sent to its address.
     Echo([u8; 16]),
 }
 
@@ -71,7 +71,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A sender that has sent nothing yet. `run`: 16 fresh random bytes from the operating system.
+    /// Creates a sender. `run`: 16 fresh random bytes from the operating system.
     pub fn new(config: SenderConfig, key: MediaKey, run: [u8; 16]) -> Self {
         Self {
             config,
@@ -129,7 +129,7 @@ impl Sender {
         Some(Heard::Asked(wanted.filter_map(|low| self.retransmit(low)).collect()))
     }
 
-    /// A question to where a receiver seems to be, which only one that is there can answer, as
+    /// A question to a receiver's apparent address, which only a receiver there can answer, as
     /// [`Heard::Echo`]. `random`: fresh bytes from the operating system.
     pub fn challenge(&mut self, random: [u8; 16]) -> Option<Vec<u8>> {
         let header = RtpHeader {

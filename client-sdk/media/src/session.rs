@@ -25,10 +25,10 @@ const SUCCESSION: Duration = Duration::from_secs(1);
 /// Assistance of a stream's receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assistance {
-    /// Address this to a gateway's stream, and get a copy of it.
+    /// Send this to a gateway's stream to get a copy of it.
     pub subscribe: bool,
-    /// True if the sender is asked only when the gateway had its chance. Otherwise it is asked at
-    /// once, and retransmits in vain the packets that the gateway repairs.
+    /// True if the sender is asked only after the gateway had its chance. Otherwise it is asked at
+    /// once, and also retransmits the packets that the gateway repairs.
     pub hold: bool,
     /// True if eACKs are sent for holes only; otherwise every 24 datagrams or 15 ms.
     pub selective: bool,
@@ -43,8 +43,7 @@ impl Default for Assistance {
 }
 
 impl Assistance {
-    /// The client core for a stream: what a live stream needs follows from the receiver's latency
-    /// and patience.
+    /// The client core for a stream: its settings follow from the receiver's latency and patience.
     pub(crate) fn assist(
         &self,
         scheme: IdentifierScheme,
@@ -97,7 +96,7 @@ pub struct MediaReceiver {
     media: Extender,
     /// The sender's run that is followed, and when it was heard last.
     followed: Option<(Run, Timestamp)>,
-    /// Added to the numbers for the client core, which go on when a sender begins anew.
+    /// Offset of the numbers for the client core, which continue when a sender restarts.
     base: u64,
     /// Numbers of the last retransmissions: a repair of one is no second one.
     retransmitted: VecDeque<u64>,
@@ -112,8 +111,8 @@ pub struct MediaReceiver {
 }
 
 impl MediaReceiver {
-    /// `source`: names the stream, as the sender's does. `seed`: 32 fresh random bytes from the
-    /// operating system.
+    /// Creates a receiver. `source`: the stream's identifier, as at the sender. `seed`: 32 fresh
+    /// random bytes from the operating system.
     pub fn new(
         source: u32,
         config: ReceiverConfig,
@@ -180,8 +179,7 @@ impl MediaReceiver {
         }
     }
 
-    /// The number of an authentic packet, if it is not a retransmission; `None` for everything
-    /// else.
+    /// The number of an authentic packet, if it is not a retransmission; otherwise `None`.
     fn on_packet(&mut self, datagram: &[u8], now: Timestamp) -> Option<Option<u64>> {
         let header = RtpHeader::decode(datagram)?;
         match (header.payload_type, header.source.wrapping_sub(self.source)) {
@@ -230,8 +228,8 @@ impl MediaReceiver {
         }
     }
 
-    /// True if this run of the sender is the one that is followed. Another one is followed when
-    /// that has been silent: packets of an earlier run that someone repeats displace nothing.
+    /// True if this run of the sender is the current one. Another run replaces a silent one only:
+    /// repeated packets of an earlier run cannot displace it.
     fn follow(&mut self, run: Run, now: Timestamp) -> bool {
         match self.followed {
             Some((followed, last)) if followed != run => {
@@ -261,7 +259,7 @@ impl MediaReceiver {
         self.receiver.poll_unit(now)
     }
 
-    /// The next datagram to send to where the stream comes from.
+    /// The next datagram to send to the source of the stream.
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
         if let Some(echo) = self.echoes.pop_front() {
             return Some(echo);
@@ -296,7 +294,7 @@ impl MediaReceiver {
         if payload.is_empty() { None } else { self.seal(REQUEST, &payload, now) }
     }
 
-    /// A request for nothing: it tells the sender where this receiver is.
+    /// An empty request: it informs the sender of this receiver's address.
     pub fn hello(&mut self, now: Timestamp) -> Option<Vec<u8>> {
         self.seal(REQUEST, &[], now)
     }
@@ -326,8 +324,7 @@ impl MediaReceiver {
         }
     }
 
-    /// The stream is not wanted any more: a last message for the gateway is in
-    /// [`Self::poll_transmit`].
+    /// Ends the stream: a last message for the gateway is in [`Self::poll_transmit`].
     pub fn close(&mut self, now: Timestamp) {
         if let Some(assist) = &mut self.assist {
             assist.close(now);

@@ -25,7 +25,7 @@ pub struct Counts {
     pub duplicates: u64,
     /// Packets that came after their unit's window was over.
     pub belated: u64,
-    /// Units that were never released: nothing brought them in time.
+    /// Units that were never released: they did not arrive in time.
     pub dropped: u64,
     /// Units released.
     pub released: u64,
@@ -35,9 +35,9 @@ pub struct Counts {
     pub asked_units: u64,
     /// Retransmissions received from the sender.
     pub retransmissions: u64,
-    /// Of them, those of units that were there already, or not needed any more.
+    /// Retransmissions of units that had arrived before, or were not needed any more.
     pub spurious_retransmissions: u64,
-    /// Times that the stream's numbers began anew.
+    /// Number of restarts of the stream's numbers.
     pub restarts: u64,
 }
 
@@ -67,11 +67,11 @@ impl Counts {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Since the beginning.
+    /// Counts since the beginning.
     pub accumulated: Counts,
-    /// Since the last query.
+    /// Counts since the last query.
     pub interval: Counts,
-    /// To the sender and back, from answered questions; `None`: nothing was asked for yet.
+    /// Round trip to the sender, from answered requests; `None` before the first answer.
     pub round_trip: Option<Duration>,
     /// Deviation of the packets' travel (RFC 3550 section 6.4.1).
     pub jitter: Duration,

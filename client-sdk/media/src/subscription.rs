@@ -1,5 +1,5 @@
-//! A subscriber to a gateway's stream whose packets have any format: RTP, SRTP, or another.
-//! Nothing of it has to be decrypted.
+//! A subscriber to a gateway's stream whose packets have any format: RTP, SRTP, or another. It
+//! needs no decryption.
 
 use std::collections::VecDeque;
 
@@ -19,10 +19,11 @@ const MAXIMUM_UNNUMBERED: usize = 4096;
 /// The numbers by which a subscriber finds missing packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Numbers {
-    /// From the RTP headers, which SRTP leaves in the clear: units come in order, each at its time.
+    /// Numbers of the RTP headers, which SRTP leaves in the clear: units come in order, each at its
+    /// time.
     Rtp,
-    /// Not at all: the gateway finds out from eACKs that are sent all the time. Units come as they
-    /// arrive, repaired ones late.
+    /// No numbers: the gateway finds losses from eACKs that are sent all the time. Units come as
+    /// they arrive, repaired ones late.
     Unknown,
 }
 
@@ -51,8 +52,8 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// `config`: [`ReceiverConfig::asks`] and [`ReceiverConfig::repeats`] mean nothing here.
-    /// `seed`: 32 fresh random bytes from the operating system.
+    /// Creates a subscriber. `config`: [`ReceiverConfig::asks`] and [`ReceiverConfig::repeats`]
+    /// have no effect here. `seed`: 32 fresh random bytes from the operating system.
     pub fn new(
         numbers: Numbers,
         config: ReceiverConfig,
@@ -83,7 +84,7 @@ impl Subscription {
         if self.assist.on_datagram(datagram, now) == Datagram::Base {
             self.on_packet(datagram, now);
         }
-        // What symbols have recovered comes as what has arrived.
+        // Datagrams recovered from symbols are treated as arrived ones.
         while let Some(datagram) = self.assist.poll_recovered() {
             self.assist.on_datagram(&datagram, now);
             self.on_packet(&datagram, now);
@@ -93,7 +94,7 @@ impl Subscription {
     /// A datagram of the stream.
     fn on_packet(&mut self, datagram: &[u8], now: Timestamp) {
         if self.credibility.ends_doubt(now) {
-            // What has passed meanwhile is in no set.
+            // Packets that have passed in the doubt are in no set.
             self.assist.reset(now);
         }
         let header = RtpHeader::decode(datagram).filter(|_| self.numbers == Numbers::Rtp);
@@ -114,7 +115,7 @@ impl Subscription {
         let between = if is_newest { None } else { self.receiver.sent_at(number) };
         let sent = between.unwrap_or(now.as_micros());
         if self.receiver.holds_another(number, datagram) {
-            // One of them may be forged: the application sees both.
+            // One of the two may be forged: the application receives both.
             return self.pass(datagram, now);
         }
         self.receiver.on_packet(number, sent, datagram, None, now);
@@ -163,8 +164,7 @@ impl Subscription {
         self.assist.handle_timeout(now);
     }
 
-    /// The stream is not wanted any more: a last message for the gateway is in
-    /// [`Self::poll_transmit`].
+    /// Ends the subscription: a last message for the gateway is in [`Self::poll_transmit`].
     pub fn close(&mut self, now: Timestamp) {
         self.assist.close(now);
     }
@@ -201,7 +201,7 @@ mod tests {
         let mut released = Vec::new();
         for number in 0..200u16 {
             let now = at(u64::from(number) * 10);
-            // Packet 150 comes 60 ms after those that it belongs to.
+            // Packet 150 comes 60 ms after its neighbours.
             let late = number.checked_sub(6).filter(|late| *late == 150);
             for number in [Some(number).filter(|number| *number != 150), late].into_iter().flatten()
             {

@@ -179,7 +179,7 @@ impl UdpReceiver {
         }
     }
 
-    /// Tells the gateway that the stream is not wanted any more.
+    /// Ends the gateway's stream to this receiver.
     ///
     /// # Errors
     /// The socket fails.
@@ -236,8 +236,8 @@ async fn receive(group: Option<&UdpSocket>, buffer: &mut [u8]) -> io::Result<usi
     }
 }
 
-/// A stream's sender on a socket of its own: sends to the receiver that has last shown that it has
-/// the key, and receives where it seems to be.
+/// A stream's sender on a socket of its own: sends to the receiver that last proved that it has the
+/// key, and receives at its apparent address.
 ///
 /// ```text
 ///   a request from an address        the echo, from there            requests from there
@@ -286,15 +286,15 @@ impl UdpSender {
         })
     }
 
-    /// The address for receivers.
+    /// Returns the address for receivers.
     ///
     /// # Errors
-    /// As the operating system says.
+    /// The operating system's error.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 
-    /// Serves what receivers ask for, for this long.
+    /// Serves receivers' requests, for this long.
     ///
     /// # Errors
     /// The socket fails.
@@ -304,7 +304,7 @@ impl UdpSender {
         Ok(())
     }
 
-    /// Serves what receivers ask for until there is a receiver, but no longer than `limit`.
+    /// Serves receivers' requests until there is a receiver, but no longer than `limit`.
     ///
     /// # Errors
     /// The socket fails.
@@ -314,7 +314,7 @@ impl UdpSender {
         Ok(())
     }
 
-    /// Serves one request or answer of a receiver's. False: none came in time.
+    /// Serves a receiver's request or answer. Returns false if none came in time.
     async fn serve_one(&mut self, end: Instant) -> io::Result<bool> {
         loop {
             let left = end.saturating_duration_since(Instant::now());

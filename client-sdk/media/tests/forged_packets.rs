@@ -1,5 +1,5 @@
-//! An attacker sends packets to a receiver whose packets nothing here can authenticate: off the
-//! path, and beside it with the headers in sight.
+//! An attacker sends packets to a receiver that cannot authenticate its packets: off the path, and
+//! beside it with the headers in sight.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -75,7 +75,7 @@ impl World {
         out.datagrams().map(<[u8]>::to_vec).collect()
     }
 
-    /// Both say everything at once.
+    /// Both ends exchange all their messages at once.
     fn talk(&mut self) {
         for _ in 0..4 {
             let said: Vec<_> = std::iter::from_fn(|| self.helper.poll_transmit(self.now)).collect();

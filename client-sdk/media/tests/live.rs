@@ -25,8 +25,8 @@ fn input() -> Vec<u8> {
     (0..900_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
-/// The end of a transmission: what came out, what both ends say about it, and whether the path was
-/// on time.
+/// The end of a transmission: its output, the statistics of both ends, and whether the path was on
+/// time.
 struct Ended {
     output: Vec<u8>,
     sent: send::Sent,

@@ -1,5 +1,5 @@
-//! The receiver's guarantees: every unit once, in order, on time or not at all, and a sender that
-//! is not asked in vain.
+//! The receiver's guarantees: every unit once, in order, on time or not at all, and no needless
+//! requests to the sender.
 
 use core::time::Duration;
 use packrat_media::{Receiver, ReceiverConfig, Timestamp};
@@ -137,13 +137,13 @@ fn a_packet_that_does_not_keep_the_rhythm_is_overdue_once() {
     assert_eq!(receiver.poll_overdue(due), Some(1));
     assert_eq!(receiver.poll_overdue(due), None);
     assert_eq!(receiver.poll_overdue(due + Duration::from_micros(RHYTHM)), Some(2));
-    // A stream that has stopped is not reported for ever.
+    // The reports of a stopped stream end.
     let mut told = 2;
     while receiver.poll_overdue(at(60_000_000)).is_some() {
         told += 1;
     }
     assert!(told < 10, "{told}");
-    // Without a rhythm nothing is overdue.
+    // Without a rhythm no packet is overdue.
     let mut receiver = Receiver::new(config());
     arrive(&mut receiver, 0);
     assert_eq!(receiver.poll_overdue(at(60_000_000)), None);

@@ -15,9 +15,9 @@ use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
 
 const PACKETS: u16 = 300;
-/// A packet waits so long for its repair: longer than a busy host lets a thread wait.
+/// Time that a packet waits for its repair: longer than a busy host keeps a thread waiting.
 const LATENCY: Duration = Duration::from_secs(3);
-/// Nothing in a test takes longer.
+/// Longest duration of a step.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn local() -> SocketAddr {
@@ -62,8 +62,7 @@ fn gateway() -> Gateway {
     Gateway { route, listen, _attachment: attachment, _dataplane: dataplane }
 }
 
-/// One client's last mile: every seventh packet towards it is lost, unless it is a control
-/// datagram.
+/// A client's last mile: every seventh packet towards it is lost, except control datagrams.
 async fn lossy(server: SocketAddr) -> (SocketAddr, JoinHandle<()>) {
     let near = UdpSocket::bind(local()).await.unwrap();
     let far = UdpSocket::bind(local()).await.unwrap();
@@ -107,7 +106,7 @@ async fn subscribe(numbers: Numbers, gateway: SocketAddr) -> UdpReceiver {
     UdpReceiver::subscribe(gateway, None, numbers, config, Access::default()).await.unwrap()
 }
 
-/// Waits until a receiver is subscribed; it must be driven meanwhile.
+/// Waits until a receiver is subscribed; the receiver must be driven during the wait.
 async fn wait(gateway: &Gateway, receivers: &mut [UdpReceiver]) {
     while gateway.subscribers() < receivers.len() as u64 {
         for receiver in &mut *receivers {
@@ -138,7 +137,7 @@ async fn rtp_comes_whole_in_order_and_without_a_word_to_its_sender() {
     assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
     let counts = receiver.take_statistics().accumulated;
     assert!(counts.recovered_by_gateway >= 30, "{counts:?}");
-    // The last ones may be lost with nothing behind them that shows it.
+    // The last packets may be lost without a later one that reveals it.
     assert!(counts.dropped <= 5, "{counts:?}");
     sending.await.unwrap();
     receiver.close().await.unwrap();

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 const SOURCE: u32 = 7;
 const UNITS: u32 = 60;
-/// Nothing in a test takes longer.
+/// Longest duration of a step.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Passes datagrams between one client and `server`, and drops every fifth one towards the client.
@@ -56,8 +56,7 @@ async fn lost_units_are_asked_for_and_come() {
         sender.serve(PATIENCE).await.unwrap();
     });
     let mut numbers = Vec::new();
-    // The last one may be the one that is lost, and then the receiver does not know that it was
-    // sent.
+    // The last packet may be lost, and then the receiver does not know that it was sent.
     while numbers.last().is_none_or(|last| *last < UNITS - 2) {
         let unit = receiver.next().await.unwrap();
         numbers.push(u32::from_be_bytes(unit.bytes.try_into().unwrap()));
@@ -69,8 +68,8 @@ async fn lost_units_are_asked_for_and_come() {
     middle.abort();
 }
 
-/// Someone who has seen the receiver's datagrams sends them from another address: at first sight,
-/// and once more later.
+/// An attacker who has seen the receiver's datagrams sends them from another address: at once, and
+/// again later.
 #[tokio::test]
 async fn a_request_that_someone_repeats_moves_no_stream() {
     let key = MediaKey::new([3; 32]);
@@ -78,7 +77,7 @@ async fn a_request_that_someone_repeats_moves_no_stream() {
     let sender = Sender::new(config, key.clone(), [9; 16]);
     let mut sender = UdpSender::bind(([127, 0, 0, 1], 0).into(), sender).await.unwrap();
     let server = sender.local_address().unwrap();
-    // On the way: keeps what the receiver sends, and passes it on.
+    // A relay: records the receiver's datagrams, and forwards them.
     let near = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let far = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let address = near.local_addr().unwrap();
@@ -118,8 +117,7 @@ async fn a_request_that_someone_repeats_moves_no_stream() {
             victim.send_to(&request, server).await.unwrap();
         }
     }
-    // What has been heard before has no effect, and what has not been heard, no more than a
-    // question.
+    // Datagrams received before have no effect; one not received before causes at most a question.
     let mut got = Vec::new();
     while let Ok(length) = victim.try_recv(&mut [0; 2048]) {
         got.push(length);

@@ -1,6 +1,6 @@
 //! A real WebRTC session between two unmodified peers: with Packrat's client between the receiver's
-//! socket and its stack, nothing is missing and hardly anything is asked for again. The session is
-//! that of the example `webrtc`.
+//! socket and its stack, no packet is missing and very few are requested again. The session is the
+//! example `webrtc`.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn settings(assisted: bool) -> Settings {
     }
 }
 
-/// All frames but a few came: nothing newer shows the loss of the last ones.
+/// All frames but a few came: the loss of the last ones is not revealed by newer packets.
 fn is_whole(frames: &Frames) -> bool {
     frames.numbers.len() + 4 >= frames.sent as usize
 }
@@ -43,8 +43,8 @@ async fn media_is_whole_and_its_sender_is_hardly_asked() {
         if !trials.may_judge(plain.is_on_time && assisted.is_on_time) {
             continue;
         }
-        // The same gateway forwards both; the one without a client asks its sender for what is
-        // lost, and does without lost audio.
+        // The same gateway forwards both; the one without a client asks its sender for lost
+        // packets, and continues without lost audio.
         assert!(plain.lost >= 30 && plain.asked >= 20 && plain.retransmissions >= 20, "{plain:?}");
         assert!(plain.audio.numbers.len() + 4 < plain.audio.sent as usize, "{plain:?}");
         assert!(assisted.lost >= 30 && assisted.waited > 0, "{assisted:?}");

@@ -1,6 +1,6 @@
 //! The datagram shim for apps in Kotlin and Swift, by UniFFI: a guarded shim, without a socket, a
-//! clock or a thread. It belongs where an app has the datagrams of a program: in the VPN service of
-//! Android or the packet tunnel provider of iOS, or below a transport of the app's own.
+//! clock or a thread. It belongs into the app's code for a program's datagrams: into the VPN
+//! service of Android or the packet tunnel provider of iOS, or below a transport of the app's own.
 //!
 //! Times are microseconds of any one monotonic clock. Every method may be called from every thread.
 
@@ -20,7 +20,7 @@ const KEY_LENGTH: usize = 32;
 /// The bytes of a datagram that identify it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, uniffi::Enum)]
 pub enum Scheme {
-    /// All of them: right for every transport.
+    /// All bytes: right for every transport.
     Payload,
     /// The last 16, which is faster: for QUIC alone, whose packets end with a tag.
     Trailer,
@@ -32,8 +32,8 @@ pub struct Settings {
     /// The bytes that identify a datagram.
     #[uniffi(default = None)]
     pub scheme: Option<Scheme>,
-    /// Longest time that a datagram waits for the repair of an earlier one, in microseconds; 0: none
-    /// waits. By default 1 s; the actual one follows the measured last mile.
+    /// Longest time that a datagram waits for the repair of an earlier one, in microseconds; 0:
+    /// datagrams never wait. Defaults to 1 s; the actual time follows the measured last mile.
     #[uniffi(default = None)]
     pub maximum_hold: Option<u64>,
     /// The gateway's public key, 32 bytes: another gateway is refused. By default the first one is
@@ -43,8 +43,8 @@ pub struct Settings {
     /// The permission that a token endpoint has issued.
     #[uniffi(default = None)]
     pub token: Option<Vec<u8>>,
-    /// The program's own datagrams are repaired, too: for transports that answer each loss (CUBIC,
-    /// NewReno), not for BBR.
+    /// Repairs the program's own datagrams as well: for transports that reduce their rate after
+    /// each loss (CUBIC, NewReno), not for BBR.
     #[uniffi(default = false)]
     pub uploads: bool,
 }
@@ -71,14 +71,15 @@ pub enum SettingError {
 /// The fate of a datagram that has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, uniffi::Enum)]
 pub enum Verdict {
-    /// It is the transport's now, without its first bytes.
+    /// The datagram is the transport's now, without its first bytes.
     Now {
         /// Bytes in front that are not the transport's.
         skip: u32,
     },
-    /// It comes out of `deliver` later.
+    /// The datagram comes out of `deliver` later.
     Later,
-    /// It is not the transport's, or the second copy of one that the transport has or gets later.
+    /// The datagram is not the transport's, or a second copy of one that the transport has or gets
+    /// later.
     Never,
 }
 
@@ -94,11 +95,11 @@ pub struct Delivered {
 /// A figure of a shim.
 #[derive(Debug, Clone, PartialEq, Eq, uniffi::Record)]
 pub struct Figure {
-    /// Its name, the same in every SDK.
+    /// Name of the counter, the same in every SDK.
     pub name: String,
-    /// Its explanation, for people.
+    /// Explanation for people.
     pub help: String,
-    /// Its value so far.
+    /// Value so far.
     pub value: u64,
 }
 
@@ -161,8 +162,8 @@ impl DatagramShim {
         Some(Delivered { datagram, tag: metadata })
     }
 
-    /// The transport is about to send a datagram: true if it leaves with others, in what `transmit` gives,
-    /// as acknowledgements of a download may. To be asked before `send`.
+    /// Call before the transport sends a datagram, and before `send`: true if the datagram leaves
+    /// with others, in a datagram of `transmit`, as acknowledgements of a download may.
     pub fn bundle(&self, datagram: Vec<u8>, now: u64) -> bool {
         self.shim().bundle(&datagram, Timestamp::of_caller(now))
     }
@@ -173,7 +174,7 @@ impl DatagramShim {
         Some(number.to_vec())
     }
 
-    /// The transport has sent a datagram of so many bytes: for the figures.
+    /// Counts a datagram of this size that the transport has sent, for the figures.
     pub fn sent(&self, bytes: u64) {
         self.shim().on_sent(1, bytes);
     }
@@ -199,7 +200,7 @@ impl DatagramShim {
         self.shim().on_network_change(Timestamp::of_caller(now));
     }
 
-    /// Another token, and the gateway to accept.
+    /// Sets another token, and the gateway to accept.
     pub fn set_access(
         &self,
         gateway_key: Option<Vec<u8>>,
@@ -211,8 +212,8 @@ impl DatagramShim {
         Ok(())
     }
 
-    /// The connection ends: everything that waits is to be had from `deliver`, and the gateway is
-    /// told, by `transmit`.
+    /// Ends the connection: `deliver` then returns all waiting datagrams, and `transmit` the
+    /// message for the gateway.
     pub fn close(&self, now: u64) {
         let mut shim = self.shim();
         shim.close(Timestamp::of_caller(now));

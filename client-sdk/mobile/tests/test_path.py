@@ -17,7 +17,7 @@ from packrat_mobile import DatagramShim, Scheme, SettingError, Settings, Verdict
 
 PROGRAM = None
 COUNT = 2000
-#: Seconds without a datagram after which none comes any more, on a busy host, too.
+#: Seconds without a datagram after which no more are expected, even on a busy host.
 SILENCE = 10
 
 
@@ -26,7 +26,7 @@ def now():
 
 
 class Client:
-    """What an app does around the shim: a socket, a clock, and its own randomness."""
+    """The parts of an app around the shim: a socket, a clock, and its own randomness."""
 
     def __init__(self, peer, settings):
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -46,7 +46,7 @@ class Client:
         self.flush()
 
     def receive(self, until):
-        """Datagrams for the transport, with their tags; none when the time is over."""
+        """Datagrams for the transport, with their tags; empty when the time is over."""
         timeout = self.shim.timeout()
         wait = min(until, until if timeout is None else timeout) - now()
         if select.select([self.socket], [], [], max(wait, 0) / 1e6)[0]:
@@ -92,7 +92,7 @@ class LossyPath(unittest.TestCase):
         self.assertEqual((condition, figures["sessions"]), ("assisted", 1), said)
         self.assertGreater(lost, 40, said)
         self.assertGreater(figures["repaired_in_time"], 0, said)
-        # A datagram that symbols recover has the tag of the one that came last.
+        # A datagram that symbols recover has the tag of the last arrived one.
         repeated = len(tags) - len(set(tags))
         self.assertLessEqual(repeated, figures["recovered"], "each datagram has the tag that it came with")
 

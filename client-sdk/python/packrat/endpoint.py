@@ -8,9 +8,9 @@ P = TypeVar("P", bound=asyncio.DatagramProtocol)
 
 
 def wrap(protocol: P, settings: Settings = Settings()) -> P:
-    """The same protocol with assistance below it: return it where asyncio, or a library such as
-    aioquic (`create_protocol`), wants a protocol. What else the protocol has, the result has, too;
-    its `packrat` is the `Assistance`."""
+    """Wraps a protocol with assistance: return the result to asyncio, or to a library such as
+    aioquic (`create_protocol`), instead of the protocol. The result also has all other attributes of
+    the protocol; its `packrat` is the `Assistance`."""
     return cast(P, _Wrapped(protocol, settings))
 
 
@@ -27,12 +27,13 @@ class Assistance:
     def statistics(self, peer: Any) -> Optional[Statistics]: ...
 
     def statistics(self, peer: Any = None) -> Any:
-        """The figures of a peer; without one those of all peers, by their address."""
+        """Returns the figures of a peer, or without an argument the figures of all peers by
+        address."""
         return self._peers.statistics(peer)
 
     def set_access(self, token: bytes, gateway_key: Optional[bytes] = None) -> None:
-        """Another token, and the gateway to accept (None: any, on first use). A session with another
-        gateway ends."""
+        """Sets another token, and the gateway to accept (`None`: any, on first use). A session with
+        another gateway ends."""
         self._peers.set_access(token, gateway_key)
         self._schedule()
 

@@ -26,15 +26,15 @@ class Statistics(TypedDict):
 
     #: "assisted", "asking" (a gateway is asked for), "no_gateway", "refused", or "failed" (on this host).
     condition: str
-    #: Seconds to the gateway and back; None: not measured yet.
+    #: Seconds to the gateway and back; `None`: not measured yet.
     round_trip: Optional[float]
     #: Datagrams that the program has sent.
     sent_datagrams: int
-    #: Bytes of them (UDP payload).
+    #: Bytes of the datagrams that the program has sent (UDP payload).
     sent_bytes: int
     #: Datagrams that the program got.
     delivered_datagrams: int
-    #: Bytes of them (UDP payload).
+    #: Bytes of the datagrams that the program got (UDP payload).
     delivered_bytes: int
     #: Sessions with gateways that were begun.
     sessions: int
@@ -44,7 +44,7 @@ class Statistics(TypedDict):
     repaired_in_time: int
     #: Missing datagrams that were repaired after a later one had been passed on.
     repaired_late: int
-    #: Missing datagrams that were waited for in vain.
+    #: Missing datagrams whose wait ended without a repair.
     given_up: int
     #: Datagrams that were put together from the gateway's repair symbols.
     recovered: int
@@ -56,7 +56,7 @@ class Statistics(TypedDict):
     control_dropped: int
     #: eACKs to gateways.
     eacks: int
-    #: Bytes of these eACKs (UDP payload).
+    #: Bytes of eACKs to gateways (UDP payload).
     eack_bytes: int
     #: Bytes of all control datagrams to gateways (UDP payload).
     control_bytes_sent: int
@@ -64,7 +64,7 @@ class Statistics(TypedDict):
     control_bytes_received: int
     #: Datagrams of the program's that left with a number, so that they can be repaired.
     upward_numbered: int
-    #: Those of them that the gateway was missing when a later one had arrived.
+    #: Numbered datagrams that the gateway was missing when a later one had arrived.
     upward_missing: int
     #: Datagrams of the program's that were sent again, repetitions included.
     upward_repairs: int
@@ -73,10 +73,9 @@ class Statistics(TypedDict):
 @dataclass(frozen=True)
 class Settings:
     """Settings of assistance. `scheme`: "payload", or "trailer" for QUIC alone, which is faster;
-    `maximum_hold`: the longest wait for a repair, in seconds; `gateway_key`: 32 bytes, another
-    gateway is refused; `token`: the permission of a token endpoint, which `repr` leaves out;
-    `uploads`: what the program sends is repaired, too, for transports that answer each loss (CUBIC,
-    NewReno), not for BBR."""
+    `maximum_hold`: the longest wait for a repair, in seconds; `gateway_key`: 32 bytes, another gateway is
+    refused; `token`: issued by a token endpoint, omitted by `repr`; `uploads`: also repairs the program's
+    own datagrams, for transports that reduce their rate after each loss (CUBIC, NewReno), not for BBR."""
 
     scheme: str = "payload"
     maximum_hold: float = 1.0
@@ -87,8 +86,8 @@ class Settings:
 
 @functools.lru_cache(maxsize=4096)
 def _host(text: str) -> Optional[bytes]:
-    """The address of a host that is written as a number, IPv4 also where a socket of IPv6 has it;
-    None: it is a name."""
+    """The address of a host that is written as a number, as IPv4 also if an IPv6 socket reports it
+    mapped; `None`: it is a name."""
     try:
         return socket.inet_pton(socket.AF_INET, text)
     except OSError:
@@ -102,8 +101,8 @@ def _host(text: str) -> Optional[bytes]:
 
 
 def _key(peer: Any) -> Any:
-    """How a peer is known, however its address is written; None: it is a name, whose answers come from
-    elsewhere."""
+    """The key of a peer, the same for all notations of its address; `None`: the peer is a name, whose
+    answers come from elsewhere."""
     if not isinstance(peer, tuple) or len(peer) < 2 or not isinstance(peer[0], str):
         return peer
     host = _host(peer[0])
@@ -111,9 +110,9 @@ def _key(peer: Any) -> Any:
 
 
 class Peers:
-    """`deliver(datagram, peer)` is called for what the program is to have, `send(datagram, peer)`
-    for control datagrams, and for those of the program's that leave with others. `deliver` may call
-    all of this: it is not called again before it returns, and never from within `sending`."""
+    """`deliver(datagram, peer)` is called for datagrams for the program, `send(datagram, peer)` for
+    control datagrams, and for the program's datagrams that leave with others. `deliver` may call all
+    methods: it is not called again before it returns, and never from within `sending`."""
 
     def __init__(
         self,
@@ -140,9 +139,9 @@ class Peers:
         self._delivering = False
 
     def sending(self, datagram: Any, peer: Any) -> Any:
-        """The program is about to send a datagram; the first one to a peer asks for a gateway.
-        Returns what is to be sent: the datagram, or, where uploads are repaired, one with a number in
-        front; None: it leaves with others, by `send`. A peer by name is not assisted."""
+        """Call before the program sends a datagram; the first one to a peer begins the search for a
+        gateway. Returns the bytes to send: the datagram, or, if uploads are repaired, the datagram with a
+        number in front; `None`: it leaves with others, by `send`. A peer by name is not assisted."""
         address, peer = peer, _key(peer)
         if peer is None:
             return datagram
@@ -186,7 +185,7 @@ class Peers:
         self._hand_on()
 
     def timeout(self) -> Optional[int]:
-        """When `handle_timeout` is to be called at the latest."""
+        """Latest time for the next call of `handle_timeout`."""
         if self._ready and not self._delivering:
             return self._now()
         return self._earliest
@@ -208,7 +207,7 @@ class Peers:
         self._hand_on()
 
     def set_access(self, token: bytes, gateway_key: Optional[bytes] = None) -> None:
-        """Another token, and the gateway to accept (None: any, on first use). A session with another
+        """Sets another token, and the gateway to accept (`None`: any, on first use). A session with another
         gateway ends."""
         self._shim(0, token, gateway_key)  # a wrong one is refused, and the others stay
         self._token, self._gateway_key = token, gateway_key
@@ -225,7 +224,7 @@ class Peers:
         self._hand_on()
 
     def close(self) -> None:
-        """The socket ends: the gateways are told, and what waits passes."""
+        """Closes the socket's flows: notifies the gateways, and delivers the waiting datagrams."""
         while self._shims:
             self._end(next(iter(self._shims)))
         self._hand_on()
@@ -237,8 +236,8 @@ class Peers:
     def statistics(self, peer: Any) -> Optional[Statistics]: ...
 
     def statistics(self, peer: Any = None) -> Any:
-        """The figures of a peer; None: nothing was sent to it, or not for a long time. Without a
-        peer those of all, by their address."""
+        """Returns the figures of a peer; `None` if no datagram was sent to it recently. Without a peer, the
+        figures of all peers by address."""
         if peer is not None:
             shim = self._shims.get(_key(peer))
             return shim.statistics() if shim else None
@@ -277,7 +276,7 @@ class Peers:
             self._former[peer] = now + NUMBERING
 
     def _serve(self, shim: Shim, peer: Any) -> None:
-        """Takes what the shim has ready, and notes when the peer is due next."""
+        """Takes the shim's ready datagrams, and records the peer's next deadline."""
         address = self._addresses[peer]
         while (datagram := shim.deliver()) is not None:
             self._ready.append((datagram, self._sources.get(peer, address)))
@@ -294,7 +293,7 @@ class Peers:
 
     def _hand_on(self) -> None:
         if self._delivering:
-            return  # the call below goes on with it
+            return  # the call below continues with it
         self._delivering = True
         try:
             while self._ready:

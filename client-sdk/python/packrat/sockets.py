@@ -8,16 +8,16 @@ from typing import Any, Deque, Dict, Optional, Tuple, overload
 
 from .peers import Peers, Settings, Statistics
 
-#: poll() where there is one: it takes any descriptor.
+#: poll() if it exists: it takes any descriptor.
 _Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 #: The largest UDP payload.
 MOST_BYTES = 65535
 
 
 class Socket:
-    """Assistance around a UDP socket that is not connected. It is at work while a thread is in
-    `recvfrom`; one thread uses it at a time. The inner socket is made one that does not block; the
-    wait that it had is the wait here."""
+    """Assistance around a UDP socket that is not connected. It only works while a thread is in `recvfrom`; one
+    thread uses it at a time. The inner socket is switched to non-blocking; its timeout becomes the timeout
+    here."""
 
     def __init__(self, inner: socket.socket, settings: Settings = Settings()) -> None:
         self._inner = inner
@@ -40,13 +40,12 @@ class Socket:
             pass  # lost, as any datagram may be
 
     def settimeout(self, timeout: Optional[float]) -> None:
-        """The longest wait of `recvfrom` and `sendto` in seconds; 0: none; None: as long as it
-        takes."""
+        """The longest wait of `recvfrom` and `sendto` in seconds; 0: no wait; `None`: no limit."""
         self._timeout = timeout
 
     def sendto(self, datagram: bytes, peer: Any) -> int:
-        """Sends a datagram; raises `TimeoutError` when the system has no room for it in time. `peer`
-        is a numeric address; what is sent to a name is not assisted."""
+        """Sends a datagram; raises `TimeoutError` when the system has no room for it in time. `peer` is a numeric
+        address; datagrams to a name are not assisted."""
         leaving = self._peers.sending(datagram, peer)
         if leaving is None:
             return len(datagram)
@@ -57,13 +56,13 @@ class Socket:
             except BlockingIOError:
                 self._wait(selectors.EVENT_WRITE, self._left(until))
             except OSError as error:
-                # It has room for the datagram, and none for the number.
+                # There is room for the datagram, but not for the number.
                 if error.errno != errno.EMSGSIZE or len(leaving) <= len(datagram):
                     raise
                 leaving = datagram
 
     def recvfrom(self, size: int = MOST_BYTES) -> Tuple[bytes, Any]:
-        """The next datagram and its sender; raises `TimeoutError` when none has come in time."""
+        """Returns the next datagram and its sender; raises `TimeoutError` if no datagram has come in time."""
         until = self._until()
         while True:
             due, now = self._peers.timeout(), self._now()
@@ -104,12 +103,12 @@ class Socket:
     def statistics(self, peer: Any) -> Optional[Statistics]: ...
 
     def statistics(self, peer: Any = None) -> Any:
-        """The figures of a peer; without one those of all peers, by their address."""
+        """Returns the figures of a peer, or without an argument the figures of all peers by address."""
         return self._peers.statistics(peer)
 
     def set_access(self, token: bytes, gateway_key: Optional[bytes] = None) -> None:
-        """Another token, and the gateway to accept (None: any, on first use). A session with another
-        gateway ends."""
+        """Sets another token, and the gateway to accept (`None`: any, on first use). A session with another gateway
+        ends."""
         self._peers.set_access(token, gateway_key)
 
     def network_changed(self) -> None:
@@ -117,7 +116,7 @@ class Socket:
         self._peers.network_changed()
 
     def close(self) -> None:
-        """Tells the gateways, and closes the socket."""
+        """Notifies the gateways, and closes the socket."""
         self._peers.close()
         self._inner.close()
 

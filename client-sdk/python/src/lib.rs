@@ -57,8 +57,8 @@ impl Shim {
         Ok(Self { shim: GuardedShim::new(Some(Box::new(shim))) })
     }
 
-    /// A datagram arrived: the number of bytes in front that are not the transport's, or None when
-    /// it is not to be handed on now, or is a second copy.
+    /// Processes a datagram that has arrived. Returns the number of bytes in front that are not the
+    /// transport's, or `None` if the datagram is not to be delivered now, or is a second copy.
     fn receive(&mut self, datagram: &[u8], now: u64) -> Option<usize> {
         match self.shim.on_datagram(datagram, (), Timestamp::of_caller(now)) {
             Verdict::Now { skip, .. } => Some(skip),
@@ -72,13 +72,14 @@ impl Shim {
         Some(PyBytes::new(python, &released.datagram))
     }
 
-    /// The program is about to send a datagram: True if it leaves with others, in what transmit gives.
-    /// Otherwise the program passes it to send, and sends it.
+    /// Call before the program sends a datagram: True if it leaves with others, in a datagram of
+    /// transmit. Otherwise the program passes it to send, and sends it.
     fn bundle(&mut self, datagram: &[u8], now: u64) -> bool {
         self.shim.bundle(datagram, Timestamp::of_caller(now))
     }
 
-    /// The program is about to send a datagram: what goes in front of it, or None.
+    /// Call before the program sends a datagram. Returns the number to put in front of it, or
+    /// `None`.
     fn send<'py>(
         &mut self,
         python: Python<'py>,
@@ -89,18 +90,18 @@ impl Shim {
         Some(PyBytes::new(python, &number))
     }
 
-    /// The program has sent a datagram of so many bytes: for the figures.
+    /// Counts a datagram of this size that the program has sent, for the figures.
     fn sent(&mut self, bytes: u64) {
         self.shim.on_sent(1, bytes);
     }
 
-    /// The next datagram for the peer: a control datagram, or what bundle has taken.
+    /// The next datagram for the peer: a control datagram, or datagrams that bundle has taken.
     fn transmit<'py>(&mut self, python: Python<'py>, now: u64) -> Option<Bound<'py, PyBytes>> {
         let control = self.shim.poll_transmit(Timestamp::of_caller(now))?;
         Some(PyBytes::new(python, &control))
     }
 
-    /// When on_timeout is to be called at the latest.
+    /// Latest time for the next call of on_timeout.
     fn timeout(&mut self) -> Option<u64> {
         self.shim.next_timeout().map(|at| at.as_micros())
     }
@@ -150,8 +151,8 @@ impl Shim {
     }
 }
 
-/// A datagram without the number in front, from a gateway whose session is not known here any more;
-/// None: it is a message of the gateway's.
+/// Returns a datagram without the number in front, for a gateway whose session has ended here;
+/// `None` for a message of the gateway.
 #[pyfunction]
 fn base_of<'py>(python: Python<'py>, datagram: &[u8]) -> Option<Bound<'py, PyBytes>> {
     packrat_client::base_of(datagram).map(|base| PyBytes::new(python, base))

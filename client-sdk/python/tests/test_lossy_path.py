@@ -27,7 +27,7 @@ if HAS_AIOQUIC:
 
 PROGRAM = None
 SECONDS = 300
-#: Seconds without a datagram after which none comes any more, on a busy host, too.
+#: Seconds without a datagram after which no more are expected, even on a busy host.
 SILENCE = 10
 
 
@@ -209,7 +209,7 @@ class LossyPath(unittest.TestCase):
         with mock.patch("packrat.peers.Shim", Recording), Path(PROGRAM) as path, packrat.Socket(inner, settings) as udp:
             peer, came = address(path.about["datagrams"]), []
             while len(set(came)) < count:
-                # The question may be lost; the last ones may be, too.
+                # The question may be lost, and so may the last answers.
                 udp.settimeout(1 if not came or int.from_bytes(came[-1][:4], "big") > count - 10 else SILENCE)
                 try:
                     came.append(udp.recvfrom()[0])

@@ -1,4 +1,4 @@
-"""The package around a shim that the test leads: what no path does on order."""
+"""The package around a shim that the test controls: for events that no real path produces on demand."""
 import asyncio
 import errno
 import select
@@ -10,13 +10,13 @@ from unittest import mock
 import packrat
 from packrat.peers import IDLE, MOST_PEERS, Peers
 
-#: Seconds; nothing takes longer on a busy host.
+#: Longest duration of a step on a busy host, in seconds.
 PATIENCE = 60
 
 
 class Led:
-    """A shim that keeps every datagram until the test says otherwise, and has what is short wait for
-    others where it is due at all."""
+    """A shim that keeps every datagram until the test releases it, and makes short ones wait for others if it is due
+    at all."""
 
     def __init__(self, seed, now, **settings):
         self.kept, self.ready, self.control, self.due = [], [], [b"a question"], None
@@ -71,7 +71,7 @@ class Led:
 
 
 class Echo(asyncio.DatagramProtocol):
-    """Answers each datagram, and is not to be called again meanwhile."""
+    """Answers each datagram, and must not be called again before it returns."""
 
     def __init__(self):
         self.seen, self.inside, self.was_entered_again = [], False, False
@@ -88,7 +88,7 @@ class Echo(asyncio.DatagramProtocol):
 
 
 class Transport(asyncio.DatagramTransport):
-    """Where datagrams leave to."""
+    """Destinations of sent datagrams."""
 
     def __init__(self):
         super().__init__()
@@ -264,7 +264,7 @@ class Wrong(unittest.TestCase):
 
 
 class Waits(unittest.TestCase):
-    """Of the socket, without a gateway."""
+    """Loss on the socket, without a gateway."""
 
     def setUp(self):
         self.server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -273,7 +273,7 @@ class Waits(unittest.TestCase):
         self.server.settimeout(PATIENCE)
 
     def client(self, inner):
-        """The assisted socket, and its address after it has said hello."""
+        """The assisted socket, and its address after its hello."""
         client = packrat.Socket(inner)
         self.addCleanup(client.close)
         client.sendto(b"hello", self.server.getsockname())

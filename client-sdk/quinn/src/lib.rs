@@ -1,9 +1,9 @@
 //! Joins the client core to unmodified quinn.
 //!
-//! A [`Socket`] is quinn's [`AsyncUdpSocket`](quinn::AsyncUdpSocket): below the endpoint each peer has
-//! a datagram shim, which asks for a gateway, and hands on what arrives in the order in which the
-//! gateway has forwarded it, repairs included. quinn's keys, connections and streams are as ever, and
-//! without a gateway everything passes as it comes.
+//! A [`Socket`] is quinn's [`AsyncUdpSocket`](quinn::AsyncUdpSocket). Below the endpoint, each peer
+//! has a datagram shim. The shim looks for a gateway and delivers arriving datagrams in the order
+//! in which the gateway forwarded them, repairs included. quinn's keys, connections and streams are
+//! unchanged. Without a gateway, every datagram passes as it arrives.
 //!
 //! ```no_run
 //! use packrat_quinn::{ClientConfig, Socket};

@@ -20,7 +20,7 @@ use tokio::time::Sleep;
 
 /// Most bytes of one send: the largest UDP payload over IPv4.
 const MOST_BYTES: usize = 65_507;
-/// The timer is set no further than this; quinn then looks once for nothing.
+/// Longest time until the timer fires; quinn may then wake once without need.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 
 /// Beside each datagram: its ECN mark, and the address of this host that it was sent to.
@@ -54,9 +54,9 @@ struct State {
     ready: VecDeque<Ready>,
     batch: Batch,
     timer: Pin<Box<Sleep>>,
-    /// When the timer wakes quinn.
+    /// Time at which the timer wakes quinn.
     armed: Option<Timestamp>,
-    /// quinn's endpoint, which waits for datagrams.
+    /// Waker of quinn's endpoint, which waits for datagrams.
     waker: Option<Waker>,
 }
 
@@ -67,7 +67,7 @@ struct Pending {
     peer: Option<SocketAddr>,
     mark: Mark,
     source: Option<IpAddr>,
-    /// The length of the shortest one that the link has refused for its number.
+    /// Length of the shortest datagram that the link has refused because of its number.
     refused: Option<usize>,
 }
 
@@ -80,7 +80,7 @@ struct Run {
 }
 
 impl Pending {
-    /// Adds a datagram behind what goes in front of it.
+    /// Adds a datagram behind the number that precedes it on the wire.
     fn add(&mut self, number: Option<NumberHeader>, datagram: &[u8]) {
         let front = number.as_ref().map_or(&[][..], |number| &number[..]);
         let length = front.len() + datagram.len();
@@ -136,16 +136,15 @@ impl Socket {
     /// time enabled.
     ///
     /// # Errors
-    /// When the system refuses the address, or what a socket needs.
+    /// When the system refuses the address or a socket option.
     pub fn bind(local: SocketAddr, config: ClientConfig) -> io::Result<Arc<Self>> {
         Self::new(std::net::UdpSocket::bind(local)?, config)
     }
 
-    /// The same with a socket that the application has made, such as one that Android's VPN service
-    /// has protected.
+    /// A socket that the application has made, such as one protected by Android's VPN service.
     ///
     /// # Errors
-    /// When the system refuses what a socket needs.
+    /// When the system refuses a socket option.
     pub fn new(socket: std::net::UdpSocket, config: ClientConfig) -> io::Result<Arc<Self>> {
         let udp = with_large_buffers(&socket)?;
         let io = tokio::net::UdpSocket::from_std(socket)?;
@@ -165,26 +164,27 @@ impl Socket {
     /// [`Endpoint::new_with_abstract_socket`], or to [`Endpoint::rebind_abstract`].
     ///
     /// # Errors
-    /// When the system does not tell the socket's address.
+    /// When the system does not report the socket's address.
     pub fn endpoint(self: &Arc<Self>) -> io::Result<Endpoint> {
         let socket = Arc::clone(self);
         let config = EndpointConfig::default();
         Endpoint::new_with_abstract_socket(config, None, socket, Arc::new(TokioRuntime))
     }
 
-    /// The gateway to accept and the token for the handshakes to come, also of the flows that there
-    /// are: a session with another gateway ends.
+    /// Sets the gateway to accept and the token of future handshakes, also for existing flows: a
+    /// session with another gateway ends.
     pub fn set_access(&self, access: Access) {
         self.with(|peers, now, port| peers.set_access(access, now, port));
     }
 
-    /// The application knows that the network has changed. A change of the host's own address is
-    /// noticed without.
+    /// Reports that the network has changed. A change of the host's own address is detected without
+    /// this call.
     pub fn on_network_change(&self) {
         self.with(|peers, now, port| peers.on_network_change(now, port));
     }
 
-    /// The figures of a peer's flow; `None`: nothing was sent to it, or not for a long time.
+    /// Returns the figures of a peer's flow, or `None` if no datagram was sent to the peer
+    /// recently.
     pub fn figures(&self, peer: SocketAddr) -> Option<FlowFigures> {
         self.with(|peers, now, _| peers.figures(peer, now))
     }
@@ -211,10 +211,11 @@ impl Socket {
         result
     }
 
-    /// Sends what the system has not taken so far. What the link refuses for its number leaves without.
+    /// Sends the datagrams that the system has not accepted yet. If the link refuses a datagram
+    /// because of its number, the datagram leaves without the number.
     ///
     /// # Errors
-    /// `WouldBlock`: there is more. Others are of the socket.
+    /// `WouldBlock` if datagrams remain. Other errors are the socket's.
     fn flush(&self, pending: &mut Pending) -> io::Result<()> {
         while let (Some(run), Some(destination)) = (pending.runs.front(), pending.peer) {
             let segment_size = (run.data.len() > run.size).then_some(run.size);
@@ -324,8 +325,8 @@ impl State {
         self.timer.as_mut().poll(context)
     }
 
-    /// Hands on what is ready, those together that came from one peer and are of one size, as the
-    /// kernel does.
+    /// Delivers the ready datagrams. Datagrams of one peer and one size are delivered together, as
+    /// the kernel does.
     fn fill(
         &mut self,
         buffers: &mut [IoSliceMut<'_>],
@@ -384,7 +385,7 @@ impl AsyncUdpSocket for Socket {
         messages: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
         let state = &mut *self.lock();
-        // The last of what quinn has sent: nothing else asks for it.
+        // Sends the remainder of quinn's transmits: quinn does not poll for it.
         while !state.pending.runs.is_empty() && self.io.poll_send_ready(context)?.is_ready() {
             match self.flush(&mut state.pending) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

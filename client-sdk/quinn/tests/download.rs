@@ -21,7 +21,7 @@ async fn at_least_a_third_of_the_losses_of_a_last_mile_is_hidden_from_the_server
         assert_eq!((counters.sessions, flow.condition), (1, Condition::Assisted), "{counters:?}");
         assert!(lost > 60, "{lost}");
         assert!(counters.sent_datagrams > 100 && counters.delivered_bytes > 3_000_000);
-        // What the far segment's queue has dropped, the server has to repair itself.
+        // The server itself has to repair the drops of the far segment's queue.
         let (dropped, declared) = (path.dropped(), quic.declared_lost().await);
         if trials.may_judge(path.is_on_time()) {
             // Some of the lost ones are control datagrams, repairs, or were lost before the session.

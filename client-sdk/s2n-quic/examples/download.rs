@@ -1,5 +1,5 @@
-//! Downloads one file over HTTP/3 through whatever gateway is on the path, and says what assistance
-//! did.
+//! Downloads one file over HTTP/3 through any gateway on the path, and prints the effect of
+//! assistance.
 //!
 //! ```text
 //! cargo run -p packrat-s2n-quic --example download -- 192.0.2.7:443 example.org /file authority.pem

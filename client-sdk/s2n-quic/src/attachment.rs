@@ -59,34 +59,34 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// For a client that runs on `host`.
+    /// An attachment for a client that runs on `host`.
     pub fn new(host: Arc<dyn Host>) -> Self {
         Self { host, paths: Arc::default(), observer: None, memory: Arc::default() }
     }
 
-    /// Lets connections know what those of other clients with this memory have seen of their last miles.
+    /// Shares measurements of last miles with the other clients that have this memory.
     ///
-    /// Defaults to a memory of this client's own.
+    /// Defaults to a memory of this client alone.
     #[must_use]
     pub fn with_memory(mut self, memory: Arc<LossMemory>) -> Self {
         self.memory = memory;
         self
     }
 
-    /// Tells `observer` of the events of all connections that begin from here on.
+    /// Reports the events of all connections that begin after this call to `observer`.
     ///
-    /// Defaults to `None`: events are not even made.
+    /// Defaults to `None`: the events are not created.
     #[must_use]
     pub fn with_observer(mut self, observer: impl Into<Option<Observer>>) -> Self {
         self.observer = observer.into();
         self
     }
 
-    /// Has what the client sends repaired as well, on all its connections, as
-    /// [`ClientConfig::with_uploads`] does for [`crate::Endpoint`]. s2n-quic's longest datagrams are eight bytes shorter then,
-    /// which a number takes. To be called before [`Self::io`].
+    /// Repairs uploads as well, on all connections of the client, as [`ClientConfig::with_uploads`]
+    /// does for [`crate::Endpoint`]. s2n-quic's longest datagrams become eight bytes shorter, to
+    /// leave room for a number. Call it before [`Self::io`].
     ///
-    /// Defaults to what goes to the gateway being as s2n-quic sends it.
+    /// Defaults to no repair of uploads: datagrams leave unchanged.
     #[must_use]
     pub fn with_uploads(self) -> Self {
         self.paths.repair_uploads();
@@ -109,8 +109,9 @@ impl Attachment {
         infallible(builder.with_event(self.subscriber()))
     }
 
-    /// The I/O provider for the client's builder: `provider`, between which and s2n-quic assistance
-    /// consumes its own datagrams, takes numbers off the others, and keeps back what is above a hole.
+    /// Wraps `provider` as the I/O provider for the client's builder. Between the provider and
+    /// s2n-quic, assistance consumes its own datagrams, removes numbers from the others, and holds
+    /// datagrams above a hole.
     pub fn io<P: io::Provider>(
         &self,
         provider: P,
@@ -124,12 +125,12 @@ impl Attachment {
         ConnectionEvents(Arc::clone(&self.paths))
     }
 
-    /// Prepares a connection to `remote`; call it before connecting. `config` and 32 fresh random
-    /// bytes, or `None` for a connection without assistance. Whether uploads are repaired is
-    /// [`Self::with_uploads`]' to say, before s2n-quic chooses its longest datagram, and not
-    /// [`ClientConfig::with_uploads`]'. The future keeps the timers and must be
-    /// spawned; it ends with the assistance. Connections to the same address are one flow for a
-    /// gateway, and share the assistance of the first.
+    /// Prepares a connection to `remote`; call it before connecting. `config` comes with 32 fresh
+    /// random bytes; `None` means a connection without assistance. [`Self::with_uploads`] decides
+    /// whether uploads are repaired, before s2n-quic chooses its longest datagram;
+    /// [`ClientConfig::with_uploads`] has no effect here. The future keeps the timers and must be
+    /// spawned; it ends with the assistance. A gateway sees connections to the same address as one
+    /// flow, so they share the assistance of the first.
     pub fn assist(
         &self,
         remote: SocketAddr,
@@ -178,7 +179,7 @@ impl Attachment {
     }
 }
 
-/// A builder takes what is a provider already without asking.
+/// The builder cannot fail when it is given a provider.
 fn infallible<T>(result: Result<T, Infallible>) -> T {
     match result {
         Ok(value) => value,

@@ -47,19 +47,19 @@ pub struct AssistanceStats {
     pub control_datagrams_sent: u64,
     /// Control datagrams that the socket refused; they count as lost.
     pub control_send_failures: u64,
-    /// Assistance broke down and was switched off; the connection went on without it.
+    /// Assistance failed and was switched off; the connection continued without it.
     pub failed: bool,
 }
 
-/// Assistance of one connection, also when it is off (then it only counts what arrives).
+/// Assistance of one connection, also when it is off (it then only counts arrivals).
 ///
 /// Assistance lives as long as the QUIC connection; this handle is for looking at it and for
 /// [`Self::set_access`]. Connections of an endpoint to the same address share one assistance, which
 /// lives as long as the last of them.
 ///
-/// s2n-quic counts handles: while this one exists, its connection is not closed by dropping it. An
-/// assistance whose handle is dropped goes on, but can't make an idle connection send something,
-/// which a gateway that takes another one's place waits for.
+/// s2n-quic counts handles: while this one exists, dropping its connection does not close it. If
+/// the handle is dropped, assistance continues, but it cannot make an idle connection send the
+/// datagram that a replacement gateway waits for.
 #[derive(Debug)]
 pub struct Assistance {
     pub(crate) path: Arc<AssistedPath>,
@@ -72,8 +72,8 @@ impl Assistance {
         Self { path, paths, number: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// The handshake of the connection that was prepared for this is complete: it can be made to
-    /// send something from now on.
+    /// Called when the handshake of the connection that was prepared for this is complete: from now
+    /// on, the connection can be made to send a packet.
     pub fn connected(&self, connection: &s2n_quic::Connection) {
         self.path.add_connection(self.number, connection.handle());
     }
@@ -97,10 +97,11 @@ impl Assistance {
         }
     }
 
-    /// The gateway to accept (`None`: any, on first use) and the token for the handshakes to come:
-    /// one that was issued after the connection had begun, or before the last one expires. Where a
-    /// gateway has refused for want of a token, the next handshake begins at once; a session with
-    /// another gateway ends, any other goes on. Does nothing without assistance.
+    /// Sets the gateway to accept (`None`: any, on first use) and the token of future handshakes.
+    /// Use it for a token that was issued after the connection had begun, or before the last one
+    /// expires. If a gateway has refused for lack of a token, the next handshake begins at once. A
+    /// session with another gateway ends; any other session continues. Has no effect without
+    /// assistance.
     ///
     /// ```no_run
     /// # fn example(assistance: &packrat_s2n_quic::Assistance, gateway_key: [u8; 32], issued: Vec<u8>)
@@ -115,10 +116,10 @@ impl Assistance {
         self.path.set_access(gateway_key.into(), token);
     }
 
-    /// The system has told the application that this client's address changes: the gateway then
-    /// learns of the move at once, by a name that the path before has not seen. A change of the
-    /// address that the system sends from is noticed without this, within 100 ms; one that only a
-    /// NAT in between makes, by a missing answer.
+    /// Reports that the system has announced a change of this client's address. The gateway then
+    /// learns of the move at once, by a name that the previous path has not seen. Without this
+    /// call, a change of the local address is detected within 100 ms; a change made only by a NAT,
+    /// by a missing answer.
     pub fn on_network_change(&self) {
         self.path.on_network_change();
     }
@@ -128,8 +129,8 @@ impl Assistance {
         self.path.remote()
     }
 
-    /// Says goodbye to the gateway now instead of at the end of the connection, which goes on as a
-    /// plain one. Idempotent.
+    /// Ends the session with the gateway now instead of at the end of the connection, which
+    /// continues without assistance. Idempotent.
     pub fn close(&self) {
         self.path.close();
     }

@@ -1,4 +1,4 @@
-//! Begins and ends of connections, and their keys, as s2n-quic's events tell of them.
+//! Begins and ends of connections, and their keys, from s2n-quic's events.
 
 use crate::paths::Paths;
 use s2n_quic::provider::event::events::PacketHeader;
@@ -7,7 +7,7 @@ use s2n_quic_core::event::api::SocketAddress;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Tells an endpoint's paths of the connections that use them.
+/// Informs an endpoint's paths about the connections that use them.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectionEvents(pub(crate) Arc<Paths>);
 

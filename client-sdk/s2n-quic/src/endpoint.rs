@@ -68,7 +68,7 @@ impl EndpointConfig {
         self
     }
 
-    /// Sets the longest time a handshake may take.
+    /// Sets the longest duration of a handshake.
     ///
     /// Defaults to 10 s.
     #[must_use]
@@ -79,15 +79,15 @@ impl EndpointConfig {
 
     /// Sets the time without any packet from the server after which a connection is given up.
     ///
-    /// Defaults to 30 s. [`Endpoint::bind`] refuses what s2n-quic can't use.
+    /// Defaults to 30 s. [`Endpoint::bind`] refuses values that s2n-quic cannot use.
     #[must_use]
     pub fn with_idle_timeout(mut self, timeout: Duration) -> Self {
         self.idle_timeout = timeout;
         self
     }
 
-    /// Sets how many bytes the server may send before the application has read them, of a stream and
-    /// of the connection.
+    /// Sets the number of bytes that the server may send before the application has read them, of a
+    /// stream and of the connection.
     ///
     /// Defaults to 32 MiB. An application that reads slowly lets fewer wait in memory.
     #[must_use]
@@ -96,10 +96,10 @@ impl EndpointConfig {
         self
     }
 
-    /// Sets the observer that is told of what assistance does on the endpoint's connections, and
-    /// why.
+    /// Sets the observer of assistance on the endpoint's connections. Events contain the reasons of
+    /// decisions.
     ///
-    /// Defaults to `None`: events are not even made.
+    /// Defaults to `None`: the events are not created.
     ///
     /// ```
     /// use packrat_s2n_quic::{EndpointConfig, Observer};
@@ -159,14 +159,14 @@ pub enum ConnectError {
         /// The name.
         name: String,
     },
-    /// No randomness for the session.
+    /// The system has no randomness for the session.
     #[error("the operating system gave no random bytes: {reason}")]
     Randomness {
         /// Reason that the operating system gave.
         reason: String,
     },
-    /// The network reports the address as unreachable: nothing listens on the UDP port, or there is
-    /// no route.
+    /// The network reports the address as unreachable: the UDP port is closed, or there is no
+    /// route.
     #[error("{remote} cannot be reached over UDP: {source}")]
     Unreachable {
         /// The address.
@@ -175,7 +175,7 @@ pub enum ConnectError {
         /// the port).
         source: std::io::Error,
     },
-    /// No answer in time.
+    /// The server has not answered in time.
     #[error("{remote} did not complete the QUIC handshake within {after:?}")]
     TimedOut {
         /// The address.
@@ -242,7 +242,7 @@ impl Endpoint {
         Self::bind_with_events(local, tls, event::disabled::Subscriber, config)
     }
 
-    /// [`Self::bind`] with a subscriber of the application's to s2n-quic's own events; those of
+    /// [`Self::bind`] with the application's own subscriber to s2n-quic's events; events of
     /// assistance go to [`EndpointConfig::with_observer`].
     ///
     /// # Errors
@@ -284,10 +284,10 @@ impl Endpoint {
         Ok(Self { client, host, attachment, config })
     }
 
-    /// The address that the socket is bound to.
+    /// Returns the address that the socket is bound to.
     ///
     /// # Errors
-    /// When the operating system does not tell.
+    /// When the operating system does not report the address.
     pub fn local_address(&self) -> std::io::Result<SocketAddr> {
         self.host.socket.local_addr()
     }

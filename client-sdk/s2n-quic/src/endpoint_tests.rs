@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const BODY: usize = 2_000_000;
-/// Nothing in a test takes longer.
+/// Longest duration of a test.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Starts a server that sends [`BODY`] bytes on every stream that a client opens; returns its
@@ -19,7 +19,7 @@ fn server() -> (SocketAddr, String) {
     start_server(false)
 }
 
-/// The same, with new keys every few milliseconds.
+/// A server that updates its keys every few milliseconds.
 fn server_that_updates_keys() -> (SocketAddr, String) {
     start_server(true)
 }
@@ -131,8 +131,8 @@ where
     address
 }
 
-/// A relay that puts `injected` in front of every datagram to the client; the counter tells how
-/// often.
+/// A relay that puts `injected` in front of every datagram to the client; the counter holds the
+/// number of insertions.
 fn injecting_relay(server: SocketAddr, injected: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
     let (count, injected) = (Arc::new(AtomicUsize::new(0)), Arc::new(injected));
     let counter = Arc::clone(&count);
@@ -288,7 +288,7 @@ fn gateway(server: SocketAddr, period: usize) -> SocketAddr {
     address
 }
 
-/// Waits until a gateway assists: what comes before is neither numbered nor repaired.
+/// Waits until a gateway assists: earlier datagrams are neither numbered nor repaired.
 async fn established(assistance: &Assistance) {
     tokio::time::timeout(LIMIT, async {
         while assistance.stats().assist.state != packrat_client::AssistState::Established {
@@ -363,7 +363,7 @@ async fn assistance_lives_as_long_as_its_connection_even_without_its_handle() {
     assert!(endpoint.attachment.paths.get(server).is_none());
 }
 
-/// The events that say under which keys a client sends, in their order.
+/// The events that report the keys under which a client sends, in order.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Seen {
     KeyUpdate,
@@ -418,8 +418,8 @@ impl event::Subscriber for Recorder {
     }
 }
 
-/// A relay that lets every thirtieth datagram to the client come later than the next ten, and then
-/// nothing for a while.
+/// A relay that delivers every thirtieth datagram to the client after the next ten, and then
+/// pauses.
 fn reordering_relay(server: SocketAddr) -> SocketAddr {
     let (mut count, mut late) = (0, Vec::new());
     relay(server, move |front, client, datagram| {
@@ -514,6 +514,6 @@ async fn failures_to_connect_have_their_reason() {
         }
         error => panic!("{error}"),
     }
-    // A failed attempt leaves nothing behind.
+    // A failed attempt has no lasting effect.
     assert_eq!(fetch(&endpoint.connect(server, "localhost").await.unwrap().split().0).await, BODY);
 }

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 /// A future that completes when its time has come.
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Where an assisted endpoint runs. The operating system's sockets and clock for applications;
-/// another one where s2n-quic's I/O is another, as in a simulation in virtual time.
+/// Environment of an assisted endpoint. For applications, the operating system's sockets and clock;
+/// for other I/O of s2n-quic another one, as in a simulation in virtual time.
 pub trait Host: Debug + Send + Sync + 'static {
-    /// Now, since an origin that stays the same.
+    /// Time since a fixed origin.
     fn now(&self) -> Timestamp;
 
     /// Sends a datagram with this ECN codepoint from the address and port that s2n-quic itself sends from.
@@ -30,8 +30,8 @@ pub trait Host: Debug + Send + Sync + 'static {
         ecn: ExplicitCongestionNotification,
     ) -> io::Result<()>;
 
-    /// The address that a datagram to `remote` would leave from now, where the host can tell. When
-    /// it is another one than before, the network has changed. Asked ten times a second at most.
+    /// The address that a datagram to `remote` would leave from now, if the host can find out. A
+    /// different address means that the network has changed. Called at most ten times a second.
     fn source(&self, remote: SocketAddr) -> Option<IpAddr> {
         let _ = remote;
         None
@@ -55,8 +55,7 @@ impl OperatingSystem {
     }
 }
 
-/// An instant that is beyond what the platform can represent is replaced by one that is this far
-/// away.
+/// Offset that replaces an instant beyond the platform's range.
 const FAR_AWAY: Duration = Duration::from_secs(24 * 3600);
 
 impl Host for OperatingSystem {
@@ -81,8 +80,8 @@ impl Host for OperatingSystem {
         if !bound.ip().is_unspecified() {
             return Some(bound.ip());
         }
-        // Connecting a UDP socket sends nothing: the system looks the route up, and takes the address
-        // that belongs to it. A socket that was connected once keeps its address.
+        // Connecting a UDP socket sends no packet: the system looks up the route and selects the
+        // route's source address. A connected socket keeps its address.
         let probe = UdpSocket::bind((bound.ip(), 0)).ok()?;
         probe.connect(remote).ok()?;
         Some(probe.local_addr().ok()?.ip())
@@ -118,7 +117,7 @@ fn send_marked(
     Ok(())
 }
 
-/// Sends a datagram without a codepoint, where the system's interface for one is another.
+/// Sends a datagram without a codepoint, for systems with another interface for codepoints.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn send_marked(
     socket: &UdpSocket,

@@ -11,11 +11,11 @@
 //! ```
 //!
 //! Within a probe timeout of an update, s2n-quic (0.91, `KeySet::decrypt_packet`) goes back to the
-//! old keys with such a packet, and seals its next acknowledgement with them: one that acknowledges
-//! packets of the new keys is a protocol violation (section 6.2), for which quic-go closes the
-//! connection. Where losses are repaired late packets are common. s2n-quic sends nothing between two
-//! datagrams that are passed to it at once, so that the packet with the highest number, which is of
-//! the newest keys, sets it right.
+//! old keys with such a packet, and seals its next acknowledgement with them. Acknowledging packets
+//! of the new keys this way is a protocol violation (section 6.2), for which quic-go closes the
+//! connection. On paths with repaired losses, late packets are common. s2n-quic sends no packet
+//! between two datagrams that are passed to it together. Passing the packet with the highest number
+//! again, which has the newest keys, therefore restores them.
 
 use std::collections::HashMap;
 use std::mem;
@@ -41,7 +41,7 @@ struct State {
 struct Newest {
     number: Option<u64>,
     datagram: Vec<u8>,
-    /// s2n-quic has changed its keys for the packet that it tells of next.
+    /// Set if s2n-quic has changed its keys for the packet of the next event.
     has_changed: bool,
 }
 
@@ -50,7 +50,7 @@ impl KeyPhases {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// s2n-quic is about to look at this datagram, and decrypts it in place.
+    /// Called before s2n-quic processes this datagram, which it decrypts in place.
     pub(crate) fn on_pass(&self, datagram: &[u8]) {
         let state = &mut *self.lock();
         state.current.clear();
@@ -58,12 +58,12 @@ impl KeyPhases {
         (state.newest_of, state.taken_back) = (None, None);
     }
 
-    /// s2n-quic uses other keys.
+    /// Called when s2n-quic uses other keys.
     pub(crate) fn on_key_update(&self, connection: u64) {
         self.lock().connections.entry(connection).or_default().has_changed = true;
     }
 
-    /// s2n-quic has decrypted a 1-RTT packet, new or a duplicate.
+    /// Called when s2n-quic has decrypted a 1-RTT packet, new or a duplicate.
     pub(crate) fn on_packet(&self, connection: u64, number: u64) {
         let state = &mut *self.lock();
         let newest = state.connections.entry(connection).or_default();
@@ -76,8 +76,8 @@ impl KeyPhases {
         }
     }
 
-    /// s2n-quic has looked at the datagram. Returns another one that it must see before it sends
-    /// anything.
+    /// Called when s2n-quic has processed the datagram. Returns another datagram for s2n-quic to
+    /// process before it sends a packet.
     pub(crate) fn after_pass(&self) -> Option<Vec<u8>> {
         let state = &mut *self.lock();
         if let Some(newest) = state.newest_of.and_then(|id| state.connections.get_mut(&id)) {
@@ -97,7 +97,7 @@ impl KeyPhases {
 mod tests {
     use super::*;
 
-    /// s2n-quic looks at a datagram of one connection with one packet.
+    /// Makes s2n-quic process a datagram of one connection with one packet.
     fn pass(phases: &KeyPhases, datagram: &[u8], number: u64, changes: bool) -> Option<Vec<u8>> {
         phases.on_pass(datagram);
         if changes {

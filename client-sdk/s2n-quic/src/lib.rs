@@ -1,12 +1,11 @@
 //! Puts the client's shim under unmodified s2n-quic, through its I/O provider.
 //!
 //! An [`Endpoint`] owns one UDP socket. s2n-quic receives from and sends to clones of it; a third
-//! clone sends the control datagrams of assistance from the very same port, so that they travel on
-//! the base connection's own 4-tuple. Between the socket and s2n-quic stands
-//! [`packrat_client::Shim`]: it consumes control datagrams, takes the gateway's numbers off the
-//! others, and passes those on in the order of the numbers; what is above a hole waits while the
-//! hole may still be repaired. s2n-quic sees a link that repairs its losses. A task per remote
-//! address keeps the shim's timers.
+//! clone sends the control datagrams of assistance from the same port, so that they travel on the
+//! base connection's own 4-tuple. [`packrat_client::Shim`] is between the socket and s2n-quic: it
+//! consumes control datagrams, removes the gateway's numbers from the others, and passes these on
+//! in numerical order. Datagrams above a hole wait while the hole may still be repaired. s2n-quic
+//! sees a link that repairs its losses. A task per remote address keeps the shim's timers.
 //!
 //! ```no_run
 //! # async fn example(tls: s2n_quic::provider::tls::rustls::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -22,11 +21,11 @@
 //! # }
 //! ```
 //!
-//! # What is promised
-//! Whatever goes wrong in assistance, the base connection goes on: the shim runs behind a guard,
-//! and when it panics it is put away, what waited in it is passed on, and so is everything that
-//! arrives. Sending a control datagram never blocks. Nothing here knows a key of the connection or
-//! what is in its packets.
+//! # Guarantees
+//! A failure of assistance never ends the base connection. The shim runs behind a guard: if it
+//! panics, it is removed, its waiting datagrams are passed on, and all later datagrams pass
+//! unchanged. Sending a control datagram never blocks. Assistance has no access to the connection's
+//! keys or to the contents of its packets.
 //!
 //! # Limits
 //! A gateway tells flows apart by their 4-tuple. Therefore the connections of an endpoint to one

@@ -22,7 +22,7 @@ pub(crate) type Metadata = Header<Tuple>;
 
 /// The shim of a path.
 pub(crate) type PathShim = Shim<Metadata>;
-/// The same, which cannot harm the connection.
+/// A shim whose failures cannot harm the connection.
 pub(crate) type Guarded = GuardedShim<Metadata>;
 
 /// One assisted path: an endpoint's port and a remote address. Shared by the I/O provider (which
@@ -31,7 +31,7 @@ pub(crate) type Guarded = GuardedShim<Metadata>;
 pub(crate) struct AssistedPath {
     remote: SocketAddr,
     host: Arc<dyn Host>,
-    /// The way to s2n-quic's endpoint for what was kept back.
+    /// The way of held datagrams to s2n-quic's endpoint.
     released: ReleasedDatagrams,
     /// Memory of the last miles of this client.
     memory: Arc<LossMemory>,
@@ -46,7 +46,7 @@ struct State {
     /// The ECN codepoint of s2n-quic's last datagram.
     ecn: ExplicitCongestionNotification,
     source: SourceAddress,
-    /// When the driver will wake by itself.
+    /// Time at which the driver will wake by itself.
     armed: Option<Timestamp>,
     closed: bool,
     /// The first question for a gateway has not left.
@@ -69,9 +69,9 @@ pub(crate) struct ShellCounters {
 /// The way of a datagram that s2n-quic sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Departure {
-    /// It leaves, with this in front.
+    /// The datagram leaves now, with this number in front.
     Now(Option<NumberHeader>),
-    /// It leaves with others, and not by s2n-quic's queue.
+    /// The datagram leaves with others, and not through s2n-quic's queue.
     WithOthers,
 }
 
@@ -82,7 +82,7 @@ pub(crate) enum Step {
     Until(Option<Timestamp>),
     /// Make s2n-quic send something, and call again.
     Remind,
-    /// Nothing will ever happen again.
+    /// The path has ended; no timer will fire.
     Ended,
 }
 
@@ -119,7 +119,7 @@ impl AssistedPath {
         self.remote
     }
 
-    /// Where the path is.
+    /// Host of the path.
     pub(crate) fn host(&self) -> &dyn Host {
         &*self.host
     }
@@ -135,9 +135,9 @@ impl AssistedPath {
         self.lock().closed
     }
 
-    /// A UDP payload has arrived from the remote address. Returns the number of bytes in front that
-    /// are not s2n-quic's, if it is to have the datagram now; what it is to have behind that is in
-    /// the queue of released datagrams.
+    /// Processes a UDP payload from the remote address. If s2n-quic receives the datagram now,
+    /// returns the number of leading bytes that are not s2n-quic's; datagrams for delivery behind
+    /// it are in the queue of released datagrams.
     pub(crate) fn arrive(&self, datagram: &[u8], metadata: Metadata) -> Option<usize> {
         let now = self.host.now();
         let state = &mut *self.lock();
@@ -160,7 +160,7 @@ impl AssistedPath {
         }
     }
 
-    /// s2n-quic sends a datagram.
+    /// Processes a datagram that s2n-quic sends.
     pub(crate) fn on_send(
         &self,
         datagram: &[u8],
@@ -172,7 +172,7 @@ impl AssistedPath {
             return Departure::Now(None);
         }
         if ecn != state.ecn {
-            // What waits bears the codepoint that it was sent with.
+            // Waiting datagrams bear the codepoint that they were sent with.
             state.shim.end_bundle(now);
             self.transmit(state, now);
             state.ecn = ecn;
@@ -193,8 +193,8 @@ impl AssistedPath {
         self.lock().begins
     }
 
-    /// s2n-quic's first flight has left: what the shim has to say follows. `send` is false where the
-    /// datagram cannot leave now.
+    /// Called after s2n-quic's first flight has left: the shim's messages follow. `send` returns
+    /// false if the datagram cannot leave now.
     pub(crate) fn end_first_flight(&self, mut send: impl FnMut(&[u8]) -> bool) {
         let now = self.host.now();
         let state = &mut *self.lock();
@@ -214,7 +214,7 @@ impl AssistedPath {
         self.wake_in_time(state);
     }
 
-    /// Lets time pass: runs what is due, sends what is ready, says when to come back.
+    /// Lets time pass: runs due timers, sends ready datagrams, and returns the next deadline.
     pub(crate) fn step(&self) -> Step {
         let now = self.host.now();
         let state = &mut *self.lock();
@@ -264,7 +264,7 @@ impl AssistedPath {
         }
     }
 
-    /// Sends what the shim has ready, and passes on what it has released.
+    /// Sends the shim's ready datagrams, and passes on the released ones.
     fn settle(&self, state: &mut State, now: Timestamp) {
         self.transmit(state, now);
         if self.take_released(state) {
@@ -272,8 +272,8 @@ impl AssistedPath {
         }
     }
 
-    /// Moves what the shim has released to where s2n-quic's endpoint takes it. True if there was
-    /// anything.
+    /// Moves the shim's released datagrams to the queue of s2n-quic's endpoint. Returns true if
+    /// there were any.
     fn take_released(&self, state: &mut State) -> bool {
         let mut any = false;
         while let Some(released) = state.shim.poll_deliver() {
@@ -294,7 +294,8 @@ impl AssistedPath {
         }
     }
 
-    /// Sends what the shim has: s2n-quic's own with the codepoint of its last datagram.
+    /// Sends a datagram of the shim; if it carries s2n-quic's own, with the codepoint of s2n-quic's
+    /// last datagram.
     fn send(&self, datagram: &[u8], ecn: ExplicitCongestionNotification) -> std::io::Result<()> {
         let own = if bears_mark(datagram) { ecn } else { ExplicitCongestionNotification::NotEct };
         self.host.send(datagram, self.remote, own)
@@ -302,7 +303,7 @@ impl AssistedPath {
 
     fn transmit(&self, state: &mut State, now: Timestamp) {
         let State { shim, source, counters, ecn, .. } = state;
-        // The shim learns of another address before it says anything from there.
+        // The shim learns of another address before it sends from there.
         if source.has_changed(now, || self.host.source(self.remote)) {
             shim.on_network_change(now);
         }
@@ -321,7 +322,7 @@ impl AssistedPath {
     pub(crate) fn on_network_change(&self) {
         let now = self.host.now();
         let state = &mut *self.lock();
-        // What the host would notice by itself is this change.
+        // The host would report the same change later by itself.
         state.source.set(self.host.source(self.remote));
         state.shim.on_network_change(now);
         self.settle(state, now);
@@ -338,9 +339,9 @@ impl AssistedPath {
         self.wake_in_time(state);
     }
 
-    /// The last connection ends, or the application wants no more: says goodbye to the gateway and
-    /// ends the driver. The shim stays: it knows the numbers of datagrams that are on their way.
-    /// Idempotent.
+    /// Says goodbye to the gateway and ends the driver, when the last connection ends or the
+    /// application closes assistance. The shim remains because it knows the numbers of datagrams in
+    /// flight. Idempotent.
     pub(crate) fn close(&self) {
         let now = self.host.now();
         let state = &mut *self.lock();
@@ -365,7 +366,7 @@ impl AssistedPath {
         self.lock().shim.health()
     }
 
-    /// Has the shim panic at one of the next calls.
+    /// Makes the shim panic at a following call.
     #[cfg(test)]
     pub(crate) fn fail_at(&self, call: u32) {
         self.lock().shim.fail_at(call);

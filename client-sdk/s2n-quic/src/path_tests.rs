@@ -6,7 +6,7 @@ use packrat_wire::seal::session_of;
 use packrat_wire::{SessionId, bundle};
 use std::time::Duration;
 
-/// A path on its host, and what is released to s2n-quic.
+/// A path on its host, and the datagrams released to s2n-quic.
 struct World {
     path: Arc<AssistedPath>,
     host: Arc<TestHost>,
@@ -20,7 +20,7 @@ impl World {
         Self { path: Arc::new(path), host, released }
     }
 
-    /// With a session.
+    /// A world with a session.
     fn assisted() -> (Self, TestGateway) {
         let world = Self::new(true);
         let gateway = TestGateway::meet(&world.path, &world.host);
@@ -91,12 +91,12 @@ fn an_acknowledgement_leaves_with_an_eack_that_is_due_and_bears_its_own_mark() {
     world.host.sent();
     assert_eq!(world.path.on_send(&acknowledgement, Ect0), Departure::WithOthers);
     let sent = world.host.sent_marked();
-    // The copy of the first one may have left, too.
+    // A copy of the first one may also have left.
     let Some((together, Ect0)) = sent.last() else { panic!("{sent:?}") };
     let bundle = bundle::split(together).unwrap();
     assert!(bundle.datagrams().eq([&acknowledgement[..]]));
     assert!(session_of(bundle.message).is_some(), "an eACK");
-    // What is long, and a handshake, leaves by itself; a message of the shim's has no mark.
+    // Long datagrams and handshakes leave alone; a message of the shim has no mark.
     for other in [[0x41; 90], [0xc3; 90]] {
         assert_eq!(world.path.on_send(&other, Ect0), Departure::Now(None));
     }
@@ -239,7 +239,7 @@ fn after_a_change_of_the_address_nothing_leaves_under_the_name_of_the_path_befor
     assert_ne!(second, first);
     assert_eq!(world.name(gateway, 5), second, "one change, one name");
 
-    // The application says so first; the host's answer is no further change.
+    // The application reports the change first; the host's answer is no further change.
     *world.host.source.lock().unwrap() = Some([203, 0, 113, 9].into());
     world.path.on_network_change();
     let third = world.host.sent().iter().filter_map(|datagram| session_of(datagram)).next_back();

@@ -44,12 +44,12 @@ fn canonical(remote: SocketAddr) -> SocketAddr {
 }
 
 impl Paths {
-    /// From here on, what is sent is repaired, too.
+    /// Enables the repair of uploads from here on.
     pub(crate) fn repair_uploads(&self) {
         self.uploads.store(true, Ordering::Relaxed);
     }
 
-    /// True if what is sent is repaired, too.
+    /// True if uploads are repaired.
     pub(crate) fn repairs_uploads(&self) -> bool {
         self.uploads.load(Ordering::Relaxed)
     }
@@ -58,8 +58,8 @@ impl Paths {
         self.by_remote.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection to `remote` is about to begin: joins the path that works already, or enters the
-    /// one that `make` makes. True if it is new.
+    /// A connection to `remote` is about to begin: joins the existing path, or enters the one that
+    /// `make` returns. Returns true if it is new.
     pub(crate) fn join(
         &self,
         remote: SocketAddr,
@@ -97,7 +97,7 @@ impl Paths {
         });
     }
 
-    /// s2n-quic has begun a connection.
+    /// Called when s2n-quic has begun a connection.
     pub(crate) fn on_begun(&self, remote: SocketAddr) {
         self.change(remote, |users| {
             users.connections += 1;
@@ -114,7 +114,7 @@ impl Paths {
         });
     }
 
-    /// Changes the users of an address; ends their path if `change` says that it has none.
+    /// Changes the users of an address; ends the path if `change` returns that it has no user left.
     fn change(&self, remote: SocketAddr, change: impl FnOnce(&mut Users) -> bool) {
         let mut paths = self.lock();
         let Some(users) = paths.get_mut(&canonical(remote)) else { return };
@@ -128,7 +128,7 @@ impl Paths {
         }
     }
 
-    /// The path of what comes from this address.
+    /// The path of datagrams from this address.
     pub(crate) fn get(&self, remote: SocketAddr) -> Option<Arc<AssistedPath>> {
         self.lock().get(&canonical(remote)).map(|users| Arc::clone(&users.path))
     }

@@ -1,4 +1,4 @@
-//! Which packet numbers have arrived.
+//! The set of packet numbers that have arrived.
 
 use s2n_quic::provider::event::events::{PacketHeader, PacketReceived};
 use s2n_quic::provider::event::{ConnectionInfo, ConnectionMeta, Subscriber};
@@ -59,7 +59,7 @@ struct Ranges {
 }
 
 impl Ranges {
-    /// Takes in one packet number; a repeated one changes nothing.
+    /// Inserts one packet number; a repeated number has no effect.
     fn insert(&mut self, number: u64) {
         let before = self.ranges.range(..=number).next_back().map(|(&first, &last)| (first, last));
         let mut first = number;

@@ -1,4 +1,4 @@
-//! Notices that nothing listens at an address.
+//! Detects that a remote UDP port is closed.
 //!
 //! QUIC sockets are not connected, so the kernel does not report ICMP errors on them and a refused
 //! connection looks like silence. A second, connected socket does get them: the missing route at
@@ -14,12 +14,11 @@ use tokio::net::UdpSocket;
 const PROBE_AFTER: Duration = Duration::from_millis(400);
 /// Probes sent at most: ICMP errors are rate-limited and can be lost.
 const PROBES: usize = 5;
-/// Not a valid packet of any transport: first byte in a range that RFC 7983 and RFC 9443 leave
-/// unassigned.
+/// An invalid packet for any transport: its first byte is in a range that RFC 7983 and RFC 9443
+/// leave unassigned.
 const PROBE: [u8; 1] = [0x0f];
 
-/// Completes with the reason when the network says that `remote` cannot be reached; otherwise
-/// never.
+/// Completes with the reason when the network reports `remote` as unreachable; otherwise never.
 pub(crate) async fn refused(remote: SocketAddr) -> io::Error {
     match probe(remote).await {
         Ok(()) => std::future::pending().await,
@@ -38,7 +37,7 @@ async fn probe(remote: SocketAddr) -> io::Result<()> {
     for _ in 0..PROBES {
         tokio::time::sleep(PROBE_AFTER).await;
         socket.send(&PROBE).await?;
-        // An answer means that an endpoint is there; silence means nothing.
+        // An answer proves an endpoint; silence proves neither.
         if let Ok(answer) = tokio::time::timeout(PROBE_AFTER, socket.recv(&mut buffer)).await {
             answer?;
             return Ok(());

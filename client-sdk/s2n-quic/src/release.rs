@@ -1,8 +1,8 @@
-//! Stands between a socket and s2n-quic's endpoint: decides which of the arriving datagrams s2n-quic
-//! sees, when, and in which order. What s2n-quic sends passes [`crate::upload`].
+//! Filter between a socket and s2n-quic's endpoint: decides which arriving datagrams s2n-quic sees,
+//! when, and in which order. Outgoing datagrams pass [`crate::upload`].
 //!
-//! Control datagrams end here, numbers in front of datagrams come off, and what the path's shim
-//! keeps back is passed on when the shim releases it.
+//! Control datagrams end here, numbers in front of datagrams are removed, and held datagrams are
+//! passed on when the path's shim releases them.
 
 use crate::path::Metadata;
 use crate::paths::Paths;
@@ -55,21 +55,21 @@ fn metadata<H: Handle>(header: &Header<H>) -> Metadata {
     Header { path, ecn: header.ecn }
 }
 
-/// ...and put them back into one.
+/// Combines the fields into one header again.
 fn header<H: Handle>(metadata: &Metadata) -> Header<H> {
     let mut path = H::from_remote_address(metadata.path.remote_address);
     path.set_local_address(metadata.path.local_address);
     Header { path, ecn: metadata.ecn }
 }
 
-/// A datagram has arrived: passes on what s2n-quic may see now.
+/// A datagram has arrived: passes on the datagrams that s2n-quic may see now.
 pub(crate) fn arrive<H: Handle>(
     paths: &Paths,
     header: Header<H>,
     datagram: &mut [u8],
     pass: &mut impl FnMut(Header<H>, &mut [u8]),
 ) {
-    // What was released before comes before.
+    // Datagrams released before come first.
     release(paths, pass);
     let remote = SocketAddr::from(*header.path.remote_address());
     let Some(path) = paths.get(remote) else { return pass(header, datagram) };
@@ -81,7 +81,7 @@ pub(crate) fn arrive<H: Handle>(
     release(paths, pass);
 }
 
-/// s2n-quic sees a datagram, and another one if that has taken it back to old keys.
+/// Passes a datagram to s2n-quic, and another one if that has taken it back to old keys.
 fn pass_on<H: Handle>(
     paths: &Paths,
     header: Header<H>,
@@ -97,7 +97,7 @@ fn pass_on<H: Handle>(
     }
 }
 
-/// Passes on what the shims have released.
+/// Passes on the datagrams that the shims have released.
 pub(crate) fn release<H: Handle>(paths: &Paths, pass: &mut impl FnMut(Header<H>, &mut [u8])) {
     while let Some(Released { mut datagram, metadata }) = paths.released.pop() {
         pass_on(paths, header(&metadata), &mut datagram, pass);
@@ -115,7 +115,7 @@ impl<Q: rx::Queue> rx::Queue for Arriving<'_, Q> {
 
     fn for_each<F: FnMut(Header<Self::Handle>, &mut [u8])>(&mut self, mut on_packet: F) {
         let Self { queue, paths } = self;
-        // One datagram at a time: those that the kernel has put together are apart again.
+        // One datagram at a time: datagrams that the kernel has coalesced are separate again.
         queue.for_each(|header, datagram| arrive(paths, header, datagram, &mut on_packet));
     }
 

@@ -56,7 +56,7 @@ fn control_datagrams_are_hidden_and_everything_else_is_passed_on_unchanged() {
     control.extend_from_slice(&[1; 60]);
     assert!(world.arrive(control.clone()).is_empty());
     assert_eq!(world.arrive(packet(1)), [packet(1)]);
-    // From another address nothing is taken out; s2n-quic drops it by itself.
+    // Datagrams from another address are unchanged; s2n-quic drops them by itself.
     let another = metadata(SocketAddr::new(server().ip(), 10));
     assert_eq!(world.arrive_with(another, control.clone()), [(another, control)]);
 }
@@ -88,7 +88,7 @@ fn forged_numbers_keep_nothing_back_and_replace_nothing() {
     let mut world = World::new();
     let sent: Vec<_> = (0..6).map(|number| world.forward(number)).collect();
     world.arrive(sent[0].clone());
-    // A number of anywhere: s2n-quic gets to see, and drops, what nothing vouches for.
+    // A number in an unproven datagram: s2n-quic receives and drops it.
     let forged =
         |number: [u8; 3], fill: u8| [&sent[1][..5], &number, &[0x41], &[fill; 60]].concat();
     for attempt in 0..100u8 {

@@ -42,7 +42,7 @@ impl ReleasedDatagrams {
         self.lock().ready.is_empty()
     }
 
-    /// Has the endpoint take what is ready.
+    /// Wakes the endpoint to take the ready datagrams.
     pub(crate) fn wake(&self) {
         if let Some(waker) = &self.lock().waker {
             waker.wake_by_ref();

@@ -4,8 +4,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 
-/// Kernel buffer asked for in both directions, bytes: 60 ms at 500 Mbit/s. The kernel grants what
-/// its limits allow.
+/// Kernel buffer to request in both directions, bytes: 60 ms at 500 Mbit/s. The kernel grants as
+/// much as its limits allow.
 const KERNEL_BUFFER: usize = 4 << 20;
 
 /// Binds a non-blocking UDP socket with large kernel buffers. s2n-quic itself sets ECN, packet

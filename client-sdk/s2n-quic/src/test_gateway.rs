@@ -18,12 +18,12 @@ use std::time::Duration;
 /// Address of the server, with the gateway in front of it.
 pub(crate) const SERVER: &str = "127.0.0.1:9";
 
-/// A host in virtual time; what is sent is kept.
+/// A host in virtual time that records the sent datagrams.
 #[derive(Debug)]
 pub(crate) struct TestHost {
     now: Mutex<Timestamp>,
     sent: Mutex<Vec<(Vec<u8>, ExplicitCongestionNotification)>>,
-    /// Where datagrams leave from; `None`: there is no route.
+    /// Source address of datagrams; `None`: there is no route.
     pub(crate) source: Mutex<Option<IpAddr>>,
 }
 
@@ -46,7 +46,7 @@ impl TestHost {
         self.sent_marked().into_iter().map(|(datagram, _)| datagram).collect()
     }
 
-    /// The same with their ECN codepoints.
+    /// The sent datagrams with their ECN codepoints.
     pub(crate) fn sent_marked(&self) -> Vec<(Vec<u8>, ExplicitCongestionNotification)> {
         std::mem::take(&mut self.sent.lock().unwrap())
     }
@@ -76,7 +76,7 @@ impl Host for TestHost {
     }
 }
 
-/// A path that nothing has answered yet.
+/// A path without an answer so far.
 pub(crate) fn new_path(
     assisted: bool,
     released: ReleasedDatagrams,
@@ -85,7 +85,7 @@ pub(crate) fn new_path(
     (new_path_on(&host, assisted, released), host)
 }
 
-/// The same on a host that there is already.
+/// A new path on an existing host.
 pub(crate) fn new_path_on(
     host: &Arc<TestHost>,
     assisted: bool,
@@ -120,7 +120,7 @@ impl TestGateway {
         new
     }
 
-    /// A datagram of the server passes; returns what the client gets, with its number.
+    /// Forwards a datagram of the server; returns the client's copy, with its number.
     pub(crate) fn forward(&mut self, datagram: &[u8], host: &TestHost) -> Vec<u8> {
         match self.flow.forward(datagram, host.now()) {
             Some(number) => [&number[..], datagram].concat(),
@@ -128,7 +128,7 @@ impl TestGateway {
         }
     }
 
-    /// Says goodbye.
+    /// Ends the session.
     #[cfg(test)]
     pub(crate) fn goodbye(&mut self) -> Vec<Vec<u8>> {
         let mut out = Outbox::new();
@@ -136,7 +136,7 @@ impl TestGateway {
         out.datagrams().map(<[u8]>::to_vec).collect()
     }
 
-    /// Hears what the client has said; answers and repairs.
+    /// Processes the client's messages; returns answers and repairs.
     pub(crate) fn hear(&mut self, said: &[u8], host: &TestHost) -> Vec<Vec<u8>> {
         let (client, mut out) = ("192.0.2.1:5000".parse().unwrap(), Outbox::new());
         match self.gateway.receive(said, client, host.now(), &mut out) {
@@ -149,7 +149,7 @@ impl TestGateway {
         out.datagrams().map(<[u8]>::to_vec).collect()
     }
 
-    /// Hears what was sent, and answers until both have said everything.
+    /// Processes the sent messages, and answers until both sides are finished.
     pub(crate) fn talk(&mut self, path: &AssistedPath, host: &TestHost) {
         loop {
             let sent = host.sent();

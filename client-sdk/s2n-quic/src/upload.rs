@@ -1,5 +1,5 @@
-//! Stands between s2n-quic's endpoint and a socket: shows the path's shim what s2n-quic sends, puts a
-//! number in front of what it wants to repair, and leaves to it what leaves with others.
+//! Filter between s2n-quic's endpoint and a socket: shows the path's shim the datagrams that
+//! s2n-quic sends, puts a number in front of those to repair, and leaves bundled ones to the shim.
 
 use crate::path::{AssistedPath, Departure};
 use crate::paths::Paths;
@@ -25,7 +25,7 @@ pub(crate) struct Numbering<'a, Q: tx::Queue> {
 }
 
 impl<Q: tx::Queue> Numbering<'_, Q> {
-    /// s2n-quic has sent what it had: the first questions for a gateway follow, by the same way.
+    /// Sends the first questions for a gateway after s2n-quic's flight, by the same way.
     pub(crate) fn end_flights(&mut self) {
         for (path, handle) in core::mem::take(&mut self.flights) {
             path.end_first_flight(|question| {
@@ -55,7 +55,7 @@ impl<Q: tx::Queue> tx::Queue for Numbering<'_, Q> {
     ) -> Result<Outcome, Error> {
         let remote = SocketAddr::from(*message.path_handle().remote_address());
         let Some(path) = self.paths.get(remote) else { return self.queue.push(message) };
-        // What is written must find room: s2n-quic takes it for sent.
+        // Datagrams must find room before they are written: s2n-quic assumes that they are sent.
         if !self.queue.has_capacity() {
             return Err(Error::AtCapacity);
         }

@@ -15,13 +15,13 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// The shortest time that the system can wait for.
 const SHORTEST_WAIT: Duration = Duration::from_micros(100);
 
-/// A UDP socket whose peers' datagrams are repaired by a gateway on the way, and come in the order
-/// in which that has forwarded them.
+/// A UDP socket for assisted peers: a gateway on the path repairs lost datagrams, and they are
+/// delivered in the order in which the gateway has forwarded them.
 ///
-/// The program is the client: what it sends leaves unchanged (or with a number in front, which ends at
-/// the gateway, where [`ClientConfig::with_uploads`] is set), and with the first datagram to a peer a
-/// gateway is asked for. Assistance is at work while a thread is in [`Self::receive_from`]: a
-/// program that does other things for longer than some milliseconds gets repairs late.
+/// The program is the client. Its datagrams leave unchanged (with [`ClientConfig::with_uploads`],
+/// with a number in front, which the gateway removes). The first datagram to a peer begins the
+/// search for a gateway. Assistance only runs while a thread is in [`Self::receive_from`]: a
+/// program that stays away for longer than some milliseconds gets repairs late.
 ///
 /// ```no_run
 /// use packrat_socket::{AssistedSocket, ClientConfig, IdentifierScheme};
@@ -39,12 +39,12 @@ const SHORTEST_WAIT: Duration = Duration::from_micros(100);
 #[derive(Debug)]
 pub struct AssistedSocket {
     shared: Shared<UdpSocket>,
-    /// Of the one thread that receives.
+    /// Buffer of the one thread that receives.
     buffer: Mutex<Vec<u8>>,
 }
 
 impl AssistedSocket {
-    /// Assists the client that owns `socket`, which is not connected. It is made one that blocks.
+    /// Assists the client that owns `socket`, which is not connected, and is switched to blocking.
     ///
     /// # Errors
     /// When the system does not let it block.
@@ -57,7 +57,7 @@ impl AssistedSocket {
     /// Sends a datagram, as [`UdpSocket::send_to`].
     ///
     /// # Errors
-    /// Those of the system.
+    /// The system's errors.
     pub fn send_to(&self, datagram: &[u8], peer: SocketAddr) -> io::Result<usize> {
         let socket = self.shared.socket();
         let number = self.shared.on_sending(peer, datagram);
@@ -71,12 +71,12 @@ impl AssistedSocket {
         Ok(sent)
     }
 
-    /// The next datagram, and its sender. What does not fit into the buffer is cut off. `limit`: the
-    /// longest wait; zero: what is there already; `None`: as long as it takes. Systems wait for some
-    /// milliseconds at least.
+    /// Receives the next datagram, and returns its length and sender. A datagram longer than the
+    /// buffer is truncated. `limit`: the longest wait; zero: only datagrams that have arrived
+    /// already; `None`: no limit. Systems wait for some milliseconds at least.
     ///
     /// # Errors
-    /// [`io::ErrorKind::TimedOut`] when nothing has come in time; those of the system.
+    /// [`io::ErrorKind::TimedOut`] if no datagram has arrived in time; the system's errors.
     pub fn receive_from(
         &self,
         buffer: &mut [u8],
@@ -100,7 +100,8 @@ impl AssistedSocket {
                     self.shared.on_received(peer, received.get(..length).unwrap_or_default());
                 }
                 Err(error) => match error.kind() {
-                    // The clock is looked at only after the socket: what is there comes first.
+                    // The clock is checked only after the socket: datagrams that have arrived come
+                    // first.
                     io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
                         if left == Some(Duration::ZERO) =>
                     {
@@ -115,27 +116,28 @@ impl AssistedSocket {
         }
     }
 
-    /// The address that the socket is bound to.
+    /// Returns the address that the socket is bound to.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// When the system does not report the address.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         self.shared.socket().local_addr()
     }
 
-    /// The gateway to accept and the token for the handshakes to come, also of the flows that there
-    /// are: a session with another gateway ends.
+    /// Sets the gateway to accept and the token of future handshakes, also for existing flows: a
+    /// session with another gateway ends.
     pub fn set_access(&self, access: Access) {
         self.shared.set_access(access);
     }
 
-    /// The program knows that the network has changed. A change of the host's own address is noticed
-    /// without.
+    /// Reports that the network has changed. A change of the host's own address is detected without
+    /// this call.
     pub fn on_network_change(&self) {
         self.shared.on_network_change();
     }
 
-    /// The figures of a peer's flow; `None`: nothing was sent to it, or not for a long time.
+    /// Returns the figures of a peer's flow, or `None` if no datagram was sent to the peer
+    /// recently.
     pub fn figures(&self, peer: SocketAddr) -> Option<FlowFigures> {
         self.shared.figures(peer)
     }

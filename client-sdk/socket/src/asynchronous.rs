@@ -18,13 +18,14 @@ const TURN: usize = 8;
 /// A receiving task looks at least this often if another one has begun a flow.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// [`AssistedSocket`](crate::AssistedSocket) for programs on tokio: a UDP socket whose peers' datagrams are
-/// repaired by a gateway on the way, and come in the order in which that has forwarded them.
+/// [`AssistedSocket`](crate::AssistedSocket) for programs on tokio: a UDP socket for assisted
+/// peers. A gateway on the path repairs lost datagrams, and they are delivered in the order in
+/// which the gateway has forwarded them.
 ///
-/// Assistance is at work while a task is in [`Self::receive_from`], whose timers are the shim's: a
-/// program that does other things for longer than some milliseconds gets repairs late. All calls
-/// take `&self` and may be made by several tasks at a time; a call that is dropped before its end, as
-/// by `select!`, loses nothing that has arrived.
+/// Assistance only runs while a task is in [`Self::receive_from`], which runs the shim's timers: a
+/// program that stays away for longer than some milliseconds gets repairs late. All calls take
+/// `&self` and may be made by several tasks at a time. A call that is dropped before its end, as by
+/// `select!`, loses no arrived datagram.
 ///
 /// ```no_run
 /// use packrat_socket::{AsyncAssistedSocket, ClientConfig, IdentifierScheme};
@@ -68,7 +69,7 @@ impl AsyncAssistedSocket {
     /// Sends a datagram, as [`UdpSocket::send_to`].
     ///
     /// # Errors
-    /// Those of the system.
+    /// The system's errors.
     pub async fn send_to(&self, datagram: &[u8], peer: SocketAddr) -> io::Result<usize> {
         let socket = self.shared.socket();
         // Control datagrams leave before it, without waiting for room.
@@ -88,10 +89,11 @@ impl AsyncAssistedSocket {
         Ok(sent)
     }
 
-    /// The next datagram, and its sender. What does not fit into the buffer is cut off.
+    /// Receives the next datagram, and returns its length and sender. A datagram longer than the
+    /// buffer is truncated.
     ///
     /// # Errors
-    /// Those of the system.
+    /// The system's errors.
     pub async fn receive_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let socket = self.shared.socket();
         loop {
@@ -111,7 +113,7 @@ impl AsyncAssistedSocket {
         }
     }
 
-    /// Takes what the system has.
+    /// Takes the datagrams that the system has received.
     fn take_in(&self) -> io::Result<()> {
         let mut received = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..TURN {
@@ -121,7 +123,7 @@ impl AsyncAssistedSocket {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Those that have arrived before come first.
+                // Datagrams that have arrived before come first.
                 Err(_) if self.shared.has_ready() => break,
                 Err(error) => return Err(error),
             }
@@ -129,29 +131,30 @@ impl AsyncAssistedSocket {
         Ok(())
     }
 
-    /// The address that the socket is bound to.
+    /// Returns the address that the socket is bound to.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// When the system does not report the address.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         self.shared.socket().local_addr()
     }
 
-    /// The gateway to accept and the token for the handshakes to come, also of the flows that there
-    /// are: a session with another gateway ends.
+    /// Sets the gateway to accept and the token of future handshakes, also for existing flows: a
+    /// session with another gateway ends.
     pub fn set_access(&self, access: Access) {
         self.shared.set_access(access);
         self.begun.notify_one();
     }
 
-    /// The program knows that the network has changed. A change of the host's own address is noticed
-    /// without.
+    /// Reports that the network has changed. A change of the host's own address is detected without
+    /// this call.
     pub fn on_network_change(&self) {
         self.shared.on_network_change();
         self.begun.notify_one();
     }
 
-    /// The figures of a peer's flow; `None`: nothing was sent to it, or not for a long time.
+    /// Returns the figures of a peer's flow, or `None` if no datagram was sent to the peer
+    /// recently.
     pub fn figures(&self, peer: SocketAddr) -> Option<FlowFigures> {
         self.shared.figures(peer)
     }

@@ -1,13 +1,13 @@
-//! Datagrams that arrive together: what the kernel has coalesced, and many of those in one call.
+//! Datagrams that arrive together: several in one call, some of them coalesced by the kernel.
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 
 use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, UdpSockRef, UdpSocketState};
 
-/// Bytes for one message: what the kernel may put together.
+/// Buffer of one message, in bytes: the longest that the kernel coalesces.
 const MESSAGE_BYTES: usize = 65_536;
-/// Bytes asked for as a socket's buffers; the kernel gives what its limits allow.
+/// Size to request for a socket's buffers, in bytes; the kernel grants as much as its limits allow.
 const BUFFER_BYTES: usize = 4 << 20;
 
 /// The ECN mark of a datagram.
@@ -27,8 +27,8 @@ pub fn is_too_long(error: &io::Error) -> bool {
     error.raw_os_error() == Some(TOO_LONG)
 }
 
-/// The mark under which a datagram is sent again: a transport says that it is capable of ECN, and the network
-/// that there is congestion.
+/// The mark for sending a datagram again: it declares that the transport is capable of ECN; only
+/// the network reports congestion.
 pub(crate) fn capable(mark: Mark) -> Mark {
     mark.map(|mark| if mark == EcnCodepoint::Ce { EcnCodepoint::Ect0 } else { mark })
 }
@@ -37,7 +37,7 @@ pub(crate) fn capable(mark: Mark) -> Mark {
 /// more.
 ///
 /// # Errors
-/// When the system refuses what cannot be done without.
+/// When the system refuses a required option.
 pub fn with_large_buffers<'s, S>(socket: &'s S) -> io::Result<UdpSocketState>
 where
     UdpSockRef<'s>: From<&'s S>,
@@ -58,25 +58,25 @@ pub struct Batch {
 /// Datagrams of one sender that arrived together: all of `size` bytes, the last may be shorter.
 #[derive(Debug, Clone, Copy)]
 pub struct Message<'a> {
-    /// All of them.
+    /// Bytes of all datagrams.
     pub data: &'a [u8],
     /// Bytes of each.
     pub size: usize,
-    /// Their ECN mark.
+    /// ECN mark of the datagrams.
     pub mark: Mark,
-    /// Their sender.
+    /// Sender of the datagrams.
     pub source: SocketAddr,
     /// The address of this host that they were sent to.
     pub local: Option<IpAddr>,
 }
 
 impl<'a> Message<'a> {
-    /// One datagram.
+    /// A message of one datagram.
     pub fn of_one(source: SocketAddr, data: &'a [u8], mark: Mark) -> Self {
         Self { data, size: data.len().max(1), mark, source, local: None }
     }
 
-    /// One by one, each with its mark.
+    /// The datagrams one by one, each with its mark.
     pub fn datagrams(&self) -> impl Iterator<Item = (&'a [u8], Mark)> + use<'a> {
         let (data, mark) = (self.data, self.mark);
         let empty = data.is_empty().then_some(data);
@@ -102,7 +102,7 @@ impl std::fmt::Debug for Batch {
 }
 
 impl Batch {
-    /// Of 2 MiB.
+    /// A batch of 2 MiB.
     pub fn new() -> Self {
         Self {
             data: vec![0; BATCH_SIZE * MESSAGE_BYTES],
@@ -111,10 +111,10 @@ impl Batch {
         }
     }
 
-    /// Receives what is there.
+    /// Receives the datagrams that have arrived.
     ///
     /// # Errors
-    /// `WouldBlock` when there is nothing.
+    /// `WouldBlock` if no datagram is there.
     pub fn receive(&mut self, state: &UdpSocketState, socket: UdpSockRef<'_>) -> io::Result<()> {
         self.received = 0;
         let mut rest = self.data.as_mut_slice();
@@ -131,14 +131,14 @@ impl Batch {
         Ok(())
     }
 
-    /// False if the last call has received all that there was: what comes after that is another event of
-    /// the system's, where it tells events by edges.
+    /// False if the last call has received all datagrams: a later arrival is another event, on
+    /// systems with edge-triggered events.
     pub fn may_have_more(&self) -> bool {
         // recvmmsg(2) returns fewer only when there are no more.
         !cfg!(target_os = "linux") || self.received == BATCH_SIZE
     }
 
-    /// Those of the last call.
+    /// The messages of the last call.
     pub fn messages(&self) -> impl Iterator<Item = Message<'_>> {
         let buffers = self.data.chunks(MESSAGE_BYTES);
         buffers.zip(&self.messages).take(self.received).map(|(buffer, meta)| Message {

@@ -1,19 +1,19 @@
-//! One flow: its address, and the shim for what comes back to it.
+//! One flow: its address, and the shim for the datagrams that come back.
 
 use packrat_client::{GuardedShim, NumberHeader, Released, Shim, Timestamp, Verdict, bears_mark};
 
 use crate::batch::{Mark, capable};
 use crate::table::{FlowFigures, Peer};
 
-/// Takes what leaves a flow.
+/// The destination of a flow's datagrams.
 pub trait Outlet<M> {
     /// A datagram for the program.
     fn deliver(&mut self, datagram: &[u8], metadata: M);
     /// A control datagram, to the peer from the socket that the flow has.
     fn transmit(&mut self, control: &[u8]);
-    /// A datagram of the program's own again, a repair or a copy, or several in a bundle. It bears the ECN
-    /// mark of the program's last one, as far as the shell knows that: without one it would contradict what
-    /// the program's transport counts (RFC 9000, section 13.4.2.1).
+    /// Sends a datagram of the program again, a repair or a copy, or several in a bundle. It bears
+    /// the ECN mark of the program's last one, if the shell knows that mark: without one it would
+    /// contradict the counts of the program's transport (RFC 9000, section 13.4.2.1).
     fn repeat(&mut self, datagram: &[u8], _: Mark) {
         self.transmit(datagram);
     }
@@ -22,9 +22,9 @@ pub trait Outlet<M> {
 /// Bytes of a flow, or of all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Size {
-    /// Those that wait.
+    /// Bytes of the waiting datagrams.
     pub(crate) waiting: usize,
-    /// With what is remembered of what has passed, and kept to be sent again.
+    /// Bytes of memory, including the record of past datagrams, and the copies kept for repeats.
     pub(crate) memory: usize,
 }
 
@@ -34,9 +34,9 @@ pub(crate) struct Flow<M> {
     pub(crate) shim: GuardedShim<M>,
     /// The ECN mark of the program's last datagram.
     pub(crate) mark: Mark,
-    /// When a datagram passed last, in either direction.
+    /// Time of the last datagram, in either direction.
     pub(crate) last_active: Timestamp,
-    /// Its memory was given back since.
+    /// Set if the flow's memory was returned since.
     pub(crate) is_trimmed: bool,
     /// Bytes that wait, and bytes that it takes with them, as the table has counted them.
     pub(crate) size: Size,
@@ -51,13 +51,13 @@ impl<M: Clone> Flow<M> {
         Self { peer, shim, mark: None, last_active: now, is_trimmed: false, size, armed: None }
     }
 
-    /// The program sends a datagram: what goes in front of it.
+    /// Called when the program sends a datagram. Returns the number to put in front of it.
     pub(crate) fn on_send(&mut self, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {
         self.shim.on_send(datagram, now)
     }
 
-    /// The program's next datagrams bear this ECN mark: what waits leaves with the one that it was sent
-    /// with.
+    /// Sets the ECN mark of the program's next datagrams: waiting ones leave with the mark that
+    /// they were sent with.
     pub(crate) fn set_mark(&mut self, mark: Mark, now: Timestamp, outlet: &mut impl Outlet<M>) {
         let mark = capable(mark);
         if mark != self.mark {
@@ -72,7 +72,7 @@ impl<M: Clone> Flow<M> {
         self.shim.bundle(datagram, now)
     }
 
-    /// The program has sent so much.
+    /// Counts datagrams and bytes that the program has sent.
     pub(crate) fn on_sent(&mut self, datagrams: u64, bytes: u64, now: Timestamp) {
         self.shim.on_sent(datagrams, bytes);
         (self.last_active, self.is_trimmed) = (now, false);
@@ -100,7 +100,7 @@ impl<M: Clone> Flow<M> {
         }
     }
 
-    /// Lets go of what is ready.
+    /// Releases the ready datagrams.
     pub(crate) fn drain(&mut self, now: Timestamp, outlet: &mut impl Outlet<M>) {
         self.deliver_released(outlet);
         let mark = self.mark;
@@ -110,7 +110,7 @@ impl<M: Clone> Flow<M> {
         });
     }
 
-    /// Counts its bytes anew, in its own size and in that of all flows.
+    /// Updates the flow's size, and its share in the size of all flows.
     pub(crate) fn count(&mut self, all: &mut Size) {
         let Self { shim, size: before, .. } = self;
         let size = Size { waiting: shim.waiting_bytes(), memory: shim.memory() };

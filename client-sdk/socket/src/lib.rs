@@ -1,13 +1,13 @@
-//! Assisted UDP sockets for any program, and what every shell on sockets shares.
+//! Assisted UDP sockets for any program, and the parts shared by all shells on sockets.
 //!
-//! - [`AssistedSocket`]: a UDP socket that blocks, whose peers' datagrams are repaired on the way and
-//!   come in order; `AsyncAssistedSocket`: the same for tokio, with the feature `tokio`
-//! - [`Peers`]: the same without a socket: the flows of one socket, by the peer's address. Time and
-//!   sockets are the caller's; packrat-quinn is a shell around it
+//! - [`AssistedSocket`]: a blocking UDP socket whose peers' datagrams are repaired on the way and
+//!   delivered in order; `AsyncAssistedSocket`: its counterpart for tokio, with the feature `tokio`
+//! - [`Peers`]: the assistance of one socket without the socket: its flows, by the peer's address.
+//!   Time and sockets are the caller's; packrat-quinn is a shell around it
 //! - [`Table`]: flows with their limits and deadlines, sans-IO; the agent has one for its programs
 //! - [`Batch`], [`source_towards`]: the system's part
 //!
-//! Without a gateway, and where assistance fails, everything passes as it comes.
+//! Without a gateway, or if assistance fails, every datagram passes as it arrives.
 #![forbid(unsafe_code)]
 
 mod assisted;

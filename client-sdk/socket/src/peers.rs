@@ -16,8 +16,8 @@ use crate::table::{FlowFigures, FlowId, Limits, Peer, Table};
 /// All flows of a socket are of one service.
 const SERVICE: usize = 0;
 
-/// The gateway of a peer that has no flow any more may number for so long, if the goodbye is lost: longer
-/// than sessions are idle.
+/// Time for which the gateway of a peer without a flow may still number, if the goodbye is lost:
+/// longer than the idle timeout of sessions.
 const NUMBERING: Duration = Duration::from_secs(180);
 /// Former peers that are known.
 const MOST_FORMER: usize = 10_000;
@@ -33,11 +33,11 @@ pub trait Wire<M> {
     fn repeat(&mut self, peer: SocketAddr, datagram: &[u8], _: Mark) {
         self.transmit(peer, datagram);
     }
-    /// The address that a datagram to the peer would leave from now, where the host can tell.
+    /// The address that a datagram to the peer would leave from now, if the host can find out.
     fn source(&self, peer: SocketAddr) -> Option<IpAddr>;
 }
 
-/// One flow's part of the wire.
+/// A flow's part of the wire.
 struct Line<'a, W> {
     peer: SocketAddr,
     wire: &'a mut W,
@@ -58,12 +58,12 @@ impl<M, W: Wire<M>> Outlet<M> for Line<'_, W> {
 }
 
 /// The assistance of a program's socket. The program is the client of every peer that it sends to:
-/// the first datagram to a peer begins a flow, and asks for a gateway.
+/// the first datagram to a peer begins a flow, and the search for a gateway.
 ///
-/// Call [`Self::on_sending`] before the program's datagrams leave, [`Self::on_send`] with each where
-/// uploads are repaired, [`Self::on_received`] with those
-/// that arrive, and [`Self::handle_timeout`] at [`Self::next_timeout`]. `M` belongs to a datagram and
-/// passes through untouched.
+/// Call [`Self::on_sending`] before the program's datagrams leave, [`Self::on_send`] with each if
+/// uploads are repaired, [`Self::on_received`] with arriving datagrams, and
+/// [`Self::handle_timeout`] at [`Self::next_timeout`]. `M` belongs to a datagram and passes through
+/// untouched.
 pub struct Peers<M> {
     table: Table<M>,
     flows: HashMap<FlowId, Remote>,
@@ -78,8 +78,8 @@ struct Remote {
 }
 
 impl<M: Clone> Peers<M> {
-    /// No peer so far. What the program sends leaves unchanged, or, with
-    /// [`ClientConfig::with_uploads`], behind what [`Self::on_send`] says.
+    /// Creates the assistance of a socket without peers. The program's datagrams leave unchanged,
+    /// or, with [`ClientConfig::with_uploads`], behind the number that [`Self::on_send`] returns.
     pub fn new(config: ClientConfig, limits: Limits) -> Self {
         Self {
             table: Table::new(vec![config], limits),
@@ -88,8 +88,8 @@ impl<M: Clone> Peers<M> {
         }
     }
 
-    /// The program is about to send datagrams to a peer, with this ECN mark as far as the shell knows it.
-    /// Beyond the limit of flows they are not assisted.
+    /// Call before the program sends datagrams to a peer, with their ECN mark as far as the shell
+    /// knows it. Beyond the limit of flows they are not assisted.
     pub fn on_sending(
         &mut self,
         peer: SocketAddr,
@@ -107,7 +107,7 @@ impl<M: Clone> Peers<M> {
         }
     }
 
-    /// Begins the flow of a peer, which takes the place of the idlest one where there is no other.
+    /// Begins the flow of a peer, which replaces the idlest one if there is no room.
     fn begin(
         &mut self,
         peer: SocketAddr,
@@ -135,8 +135,8 @@ impl<M: Clone> Peers<M> {
         }
     }
 
-    /// The program sends a datagram to a peer, of which [`Self::on_sending`] knows: what goes in front
-    /// of it, as for [`Table::on_send`].
+    /// Called when the program sends a datagram to a peer, after [`Self::on_sending`]. Returns the
+    /// number to put in front of it, as [`Table::on_send`] does.
     pub fn on_send(
         &mut self,
         peer: SocketAddr,
@@ -147,19 +147,20 @@ impl<M: Clone> Peers<M> {
         self.table.on_send(id, datagram, now)
     }
 
-    /// Takes a datagram of the program's that leaves with others, as for [`Table::bundle`].
+    /// Takes a datagram of the program that can leave with others, as [`Table::bundle`] does.
     pub fn bundle(&mut self, peer: SocketAddr, datagram: &[u8], now: Timestamp) -> bool {
         self.table.find(key(peer)).is_some_and(|id| self.table.bundle(id, datagram, now))
     }
 
-    /// The link refuses a datagram of this length for its number, as for [`Table::on_refused`].
+    /// Called when the link refuses a datagram of this length because of its number, as
+    /// [`Table::on_refused`] is.
     pub fn on_refused(&mut self, peer: SocketAddr, length: usize) {
         if let Some(id) = self.table.find(key(peer)) {
             self.table.on_refused(id, length);
         }
     }
 
-    /// The program has sent so much to a peer.
+    /// Counts datagrams and bytes that the program has sent to a peer.
     pub fn on_sent(&mut self, peer: SocketAddr, datagrams: u64, bytes: u64, now: Timestamp) {
         if let Some(id) = self.table.find(key(peer)) {
             self.table.on_sent(id, datagrams, bytes, now);
@@ -194,14 +195,14 @@ impl<M: Clone> Peers<M> {
         self.serve(id, now, wire);
     }
 
-    /// When [`Self::handle_timeout`] is to be called at the latest.
+    /// Latest time for the next call of [`Self::handle_timeout`].
     pub fn next_timeout(&self) -> Option<Timestamp> {
         self.table.next_timeout()
     }
 
-    /// Time has passed: does what is due.
+    /// Runs the timers that are due.
     pub fn handle_timeout(&mut self, now: Timestamp, wire: &mut impl Wire<M>) {
-        // Each once: one that wants more has its turn after the socket.
+        // Each peer once: one with more datagrams has its turn after the socket.
         let due: Vec<FlowId> = std::iter::from_fn(|| self.table.next_due(now)).collect();
         for id in due {
             let Some(peer) = self.follow(id, now, wire) else { continue };
@@ -212,8 +213,8 @@ impl<M: Clone> Peers<M> {
         }
     }
 
-    /// The gateway to accept (`None`: any, on first use) and another token: a session with another
-    /// gateway ends.
+    /// Sets the gateway to accept (`None`: any, on first use) and another token: a session with
+    /// another gateway ends.
     pub fn set_access(&mut self, access: Access, now: Timestamp, wire: &mut impl Wire<M>) {
         self.table.set_access(SERVICE, access);
         for id in self.table.flows_of(SERVICE) {
@@ -222,19 +223,19 @@ impl<M: Clone> Peers<M> {
         }
     }
 
-    /// The program knows that the network has changed: call it before anything is sent from there.
-    /// A change of the host's own address is noticed without.
+    /// Reports that the network has changed: call it before a datagram is sent from there. A change
+    /// of the host's own address is detected without this call.
     pub fn on_network_change(&mut self, now: Timestamp, wire: &mut impl Wire<M>) {
         for id in self.table.flows_of(SERVICE) {
             let Some(flow) = self.flows.get_mut(&id) else { continue };
-            // What the host would notice by itself is this change.
+            // The host would report the same change later by itself.
             flow.source.set(wire.source(flow.address));
             let peer = flow.address;
             self.table.on_network_change(id, now, &mut Line { peer, wire });
         }
     }
 
-    /// The socket ends: the gateways are told, and what waits passes.
+    /// Closes the socket: notifies the gateways, and releases the waiting datagrams.
     pub fn close(&mut self, now: Timestamp, wire: &mut impl Wire<M>) {
         for id in self.table.flows_of(SERVICE) {
             let Some(flow) = self.flows.remove(&id) else { continue };
@@ -242,13 +243,14 @@ impl<M: Clone> Peers<M> {
         }
     }
 
-    /// The figures of a peer's flow; `None`: nothing was sent to it, or not for a long time.
+    /// Returns the figures of a peer's flow, or `None` if no datagram was sent to the peer
+    /// recently.
     pub fn figures(&mut self, peer: SocketAddr, now: Timestamp) -> Option<FlowFigures> {
         let id = self.table.find(key(peer))?;
         self.table.figures(id, now)
     }
 
-    /// The sums of all flows, of those that are over too.
+    /// The sums of all flows, including ended ones.
     pub fn counters(&mut self) -> Counters {
         self.table.sums(SERVICE).0
     }

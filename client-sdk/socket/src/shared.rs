@@ -16,7 +16,7 @@ use crate::table::{FlowFigures, Limits};
 /// The largest UDP payload.
 pub(crate) const MOST_BYTES: usize = 65_536;
 
-/// A socket of the system's, as one of its libraries has it.
+/// The system's socket, as wrapped by a library.
 pub(crate) trait Raw {
     /// Sends a datagram without waiting for anything but the system.
     fn send(&self, datagram: &[u8], peer: SocketAddr) -> io::Result<usize>;
@@ -93,7 +93,7 @@ impl<S: Raw> Shared<S> {
         call(peers, self.now(), &mut Port { socket: &self.socket, ready })
     }
 
-    /// The program sends a datagram: what goes in front of it.
+    /// Called when the program sends a datagram. Returns the number to put in front of it.
     pub(crate) fn on_sending(&self, peer: SocketAddr, datagram: &[u8]) -> Option<NumberHeader> {
         self.with(|peers, now, port| {
             peers.on_sending(peer, None, now, port);
@@ -114,7 +114,7 @@ impl<S: Raw> Shared<S> {
         sent.is_ok()
     }
 
-    /// It has been sent.
+    /// Called when the datagram was sent.
     pub(crate) fn on_sent(&self, peer: SocketAddr, bytes: usize) {
         self.with(|peers, now, _| peers.on_sent(peer, 1, bytes as u64, now));
     }
@@ -124,7 +124,7 @@ impl<S: Raw> Shared<S> {
         self.with(|peers, now, port| peers.on_received(peer, [(datagram, ())], now, port));
     }
 
-    /// Does what is due, and says how long there is nothing to do.
+    /// Runs the timers that are due, and returns the time until the next one.
     pub(crate) fn handle_timeout(&self) -> Option<Duration> {
         self.with(|peers, now, port| {
             if peers.next_timeout().is_some_and(|at| at <= now) {
@@ -134,7 +134,8 @@ impl<S: Raw> Shared<S> {
         })
     }
 
-    /// The next datagram for the program, and its sender; what does not fit is cut off.
+    /// The next datagram for the program, and its sender; a datagram longer than the buffer is
+    /// truncated.
     pub(crate) fn next_delivered(&self, buffer: &mut [u8]) -> Option<(usize, SocketAddr)> {
         let (peer, datagram) = self.lock().ready.pop_front()?;
         let length = datagram.len().min(buffer.len());

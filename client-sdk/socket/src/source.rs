@@ -2,20 +2,20 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-/// The address that datagrams to `target` would leave from; `None`: there is no route.
+/// Returns the address that datagrams to `target` would leave from; `None`: there is no route.
 pub fn source_towards(target: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr = match target {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    // Connecting a UDP socket sends nothing: the system looks the route up, and takes the address
-    // that belongs to it.
+    // Connecting a UDP socket sends no packet: the system looks up the route and selects the
+    // route's source address.
     let probe = UdpSocket::bind((any, 0)).ok()?;
     probe.connect(target).ok()?;
     Some(probe.local_addr().ok()?.ip())
 }
 
-/// The same for a socket that is bound to `bound`.
+/// Returns the source address towards `target` of a socket that is bound to `bound`.
 pub fn source_from(bound: SocketAddr, target: SocketAddr) -> Option<IpAddr> {
     if bound.ip().is_unspecified() { source_towards(target) } else { Some(bound.ip()) }
 }

@@ -14,18 +14,19 @@ use crate::flow::{Flow, Outlet, Size};
 /// Limits of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Flows at the same time. A program that would begin another one takes the place of the idlest,
-    /// or is not served where all have been used lately.
+    /// Simultaneous flows. A program that would begin another one replaces the idlest, or is not
+    /// served if all have been used recently.
     pub flows: usize,
-    /// Flows at the same time of one address, or of one /64 of IPv6, but for programs at a loopback address.
-    /// A further one takes the place of one of its own, so that it cannot keep others out.
+    /// Simultaneous flows of one address, or of one /64 of IPv6, except for programs at a loopback
+    /// address. A further flow replaces one of the same source, so that it cannot displace others.
     pub source_flows: usize,
-    /// A flow ends when nothing has passed for so long.
+    /// Time without a datagram after which a flow ends.
     pub idle: Duration,
-    /// Bytes that may wait for repairs in one flow; beyond, the first of them pass.
+    /// Bytes that may wait for repairs in one flow; above this limit, the first of them pass.
     pub flow_bytes: usize,
-    /// Bytes that wait in all flows together, with what they remember of what has passed. Beyond, the idlest forget;
-    /// where that is not enough, all that waits in a flow passes.
+    /// Memory of all flows together, in bytes: waiting datagrams, and records of past ones. Above
+    /// this limit, the idlest flows drop their records; if that is not enough, a flow's waiting
+    /// datagrams are released.
     pub total_bytes: usize,
 }
 
@@ -46,27 +47,27 @@ impl Default for Limits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(pub u64);
 
-/// A flow that nothing has passed for so long may make room for another one: longer than a game, a
-/// call or a download is silent.
+/// Time without a datagram after which a flow may be replaced by another one: longer than the
+/// pauses of a game, a call or a download.
 const EVICTED_AFTER: Duration = Duration::from_secs(10);
 
-/// A flow that nothing has passed for so long gives back the memory of what has: longer than any repair
-/// takes.
+/// Time without a datagram after which a flow returns the memory of past ones: longer than any
+/// repair takes.
 const TRIMMED_AFTER: Duration = Duration::from_secs(10);
 
 /// A flow's figures.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct FlowFigures {
-    /// Its far ends.
+    /// Far ends of the flow.
     pub peer: Peer,
-    /// Its condition.
+    /// Condition of the flow.
     pub condition: Condition,
-    /// Since when nothing has passed.
+    /// Time since the last datagram.
     pub idle: Duration,
     /// Round trip to the gateway, as measured.
     pub round_trip: Option<Duration>,
-    /// Its counters.
+    /// Counters of the flow.
     pub counters: Counters,
 }
 
@@ -77,16 +78,16 @@ pub struct Peer {
     pub service: usize,
     /// The address of a program's socket, or of the peer that a socket sends to.
     pub address: SocketAddr,
-    /// The number of the association through which the program sends, and the destination, where a
+    /// The number of the association through which the program sends, and the destination, if a
     /// program chooses that itself.
     pub through: Option<(usize, SocketAddr)>,
 }
 
-/// Flows of a source that are looked at for one that is not in use, where it has its share.
+/// Flows of a source to examine for an unused one, if the source has its share.
 const LOOKED_AT: usize = 16;
 
-/// The source of what comes from an address: that of IPv4, or the /64 of IPv6, of which a machine may have
-/// all. `None`: a program of this host.
+/// The source of an address: the address itself for IPv4, the /64 for IPv6, since a machine may
+/// have all of it. `None`: a program of this host.
 pub fn source_of(address: IpAddr) -> Option<IpAddr> {
     match address.to_canonical() {
         ip if ip.is_loopback() => None,
@@ -107,13 +108,13 @@ fn source(peer: &Peer) -> Option<IpAddr> {
 #[derive(Debug, Default)]
 struct OfSource {
     count: usize,
-    /// In the order in which they were looked at or begun, with when each had been used then; those that
-    /// are over may be among them.
+    /// Flows in the order in which they were last examined or begun, each with its last use at that
+    /// time; ended flows may be among them.
     flows: VecDeque<(FlowId, Timestamp)>,
 }
 
 /// The flows of a shell, each of a service (settings) and an address: a program's at an agent, the
-/// peer's at a socket. `M` belongs to a datagram that arrives and passes through untouched, such as
+/// peer's at a socket. `M` belongs to an arriving datagram and passes through untouched, such as
 /// its ECN mark.
 ///
 /// A program's first datagram begins a flow: [`Self::room_for`] and [`Self::evict`] make room,
@@ -126,7 +127,7 @@ pub struct Table<M> {
     by_peer: HashMap<Peer, FlowId>,
     by_source: HashMap<IpAddr, OfSource>,
     deadlines: BTreeSet<(Timestamp, FlowId)>,
-    /// Of all flows.
+    /// Size of all flows.
     size: Size,
     next: u64,
     /// Before then no flow has been idle for long enough to be evicted.
@@ -137,8 +138,7 @@ pub struct Table<M> {
     memory: LossMemory<LastMile>,
 }
 
-/// A last mile, as flows tell them apart: the service, and the address of the peer or of the
-/// destination.
+/// Key of a last mile: the service, and the address of the peer or of the destination.
 type LastMile = (usize, IpAddr);
 
 fn last_mile(peer: &Peer) -> LastMile {
@@ -171,8 +171,8 @@ impl<M: Clone> Table<M> {
         self.by_peer.get(&peer).copied()
     }
 
-    /// Begins the flow of a peer that has none. `seed`: 32 fresh random bytes. `None`: there are
-    /// as many flows as there may be, or there is no such service, or no seed.
+    /// Begins the flow of a peer that has none. `seed`: 32 fresh random bytes. Returns `None` if
+    /// the limit of flows is reached, the service is unknown, or there is no seed.
     pub fn begin(&mut self, peer: Peer, now: Timestamp, seed: Option<[u8; 32]>) -> Option<FlowId> {
         let config = self.configs.get(peer.service).filter(|_| !self.is_full());
         let Some((config, seed)) = config.cloned().zip(seed) else {
@@ -197,14 +197,14 @@ impl<M: Clone> Table<M> {
         Some(id)
     }
 
-    /// The flow to evict before one of this peer can begin: one of its own source, where that has its
-    /// share; the idlest of all, where there are as many as there may be. `None`: there is room, or every
-    /// flow has been used lately.
+    /// The flow to evict before a flow of this peer can begin: one of the same source, if the
+    /// source has its share; the idlest of all, if the limit of flows is reached. `None`: there is
+    /// room, or every flow has been used recently.
     pub fn room_for(&mut self, peer: Peer, now: Timestamp) -> Option<FlowId> {
         self.of_its_own(&peer).or_else(|| self.idlest(now))
     }
 
-    /// A flow of a source that has its share: the first one that has not been used since it was looked at,
+    /// A flow of a source that has its share: the first one without use since it was last examined,
     /// or one of the longest-lived.
     fn of_its_own(&mut self, peer: &Peer) -> Option<FlowId> {
         let own = self.by_source.get_mut(&source(peer)?)?;
@@ -228,13 +228,14 @@ impl<M: Clone> Table<M> {
         self.flows.len() >= self.limits.flows
     }
 
-    /// The flow to evict before another one can begin, of any source: the idlest. `None`: there is room, or every
-    /// flow has been used lately.
+    /// The flow to evict before another one can begin, of any source: the idlest. `None`: there is
+    /// room, or every flow has been used recently.
     pub fn idlest(&mut self, now: Timestamp) -> Option<FlowId> {
         if self.is_full() { self.longest_idle(now) } else { None }
     }
 
-    /// The same, whether or not the table is full: for a shell that has no more room itself.
+    /// The longest idle flow, whether or not the table is full: for a shell that has no more room
+    /// itself.
     pub fn longest_idle(&mut self, now: Timestamp) -> Option<FlowId> {
         if now < self.none_idle_before {
             return None;
@@ -249,7 +250,7 @@ impl<M: Clone> Table<M> {
         Some(*id)
     }
 
-    /// Ends a flow to make room: the gateway is told, and what waits passes.
+    /// Ends a flow to make room: notifies the gateway, and releases the waiting datagrams.
     pub fn evict(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
         if let Some(flow) = self.flows.get(&id)
             && let Some(evicted) = self.evicted.get_mut(flow.peer.service)
@@ -266,8 +267,7 @@ impl<M: Clone> Table<M> {
         }
     }
 
-    /// True if what programs send in a service's new flows is repaired:
-    /// [`ClientConfig::with_uploads`].
+    /// True if uploads are repaired in a service's new flows: [`ClientConfig::with_uploads`].
     pub fn repairs_uploads(&self, service: usize) -> bool {
         self.configs.get(service).is_some_and(|config| config.uploads)
     }
@@ -277,8 +277,8 @@ impl<M: Clone> Table<M> {
         self.flows.get(&id).is_some_and(|flow| flow.mark == capable(mark))
     }
 
-    /// The program is about to send datagrams with this ECN mark in a flow. What waits leaves before, with
-    /// its own. Call [`Self::serve`] afterwards.
+    /// Sets the ECN mark of the program's next datagrams in a flow. Waiting datagrams leave before,
+    /// with their own mark. Call [`Self::serve`] afterwards.
     pub fn set_mark(
         &mut self,
         id: FlowId,
@@ -291,10 +291,10 @@ impl<M: Clone> Table<M> {
         }
     }
 
-    /// The program sends a datagram in a flow: what goes in front of it. To be asked of datagrams to
-    /// which nothing can be added, too: where the last mile is known to lose some, they have copies. `None`: nothing, and always
-    /// so unless [`ClientConfig::with_uploads`] is set and a gateway agrees. A datagram that was asked
-    /// about and does not leave is one that the path has lost.
+    /// Called when the program sends a datagram in a flow. Returns the number to put in front of
+    /// it; `None` without [`ClientConfig::with_uploads`], or without a gateway that agrees. Also
+    /// call it for datagrams that cannot carry a number: they are copied if the last mile is known
+    /// to be lossy. If the datagram then does not leave, it counts as lost on the path.
     pub fn on_send(&mut self, id: FlowId, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {
         let header = self.flows.get_mut(&id)?.on_send(datagram, now);
         // The last datagram may have to be sent again.
@@ -302,9 +302,9 @@ impl<M: Clone> Table<M> {
         header
     }
 
-    /// Takes a datagram of the program's that leaves with others, as for
-    /// [`Shim::bundle`](packrat_client::Shim::bundle): from then on it is the flow's to send. To be asked
-    /// before [`Self::on_send`]; call [`Self::serve`] afterwards.
+    /// Takes a datagram of the program that can leave together with others, as
+    /// [`Shim::bundle`](packrat_client::Shim::bundle) does; the flow then sends it. Call it before
+    /// [`Self::on_send`], and [`Self::serve`] afterwards.
     pub fn bundle(&mut self, id: FlowId, datagram: &[u8], now: Timestamp) -> bool {
         let is_taken = self.flows.get_mut(&id).is_some_and(|flow| flow.bundle(datagram, now));
         if is_taken {
@@ -313,15 +313,15 @@ impl<M: Clone> Table<M> {
         is_taken
     }
 
-    /// The link refuses a datagram of this length (without its number) for what [`Self::on_send`] has put in
-    /// front of it; the caller sends it as it is.
+    /// Called when the link refuses a datagram of this length (without its number) because of the
+    /// number of [`Self::on_send`]; the caller sends it as it is.
     pub fn on_refused(&mut self, id: FlowId, length: usize) {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.shim.on_refused(length);
         }
     }
 
-    /// The program has sent so much in a flow.
+    /// Counts datagrams and bytes that the program has sent in a flow.
     pub fn on_sent(&mut self, id: FlowId, datagrams: u64, bytes: u64, now: Timestamp) {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.on_sent(datagrams, bytes, now);
@@ -333,7 +333,8 @@ impl<M: Clone> Table<M> {
         self.flows.get_mut(&id).is_some_and(|flow| flow.shim.knows_numbers())
     }
 
-    /// Datagrams arrived from upstream, in this order. Call [`Self::serve`] afterwards.
+    /// Called when datagrams have arrived from upstream, in this order. Call [`Self::serve`]
+    /// afterwards.
     pub fn on_received<'a>(
         &mut self,
         id: FlowId,
@@ -347,7 +348,7 @@ impl<M: Clone> Table<M> {
         }
     }
 
-    /// Lets go of what is ready, and notes when the flow is due next.
+    /// Releases the ready datagrams, and records the flow's next deadline.
     pub fn serve(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         flow.drain(now, outlet);
@@ -368,8 +369,8 @@ impl<M: Clone> Table<M> {
         self.arm(id);
     }
 
-    /// Flows forget what has passed, the idlest first, until an eighth of the room is free again. False if that does
-    /// not make it free.
+    /// Drops records of past datagrams, of the idlest flows first, until an eighth of the room is
+    /// free again. Returns false if that does not suffice.
     fn forget_idlest(&mut self) -> bool {
         let enough = self.limits.total_bytes / 8 * 7;
         let remembers = |flow: &Flow<M>| flow.size.memory > flow.size.waiting;
@@ -394,7 +395,7 @@ impl<M: Clone> Table<M> {
         let end = flow.last_active + self.limits.idle;
         let trim = (!flow.is_trimmed).then_some(flow.last_active + TRIMMED_AFTER);
         let due = [flow.shim.next_timeout(), trim].into_iter().flatten().fold(end, Timestamp::min);
-        // What moves to a later time is looked at when the earlier one has come.
+        // A deadline that moves to a later time is re-examined at the earlier one.
         if flow.armed.is_none_or(|armed| due < armed) {
             if let Some(armed) = flow.armed.replace(due) {
                 self.deadlines.remove(&(armed, id));
@@ -403,7 +404,7 @@ impl<M: Clone> Table<M> {
         }
     }
 
-    /// When [`Self::next_due`] has something.
+    /// Time at which [`Self::next_due`] returns a flow.
     pub fn next_timeout(&self) -> Option<Timestamp> {
         self.deadlines.first().map(|(at, _)| *at)
     }
@@ -418,7 +419,7 @@ impl<M: Clone> Table<M> {
         Some(id)
     }
 
-    /// Time has passed for a flow. True if it is over, and forgotten.
+    /// Runs a flow's timers that are due. Returns true if the flow is over, and forgotten.
     pub fn handle_timeout(
         &mut self,
         id: FlowId,
@@ -439,7 +440,7 @@ impl<M: Clone> Table<M> {
         false
     }
 
-    /// The network is another one: call it before anything is sent from there.
+    /// Reports that the network has changed: call it before a datagram is sent from there.
     pub fn on_network_change(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.shim.on_network_change(now);
@@ -447,15 +448,15 @@ impl<M: Clone> Table<M> {
         self.serve(id, now, outlet);
     }
 
-    /// Other settings for the flows of a service that come. Those that there are get gateway key and
-    /// token from [`Self::give_access`].
+    /// Sets the access of a service's new flows. Existing flows get gateway key and token from
+    /// [`Self::give_access`].
     pub fn set_access(&mut self, service: usize, access: Access) {
         if let Some(config) = self.configs.get_mut(service) {
             config.access = access;
         }
     }
 
-    /// A flow gets its service's gateway key and token: a session with another gateway ends.
+    /// Gives a flow its service's gateway key and token: a session with another gateway ends.
     pub fn give_access(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
         if let Some(flow) = self.flows.get_mut(&id)
             && let Some(config) = self.configs.get(flow.peer.service)
@@ -466,7 +467,7 @@ impl<M: Clone> Table<M> {
         self.serve(id, now, outlet);
     }
 
-    /// Ends a flow: the gateway is told, and what waits passes.
+    /// Ends a flow: notifies the gateway, and releases the waiting datagrams.
     pub fn close(&mut self, id: FlowId, now: Timestamp, outlet: &mut impl Outlet<M>) {
         let Some(mut flow) = self.flows.remove(&id) else { return };
         flow.shim.close(now);
@@ -535,7 +536,7 @@ impl<M: Clone> Table<M> {
         self.size.waiting
     }
 
-    /// The same, and bytes of what flows remember of what has passed.
+    /// Waiting bytes, and bytes of the flows' records of past datagrams.
     pub fn memory(&self) -> usize {
         self.size.memory
     }
@@ -550,7 +551,7 @@ impl<M: Clone> Table<M> {
         self.evicted.get(service).copied().unwrap_or_default()
     }
 
-    /// The sums of a service's flows, of those that are over too, and how many are in which
+    /// The sums of a service's flows, including ended ones, and the number of flows in each
     /// condition.
     pub fn sums(&mut self, service: usize) -> (Counters, BTreeMap<Condition, u64>) {
         let mut sum = self.ended.get(service).copied().unwrap_or_default();
@@ -562,7 +563,7 @@ impl<M: Clone> Table<M> {
         (sum, conditions)
     }
 
-    /// The flows, those first that have carried most, at most `limit`.
+    /// At most `limit` flows, with the largest traffic first.
     pub fn busiest(&mut self, limit: usize, now: Timestamp) -> Vec<FlowFigures> {
         let mut all: Vec<&mut Flow<M>> = self.flows.values_mut().collect();
         all.sort_by_key(|flow| std::cmp::Reverse(flow.shim.carried_bytes()));

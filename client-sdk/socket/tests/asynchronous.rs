@@ -9,7 +9,7 @@ use packrat_socket::{AsyncAssistedSocket, ClientConfig, Condition, IdentifierSch
 use tokio::net::UdpSocket;
 use tokio::time::timeout;
 
-/// After so long no datagram comes any more.
+/// Time without a datagram after which no more are expected.
 const SILENCE: Duration = Duration::from_secs(10);
 
 async fn socket() -> AsyncAssistedSocket {
@@ -21,8 +21,8 @@ fn in_runtime(test: impl Future<Output = ()>) {
     tokio::runtime::Runtime::new().unwrap().block_on(test);
 }
 
-/// Other branches of `select!` win every few milliseconds: what has arrived is not lost with the call
-/// that is dropped.
+/// Other branches of `select!` win every few milliseconds: a dropped call loses no arrived
+/// datagram.
 #[test]
 fn datagrams_come_repaired_unchanged_and_in_order_though_calls_are_dropped() {
     const COUNT: u32 = 3000;

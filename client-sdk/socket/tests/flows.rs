@@ -25,7 +25,7 @@ fn peer(number: u16) -> Peer {
     Peer { service: 0, address: program(number), through: None }
 }
 
-/// The number of the datagram, and what it is about.
+/// A datagram that contains its number.
 fn datagram(number: u64) -> Vec<u8> {
     let mut bytes = vec![0x40; 1200];
     ChaCha8Rng::seed_from_u64(number).fill_bytes(&mut bytes[9..]);
@@ -64,7 +64,8 @@ impl Outlet<u8> for Taken {
     }
 }
 
-/// The gateway's side of one flow: what is under way in both directions, with the time of arrival.
+/// The gateway's side of one flow: the datagrams in flight in both directions, with the time of
+/// arrival.
 struct Side {
     id: FlowId,
     flow: Flow,
@@ -80,7 +81,7 @@ struct World {
     table: Table<u8>,
     gateway: Option<Arc<Gateway>>,
     sides: Vec<Side>,
-    /// Of the last mile, per 1000, towards the agent.
+    /// Loss of the last mile, per 1000, towards the agent.
     loss: u32,
 }
 
@@ -220,7 +221,7 @@ fn what_waits_leaves_with_the_mark_that_it_was_sent_with() {
     }
     let (table, now, taken) = (&mut world.table, world.now, &mut world.sides[0].taken);
     taken.again.clear();
-    // A mark of congestion says that the transport is capable, too.
+    // A mark of congestion also shows that the transport is capable.
     for (number, mark) in [(1, Some(Ect0)), (2, Some(Ce))] {
         assert!(table.has_mark(id, mark));
         table.set_mark(id, mark, now, taken);
@@ -253,7 +254,7 @@ fn two_programs_get_everything_in_order_over_a_last_mile_that_loses_a_twentieth(
         world.serve(1, 1_000_000 + number);
         world.step(true);
     }
-    // The last ones may be lost with nothing behind them to show it: the gateway sees to these.
+    // The last datagrams may be lost without a later one to reveal it: the gateway repairs these.
     world.steps(1000, true);
     assert_eq!(world.delivered(0), (0..3000).collect::<Vec<_>>());
     assert_eq!(world.delivered(1), (1_000_000..1_003_000).collect::<Vec<_>>());
@@ -262,7 +263,7 @@ fn two_programs_get_everything_in_order_over_a_last_mile_that_loses_a_twentieth(
     assert!(sums.repaired_in_time >= 250 && sums.kept > 500, "{sums:?}");
     assert_eq!((sums.delivered_datagrams, sums.given_up), (6000, 0), "{sums:?}");
     assert_eq!(world.table.waiting_bytes(), 0);
-    // What was recovered has come without a mark of its own.
+    // A recovered datagram has arrived without a mark of its own.
     let strange = |side: &Side| {
         let Taken { delivered, marks, .. } = &side.taken;
         delivered.iter().zip(marks).filter(|(bytes, mark)| mark_of(bytes) != **mark).count()
@@ -325,7 +326,7 @@ fn nothing_is_kept_back_for_long_when_the_gateway_has_gone() {
         world.step(true);
     });
     world.steps(20, true);
-    // One is lost, and no one repairs it.
+    // One datagram is lost, and stays unrepaired.
     world.loss = 1000;
     world.serve(0, 50);
     world.loss = 0;
@@ -428,8 +429,8 @@ fn a_flow_that_could_not_be_opened_is_forgotten_and_one_without_randomness_does_
     );
 }
 
-/// Programs that come and go, each with a new port, leave room for those that come later, and take
-/// none from those that are in use.
+/// Programs that come and go, each with a new port, leave room for later ones, and displace no flow
+/// in use.
 #[test]
 fn a_full_table_makes_room_by_the_idlest_flow_and_by_none_that_is_in_use() {
     let mut world = World::new(Limits { flows: 3, ..Limits::default() }, true, 0);
@@ -461,7 +462,7 @@ fn a_full_table_makes_room_by_the_idlest_flow_and_by_none_that_is_in_use() {
     assert_eq!(world.table.idlest(world.now), Some(ids[2]));
 }
 
-/// One machine of many begins flow after flow: it takes the places of its own, and others are served.
+/// One machine of many begins flow after flow: it displaces only its own, and others are served.
 #[test]
 fn a_source_with_its_share_makes_room_by_its_own_flows() {
     let limits = Limits { flows: 8, source_flows: 4, ..Limits::default() };
@@ -489,7 +490,7 @@ fn a_source_with_its_share_makes_room_by_its_own_flows() {
     assert_eq!(table.len(), 8);
     assert!(table.peer(first).is_some(), "it is in use");
     assert!(table.find(of("192.0.2.1", 199)).is_some(), "the newest has its place");
-    // Programs of this host share nothing.
+    // Programs of this host share no last mile.
     let mut table: Table<u8> = Table::new(vec![ClientConfig::default()], limits);
     for port in 1..=8 {
         assert!(begin(&mut table, of("127.0.0.1", port), now).is_some());
@@ -520,7 +521,7 @@ fn a_token_reaches_the_flows_that_there_are() {
     assert_eq!(world.table.sums(0).1.get(&Condition::Assisted), Some(&1));
 }
 
-/// The gateway's key comes with the token, after flows have begun: from then on these, too, are
+/// The gateway's key comes with the token, after flows have begun: afterwards these flows are also
 /// assisted by that gateway only.
 #[test]
 fn a_gateway_key_reaches_the_flows_that_there_are() {
@@ -529,9 +530,9 @@ fn a_gateway_key_reaches_the_flows_that_there_are() {
     for (key, at_begin) in [
         // A session with another gateway ends, and none begins.
         ([9; 32], 200),
-        // A handshake under way with another gateway comes to nothing.
+        // A handshake in progress with another gateway fails.
         ([9; 32], ONE_WAY),
-        // A session with the right one goes on, or begins.
+        // A session with the right gateway continues, or begins.
         (right, 200),
         (right, ONE_WAY),
     ] {
@@ -547,7 +548,7 @@ fn a_gateway_key_reaches_the_flows_that_there_are() {
         let (expected, assisted) = if key == right { (1, Some(&1)) } else { (sessions, None) };
         assert_eq!(sums.sessions, expected, "{key:?} {at_begin}");
         assert_eq!(conditions.get(&Condition::Assisted), assisted, "{key:?} {at_begin}");
-        // What was sent to the gateway that is not accepted any more passes all the same.
+        // Datagrams to the gateway that is no longer accepted still pass.
         world.serve(0, 1);
         world.steps(ONE_WAY, true);
         assert_eq!(world.delivered(0), [1]);
@@ -576,7 +577,7 @@ fn a_flow_that_is_closed_says_goodbye_and_lets_everything_go() {
     assert_eq!(world.table.waiting_bytes(), 0);
 }
 
-/// After a change of the network the same session goes on from another address.
+/// After a change of the network the session continues from another address.
 #[test]
 fn a_change_of_the_network_is_told_at_once() {
     let mut world = World::new(Limits::default(), true, 0);

@@ -98,13 +98,13 @@ fn the_gateway_of_a_peer_that_has_made_room_goes_on_numbering_for_a_while() {
         all.into_iter().map(|(_, datagram, mark)| (datagram, mark)).collect::<Vec<_>>()
     };
     assert_eq!(delivered(&mut port), [(b"numbered".to_vec(), 1), (b"plain".to_vec(), 3)]);
-    // It has a flow again, which knows nothing of that session.
+    // The peer has a flow again, which does not know that session.
     let again = later + Duration::from_secs(11);
     peers.on_sending(first, None, again, &mut port);
     assert!(peers.figures(first, again).is_some());
     peers.on_received(first, [(&numbered[..], 1)], again, &mut port);
     assert_eq!(delivered(&mut port), [(b"numbered".to_vec(), 1)]);
-    // What never had one may say what it likes.
+    // Datagrams of a peer that never had a flow are not interpreted.
     peers.on_received(address("192.0.2.9:443"), all, again, &mut port);
     assert_eq!(delivered(&mut port).len(), 3);
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use packrat_path::{ANY, Datagrams, LossyPath, PATIENCE, Trials, datagram};
 use packrat_socket::{AssistedSocket, ClientConfig, Condition, IdentifierScheme};
 
-/// After so long no datagram comes any more.
+/// Time without a datagram after which no more are expected.
 const SILENCE: Duration = Duration::from_secs(10);
 
 fn socket() -> AssistedSocket {
@@ -87,7 +87,8 @@ fn silence_ends_a_wait_and_without_a_gateway_everything_passes() {
             break from;
         }
     };
-    // Without a wait, too, it takes what is there, as on loopback from when it was sent.
+    // A call without a wait also returns arrived datagrams; on loopback they arrive when they are
+    // sent.
     assert_eq!(
         socket.receive_from(&mut buffer, Some(Duration::ZERO)).unwrap_err().kind(),
         ErrorKind::TimedOut
@@ -100,7 +101,7 @@ fn silence_ends_a_wait_and_without_a_gateway_everything_passes() {
         let (length, peer) = socket.receive_from(&mut buffer, Some(PATIENCE)).unwrap();
         assert_eq!((&buffer[..length], peer), (said, server.local_addr().unwrap()));
     }
-    // Of a stranger, to whom nothing was sent.
+    // A datagram of a stranger, to whom the program has sent none.
     let stranger = UdpSocket::bind(ANY).unwrap();
     stranger.send_to(b"anything", client).unwrap();
     let (_, peer) = socket.receive_from(&mut buffer, Some(PATIENCE)).unwrap();

@@ -15,11 +15,11 @@ pub const MAXIMUM_HOLD: Duration = Duration::from_secs(1);
 pub struct AssistToken {
     /// The permission.
     pub token: Token,
-    /// When it expires, as time since 1970.
+    /// Expiry of the token, as time since 1970.
     pub expires: Option<Duration>,
     /// The gateway's static public key.
     pub gateway_key: [u8; 32],
-    /// Where the gateway assists: host and UDP port.
+    /// Address at which the gateway assists: host and UDP port.
     pub endpoint: Option<(String, u16)>,
     /// The hold that the endpoint asks for, at most [`MAXIMUM_HOLD`].
     pub maximum_hold: Option<Duration>,
@@ -72,10 +72,10 @@ struct Parameters {
     maximum_hold_ms: Option<u64>,
 }
 
-/// Reads a document. `asked`: the host that has answered.
+/// Reads a document. `asked`: the host that answered.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// A description of the fault.
 pub fn parse(document: &[u8], asked: &str) -> Result<AssistToken, String> {
     let fields: Fields = serde_json::from_slice(document).map_err(|error| error.to_string())?;
     if fields.version != 1 {

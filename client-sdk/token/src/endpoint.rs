@@ -1,4 +1,4 @@
-//! A token endpoint: where it is, and how it is asked.
+//! A token endpoint: its address, and the request to it.
 
 use crate::document::{AssistToken, parse};
 use crate::error::TokenError;
@@ -57,8 +57,8 @@ impl TokenEndpoint {
         Ok(endpoint)
     }
 
-    /// Sets the host and port to connect to instead of the URL's; the URL's host is still the one
-    /// that the certificate must be valid for.
+    /// Sets the host and port to connect to instead of the URL's; the certificate must still be
+    /// valid for the URL's host.
     ///
     /// Defaults to the URL's own.
     #[must_use]

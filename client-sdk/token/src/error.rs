@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
-    /// The URL is none of a token endpoint.
+    /// The URL is not a token endpoint's.
     #[error("{url:?} is no token endpoint's URL: {reason}; expected https://host[:port]/path")]
     Url {
         /// The URL.
@@ -23,7 +23,7 @@ pub enum TokenError {
         /// The resolver's reason.
         reason: String,
     },
-    /// No address took the connection.
+    /// Connecting to every address has failed.
     #[error("cannot connect to {remote}: {reason}")]
     Connect {
         /// The address tried last.
@@ -39,7 +39,7 @@ pub enum TokenError {
         /// The TLS stack's reason.
         reason: String,
     },
-    /// No answer in time.
+    /// The endpoint has not answered in time.
     #[error("no answer within {after:?}; try again, or raise the time limit")]
     TimedOut {
         /// The limit.
@@ -60,7 +60,7 @@ pub enum TokenError {
         url: String,
         /// The status.
         status: u16,
-        /// Where to.
+        /// Destination of the redirection.
         location: String,
     },
     /// The transfer broke.

@@ -1,5 +1,5 @@
-//! Assist tokens for a client: asks a gateway's token endpoint, over HTTP/3 or TCP, and renews what
-//! it gives before it expires.
+//! Assist tokens for a client: requests them from a gateway's token endpoint, over HTTP/3 or TCP,
+//! and renews them before they expire.
 //!
 //! ```no_run
 //! use packrat_s2n_quic::{ClientConfig, Endpoint, EndpointConfig, s2n_quic};
@@ -25,8 +25,8 @@
 //! # }
 //! ```
 //!
-//! - [`TokenEndpoint`]: where to ask, and whom to trust
-//! - [`AssistToken`]: its answer
+//! - [`TokenEndpoint`]: the address of the endpoint, and the certificates to trust
+//! - [`AssistToken`]: the endpoint's answer
 //! - [`Renewal`]: the clock and the network around [`packrat_client::RenewalSchedule`]
 #![forbid(unsafe_code)]
 

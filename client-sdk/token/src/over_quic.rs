@@ -1,4 +1,4 @@
-//! One short GET request over HTTP/3.
+//! A single short GET request over HTTP/3.
 
 use crate::endpoint::{MAXIMUM_DOCUMENT, TokenEndpoint, request, share};
 use crate::error::TokenError;

@@ -1,4 +1,4 @@
-//! One short GET request over TLS and TCP: HTTP/2, or HTTP/1.1 where the server has no HTTP/2.
+//! A single short GET request over TLS and TCP: HTTP/2, or HTTP/1.1 if the server lacks HTTP/2.
 
 use crate::endpoint::{MAXIMUM_DOCUMENT, TokenEndpoint, request, share};
 use crate::error::TokenError;

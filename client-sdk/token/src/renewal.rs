@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Asks a token endpoint again before its token expires.
 ///
-/// A session that exists does not need the new token; the next handshake does, when the gateway has
-/// started anew. Failures are of no consequence until then: the endpoint is asked again.
+/// An existing session does not need the new token; the next handshake does, after a restart of the
+/// gateway. Until then a failure has no consequence: the endpoint is asked again.
 #[derive(Debug)]
 pub struct Renewal {
     endpoint: TokenEndpoint,
@@ -24,8 +24,8 @@ impl Renewal {
         Self { endpoint, begun: Instant::now(), schedule }
     }
 
-    /// Does `work`, and meanwhile hands each new token to `on_token`, with the key of the gateway
-    /// that it is for: a gateway that was set up anew may have another one. Both are for
+    /// Does `work`, and passes each new token to `on_token` while the work runs, with the key of
+    /// its gateway: a gateway that was set up again may have another key. Both are arguments of
     /// [`packrat_s2n_quic::Assistance::set_access`].
     pub async fn during<T>(
         mut self,

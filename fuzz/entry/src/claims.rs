@@ -1,4 +1,5 @@
-//! A client's end of a session, which claims to have received what a fuzz input says.
+//! A client's end of a session, which claims to have received the datagrams that a fuzz input
+//! names.
 
 use core::time::Duration;
 
@@ -27,7 +28,7 @@ impl Claims {
         Self::try_begin(initiator, nonce, |question| Some(ask(question))).expect("no refusal")
     }
 
-    /// The same; `None` when the gateway refuses, or does not answer.
+    /// Begins a session; `None` if the gateway refuses, or does not answer.
     pub(crate) fn try_begin(
         initiator: Initiator,
         nonce: u64,
@@ -68,7 +69,7 @@ impl Claims {
         self.claimed.insert(Identifier::from_hash(hash));
     }
 
-    /// A new epoch begins, with nothing claimed.
+    /// Begins a new epoch, with no claims.
     #[cfg(feature = "arena")]
     pub(crate) fn enter(&mut self, epoch: Epoch) {
         let params = &self.client.gateway_params;

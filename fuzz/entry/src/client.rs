@@ -46,7 +46,7 @@ pub fn client(data: &[u8]) {
     client_sessions(data);
 }
 
-/// The same. Returns how many sessions the client has begun.
+/// Runs the steps. Returns the number of sessions that the client has begun.
 pub fn client_sessions(data: &[u8]) -> u32 {
     let now = Timestamp::from_millis(1000);
     let config = ClientConfig::default().with_maximum_hold(MAXIMUM_HOLD);
@@ -170,7 +170,7 @@ impl World {
         self.client.on_datagram(&datagram, self.now);
     }
 
-    /// The gateway, or an attacker on the path, knows nothing of the newest sealed message's session.
+    /// The gateway, or an attacker on the path, does not know the newest sealed message's session.
     fn refuse(&mut self) {
         let Some(nonce) = self.refusable else { return };
         let mut datagram = Vec::new();

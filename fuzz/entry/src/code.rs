@@ -1,7 +1,7 @@
 //! A decoder that gets genuine and arbitrary repair symbols and datagrams in any order.
 //!
-//! Input: three bytes of limits, then events: a byte of kind, and what it needs. A genuine flow has
-//! the datagrams of [`genuine`]. As long as nothing forged was fed, what is recovered must be
+//! Input: three bytes of limits, then events: a byte of kind, and its arguments. A genuine flow has
+//! the datagrams of [`genuine`]. As long as no forged data was fed, recovered datagrams must be
 //! genuine. Always, memory and work are within the limits, and an encoded window decodes.
 
 use packrat_code::{Decoder, DecoderLimits, Encoder, Half, Repair, Window};
@@ -34,7 +34,7 @@ pub fn code(data: &[u8]) {
         };
         let half = if kind & 8 == 0 { Half::First } else { Half::Second };
         match kind & 7 {
-            // The next datagrams, of which one is lost if the byte says so.
+            // The next datagrams, of which one is lost if the byte requests it.
             0 | 1 => {
                 let count = u64::from(byte() % 16);
                 for place in newest..newest + count {
@@ -97,7 +97,7 @@ pub fn code(data: &[u8]) {
                     decoder.on_repair(&Repair { window, half, seed: 7, symbol });
                 }
             }
-            // A forged datagram; far ahead, if the kind says so.
+            // A forged datagram; far ahead for one of the kinds.
             _ => {
                 let place = newest
                     + u64::from(byte())

@@ -1,5 +1,5 @@
 //! The committed corpora, for the stable test suites: every input goes through the entry function
-//! of its fuzz target. So do the fuzzer's own, where [`FOUND`] says in which folder they are.
+//! of its fuzz target. The fuzzer's own inputs also do, if [`FOUND`] names their folder.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The gateway's half of a session, for entry functions in which it says anything.
+//! The gateway's half of a session, for entry functions in which it sends arbitrary messages.
 
 use packrat_eack::Identifier;
 use packrat_wire::codec::DecodeError;
@@ -15,7 +15,7 @@ pub(crate) const GROUP_KEY: [u8; 32] = [7; 32];
 pub(crate) struct GatewayHalf(Established);
 
 impl GatewayHalf {
-    /// Answers a handshake. Returns the answer, too.
+    /// Answers a handshake. Also returns the answer.
     pub(crate) fn answer(nonce: u64, noise: &[u8]) -> (Self, Vec<u8>) {
         let (established, _, answer) =
             respond([2; 32], &[3; 32], nonce, noise, |client_params, _| GatewayParams {
@@ -51,8 +51,8 @@ impl GatewayHalf {
         datagram
     }
 
-    /// The counter of a sealed datagram of the client's; `None` if it is of another session. Panics
-    /// if its message is malformed: one of a type that is never assigned is meant to be ignored.
+    /// The counter of a sealed datagram of the client; `None` if it is of another session. Panics
+    /// if its message is malformed: a message of a type that is never assigned must be ignored.
     pub(crate) fn open(&mut self, datagram: &[u8]) -> Option<MessageCounter> {
         let mut plaintext = Vec::new();
         let counter = self.0.opener.open(datagram, &mut plaintext).ok()?;

@@ -1,9 +1,9 @@
 //! A subscriber of a stream, and the group's sealed symbols, genuine and forged by another
-//! subscriber, who has their key, too.
+//! subscriber, who also has their key.
 //!
 //! Input: a sequence of steps. A step is one byte, the kind in its lower three bits and a small
-//! number in the upper five, and for some kinds a length byte and as many bytes. As long as nothing
-//! forged was a symbol, what is recovered must be a packet of the stream that had not arrived, and
+//! number in the upper five, and for some kinds a length byte and as many bytes. As long as no
+//! symbol was forged, a recovered datagram must be a packet of the stream that had not arrived, and
 //! comes once.
 
 use core::time::Duration;
@@ -31,7 +31,7 @@ struct World {
     gateway: GatewayHalf,
     sealer: Sealer,
     now: Timestamp,
-    /// Packets of the stream so far, and those of them that have not arrived.
+    /// Packets of the stream so far, and the number that has not arrived.
     packets: u64,
     missing: BTreeSet<u64>,
     seed: u16,
@@ -57,7 +57,7 @@ pub fn group_symbols(data: &[u8]) {
     recovered_by_group_symbols(data);
 }
 
-/// The same. Returns how many packets were recovered.
+/// Runs the steps. Returns the number of recovered packets.
 pub fn recovered_by_group_symbols(data: &[u8]) -> u64 {
     let mut world = World::begin();
     let mut rest = data;
@@ -176,7 +176,7 @@ impl World {
         self.say(&encode(&Message::GroupCoded(message)));
     }
 
-    /// Another subscriber says something with the group's key.
+    /// Another subscriber sends a message with the group's key.
     fn forge(&mut self, plaintext: &[u8]) {
         self.is_honest &= !matches!(Message::decode(plaintext), Ok(Message::GroupCoded(_)));
         self.say(plaintext);

@@ -18,7 +18,7 @@ use super::take::take;
 
 const SOURCE: u32 = 7;
 const SECRET: [u8; 32] = [3; 32];
-/// Most units that a receiver keeps, with those that were not polled yet.
+/// Largest number of units in a receiver, including units not polled yet.
 const MOST_AT_ONCE: usize = 20_000;
 
 struct World {
@@ -36,7 +36,7 @@ struct World {
 }
 
 /// Runs the steps. Panics when a unit is released out of order or was never sent, or when a
-/// sequence number differs from that of RFC 3711.
+/// sequence number differs from RFC 3711's.
 pub fn live_packets(data: &[u8]) {
     let (&settings, mut rest) = data.split_first().unwrap_or((&0, &[]));
     let config = ReceiverConfig {

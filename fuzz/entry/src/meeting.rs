@@ -180,7 +180,7 @@ impl World {
             }
         }
         if self.flow.is_assisted() {
-            // Proven. After the end of this session the count begins anew.
+            // Proven. After the end of this session the count restarts.
             self.unproven = [0; 2];
         } else {
             assert!(self.unproven[1] <= self.unproven[0], "amplified: {:?}", self.unproven);

@@ -14,8 +14,8 @@ use packrat_wire::peer::PeerKey;
 use packrat_wire::seal::{MAXIMUM_PLAINTEXT, OpenError};
 use packrat_wire::{MessageCounter, SessionId};
 
-/// Nonce, seeds and keys are those of protocol/vectors/handshake.json, so that the corpus can hold
-/// genuine messages.
+/// Nonce, seeds and keys of protocol/vectors/handshake.json, so that the corpus can hold genuine
+/// messages.
 const NONCE: u64 = 0x0102_0304_0506_0708;
 const STATIC_KEY: [u8; 32] = [0x33; 32];
 
@@ -56,7 +56,7 @@ pub fn wire(data: &[u8]) {
     if let Ok(message) = Message::decode(data) {
         let mut again = Vec::new();
         message.encode(&mut again);
-        // An unknown reason becomes none.
+        // An unknown reason becomes the unspecified one.
         assert_eq!(again.len(), data.len(), "{message:?} is not what was read");
         assert_eq!(Message::decode(&again), Ok(message));
         if let Message::Coded(coded) = message

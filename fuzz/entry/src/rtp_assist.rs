@@ -1,5 +1,5 @@
 //! The helper of an RTP stack, between a stream, an attacker that forges datagrams, and a gateway
-//! that says anything, sealed.
+//! that sends arbitrary sealed messages.
 //!
 //! Input: byte 0 sets the helper (bit 0: RTP's own numbers; bit 1: the source is signalled; bit 2:
 //! no gateway; bit 3: a short jitter buffer). Then steps of one byte, the kind in the lower three
@@ -23,7 +23,7 @@ const EXTENSION: u8 = 3;
 /// Delay of timers.
 const TIMER: Duration = Duration::from_micros(500);
 const GRACE: Duration = Duration::from_millis(2);
-/// A gap of more packets may be a sender that begins anew.
+/// Gap in packets above which a sender may have restarted.
 const WIDEST_GAP: u64 = 60;
 /// A packet that is later may be of the numbers before a new beginning.
 const LATEST: u64 = 900;
@@ -56,14 +56,14 @@ struct World {
     ledger: HashMap<Vec<u8>, Copies>,
     /// The stream's packets, by their bytes.
     packets: HashMap<Vec<u8>, u64>,
-    /// Those that wait.
+    /// Numbers of waiting packets.
     waiting: Vec<u64>,
-    /// Nothing but the stream has come, in numbers that cannot be mistaken.
+    /// Set while only the stream has come, with unambiguous numbers.
     is_plain: bool,
 }
 
 /// Runs the steps. Panics when a datagram is delivered twice, changed, never, or later than after
-/// the hold; when one of the stream overtakes another that waits; when the helper talks without
+/// the hold; when a packet of the stream overtakes a waiting one; when the helper sends without
 /// end.
 pub fn rtp_assist(data: &[u8]) {
     let (&settings, mut rest) = data.split_first().unwrap_or((&0, &[]));
@@ -212,7 +212,7 @@ impl World {
         panic!("timers without end");
     }
 
-    /// Takes what the stack gets, and all of the helper's messages; answers handshakes.
+    /// Takes the stack's datagrams, and all of the helper's messages; answers handshakes.
     fn poll(&mut self) {
         while let Some(datagram) = self.helper.poll_deliver() {
             self.deliver(&datagram);
@@ -312,7 +312,7 @@ impl World {
                 let again = self.last.clone();
                 self.arrive(&again);
             }
-            // The sender begins anew.
+            // The sender restarts.
             3 => {
                 self.next += 20_000;
                 self.is_plain = false;

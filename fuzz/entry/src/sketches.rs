@@ -3,8 +3,8 @@
 //! Input: byte 0 is the count of sums or symbols, byte 1 the number of identifiers in the own
 //! sketch (its upper bit selects the form of the rest), then the serialised prefix itself (padded
 //! with zeros) or the identifiers of the other end's set, four bytes each. Every decoded difference
-//! must turn the own sketch into exactly the prefix. Power sums of a set must equal those of a
-//! naive field, and decode to the difference of the two sets.
+//! must turn the own sketch into exactly the prefix. Power sums of a set must equal a naive
+//! field's, and decode to the difference of the two sets.
 
 use packrat_eack::{Decoder, EncodedPrefix, Encoding, Identifier, Sketch, SketchKey, SketchLimits};
 
@@ -60,7 +60,7 @@ fn run(data: &[u8], encoding: impl Fn(u8) -> Encoding) {
     let mut decoder = Decoder::new();
     let is_known = |identifier: &Identifier| !identifier.get().is_multiple_of(4);
     let candidates = own_set.iter().copied().filter(is_known);
-    // No sketch can tell a set apart that contains an identifier twice.
+    // Sketches cannot represent a set that contains an identifier twice.
     let their_set = their_set.filter(|set| set.windows(2).all(|pair| pair[0] != pair[1]));
     let expected =
         their_set.filter(|_| matches!(encoding, Encoding::PowerSums { .. })).map(|theirs| {

@@ -35,7 +35,7 @@ struct World {
     repaired: u64,
     now: Timestamp,
     out: StreamOutbox,
-    /// Bytes from and to addresses that subscribe to nothing.
+    /// Bytes from and to addresses without a subscription.
     strangers: HashMap<SocketAddr, [usize; 2]>,
 }
 

@@ -1,4 +1,4 @@
-//! The operator's sidecar, without what the Pods of a cluster are read with: the operator itself
+//! The operator's sidecar, without the code that reads the Pods of a cluster: the operator itself
 //! needs all of Kubernetes.
 
 #[path = "../../../operator/src/inject/admission.rs"]

@@ -1,4 +1,4 @@
-//! The operator's half of the delta discovery protocol, without what listeners are made of: the
+//! The operator's half of the delta discovery protocol, without the code that builds listeners: the
 //! operator itself needs all of Kubernetes.
 
 #[path = "../../../operator/src/xds/delta.rs"]

@@ -1,6 +1,6 @@
 //! BBR, version 3 (draft-ietf-ccwg-bbr): a controller that models the path, and tolerates loss up to a threshold.
 //!
-//! The names of the draft's variables are in the comments where they differ.
+//! The comments contain the draft's names of variables if they differ.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::RngCore;
@@ -16,7 +16,7 @@ const UP: [f64; 2] = [1.25, 2.25];
 const PROBE_ROUND_TRIP: [f64; 2] = [1.0, 0.5];
 /// The pace stays below the model by this share, so that queues do not grow by rounding.
 const MARGIN: f64 = 0.01;
-/// Losses above this share of what was under way say that it was too much.
+/// Share of losses of the bytes in flight above which the sending rate is too high.
 const LOSS_THRESHOLD: f64 = 0.02;
 /// Share that is left of a bound after too much loss, and the share of the upper bound that is left to others.
 const BETA: f64 = 0.7;
@@ -24,7 +24,7 @@ const HEADROOM: f64 = 0.15;
 /// Startup ends when the bandwidth has not grown by this factor for this many rounds...
 const FULL_GROWTH: f64 = 1.25;
 const FULL_ROUNDS: u32 = 3;
-/// ...or when this many separate losses fall into a round of too much loss.
+/// Startup also ends when this many separate losses fall into a round of too much loss.
 const FULL_LOSSES: u32 = 6;
 /// Memory of the shortest round trip, and the time between probes for it.
 const ROUND_TRIP_MEMORY: Duration = Duration::from_secs(10);
@@ -45,13 +45,13 @@ pub(crate) struct Bbr {
     random: ChaCha8Rng,
     state: State,
     packets: BTreeMap<u64, Packet>,
-    /// Bytes: delivered (`C.delivered`), lost, under way.
+    /// Bytes: delivered (`C.delivered`), lost, in flight.
     delivered: u64,
     delivered_at: Option<Instant>,
     first_sent_at: Option<Instant>,
     lost: u64,
     in_flight: u64,
-    /// Deliveries up to this count are of a time when the application had nothing more to send.
+    /// Deliveries up to this count belong to a time when the application had no more data to send.
     limited_until: u64,
     /// Acknowledgements since the last call of [`Self::on_end_acks`].
     sample: Sample,
@@ -64,7 +64,7 @@ pub(crate) struct Bbr {
     /// Bandwidth: the most of this cycle and of the last, and the short-term bound.
     bandwidths: [f64; 2],
     bandwidth_bound: f64,
-    /// Bytes under way: `inflight_longterm` and `inflight_shortterm`.
+    /// Bytes in flight: `inflight_longterm` and `inflight_shortterm`.
     upper_bound: f64,
     lower_bound: f64,
     latest_bandwidth: f64,
@@ -104,7 +104,7 @@ struct Packet {
     limited: bool,
 }
 
-/// The newest packet of one batch of acknowledgements, and what the batch delivered.
+/// The newest packet of one batch of acknowledgements, and the bytes that the batch delivered.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sample {
     newest: Option<Packet>,
@@ -142,7 +142,7 @@ struct Probe {
     since: Option<Instant>,
     rounds: u64,
     wait: Duration,
-    /// True while the losses are those of a probe (`bw_probe_samples`).
+    /// True while losses result from a probe (`bw_probe_samples`).
     samples: bool,
     /// The acknowledgements belong to the first round of a probe, or to the one after it.
     starting: bool,
@@ -156,7 +156,7 @@ struct Probe {
 struct Aggregation {
     begun: Option<Instant>,
     delivered: u64,
-    /// Round and bytes beyond what the bandwidth explains.
+    /// Round, and bytes that the bandwidth does not explain.
     extra: VecDeque<(u64, u64)>,
 }
 
@@ -214,7 +214,7 @@ impl Bbr {
         }
     }
 
-    /// Bytes that may be under way.
+    /// Largest number of bytes in flight.
     pub(crate) fn window(&self) -> u64 {
         self.window
     }
@@ -290,7 +290,7 @@ impl Bbr {
         }
         let lost = self.lost - packet.lost;
         if self.probe.samples && is_too_much(lost, packet.in_flight) {
-            // What was under way when the threshold was passed.
+            // The bytes in flight when the threshold was passed.
             let [before, lost_before] =
                 [packet.in_flight, lost].map(|all| all.saturating_sub(packet.bytes) as f64);
             let share = (LOSS_THRESHOLD * before - lost_before) / (1.0 - LOSS_THRESHOLD);
@@ -298,12 +298,13 @@ impl Bbr {
         }
     }
 
-    /// There is more to send than the window lets out.
+    /// Called when the application has more data than the window allows.
     pub(crate) fn on_window_limits(&mut self) {
         self.window_limits = true;
     }
 
-    /// All acknowledgements of a batch, and the losses that they show, have been told.
+    /// Called when all acknowledgements of a batch, and the losses that they reveal, have been
+    /// reported.
     pub(crate) fn on_end_acks(&mut self, now: Instant, in_flight: u64, limited: bool) {
         let sample = std::mem::take(&mut self.sample);
         // The stack forgets packets of the handshake without a word.
@@ -319,7 +320,7 @@ impl Bbr {
         self.update_window(&sample);
     }
 
-    /// Bytes per second while `newest` was under way; `None` where that time is too short to say.
+    /// Bytes per second while `newest` was in flight; `None` if that time is too short.
     fn rate_of(&self, newest: &Packet) -> Option<f64> {
         let sending = newest.sent_at.saturating_duration_since(newest.first_sent_at);
         let acknowledging = self.delivered_at?.saturating_duration_since(newest.delivered_at);
@@ -613,7 +614,7 @@ impl Bbr {
 
     fn check_round_trip_probe(&mut self, now: Instant) {
         let Some(mut probe) = self.round_trip_probe else { return };
-        // What is delivered now says nothing about the bandwidth.
+        // Deliveries at this time do not reflect the bandwidth.
         self.limited_until = (self.delivered + self.in_flight).max(1);
         match probe.until {
             None => {
@@ -648,7 +649,7 @@ impl Bbr {
         gain * self.bandwidth() * shortest.as_secs_f64()
     }
 
-    /// The same, with room for batches.
+    /// Bandwidth times the shortest round trip, bytes, with room for batches.
     fn inflight(&self, gain: f64) -> f64 {
         let batches = 3.0 * self.quantum() as f64;
         let probe = if self.state == State::Up { 2.0 * self.datagram as f64 } else { 0.0 };
@@ -723,7 +724,7 @@ mod tests {
     const RATE: f64 = 2.5e6;
     const ROUND_TRIP: Duration = Duration::from_millis(60);
 
-    /// A link without a limit to its queue that loses every so many packets.
+    /// A link with an unlimited queue that loses every packet of a given interval.
     struct Path {
         bbr: Bbr,
         now: Instant,
@@ -794,7 +795,7 @@ mod tests {
             self.number += 1;
         }
 
-        /// Of what the link carries.
+        /// Share of the link's capacity that is used.
         fn share(&self) -> f64 {
             self.delivered as f64 / (self.now - self.begun).as_secs_f64() / RATE
         }

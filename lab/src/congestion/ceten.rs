@@ -1,4 +1,5 @@
-//! CETEN's answers to loss (CETEN04, section 3): NewReno that is told which share of the packets the path corrupts.
+//! CETEN's answers to loss (CETEN04, section 3): NewReno that knows the share of packets corrupted
+//! by the path.
 //!
 //! ```text
 //!   e: corrupted, as the path says      p: lost, as the sender counts      e / p: the share of losses that is no congestion
@@ -14,7 +15,7 @@ use std::time::Instant;
 /// The answer to a loss event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// CETEN<sub>P</sub>: all or nothing.
+    /// CETEN<sub>P</sub>: halves the window or leaves it as it is.
     Probabilistic,
     /// CETEN<sub>A</sub>: as much as the share of congestion demands, with `n` and `k` of 1.
     Adaptive,
@@ -24,7 +25,7 @@ pub(crate) enum Answer {
 #[derive(Debug, Clone)]
 pub(crate) struct Ceten {
     answer: Answer,
-    /// `e`, 0 to 1.
+    /// The corrupted share `e`, 0 to 1.
     corrupted: f64,
     /// Bytes since the connection began: `p` is a long-term average, as in LEAST.
     sent: u64,
@@ -63,7 +64,7 @@ impl Ceten {
         }
     }
 
-    /// Bytes that may be under way.
+    /// Largest number of bytes in flight.
     pub(crate) fn window(&self) -> u64 {
         self.window
     }
@@ -88,7 +89,8 @@ impl Ceten {
         self.sent += bytes;
     }
 
-    /// Packets are acknowledged. `limited`: the application, not the window, limits what is sent.
+    /// Packets are acknowledged. `limited`: the application, not the window, limits the sending
+    /// rate.
     pub(crate) fn on_ack(&mut self, sent: Instant, bytes: u64, limited: bool) {
         if limited || sent <= self.recovering_since {
             return;
@@ -104,7 +106,8 @@ impl Ceten {
         }
     }
 
-    /// Packets are lost, the newest of which was sent at `sent`. `persistent`: nothing has arrived for a while (RFC 9002, section 7.6).
+    /// Packets are lost, the newest of which was sent at `sent`. `persistent`: no packet has
+    /// arrived for a while (RFC 9002, section 7.6).
     pub(crate) fn on_loss(&mut self, now: Instant, sent: Instant, persistent: bool, bytes: u64) {
         self.lost += bytes;
         if sent <= self.recovering_since {
@@ -181,7 +184,7 @@ mod tests {
                 ceten.window == 500_000
             })
             .count();
-        // A quarter of what is lost is lost by congestion.
+        // Congestion causes a quarter of the losses.
         assert!((900..1100).contains(&halved), "{halved}");
         assert_eq!(after(Answer::Probabilistic, 0.0, 4), 500_000);
         assert_eq!(after(Answer::Probabilistic, 0.04, 4), 1_000_000);

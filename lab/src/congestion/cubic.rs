@@ -32,7 +32,7 @@ pub(crate) struct Cubic {
     window_prior: f64,
     /// Packets sent until then have met the last congestion event.
     recovering_since: Option<Instant>,
-    /// The state before the last congestion event, should it turn out to be none.
+    /// The state before the last congestion event, in case that event was spurious.
     undo: Option<Box<Self>>,
 }
 
@@ -56,7 +56,7 @@ struct HyStart {
     last: Option<Duration>,
     current: Option<Duration>,
     samples: u32,
-    /// In conservative slow start: the shortest round trip when it began, and the rounds since.
+    /// Conservative slow start: the shortest round trip at its beginning, and the rounds since.
     conservative: Option<(Duration, u32)>,
 }
 
@@ -76,7 +76,7 @@ impl Cubic {
         }
     }
 
-    /// Bytes that may be under way.
+    /// Largest number of bytes in flight.
     pub(crate) fn window(&self) -> u64 {
         self.window as u64
     }
@@ -99,7 +99,8 @@ impl Cubic {
         }
     }
 
-    /// A packet is acknowledged. `limited`: the application, not the window, limits what is sent.
+    /// A packet is acknowledged. `limited`: the application, not the window, limits the sending
+    /// rate.
     pub(crate) fn on_ack(
         &mut self,
         now: Instant,

@@ -1,7 +1,8 @@
 //! Congestion controls that the stacks of the laboratory lack: CUBIC with HyStart++, BBR, version 3, and CETEN.
 //!
-//! Sans-IO: times are arguments, and what is random comes from the trial's seed. [`crate::noq_server`] gives the former two to noq, which paces at
-//! the rate that they ask for, [`crate::quinn_ceten`] the last one to quinn.
+//! Sans-IO: times are arguments, and random values come from the trial's seed.
+//! [`crate::noq_server`] gives the former two to noq, which paces at the rate that they ask for,
+//! [`crate::quinn_ceten`] the last one to quinn.
 
 mod bbr;
 mod ceten;

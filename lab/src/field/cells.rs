@@ -15,7 +15,7 @@ pub(super) const LOSSY: [Arm; 3] = [Arm::EndToEnd, Arm::Packrat, Arm::Split];
 /// The networks of Packrat26, whose bottleneck is the far segment.
 const PAPER: [&str; 3] = ["wifi", "cellular", "satellite"];
 
-/// A path, a sender and a loss: what the arms are compared at.
+/// A path, a sender and a loss: the conditions under which the arms are compared.
 #[derive(Debug, Clone)]
 pub(super) struct Cell {
     pub(super) scenario: Scenario,
@@ -24,7 +24,7 @@ pub(super) struct Cell {
     pub(super) own_loss: bool,
 }
 
-/// One row of the result: one arm of a cell with one seed.
+/// A row of the result: one arm of a cell with one seed.
 #[derive(Debug, Clone)]
 pub(super) struct Task {
     pub(super) cell: Cell,
@@ -33,11 +33,11 @@ pub(super) struct Task {
     pub(super) amount: Amount,
 }
 
-/// The paths of the matrix by name: those of the table, Packrat26's three, and the profiles when
-/// there are recordings for them or when they are asked for.
+/// The paths of the matrix by name: the table's, Packrat26's three, and the profiles if there are
+/// recordings for them or if they are requested.
 ///
 /// # Errors
-/// [`ScenarioError`], also for a name in `only` that there is not.
+/// [`ScenarioError`], also for an unknown name in `only`.
 pub(super) fn paths(
     only: &[String],
     traces: Option<&Path>,

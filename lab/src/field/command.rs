@@ -36,16 +36,17 @@ pub(crate) struct Field {
     /// Trials at the same time
     #[arg(long, default_value_t = 2)]
     jobs: usize,
-    /// These paths instead of all (names or TOML files, with commas between them)
+    /// Paths instead of all (names or TOML files, with commas between them)
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// These senders instead of the five of the committed tables (s2n-quic's and quinn's); may be repeated
+    /// Senders instead of the five of the committed tables (s2n-quic's and quinn's); may be
+    /// repeated
     #[arg(long)]
     sender: Vec<Sender>,
-    /// These arms instead of end-to-end, packrat and split; may be repeated
+    /// Arms instead of end-to-end, packrat and split; may be repeated
     #[arg(long)]
     arm: Vec<Arm>,
-    /// These losses instead of 0, 0.001, 0.005, 0.02, 0.05; may be repeated
+    /// Losses instead of 0, 0.001, 0.005, 0.02, 0.05; may be repeated
     #[arg(long, value_parser = share)]
     loss: Vec<f64>,
     /// Factor of the paths' downloads
@@ -57,28 +58,28 @@ pub(crate) struct Field {
     /// Seeds of each cell [default: 3, with --quick 1]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: Option<u64>,
-    /// The first seed; those from 1001 on were never used to choose anything
+    /// The first seed; seeds from 1001 on were never used to choose anything
     #[arg(long, default_value_t = FIRST_SEED)]
     first_seed: u64,
     /// The operator has named the servers' congestion control (packrat.dev/config.sender)
     #[arg(long)]
     name_senders: bool,
-    /// Downloads before the measured one, each a trial in another network: what the gateway has found
-    /// out about the servers stays known
+    /// Downloads before the measured one, each a trial in another network: the gateway keeps its
+    /// findings about the servers
     #[arg(long, default_value_t = 0)]
     warm: u8,
-    /// classification, repair, both: what the last mile tells assisted clients, so that a bound is
-    /// measured
+    /// classification, repair, both: reports of the last mile to assisted clients, to measure a
+    /// bound
     #[arg(long)]
     oracle: Option<Oracle>,
-    /// Go on where an earlier run with the same options ended; its rows must be of the same program
+    /// Continue an earlier run with the same options; its rows must be of the same program
     #[arg(long)]
     resume: bool,
-    /// Measure shares as well: a download beside an unassisted one of the same sender, and BBR beside
+    /// Also measure shares: a download beside an unassisted one of the same sender, and BBR beside
     /// CUBIC, with losses of 0, 1 and 4 %; field-sharing.csv
     #[arg(long)]
     sharing: bool,
-    /// Print the table of the small sample that the tests compare, and nothing else
+    /// Only print the table of the small sample that the tests compare
     #[arg(long)]
     sample: bool,
 }
@@ -159,7 +160,7 @@ impl Field {
             progress.tick();
             Ok::<(), FieldError>(())
         })?;
-        // Resumed rows stand where they would have been.
+        // Resumed rows take the place that they would have had.
         rows.sort_by_cached_key(|row| order.iter().position(|task| row.is_of(task)));
         let cells = compare(&rows);
         let summary = Summary::new(&cells);

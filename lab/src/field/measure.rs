@@ -33,7 +33,7 @@ impl Amount {
     /// The whole matrix.
     pub(super) const FULL: Self =
         Self { size: 1.0, objects: [20, 10], names_senders: false, warm: 0, oracle: None };
-    /// `--quick`.
+    /// Extent of a run with `--quick`.
     pub(super) const QUICK: Self =
         Self { size: 0.4, objects: [8, 4], names_senders: false, warm: 0, oracle: None };
     /// The sample that tests compare.
@@ -41,25 +41,25 @@ impl Amount {
         Self { size: 0.05, objects: [2, 1], names_senders: false, warm: 0, oracle: None };
 }
 
-/// One arm of one cell with one seed.
+/// The measurement of one arm of one cell with one seed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Row {
     pub(super) path: String,
     pub(super) sender: Sender,
     /// Mean loss of the last mile, 0 to 1; of the lossless arm 0.
     pub(super) loss: f64,
-    /// True if the loss is that of the path.
+    /// True if the loss is the path's own.
     pub(super) own_loss: bool,
     pub(super) arm: Arm,
     pub(super) seed: u64,
-    /// Of a split connection: the sender at the gateway, the one with the highest goodput.
+    /// The sender at the gateway of a split connection: the one with the highest goodput.
     pub(super) split_sender: Option<Sender>,
     pub(super) goodput_mbps: f64,
     /// True if the whole download arrived.
     pub(super) complete: bool,
     /// Seconds from request to last byte, for each size and each object.
     pub(super) objects: [Vec<f64>; 2],
-    /// These are of the large download.
+    /// Repair bytes of the large download.
     pub(super) repair_bytes: u64,
     pub(super) lost: u64,
     pub(super) far_drops: u64,

@@ -1,8 +1,8 @@
-//! The field matrix: the last miles that people have, times losses, times senders, with assistance,
-//! without it, split, and without loss.
+//! The field matrix: common last miles, times losses, times senders, with assistance, without it,
+//! split, and without loss.
 //!
-//! The bottleneck is the last mile, whose random losses come on top of those of its queue: there
-//! assistance must tell the two apart, and there it can do harm. [`summary`] counts where it does.
+//! The bottleneck is the last mile, whose random losses add to its queue's: here assistance
+//! must distinguish the two, and here it can do harm. [`summary`] counts where it does.
 
 mod cells;
 mod command;

@@ -26,7 +26,7 @@ pub(super) struct SharingRow {
     /// Goodput over the mean of both: 1 is fair.
     share: f64,
     jain: f64,
-    /// These are of the first download.
+    /// Repair bytes of the first download.
     repair_bytes: u64,
     lost: u64,
     far_drops: u64,

@@ -7,10 +7,10 @@ use crate::trial::Arm;
 use serde::Serialize;
 use std::fmt;
 
-/// An assisted download below this share of the unassisted one is slower by more than what the
-/// measurement leaves open.
+/// Ratio of an assisted to the unassisted download below which it is slower by more than the
+/// uncertainty of the measurement.
 const HARMED: f64 = 0.98;
-/// Where the unassisted download is below this share of the lossless one, loss hurts.
+/// Ratio of the unassisted download to the lossless one below which loss hurts.
 const HURT: f64 = 0.9;
 
 /// The arms of one cell: medians over the seeds.
@@ -47,7 +47,7 @@ impl Comparison {
     }
 }
 
-/// Of two speeds; a download that does not move is as slow as a kilobit per second.
+/// The ratio of two speeds; a stalled download counts as one kilobit per second.
 fn ratio(of: f64, to: f64) -> f64 {
     of.max(1e-3) / to.max(1e-3)
 }
@@ -89,7 +89,7 @@ pub(super) fn compare(rows: &[Row]) -> Vec<Comparison> {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Summary {
     pub(super) cells: usize,
-    /// Cells where the assisted download is slower than the unassisted one by more than 2 %.
+    /// Cells in which the assisted download is slower than the unassisted one by more than 2 %.
     pub(super) harmed: usize,
     /// The cell with the lowest assisted ÷ unassisted, and that ratio.
     pub(super) worst: Option<(String, f64)>,
@@ -168,7 +168,7 @@ mod tests {
         let mut rows = vec![row(0.0, Arm::Ideal, 1, 10.0)];
         for (loss, end_to_end, packrat) in [(0.0, 10.0, 6.0), (0.001, 8.0, 8.0), (0.02, 1.0, 2.0)] {
             for seed in 1..=3 {
-                // The median is that of the second seed.
+                // The median comes from the second seed.
                 let wobble = seed as f64 - 2.0;
                 rows.push(row(loss, Arm::EndToEnd, seed, end_to_end + 0.1 * wobble));
                 rows.push(row(loss, Arm::Packrat, seed, packrat - 0.1 * wobble));

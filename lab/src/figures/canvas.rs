@@ -50,8 +50,8 @@ impl<'a> Canvas<'a> {
         Ok(self.0.present()?)
     }
 
-    /// Text whose vertical middle is at `y`; returns nothing about its width, which depends on the
-    /// reader's fonts.
+    /// Draws text whose vertical middle is at `y`. Its width is unknown: it depends on the reader's
+    /// fonts.
     pub(crate) fn text(
         &self,
         at: (i32, i32),

@@ -12,7 +12,7 @@ use packrat_emulation::scenario::{Scenario, Segment};
 const CORRUPTION: [f64; 6] = [0.0, 0.01, 0.02, 0.05, 0.1, 0.2];
 /// Flows at once.
 const FLOWS: [u64; 3] = [1, 10, 50];
-/// Mean lengths of bursts in time: the transmission of so many packets of 2.4 ms (appendix A).
+/// Mean lengths of bursts in time: the transmission of this many packets of 2.4 ms (appendix A).
 const BURSTS: [u64; 4] = [1, 4, 8, 16];
 const TRANSMISSION_MS: f64 = 2.4;
 /// The rates of the bottleneck beside which flows of both kinds are, Mbit/s, and the corruption there.
@@ -234,7 +234,8 @@ fn of_stock(result: &TrialResult) -> f64 {
     stock.iter().sum::<f64>() / stock.len().max(1) as f64
 }
 
-/// CETEN04, figures 7 to 10: what is left to stock flows beside others, and the use of the bottleneck.
+/// CETEN04, figures 7 to 10: the share left to stock flows beside others, and the use of the
+/// bottleneck.
 pub(super) fn friendliness(settings: Settings) -> Result<Plan, FigureError> {
     const OTHERS: [Way; 3] = [CETEN_P, CETEN_A, PACKRAT];
     let scenario = Scenario::load("ceten")?;

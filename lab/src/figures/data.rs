@@ -7,17 +7,17 @@ use serde::Serialize;
 /// A figure: several panels with a title and a caption.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figure {
-    /// Its name on the command line, and of its files.
+    /// Name on the command line, and of the figure's files.
     pub name: String,
-    /// Its title.
+    /// Title of the figure.
     pub title: String,
     /// The method of measurement.
     pub caption: String,
-    /// Its panels, in reading order.
+    /// Panels in reading order.
     pub panels: Vec<Panel>,
 }
 
-/// One coordinate system.
+/// A coordinate system.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Panel {
@@ -49,7 +49,7 @@ pub struct Axis {
     pub label: String,
     /// True if equal distances are equal factors. The values must be positive then.
     pub logarithmic: bool,
-    /// Values that are written at the axis; none: chosen when it is drawn.
+    /// Values to write at the axis; empty: chosen when the figure is drawn.
     pub ticks: Vec<f64>,
 }
 
@@ -64,7 +64,7 @@ impl Axis {
         Self { logarithmic: true, ..Self::linear(label) }
     }
 
-    /// The same axis with these values written at it.
+    /// Returns the axis with these values written at it.
     #[must_use]
     pub fn with_ticks(mut self, ticks: &[f64]) -> Self {
         self.ticks = ticks.to_vec();
@@ -72,7 +72,7 @@ impl Axis {
     }
 }
 
-/// One side of a comparison; it has the same colour in every figure.
+/// A side of a comparison; it has the same colour in every figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Subject {
@@ -153,20 +153,20 @@ pub struct Bars {
     pub bars: Vec<Bar>,
 }
 
-/// One bar.
+/// A bar.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Bar {
     /// Written before it.
     pub label: String,
     /// The subject, which decides the colour.
     pub subject: Subject,
-    /// Its length, with quartiles; `x` means nothing.
+    /// Length of the bar, with quartiles; `x` is unused.
     pub value: Point,
     /// The value in the paper.
     pub paper: Option<f64>,
 }
 
-/// A grid of ratios, whose colours say which are above 1 and which below.
+/// A grid of ratios, whose colours distinguish values above 1 from those below.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HeatMap {
     /// The panel's title.
@@ -175,7 +175,7 @@ pub struct HeatMap {
     pub rows: Vec<String>,
     /// Labels of the columns.
     pub columns: Vec<String>,
-    /// A row of values for each row; `None` where there is none.
+    /// A row of values for each row; `None` if the value is missing.
     pub values: Vec<Vec<Option<f64>>>,
 }
 

@@ -50,14 +50,14 @@ const PAPER: [PaperPoint; 27] = [
     ("satellite", Sender::S2nBbr, Arm::Split, 7.0, 17.2),
 ];
 
-/// A full datagram's frame on Ethernet over its UDP payload: the paper's links carry 20 Mbit/s of the
-/// former, those of the laboratory 20 Mbit/s of the latter, and goodput is in proportion.
+/// A full datagram's frame on Ethernet over its UDP payload: the paper's links carry 20 Mbit/s of
+/// frames, the laboratory's links 20 Mbit/s of payload, and goodput is in proportion.
 const UNIT: f64 = 1514.0 / 1472.0;
 
 /// Headers of Ethernet, IPv4 and UDP, which the paper's counts of bytes have.
 const HEADERS: u64 = 14 + 20 + 8;
 
-/// Bytes of the Ethernet frames of so many datagrams with so many bytes of UDP payload.
+/// Bytes of the Ethernet frames of this many datagrams with this much UDP payload.
 pub(super) fn frame_bytes([datagrams, bytes]: [u64; 2]) -> f64 {
     (bytes + HEADERS * datagrams) as f64
 }

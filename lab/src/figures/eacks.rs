@@ -14,15 +14,15 @@ use packrat_eack::{Encoding, MAX_EXPECTED_DIFFERENCE, SketchLimits};
 /// A way of reporting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// Not at all.
+    /// Without assistance.
     EndToEnd,
     /// As users get it.
     Product,
-    /// With the longest prefix each time.
+    /// The product with the longest prefix each time.
     LongestPrefix,
-    /// As a live stream's receiver, which differs in more than in its eACKs...
+    /// As a live stream's receiver, which differs in more than in its eACKs.
     Periodic,
-    /// ...and the same with eACKs for missing datagrams only.
+    /// As `Periodic`, with eACKs for missing datagrams only.
     Selective,
 }
 

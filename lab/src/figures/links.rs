@@ -15,7 +15,7 @@ const LINKS: [(&str, &str, f64); 3] = [
     ("rquic_satellite", "Satellite, 1.5 Mbit/s, 400 ms", 0.8),
 ];
 const LOSSES: [f64; 5] = [0.0, 0.01, 0.02, 0.03, 0.05];
-/// The same for Wi-Fi at 5 %.
+/// Bound of the completion rate for Wi-Fi at 5 % of loss.
 const WORST: f64 = 0.4;
 const SENDERS: [(Sender, &str, Subject); 2] = [
     (Sender::S2nCubic, "Packrat, CUBIC", Subject::Packrat),
@@ -34,7 +34,7 @@ fn pairs(
         .map(move |seed| ARMS.map(|arm| Trial::new(scenario.clone(), arm, sender, HELD_OUT + seed)))
 }
 
-/// rQUIC23, figure 3.10: the time of an assisted download over that of an unassisted one.
+/// rQUIC23, figure 3.10: the time of an assisted download divided by that of an unassisted one.
 pub(super) fn completion(settings: Settings) -> Result<Plan, FigureError> {
     let mut panels = Vec::new();
     for (name, title, bound) in LINKS {

@@ -70,7 +70,7 @@ pub(super) fn latency(settings: Settings) -> Result<Plan, FigureError> {
                 let mut latencies: Vec<u64> =
                     results.iter().flat_map(|result| result.latencies.iter().copied()).collect();
                 latencies.sort_unstable();
-                // The last tenth is where they differ.
+                // The curves differ in the last tenth.
                 let points = (0..=STEPS).filter_map(|step| {
                     let share = 0.9 + 0.1 * step as f64 / STEPS as f64;
                     let index = ((latencies.len() as f64 * share) as usize)
@@ -104,7 +104,7 @@ pub(super) fn latency(settings: Settings) -> Result<Plan, FigureError> {
     Ok(Plan { steps: settings.seeds * 6, make: Box::new(make) })
 }
 
-/// Figure 7: what receivers of the same stream ask the server for.
+/// Figure 7: the requests of receivers of the same stream to the server.
 pub(super) fn requests(settings: Settings) -> Result<Plan, FigureError> {
     const RECEIVERS: [usize; 2] = [16, 64];
     const ARMS: [(MulticastArm, &str, Subject); 3] = [

@@ -50,7 +50,7 @@ pub enum FigureError {
     /// A scenario is not there.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// It could not be drawn.
+    /// Drawing has failed.
     #[error("{0}")]
     Draw(String),
     /// A file could not be written.
@@ -61,7 +61,7 @@ pub enum FigureError {
         /// The operating system's error.
         source: std::io::Error,
     },
-    /// There is no such figure.
+    /// The figure is unknown.
     #[error("there is no figure {name:?}; choose one of {}", names())]
     Unknown {
         /// The name asked for.
@@ -80,9 +80,9 @@ pub(crate) fn svg(figure: &Figure, columns: usize) -> Result<String, FigureError
     Ok(plot::svg(figure, columns)?)
 }
 
-/// One figure.
+/// A figure.
 pub(crate) struct Recipe {
-    /// On the command line, and of its files.
+    /// Name on the command line, and of the figure's files.
     pub(crate) name: &'static str,
     /// Panels side by side.
     columns: usize,
@@ -144,12 +144,12 @@ pub(crate) fn recipe(name: &str) -> Result<&'static Recipe, FigureError> {
 pub(crate) struct Bench {
     jobs: usize,
     progress: ProgressBar,
-    /// For a standard error that is no terminal.
+    /// Lines for a standard error that is not a terminal.
     lines: RefCell<Progress>,
 }
 
 impl Bench {
-    /// One step is done.
+    /// Counts a finished step.
     pub(crate) fn tick(&self) {
         self.progress.inc(1);
         if self.progress.is_hidden() {

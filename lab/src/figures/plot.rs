@@ -18,14 +18,14 @@ const TEXT: i32 = 14;
 const SMALL: i32 = 13;
 /// Pixels between the lines of labels.
 const LEADING: i32 = 16;
-/// Of a row of bars, and of a heat map.
+/// Height of a row of bars, and of a row of a heat map.
 const ROW: i32 = 26;
 const CELL: i32 = 20;
 /// The ratio, and its inverse, from which the colour of a heat map is full.
 const FULL: f64 = 2.0;
 
 impl Subject {
-    /// Colours that remain different for those who see fewer of them (Okabe and Ito).
+    /// Colours that colour-blind readers can also distinguish (Okabe and Ito).
     pub(crate) fn color(self) -> RGBColor {
         match self {
             Self::Packrat => RGBColor(0xd5, 0x5e, 0x00),

@@ -1,5 +1,5 @@
-//! Figures of Sidekick24's section 3, quACKs and their strawmen, and table 2 of Packrat26: what each costs
-//! in bytes and time, and how often identifiers collide.
+//! Figures of Sidekick24's section 3, quACKs and their strawmen, and table 2 of Packrat26: their
+//! costs in bytes and time, and the frequency of colliding identifiers.
 
 use super::data::{Axis, Bar, Bars, Figure, Form, Lines, Panel, Point, Series, Subject};
 use super::sketches::{best_nanos, decoding};
@@ -12,12 +12,12 @@ use rand_chacha::ChaCha8Rng;
 use std::collections::HashMap;
 use std::hint::black_box;
 
-/// Sidekick24, table 3: packets, of which so many are missing, and the sums.
+/// Sidekick24, table 3: number of packets, number of missing ones, and number of sums.
 const PACKETS: usize = 25;
 const THRESHOLD: usize = 10;
 /// Rounds of a measurement of time; the best one counts.
 const ROUNDS: usize = 40;
-/// Identifiers in a quACK of strawman 1b; the paper does not say.
+/// Identifiers in a quACK of strawman 1b; the paper leaves it open.
 const WINDOW: usize = 5;
 /// Bytes of UDP and IP headers, and of TCP and IP with timestamps.
 const HEADERS: [usize; 2] = [28, 52];
@@ -34,7 +34,7 @@ fn hashes(random: &mut ChaCha8Rng, count: usize) -> Vec<u64> {
     (0..count).map(|_| random.random()).collect()
 }
 
-/// Nanoseconds to insert each of these packets into so many sums.
+/// Nanoseconds to insert each of these packets into `threshold` sums.
 fn insertion<const MODULUS: u64>(hashes: &[u64], threshold: usize) -> f64 {
     let identifiers: Vec<u64> = hashes.iter().map(|hash| hash % MODULUS).collect();
     best_nanos(ROUNDS, identifiers.len(), || {
@@ -274,7 +274,7 @@ fn widths(random: &mut ChaCha8Rng, bench: &super::Bench) -> Vec<Panel> {
     ]
 }
 
-/// The share of identifiers of so many bytes that are another one's, too, in lists of so many.
+/// The share of identifiers of this many bytes that equal another one, in lists of `count`.
 fn collided(random: &mut ChaCha8Rng, bytes: u8, count: usize, lists: usize) -> f64 {
     let mut times: HashMap<u64, usize> = HashMap::with_capacity(count);
     let collided: usize = (0..lists)
@@ -295,7 +295,7 @@ fn collided(random: &mut ChaCha8Rng, bytes: u8, count: usize, lists: usize) -> f
     collided as f64 / (lists * count) as f64
 }
 
-/// Sidekick24, table 1, with more packets where it is too seldom to be measured with 25.
+/// Sidekick24, table 1, with more packets if collisions are too rare to be measured with 25.
 fn collisions(random: &mut ChaCha8Rng, bench: &super::Bench) -> Vec<Panel> {
     const CASES: [(u8, usize, usize, Option<f64>); 6] = [
         (1, 25, 40_000, Some(0.090)),
@@ -412,7 +412,7 @@ pub(super) fn decoding_gain(_: Settings) -> Result<Plan, FigureError> {
     Ok(Plan { steps: CONDITIONS.len() as u64, make: Box::new(make) })
 }
 
-/// Symbols that decode so many missing nearly always.
+/// Symbols that nearly always decode this number of missing datagrams.
 fn all_symbols(missing: usize) -> Encoding {
     let symbols = SketchLimits { power_sums: 0, ..SketchLimits::LARGEST };
     symbols.encoding_for(missing).unwrap_or(Encoding::CodedSymbols { count: 191 })

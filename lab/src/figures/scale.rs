@@ -1,4 +1,4 @@
-//! From values to pixels, and which values are written at an axis.
+//! Conversion of values to pixels, and the choice of values to write at an axis.
 
 use super::data::Axis;
 
@@ -42,7 +42,7 @@ impl Scale {
         let mut high = most.max(low + f64::MIN_POSITIVE);
         if ticks.is_empty() {
             let step = step(high - low, most_ticks);
-            // As far as the data, and to the next tick where that is near.
+            // To the end of the data, and to the next tick if that is near.
             high =
                 if (high / step).fract() > 0.6 { (high / step).ceil() * step } else { high * 1.03 };
             ticks = (0..)

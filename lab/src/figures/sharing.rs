@@ -9,7 +9,7 @@ use packrat_emulation::scenario::{QueueKind, Scenario};
 
 const ARMS: [Arm; 3] = [Arm::EndToEnd, Arm::Packrat, Arm::Split];
 
-/// Shares of two downloads, one of them assisted.
+/// Shares of two downloads, of which one is assisted.
 pub(super) fn competing(settings: Settings) -> Result<Plan, FigureError> {
     let scenario = Scenario::load("competing")?;
     let mut trials = Vec::new();

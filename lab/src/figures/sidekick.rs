@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Sidekick24, table 5: intervals and thresholds of scenario 2, and twice and four times as long.
 const ROBIN: [(&str, u64, usize); 3] =
     [("Robin", 30, 10), ("Robin, 2x", 60, 20), ("Robin, 4x", 120, 40)];
-/// The same of scenario 3.
+/// Sidekick24, table 5: interval and threshold of scenario 3.
 const REDUCTION: Quacks = Quacks { every: Duration::from_millis(15), threshold: 50 };
 const LOSSES: [f64; 7] = [0.0, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08];
 const SIZES: [u64; 3] = [1_000_000, 10_000_000, 50_000_000];
@@ -27,7 +27,7 @@ fn point(x: f64, outcomes: &[Outcome], value: impl Fn(&Outcome) -> f64) -> Point
     Point::of(x, outcomes.iter().map(value))
 }
 
-/// The same upload with each seed.
+/// Runs the upload with each seed.
 fn seeds(settings: Settings, upload: impl Fn(u64) -> Upload) -> Vec<Outcome> {
     (1..=settings.seeds).map(|seed| upload(seed).run()).collect()
 }
@@ -287,7 +287,7 @@ pub(super) fn losses(settings: Settings) -> Result<Plan, FigureError> {
     Ok(Plan { steps: 3 * length + length * settings.seeds, make: Box::new(make) })
 }
 
-/// Figure 7: what quACKs add to the links.
+/// Figure 7: the bytes that quACKs add to the links.
 pub(super) fn overhead(settings: Settings) -> Result<Plan, FigureError> {
     /// The paper's multiples of end to end: packets and bytes of sender, proxy and receiver, then goodput.
     type Multiples = [[f64; 7]; 2];

@@ -18,7 +18,7 @@ const IDENTIFIERS: usize = 4096;
 const ROUNDS: usize = 12;
 const SYMBOLS: [u8; 6] = [8, 20, 40, 80, 160, 191];
 const MISSING: [usize; 7] = [1, 2, 5, 10, 20, 40, 80];
-/// Datagrams under way when a sketch is decoded.
+/// Datagrams in flight when a sketch is decoded.
 const CANDIDATES: usize = 256;
 
 fn series(label: &str, subject: Subject, form: Form, points: Vec<Point>) -> Series {
@@ -38,7 +38,7 @@ pub(super) fn best_nanos(rounds: usize, count: usize, mut work: impl FnMut()) ->
     (0..rounds).map(round).fold(f64::INFINITY, f64::min)
 }
 
-/// Two sketches that differ by so many identifiers, the shorter one as it is sent.
+/// Two sketches that differ by this number of identifiers, the shorter one as it is sent.
 fn difference(
     random: &mut ChaCha8Rng,
     key: &SketchKey,
@@ -58,7 +58,7 @@ fn difference(
     (own, theirs, identifiers)
 }
 
-/// Nanoseconds to decode so many missing of so many candidates; `None` when the limits do not allow the
+/// Nanoseconds to decode `missing` of these candidates; `None` if the limits do not allow the
 /// encoding.
 pub(super) fn decoding(
     random: &mut ChaCha8Rng,
@@ -223,7 +223,7 @@ pub(super) fn decode_success(_: Settings) -> Result<Plan, FigureError> {
     Ok(Plan { steps: CASES.len() as u64, make: Box::new(make) })
 }
 
-/// The shortest prefix that decodes; infinite when none does.
+/// The shortest prefix that decodes; infinite if there is no such prefix.
 fn fewest_symbols(own: &Sketch, theirs: &Sketch, missing: usize) -> f64 {
     let mut decoder = Decoder::new();
     let least = missing.max(usize::from(Encoding::MIN_CODED_SYMBOLS)) as u8;

@@ -38,7 +38,7 @@ struct Drawing {
     lost: Marks,
     repairs: Marks,
     declared_lost: Marks,
-    /// From, until, number.
+    /// Begin, end and number of each hole.
     holes: Vec<(f64, f64, f64)>,
     eacks: Vec<f64>,
     reductions: Vec<f64>,
@@ -90,7 +90,7 @@ impl Drawing {
     }
 }
 
-/// From, until, and number of each packet that the client missed: until it arrived, or was not held
+/// Begin, end and number of each packet that the client missed: until it arrived, or was not held
 /// any more.
 fn holes(events: &[TraceEvent], span: &Range<f64>) -> Vec<(f64, f64, f64)> {
     let (mut open, mut holes) = (BTreeMap::new(), Vec::new());
@@ -303,7 +303,7 @@ fn strip(
     Ok(())
 }
 
-/// Of the points in each column of pixels the first, the highest, the lowest and the last: more
+/// The first, the highest, the lowest and the last of the points in each column of pixels: more
 /// cannot be seen.
 fn thinned(points: impl Iterator<Item = (i32, i32)>) -> Vec<(i32, i32)> {
     let points: Vec<_> = points.collect();

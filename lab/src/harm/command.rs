@@ -15,16 +15,16 @@ use std::path::PathBuf;
 pub(crate) struct Harm {
     /// sharing, objects, pages, video, uploads [default: all of them]
     section: Vec<Section>,
-    /// These paths instead of each section's own (names or TOML files, with commas between them)
+    /// Paths instead of each section's own (names or TOML files, with commas between them)
     #[arg(long, value_delimiter = ',')]
     path: Vec<String>,
-    /// These losses instead of 0, 0.01, 0.04; may be repeated
+    /// Losses instead of 0, 0.01, 0.04; may be repeated
     #[arg(long, value_parser = share)]
     loss: Vec<f64>,
     /// Trials of each kind
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
-    /// The first seed; those from 1001 on were never used to choose anything
+    /// The first seed; seeds from 1001 on were never used to choose anything
     #[arg(long, default_value_t = 1001)]
     first_seed: u64,
     /// Trials at the same time

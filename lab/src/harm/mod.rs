@@ -1,5 +1,5 @@
-//! The page of harm: what assistance takes from others, and what it costs its own user, where it
-//! may be slower than none.
+//! The page of harm: the cost of assistance to others and to its own user, where it may be slower
+//! than no assistance.
 //!
 //! Each section is a kind of traffic on last mile bottlenecks, with assistance and without it, with
 //! the same seeds.

@@ -7,7 +7,7 @@ use packrat_emulation::scenario::{Scenario, ScenarioError, Traffic};
 /// A section of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Section {
-    /// Two downloads, one of them assisted.
+    /// Two downloads, of which one is assisted.
     Sharing,
     /// Short objects, each over a connection of its own.
     Objects,
@@ -29,11 +29,11 @@ packrat_emulation::choices!(Section, "section", [
 
 /// The paths of each section: the last mile is the bottleneck, as at a cluster's ingress.
 const PATHS: [&str; 3] = ["ingress_wifi", "ingress_lte", "starlink"];
-/// Those of minutes of traffic.
+/// The paths of sections with minutes of traffic.
 const SHORTER: [&str; 2] = ["ingress_wifi", "ingress_lte"];
 /// The losses of each section.
 const LOSSES: [f64; 3] = [0.0, 0.01, 0.04];
-/// The sender of the measured download, and that of its neighbour.
+/// The sender of the measured download, and the sender of its neighbour.
 const PAIRS: [[Sender; 2]; 3] = [
     [Sender::S2nCubic, Sender::S2nCubic],
     [Sender::S2nBbr, Sender::S2nBbr],
@@ -46,9 +46,9 @@ pub(super) const ARMS: [Arm; 2] = [Arm::EndToEnd, Arm::Packrat];
 /// The amount of measurement.
 #[derive(Debug, Clone)]
 pub(crate) struct Extent {
-    /// Instead of the section's own, unless there are none.
+    /// Paths instead of the section's own, unless empty.
     pub(crate) paths: Vec<String>,
-    /// The same.
+    /// Losses instead of the section's own, unless empty.
     pub(crate) losses: Vec<f64>,
     pub(crate) seeds: std::ops::Range<u64>,
 }
@@ -64,7 +64,7 @@ impl Section {
         }
     }
 
-    /// The senders of each setting: that of the trial, and of a neighbour if it has another one.
+    /// The senders of each setting: the trial's, and the neighbour's if it has another one.
     fn senders(self) -> Vec<[Sender; 2]> {
         match self {
             Self::Sharing => PAIRS.to_vec(),

@@ -166,7 +166,7 @@ impl Media {
     }
 }
 
-/// All of them at once; results in the same order.
+/// Runs all trials at once; results are in the same order.
 fn in_real_time(trials: Vec<MediaTrial>) -> Result<Vec<MediaResult>, Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {

@@ -23,7 +23,7 @@ pub(crate) struct OneFlow {
     pub(crate) counters: FlowCounters,
     /// Cached bytes, summed over the forwarded datagrams, and how many those were.
     pub(crate) cache: (u64, u64),
-    /// The same at each datagram of the first ten seconds.
+    /// Time and cached bytes at each datagram of the first ten seconds.
     pub(crate) series: Vec<(f64, u64)>,
     first: Option<Timestamp>,
 }

@@ -1,4 +1,4 @@
-//! One stream, one receiver.
+//! A stream with one receiver.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,11 +20,11 @@ use crate::live::stream::Stream;
 use crate::randomness::bytes;
 
 pub(crate) const SOURCE: u32 = 0x5061_636b;
-/// IP and UDP headers, which the counters of Packrat26 see, too.
+/// IP and UDP headers, which the counters of Packrat26 include.
 const HEADERS: u64 = 28;
 /// The stream begins when the client has had the time to find its gateway.
 pub(crate) const BEGIN: Timestamp = Timestamp::from_millis(1000);
-/// Time after the last packet in which packets under way may arrive.
+/// Time after the last packet in which packets in flight may arrive.
 pub(crate) const AFTERWARDS: Duration = Duration::from_secs(2);
 
 /// The means against loss.
@@ -34,13 +34,13 @@ pub enum Arm {
     EndToEnd,
     /// The gateway repairs, and the receiver asks the sender for the rest.
     Packrat,
-    /// The gateway repairs, without early copies, and the receiver asks the sender at once, too.
+    /// The gateway repairs, without early copies, and the receiver also asks the sender at once.
     RepairOnly,
     /// As `packrat`, with eACKs all the time instead of for holes only.
     EveryEack,
     /// As `packrat`, without early copies.
     NoEarlyCopies,
-    /// There is no loss.
+    /// A path without loss.
     Ideal,
 }
 
@@ -94,8 +94,8 @@ pub struct MediaResult {
     pub seed: u64,
     /// Units sent.
     pub units: u64,
-    /// One-way latency from the beginning of a unit's production until it is played, milliseconds:
-    /// the quantiles of [`MediaResult::QUANTILES`].
+    /// Latency in milliseconds, one way, from the beginning of a unit's production until it is
+    /// played: the quantiles of [`MediaResult::QUANTILES`].
     pub latency_ms: Vec<f64>,
     /// Times that the player stalled, and for how many milliseconds in all.
     pub stalls: u64,
@@ -113,7 +113,7 @@ pub struct MediaResult {
     pub last_mile: Traffic,
     /// The client's share of the bytes that client and server sent.
     pub client_share: f64,
-    /// Retransmissions of the server, and those of them that the client did not need.
+    /// Retransmissions of the server, and the number of them that the client did not need.
     pub retransmissions: u64,
     /// See `retransmissions`.
     pub spurious: u64,
@@ -123,7 +123,7 @@ pub struct MediaResult {
     pub repaired: u64,
     /// See `repaired`.
     pub early_copies: u64,
-    /// eACKs sent, and how many of them could not be decoded.
+    /// eACKs sent, and the number of them that could not be decoded.
     pub eacks: u64,
     /// See `eacks`.
     pub decode_failures: u64,
@@ -147,7 +147,7 @@ impl MediaResult {
     /// The quantiles of the latency that a result has.
     pub const QUANTILES: [f64; 9] = [0.0, 0.5, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 1.0];
 
-    /// One of the quantiles, milliseconds.
+    /// The given quantile, in milliseconds.
     pub fn latency(&self, quantile: f64) -> f64 {
         let index = Self::QUANTILES.iter().position(|known| *known == quantile);
         index.and_then(|index| self.latency_ms.get(index)).copied().unwrap_or(f64::NAN)
@@ -166,7 +166,7 @@ impl Traffic {
 
 /// The observations of a trial, in virtual or real time.
 pub(crate) struct Outcome {
-    /// By unit, microseconds: when it was sent, when it was there.
+    /// Times of sending and of availability by unit, in microseconds.
     pub(crate) sent: Vec<u64>,
     pub(crate) available: Vec<Option<u64>>,
     pub(crate) links: Links,
@@ -200,7 +200,7 @@ enum Event {
     ToServer(Vec<u8>),
 }
 
-/// The four links and what waits on them.
+/// The four links and the packets on them.
 struct Path {
     schedule: Schedule<Event>,
     far_down: Link,
@@ -404,8 +404,8 @@ impl MediaTrial {
             }
         };
         let config = self.stream.receiver();
-        // A receiver that comes late, or whose first packets are lost, knows nothing of those
-        // before.
+        // A receiver that comes late, or whose first packets are lost, does not know the earlier
+        // ones.
         let first = available.iter().position(Option::is_some).unwrap_or_default();
         let units = sent.iter().zip(available).skip(first).map(|(sent, available)| Played {
             produced: sent - self.stream.production().as_micros() as u64,

@@ -2,8 +2,8 @@
 //!
 //! Real parts on an emulated path: the receiver of packrat-media or the client core, and the
 //! gateway's engine. Only sockets and time are not real. The same seed gives the same result in
-//! every process. A trial of [`media`] can be run in real time, too, with sockets and the data
-//! plane; then the host has its part in the result.
+//! every process. A trial of [`media`] can also be run in real time, with sockets and the data
+//! plane; the host then influences the result.
 //!
 //! - [`media`]: one stream, one receiver, with and without help
 //! - [`multicast`]: one stream, many receivers

@@ -1,7 +1,7 @@
-//! One stream, many receivers behind one gateway.
+//! A stream with many receivers behind one gateway.
 //!
-//! Time goes in steps of a millisecond here: with thousands of receivers what happens within one is
-//! done together.
+//! Time advances in steps of a millisecond: with thousands of receivers, the events within a step
+//! are processed together.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -24,11 +24,11 @@ use crate::randomness::bytes;
 
 /// Bytes of a packet (Packrat26, section 6.2).
 const PACKET: usize = 240;
-/// Address of the first receiver, 10.0.0.1; each has one of its own.
+/// Address of the first receiver, 10.0.0.1; the others follow.
 const FIRST_MEMBER: u32 = 0x0a00_0001;
 /// The receivers find their gateway before the stream begins.
 const BEGIN: Duration = Duration::from_millis(1500);
-/// They begin to look for it within this time.
+/// Time within which receivers begin to look for the gateway.
 const JOINING: Duration = Duration::from_secs(1);
 const AFTERWARDS: Duration = Duration::from_secs(1);
 /// Latencies from this on count as this: milliseconds.
@@ -43,7 +43,8 @@ pub enum MulticastArm {
     Packrat,
     /// The gateway repairs, to all when several miss the same packet.
     PackratGroup,
-    /// The same, and symbols to all, each of which repairs another packet at each receiver.
+    /// The gateway repairs as in `PackratGroup`, and sends symbols to all, each of which repairs
+    /// another packet at each receiver.
     PackratSymbols,
 }
 
@@ -96,7 +97,7 @@ pub struct MulticastResult {
     pub dropped: u64,
     /// Packets that were lost on the last mile.
     pub lost: u64,
-    /// Repairs of the gateway, and those of them to all.
+    /// Repairs of the gateway, and the number of them to all receivers.
     pub repairs: u64,
     /// See `repairs`.
     pub group_repairs: u64,
@@ -104,7 +105,7 @@ pub struct MulticastResult {
     pub symbols: u64,
     /// Symbols and repairs per packet of the stream.
     pub per_packet: f64,
-    /// Their bytes, as a share of the stream's.
+    /// Bytes of the repairs, as a share of the stream's.
     pub bytes_share: f64,
     /// Time from the gateway's forwarding of a packet until a receiver has it, milliseconds: quantiles over
     /// all packets and receivers that got it.
@@ -113,7 +114,7 @@ pub struct MulticastResult {
     pub latency_p99_ms: u64,
     /// See `latency_p50_ms`.
     pub latency_p999_ms: u64,
-    /// eACKs per receiver and second, and how many could not be decoded.
+    /// eACKs per receiver and second, and the number that could not be decoded.
     pub eacks_per_second: f64,
     /// See `eacks_per_second`.
     pub decode_failures: u64,
@@ -155,7 +156,7 @@ impl Latencies {
 
 struct Member {
     address: SocketAddr,
-    /// It does nothing before: receivers do not begin in the same millisecond.
+    /// Time at which the receiver begins: receivers do not begin in the same millisecond.
     begins: Timestamp,
     /// Packets that it has.
     has: Vec<bool>,
@@ -354,7 +355,7 @@ impl MulticastTrial {
 }
 
 impl Member {
-    /// It has a packet, which the gateway forwarded at this millisecond.
+    /// Processes a packet that the gateway forwarded at this millisecond.
     fn gets(&mut self, number: u64, forwarded: u64, now: Timestamp, latencies: &mut Latencies) {
         let at = usize::try_from(number).unwrap_or(usize::MAX);
         if self.has.len() <= at {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// One unit, times in microseconds of the trial.
+/// A unit, with times in microseconds of the trial.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Played {
     /// The time at which the production of its content began.
@@ -16,8 +16,7 @@ pub(crate) struct Played {
 /// The listener's experience.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Experience {
-    /// From production until it was played, microseconds, ascending; units that never came are not
-    /// among them.
+    /// Times from production to playing, in microseconds, ascending; missing units are excluded.
     pub(crate) latencies: Vec<u64>,
     pub(crate) stalls: u64,
     pub(crate) stalled: Duration,
@@ -29,7 +28,7 @@ pub(crate) struct Experience {
 const UNNOTICED: u64 = 1_000;
 
 /// Plays units in order. `slack`: the part of the player's buffer beyond the due unit. The player
-/// waits for one that is late, at most `patience`, and afterwards fast-forwards until it is on time
+/// waits for a late unit, at most `patience`, and afterwards fast-forwards until it is on time
 /// again.
 pub(crate) fn play(
     units: impl IntoIterator<Item = Played>,
@@ -39,7 +38,7 @@ pub(crate) fn play(
     let slack = slack.as_micros() as u64;
     let mut experience = Experience::default();
     let patience = patience.as_micros() as u64;
-    // The stall under way.
+    // The current stall.
     let mut stall: Option<(u64, u64)> = None;
     let end = |stall: &mut Option<(u64, u64)>, experience: &mut Experience| {
         if let Some((from, to)) = stall.take() {

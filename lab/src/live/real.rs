@@ -1,6 +1,6 @@
-//! The same in real time: sender and receiver on sockets of the loopback interface, the data plane
-//! between them, the emulated path between those. The host's own lateness is in the numbers; of that of
-//! the path the result says whether it is small.
+//! A live stream in real time: sender and receiver on sockets of the loopback interface, the data
+//! plane between them, and the emulated path between those. The numbers contain the host's own
+//! lateness; the result reports whether the path's lateness is small.
 
 use std::error::Error;
 use std::os::fd::AsFd;
@@ -23,11 +23,11 @@ use crate::live::media::{
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl MediaTrial {
-    /// Runs it in real time. The gateway forwards in every arm; the data plane has early copies
-    /// always, so that the arms without them can't be run.
+    /// Runs the trial in real time. The gateway forwards in every arm; the data plane always has
+    /// early copies, so that the arms without them cannot be run.
     ///
     /// # Errors
-    /// No sockets or threads can be had, or nothing arrives.
+    /// Sockets or threads are missing, or no packet arrives.
     pub async fn run_in_real_time(&self) -> Result<MediaResult, Box<dyn Error + Send + Sync>> {
         let scenario = match self.arm {
             Arm::Ideal => self.scenario.clone().with_loss(0.0),

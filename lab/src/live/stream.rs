@@ -49,9 +49,9 @@ impl Stream {
         }
     }
 
-    /// Its receiver's configuration. Audio is played when the second packet with it could have come
-    /// at the latest (40 ms in the buffer at first: Packrat26, section 6.2); video after 100 ms.
-    /// Both rather stall than skip, for a while.
+    /// Configuration of the stream's receiver. Audio is played at the latest time at which the
+    /// second packet with it could have come (40 ms in the buffer at first: Packrat26, section
+    /// 6.2); video after 100 ms. Both prefer stalling to skipping, for a while.
     pub(crate) fn receiver(self) -> ReceiverConfig {
         match self {
             Self::Audio => ReceiverConfig {

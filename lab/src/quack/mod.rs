@@ -1,6 +1,6 @@
-//! The alternatives that Sidekick24 (docs/REFERENCES.md) compares its quACK with: the strawmen of its section
-//! 3.3, and power sums with identifiers of other widths. They serve comparison only: the product's sketches
-//! are those of packrat-eack.
+//! The alternatives that Sidekick24 (docs/REFERENCES.md) compares its quACK with: the strawmen of
+//! its section 3.3, and power sums with identifiers of other widths. They serve comparison only:
+//! the product uses the sketches of packrat-eack.
 
 mod strawmen;
 mod widths;
@@ -8,7 +8,7 @@ mod widths;
 pub(crate) use strawmen::{HashQuack, SlidingWindow};
 pub(crate) use widths::{Missing, Sums, Width, with_modulus};
 
-/// The probability that an identifier of so many bytes is also another one's among `count`
+/// The probability that an identifier of this many bytes equals another one among `count`
 /// (Sidekick24, section 3.2).
 pub(crate) fn collision(bytes: u8, count: usize) -> f64 {
     let values = 256_f64.powi(i32::from(bytes));

@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
 
-/// Strawman 1b: each quACK lists the identifiers that arrived last, so that a lost quACK loses nothing
+/// Strawman 1b: each quACK lists the most recent identifiers, so that a lost quACK does no harm
 /// while others come. With a window of one it is strawman 1a, and over TCP 1c.
 #[derive(Debug, Clone)]
 pub(crate) struct SlidingWindow {
@@ -12,7 +12,7 @@ pub(crate) struct SlidingWindow {
 }
 
 impl SlidingWindow {
-    /// A window of so many identifiers.
+    /// A window of this many identifiers.
     pub(crate) fn new(length: usize) -> Self {
         Self { length, last: VecDeque::with_capacity(length) }
     }
@@ -48,7 +48,7 @@ impl HashQuack {
     /// Bytes of its hash and its count.
     pub(crate) const LENGTH: usize = 32 + 4;
 
-    /// The quACK of what has arrived.
+    /// The quACK of the packets received.
     pub(crate) fn new(mut received: Vec<u32>) -> Self {
         received.sort_unstable();
         let count = received.len() as u32;

@@ -29,7 +29,8 @@ impl Width {
 pub(crate) struct Missing {
     /// Packets whose identifier is a root.
     pub(crate) roots: usize,
-    /// Packets that are missing, as the counts say: with fewer, or with more roots, identifiers collide.
+    /// Missing packets according to the counts: with fewer, or with more roots, identifiers
+    /// collide.
     pub(crate) count: usize,
 }
 
@@ -41,7 +42,8 @@ pub(crate) struct Sums<const MODULUS: u64> {
 }
 
 const fn multiply<const MODULUS: u64>(one: u64, other: u64) -> u64 {
-    // The compiler has the modulus, and divides by no variable where the product fits in 64 bits.
+    // The modulus is constant for the compiler, so it avoids a division by a variable if the
+    // product fits in 64 bits.
     if MODULUS <= u32::MAX as u64 {
         one * other % MODULUS
     } else {
@@ -71,7 +73,7 @@ fn inverse<const MODULUS: u64>(value: u64) -> u64 {
 }
 
 impl<const MODULUS: u64> Sums<MODULUS> {
-    /// An empty set with so many sums.
+    /// An empty set with this many sums.
     pub(crate) fn new(threshold: usize) -> Self {
         Self { sums: vec![0; threshold], count: 0 }
     }
@@ -85,8 +87,8 @@ impl<const MODULUS: u64> Sums<MODULUS> {
         }
     }
 
-    /// Decodes what of `sent`, whose sums these are, is missing in `received`; `None` when it is more than
-    /// there are sums.
+    /// Decodes the datagrams of `sent`, whose sums these are, that are missing in `received`;
+    /// `None` if there are more of them than sums.
     pub(crate) fn decode(&self, received: &Self, sent: &[u64]) -> Option<Missing> {
         let count =
             self.count.checked_sub(received.count).filter(|count| *count <= self.sums.len())?;

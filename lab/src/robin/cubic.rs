@@ -1,5 +1,5 @@
-//! CUBIC (RFC 9438), and PACUBIC (Sidekick24, section 4.3.2): the same, but a loss on the near segment
-//! costs, and is recovered from, in proportion to the packets that are under way there.
+//! CUBIC (RFC 9438), and PACUBIC (Sidekick24, section 4.3.2): CUBIC with a reduction and a
+//! recovery, after a loss on the near segment, in proportion to the packets in flight there.
 
 use packrat_wire::estimate::Timestamp;
 use std::time::Duration;
@@ -13,9 +13,9 @@ const LEAST: f64 = 2.0;
 /// The segment on which a loss was, as far as the sender knows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Segment {
-    /// Between sender and proxy, says a quACK. This share of the round trip is spent there.
+    /// Between sender and proxy, according to a quACK. This share of the round trip is spent there.
     Near(f64),
-    /// Anywhere, says an acknowledgement.
+    /// Anywhere, according to an acknowledgement.
     Path,
 }
 
@@ -63,7 +63,7 @@ impl Cubic {
 
     /// A packet of this window that was sent at this time has arrived.
     pub(super) fn on_arrived(&mut self, sent_at: Timestamp, round_trip: Duration, now: Timestamp) {
-        // What was sent before a reduction says nothing about the window after it (RFC 9002, section
+        // Packets sent before a reduction do not reflect the window after it (RFC 9002, section
         // 7.3.2).
         if self.recovery_from.is_some_and(|from| sent_at <= from) {
             return;
@@ -119,7 +119,7 @@ mod tests {
         cubic
     }
 
-    /// The time at which the window is what it was.
+    /// The time at which the window has recovered.
     fn recovered_after(mut cubic: Cubic) -> u64 {
         (50..100_000)
             .skip(1)

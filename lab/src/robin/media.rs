@@ -20,7 +20,7 @@ const ROUND_TRIP: Duration = Duration::from_millis(52);
 pub(crate) struct Media {
     pub(crate) seconds: u64,
     pub(crate) loss: f64,
-    /// A quACK after so many packets at the proxy; `None`: no sidekick.
+    /// Packets at the proxy per quACK; `None`: no sidekick.
     pub(crate) quack_every: Option<usize>,
     pub(crate) seed: u64,
 }
@@ -34,9 +34,9 @@ enum Event {
     Due(u64),
     AtProxy(u64),
     AtReceiver(u64),
-    /// The receiver misses these...
+    /// The receiver misses these packets.
     Requested(Vec<u64>),
-    /// ...and the proxy has seen these since its last quACK but one.
+    /// The proxy has seen these packets since its last quACK but one.
     Quack(Vec<u64>),
     Ask,
 }
@@ -172,7 +172,7 @@ impl World {
         }
     }
 
-    /// Names what is missing, once in a round trip.
+    /// Names the missing packets, once in a round trip.
     fn ask(&mut self) {
         let Some((&last, _)) = self.arrived.last_key_value() else {
             self.asks = false;

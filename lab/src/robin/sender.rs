@@ -16,29 +16,30 @@ const ASSUMED: Duration = Duration::from_millis(333);
 struct Packet {
     chunk: u64,
     sent_at: Timestamp,
-    /// A quACK says that the proxy has seen it; it fills the window no more where quACKs move that.
+    /// Set if a quACK has confirmed the packet at the proxy; where quACKs move the window, it does
+    /// not fill that any more.
     passed: bool,
 }
 
 /// The use that a sender makes of quACKs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum QuackUse {
-    /// None come.
+    /// No use: no quACKs come.
     None,
-    /// Retransmissions of what is missing.
+    /// Retransmissions of missing packets.
     Retransmit,
-    /// Also, datagrams that have passed the proxy fill the window no more.
+    /// Retransmissions; also, datagrams that have passed the proxy do not fill the window any more.
     MoveWindow,
 }
 
-/// A sender of so many chunks of a packet each.
+/// A sender of a number of chunks, a packet each.
 #[derive(Debug)]
 pub(super) struct Sender {
     cubic: Cubic,
     quacks: QuackUse,
     chunks: u64,
     next_chunk: u64,
-    /// Chunks that can be sent, of those that there will be.
+    /// Chunks that can be sent so far.
     available: u64,
     again: VecDeque<u64>,
     delivered: Vec<bool>,
@@ -51,7 +52,7 @@ pub(super) struct Sender {
     quacked: usize,
     largest: Option<u64>,
     round_trip: Option<(Duration, Duration)>,
-    /// The shortest ones, of the path and of the near segment: what queues add is neither's share.
+    /// The shortest round trips, of the path and of the near segment: without the delays of queues.
     shortest: Option<Duration>,
     near_round_trip: Option<Duration>,
     /// The last packet that filled the window, and probes since then.
@@ -60,7 +61,7 @@ pub(super) struct Sender {
     /// QuACK state: packets that the proxy may still see, in the order of sending.
     unquacked: VecDeque<u64>,
     threshold: usize,
-    /// Later packets that echoes have told of, by packet.
+    /// Number of later packets reported by echoes, by packet.
     overtaken: BTreeMap<u64, usize>,
 }
 
@@ -95,7 +96,7 @@ impl Sender {
         self.cubic.window()
     }
 
-    /// So many chunks can be sent.
+    /// Makes this many more chunks available.
     pub(super) fn provide(&mut self, chunks: u64) {
         self.available = self.available.max(chunks);
     }
@@ -131,7 +132,7 @@ impl Sender {
         Some((number, chunk))
     }
 
-    /// When [`Self::on_timeout`] must be called.
+    /// Time at which [`Self::on_timeout`] must be called.
     pub(super) fn next_timeout(&self) -> Option<Timestamp> {
         let (smoothed, variation) = self.round_trip.unwrap_or((ASSUMED, ASSUMED / 2));
         let period = smoothed + (variation * 4).max(Duration::from_millis(1));
@@ -139,7 +140,7 @@ impl Sender {
         (!self.packets.is_empty()).then(|| self.last_sent + period * (1 << self.probes.min(10)))
     }
 
-    /// Nothing was heard for so long: sends the oldest packet's chunk again (RFC 9002, section 6.2).
+    /// Called after a silence: sends the oldest packet's chunk again (RFC 9002, section 6.2).
     pub(super) fn on_timeout(&mut self, now: Timestamp) -> Option<(u64, u64)> {
         self.probes += 1;
         let oldest = self.packets.values().next().map(|packet| packet.chunk)?;
@@ -147,7 +148,7 @@ impl Sender {
         self.send(now)
     }
 
-    /// An acknowledgement tells of this part of the receiver's log.
+    /// Called when an acknowledgement reports this part of the receiver's log.
     pub(super) fn on_acknowledgement(&mut self, log: &[u64], now: Timestamp) {
         let Some(new) = log.get(self.acknowledged..) else { return };
         self.acknowledged = log.len();
@@ -189,7 +190,7 @@ impl Sender {
         });
     }
 
-    /// Declares lost what is too far below the largest that has arrived, or too long ago.
+    /// Declares packets lost that are too far below the largest arrived one, or too old.
     fn find_lost(&mut self, now: Timestamp) {
         let Some(largest) = self.largest else { return };
         let late = self.smoothed() * 9 / 8;
@@ -230,7 +231,7 @@ impl Sender {
             sent.iter().copied().filter(|number| !new.contains(number)).collect();
         // As many sums as this decode no larger difference.
         if missing.len() > self.threshold {
-            // A Reset: what was sent until now is left to acknowledgements.
+            // A Reset: packets sent until now are left to acknowledgements.
             self.unquacked.retain(|number| *number > last);
             return;
         }
@@ -251,7 +252,7 @@ impl Sender {
         }
     }
 
-    /// Echoes tell that the proxy has seen these packets, and nothing of others.
+    /// Called when echoes report that the proxy has seen these packets; others remain unknown.
     pub(super) fn on_echo(&mut self, numbers: &[u64], now: Timestamp) {
         self.probes = 0;
         for number in numbers {

@@ -1,4 +1,4 @@
-//! One upload over two links, with a sidekick, a splitting proxy, or neither, in virtual time.
+//! An upload over two links, with a sidekick, a splitting proxy, or neither, in virtual time.
 
 use super::sender::{QuackUse, Sender};
 use packrat_emulation::path::{Link, LinkConfig, LossModel, QueueDiscipline, Verdict};
@@ -22,7 +22,7 @@ const TCP_RECOVERY: Duration = Duration::from_millis(5);
 /// Everything ends here.
 const LIMIT: Timestamp = Timestamp::from_millis(600_000);
 
-/// When quACKs come, and what they can tell.
+/// The times of quACKs, and their capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Quacks {
     pub(crate) every: Duration,
@@ -42,22 +42,24 @@ pub(crate) enum Strawman {
 /// The proxy's part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Help {
-    /// It forwards.
+    /// The proxy only forwards.
     None,
-    /// It sends quACKs, and the sender retransmits what they miss: Robin with PACUBIC.
+    /// The proxy sends quACKs, and the sender retransmits the packets that they miss: Robin with
+    /// PACUBIC.
     Robin(Quacks),
-    /// And what has passed it fills the sender's window no more.
+    /// The proxy sends quACKs, and packets that have passed it do not fill the sender's window any
+    /// more.
     MovesWindow(Quacks),
-    /// It ends the connection, and begins another one.
+    /// The proxy ends the connection, and begins another one.
     Split,
 }
 
-/// When the receiver acknowledges.
+/// The receiver's rule for acknowledgements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Acknowledging {
     /// Every packet, as quiche does.
     Each,
-    /// At these intervals, where something has arrived.
+    /// Acknowledges at these intervals, if a packet has arrived.
     Every(Duration),
 }
 
@@ -65,13 +67,13 @@ pub(crate) enum Acknowledging {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Upload {
     pub(crate) bytes: u64,
-    /// One way, and Mbit/s, of the near link and of the far one.
+    /// Delay of one way, and Mbit/s, of the near link and of the far one.
     pub(crate) delays: [Duration; 2],
     pub(crate) rates: [u64; 2],
-    /// Of the near link, in both directions.
+    /// Loss of the near link, in both directions.
     pub(crate) loss: f64,
     pub(crate) help: Help,
-    /// Instead of the sums of the quACKs, where there are any.
+    /// Replaces the sums of the quACKs, if set.
     pub(crate) strawman: Option<Strawman>,
     pub(crate) acknowledging: Acknowledging,
     pub(crate) seed: u64,
@@ -125,7 +127,7 @@ enum Event {
         link: usize,
         content: Content,
     },
-    /// It is time for an acknowledgement, a quACK, a look at a sender's timer, or at the windows.
+    /// A timer for an acknowledgement, a quACK, the sender, or a sample of the windows.
     Acknowledge {
         connection: usize,
     },
@@ -310,7 +312,7 @@ impl World {
             }
             (Content::SegmentAcknowledgement, _) => (0, TCP_HEADERS, 0),
         };
-        // What the proxy forwards towards the sender counts there, too.
+        // Packets that the proxy forwards towards the sender also count there.
         let node = if link == NEAR_DOWN { 1 } else { node };
         let is_first = link == NEAR_UP || link == FAR_DOWN || link == NEAR_DOWN;
         if is_first {
@@ -477,7 +479,7 @@ mod tests {
             assert!(of_proxy(strawman) > 1.8 * of_proxy(&sums), "{:?}", strawman.sent);
         }
         assert!(segments.sent[0][0] as f64 > 1.4 * sums.sent[0][0] as f64, "{:?}", segments.sent);
-        // The receiver acknowledges what was sent again although only its echo was lost.
+        // The receiver also acknowledges repeated packets of which only the echo was lost.
         assert!(echo.sent[2][0] > window.sent[2][0], "{:?} {:?}", echo.sent, window.sent);
         assert_eq!(window.sent[2][0], sums.sent[2][0]);
         assert!(window.goodput_mbps > 0.9 * sums.goodput_mbps, "{}", window.goodput_mbps);

@@ -17,8 +17,8 @@ use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
 
-/// The senders that stand for NewReno, CUBIC and BBR; the last two are also those of a connection
-/// that ends at the gateway's place.
+/// The senders that stand for NewReno, CUBIC and BBR; the last two are also the senders of a
+/// connection that ends at the gateway's place.
 const SENDERS: [Sender; 3] = [Sender::QuinnNewReno, Sender::S2nCubic, Sender::S2nBbr];
 const EDGE: [Sender; 2] = [Sender::S2nCubic, Sender::S2nBbr];
 /// Mbit/s.
@@ -29,7 +29,7 @@ const FAR: [u64; 2] = [2, 60];
 const LAST_MILE: [u64; 4] = [4, 20, 60, 120];
 /// Per mille, in both directions.
 const LOSSES: [u64; 6] = [0, 1, 5, 10, 20, 40];
-/// The same of held-out paths; most far segments lose nothing.
+/// Losses of far segments of held-out paths; most of these lose no packets.
 const FAR_LOSSES: [u64; 5] = [0, 0, 0, 1, 5];
 const LAST_MILE_LOSSES: [u64; 10] = [0, 1, 2, 4, 7, 10, 15, 20, 30, 40];
 /// A queue holds at least this many bytes: see [`grid`].
@@ -67,8 +67,8 @@ impl TwoSegments {
         Ok(scenario.with_traffic(period.download()))
     }
 
-    /// The median of downloads with these seeds: single ones differ by half where a sender has to
-    /// recover from one loss for long, and an expectation is what a plan is made with.
+    /// The median of downloads with these seeds: single ones differ by half if a sender recovers
+    /// from one loss for long, and a plan needs an expectation.
     fn goodput(
         self,
         sender: Sender,
@@ -115,7 +115,7 @@ fn cells() -> Vec<(Sender, Arm, TwoSegments)> {
     cells
 }
 
-/// Writes what is missing of `cells.csv` in the folder, with so many seeds for each.
+/// Writes the missing rows of `cells.csv` in the folder, with this many seeds for each.
 pub(super) fn measure(
     folder: &Path,
     period: Period,
@@ -147,7 +147,7 @@ pub(super) fn measure(
     )
 }
 
-/// Writes `held_out.csv` in the folder: random paths between those of the cells, with other seeds.
+/// Writes `held_out.csv` in the folder: random paths between the cells', with other seeds.
 pub(super) fn check(
     folder: &Path,
     paths: u64,

@@ -26,7 +26,7 @@ pub(super) struct Extent {
     pub(super) seeds: Range<u64>,
 }
 
-/// One segment.
+/// A segment of a path.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Row {
     cell: Cell,
@@ -91,7 +91,7 @@ impl Cache {
         Ok(cache)
     }
 
-    /// Measures what is missing, the easier segments first. `progress` hears of each.
+    /// Measures the missing segments, the easier ones first. `progress` is called for each.
     pub(super) fn fill(
         &mut self,
         jobs: usize,
@@ -100,7 +100,7 @@ impl Cache {
         self.fill_by(measure, jobs, progress)
     }
 
-    /// Measures what is missing of these segments, however hard they are.
+    /// Measures the missing ones of these segments, however hard they are.
     pub(super) fn complete(
         &mut self,
         cells: &[Cell],
@@ -110,7 +110,7 @@ impl Cache {
         self.measure(cells, &measure, jobs, &mut progress)
     }
 
-    /// The same as `fill` by another measurement: the goodput of a segment with a seed.
+    /// Fills as `fill` does, by another measurement: the goodput of a segment with a seed.
     fn fill_by(
         &mut self,
         measure: impl Fn(Cell, &Extent, u64) -> Result<f64, GridError> + Sync,
@@ -173,12 +173,12 @@ impl Cache {
         self.rows.len()
     }
 
-    /// Goodput over the rate, 0 where a segment was not worth measuring: the median of the seeds.
+    /// Goodput over the rate, 0 if a segment was not worth measuring: the median of the seeds.
     pub(super) fn utilisation(&self, cell: Cell) -> f64 {
         self.spread(cell).map_or(0.0, |[_, median, _]| median)
     }
 
-    /// The same as 10th percentile, median and 90th percentile.
+    /// Goodput over the rate: 10th percentile, median and 90th percentile of the seeds.
     pub(super) fn spread(&self, cell: Cell) -> Option<[f64; 3]> {
         let goodput = sorted(self.rows.get(&cell)?.iter().copied());
         Some([0.1, 0.5, 0.9].map(|share| quantile(&goodput, share) / cell.rate_mbps as f64))
@@ -210,7 +210,7 @@ fn measure(cell: Cell, extent: &Extent, seed: u64) -> Result<f64, GridError> {
 
 #[cfg(test)]
 impl Cache {
-    /// Segments whose goodput a function says.
+    /// Segments whose goodput a function returns.
     pub(super) fn made_up(sender: Sender, goodput: impl Fn(Cell) -> f64) -> Self {
         let period = Period { settle: 0, seconds: 1 };
         let extent = Extent { sender, versions: String::new(), period, seeds: 1..2 };
@@ -246,7 +246,7 @@ mod tests {
         assert!(resumed.len() < cache.len());
         resumed.fill_by(measure, 2, |_, _| ()).unwrap();
         assert_eq!(text(&resumed), whole);
-        // Nothing is measured twice.
+        // No segment is measured twice.
         resumed.fill_by(measure, 1, |cell, _| panic!("{cell:?}")).unwrap();
         let other = Cache::open(
             folder.path(),

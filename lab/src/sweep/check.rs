@@ -15,7 +15,7 @@ const LOSSLESS: [[u64; 2]; 4] = [[10, 10], [10, 20], [10, 50], [50, 10]];
 const LOSSY: [[u64; 2]; 2] = [[10, 50], [50, 10]];
 const LOSSES: [[u64; 2]; 5] = [[0, 4], [1, 3], [2, 2], [3, 1], [4, 0]];
 
-/// One path, predicted and measured.
+/// A path, predicted and measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Checked {
     pub(super) far: Cell,
@@ -52,7 +52,7 @@ pub(super) fn settings() -> Vec<Path> {
     paths
 }
 
-/// Their segments. Of those that no download uses a prediction would be 0.
+/// Segments of the checked paths. For a segment without a download a prediction would be 0.
 pub(super) fn cells() -> Vec<Cell> {
     let mut cells: Vec<Cell> =
         settings().into_iter().flat_map(|Path { far, near, .. }| [far, near]).collect();

@@ -14,11 +14,11 @@ use std::path::PathBuf;
 /// Options of `packrat lab sweep`.
 #[derive(Debug, Args)]
 pub(crate) struct Sweep {
-    /// The folder of the measured segments, a file for each sender; what is there is not measured
-    /// again
+    /// The folder of the measured segments, a file for each sender; existing segments are not
+    /// measured again
     #[arg(long, default_value = "target/sweep")]
     cache: PathBuf,
-    /// These senders instead of all; may be repeated
+    /// Senders instead of all; may be repeated
     #[arg(long)]
     sender: Vec<Sender>,
     /// Seconds of each download that count
@@ -36,11 +36,11 @@ pub(crate) struct Sweep {
     /// Trials at the same time
     #[arg(long, default_value_t = 2)]
     jobs: usize,
-    /// Measure what `packrat plan` looks its answers up in instead: write what is missing of cells.csv
-    /// into this folder
+    /// Measure the tables of `packrat plan` instead: write the missing rows of cells.csv into this
+    /// folder
     #[arg(long, value_name = "FOLDER")]
     plan: Option<PathBuf>,
-    /// Measure so many held-out paths as well, and write held_out.csv
+    /// Also measure this many held-out paths, and write held_out.csv
     #[arg(long, value_name = "PATHS", requires = "plan", default_value_t = 0)]
     plan_check: u64,
     /// Hold 70 predictions for split connections against real ones
@@ -85,7 +85,7 @@ impl From<CacheError> for SweepError {
 }
 
 impl Sweep {
-    /// Measures what is missing, writes sweep.csv and sweep.svg, prints the tables.
+    /// Measures the missing segments, writes sweep.csv and sweep.svg, prints the tables.
     pub(crate) fn run(&self) -> Result<(), SweepError> {
         if let Some(folder) = &self.plan {
             let period = Period { settle: self.settle, seconds: self.seconds };

@@ -8,17 +8,18 @@ use serde::{Deserialize, Serialize};
 
 /// Mbit/s of UDP payload.
 pub(super) const RATES: [u64; 5] = [10, 20, 30, 40, 50];
-/// One way, milliseconds.
+/// Delays of one way, in milliseconds.
 pub(super) const DELAYS: [u64; 6] = [1, 20, 40, 60, 80, 100];
 /// Percent, in both directions.
 pub(super) const LOSSES: [u64; 5] = [0, 1, 2, 3, 4];
-/// Bytes of the queue of a short segment, 32 datagrams: one bandwidth-delay product would be two, less
-/// than what a receiver acknowledges at once. Longer segments have one product of their own.
+/// Bytes of the queue of a short segment, 32 datagrams: one bandwidth-delay product would be two
+/// datagrams, fewer than a receiver acknowledges at once. Longer segments have one product of their
+/// own.
 const SMALLEST_QUEUE: usize = 32 * 1472;
 /// Bytes that make a measurement, 7000 datagrams, and seconds that it takes at most.
 const ENOUGH: f64 = 10e6;
 const LONGEST: u64 = 600;
-/// The delay that adds nothing to that of another segment.
+/// The delay that is negligible beside another segment's.
 const SHORT: u64 = DELAYS[0];
 
 /// A segment of the grid.
@@ -30,7 +31,7 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// All of them.
+    /// All segments.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         RATES.into_iter().flat_map(|rate_mbps| {
             DELAYS.into_iter().flat_map(move |delay_ms| {
@@ -55,8 +56,8 @@ impl Cell {
         [rate, delay, loss].into_iter().flatten()
     }
 
-    /// The path of two segments; `None` when it is not in the grid. As the paper does it: the short
-    /// delay adds nothing, and losses are so small that they add up.
+    /// The path of two segments; `None` if it is not in the grid. As in the paper, the short delay
+    /// is neglected, and losses are small enough to add up.
     pub(super) fn compose(self, other: Self) -> Option<Self> {
         let delay_ms = match (self.delay_ms, other.delay_ms) {
             (SHORT, delay) | (delay, SHORT) => delay,
@@ -100,7 +101,7 @@ impl Period {
         Self { settle: self.settle * times, seconds: self.seconds * times }
     }
 
-    /// A download that lasts so long.
+    /// A download of this duration.
     pub(super) fn download(self) -> Traffic {
         let flow = FlowSettings {
             name: None,
@@ -153,9 +154,9 @@ pub(super) fn goodput(trial: &Trial) -> Result<f64, TrialError> {
     Ok(result.flows.first().map_or(0.0, |flow| flow.goodput_mbps))
 }
 
-/// The same, over so many seconds that about [`ENOUGH`] bytes arrive in them, if the longest
-/// measurement allows it: a few hundred datagrams are a few losses, and no two downloads with a few
-/// losses are alike. Start-up lasts as much longer.
+/// Goodput in the steady state, over enough seconds that about [`ENOUGH`] bytes arrive, if the
+/// longest measurement allows it: a few hundred datagrams have only a few losses, and downloads
+/// with a few losses differ widely. Start-up is prolonged by the same factor.
 pub(super) fn steady_goodput(trial: &Trial, period: Period) -> Result<f64, TrialError> {
     let first = goodput(trial)?;
     let longer = period.for_goodput(first);
@@ -172,7 +173,7 @@ pub(super) enum GridError {
     /// A trial has no result.
     #[error(transparent)]
     Trial(#[from] TrialError),
-    /// The network is none.
+    /// The description of the network is invalid.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
 }
@@ -193,7 +194,7 @@ mod tests {
     fn a_slow_download_is_measured_for_longer() {
         let period = Period { settle: 5, seconds: 10 };
         let times = |times: u64| Period { settle: 5 * times, seconds: 10 * times };
-        // 12.5 MB, 9.375 MB, 1.25 MB, and next to nothing.
+        // 12.5 MB, 9.375 MB, 1.25 MB, and almost zero.
         let goodput = [10.0, 7.5, 1.0, 0.001];
         assert_eq!(goodput.map(|one| period.for_goodput(one)), [1, 2, 8, 40].map(times));
     }

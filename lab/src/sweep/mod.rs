@@ -1,7 +1,8 @@
-//! The sweep of Splitting25: one segment of a path at a time, and what splitting makes of two of them.
+//! The sweep of Splitting25: single segments of a path, and the effect of splitting paths of two.
 //!
-//! [`grid`] has the segments, [`cache`] what was measured of each, [`paths`] the predictions for all paths of two segments, and [`check`]
-//! holds some of them against a connection that is really split, in virtual time. [`advice`] measures what `packrat plan` knows.
+//! [`grid`] has the segments, [`cache`] their measurements, [`paths`] the predictions for all paths
+//! of two segments, and [`check`] compares some of them with a connection that is really split, in
+//! virtual time. [`advice`] measures the tables of `packrat plan`.
 
 mod advice;
 mod cache;

@@ -1,4 +1,4 @@
-//! All paths of two segments: what splitting is predicted to gain, and in which classes.
+//! All paths of two segments: the predicted gains of splitting, and their classes.
 
 use super::cache::Cache;
 use super::grid::Cell;
@@ -13,11 +13,11 @@ const USED: f64 = 0.5;
 pub(super) enum Class {
     /// A short, lossy segment and a long one without loss.
     LossyLastMile,
-    /// The same with loss on both.
+    /// A short and a long segment with loss on both.
     LossyBoth,
     /// Two long, lossy segments.
     LongBoth,
-    /// None of these.
+    /// Any other path.
     Other,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Path {
 }
 
 impl Path {
-    /// All of them that are in the grid, also as a whole.
+    /// All paths that are in the grid, also as a whole.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         Cell::all().flat_map(|far| {
             Cell::all().filter_map(move |near| Some(Self { far, near, whole: far.compose(near)? }))
@@ -62,7 +62,7 @@ pub(super) struct Filter {
     pub(super) paths: usize,
     pub(super) faster: usize,
     pub(super) used: usize,
-    /// Of these: the classes I, II, III, and none of them.
+    /// Number of these paths in the classes I, II, III, and in no class.
     pub(super) classes: [usize; 4],
 }
 
@@ -113,7 +113,8 @@ mod tests {
         assert!(filter.used > 100, "{filter:?}");
         // The long segment has no loss, or the split connection would be stopped as well.
         assert_eq!(filter.classes, [filter.used, 0, 0, 0]);
-        // 4 losses, 5 long delays, 25 pairs of rates, 2 orders: those where it uses half its rate.
+        // 4 losses, 5 long delays, 25 pairs of rates, 2 orders: the pairs in which it uses half its
+        // rate.
         assert_eq!(filter.used, 4 * 5 * 25 * 2);
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn classes(caches: &[Cache]) -> String {
     text
 }
 
-/// The corners of each sender's map: what tells it from others.
+/// The corners of each sender's map: its distinctive features.
 pub(super) fn fingerprints(caches: &[Cache]) -> String {
     let mut text = String::from(
         "| sender | 1 ms, 0 % | 100 ms, 0 % | 1 ms, 4 % | 40 ms, 1 % | 100 ms, 4 % | half of the rate at 40 ms is lost at |\n\

@@ -11,7 +11,7 @@ pub(crate) struct Arrivals {
     settled_at: Timestamp,
     all: AtomicU64,
     counted: AtomicU64,
-    /// Microseconds; 0: nothing has come.
+    /// Time of the first arrival in microseconds; 0: no arrival yet.
     first_at: AtomicU64,
 }
 
@@ -47,7 +47,7 @@ impl Arrivals {
         Some(Timestamp::ZERO + Duration::from_micros(micros))
     }
 
-    /// Those of them that count.
+    /// Arrived bytes that count.
     pub(crate) fn counted(&self) -> u64 {
         self.counted.load(Ordering::Relaxed)
     }

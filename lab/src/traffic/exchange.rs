@@ -1,8 +1,8 @@
 //! Requests and answers on the streams of a connection, of any QUIC stack.
 //!
-//! A request is a number of bytes (big-endian, eight bytes), and its answer that many zeroes. With a
-//! ninth byte the request announces an upload: the stream goes on with that many zeroes, and the
-//! answer is one byte when all of them have arrived.
+//! A request is a number of bytes (big-endian, eight bytes), and its answer that many zeroes. With
+//! a ninth byte the request announces an upload: the stream continues with that many zeroes, and
+//! the answer is one byte when all of them have arrived.
 
 use super::arrivals::Arrivals;
 use crate::clock::VirtualClock;
@@ -67,7 +67,7 @@ impl ClientStream {
         }
     }
 
-    /// Nothing is sent any more.
+    /// Ends the sending direction.
     pub(crate) fn finish(&mut self) -> Result<(), Failure> {
         match self {
             Self::S2n(stream) => Ok(stream.finish()?),
@@ -86,7 +86,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// As it goes on the wire.
+    /// The request as bytes on the wire.
     pub(crate) fn bytes(self) -> Bytes {
         let mut bytes = self.size.to_be_bytes().to_vec();
         bytes.extend(self.upload.then_some(UPLOAD));

@@ -25,7 +25,7 @@ const fn objects(count: u64, kilobytes: u64) -> Objects {
     Objects { count, bytes: kilobytes * 1000 }
 }
 
-/// The waves of a page: the objects of one are asked for when those of the one before have arrived.
+/// The waves of a page: a wave's objects are requested when the previous wave has arrived.
 fn waves(model: PageModel) -> [Vec<Objects>; 3] {
     // Two documents, style sheets, scripts, fonts, images.
     let [documents, styles, scripts, fonts, images] = match model {
@@ -62,7 +62,7 @@ pub(super) async fn load(
     Ok(())
 }
 
-/// Transfers objects beside each other; `done` gets the place of each one that has arrived.
+/// Transfers objects beside each other; `done` gets the place of each arrived one.
 pub(super) async fn together<F>(
     sizes: &[u64],
     transfer: impl Fn(u64) -> F,
@@ -75,7 +75,7 @@ where
     for (place, &size) in sizes.iter().enumerate() {
         let (sender, transfer) = (sender.clone(), transfer(size));
         spawn(async move {
-            // An error means that no one waits any more.
+            // An error means that the receiver of results is gone.
             let _ = sender.send((place, transfer.await));
         });
     }

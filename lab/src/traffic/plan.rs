@@ -37,7 +37,7 @@ pub(crate) struct PlannedFlow {
 /// The kind of a flow, as results name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowKind {
-    /// One object, or as much as can be had.
+    /// A single object, or an endless transfer.
     Transfer,
     /// Short objects.
     Objects,
@@ -55,11 +55,11 @@ packrat_emulation::choices!(FlowKind, "kind of flow", [
 ]);
 
 impl Plan {
-    /// The flows of a scenario; those that do not name their sender or arm have the given ones.
+    /// The flows of a scenario; flows that do not name their sender or arm have the given ones.
     ///
     /// # Errors
-    /// [`ScenarioError::Malformed`], when a flow names a sender or an arm that there is not, or one
-    /// that it cannot have.
+    /// [`ScenarioError::Malformed`], if a flow names an unknown sender or arm, or one that it
+    /// cannot have.
     pub(crate) fn new(
         scenario: &Scenario,
         arm: Arm,
@@ -156,7 +156,7 @@ impl PlannedFlow {
 fn work(settings: &FlowSettings) -> (FlowKind, Vec<Work>, bool) {
     let direction = settings.direction;
     if let Some(objects) = &settings.objects {
-        // By turns of all sizes, so that none of them has the beginning for itself.
+        // Takes turns of all sizes, so that each size has an equal share of the beginning.
         let sizes: Vec<u64> =
             (0..objects.count).flat_map(|_| objects.sizes.iter().copied()).collect();
         let together = objects.together;

@@ -13,15 +13,15 @@ use serde::Serialize;
 /// The outcome of one flow.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FlowResult {
-    /// Its name in the scenario.
+    /// Name in the scenario.
     pub name: String,
-    /// Its kind.
+    /// Kind of the flow.
     pub kind: FlowKind,
     /// The sender's name.
     pub sender: Sender,
     /// The arm's name.
     pub arm: Arm,
-    /// `down` or `up`.
+    /// Direction: `down` or `up`.
     pub direction: &'static str,
     /// The beginning, virtual seconds.
     pub start: f64,
@@ -48,7 +48,7 @@ pub struct FlowResult {
     pub repaired: u64,
     /// See `repaired`.
     pub repair_bytes: u64,
-    /// Packets that the sender declared lost, and those of them that had arrived.
+    /// Packets that the sender declared lost, and the number of them that had arrived.
     pub declared_lost: u64,
     /// See `declared_lost`.
     pub spurious: u64,
@@ -150,8 +150,8 @@ pub(crate) fn jain(goodputs: &[f64]) -> f64 {
     sum * sum / (goodputs.len() as f64 * squares)
 }
 
-/// Sets the shares of flows that take as much as they can, in each direction; Jain's index of those
-/// in the direction of the first flow.
+/// Sets the shares of endless flows, in each direction, and Jain's index of the shares in the
+/// direction of the first flow.
 pub(crate) fn share_out(plan: &[PlannedFlow], results: &mut [FlowResult]) -> Option<f64> {
     let mut index = None;
     for direction in ["down", "up"] {

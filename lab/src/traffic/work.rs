@@ -13,7 +13,7 @@ use std::time::Duration;
 /// The work of one connection.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Work {
-    /// One object; `u64::MAX` bytes: as much as can be had until the end.
+    /// A single object; `u64::MAX` bytes: an endless transfer.
     Transfer { size: u64, direction: FlowDirection },
     /// Objects on one connection.
     Objects { sizes: Vec<u64>, together: bool, direction: FlowDirection },
@@ -39,12 +39,12 @@ pub(crate) struct Working {
     pub(crate) arrivals: Arc<Arrivals>,
     /// The longest time, from the request on.
     pub(crate) limit: Duration,
-    /// The beginning: of the connection, then of the request where that is what counts.
+    /// The beginning: of the connection, then of the request if that counts.
     begun: Timestamp,
     /// The beginning of the connection.
     pub(crate) connected_from: Timestamp,
     outcome: Mutex<WorkOutcome>,
-    /// Of a video session.
+    /// Player of a video session.
     player: Mutex<Option<Player>>,
 }
 
@@ -83,7 +83,7 @@ impl Working {
         }
     }
 
-    /// The beginning of what counts.
+    /// The beginning of the counted time.
     pub(crate) fn begun(&self) -> Timestamp {
         self.begun
     }
@@ -129,7 +129,7 @@ impl Working {
         Ok(())
     }
 
-    /// One object.
+    /// Downloads a single object.
     async fn download(
         &mut self,
         size: u64,

@@ -11,7 +11,7 @@ use s2n_quic_core::inet::ExplicitCongestionNotification::NotEct;
 
 use super::Place;
 
-/// One of the four links of a number, in the order in which they are served at the same time.
+/// One of the four links with this number, in the order in which they are served at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LinkId(pub(super) usize, pub(super) LinkName);
 
@@ -59,15 +59,15 @@ pub(super) struct Crossing {
     pub(super) next: Place,
     pub(super) originated: bool,
     pub(super) offered: Timestamp,
-    /// Its place among all that go to its client, if the last mile tells of its fate.
+    /// Place of the packet among all that go to its client, if the last mile reports its fate.
     pub(super) order: Option<u64>,
 }
 
 /// All links of a world.
 pub(super) struct LinkSet {
-    /// Those that are shared first, then those of flows that have their own.
+    /// The shared links first, then the own links of flows.
     links: Vec<Links<AnyLink<Crossing>>>,
-    /// Of the far segment and of the last mile, towards the client.
+    /// Cross traffic of the far segment and of the last mile, towards the client.
     cross_traffic: [Option<CrossTraffic>; 2],
 }
 
@@ -87,7 +87,7 @@ impl LinkSet {
         number
     }
 
-    /// Those that are shared.
+    /// The shared links.
     pub(super) fn shared(&self) -> &Links<AnyLink<Crossing>> {
         &self.links[0]
     }

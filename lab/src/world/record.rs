@@ -1,5 +1,5 @@
-//! The record of a trial's path: the fates of each client's datagrams, counted, and those of one
-//! client told.
+//! The record of a trial's path: the fates of each client's datagrams, counted, and the fates of
+//! one client's in detail.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,10 +16,10 @@ use crate::gateway_node::GatewayNode;
 use crate::observer::{DatagramKind, TraceEvent};
 use crate::trace::{self, Departure};
 
-/// A radio that has sent is ready for the next datagram for so long.
+/// Time after sending for which a radio is ready for the next datagram.
 const AWAKE: Duration = Duration::from_millis(1);
 
-/// The links' counters, and those of one client's datagrams on the way to it.
+/// The links' counters, and the counters of one client's datagrams on the way to it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PathCounters {
     pub(crate) far_down: LinkCounters,
@@ -34,13 +34,13 @@ pub(crate) struct PathCounters {
 pub(crate) struct ClientCounters {
     /// Offered to the last mile, bytes.
     pub(crate) last_mile_bytes: u64,
-    /// Datagrams that it has sent, when it had sent none for [`AWAKE`] before: its radio wakes up for them.
+    /// Datagrams that the client has sent after a pause of [`AWAKE`]: its radio wakes up for them.
     pub(crate) wake_ups: u64,
-    /// When it sent last.
+    /// Time at which the client sent last.
     sent: Option<Timestamp>,
-    /// Those on the way to the client...
+    /// Datagrams on the way to the client.
     pub(crate) down: WayCounters,
-    /// ...and from it.
+    /// Datagrams on the way from the client.
     pub(crate) up: WayCounters,
 }
 
@@ -72,7 +72,7 @@ impl Record {
         self.trace.is_some()
     }
 
-    /// The client at this address is the one that is followed when tracing.
+    /// The client at this address is followed when tracing.
     pub(super) fn follow(&mut self, client: SocketAddr) {
         self.traced = Some(client);
     }

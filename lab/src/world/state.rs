@@ -33,7 +33,7 @@ struct UnderWay {
     told: Told,
 }
 
-/// The hosts, the links between them, and what is on its way.
+/// The hosts, the links between them, and the packets in flight.
 pub(super) struct State {
     pub(super) clock: Option<VirtualClock>,
     pub(super) buffers: Option<Buffers>,
@@ -44,7 +44,7 @@ pub(super) struct State {
     ecn: bool,
     pub(super) gateway: Option<GatewayNode>,
     pub(super) shims: BTreeMap<SocketAddr, ShimNode>,
-    /// Knowledge of clients with a shim, and what goes to each client.
+    /// Knowledge of clients with a shim, and the packets to each client.
     pub(super) oracle: Option<Oracle>,
     towards: BTreeMap<SocketAddr, Order<(Packet, Told)>>,
     under_way: Schedule<UnderWay>,
@@ -99,7 +99,7 @@ impl State {
         self.travel(packet, from, to, false, now);
     }
 
-    /// One link in the direction of `to`.
+    /// Sends a packet over a link in the direction of `to`.
     fn travel(
         &mut self,
         mut packet: Packet,
@@ -136,8 +136,8 @@ impl State {
         self.settle(link);
     }
 
-    /// The number of the links that a packet takes: the server knows that of its far segment, the
-    /// client that of its last mile.
+    /// The number of the links that a packet takes: the server knows its far segment's, the client
+    /// its last mile's.
     fn links_of(&self, packet: &Packet, name: LinkName) -> usize {
         let end = match name {
             LinkName::FarDown | LinkName::FarUp => Place::Server,

@@ -9,7 +9,7 @@ pub struct InvalidField {
     pub document: &'static str,
     /// Name of the field.
     pub field: &'static str,
-    /// The rest of a sentence: the mistake, and what would be right.
+    /// The rest of a sentence: the mistake, and its correction.
     pub problem: String,
 }
 

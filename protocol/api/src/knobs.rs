@@ -9,15 +9,15 @@ use std::fmt;
 /// A setting of a route or of a token endpoint.
 #[derive(Debug, Clone, Copy)]
 pub struct Knob {
-    /// Field in the JSON; before those of an object within it, the object's name and a point.
+    /// Field in the JSON, preceded by the names of the containing objects and points.
     pub field: &'static str,
     /// Values in this JSON, for people.
     pub values: &'static str,
-    /// Default as JSON; `None` when there is none.
+    /// Default as JSON; `None` if there is no default.
     pub default: Option<&'static str>,
     /// Meaning, as part of a sentence.
     pub meaning: &'static str,
-    /// The same setting in Kubernetes.
+    /// The corresponding setting in Kubernetes.
     pub cluster: Option<ClusterKnob>,
 }
 
@@ -46,7 +46,7 @@ pub enum ClusterValues {
     },
     /// Policies about tokens.
     TokenPolicies,
-    /// On and off.
+    /// A switch: on or off.
     Switch,
     /// Kinds of senders.
     Senders,
@@ -379,7 +379,7 @@ pub const TOKEN_ENDPOINT_KNOBS: [Knob; 16] = [
         .with_default("4096"),
 ];
 
-/// The settings that EdgeGateways and annotations have, too.
+/// The settings that EdgeGateways and annotations also have.
 pub fn in_cluster() -> impl Iterator<Item = (&'static Knob, &'static ClusterKnob)> {
     KNOBS.iter().filter_map(|knob| Some((knob, knob.cluster.as_ref()?)))
 }
@@ -391,7 +391,7 @@ mod tests {
     use crate::token_endpoint::{ClientRate, NetworkBinding, TokenEndpointConfig, UdpAddress};
     use serde_json::{Value, json};
 
-    /// The fields that serde knows, out of what it says about one that it does not know.
+    /// The fields that serde knows, read from its error about an unknown one.
     fn fields<T: serde::de::DeserializeOwned>(prefix: &str) -> Vec<String> {
         let error = serde_json::from_value::<T>(json!({ "?": 1 })).err().unwrap().to_string();
         let known = error.split_once("expected ").unwrap().1;

@@ -8,12 +8,12 @@ use crate::words::words;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SenderKind {
-    /// Not known: losses of the last mile are repaired, and hidden meanwhile, unless sessions find
-    /// that the servers tolerate them.
+    /// Unknown: losses of the last mile are repaired and not shown to the servers, unless sessions
+    /// find that these tolerate losses.
     #[default]
     Any,
-    /// CUBIC, NewReno, or any other that answers each loss: losses are repaired, and hidden
-    /// meanwhile, whatever sessions find.
+    /// CUBIC, NewReno, or any other that reduces its rate after each loss: losses are repaired and
+    /// not shown, regardless of the sessions' findings.
     #[serde(rename = "loss-based")]
     LossBased,
     /// BBRv2 or BBRv3: up to 3 % of losses are left to the server, more are repaired and hidden.

@@ -39,20 +39,20 @@ pub struct NetworkStatus {
     /// the listeners'.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu_to_clients: Option<u32>,
-    /// The same of the ways to servers.
+    /// Largest IP packet that the ways to servers take as far as the kernel knows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu_to_servers: Option<u32>,
-    /// The kernel's table of tracked connections; `None` where it cannot be read.
+    /// The kernel's table of tracked connections; `None` if it cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tracking: Option<ConnectionTracking>,
 }
 
-/// The kernel's table of tracked connections (conntrack). Entries and timeouts are those of the
-/// gateway's network namespace; the maximum is that of the whole host.
+/// The kernel's table of tracked connections (conntrack). Entries and timeouts belong to the
+/// gateway's network namespace; the maximum belongs to the whole host.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConnectionTracking {
-    /// Entries now; 0 where no rule of the namespace tracks connections.
+    /// Entries now; 0 if no rule of the namespace tracks connections.
     pub entries: u64,
     /// Most entries.
     pub maximum: u64,
@@ -82,12 +82,13 @@ pub struct RouteStatus<Value = u64> {
     /// Histograms, by name.
     #[serde(default)]
     pub distributions: BTreeMap<String, Distribution>,
-    /// Assisted sessions beside those that were left without assistance; `None` where no client is.
+    /// Assisted sessions compared with sessions left without assistance; `None` if there are none
+    /// of the latter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comparison: Option<ComparisonStatus>,
 }
 
-/// A route's sessions to compare: sessions of the last day, one of an address in an hour.
+/// A route's sessions to compare: of the last day, one per address and hour.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ComparisonStatus {
@@ -106,12 +107,12 @@ pub struct ComparisonStatus {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// They are.
+    /// Assisted sessions are not slower.
     #[default]
     Assisting,
-    /// They are not: assisted sessions were slower than others.
+    /// Assisted sessions were slower than others.
     Stopped,
-    /// Half of them are again, to see whether it pays by now.
+    /// Half of the sessions are assisted again, to see whether it pays by now.
     Trial,
 }
 
@@ -120,11 +121,11 @@ pub enum Stage {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SizeComparison {
-    /// Bytes to the client, at least; fewer than those of the next entry.
+    /// Smallest number of bytes to the client; the next entry's is larger.
     pub least_bytes: u64,
-    /// Of sessions that were assisted.
+    /// Number of assisted sessions by bucket.
     pub assisted: BTreeMap<u16, u64>,
-    /// Of sessions that would have been.
+    /// Number of sessions by bucket that would have been assisted.
     pub holdout: BTreeMap<u16, u64>,
 }
 
@@ -210,7 +211,7 @@ pub struct Clients {
     pub clients: Vec<ClientOfServer>,
 }
 
-/// A client, and what its server sees in its place.
+/// A client, and its address as seen by its server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientOfServer {
     /// The gateway's address and port, from which the server gets the client's datagrams.
@@ -275,11 +276,11 @@ pub struct SessionSnapshot {
     pub far_round_trip_microseconds: u64,
     /// Name of the route.
     pub route: String,
-    /// Why its client was refused assistance last, as the label `result` of handshakes_total says it;
+    /// Why its client was last refused assistance, as in the label `result` of handshakes_total;
     /// `None` if it was not, or has been assisted since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
-    /// The engine's counts for it, without zeros; where one session or client was asked for.
+    /// The engine's counts for it, without zeros; only if one session or client was requested.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counters: BTreeMap<String, u64>,
 }
@@ -287,7 +288,7 @@ pub struct SessionSnapshot {
 /// `/packrat/events`: the last log lines. docs/METRICS.md lists the keys of a `Line`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Events<Line> {
-    /// Number of the newest line; the next request asks for what comes after it.
+    /// Number of the newest line; the next request asks for later ones.
     pub newest: u64,
     /// Log lines, oldest first.
     pub events: Vec<Line>,
@@ -297,7 +298,7 @@ pub struct Events<Line> {
 /// by its number: how many datagrams the session had recorded before it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionEvent {
-    /// From 1, one more with each event of the session.
+    /// Number of the event, from 1.
     pub number: u64,
     /// RFC 3339, UTC, with milliseconds.
     pub ts: String,
@@ -319,7 +320,7 @@ pub struct SessionEvent {
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum SessionStep {
-    /// The first eACK of an epoch has told where the client's set begins.
+    /// The first eACK of an epoch has reported where the client's set begins.
     EpochAnchored {
         /// The epoch.
         epoch: u32,
@@ -328,7 +329,7 @@ pub enum SessionStep {
     },
     /// An eACK was decoded.
     EackDecoded {
-        /// Its counter.
+        /// Counter of the eACK.
         eack: u32,
         /// Datagrams recorded so far.
         recorded: u64,
@@ -341,7 +342,7 @@ pub enum SessionStep {
     },
     /// An eACK could not be decoded: its prefix is shorter than the difference.
     EackFailed {
-        /// Its counter.
+        /// Counter of the eACK.
         eack: u32,
         /// Symbols of its prefix.
         symbols: u32,
@@ -350,7 +351,7 @@ pub enum SessionStep {
     },
     /// An eACK was not looked at.
     EackIgnored {
-        /// Its counter.
+        /// Counter of the eACK.
         eack: u32,
         /// `stale`, `other_epoch` or `limited`.
         reason: String,
@@ -366,7 +367,7 @@ pub enum SessionStep {
     RepairSent {
         /// The datagram.
         datagram: u64,
-        /// The number of this transmission among those of the datagram, from 1.
+        /// The number of this transmission of the datagram, from 1.
         transmission: u32,
         /// Time since the datagram was forwarded.
         age_microseconds: u64,
@@ -387,20 +388,20 @@ pub enum SessionStep {
     MissingArrived {
         /// The datagram.
         datagram: u64,
-        /// Its repairs; 0: it was only late.
+        /// Number of repairs; 0: the datagram was only late.
         transmissions: u32,
         /// Time since it was forwarded.
         age_microseconds: u64,
     },
-    /// The client is told what became of an eACK.
+    /// The client has received a report on an eACK.
     ReportSent {
         /// The eACK's counter.
         eack: u32,
-        /// A datagram that the client has, and before which nothing is being repaired any more.
+        /// A datagram that the client has; earlier ones are not being repaired any more.
         settled: Option<u64>,
         /// Symbols of the prefix that the next eACK should have.
         wanted_symbols: Option<u32>,
-        /// True if a queue stands on the last mile: what is lost there is not repaired.
+        /// True if a queue stands on the last mile: its losses are not repaired.
         queue_stands: bool,
     },
     /// A new epoch begins with empty sets.
@@ -420,7 +421,7 @@ pub enum SessionStep {
     GivenUp {
         /// The datagram; `None`: the history has forgotten it.
         datagram: Option<u64>,
-        /// Its repairs.
+        /// Number of repairs.
         transmissions: u32,
         /// `queue_stands`, `bytes_gone`, `window_over`, `too_old`, `too_many_repairs`, `quiet` or
         /// `forgotten`.
@@ -441,7 +442,7 @@ pub struct LogSettings {
 mod tests {
     use super::*;
 
-    /// Keys of a document's objects, in order, so that nothing gets lost or another name.
+    /// Keys of a document's objects, in order, to detect lost or renamed ones.
     fn keys(value: &serde_json::Value) -> Vec<&str> {
         value.as_object().unwrap().keys().map(String::as_str).collect()
     }

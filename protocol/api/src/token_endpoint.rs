@@ -96,7 +96,8 @@ pub struct ClientRate {
     /// Tokens at once.
     #[serde(default = "default::burst", deserialize_with = "number::small_whole")]
     pub burst: u32,
-    /// Most remembered clients. Beyond, the filter forgets those whose last request is oldest.
+    /// Largest number of remembered clients. Above it, the filter forgets clients with the oldest
+    /// last request.
     #[serde(default = "default::clients", deserialize_with = "number::small_whole")]
     pub clients: u32,
 }
@@ -143,11 +144,11 @@ impl TokenEndpointConfig {
         }
     }
 
-    /// The same configuration when every value is within its range. The texts of the keys are not
-    /// looked at.
+    /// Returns the configuration if every value is within its range. The texts of the keys are not
+    /// checked.
     ///
     /// # Errors
-    /// [`InvalidField`] naming the first field that is not.
+    /// [`InvalidField`] with the first field out of range.
     pub fn checked(self) -> Result<Self, InvalidField> {
         require(is_name(&self.route), "route", NAME_PROBLEM)?;
         require(
@@ -226,8 +227,7 @@ mod tests {
         TokenEndpointConfig::unchecked("web", keys, 4433, "ab".repeat(32))
     }
 
-    /// A field that is left out has the same value in a configuration that is read and in one that
-    /// is made.
+    /// An omitted field has the same value in a parsed configuration and in a constructed one.
     #[test]
     fn there_is_one_set_of_defaults() {
         assert_eq!(read(&text("")), Ok(made()));

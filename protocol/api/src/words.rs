@@ -1,7 +1,7 @@
 //! Settings of which each value is a word.
 
-/// Gives an enum the names of its values in a configuration and in annotations, as `name`, `Display`
-/// and `FromStr`, and the error of a text that is none of them.
+/// Gives an enum the names of its values in a configuration and in annotations, as `name`,
+/// `Display` and `FromStr`, and the error of an unknown text.
 macro_rules! words {
     ($type:ident, $(#[$document:meta])* $unknown:ident $advice:literal, [$($value:ident $name:literal),* $(,)?]) => {
         impl $type {

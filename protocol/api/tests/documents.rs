@@ -31,8 +31,7 @@ fn of_clusters() -> String {
     table
 }
 
-/// Compares what stands between the marks with the tables; with PACKRAT_WRITE_DOCUMENTS=1 writes
-/// them.
+/// Compares the text between the marks with the tables; with PACKRAT_WRITE_DOCUMENTS=1 writes it.
 #[test]
 fn the_tables_of_the_document_are_current() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/CONFIGURATION.md");

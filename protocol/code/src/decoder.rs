@@ -22,7 +22,7 @@ pub struct DecoderLimits {
 }
 
 impl DecoderLimits {
-    /// For windows of up to 128 datagrams.
+    /// Limits for windows of up to 128 datagrams.
     pub const DEFAULT: Self = Self { places: 256, bytes: 384 * 1024, unknowns: 64 };
 
     fn capacity(self) -> usize {
@@ -41,31 +41,31 @@ impl DecoderLimits {
 /// The fate of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
-    /// It is known now.
+    /// The datagram is known now.
     New,
-    /// It was known.
+    /// The datagram was known.
     Duplicate,
-    /// Another one is known at this place, from an earlier arrival or from symbols: one of them is
-    /// forged. The first one stays.
+    /// Another datagram is known at this place, from an earlier arrival or from symbols: one of the
+    /// two is forged. The first one stays.
     Contradiction,
-    /// Its place is older than those that are remembered.
+    /// The place is older than the remembered ones.
     TooOld,
-    /// It is longer than what can be coded.
+    /// The datagram is too long for coding.
     TooLong,
 }
 
 /// The fate of a repair symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
-    /// Nothing of its window is missing, or what it says is known already.
+    /// The symbol adds no information: its window is complete, or it follows from earlier symbols.
     Redundant,
-    /// It is another equation; see [`Decoder::next_recovered`].
+    /// The symbol is another equation; see [`Decoder::next_recovered`].
     Innovative,
-    /// It does not fit what is known: it, or a datagram, is forged.
+    /// The symbol contradicts the known datagrams: it, or a datagram, is forged.
     Contradiction,
-    /// Its window begins before what is remembered, is wider than that, or is far ahead.
+    /// The window begins before the remembered places, is wider than they are, or is far ahead.
     OutOfReach,
-    /// Its symbol is empty, or longer than any of its half.
+    /// The symbol is empty, or longer than its half allows.
     Malformed,
 }
 
@@ -105,8 +105,8 @@ impl Slot {
     }
 }
 
-/// Recovers datagrams from repair symbols: takes what arrives, in any order, and gives out what it
-/// has recovered as soon as enough symbols have come.
+/// Recovers datagrams from repair symbols: takes datagrams and symbols in any order, and returns
+/// recovered datagrams as soon as enough symbols have arrived.
 #[derive(Debug)]
 pub struct Decoder {
     level: Level,
@@ -127,12 +127,12 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder that knows nothing; places begin with 0.
+    /// An empty decoder; places begin with 0.
     pub fn new(limits: DecoderLimits) -> Self {
         Self::from_place(limits, 0)
     }
 
-    /// A decoder that knows nothing, and is not to know of what comes before this place.
+    /// An empty decoder that ignores datagrams before this place.
     pub fn from_place(limits: DecoderLimits, place: u64) -> Self {
         Self {
             level: level(),
@@ -287,7 +287,7 @@ impl Decoder {
         self.bytes + self.open_equations() * (self.limits.capacity() + MAXIMUM_SYMBOL)
     }
 
-    /// True if it holds nothing.
+    /// True if the decoder holds no datagrams and no equations.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -308,7 +308,7 @@ impl Decoder {
         usize::try_from(place.wrapping_sub(self.base)).unwrap_or(usize::MAX)
     }
 
-    /// Of a place that is not remembered, nothing is known.
+    /// A forgotten place has an empty slot.
     fn slot(&self, place: u64) -> &Slot {
         const UNKNOWN: &Slot = &Slot { framed: Vec::new(), known: [false; 2] };
         self.slots.get(self.offset(place)).unwrap_or(UNKNOWN)
@@ -370,7 +370,7 @@ impl Decoder {
         }
     }
 
-    /// Tells the equations of a half what it is at a place.
+    /// Substitutes a known place in the equations of a half.
     fn substitute(&mut self, place: u64, half: Half) {
         let offset = self.offset(place);
         let Some(slot) = self.slots.get(offset) else { return };
@@ -381,7 +381,7 @@ impl Decoder {
         }
     }
 
-    /// Takes all solved halves, until none is left.
+    /// Takes all solved halves.
     fn solve(&mut self) {
         if self.open_equations() == 0 {
             return;
@@ -448,8 +448,8 @@ impl Decoder {
 /// The length or the padding of a recovered datagram is impossible.
 struct Garbage;
 
-/// The length of what is framed in a slot whose first half is known; none if that needs the second
-/// half, too.
+/// The length of the framed datagram in a slot whose first half is known; `None` if the length also
+/// depends on the second half.
 fn complete_length(slot: &Slot) -> Result<Option<usize>, Garbage> {
     let length = match slot.framed.first_chunk::<PREFIX>() {
         Some(length) => PREFIX + usize::from(u16::from_be_bytes(*length)),
@@ -513,7 +513,7 @@ mod tests {
             assert_eq!(repair(&mut decoder, 0, 10, Half::First, 4), Use::Redundant);
             assert_eq!((decoder.open_equations(), decoder.totals().recovered), (0, 1));
         }
-        // Only the first half is needed for one that fits it.
+        // A datagram that fits the first half needs only that.
         let mut decoder = Decoder::new(SMALL);
         decoder.on_datagram(0, &datagram(0));
         repair(&mut decoder, 0, 2, Half::First, 1);
@@ -559,7 +559,8 @@ mod tests {
             decoder.on_datagram(place, &datagram(place));
             assert_eq!(decoder.open_equations(), open, "after {place}");
         }
-        // 0 and 1 are forgotten, and with them both equations; 5 is not. Nothing is taken for them.
+        // 0 and 1 are forgotten, and both equations with them; 5 is not. No datagram is recovered
+        // in their place.
         let Totals { given_up, recovered, garbage, .. } = decoder.totals();
         assert_eq!((given_up, recovered, garbage), (2, 0, 0));
         for place in 8..18 {

@@ -19,7 +19,7 @@ pub enum EncodeError {
     /// A datagram of the window is too long: end the window before it, or begin after it.
     #[error("datagram {0} is longer than {MAXIMUM_DATAGRAM} bytes and can't be coded")]
     TooLong(u64),
-    /// No datagram of the window reaches into this half: there is nothing to repair.
+    /// No datagram of the window reaches into this half: a symbol would be empty.
     #[error("no datagram of the window reaches into this half")]
     Empty,
 }

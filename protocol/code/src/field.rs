@@ -51,7 +51,7 @@ const fn products() -> [[[u8; 16]; 2]; 256] {
 
 const fn inverses() -> [u8; 256] {
     let mut inverses = [0; 256];
-    // Every element but zero is a power of 2: those of 2 and of its inverse meet at one.
+    // Every element but zero is a power of 2: the powers of 2 and of its inverse meet at one.
     let (mut power, mut inverse) = (1, 1);
     let half = multiply_to_one();
     let mut exponent = 0;

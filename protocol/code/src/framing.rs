@@ -1,4 +1,4 @@
-//! From a datagram to the two byte strings that are coded.
+//! Conversion of a datagram to the two byte strings that are coded.
 //!
 //! ```text
 //!   framed:      length (2) | datagram ...............................

@@ -79,7 +79,7 @@ fn combine_shared<S: Simd>(simd: S, sum: &mut [u8], summands: &[Summand<'_>]) ->
     planes.shared
 }
 
-/// The same with the tables, byte by byte.
+/// A multiplication with the tables, byte by byte.
 #[inline(always)]
 fn plain(sum: &mut [u8], factor: u8, bytes: &[u8]) {
     if factor == 1 {
@@ -92,7 +92,7 @@ fn plain(sum: &mut [u8], factor: u8, bytes: &[u8]) {
     }
 }
 
-/// The summands, and those of each plane by index.
+/// The summands, and the summands of each plane by index.
 struct Planes<'a> {
     strings: [&'a [u8]; TOGETHER],
     lists: [[u8; TOGETHER]; 8],
@@ -142,8 +142,8 @@ impl<'a> Planes<'a> {
 #[inline(always)]
 fn add_planes<S: Simd>(simd: S, sum: &mut [u8], planes: &Planes<'_>) {
     let width = <S::u8s as SimdBase<S>>::LEN;
-    // The last columns seldom fill a block. A block that ends with them covers some columns twice:
-    // its sum is made first, from the bytes before, and stored last.
+    // The last columns rarely fill a block. A block that ends with them covers some columns twice:
+    // its sum is computed first, from the bytes before, and stored last.
     let mut at = 0;
     if sum.len() >= WIDE * width {
         let last = sum.len() - WIDE * width;
@@ -193,7 +193,7 @@ fn plane_columns<S: Simd, const COUNT: usize>(
     for plane in (0..8).rev() {
         if !is_zero {
             for total in &mut totals {
-                // What is shifted out comes back as the modulus.
+                // Bits shifted out come back as the modulus.
                 *total = (*total + *total) ^ ((zero - (*total >> 7)) & modulus);
             }
         }
@@ -209,7 +209,7 @@ fn plane_columns<S: Simd, const COUNT: usize>(
     totals
 }
 
-/// Vectors and those of `sum` from `at` on, added.
+/// Adds vectors to the vectors of `sum` from `at` on.
 #[inline(always)]
 fn added<S: Simd, const COUNT: usize>(
     simd: S,
@@ -254,7 +254,7 @@ fn look_up_all<S: Simd>(simd: S, sum: &mut [u8], factor: u8, bytes: &[u8]) {
     tail.store_slice(&mut sum[last..]);
 }
 
-/// `total` and a multiple of a vector's bytes.
+/// Adds a multiple of a vector's bytes to `total`.
 #[inline(always)]
 fn look_up<S: Simd>(simd: S, total: S::u8s, low: S::u8s, high: S::u8s, bytes: &[u8]) -> S::u8s {
     let bytes = S::u8s::from_slice(simd, bytes);

@@ -11,10 +11,10 @@
 //! ```
 //!
 //! The code is a systematic random linear code over a sliding window, as in RFC 8681, with the
-//! self-contained coded packets of RFC 9407 (Tetrys): datagrams travel unchanged, and a symbol says
-//! itself which places of the forwarding order it covers and from which seed its coefficients
-//! follow. Any `k` symbols recover `k` losses of their windows in 99 of 100 cases. With the seed
-//! [`XOR`] all coefficients are 1: a parity, which recovers one loss and costs an exclusive or.
+//! self-contained coded packets of RFC 9407 (Tetrys): datagrams travel unchanged, and a symbol
+//! contains the places of the forwarding order that it covers and the seed of its coefficients. Any
+//! `k` symbols recover `k` losses of their windows in 99 of 100 cases. With the seed [`XOR`] all
+//! coefficients are 1: a parity, which recovers one loss and costs an exclusive or.
 //!
 //! docs/PROTOCOL.md, section "Coded repair", specifies symbols, coefficients and the message.
 //!
@@ -39,12 +39,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Bytes from the network cause a refusal at worst. What the decoder holds is bounded by
-//! [`DecoderLimits`], and [`Decoder::take_work`] says what messages have cost. A datagram recovered
-//! from hostile symbols is recognised where its length or its padding is wrong; the transport's own
-//! authentication recognises the rest.
+//! Bytes from the network can at worst be refused. [`DecoderLimits`] bounds the decoder's memory,
+//! and [`Decoder::take_work`] returns the cost of messages. A datagram recovered from hostile
+//! symbols is recognised if its length or its padding is wrong; the transport's own authentication
+//! recognises the rest.
 //!
-//! [`rate`] says how many symbols to send.
+//! [`rate`] computes the number of symbols to send.
 //!
 //! # Sources
 //!

@@ -1,5 +1,5 @@
-//! Operations of this thread's encoders, counted where they are done: a check on what a symbol is said to
-//! take. An operation adds a multiple of a vector of 32 bytes.
+//! Operations of this thread's encoders, counted where they are executed: a check on the stated
+//! cost of a symbol. An operation adds a multiple of a vector of 32 bytes.
 
 use core::cell::Cell;
 
@@ -10,7 +10,7 @@ std::thread_local! {
     static OPERATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Counts a multiple of so many bytes.
+/// Counts the multiplication of this number of bytes.
 pub(crate) fn count(bytes: usize) {
     let operations = bytes.div_ceil(VECTOR) as u64;
     OPERATIONS.set(OPERATIONS.get().wrapping_add(operations));

@@ -1,5 +1,5 @@
-//! The rate of repair symbols: pure functions of what is measured, and controllers that keep
-//! what such a function needs to remember.
+//! The rate of repair symbols: pure functions of measurements, and controllers that keep the state
+//! of such a function.
 //!
 //! | rule | symbols |
 //! |---|---|
@@ -20,28 +20,29 @@ pub use adaptive::AdaptiveCodeRate;
 pub use generations::Generations;
 pub use schedule::Schedule;
 
-/// Loss below which nothing is coded: what is left to gain is less than the symbols take.
+/// Loss below which coding is off: the remaining gain is smaller than the cost of the symbols.
 pub const LEAST_LOSS: f64 = 0.001;
-/// Symbols must come at least so often in the time in which a repair round trip would do the same.
+/// Fewest symbols in the time in which a repair round trip would do the same.
 pub const SYMBOLS_PER_ROUND_TRIP: f64 = 2.0;
 /// Standard deviations of the losses in a window that its symbols recover, beyond the mean.
 pub const DEVIATIONS: f64 = 4.0;
-/// Up to [`LOW_LOSS`] symbols may take so much of the lost bytes, and [`LOW_LOSS_SHARE`] of all.
+/// Share of the lost bytes that symbols may take up to [`LOW_LOSS`], plus [`LOW_LOSS_SHARE`] of all
+/// bytes.
 pub const LOW_LOSS_FACTOR: f64 = 1.3;
 /// See [`LOW_LOSS_FACTOR`].
 pub const LOW_LOSS_SHARE: f64 = 0.05;
-/// [`SYMBOLS_PER_ROUND_TRIP`] may take so much of all instead: a slow flow whose loss asks for fewer
-/// is not coded.
+/// Share of all bytes that [`SYMBOLS_PER_ROUND_TRIP`] may take instead: a slow flow whose loss
+/// requires fewer symbols is not coded.
 const SLOW_FLOW_SHARE: f64 = 0.02;
 /// The loss from which bytes count less than delay.
 pub const LOW_LOSS: f64 = 0.02;
-/// Growth of what symbols may take, with the loss beyond [`LOW_LOSS`].
+/// Growth of the symbols' share with the loss beyond [`LOW_LOSS`].
 const BEYOND_LOW_LOSS: f64 = 4.0;
 
 /// A flow and its last mile, as measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LastMile {
-    /// Share of datagrams that the medium loses, 0 to 1; losses in a queue are none of these.
+    /// Share of datagrams that the medium loses, 0 to 1; losses in a queue are excluded.
     pub loss: f64,
     /// Mean length of a burst of losses, in datagrams, at least 1.
     pub burst: f64,
@@ -57,14 +58,15 @@ pub struct LastMile {
     pub maximum: f64,
 }
 
-/// Symbols per datagram; zero where coding does not pay:
+/// Symbols per datagram; zero if coding does not pay:
 ///
 /// - without loss ([`LEAST_LOSS`]);
-/// - where a repair round trip is short against the flow's pace: the next symbols would come no
-///   earlier than the repair. A live stream that has no time for two round trips codes all the same.
+/// - if a repair round trip is short against the flow's pace: the next symbols would come no
+///   earlier than the repair. A live stream that has no time for two round trips codes
+///   nevertheless.
 ///
-/// Otherwise as many as recover the losses of a window and [`DEVIATIONS`] standard deviations more,
-/// of which some are lost, too. At low loss fewer, because the plain repair is there for the rest:
+/// Otherwise enough to recover the losses of a window plus [`DEVIATIONS`] standard deviations,
+/// including the loss of symbols. At low loss fewer, because the plain repair handles the rest:
 /// [`LOW_LOSS_FACTOR`] times the loss and [`LOW_LOSS_SHARE`].
 pub fn symbols_per_datagram(path: &LastMile) -> f64 {
     let loss = path.loss.clamp(0.0, 0.9);

@@ -1,7 +1,7 @@
 //! The equations of one half, in reduced form.
 //!
-//! Each row has a *pivot*: the oldest datagram that it does not know. No other row contains a pivot.
-//! So a row with nothing but its pivot is solved; and when the oldest place is forgotten, the row
+//! Each row has a *pivot*: the oldest unknown datagram in it. No other row contains a pivot.
+//! Therefore a row with only its pivot is solved; and when the oldest place is forgotten, the row
 //! with that pivot is the only one that contains it.
 
 use alloc::boxed::Box;
@@ -20,7 +20,7 @@ const UNIT: usize = 32;
 #[derive(Debug)]
 pub(crate) struct Row {
     pivot: u64,
-    /// By place modulo the number of places.
+    /// Coefficients by place modulo the number of places.
     coefficients: Box<[u8]>,
     symbol: Vec<u8>,
 }
@@ -88,11 +88,11 @@ impl Row {
 /// The result of a new equation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Added {
-    /// It says something new.
+    /// The row adds information.
     Innovative,
-    /// It follows from the others.
+    /// The row follows from the others.
     Redundant,
-    /// It contradicts the others.
+    /// The row contradicts the others.
     Contradiction,
 }
 
@@ -142,8 +142,8 @@ impl System {
         if self.take_contradictions() > 0 { Added::Contradiction } else { Added::Innovative }
     }
 
-    /// Inserts a row without others' pivots, and takes its own out of the others. False if it says
-    /// nothing; counts a contradiction if it is one.
+    /// Inserts a row without others' pivots, and eliminates its own from the others. Returns false
+    /// if the row is empty; counts a contradiction if it is one.
     fn insert(&mut self, level: Level, mut row: Row, base: u64) -> bool {
         let Some(pivot) = row.oldest_unknown(base) else {
             let says_nothing = row.is_zero();
@@ -223,7 +223,7 @@ impl System {
         self.rows.iter().filter(|row| row.coefficient(place) != 0).count()
     }
 
-    /// Asserts what the head of this file says.
+    /// Asserts the invariants in the module comment.
     #[cfg(test)]
     pub(crate) fn check(&self, base: u64) {
         for (index, row) in self.rows.iter().enumerate() {

@@ -14,8 +14,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// The window that begins with `first`. `None` if it would hold nothing, or go beyond the last
-    /// place.
+    /// The window that begins with `first`. `None` if it would be empty, or exceed the last place.
     pub fn new(first: u64, count: u8, step: u8) -> Option<Self> {
         let window = Self { first, count: NonZeroU8::new(count)?, step: NonZeroU8::new(step)? };
         first.checked_add(window.span()).map(|_| window)
@@ -35,7 +34,7 @@ impl Window {
         let first = if ahead < behind {
             expected.checked_add(u64::from(ahead))?
         } else {
-            // Nothing is before the first place.
+            // There are no places before the first.
             match expected.checked_sub(u64::from(behind)) {
                 Some(first) => first,
                 None => expected.checked_add(u64::from(ahead))?,
@@ -69,9 +68,9 @@ impl Window {
         u64::from(self.count() - 1) * u64::from(self.step()) + 1
     }
 
-    /// The places with the coefficients that a seed gives them: `x^i + x^j`, or `x^i` where the two
-    /// are equal. A factor of two bits costs two additions; random ones of all 255 values would cost
-    /// twice as much, and recover hardly more often.
+    /// The places with the coefficients that a seed gives them: `x^i + x^j`, or `x^i` if the two
+    /// are equal. A factor of two bits costs two additions; random ones of all 255 values would
+    /// cost twice as much, and recover hardly more often.
     pub fn coefficients(self, seed: u16) -> impl Iterator<Item = (u64, u8)> {
         let (mut group, mut word) = (None, 0);
         (0..u64::from(self.count())).map(move |index| {

@@ -47,7 +47,7 @@ fn symbols(window: Window, seed: u16, datagrams: &[Vec<u8>]) -> Vec<Sent> {
         .collect()
 }
 
-/// Takes what was recovered out, and compares it.
+/// Takes the recovered datagrams out, and compares them.
 fn take(decoder: &mut Decoder, datagrams: &[Vec<u8>]) -> Vec<u64> {
     let mut places = Vec::new();
     while let Some((place, recovered)) = decoder.next_recovered() {
@@ -154,8 +154,8 @@ fn flow(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Losses, bursts, reordering, overlapping windows, late datagrams: what comes out is right, and
-    /// everything comes out of which there were symbols enough.
+    /// Losses, bursts, reordering, overlapping windows, late datagrams: all recovered datagrams are
+    /// right, and all with enough symbols are recovered.
     #[test]
     fn a_flow_is_recovered_as_it_was(
         seed: u64, loss in 0.0..0.2, burst in 1usize..6, shuffle in 1usize..30, every in 2usize..6, window in 8u8..64,
@@ -203,8 +203,8 @@ proptest! {
         }
     }
 
-    /// Messages that say anything: nothing panics, nothing is held beyond the limits, no work is
-    /// beyond what the limits allow.
+    /// Arbitrary messages: the decoder never panics, and its memory and work stay within the
+    /// limits.
     #[test]
     fn hostile_messages_are_borne(
         events in prop::collection::vec(
@@ -245,7 +245,8 @@ fn reference(events: &[Event], places: usize) -> Vec<bool> {
     let mut solved = [known.clone(), known];
     for half in Half::BOTH {
         if half == Half::Second {
-            // The first half tells where there is no second one, which is then known as well.
+            // The first half determines the length if there is no second one, which is then also
+            // known.
             for place in 0..places {
                 solved[1][place] |= solved[0][place] && !needs_second[place];
             }

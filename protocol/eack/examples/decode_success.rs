@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Differences of 1 to 128 identifiers, 90 % of them only here (missing at the client) and 10 %
-//! only there, on top of sets that are otherwise the same. With `table`, prints instead how many
-//! coded symbols each difference needs, which is where the table in `encoding.rs` comes from.
+//! only there, on top of sets that are otherwise the same. With `table`, prints instead the number
+//! of coded symbols that each difference needs, the source of the table in `encoding.rs`.
 #![allow(clippy::expect_used)]
 
 use packrat_eack::{
@@ -54,8 +54,8 @@ fn percent(part: usize, whole: usize) -> f64 {
     100.0 * part as f64 / whole as f64
 }
 
-/// Two sketches whose difference is drawn anew for every trial; a few identifiers in both are put
-/// in as well.
+/// Two sketches whose difference is redrawn for every trial; a few identifiers in both are also
+/// inserted.
 struct Pair {
     random: ChaCha8Rng,
     limits: SketchLimits,
@@ -77,7 +77,7 @@ impl Pair {
         Identifier::from_hash(self.random.random())
     }
 
-    /// One difference, with a new key.
+    /// Draws a difference, with a new key.
     fn draw(&mut self, difference: usize) -> (Sketch, Sketch, Vec<Identifier>) {
         let key = SketchKey::new(self.random.random());
         let mut own = Sketch::new(key.clone(), self.limits);

@@ -14,7 +14,7 @@
 //! only-here identifiers minus the sum of the only-there identifiers. A symbol that equals plus or
 //! minus the number of a single identifier that the keyed mapping puts there is *pure*: the
 //! identifier is reported, taken out of all its other symbols, and new pure symbols appear
-//! (peeling). At the end every symbol must be zero, or nothing is reported.
+//! (peeling). At the end every symbol must be zero, or the decode fails.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -43,17 +43,17 @@ pub struct CodedSymbols {
 #[derive(Clone, Debug)]
 struct Filled {
     key: SketchKey,
-    /// In the upper 48 bits, so that the arithmetic wraps by itself. Always 256, so that a byte is
-    /// a valid index.
+    /// The symbols, in the upper 48 bits, so that the arithmetic wraps by itself. Always 256, so
+    /// that a byte is a valid index.
     symbols: [u64; 256],
 }
 
 impl CodedSymbols {
-    /// The largest capacity: what fits a prefix of 1150 bytes.
+    /// The largest capacity: the symbols that fit a prefix of 1150 bytes.
     pub const MAX_CAPACITY: u8 = SYMBOLS as u8;
 
-    /// An empty sketch of `capacity` symbols, at most [`Self::MAX_CAPACITY`]. With zero, insertions
-    /// cost nothing.
+    /// Creates an empty sketch of `capacity` symbols, at most [`Self::MAX_CAPACITY`]. With zero,
+    /// insertions are free.
     pub fn new(key: SketchKey, capacity: u8) -> Self {
         let capacity = capacity.min(Self::MAX_CAPACITY);
         let ranges = ranges_for(usize::from(capacity)) as u8;
@@ -139,10 +139,10 @@ const PEEL_WORK: u64 = 32;
 /// Depth of the check of a symbol that seems to be pure.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
-    /// Its check and the identifier's mapping.
+    /// Checks the identifier's check and its mapping.
     Quick,
-    /// Also the identifier's other symbols: when it really is in the difference, none of them is
-    /// empty.
+    /// Also checks the identifier's other symbols: if it is in the difference, all of them are
+    /// non-empty.
     Close,
 }
 
@@ -216,7 +216,7 @@ impl Peeler {
         Ok(())
     }
 
-    /// True if none of the identifier's symbols is empty.
+    /// True if all of the identifier's symbols are non-empty.
     fn is_everywhere(&self, mapping: Mapping, count: usize, ranges: usize) -> bool {
         let mut holds = true;
         mapping.for_each_symbol(ranges, |symbol| {

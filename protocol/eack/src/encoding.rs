@@ -122,7 +122,7 @@ impl SketchLimits {
         Self { coded_symbols: CodedSymbols::MAX_CAPACITY, power_sums: PowerSums::MAX_CAPACITY };
 
     /// Cheap insertion: power sums for up to 32 differences, coded symbols for up to 86. An
-    /// insertion costs about a third of what it costs with [`Self::LARGEST`].
+    /// insertion costs about a third of one with [`Self::LARGEST`].
     pub const DEFAULT: Self = Self { coded_symbols: CodedSymbols::MAX_CAPACITY, power_sums: 33 };
 
     /// The smaller of both limits, for each form.
@@ -141,8 +141,8 @@ impl SketchLimits {
         }
     }
 
-    /// Work of so many insertions into a sketch of these limits, or removals of
-    /// [`crate::Sketch::remove_all`], in the unit of [`crate::Decoder::take_work`].
+    /// Work of inserting this number of identifiers into a sketch of these limits, or of removing
+    /// them by [`crate::Sketch::remove_all`], in the unit of [`crate::Decoder::take_work`].
     pub const fn work_of(self, identifiers: usize) -> u64 {
         let symbols = if self.coded_symbols > 0 { SYMBOLS_WORK } else { 0 };
         identifiers as u64 * (self.power_sums as u64 / 3 + symbols + 1)
@@ -157,8 +157,8 @@ impl SketchLimits {
     }
 
     /// The shortest prefix within these limits that decodes `expected_difference` at least 999
-    /// times in 1000, or the one that decodes most when none does. `None` when both limits are
-    /// too small to send anything.
+    /// times in 1000, or the one that decodes most if there is no such prefix. `None` if both
+    /// limits are too small for any prefix.
     pub fn encoding_for(self, expected_difference: usize) -> Option<Encoding> {
         let expected = expected_difference.max(1);
         let sums = (expected + 1).try_into().ok().map(|count| Encoding::PowerSums { count });
@@ -174,7 +174,7 @@ impl SketchLimits {
     }
 
     /// The prefix to request after `encoding` failed to decode: one that decodes at least twice the
-    /// difference, or the one that decodes most. `None` when nothing decodes more.
+    /// difference, or the one that decodes most. `None` if there is no longer prefix.
     pub fn longer(self, encoding: Encoding) -> Option<Encoding> {
         let longer = self.encoding_for(2 * encoding.decodable().max(1))?;
         (longer.decodable() > encoding.decodable()).then_some(longer)

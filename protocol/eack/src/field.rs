@@ -1,7 +1,7 @@
 //! Arithmetic in the prime field of `P = 2^32 - 5` elements, the largest prime below 2^32.
 //!
 //! `2^32 ≡ 5`, so reduction is a shift, a multiplication by five and an addition. Sums of products
-//! are accumulated in 128 bits and reduced once: that is what keeps a power sum at about one
+//! are accumulated in 128 bits and reduced once: therefore a power sum costs about one
 //! multiplication per identifier.
 
 /// Work of a power, an inverse or a square root, in multiplications that need not wait for each
@@ -26,7 +26,7 @@ pub(crate) const INVERSES: [u32; 256] = {
     table
 };
 
-/// Counts multiplications that are about to be done, where a test wants to know.
+/// Counts multiplications that follow, for tests.
 #[inline(always)]
 pub(crate) fn count(multiplications: usize) {
     #[cfg(feature = "count-operations")]
@@ -81,7 +81,7 @@ pub(crate) const fn negate(value: u32) -> u32 {
     if value == 0 { 0 } else { (MODULUS - value as u64) as u32 }
 }
 
-/// `base` to the power of `exponent`.
+/// Returns `base` to the power of `exponent`.
 pub(crate) fn power(base: u32, exponent: u32) -> u32 {
     let mut result = 1;
     let mut square = base;

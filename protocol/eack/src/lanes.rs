@@ -111,7 +111,7 @@ mod vectors {
     );
 
     kernel!(
-        /// For each of four identifiers its first four powers, and the fourth powers of all.
+        /// The first four powers of each of four identifiers, and the fourth powers of all.
         #[inline(always)]
         fn first_powers(
             avx2: Avx2,

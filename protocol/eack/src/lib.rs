@@ -13,9 +13,10 @@
 //!                              only there: x    (forwarded before the epoch, or evicted: fold in)
 //! ```
 //!
-//! What both have cancels, however much it is. The length of the prefix depends on the size of the
-//! difference alone; the client knows about how many datagrams it misses and picks the prefix with
-//! [`encoding_for`], and after a failed decode the gateway asks for a [`longer`] one.
+//! The common elements cancel, whatever their number. The length of the prefix depends on the size
+//! of the difference alone. The client knows the approximate number of its missing datagrams and
+//! picks the prefix with [`encoding_for`], and after a failed decode the gateway asks for a
+//! [`longer`] one.
 //!
 //! Two forms, kept side by side in a [`Sketch`]:
 //!
@@ -54,15 +55,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A decode never changes a sketch, and reports nothing unless it explains the whole prefix. Bytes
-//! from the network cause errors at worst: every loop is bounded by the prefix's length (see the
-//! fuzz targets next to this crate), and [`Decoder::take_work`] says what a decode has cost. The
-//! most expensive inputs are 32 identifiers that are no candidates, and thousands of candidates of
-//! which none fits: some tenths of a millisecond. Larger ones are refused.
+//! A decode never changes a sketch, and only reports a difference that explains the whole prefix.
+//! Bytes from the network cause errors at worst: every loop is bounded by the prefix's length (see
+//! the fuzz targets next to this crate), and [`Decoder::take_work`] returns the cost of a decode.
+//! The most expensive inputs are 32 identifiers outside the candidates, and thousands of candidates
+//! without a match: some tenths of a millisecond. Larger ones are refused.
 //!
 //! # Sources
 //!
-//! The keys are those of docs/REFERENCES.md.
+//! The keys refer to docs/REFERENCES.md.
 //!
 //! - eACKs: Packrat26, section 5, from the quACK (Sidekick24, section 3), which uses power sums of
 //!   a subset.

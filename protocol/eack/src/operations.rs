@@ -1,5 +1,6 @@
-//! Operations of this thread, counted where they are done: a check on [`crate::Decoder::take_work`],
-//! which counts where the work is planned. An operation is about a multiplication in the field.
+//! Operations of this thread, counted where they are executed: a check on
+//! [`crate::Decoder::take_work`], which counts the planned work. An operation is about a
+//! multiplication in the field.
 
 use core::cell::Cell;
 
@@ -14,7 +15,8 @@ pub fn count(operations: usize) {
     OPERATIONS.set(OPERATIONS.get().wrapping_add(operations as u64));
 }
 
-/// An insertion into a sketch, or a removal, under way: what is counted until it ends is its own.
+/// An insertion into a sketch, or a removal, in progress: operations counted until it ends belong
+/// to it.
 #[derive(Debug)]
 pub(crate) struct Insertion {
     before: u64,

@@ -1,9 +1,9 @@
-//! Power sums: exactly four bytes per difference, and they never fail below their capacity.
+//! Power sums: exactly four bytes per difference, and decoding never fails below their capacity.
 //!
-//! Sum number `k` of a set is the sum of the `k`-th powers of its identifiers in the field of `P =
-//! 2^32 - 5` elements (Sidekick's quACK counts and sums the same way; there only for a subset, here
-//! the difference may go both ways). Let `s_k` be the difference of two sketches' sums, `X` what is
-//! only here and `Y` what is only there. Then
+//! Sum number `k` of a set is the sum of the `k`-th powers of its identifiers in the field of
+//! `P = 2^32 - 5` elements (Sidekick's quACK counts and sums the same way; there only for a subset,
+//! here the difference may go both ways). Let `s_k` be the difference of two sketches' sums, `X`
+//! the identifiers only here and `Y` those only there. Then
 //!
 //! ```text
 //!                       s_k            product over X of (1 - x z)
@@ -14,9 +14,9 @@
 //! The left side is known up to `z^t`; the right side is a rational function whose degrees add up
 //! to the number of differences. The Euclidean algorithm finds it (a Padé approximant), its roots
 //! are the inverse identifiers: this is the minimal set reconciliation of Minsky, Trachtenberg and
-//! Zippel (2003) with Newton's identities in front. The sizes of both sets are known, so the
-//! degrees' difference is, too. One sum more than there are differences makes a difference that
-//! does not fit visible: it passes with a probability of 2^-32.
+//! Zippel (2003) with Newton's identities in front. The sizes of both sets are known, and hence the
+//! difference of the degrees. One sum beyond the number of differences reveals a difference that
+//! does not fit: it goes undetected with a probability of 2^-32.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -58,7 +58,7 @@ impl PowerSums {
     /// The largest capacity.
     pub const MAX_CAPACITY: u8 = u8::MAX;
 
-    /// An empty sketch of `capacity` sums. With zero, insertions cost nothing.
+    /// Creates an empty sketch of `capacity` sums. With zero, insertions are free.
     pub fn new(capacity: u8) -> Self {
         Self {
             sums: Vec::new(),
@@ -109,7 +109,7 @@ impl PowerSums {
         }
     }
 
-    /// Removes all of these identifiers, at what insertions in batches cost.
+    /// Removes all of these identifiers, at the cost of insertions in batches.
     pub fn remove_all(&mut self, identifiers: &[Identifier]) {
         let mut removed = Self::new(self.capacity);
         identifiers.iter().for_each(|identifier| removed.insert(*identifier));
@@ -123,7 +123,7 @@ impl PowerSums {
     }
 
     /// Adds a whole set from its serialised form: its size, and as many sums as this sketch has.
-    /// Returns false, and adds nothing, for any other length or values out of range.
+    /// Returns false, with the sketch unchanged, for any other length or values out of range.
     pub fn add(&mut self, set: &[u8]) -> bool {
         let Some((size, sums)) = set.split_first_chunk::<SIZE_BYTES>() else { return false };
         let (sums, rest) = sums.as_chunks::<SUM_BYTES>();
@@ -251,7 +251,7 @@ impl Solver {
             return Err(DecodeError::DifferenceTooLarge);
         }
         // With the larger side as the numerator the Euclidean algorithm has as many rounds as the
-        // smaller side has identifiers: usually none.
+        // smaller side has identifiers: usually zero.
         let swap = surplus < 0;
         if swap {
             for sum in &mut self.sums {
@@ -276,7 +276,8 @@ impl Solver {
         let [denominator, previous_cofactor] = &mut self.cofactors;
         exponential(&self.sums, numerator);
         self.roots.work += (count * (count + 3) / 2) as u64;
-        // Fast path, and the usual one: nothing is only there, so the series is a polynomial.
+        // Fast path, and the usual one: the other side has no identifiers of its own, so the series
+        // is a polynomial.
         trim(numerator);
         denominator.clear();
         denominator.push(1);
@@ -334,7 +335,7 @@ fn exponential(sums: &[u32], out: &mut Vec<u32>) {
     }
 }
 
-/// One step of the extended Euclidean algorithm: takes `divisor` out of `dividend` as often as
+/// A step of the extended Euclidean algorithm: subtracts `divisor` from `dividend` as often as
 /// possible, and does the same to the cofactors.
 fn reduce_by(
     dividend: &mut Vec<u32>,

@@ -30,7 +30,7 @@ pub(crate) fn add_recurrence(batch: &[u32; BATCH], length: usize, sums: &mut [u3
     let (first, rest) = sums.split_at_mut(BATCH.min(sums.len()));
     for (index, sum) in first.iter_mut().enumerate() {
         let own = u64::from(coefficients[index + 1]) * (index as u64 + 1);
-        // Of the sums before, there are only as many as the index says.
+        // There are only `index` sums before this one.
         let products = weights[BATCH - index..].iter().zip(&powers[BATCH..]);
         let total = products.fold(u128::from(own), |total, (weight, power)| {
             total + u128::from(u64::from(*weight) * u64::from(*power))

@@ -1,10 +1,10 @@
 //! The roots of a polynomial all of whose roots are distinct identifiers.
 //!
 //! Three ways, the cheapest first: evaluate at the identifiers that may be roots and divide by each
-//! that is one; closed forms for what is left of degree one and two; and for unknown identifiers
-//! equal-degree splitting (Cantor81): `(x + s)^((P-1)/2)` is 1 at about half of
-//! the roots and -1 at the others, so its greatest common divisor with the polynomial splits it.
-//! The shifts `s` are counted up instead of drawn, so the result never depends on randomness.
+//! that is one; closed forms for a remainder of degree one or two; and for unknown identifiers
+//! equal-degree splitting (Cantor81): `(x + s)^((P-1)/2)` is 1 at about half of the roots and -1 at
+//! the others, so its greatest common divisor with the polynomial splits it. The shifts `s` are
+//! counted up instead of drawn, so the result never depends on randomness.
 
 use alloc::vec::Vec;
 
@@ -17,9 +17,9 @@ const LANES: usize = 8;
 /// Shifts to try until a polynomial splits. Each fails with a probability of at most one half.
 const ATTEMPTS: u32 = 64;
 
-/// The most roots that are split off without a candidate. Splitting costs as much as the square of
-/// their number, and an honest peer's differences are among the candidates, but for the few forged
-/// datagrams that a receiver cannot tell from its stream's.
+/// Largest number of roots to split off without a candidate. Splitting costs as much as the square
+/// of their number, and an honest peer's differences are among the candidates, except for the few
+/// forged datagrams that a receiver cannot tell from its stream's.
 pub(crate) const MAX_UNKNOWN: usize = 64;
 
 /// The most multiplications that candidates are evaluated with. It is enough for 4096 candidates

@@ -11,7 +11,7 @@ use crate::{
 
 /// A set of identifiers as coded symbols and as power sums.
 ///
-/// Allocates nothing after [`Sketch::new`], except for the output of [`Sketch::write_prefix`].
+/// No allocation happens after [`Sketch::new`], except for the output of [`Sketch::write_prefix`].
 #[derive(Clone, Debug)]
 pub struct Sketch {
     coded_symbols: CodedSymbols,
@@ -60,9 +60,9 @@ impl Sketch {
         self.power_sums.remove_all(identifiers);
     }
 
-    /// Adds a whole set, given as the longest prefix of power sums. Returns false, and adds
-    /// nothing, for anything else, and for a sketch with coded symbols, which would then be of
-    /// another set.
+    /// Adds a whole set, given as the longest prefix of power sums. Returns false, with the sketch
+    /// unchanged, for any other prefix, and for a sketch with coded symbols, which would then
+    /// describe another set.
     pub fn add_power_sums(&mut self, set: &[u8]) -> bool {
         self.coded_symbols.capacity() == 0 && self.power_sums.add(set)
     }
@@ -94,11 +94,11 @@ impl Sketch {
     /// Decodes the identifiers that are only in this sketch and those only in the other end's.
     ///
     /// `candidates` are identifiers of this sketch that may be only here, each once: the datagrams
-    /// forwarded and not yet known to have arrived. They make the decode of power sums quicker;
-    /// 32 differences on either side are found without. The sketch itself does not change.
+    /// forwarded and not yet known to have arrived. They make the decode of power sums quicker; 32
+    /// differences on either side are found without. The sketch itself does not change.
     ///
     /// # Errors
-    /// [`DecodeError`]; nothing is reported then.
+    /// [`DecodeError`]; no difference is reported then.
     pub fn decode<'a>(
         &self,
         theirs: EncodedPrefix<'_>,
@@ -108,11 +108,12 @@ impl Sketch {
         self.decode_among(theirs, candidates, [], scratch)
     }
 
-    /// The same with candidates for either side: `here` as above, and `there` identifiers that may
-    /// be only in the other end's sketch. Iterators are read as far as they are needed.
+    /// Decodes as [`Self::decode`] does, with candidates for either side: `here` as in
+    /// `decode`, and `there` identifiers that may be only in the other end's sketch. Iterators are
+    /// read as far as they are needed.
     ///
     /// # Errors
-    /// [`DecodeError`]; nothing is reported then.
+    /// [`DecodeError`]; no difference is reported then.
     pub fn decode_among<'a>(
         &self,
         theirs: EncodedPrefix<'_>,
@@ -176,14 +177,14 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Allocates what every decode needs.
+    /// Allocates the memory that every decode needs.
     pub fn new() -> Self {
         Self { peeler: Peeler::new(), solver: Solver::new() }
     }
 
-    /// Work of all decodes since the last call, of those that failed, too. The unit is a
-    /// multiplication in the field, about a nanosecond; it is counted where it is done, so that it
-    /// is the same on every machine.
+    /// Work of all decodes since the last call, including failed ones. The unit is a multiplication
+    /// in the field, about a nanosecond; operations are counted where they are executed, so that
+    /// the result is the same on every machine.
     pub fn take_work(&mut self) -> u64 {
         self.solver.take_work() + core::mem::take(&mut self.peeler.work)
     }
@@ -198,10 +199,10 @@ impl Default for Decoder {
 /// The difference of two sets, each side in ascending order and without duplicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Difference<'a> {
-    /// In the sketch that decoded, but not in the prefix: at the gateway, the datagrams that the
-    /// client is missing.
+    /// Identifiers in the sketch that decoded, but not in the prefix: at the gateway, the datagrams
+    /// that the client is missing.
     pub only_here: &'a [Identifier],
-    /// In the prefix, but not in the sketch that decoded.
+    /// Identifiers in the prefix, but not in the sketch that decoded.
     pub only_there: &'a [Identifier],
 }
 
@@ -243,7 +244,7 @@ impl core::error::Error for BeyondLimits {}
 pub enum DecodeError {
     /// The prefix is longer than the own sketch: the other end exceeds the negotiated limits.
     BeyondLimits(BeyondLimits),
-    /// More differences than the prefix can tell apart, or a prefix that no set has. A longer
+    /// More differences than the prefix can tell apart, or a prefix that fits no set. A longer
     /// prefix may decode.
     DifferenceTooLarge,
 }

@@ -81,7 +81,7 @@ fn crafted_identifiers_break_only_the_sketch_whose_key_is_known() {
 
 #[test]
 fn power_sums_decode_whatever_the_identifiers_are() {
-    // They have no key: there is nothing to craft, as no choice of identifiers is harder than
+    // Power sums have no key: crafting is pointless, as no choice of identifiers is harder than
     // another.
     let limits = SketchLimits { coded_symbols: 0, power_sums: 33 };
     let key = SketchKey::new([1, 2]);

@@ -216,7 +216,7 @@ fn the_size_may_wrap() {
     }
 }
 
-/// A client that has `foreign` identifiers of which the gateway knows nothing: whether its sketch
+/// A client that has `foreign` identifiers unknown to the gateway: returns whether its sketch
 /// decodes, and the work.
 fn decode_foreign(foreign: u64) -> (bool, u64) {
     let (key, count) = (SketchKey::new([9, 9]), u8::try_from(foreign + 1).expect("a prefix"));
@@ -253,7 +253,7 @@ fn a_hundred_candidates_cost_more_than_a_hundred_times_one() {
     let identifiers: Vec<_> = (1..=4096u64)
         .map(|number| Identifier::from_hash(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
         .collect();
-    // So many of the last ones are missing; every candidate is looked at before.
+    // Of the last ones, `missing` are missing; every candidate is examined before.
     let work = |missing: usize, candidates: usize| {
         let (mut own, theirs) =
             (Sketch::new(key.clone(), limits), Sketch::new(key.clone(), limits));
@@ -271,7 +271,7 @@ fn a_hundred_candidates_cost_more_than_a_hundred_times_one() {
     println!("{one:?} {most:?} {far:?}");
     assert_eq!((one.0, most.0, far.0), (Ok(1), Ok(128), Ok(128)));
     assert!(most.1 > 10 * one.1 && far.1 > 100 * one.1);
-    // More candidates than any honest peer leaves: they are not looked at for ever.
+    // More candidates than any honest peer leaves: the examination is bounded.
     let (found, work) = work(128, 4096);
     assert!(found.is_err() || work < 1 << 20, "{found:?} {work}");
 }

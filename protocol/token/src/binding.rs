@@ -1,4 +1,4 @@
-//! A token that is good for clients of one network only.
+//! A token that is valid for clients of one network only.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -51,7 +51,7 @@ impl Binding {
     }
 }
 
-/// `address` with all bits after the first `prefix` cleared.
+/// Returns `address` with all bits after the first `prefix` cleared.
 fn masked(address: IpAddr, prefix: u8) -> IpAddr {
     let prefix = u32::from(prefix);
     match address {

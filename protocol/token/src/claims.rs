@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::binding::Binding;
 use crate::key::Keys;
 
-/// No token is longer than this (bytes).
+/// Longest token, in bytes.
 pub const MAXIMUM_LENGTH: usize = FIXED_LENGTH + 17 + TAG_LENGTH;
 /// Bytes of the truncated authentication code (RFC 2104, section 5: at least half of the hash's).
 pub(crate) const TAG_LENGTH: usize = 16;
@@ -38,7 +38,7 @@ impl RouteHash {
 /// The claims of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claims {
-    /// The last second at which it is accepted, since 1970 (UTC).
+    /// The last second at which the token is accepted, since 1970 (UTC).
     pub expires: u64,
     /// The route whose sessions the token permits.
     pub route: RouteHash,
@@ -52,7 +52,7 @@ pub struct Claims {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TokenError {
-    /// Not a token: wrong length, another version, or not base64url.
+    /// The bytes are not a token: wrong length, another version, or not base64url.
     #[error("this is not a token of version 1; ask the token endpoint for one")]
     Malformed,
     /// Neither the current nor the previous key has this identifier.
@@ -71,10 +71,10 @@ pub enum TokenError {
         /// Seconds since the expiry.
         seconds: u64,
     },
-    /// For another route.
+    /// The token is for another route.
     #[error("the token is for another route")]
     OtherRoute,
-    /// For clients of another network.
+    /// The token is for clients of another network.
     #[error("the token is for clients of another network; ask the token endpoint from this one")]
     OtherNetwork,
 }

@@ -13,8 +13,7 @@ use crate::claims::{Claims, TAG_LENGTH};
 /// Separates these authentication codes from any other use of the same secret.
 const CONTEXT: &[u8] = b"packrat assist token";
 
-/// One secret with its identifier, which is public.
-/// Its memory is overwritten when it is dropped.
+/// A secret with its public identifier. Its memory is overwritten when it is dropped.
 #[derive(Clone, PartialEq, Eq, ZeroizeOnDrop)]
 pub struct Key {
     id: u32,
@@ -36,7 +35,7 @@ impl fmt::Debug for Key {
 pub struct KeyError;
 
 impl Key {
-    /// `secret`: 32 random bytes.
+    /// Creates a key from `secret`: 32 random bytes.
     pub fn new(id: u32, secret: [u8; 32]) -> Self {
         Self { id, secret }
     }
@@ -95,7 +94,8 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// The keys with this identifier: one as a rule, none when the token's key is no longer known.
+    /// The keys with this identifier: usually one; the result is empty if the token's key is no
+    /// longer known.
     pub(crate) fn named(&self, id: u32) -> impl Iterator<Item = &Key> {
         core::iter::once(&self.current).chain(&self.previous).filter(move |key| key.id == id)
     }

@@ -1,8 +1,8 @@
 //! Assist tokens: the permission to be assisted, issued over TLS and verified offline.
 //!
 //! The issuer (the token endpoint on the gateway's HTTPS listener) and the verifier (the gateway's
-//! UDP filter) share secrets and nothing else. A token is a short text of claims with a truncated
-//! HMAC-SHA256 (RFC 2104, RFC 6234) behind it:
+//! UDP filter) share only secrets. A token is a short text of claims with a truncated HMAC-SHA256
+//! (RFC 2104, RFC 6234) behind it:
 //!
 //! ```text
 //!  bytes   what
@@ -17,15 +17,15 @@
 //!     16   the first 16 bytes of HMAC-SHA256(key, "packrat assist token" and all of the above)
 //! ```
 //!
-//! So a token has 46 to 63 bytes: it fits the padded Init of the handshake, which must not grow. In
-//! JSON and in URLs it is base64url without padding (RFC 4648, section 5).
+//! A token therefore has 46 to 63 bytes: it fits the padded Init of the handshake, which must not
+//! grow. In JSON and in URLs it is base64url without padding (RFC 4648, section 5).
 //!
 //! A token is not an identity. It travels in the clear in the first handshake message, so an
-//! attacker who reads the path can use it, too, until it expires; a [`Binding`] to the client's
-//! network limits that. It permits nothing but the gateway's assistance.
+//! attacker who reads the path can also use it until it expires; a [`Binding`] to the client's
+//! network limits that. It only permits the gateway's assistance.
 //!
-//! Keys rotate: the verifier knows two at a time ([`Keys`]), so that tokens of the previous one are
-//! good until they expire.
+//! Keys rotate: the verifier knows two at a time ([`Keys`]), so that tokens of the previous key are
+//! valid until they expire.
 //!
 //! Issuer and gateway limit rates with the same [`token_bucket`], whose tokens are another thing.
 //!

@@ -13,7 +13,7 @@ pub fn to_text(token: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(token)
 }
 
-/// The token that [`to_text`] has written.
+/// Reads a token that [`to_text`] has written.
 ///
 /// # Errors
 /// [`TokenError::Malformed`]: another alphabet, padding, or too long for a token.

@@ -1,7 +1,7 @@
 //! Token buckets: a rate with a burst.
 //!
-//! A bucket has no clock. Its owner says what it has earned, by time ([`Rate::earned`]) or by
-//! traffic, and how much it holds at most.
+//! A bucket has no clock. Its owner passes the earned tokens, by time ([`Rate::earned`]) or by
+//! traffic, and the capacity.
 
 use core::time::Duration;
 
@@ -15,7 +15,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// A rate whose burst is what it brings in one second.
+    /// A rate whose burst is its income of one second.
     pub const fn per_second(tokens: f64) -> Self {
         Self { per_second: tokens, burst: tokens }
     }
@@ -26,7 +26,7 @@ impl Rate {
     }
 }
 
-/// Storage of a bucket's level: `f64`, or `f32` where there are thousands of buckets.
+/// Storage of a bucket's level: `f64`, or `f32` if there are thousands of buckets.
 pub trait Level: Copy {
     /// The level as it is calculated with.
     fn get(self) -> f64;
@@ -59,7 +59,7 @@ impl Level for f32 {
 pub struct TokenBucket<L = f64>(L);
 
 impl<L: Level> TokenBucket<L> {
-    /// A bucket with so many tokens.
+    /// A bucket with this number of tokens.
     pub fn new(tokens: f64) -> Self {
         Self(L::store(tokens))
     }
@@ -80,7 +80,7 @@ impl<L: Level> TokenBucket<L> {
         self.0.get() >= cost
     }
 
-    /// Takes `cost` if the bucket holds as much; takes nothing otherwise.
+    /// Takes `cost` if the bucket holds that much; otherwise the bucket is unchanged.
     pub fn try_take(&mut self, cost: f64) -> bool {
         let covered = self.covers(cost);
         if covered {
@@ -147,8 +147,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the order: never more than the burst in the bucket, never less than nothing,
-        /// and never more taken than there was and was earned.
+        /// In any order, the bucket never holds more than the burst, or less than zero, and never
+        /// gives more than it held and earned.
         #[test]
         fn no_more_is_taken_than_is_earned(burst in 1.0..100.0f64, steps in steps()) {
             let mut bucket = TokenBucket::<f64>::new(burst);

@@ -1,4 +1,4 @@
-//! The tokens that a verifier accepts and those that it refuses.
+//! The tokens that a verifier accepts, and the tokens that it refuses.
 
 use std::net::IpAddr;
 

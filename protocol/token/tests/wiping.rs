@@ -1,4 +1,4 @@
-//! A secret leaves nothing behind in memory that its owner goes on using.
+//! A dropped secret is erased from memory that its owner continues to use.
 #![cfg(target_os = "linux")]
 
 use std::fs::File;
@@ -8,7 +8,7 @@ use packrat_assist_token::{Key, Keys};
 
 const SECRET: [u8; 32] = *b"thirty-two bytes that are secret";
 
-/// The bytes of a place in this process, whatever they are of: what a core dump would show.
+/// The bytes of a place in this process, of any content: the view of a core dump.
 fn memory<T>(place: &T) -> Vec<u8> {
     let mut bytes = vec![0; size_of::<T>()];
     let at = std::ptr::from_ref(place) as u64;
@@ -16,7 +16,7 @@ fn memory<T>(place: &T) -> Vec<u8> {
     bytes
 }
 
-/// Number of the secret's bytes that are in a place, where the secret has them.
+/// Largest number of the secret's bytes that a place contains in their order.
 fn left(bytes: &[u8]) -> usize {
     let same = |part: &[u8]| part.iter().zip(SECRET).filter(|(one, other)| *one == other).count();
     bytes.windows(SECRET.len()).map(same).max().unwrap()

@@ -8,9 +8,9 @@
 //!  +--------+--------+--------+--------+-----+--------+--------+----------+------------------+---------
 //! ```
 //!
-//! One byte for each length. The message is a whole control datagram, or nothing. Nothing here is
-//! sealed: what is inside says no more than it would say alone, and a gateway that knows no session
-//! passes it on all the same.
+//! One byte for each length. The message is a whole control datagram, or empty. A bundle is not
+//! sealed: its contents carry the same authority as they would alone, and a gateway without the
+//! session also passes them on.
 
 use crate::control::{FIRST_BYTE, MAGIC, MAXIMUM_LENGTH, VERSION, is_control};
 
@@ -18,8 +18,8 @@ use crate::control::{FIRST_BYTE, MAGIC, MAXIMUM_LENGTH, VERSION, is_control};
 const BUNDLE: u8 = 10;
 /// Bytes in front of the lengths.
 const HEADER: usize = 6;
-/// Base datagrams that one carries at most, and the length of each: with so few and none shorter, a
-/// forged bundle makes the gateway send 2.7 times its own bytes at most, headers of IPv6 included.
+/// Largest number of base datagrams in a bundle, and the length of each: at these limits, a forged
+/// bundle makes the gateway send at most 2.7 times its own bytes, headers of IPv6 included.
 pub const MAXIMUM_BUNDLED: usize = 16;
 /// See [`MAXIMUM_BUNDLED`]. No packet of QUIC's with a short header is shorter than the least (RFC 9001,
 /// section 5.4.2).
@@ -30,7 +30,7 @@ pub const BUNDLED_LENGTHS: core::ops::RangeInclusive<usize> = 21..=255;
 pub struct Bundle<'a> {
     lengths: &'a [u8],
     datagrams: &'a [u8],
-    /// The client's control datagram behind them; empty: none.
+    /// The client's control datagram behind them; may be empty.
     pub message: &'a [u8],
 }
 
@@ -52,9 +52,9 @@ pub fn is_bundle(datagram: &[u8]) -> bool {
     is_control(datagram) && datagram[4] == VERSION << 4 | BUNDLE
 }
 
-/// Takes a bundle apart. `None` for any other datagram, and for a malformed one: too many datagrams,
-/// one that is too short, one of Packrat's own among the base connection's, or something behind them that is
-/// no message.
+/// Takes a bundle apart. `None` for any other datagram, and for a malformed one: too many
+/// datagrams, one that is too short, one of Packrat's own among the base connection's, or bytes
+/// behind them that are not a message.
 pub fn split(datagram: &[u8]) -> Option<Bundle<'_>> {
     if !is_bundle(datagram) {
         return None;
@@ -79,9 +79,9 @@ fn fits(base: &[u8]) -> bool {
     BUNDLED_LENGTHS.contains(&base.len()) && !is_control(base)
 }
 
-/// Appends the bundle of `datagrams` and `message` to `out`. False if there is none: no or too many
-/// datagrams, one that is too short or too long or Packrat's own, or more bytes than a control datagram
-/// has.
+/// Appends the bundle of `datagrams` and `message` to `out`. Returns false if it is impossible: no
+/// or too many datagrams, one that is too short or too long or Packrat's own, or more bytes than a
+/// control datagram may have.
 pub fn join(datagrams: &[impl AsRef<[u8]>], message: &[u8], out: &mut Vec<u8>) -> bool {
     let bytes: usize = datagrams.iter().map(|base| base.as_ref().len()).sum();
     if !(1..=MAXIMUM_BUNDLED).contains(&datagrams.len())

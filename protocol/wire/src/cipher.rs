@@ -1,12 +1,12 @@
-//! Noise's cipher with a bare key: 32 bytes for a direction, set up for each message anew.
+//! Noise's cipher with a bare key: 32 bytes for a direction, set up again for each message.
 //!
 //! ChaCha20-Poly1305 (RFC 8439) with the message's counter as nonce (Noise specification, section
 //! 12.3) and the datagram's header as associated data. It does not use the Noise library, because
 //! this cipher is most of the cost of an eACK at the gateway.
 //!
 //! The counter travels masked by a block of the cipher that the tag chooses (RFC 9001, section
-//! 5.4.4): a path can't follow it. The nonces of these blocks and those of the AEAD begin with
-//! different bytes, so one key serves both.
+//! 5.4.4), so that a path cannot follow it. The nonces of these blocks and of the AEAD begin
+//! with different bytes, so one key serves both.
 
 #[cfg(not(miri))]
 mod algorithms;
@@ -25,13 +25,13 @@ use zeroize::ZeroizeOnDrop;
 pub(crate) const TAG_LENGTH: usize = 16;
 /// Bytes that choose a block of the cipher: its number and its nonce.
 const SAMPLE_LENGTH: usize = 16;
-/// Where the counter is in the header.
+/// Offset of the counter in the header.
 const COUNTER_AT: usize = SEALED_HEADER_LENGTH - 4;
-/// Beginning of the nonces of masks. Those of messages begin with zeros.
+/// Beginning of the nonces of masks. Nonces of messages begin with zeros.
 const MASK_NONCE: [u8; 4] = *b"mask";
 
-/// The key of one direction. No counter may be used twice with it, so there is one of each; its
-/// memory is overwritten when it is dropped.
+/// The key of one direction. A counter must not be used twice with it, so there is only one
+/// instance; its memory is overwritten when it is dropped.
 #[derive(ZeroizeOnDrop)]
 pub(crate) struct Key([u8; 32]);
 
@@ -96,7 +96,7 @@ impl Key {
     }
 
     /// Replaces `plaintext` by the message of a sealed datagram and returns its counter, if
-    /// `is_new` says so of it.
+    /// `is_new` accepts the counter.
     pub(crate) fn open(
         &self,
         datagram: &[u8],
@@ -170,7 +170,7 @@ mod tests {
             prop_assert_eq!(&*datagram, &expected[..]);
         }
 
-        /// So that Miri runs what is shipped.
+        /// Lets Miri run the shipped code.
         #[cfg(not(miri))]
         #[test]
         fn the_double_does_what_ring_does(key: [u8; 32], sample: [u8; SAMPLE_LENGTH], number: u32, associated: [u8; 13], text in proptest::collection::vec(any::<u8>(), 0..300)) {
@@ -199,7 +199,7 @@ mod tests {
         }
     }
 
-    /// The counters of consecutive messages tell nothing of each other.
+    /// The counters of consecutive messages are unrelated on the wire.
     #[test]
     fn counters_travel_masked() {
         let key = Key::new([5; 32]);

@@ -9,7 +9,7 @@ pub enum DecodeError {
     /// The datagram ends in the middle of a field.
     #[error("truncated: the datagram ends in the middle of a field")]
     Truncated,
-    /// Not a Packrat control datagram at all.
+    /// The datagram is not a Packrat control datagram at all.
     #[error("not a control datagram: first byte or magic differ")]
     NotControl,
     /// A version this implementation does not speak.
@@ -53,7 +53,7 @@ impl<'a> Reader<'a> {
         Ok(*head)
     }
 
-    /// One byte.
+    /// Reads a byte.
     pub fn u8(&mut self) -> Result<u8, DecodeError> {
         Ok(u8::from_be_bytes(self.array()?))
     }
@@ -78,7 +78,7 @@ impl<'a> Reader<'a> {
         core::mem::take(&mut self.0)
     }
 
-    /// Checks that nothing is left.
+    /// Checks that no bytes are left.
     pub fn finish(self) -> Result<(), DecodeError> {
         if self.0.is_empty() { Ok(()) } else { Err(DecodeError::TrailingBytes) }
     }

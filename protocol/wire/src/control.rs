@@ -26,8 +26,8 @@ pub const VERSION: u8 = 2;
 pub const DISCOVER_LENGTH: usize = 64;
 /// An Init is padded to this length: no answer to it is longer.
 pub const INIT_LENGTH: usize = 256;
-/// No control datagram is longer than this (UDP payload): what every path carries that QUIC can use
-/// (RFC 9000, section 14).
+/// Longest control datagram (UDP payload): the size that every path for QUIC carries (RFC 9000,
+/// section 14).
 pub const MAXIMUM_LENGTH: usize = 1200;
 /// Longest list of versions.
 pub const MAXIMUM_VERSIONS: usize = 32;
@@ -51,7 +51,7 @@ pub fn is_control(datagram: &[u8]) -> bool {
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[repr(u8)]
 pub enum RefusalReason {
-    /// None is given, or one that this crate does not know.
+    /// No reason, or one that this crate does not know.
     Unspecified = 0,
     /// No version in common; the refusal lists the gateway's.
     Version = 1,
@@ -67,7 +67,7 @@ pub enum RefusalReason {
     Session = 5,
     /// The Init brings no token that this gateway accepts, and it asks for one.
     Token = 6,
-    /// The client is one of those that are left without assistance for comparison.
+    /// The client is left without assistance for comparison.
     Holdout = 7,
 }
 
@@ -124,12 +124,12 @@ pub enum Control<'a> {
         nonce: u64,
         /// Versions that the client speaks, best first.
         versions: &'a [u8],
-        /// Noise message 1 of [`VERSION`], when the client brings it along: a gateway that is not
-        /// busy answers with an InitAck and saves a round trip, every other does as
-        /// without. Empty: none.
+        /// Noise message 1 of [`VERSION`], if the client sends it in advance: a gateway that is not
+        /// busy answers with an InitAck, which saves a round trip; any other ignores it. May be
+        /// empty.
         noise: &'a [u8],
     },
-    /// Gateway: yes. Nothing was kept; the cookie lets the client prove its address.
+    /// The gateway will assist. It keeps no state; the cookie lets the client prove its address.
     Offer {
         /// The Discover's.
         nonce: u64,
@@ -160,7 +160,7 @@ pub enum Control<'a> {
     },
     /// Gateway: no.
     Refusal {
-        /// That of the message refused.
+        /// Nonce of the refused message.
         nonce: u64,
         /// The reason.
         reason: RefusalReason,
@@ -190,8 +190,8 @@ impl<'a> Control<'a> {
         }
         let (version, kind) = (datagram[4] >> 4, datagram[4] & 0x0f);
         let mut reader = Reader::new(&datagram[5..]);
-        // Discover and Refusal keep their layout in every version: they are what versions are
-        // negotiated with.
+        // Discover and Refusal keep their layout in every version: versions are negotiated with
+        // them.
         if version != VERSION && kind != DISCOVER && kind != REFUSAL {
             return Err(DecodeError::Version(version));
         }
@@ -253,7 +253,7 @@ impl<'a> Control<'a> {
         }
     }
 
-    /// Appends the datagram to `out`, padded where the anti-amplification rule asks for it.
+    /// Appends the datagram to `out`, padded if the anti-amplification rule requires it.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         let mut header = |kind: u8| {
@@ -381,7 +381,7 @@ mod tests {
         let brings = |datagram: &[u8]| matches!(Control::decode(datagram), Ok(Control::Discover { noise, .. }) if !noise.is_empty());
         assert!(brings(&discover));
         assert!(!brings(&discover[..INIT_LENGTH - 1]));
-        // Another version's, of which nothing is known here.
+        // Another version's datagram, of unknown layout.
         discover[4] = (VERSION + 1) << 4 | DISCOVER;
         assert!(!brings(&discover));
         discover[4] = VERSION << 4 | DISCOVER;

@@ -27,7 +27,7 @@ impl core::fmt::Debug for CookieKey {
 }
 
 impl CookieKey {
-    /// `secret`: 32 random bytes, known to this gateway only.
+    /// Creates the source of cookies from `secret`: 32 random bytes, known to this gateway only.
     pub fn new(secret: [u8; 32]) -> Self {
         Self(secret)
     }
@@ -69,8 +69,8 @@ impl CookieKey {
         hash.update(client.port().to_be_bytes());
         hash.update(nonce.to_be_bytes());
         hash.update(time.to_be_bytes());
-        // The secret leads and every field has a fixed length; half of the digest is revealed, so
-        // there is nothing to extend.
+        // The secret comes first and every field has a fixed length; only half of the digest is
+        // revealed. Length extension is therefore impossible.
         let digest = hash.finalize();
         let mut tag = [0; COOKIE_LENGTH];
         tag.copy_from_slice(&digest[..COOKIE_LENGTH]);

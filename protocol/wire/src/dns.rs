@@ -1,5 +1,5 @@
-//! A gateway's key in the DNS: a private parameter of HTTPS records (docs/PROTOCOL.md, section 6; RFC
-//! 9460), the question for these records, and what its answer says.
+//! A gateway's key in the DNS: a private parameter of HTTPS records (docs/PROTOCOL.md, section 6;
+//! RFC 9460), the question for these records, and the parsing of its answer.
 
 use crate::hexadecimal;
 
@@ -11,9 +11,9 @@ pub const LONGEST_ANSWER: usize = 1232;
 const MANDATORY: u16 = 0;
 /// The parameter *port* (RFC 9460, section 7.2).
 const PORT: u16 = 3;
-/// Parameters that are understood here, or change nothing for a client that speaks HTTP/3 to all
-/// addresses of a name: *mandatory*, *alpn*, *no-default-alpn*, *port*, *ipv4hint*, *ipv6hint*, and
-/// ours. Another one may be *mandatory* (*ech*), and then the record is left alone.
+/// Parameters that are known, or irrelevant for a client that speaks HTTP/3 to all addresses of a
+/// name: *mandatory*, *alpn*, *no-default-alpn*, *port*, *ipv4hint*, *ipv6hint*, and ours. Another
+/// one may be *mandatory* (*ech*); the record is then ignored.
 const UNDERSTOOD: [u16; 7] = [MANDATORY, 1, 2, PORT, 4, 6, GATEWAY_PARAMETER];
 
 /// Types and class of records (RFC 1035, RFC 9460, RFC 6891).
@@ -49,9 +49,9 @@ pub struct HttpsRecord {
 pub enum Answer {
     /// The records of the name.
     Records(Vec<HttpsRecord>),
-    /// The records are those of this name.
+    /// The records are under this name.
     Alias(String),
-    /// There are no records, or none that can be used.
+    /// There are no usable records.
     Nothing,
 }
 
@@ -60,19 +60,19 @@ pub enum Answer {
 pub struct NamedGateway {
     /// The host to connect to; `None`: the name that was asked for.
     pub host: Option<String>,
-    /// The port to connect to; `None`: that of the URL.
+    /// The port to connect to; `None`: the URL's.
     pub port: Option<u16>,
     /// The static public key.
     pub key: [u8; 32],
 }
 
-/// The key in a value of the parameter: 64 hexadecimal digits. What follows a comma is a later
-/// version's.
+/// Reads the key in a value of the parameter: 64 hexadecimal digits. Bytes after a comma belong to
+/// a later version.
 pub fn read_parameter(value: &[u8]) -> Option<[u8; 32]> {
     hexadecimal::decode_key(value.split(|byte| *byte == b',').next()?)
 }
 
-/// The question for the HTTPS records of a name; `None` where that is no name.
+/// The question for the HTTPS records of a name; `None` if the name is invalid.
 pub fn question(id: u16, name: &str) -> Option<Vec<u8>> {
     let words =
         |words: &[u16]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<_>>();
@@ -118,8 +118,8 @@ pub fn answer(datagram: &[u8], id: u16, name: &str) -> Option<Answer> {
     Some(reader.answer(asked, records).unwrap_or(Answer::Nothing))
 }
 
-/// The gateway of the best record that names one. Records that demand what is not understood, and
-/// malformed ones, are left out.
+/// The gateway of the best record that names one. Malformed records, and records with unknown
+/// mandatory parameters, are ignored.
 pub fn named_gateway(records: &[HttpsRecord]) -> Option<NamedGateway> {
     let named = records.iter().filter_map(|record| Some((record.priority, of_record(record)?)));
     // The first of several that are equally good: servers give them in random order.
@@ -171,7 +171,7 @@ impl<'a> Reader<'a> {
     /// it.
     fn name(&mut self, may_point: bool) -> Option<String> {
         let (mut name, mut pointers) = (String::new(), 0);
-        // Behind the first pointer another reader goes on.
+        // Another reader continues behind the first pointer.
         let mut rest = *self;
         loop {
             let length = usize::from(rest.take(1)?[0]);
@@ -179,7 +179,8 @@ impl<'a> Reader<'a> {
                 0 => break,
                 1..=LONGEST_LABEL => {
                     let label = rest.take(length)?;
-                    // Names of hosts, and the underlines of others: nothing that a text could mistake.
+                    // Names of hosts, and underlines of others: no characters with a meaning in
+                    // texts.
                     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
                     if !label.iter().all(is_plain) || name.len() + length >= LONGEST_NAME {
                         return None;

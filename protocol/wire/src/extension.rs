@@ -40,7 +40,7 @@ const FLAG_CODED: u8 = 4;
 const LOSS_SHIFT: u32 = 3;
 const LOSS_MASK: u8 = 3;
 const HEARD_SHIFT: u32 = 5;
-/// The most datagrams that [`RouteHint::heard`] can tell of.
+/// Largest number of datagrams in [`RouteHint::heard`].
 pub const MOST_HEARD: u8 = 6;
 
 const FLAG_SELECTIVE: u8 = 1;
@@ -51,7 +51,7 @@ const FLAG_SYMBOLS: u8 = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Live {
     /// eACKs come only when a datagram is missing (selective eACKs: Packrat26, section 5.2.3): a
-    /// datagram that no eACK has reported missing for long has most likely arrived.
+    /// datagram that no eACK has reported as missing for long has probably arrived.
     pub selective: bool,
     /// Subscribe to the stream that this address stands for: the gateway sends this client a copy
     /// of each of its datagrams.
@@ -102,7 +102,7 @@ pub struct Numbered {
     pub to_client: bool,
     /// Datagrams towards the server.
     pub to_server: bool,
-    /// Those towards the client are also repaired by code: the gateway sends symbols over them.
+    /// Datagrams towards the client are also repaired by code: the gateway sends symbols over them.
     pub coded: bool,
     /// The longest base datagram that gets a number; a longer one goes plain.
     pub largest: u16,
@@ -112,8 +112,8 @@ pub struct Numbered {
 /// otherwise: a client that does not know them ignores them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RouteHint {
-    /// Datagrams of the base connection that had come from the client before the question that is
-    /// answered, at most [`MOST_HEARD`]; `None`: the gateway does not say.
+    /// Datagrams of the base connection received from the client before the answered question, at
+    /// most [`MOST_HEARD`]; `None`: the gateway does not report it.
     pub heard: Option<u8>,
     /// Loss of the last mile that is remembered.
     pub loss: LossClass,
@@ -122,14 +122,14 @@ pub struct RouteHint {
 /// Loss of a last mile, as one of four classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum LossClass {
-    /// None that is known, or less than 1 %.
+    /// Unknown, or less than 1 %.
     #[default]
     Low,
-    /// From 1 % on.
+    /// Loss from 1 % on.
     FromOne,
-    /// From 3 % on.
+    /// Loss from 3 % on.
     FromThree,
-    /// From 8 % on.
+    /// Loss from 8 % on.
     FromEight,
 }
 
@@ -153,7 +153,7 @@ impl LossClass {
 }
 
 impl RouteHint {
-    /// In the flags of the record.
+    /// The hint as flags of the record.
     pub(crate) fn flags(self) -> u8 {
         let heard = self.heard.map_or(0, |heard| heard.min(MOST_HEARD) + 1);
         (self.loss as u8) << LOSS_SHIFT | heard << HEARD_SHIFT
@@ -170,7 +170,7 @@ impl RouteHint {
 }
 
 impl Numbered {
-    /// `hint`: the gateway's.
+    /// Encodes the params with the gateway's `hint`.
     pub(crate) fn encode(&self, hint: RouteHint, out: &mut Vec<u8>) {
         out.put_u8(NUMBERED);
         out.put_u8(3);
@@ -200,7 +200,7 @@ impl Numbered {
         self.to_client && self.coded
     }
 
-    /// The part of this wish that `able` allows; `None` if that is nothing.
+    /// The part of this request that `able` allows; `None` if it is empty.
     pub fn within(self, able: Self) -> Option<Self> {
         let to_client = self.to_client && able.to_client;
         let to_server = self.to_server && able.to_server;
@@ -210,9 +210,9 @@ impl Numbered {
     }
 }
 
-/// The gateway's name for the server that a client has: bytes that mean something to gateways with the
-/// same static key only. A client that comes to another one of them shows it once, and gets the same
-/// server there.
+/// The gateway's name for a client's server, readable only by gateways with the same static key. A
+/// client that comes to another of these gateways shows the ticket once, and gets the same server
+/// there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerTicket([u8; TICKET_LENGTH]);
 
@@ -222,7 +222,7 @@ impl ServerTicket {
         Self(bytes)
     }
 
-    /// Its bytes, as they are on the wire.
+    /// Bytes of the ticket, as on the wire.
     pub const fn as_bytes(&self) -> &[u8; TICKET_LENGTH] {
         &self.0
     }
@@ -267,7 +267,7 @@ pub(crate) fn put_bundles(out: &mut Vec<u8>) {
     out.put_u8(0);
 }
 
-/// True if the bytes behind the fields of the params say so.
+/// True if the bytes behind the fields of the params request bundles.
 pub(crate) fn find_bundles(bytes: &[u8]) -> bool {
     find(bytes, BUNDLES).is_some()
 }
@@ -278,12 +278,12 @@ pub(crate) fn put_distinct(out: &mut Vec<u8>) {
     out.put_u8(0);
 }
 
-/// True if the bytes behind the fields of the gateway params say so.
+/// True if the bytes behind the fields of the gateway params grant distinct numbers.
 pub(crate) fn find_distinct(bytes: &[u8]) -> bool {
     find(bytes, DISTINCT).is_some()
 }
 
-/// The versions that the client has listed, where an attacker can't change them unnoticed.
+/// The versions that the client has listed, in a place that an attacker cannot change unnoticed.
 pub(crate) fn put_versions(versions: &[u8], out: &mut Vec<u8>) {
     out.put_u8(VERSIONS);
     out.put_u8(versions.len() as u8);

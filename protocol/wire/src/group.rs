@@ -1,12 +1,12 @@
 //! Symbols of coded repair that a gateway sends to all subscribers of a stream at once
 //! (docs/PROTOCOL.md, "Symbols for a group"): one symbol repairs another loss at each of them.
 //!
-//! Datagrams to a group have no number in front, as receivers without Packrat take them, too. So a
-//! symbol names the newest datagrams of its window by their identifiers: a receiver learns the places of
-//! what it has, and what it misses.
+//! Datagrams to a group have no number in front, as receivers without Packrat receive them as well.
+//! Therefore a symbol names the newest datagrams of its window by their identifiers: a receiver
+//! learns the places of its datagrams, and which are missing.
 //!
-//! The datagrams look like sealed ones of a session of their own, which no client has by itself. The
-//! key is in the gateway params of each subscriber that has asked for it.
+//! The datagrams look like sealed ones of a session of their own, whose key no client has
+//! initially. The gateway params of each subscriber that has asked for the key contain it.
 
 use packrat_code::{Half, Repair, Window};
 use packrat_eack::Identifier;
@@ -30,9 +30,9 @@ const FLAG_SECOND_HALF: u8 = 1;
 
 const _: () = assert!(HEADER + MAXIMUM_NAMES * NAME + LONGEST_SYMBOL <= MAXIMUM_PLAINTEXT);
 
-/// A key for the symbols of a stream, from the fresh secret of a subscriber's session: nothing else of
-/// that session follows from it. A stream's own secret may be configured and live longer than the count
-/// of what was sealed.
+/// A key for the symbols of a stream, from the fresh secret of a subscriber's session; it reveals
+/// no other key of that session. A stream's own secret may be configured and live longer than the
+/// count of sealed messages.
 pub fn fresh_key(secret: &[u8; 32]) -> [u8; 32] {
     let mut key = [0; 32];
     let words = derive(secret, b"packrat/2 symbols key");
@@ -91,8 +91,8 @@ impl<'a> GroupCoded<'a> {
         Self { half, first: window.first() as u32, count: window.count(), seed, symbol, names }
     }
 
-    /// The repair symbol, where the receiver expects places next to `expected`. `None` if the window
-    /// would reach beyond the last place.
+    /// The repair symbol, at a receiver that expects places next to `expected`. `None` if the
+    /// window would reach beyond the last place.
     pub fn repair(&self, expected: u64) -> Option<Repair<'a>> {
         let Self { half, first, count, seed, symbol, .. } = *self;
         let window = Window::received(first, count, 1, expected)?;

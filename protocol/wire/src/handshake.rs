@@ -48,7 +48,7 @@ pub enum HandshakeError {
     /// The Noise library refused it: forged, damaged, or meant for another attempt.
     #[error("handshake message refused: {0}")]
     Noise(#[from] snow::Error),
-    /// Its payload makes no sense.
+    /// The payload is malformed.
     #[error("handshake payload: {0}")]
     Payload(#[from] DecodeError),
     /// The gateway is not the one whose key was pinned.
@@ -69,10 +69,10 @@ pub struct ClientParams {
     pub scheme: IdentifierScheme,
     /// The longest prefixes that the client can send.
     pub limits: SketchLimits,
-    /// The longest the client will wait for a repair: the gateway sends none that would come
-    /// later.
+    /// Longest time that the client waits for a repair: the gateway sends no repair that would
+    /// arrive later.
     pub maximum_hold: Duration,
-    /// The permission that the gateway's token endpoint has issued; empty: none. At most
+    /// The token that the gateway's token endpoint has issued; may be empty. At most
     /// [`MAXIMUM_TOKEN`] bytes; opaque here.
     pub token: Vec<u8>,
     /// The params of a live stream's receiver; `None`: this is no live stream.
@@ -81,7 +81,7 @@ pub struct ClientParams {
     pub numbered: Option<Numbered>,
     /// The ticket of the server that the client had through the gateway before.
     pub ticket: Option<ServerTicket>,
-    /// The client sends bundles ([`crate::bundle`]) where the gateway takes them apart.
+    /// The client sends bundles ([`crate::bundle`]) if the gateway takes them apart.
     pub bundles: bool,
 }
 
@@ -106,14 +106,14 @@ pub struct GatewayParams {
     pub symbols: Option<Zeroizing<[u8; 32]>>,
     /// The directions in which datagrams are numbered; `None`: in neither.
     pub numbered: Option<Numbered>,
-    /// Knowledge of the gateway about the way from the client; told where there is `numbered`.
+    /// Knowledge of the gateway about the way from the client; sent only with `numbered`.
     pub hint: RouteHint,
     /// Names the client's server, for another gateway with the same key.
     pub ticket: Option<ServerTicket>,
     /// The client may send bundles ([`crate::bundle`]).
     pub bundles: bool,
-    /// Each number towards the client is that of one datagram of the server's: what comes with it again
-    /// is a copy.
+    /// Set if each number towards the client belongs to one datagram of the server: another
+    /// datagram with that number is a copy.
     pub distinct: bool,
 }
 
@@ -128,7 +128,7 @@ impl core::fmt::Debug for GatewayParams {
 }
 
 impl ClientParams {
-    /// `nonce`: the attempt's; `random` chooses the record without meaning.
+    /// Encodes the params. `nonce`: the attempt's; `random` chooses the meaningless record.
     fn encode(&self, nonce: u64, random: u64) -> Vec<u8> {
         let mut out = Vec::with_capacity(32 + self.token.len());
         out.put_u8(self.scheme as u8);
@@ -180,8 +180,8 @@ impl ClientParams {
         client_params.numbered = Numbered::find(records);
         client_params.ticket = ServerTicket::find(records);
         client_params.bundles = find_bundles(records);
-        // The versions are in the Discover, too, but there an attacker could have taken out better
-        // ones than this.
+        // The Discover also lists the versions, but an attacker could have removed better ones
+        // there.
         let versions = find_versions(records).ok_or(DecodeError::Field("versions"))?;
         match choose_version(versions) {
             Some(VERSION) => Ok(client_params),
@@ -192,7 +192,7 @@ impl ClientParams {
 }
 
 impl GatewayParams {
-    /// `random` chooses the record without meaning.
+    /// Encodes the params. `random` chooses the meaningless record.
     fn encode(&self, random: u64) -> Vec<u8> {
         let mut out = Vec::with_capacity(96);
         out.put_u32(self.session.get());
@@ -251,7 +251,7 @@ impl GatewayParams {
     }
 
     /// The names of the session in sealed datagrams, one for each path that its client takes: only
-    /// who knows the secret can tell that they belong together. A subscriber to a stream has one.
+    /// holders of the secret can link them. A subscriber to a stream has one.
     pub fn names(&self) -> [SessionId; SESSION_NAMES] {
         core::array::from_fn(|index| match index {
             0 => self.session,
@@ -331,8 +331,8 @@ pub struct Established {
 }
 
 impl Initiator {
-    /// `seed`: 32 fresh random bytes. `nonce`: the Discover's. `pinned`: the gateway's static key,
-    /// when known.
+    /// Begins a handshake. `seed`: 32 fresh random bytes. `nonce`: the Discover's. `pinned`: the
+    /// gateway's static key, when known.
     pub fn new(
         seed: [u8; 32],
         nonce: u64,
@@ -364,11 +364,11 @@ impl Initiator {
         Ok((noise, message))
     }
 
-    /// Takes the Noise message of an InitAck. After an error the handshake goes on: the datagram
+    /// Takes the Noise message of an InitAck. After an error the handshake continues: the datagram
     /// may have been forged, and the real one may still come.
     ///
     /// # Errors
-    /// The message is not the answer to this handshake, or comes from another gateway than the
+    /// The message is not the answer to this handshake, or comes from a gateway other than the
     /// pinned one.
     pub fn finish(&self, answer: &[u8]) -> Result<Established, HandshakeError> {
         let (mut noise, _) = self.start()?;
@@ -456,7 +456,7 @@ pub fn respond(
     let mut payload = [0; MAXIMUM_NOISE];
     let length = noise.read_message(message, &mut payload)?;
     let client_params = ClientParams::decode(&payload[..length])?;
-    // A stream of its own for the secret, so that it shares nothing with the ephemeral key.
+    // A separate random stream for the secret, so that it is independent of the ephemeral key.
     let mut random = ChaCha20Rng::from_seed(seed);
     random.set_stream(1);
     let gateway_params = grant(&client_params, &mut |bytes| random.fill_bytes(bytes));
@@ -490,7 +490,7 @@ fn limits(reader: &mut Reader<'_>) -> Result<SketchLimits, DecodeError> {
     Ok(limits)
 }
 
-/// Randomness of what means nothing: of a stream of the seed that nothing else uses.
+/// Randomness of meaningless values: a stream of the seed without another use.
 fn grease_random(seed: [u8; 32]) -> u64 {
     let mut random = ChaCha20Rng::from_seed(seed);
     random.set_stream(2);
@@ -578,7 +578,7 @@ mod tests {
     fn wishes_can_be_read_before_the_answer_is_worked_out() {
         let message = Initiator::new([1; 32], 99, client_params(), None).message().unwrap();
         assert_eq!(client_params_in(&message).unwrap(), client_params());
-        // Cut within what must be there; behind it is a record without meaning.
+        // Cut inside the mandatory part; a meaningless record follows it.
         for length in 0..message.len() - 6 {
             assert!(client_params_in(&message[..length]).is_err(), "{length}");
         }
@@ -608,7 +608,7 @@ mod tests {
         let limits = SketchLimits { coded_symbols: 3, power_sums: 1 };
         let payload = ClientParams { limits, ..client_params() }.encode(99, 0);
         assert!(respond([2; 32], &[5; 32], 99, &first_message_with(&payload), grant).is_err());
-        // Nor does a gateway that grants none.
+        // Likewise with a gateway that grants no sketch.
         let initiator = Initiator::new([1; 32], 99, client_params(), None);
         let none = |client_params: &ClientParams, random: &mut dyn FnMut(&mut [u8])| {
             GatewayParams { limits, ..grant(client_params, random) }
@@ -623,7 +623,7 @@ mod tests {
         let mut payload = client_params().encode(99, 0);
         let at = payload.len() - 6;
         assert_eq!(payload[at..at + 2], [3, 2], "the record of the versions");
-        // None that is known: what a better gateway would say to a version that it would not choose.
+        // An unknown version. A better gateway likewise refuses one that it would not choose.
         payload[at + 3] = VERSION + 1;
         assert!(respond([2; 32], &[5; 32], 99, &first_message_with(&payload), grant).is_err());
         // The client's own list is part of the transcript.

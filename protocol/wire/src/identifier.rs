@@ -25,7 +25,7 @@ pub enum IdentifierScheme {
 }
 
 impl IdentifierScheme {
-    /// From the wire.
+    /// Reads a scheme from the wire.
     ///
     /// # Errors
     /// A scheme that is not in the registry.
@@ -55,8 +55,8 @@ impl Material {
             let tail = u128::from_le_bytes(*tail);
             let words = [tail as u64, (tail >> 64) as u64];
             // A datagram that ends in zeros was padded outside its packets (RFC 9000 section 12.2
-            // lets a receiver ignore such bytes): its end says nothing, so that it is
-            // hashed whole, at both ends alike.
+            // lets a receiver ignore such bytes): its end does not identify it, so both ends hash
+            // the whole datagram.
             if words[1] != 0 {
                 return Self { words, length: datagram.len() as u64 };
             }
@@ -64,7 +64,8 @@ impl Material {
         Self::of_all(datagram)
     }
 
-    /// Some of its bits, mixed: they differ for datagrams of one identifier, all but once in 2^32.
+    /// Some bits of the material, mixed: they differ for datagrams of one identifier, all but once
+    /// in 2^32.
     #[inline]
     pub fn check(&self) -> u32 {
         let [first, second] = self.words;
@@ -72,8 +73,8 @@ impl Material {
         (mixed ^ self.length ^ (mixed >> 32)) as u32
     }
 
-    /// Material of a datagram that does not end in a tag; kept out of the hot path of those that
-    /// do.
+    /// Material of a datagram without a tag at its end; kept out of the hot path of datagrams with
+    /// one.
     #[cold]
     fn of_all(datagram: &[u8]) -> Self {
         let hash = xxh3_128(datagram);
@@ -92,7 +93,7 @@ impl core::fmt::Debug for IdentifierKey {
 }
 
 impl IdentifierKey {
-    /// From 24 bytes of key material.
+    /// Creates a key from 24 bytes of key material.
     pub fn new(words: [u64; 3]) -> Self {
         Self(words)
     }

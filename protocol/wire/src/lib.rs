@@ -17,7 +17,7 @@
 //! - [`control`]: the outer layout of control datagrams
 //! - [`message`]: the messages inside sealed datagrams, a registry with room
 //! - [`cookie`]: the stateless proof of address
-//! - [`handshake`]: Noise NX; [`seal`]: everything after it; [`SmallChannel`]: the same in little
+//! - [`handshake`]: Noise NX; [`seal`]: everything after it; [`SmallChannel`]: a channel in less
 //!   memory
 //! - [`group`]: symbols to all subscribers of a stream at once
 //! - [`estimate`]: time as an argument, and the one estimate of a path that every policy reads
@@ -26,7 +26,7 @@
 //! - [`bundle`]: several short datagrams in one
 //! - [`peer`]: the search for a client's session among gateways
 //! - [`dns`]: a gateway's key in HTTPS records
-//! - [`registry`]: ranges of values, and values that mean nothing on purpose
+//! - [`registry`]: ranges of values, and deliberately meaningless values
 //! - [`hexadecimal`]: keys as texts
 #![forbid(unsafe_code)]
 

@@ -54,7 +54,7 @@ pub struct Eack<'a> {
     /// True if the gateway should answer with a [`Report`].
     pub echo: bool,
     /// The newest datagram that the client has, in the sender's order as far as the transport
-    /// tells.
+    /// reveals it.
     pub newest: Option<Identifier>,
     /// The time since its arrival; saturates at 1.05 s.
     pub newest_age: Duration,
@@ -82,8 +82,8 @@ pub struct Report {
     pub echo_age: Duration,
     /// Datagrams that are missing by that eACK and still being repaired.
     pub missing: u16,
-    /// A datagram that the client has; nothing forwarded before it is being repaired any more. A
-    /// hole below it is the sender's own, was lost before the gateway, or is beyond repair.
+    /// A datagram that the client has; earlier ones are not being repaired any more. A hole below
+    /// it is the sender's own, was lost before the gateway, or cannot be repaired.
     pub settled: Option<Identifier>,
     /// The eACK could not be decoded: please send this longer prefix at once.
     pub wanted: Option<Encoding>,
@@ -91,8 +91,8 @@ pub struct Report {
     pub round_trip: Duration,
     /// Last-mile loss in 1/65536.
     pub loss: u16,
-    /// The least time that datagrams wait in the queue that stands on the last mile; zero: none
-    /// stands. Saturates at 1.05 s.
+    /// Shortest wait of datagrams in the standing queue of the last mile; zero: no queue stands.
+    /// Saturates at 1.05 s.
     pub queueing: Duration,
     /// Totals of the session.
     pub totals: Totals,
@@ -105,7 +105,7 @@ pub struct Totals {
     pub repaired: u32,
     /// Transmissions of repairs, copies and repetitions included.
     pub repair_transmissions: u32,
-    /// Datagrams found missing that could not be repaired: evicted, too late, over budget.
+    /// Missing datagrams that could not be repaired: evicted, late, over budget.
     pub unrepairable: u32,
     /// eACKs that could not be decoded.
     pub decode_failures: u32,
@@ -120,7 +120,7 @@ pub struct Totals {
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[repr(u8)]
 pub enum ResetReason {
-    /// None is given, or one that this crate does not know.
+    /// No reason, or one that this crate does not know.
     Unspecified = 0,
     /// Not even the longest prefix could be decoded.
     DecodeFailed = 1,
@@ -155,11 +155,11 @@ impl ResetReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum GoodbyeReason {
-    /// None is given, or one that this crate does not know.
+    /// No reason, or one that this crate does not know.
     Unspecified = 0,
     /// The base connection ended.
     Done = 1,
-    /// Nothing happened for the idle time.
+    /// No datagram passed for the idle time.
     Idle = 2,
     /// The gateway is being drained.
     Draining = 3,
@@ -203,8 +203,8 @@ impl<'a> Coded<'a> {
         Self { half, first: window.first() as u32, count, step, seed, symbol }
     }
 
-    /// The repair symbol, where the receiver expects places next to `expected`. `None` if the window
-    /// would reach beyond the last place.
+    /// The repair symbol, at a receiver that expects places next to `expected`. `None` if the
+    /// window would reach beyond the last place.
     pub fn repair(&self, expected: u64) -> Option<Repair<'a>> {
         let Self { half, first, count, step, seed, symbol } = *self;
         let window = Window::received(first, count, step, expected)?;
@@ -262,14 +262,14 @@ pub struct Holes<'a> {
 pub struct Run {
     /// The lowest of them; of a message that was received, its lower 32 bits.
     pub first: u64,
-    /// Their number; not zero.
+    /// Length of the run; not zero.
     pub count: u16,
 }
 
 impl<'a> Holes<'a> {
-    /// The message that names `missing`, the newest run first, in a buffer of the caller's. Where
-    /// there are more runs than a message has room for, or runs too far apart, it is about the
-    /// oldest ones and what is below their end.
+    /// Creates the message that names `missing`, the newest run first, in a buffer of the caller's.
+    /// If a message has no room for all runs, or they are too far apart, it is about the oldest
+    /// ones and the places below their end.
     pub fn new(
         wanted: bool,
         expected: u64,
@@ -371,13 +371,13 @@ pub enum Message<'a> {
     },
     /// Gateway to client: a repair that was not asked for. Sent to clients that have agreed on it.
     Coded(Coded<'a>),
-    /// Client to gateway: what it has recovered from [`Message::Coded`], which no eACK shows.
+    /// Client to gateway: the datagrams recovered from [`Message::Coded`], which no eACK shows.
     Recovered {
         /// Datagrams recovered in this session, modulo 2^32.
         total: u32,
     },
-    /// Gateway to client: what is missing of the numbered datagrams towards the server. Sent to
-    /// clients that send such.
+    /// Gateway to client: the missing ones among the numbered datagrams towards the server. Sent to
+    /// clients that number datagrams.
     Holes(Holes<'a>),
     /// Gateway to all subscribers of a stream at once: a repair that serves each of them. Sealed with
     /// the key of the stream's symbols, never with a session's.
@@ -601,7 +601,7 @@ fn identifier(reader: &mut Reader<'_>) -> Result<Identifier, DecodeError> {
     Identifier::new(reader.u32()?).ok_or(DecodeError::Field("identifier"))
 }
 
-/// Form and count; zeros are "none".
+/// Form and count; zeros mean no encoding.
 fn put_encoding(out: &mut Vec<u8>, encoding: Option<Encoding>) {
     out.extend_from_slice(&encoding.map_or([0, 0], Encoding::to_wire));
 }

@@ -1,7 +1,7 @@
 //! Numbering of sealed messages.
 
-/// Number of a sealed message among those of its direction, from 0. Also the AEAD's nonce, so that
-/// no key seals two messages with the same one.
+/// Number of a sealed message in its direction, from 0. It is also the AEAD's nonce, so that a key
+/// never seals two messages with the same nonce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct MessageCounter(u32);

@@ -22,7 +22,7 @@ use crate::identifier::folded_multiply;
 
 pub use places::{MAXIMUM_JUMP, Places};
 
-/// Length of what is in front of a numbered datagram.
+/// Length of the number in front of a datagram.
 pub const NUMBER_LENGTH: usize = 8;
 /// The control type.
 const NUMBERED: u8 = 9;
@@ -54,7 +54,7 @@ impl fmt::Debug for NumberKey {
 }
 
 impl NumberKey {
-    /// From 16 bytes of key material.
+    /// Creates a key from 16 bytes of key material.
     pub const fn new(words: [u64; 2]) -> Self {
         Self(words)
     }
@@ -77,7 +77,7 @@ impl NumberKey {
         if ahead < behind {
             expected.saturating_add(ahead)
         } else {
-            // Nothing is before the first place.
+            // There are no places before the first.
             expected.checked_sub(behind).unwrap_or(expected + ahead)
         }
     }

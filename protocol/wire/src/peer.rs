@@ -35,18 +35,19 @@ pub const PEER_LENGTH: usize = 5 + 1 + 8 + 4 + TAG_LENGTH;
 pub enum PeerKind {
     /// Has the gateway a session with this id?
     Inquiry = 0,
-    /// It has none.
+    /// The asked gateway does not have the session.
     NotMine = 1,
-    /// It has one.
+    /// The asked gateway has the session.
     Mine = 2,
-    /// The client of the session has proved to be where this comes along: what it has sent may follow.
+    /// The client of the session has proved this message's source address: its datagrams may
+    /// follow.
     Moved = 3,
 }
 
 /// A message between gateways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerMessage {
-    /// Its meaning.
+    /// Kind of the message.
     pub kind: PeerKind,
     /// Drawn for the inquiry; an answer repeats it. 0 in [`PeerKind::Moved`].
     pub nonce: u64,
@@ -110,8 +111,8 @@ impl PeerKey {
     }
 
     fn tag(&self, body: &[u8]) -> [u8; TAG_LENGTH] {
-        // The key leads and every message has one length; half of the digest is revealed, so there
-        // is nothing to extend.
+        // The key comes first and every message has one length; only half of the digest is
+        // revealed. Length extension is therefore impossible.
         let mut digest: [u8; 32] =
             Sha256::new_with_prefix(self.0).chain_update(body).finalize().into();
         let mut tag = [0; TAG_LENGTH];
@@ -143,7 +144,7 @@ mod tests {
             for length in 0..PEER_LENGTH {
                 assert_eq!(key.open(&datagram[..length]), None);
             }
-            // Nothing that a client is meant to understand.
+            // A client must not understand these messages.
             assert!(Control::decode(&datagram).is_err());
         }
     }

@@ -1,9 +1,8 @@
-//! Ranges of the registries, and values that mean nothing on purpose (docs/PROTOCOL.md, section
-//! 15).
+//! Ranges of the registries, and deliberately meaningless values (docs/PROTOCOL.md, section 15).
 //!
-//! A receiver that has never seen an unknown value soon can't bear one: a box on the path learns
-//! the values that are there, and the first new one breaks it (RFC 8701, RFC 9170). Both ends
-//! therefore send values of the range that stays unassigned.
+//! A receiver that never receives an unknown value soon cannot handle one: devices on the path
+//! learn the existing values, and the first new one breaks them (RFC 8701, RFC 9170). Therefore
+//! both ends send values of the range that stays unassigned.
 
 use core::ops::RangeInclusive;
 
@@ -12,7 +11,7 @@ use crate::control::VERSION;
 /// Values of every eight-bit registry that are never assigned.
 pub const GREASE: RangeInclusive<u8> = 192..=223;
 
-/// One session in so many has a sealed message of a type that is never assigned.
+/// One session in this number has a sealed message of a type that is never assigned.
 const SESSIONS_PER_GREASE_MESSAGE: u64 = 16;
 /// Longest content of one.
 const LONGEST_GREASE: u64 = 15;
@@ -33,7 +32,7 @@ pub const fn gateway_versions(nonce: u64) -> [u8; 2] {
     [VERSION, grease(nonce >> 16)]
 }
 
-/// The version to use with a client that lists `versions`; `None`: there is none in common.
+/// The version to use with a client that lists `versions`; `None` if no version is common.
 pub fn choose_version(versions: &[u8]) -> Option<u8> {
     versions.contains(&VERSION).then_some(VERSION)
 }

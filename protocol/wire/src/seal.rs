@@ -35,10 +35,10 @@ pub enum SealError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Not a sealed datagram.
+    /// The datagram is not sealed.
     #[error("not a sealed datagram: {0}")]
     Malformed(DecodeError),
-    /// Its counter was seen, or is too old to tell.
+    /// The counter was seen before, or is too old to decide.
     #[error("replayed, or older than the replay window")]
     Replayed,
     /// The tag does not match: forged, damaged, or of another session.
@@ -121,8 +121,8 @@ impl Opener {
         self.key
     }
 
-    /// Replaces `plaintext` by the message of a sealed datagram and returns its counter. Costs one
-    /// AEAD check at most; nothing but `plaintext` changes on error.
+    /// Replaces `plaintext` by the message of a sealed datagram and returns its counter. Costs at
+    /// most one AEAD check; on error only `plaintext` changes.
     ///
     /// # Errors
     /// The datagram is to be dropped.
@@ -160,7 +160,7 @@ const WORDS: usize = REPLAY_WINDOW as usize / 64 + 1;
 /// The counters seen last: RFC 6479's ring of words, of which one is always being refilled.
 #[derive(Debug, Clone, Default)]
 struct ReplayWindow {
-    /// Highest counter accepted, plus one; zero: none yet.
+    /// Highest counter accepted, plus one; zero before the first.
     end: u64,
     /// The first 64 counters: all that a session without traffic needs.
     first: u64,

@@ -18,7 +18,7 @@ pub struct SmallChannel {
     session: SessionId,
     /// The next message's counter; the last of all: used up.
     next: MessageCounter,
-    /// Highest counter accepted, plus one; zero: none yet.
+    /// Highest counter accepted, plus one; zero before the first.
     end: u32,
 }
 
@@ -54,8 +54,8 @@ impl SmallChannel {
         Ok(counter)
     }
 
-    /// Replaces `plaintext` by the message of a sealed datagram and returns its counter. Nothing
-    /// but `plaintext` changes on error.
+    /// Replaces `plaintext` by the message of a sealed datagram and returns its counter. On error
+    /// only `plaintext` changes.
     ///
     /// # Errors
     /// The datagram is to be dropped.
@@ -70,7 +70,7 @@ impl SmallChannel {
     }
 
     fn is_new(&self, counter: u32) -> bool {
-        // The last counter of all is never used: `end` could not tell of it.
+        // The largest counter is never used: `end` could not represent it.
         let behind = match self.end.checked_sub(counter) {
             None | Some(0) => return counter < u32::MAX,
             Some(behind) => behind - 1,

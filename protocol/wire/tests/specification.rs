@@ -24,7 +24,7 @@ fn specified(value: &str) -> Vec<f64> {
     value.split(" to ").map(one).collect()
 }
 
-/// The same from the text of a constant, or of a field in `fn default`.
+/// The values in the text of a constant, or of a field in `fn default`.
 fn coded(source: &str, name: &str) -> Vec<f64> {
     let constant =
         source.split_once(&format!("const {name}: ")).and_then(|(_, rest)| rest.split_once(" ="));

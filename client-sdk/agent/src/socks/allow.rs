@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// One rule: a host, or several, and a port, or all of them.
+/// A rule: a host, or several, and a port, or all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allowed {
     hosts: Hosts,
@@ -74,8 +74,8 @@ impl Allowed {
             || matches!(self.hosts, Hosts::Network(..)) && self.port.is_none_or(|own| own == port)
     }
 
-    /// True if it says a network of this host's, or of its link, with this address: one of all
-    /// addresses does not mean those.
+    /// True if the rule names a network of this host, or of its link, with this address: a rule for
+    /// all addresses excludes these networks.
     pub(super) fn names(&self, address: IpAddr, port: u16) -> bool {
         matches!(self.hosts, Hosts::Network(network, _) if is_local(network))
             && self.covers(None, Some(address), port)

@@ -1,10 +1,10 @@
-//! SOCKS version 5 (RFC 1928) as bytes: what a program says on its control connection, and the
+//! SOCKS version 5 (RFC 1928) as bytes: a program's messages on its control connection, and the
 //! header of its datagrams.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 const VERSION: u8 = 5;
-/// The only method of authentication that is offered: none.
+/// The only offered method of authentication: no authentication.
 const NO_AUTHENTICATION: u8 = 0;
 const NO_ACCEPTABLE_METHOD: u8 = 0xff;
 const UDP_ASSOCIATE: u8 = 3;
@@ -36,13 +36,13 @@ pub(crate) enum Reply {
 /// The next step of a control connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The program has to say more.
+    /// The message is incomplete.
     More,
-    /// These bytes are the answer.
+    /// The answer, in bytes.
     Answer(Vec<u8>),
     /// The program asks for an association, for datagrams from this port; 0: it does not know yet.
     Associate(u16),
-    /// These bytes are the last answer; empty: what it speaks is not SOCKS version 5.
+    /// The last answer, in bytes; empty if the program does not speak SOCKS version 5.
     End(Vec<u8>),
 }
 
@@ -94,7 +94,8 @@ impl Negotiation {
             Ok(Some(_)) if command != UDP_ASSOCIATE => {
                 Step::End(reply(Reply::CommandNotSupported, None))
             }
-            // Its address is that of the control connection, whatever it says here.
+            // The program's address is the control connection's; the address in the message
+            // is ignored.
             Ok(Some((Destination::Address(address), _))) => Step::Associate(address.port()),
             Ok(Some((Destination::Name(_, port), _))) => Step::Associate(port),
         }
@@ -115,8 +116,8 @@ pub(crate) fn header(from: SocketAddr) -> Vec<u8> {
     bytes
 }
 
-/// The destination of a program's datagram, and what is for it. `None`: it is malformed, or a
-/// fragment, which a relay may drop (section 7).
+/// The destination of a program's datagram, and its payload. `None`: the datagram is malformed, or
+/// a fragment, which a relay may drop (section 7).
 pub(crate) fn split(datagram: &[u8]) -> Option<(Destination, &[u8])> {
     let [_, _, fragment, ref rest @ ..] = *datagram else { return None };
     let (destination, rest) = destination(rest).ok()??;
@@ -137,11 +138,11 @@ fn put(bytes: &mut Vec<u8>, address: SocketAddr) {
     bytes.extend_from_slice(&address.port().to_be_bytes());
 }
 
-/// The type of an address is none that there is, or a name is no name.
+/// The type of an address is unknown, or a name is invalid.
 #[derive(Debug)]
 struct Unknown;
 
-/// The destination at the beginning, and what follows it; `None`: there have to be more bytes.
+/// The destination at the beginning, and the bytes behind it; `None` if bytes are missing.
 fn destination(bytes: &[u8]) -> Result<Option<(Destination, &[u8])>, Unknown> {
     let Some((kind, rest)) = bytes.split_first() else { return Ok(None) };
     let (length, rest) = match *kind {
@@ -175,10 +176,10 @@ fn destination(bytes: &[u8]) -> Result<Option<(Destination, &[u8])>, Unknown> {
     Ok(Some((destination, rest)))
 }
 
-/// Checks what bytes lead to: for the fuzz target, and the test of its corpus.
+/// Checks the result of parsing bytes: for the fuzz target, and the test of its corpus.
 ///
 /// # Panics
-/// When it is not what it has to be.
+/// When the result is wrong.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn check(data: &[u8]) {
     let steps = |parts: &mut dyn Iterator<Item = &[u8]>| {

@@ -33,28 +33,29 @@ use names::{Answer, Names};
 
 /// Associations at the same time.
 const MOST_ASSOCIATIONS: usize = 1024;
-/// Of those, another machine has this part at most, so that it cannot keep the others out.
+/// Associations of one other machine at most, so that it cannot keep the others out.
 const SHARE: usize = MOST_ASSOCIATIONS / 4;
-/// A program's host that says nothing for so long is asked whether it is there, and so often.
+/// Silence of a program's host after which its presence is checked; interval and number of the
+/// checks.
 const ASKED_AFTER: Duration = Duration::from_secs(60);
 const ASKED_EVERY: Duration = Duration::from_secs(15);
 const ASKED_TIMES: u32 = 4;
 /// A program has to ask for its association within this time.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A program that says more than this does not speak SOCKS: one that has its association has nothing
-/// more to say.
+/// Bytes from a program above which it does not speak SOCKS: an association needs no further
+/// messages.
 const MOST_BYTES: usize = 1024;
 
 /// A listener for programs that choose their destinations.
 #[derive(Debug)]
 pub struct SocksListener {
-    /// Its name, for people.
+    /// Name for people.
     pub name: String,
     /// The address of control connections; bound.
     pub socket: std::net::TcpListener,
     /// The settings of its flows' assistance.
     pub config: ClientConfig,
-    /// The treatment of what programs send that is longer than the path MTU.
+    /// The treatment of a program's datagrams that are longer than the path MTU.
     pub dont_fragment: DontFragment,
     /// The destinations that programs may reach; empty: all.
     pub allow: Vec<Allowed>,
@@ -75,9 +76,10 @@ pub(crate) struct Waiting {
 /// The way of a program's datagram.
 pub(crate) enum Route<'a> {
     To(SocketAddr, &'a [u8]),
-    /// It waits for an address.
+    /// The datagram waits for an address.
     Later,
-    /// It is malformed, comes from a stranger, or its destination is not allowed or not there.
+    /// The datagram is malformed, comes from a stranger, or its destination is not allowed or
+    /// missing.
     Refused,
 }
 
@@ -86,7 +88,7 @@ struct Association {
     negotiation: Negotiation,
     received: usize,
     begun: Timestamp,
-    /// The program's host, and its port if it has said one.
+    /// The program's host, and its port if the program has stated one.
     program: IpAddr,
     port: u16,
     relay: Option<Socket>,
@@ -102,7 +104,8 @@ pub(crate) struct Socks {
 }
 
 impl Socks {
-    /// `answer` is called in another thread when a name's address is known.
+    /// Creates the listener's state. `answer` is called in another thread when a name's address is
+    /// known.
     pub(crate) fn new(
         listener: std::net::TcpListener,
         allow: Vec<Allowed>,
@@ -122,7 +125,7 @@ impl Socks {
         registry.register(&mut self.listener, token, Interest::READABLE)
     }
 
-    /// Takes one control connection. False: there is none.
+    /// Accepts one control connection. Returns false if none is waiting.
     pub(crate) fn accept(&mut self, registry: &Registry, now: Timestamp) -> bool {
         let (mut stream, peer) = match self.listener.accept() {
             Ok(accepted) => accepted,
@@ -163,7 +166,7 @@ impl Socks {
         self.associations.len() < MOST_ASSOCIATIONS && (source.is_none() || own() < SHARE)
     }
 
-    /// Reads what a program says on its control connection. True: the association ends.
+    /// Reads a program's messages on its control connection. Returns true if the association ends.
     pub(crate) fn converse(&mut self, id: AssociationId, registry: &Registry) -> bool {
         let Some(association) = self.associations.get_mut(&id) else { return false };
         let mut bytes = [0; 512];
@@ -251,7 +254,8 @@ impl Socks {
         }
     }
 
-    /// A name's address is known: what has waited for it, and may be sent there.
+    /// Called when a name's address is known: returns the datagrams that have waited for it, and
+    /// may be sent there.
     pub(crate) fn on_answer(
         &mut self,
         name: Name,
@@ -270,7 +274,7 @@ impl Socks {
     /// True if a program at the address `from` may send there.
     fn allows(&self, name: Option<&str>, to: SocketAddr, from: IpAddr) -> bool {
         let ip = to.ip().to_canonical();
-        // Another machine would reach what this one serves to itself only.
+        // Another machine would reach services that this one offers only to itself.
         if is_local(ip)
             && !from.to_canonical().is_loopback()
             && !self.allow.iter().any(|rule| rule.names(ip, to.port()))
@@ -285,7 +289,7 @@ impl Socks {
     }
 }
 
-/// Has the system end a connection whose host has vanished: nothing else tells of that.
+/// Makes the system end a connection whose host has vanished: it would not be noticed otherwise.
 fn ends_with_its_host(stream: &TcpStream) -> io::Result<()> {
     let keepalive = TcpKeepalive::new().with_time(ASKED_AFTER).with_interval(ASKED_EVERY);
     #[cfg(not(windows))]
@@ -294,7 +298,7 @@ fn ends_with_its_host(stream: &TcpStream) -> io::Result<()> {
 }
 
 impl Association {
-    /// Answers what has been said. True: the association ends.
+    /// Answers the program's messages. Returns true if the association ends.
     fn answer(&mut self, id: AssociationId, registry: &Registry) -> bool {
         loop {
             match self.negotiation.next() {
@@ -332,7 +336,7 @@ impl Association {
         Ok(address)
     }
 
-    /// A few bytes, which the system takes at once, unless the program reads nothing.
+    /// Sends a few bytes. The system accepts them at once, unless the program does not read.
     fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
         let written = self.stream.write(bytes)?;
         if written < bytes.len() { Err(ErrorKind::WriteZero.into()) } else { Ok(()) }
@@ -381,7 +385,7 @@ mod tests {
         (socks, program)
     }
 
-    /// A laptop that sleeps closes no connection, and its association would last for ever.
+    /// A laptop that sleeps closes no connection, and its association would never end.
     #[cfg(target_os = "linux")]
     #[test]
     fn the_system_ends_associations_of_hosts_that_have_vanished() {

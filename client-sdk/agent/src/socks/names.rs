@@ -11,7 +11,7 @@ use packrat_client::Timestamp;
 use super::AssociationId;
 use crate::network::choose;
 
-/// Names at the same time, and datagrams that wait for one of them.
+/// Names known at the same time, and datagrams that wait for one of them.
 const MOST_NAMES: usize = 1024;
 const MOST_WAITING: usize = 16;
 /// Threads that ask the system's resolver, and questions that wait for them.
@@ -19,9 +19,9 @@ const RESOLVERS: usize = 4;
 const MOST_QUESTIONS: usize = 64;
 /// Addresses that associations keep.
 const MOST_KEPT: usize = 4096;
-/// A name is asked for again so long after its answer, or when it did not lead anywhere. An
-/// association keeps the address that it has until it has not used it for so long: connections stay
-/// where they are.
+/// Age of an answer after which a name is resolved again; time without use after which an
+/// association drops its address, so that connections stay at theirs; age of a failed answer after
+/// which a name is resolved again.
 const FRESH: Duration = Duration::from_secs(60);
 const UNUSED: Duration = Duration::from_secs(60);
 const NOWHERE: Duration = Duration::from_secs(5);
@@ -29,7 +29,7 @@ const NOWHERE: Duration = Duration::from_secs(5);
 /// A host's name and a port.
 pub(crate) type Name = (String, u16);
 
-/// Resolves names in threads of its own. `W`: what waits for an answer.
+/// Resolves names in its own threads. `W`: a request that waits for an answer.
 pub(super) struct Names<W> {
     known: HashMap<Name, Known<W>>,
     /// The addresses that associations use, and when they did last.
@@ -39,7 +39,7 @@ pub(super) struct Names<W> {
 
 enum Known<W> {
     Asked(Vec<W>),
-    /// An address, or none; when that was the answer.
+    /// The address, if there is one, and the time of the answer.
     Found(Option<SocketAddr>, Timestamp),
 }
 
@@ -47,13 +47,13 @@ enum Known<W> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     At(SocketAddr),
-    /// It will be known later; what was passed in waits.
+    /// The name is being resolved; the passed request waits.
     Later,
     Nowhere,
 }
 
 impl<W> Names<W> {
-    /// `answer` is called in another thread for each name.
+    /// Starts the threads. `answer` is called in one of them for each name.
     pub(super) fn new(answer: impl Fn(Name, Option<SocketAddr>) + Clone + Send + 'static) -> Self {
         let (questions, asked) = sync_channel(MOST_QUESTIONS);
         let asked = Arc::new(Mutex::new(asked));
@@ -67,7 +67,8 @@ impl<W> Names<W> {
         Self { known: HashMap::new(), kept: HashMap::new(), questions }
     }
 
-    /// The address of a name for an association. `waits`: what to keep until it is known.
+    /// Returns the address of a name for an association. `waits`: the request to keep until it is
+    /// known.
     pub(super) fn find(
         &mut self,
         association: AssociationId,
@@ -94,7 +95,7 @@ impl<W> Names<W> {
         answer
     }
 
-    /// The address of a name for those that have none yet.
+    /// The address of a name for associations without one.
     fn shared(&mut self, name: Name, waits: impl FnOnce() -> W, now: Timestamp) -> Answer {
         match self.known.get_mut(&name) {
             Some(Known::Asked(waiting)) if waiting.len() < MOST_WAITING => {
@@ -124,7 +125,7 @@ impl<W> Names<W> {
         Answer::Later
     }
 
-    /// An answer has come: what has waited for it.
+    /// Called for an answer: returns the requests that have waited for it.
     pub(super) fn on_answer(
         &mut self,
         name: Name,

@@ -1,9 +1,10 @@
-//! The wait of acknowledgements for others: as long as makes the download no slower.
+//! The wait of acknowledgements for others: the longest that makes the download no slower.
 //!
-//! A sender whose window holds more than the path, so that a queue stands somewhere, gets nothing sooner
-//! by sooner acknowledgements. One whose window is smaller, in slow start and after a loss, is slowed
-//! down by each of them that waits. A client can't see the window. It sees whether datagrams come as fast
-//! as they ever did, and whether they still do once acknowledgements wait.
+//! If a sender's window exceeds the capacity of the path, a queue builds up somewhere, and earlier
+//! acknowledgements deliver data no earlier. If the window is smaller, in slow start and after a
+//! loss, each waiting acknowledgement slows the sender down. A client cannot see the window. It
+//! sees whether datagrams arrive at the highest rate so far, and whether they still do once
+//! acknowledgements wait.
 //!
 //! ```text
 //!        full, for a span          full, for a span
@@ -24,27 +25,27 @@ const PART_OF_ROUND_TRIP: u32 = 4;
 const STEPS: u32 = 3;
 /// The length of a span, which is a round trip at least.
 const SPAN: Duration = Duration::from_millis(100);
-/// A span with fewer datagrams says nothing.
+/// Fewest datagrams in a span that is measured.
 const BUSY: u32 = 16;
-/// A span is full with so many percent of the datagrams of the fullest of late...
+/// A span is full with this percentage of the datagrams of the fullest recent span.
 const FULL: u64 = 97;
-/// ...which counts for less by this part with each span.
+/// Part by which the fullest span's count decays with each span.
 const FORGETTING: u32 = 256;
-/// The sender is in slow start where so many percent of the datagrams of a span come in the next.
+/// Percentage of a span's datagrams in the next span from which the sender counts as in slow start.
 const GROWTH: u64 = 125;
-/// A datagram that is missing keeps acknowledgements from waiting for so long.
+/// Time without waiting acknowledgements after a missing datagram.
 const CALM_AFTER: Duration = Duration::from_millis(300);
 /// The time without waiting after a wait that has made the download slower: at first, and at most.
 const BACKOFF: core::ops::RangeInclusive<Duration> =
     Duration::from_secs(2)..=Duration::from_secs(32);
 
-/// The wait of acknowledgements, as what arrives has it.
+/// The wait of acknowledgements, derived from the arriving datagrams.
 #[derive(Debug)]
 pub(super) struct Wait {
     /// The span that has begun: since when, and datagrams in it.
     since: Timestamp,
     count: u32,
-    /// Datagrams in the span before; `None`: there was none.
+    /// Datagrams in the previous span; `None` if there was no previous span.
     last: Option<u32>,
     fullest: u32,
     step: u32,
@@ -80,7 +81,7 @@ impl Wait {
         self.count += 1;
     }
 
-    /// A span is over; a pause in it or behind it makes it none of a busy download.
+    /// Ends a span; a pause in it or after it excludes it from a busy download.
     fn on_span(&mut self, is_whole: bool, now: Timestamp) {
         let (count, before) = (u64::from(self.count), self.last.map(u64::from));
         self.last = is_whole.then_some(self.count);
@@ -132,7 +133,7 @@ mod tests {
     }
 
     impl Download {
-        /// So many datagrams come in each of some spans.
+        /// Delivers this number of datagrams in each of some spans.
         fn goes_on(&mut self, spans: u32, datagrams: u32) -> Duration {
             for _ in 0..spans * datagrams {
                 self.now = self.now + SPAN / datagrams;

@@ -1,39 +1,39 @@
-//! Spreads bursts: a socket's receive buffer takes only so much at once.
+//! Spreads bursts, because a socket's receive buffer is limited.
 //!
-//! What has waited for a hole comes all at once when that is filled, up to a round trip of the last
-//! mile. A transport in this process takes it; a socket of another one drops what its buffer has no
-//! room for, and tells no one.
+//! Datagrams that have waited for a hole are all released when it is filled, up to a round trip of
+//! the last mile. A transport in this process accepts them; a socket of another program silently
+//! drops datagrams that exceed its buffer.
 
 use core::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
 
-/// Most that a receive buffer is charged for a datagram beside its bytes: the system's own record of
-/// it, headers, and what allocations are rounded up by (Linux: 1,104 for 1,200 bytes).
+/// Largest charge of a receive buffer for a datagram beside its bytes: the system's own record,
+/// headers, and the rounding of allocations (Linux: 1,104 for 1,200 bytes).
 const OVERHEAD: usize = 1200;
-/// Charge of what leaves at once: a little more than half of Linux's default of a receive buffer,
-/// 212,992 bytes.
+/// Charge of the datagrams that leave at once: slightly more than half of Linux's default receive
+/// buffer, 212,992 bytes.
 const BURST: f64 = 120_000.0;
-/// Datagrams leave so many times as fast as they arrive.
+/// Ratio of the rate of departure to the rate of arrival.
 const SPEED: f64 = 2.0;
-/// Charge of what leaves per second at least: about 100 Mbit/s of long datagrams.
+/// Smallest charge of departing datagrams per second: about 100 Mbit/s of long datagrams.
 const LEAST_SPEED: f64 = 25e6;
 /// Time over which the rate of arrival is measured, at least.
 const MEASURED_OVER: Duration = Duration::from_millis(10);
 /// Time between two bursts.
 const STEP: Duration = Duration::from_millis(1);
 
-/// The pace at which datagrams leave: a token bucket whose rate follows that of arrival.
+/// The pace at which datagrams leave: a token bucket whose rate follows the arrival rate.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// Since then so much has arrived.
+    /// Begin of the current measurement of arrivals.
     since: Timestamp,
     arrived: f64,
-    /// Charge of what arrives per second.
+    /// Charge of arriving datagrams per second.
     rate: f64,
     credit: f64,
     earned_at: Timestamp,
-    /// No datagram is delayed for longer.
+    /// Longest delay of a datagram.
     longest_delay: Duration,
 }
 
@@ -42,8 +42,8 @@ fn charge(length: usize) -> f64 {
 }
 
 impl Pace {
-    /// `maximum_hold`: the longest time that datagrams wait for a repair, and again for this. `None`:
-    /// nothing waits.
+    /// Creates a pace. `maximum_hold`: the longest time that datagrams wait for a repair, and the
+    /// longest additional delay by pacing. Returns `None` if datagrams never wait.
     pub(super) fn new(maximum_hold: Duration, now: Timestamp) -> Option<Self> {
         (!maximum_hold.is_zero()).then_some(Self {
             since: now,
@@ -60,14 +60,14 @@ impl Pace {
         self.arrived += charge(length);
     }
 
-    /// It is `now`, and so much is ready to leave.
+    /// Advances to `now`, with this number of ready datagrams and their bytes.
     pub(super) fn on_time(&mut self, now: Timestamp, datagrams: usize, bytes: usize) {
         let passed = now.saturating_since(self.earned_at);
         if passed.is_zero() {
             return;
         }
         let over = now.saturating_since(self.since);
-        // What came in a shorter time came no slower than this.
+        // A shorter measurement has at least this rate.
         let arrival = self.rate.max(self.arrived / over.max(MEASURED_OVER).as_secs_f64());
         if over >= MEASURED_OVER {
             let measured = self.arrived / over.as_secs_f64();
@@ -99,7 +99,7 @@ impl Pace {
         self.credit = (self.credit - charge(length)).max(-BURST);
     }
 
-    /// The time at which what is ready may go on.
+    /// The time at which ready datagrams may leave.
     pub(super) fn next_timeout(&self) -> Timestamp {
         self.earned_at + STEP
     }

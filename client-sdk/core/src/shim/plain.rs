@@ -1,4 +1,4 @@
-//! Belief in datagrams that no number speaks for.
+//! Belief in datagrams without a number.
 //!
 //! ```text
 //!              two Resets of the gateway within 10 s, or one where numbers arrive
@@ -8,8 +8,8 @@
 //!                                                           time that belief ends within a minute
 //! ```
 //!
-//! The transport keeps to itself what is authentic. Forged datagrams in the set are what an eACK
-//! can't be decoded for.
+//! The transport does not reveal which datagrams are authentic. Forged datagrams in the set prevent
+//! the decoding of an eACK.
 
 use core::time::Duration;
 
@@ -18,13 +18,14 @@ use packrat_wire::estimate::Timestamp;
 
 /// Datagrams that are recorded per second while there is doubt, and at once.
 const DOUBTED: Rate = Rate { per_second: 100.0, burst: 24.0 };
-/// The doubt lasts for so long after a Reset at first, and begins with the second one in such a time: one
-/// happens. Where what the gateway forwards has numbers, the first one is enough; not where longer
-/// datagrams than those with numbers come, for which the path may have no room for a number.
+/// Duration of the first doubt after a Reset. It begins with the second Reset within this time,
+/// since one may happen by chance. If forwarded datagrams have numbers, the first Reset is enough;
+/// but not if datagrams longer than the numbered ones arrive, for which the path may have no room
+/// for a number.
 const DOUBT: Duration = Duration::from_secs(10);
-/// The same at most: an attacker who goes on costs two Resets in as long.
+/// Longest doubt: a persistent attacker causes two Resets in this time.
 const LONGEST_DOUBT: Duration = Duration::from_secs(640);
-/// Belief that has lasted for so long makes the next doubt short again.
+/// Duration of belief after which the next doubt is short again.
 const RELIABLE: Duration = Duration::from_secs(60);
 /// Believed numbers since the last Reset that show that the gateway numbers.
 const NUMBERED: u64 = 64;
@@ -39,7 +40,7 @@ pub(super) struct Plain {
     numbered: u64,
     /// Length of the longest datagram with one.
     longest: usize,
-    /// A plain one that is longer was recorded since the last Reset.
+    /// Set if a longer unnumbered datagram was recorded since the last Reset.
     has_longer: bool,
     doubted_until: Option<Timestamp>,
     /// Length of the next doubt.
@@ -71,7 +72,7 @@ impl Plain {
         self.longest = self.longest.max(length);
     }
 
-    /// The gateway has asked for so many Resets until now.
+    /// Records the number of Resets that the gateway has asked for so far.
     pub(super) fn on_resets(&mut self, resets: u64, now: Timestamp) {
         if resets == self.resets {
             return;
@@ -81,7 +82,7 @@ impl Plain {
         let has_longer = core::mem::take(&mut self.has_longer);
         let has_numbers = core::mem::take(&mut self.numbered) >= NUMBERED && !has_longer;
         match self.doubted_until {
-            // It goes on.
+            // The doubt continues.
             Some(until) if now < until => self.doubted_until = Some(until.max(now + DOUBT)),
             _ if !soon && !has_numbers => {}
             before => {

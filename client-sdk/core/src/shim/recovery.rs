@@ -1,11 +1,12 @@
-//! Datagrams recovered by code: what has arrived at which place, and the gateway's symbols.
+//! Datagrams recovered by code: the arrived datagrams by place, and the gateway's symbols.
 //!
-//! The gateway may have repaired a datagram that symbols recover, and the transport gets it once:
+//! The gateway may have repaired a datagram that symbols also recover. The transport receives it
+//! once:
 //!
 //! | first | then | passes |
 //! |---|---|---|
-//! | recovered | its repairs, at its place or plain | what was recovered |
-//! | its repair, at its place | – | the repair: nothing is left to recover |
+//! | recovered | its repairs, at its place or plain | the recovered datagram |
+//! | its repair, at its place | – | the repair: the recovery is over |
 //! | its repair, plain | recovered | the repair |
 
 use core::time::Duration;
@@ -17,8 +18,8 @@ use packrat_wire::identifier::{IdentifierScheme, Material};
 
 use crate::coded::Symbol;
 
-/// After so many datagrams in a row without a symbol none is kept for one any more, until one is
-/// missing: the gateway sends no symbols where nothing is lost, and where it does they come more often.
+/// Datagrams in a row without a symbol after which none is kept for decoding, until one is missing:
+/// the gateway sends no symbols on a path without losses, and on others they are more frequent.
 const QUIET: u32 = 2048;
 /// Datagrams that are remembered on either side.
 const REMEMBERED: usize = 256;
@@ -51,13 +52,13 @@ impl Recent {
         }
     }
 
-    /// True if there is one of this content.
+    /// True if there is a datagram with this content.
     fn contains(&mut self, content: Material, now: Timestamp) -> bool {
         self.forget_old(now);
         self.0.iter().any(|known| known.content == content)
     }
 
-    /// Takes one of this content out, if there is one.
+    /// Removes a datagram with this content; returns true if there was one.
     fn take(&mut self, content: Material, now: Timestamp) -> bool {
         self.forget_old(now);
         let index = self.0.iter().position(|known| known.content == content);
@@ -76,15 +77,15 @@ pub(super) struct Recovered<M> {
     pub(super) is_passed: bool,
 }
 
-/// The decoder of one session. `M` belongs to the datagram that arrived last, and
-/// stands for that of one that did not: same path, same marks.
+/// The decoder of one session. `M` belongs to the datagram that arrived last; a recovered datagram
+/// gets it as well: same path, same marks.
 #[derive(Debug)]
 pub(super) struct Recovery<M> {
-    /// `None` before the first datagram, and where no symbols are to be expected.
+    /// `None` before the first datagram, and if no symbols are expected.
     decoder: Option<Box<Decoder>>,
     /// The place behind the newest.
     next: u64,
-    /// Datagrams since the last symbol, and the last one that was missing.
+    /// Datagrams since the last symbol, and the last missing datagram.
     quiet: u32,
     last: Option<M>,
     /// Recovered, and may still arrive.
@@ -105,8 +106,9 @@ impl<M: Clone> Recovery<M> {
         }
     }
 
-    /// A datagram has arrived at a place. True if the transport has it, as it was recovered. What
-    /// merely arrives twice may be the server's, which sends the same twice, and passes.
+    /// Called when a datagram has arrived at a place. Returns true if the transport has it already,
+    /// because it was recovered. A datagram that merely arrives twice passes: the server itself may
+    /// have sent it twice.
     pub(super) fn on_datagram(
         &mut self,
         place: u64,
@@ -133,14 +135,14 @@ impl<M: Clone> Recovery<M> {
         self.decoder.as_ref().map_or(0, |decoder| decoder.len())
     }
 
-    /// Nothing has passed for a while: gives the memory back.
+    /// Returns the memory after a period without datagrams.
     pub(super) fn trim(&mut self) {
         self.decoder = None;
         self.recovered = Recent::default();
         self.plain = Recent::default();
     }
 
-    /// The decoder, which knows of what comes from here on at least.
+    /// The decoder, which includes at least all later datagrams.
     fn decoder(&mut self) -> &mut Decoder {
         let from = self.next;
         let limits = DecoderLimits::DEFAULT;
@@ -179,7 +181,7 @@ impl<M: Clone> Recovery<M> {
     }
 }
 
-/// All of a datagram: part of one would not do, where its transport is not known.
+/// The material covers the whole datagram: a part would not suffice for an unknown transport.
 fn content(datagram: &[u8]) -> Material {
     Material::of(IdentifierScheme::Payload, datagram)
 }
@@ -196,7 +198,7 @@ mod tests {
         (0..4u8).map(|number| vec![number; 1200]).collect()
     }
 
-    /// A decoder that misses one of four datagrams, and the symbols that recover it.
+    /// A decoder that lacks one of four datagrams, and the symbols that recover it.
     fn recovery(now: Timestamp) -> (Recovery<()>, [Symbol; 2]) {
         let (mut recovery, all) = (Recovery::new(), datagrams());
         for (place, datagram) in all.iter().enumerate().filter(|(place, _)| *place != LOST) {

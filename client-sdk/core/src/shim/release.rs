@@ -1,4 +1,4 @@
-//! Datagrams that wait above a hole, and those that need not wait any more.
+//! Datagrams that wait above a hole, and released ones.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -24,22 +24,22 @@ pub struct Released<M> {
 /// Waiting by number, and released in order.
 #[derive(Debug)]
 pub(super) struct Release<M> {
-    /// By number, and in the order of arrival where several have the same: the transport decides which of
-    /// them is authentic.
+    /// Waiting datagrams by number, and in the order of arrival if several have the same: the
+    /// transport decides which is authentic.
     waiting: BTreeMap<(u64, u64), Released<M>>,
     /// Datagrams that have been kept.
     kept: u64,
     bytes: usize,
-    /// Released, each with the time at which it was.
+    /// Released datagrams, each with the time of its release.
     ready: VecDeque<(Timestamp, Released<M>)>,
     ready_bytes: usize,
-    /// The first so many of them leave without delay.
+    /// Number of released datagrams, from the first, that leave without delay.
     at_once: usize,
-    /// Bursts are to be spread, and nothing was numbered so far.
+    /// Set if bursts are to be spread and no datagram was numbered so far.
     spreads: Option<Duration>,
-    /// Where bursts are spread.
+    /// The pace, if bursts are spread.
     pace: Option<Box<Pace>>,
-    /// Since then.
+    /// The current time.
     now: Timestamp,
 }
 
@@ -73,7 +73,7 @@ impl<M> Release<M> {
         self.now = now;
     }
 
-    /// It is `now`.
+    /// Advances to `now`.
     pub(super) fn on_time(&mut self, now: Timestamp) {
         self.now = now;
         if let Some(pace) = &mut self.pace {
@@ -88,8 +88,8 @@ impl<M> Release<M> {
         }
     }
 
-    /// True if nothing waits below this number, nor is to be delivered before it, and it would be no
-    /// part of a burst that is to be spread.
+    /// True if no datagram waits below this number or is to be delivered before it, and the
+    /// datagram would not belong to a burst that is to be spread.
     pub(super) fn is_next(&self, number: PacketNumber) -> bool {
         self.ready.is_empty()
             && self.waiting.first_key_value().is_none_or(|((first, _), _)| number.get() <= *first)
@@ -103,8 +103,8 @@ impl<M> Release<M> {
         }
     }
 
-    /// Keeps a datagram, behind those of the same number. None is compared with another: to know its
-    /// duplicates is the transport's, and forged ones would have each compared with all of the others.
+    /// Keeps a datagram, behind others with its number. Datagrams are not compared: the
+    /// transport detects duplicates, and each forged datagram would be compared with all others.
     pub(super) fn keep(&mut self, number: PacketNumber, datagram: &[u8], metadata: M) {
         let released = Released { datagram: datagram.to_vec(), metadata };
         self.waiting.insert((number.get(), self.kept), released);
@@ -112,7 +112,7 @@ impl<M> Release<M> {
         self.bytes += datagram.len();
     }
 
-    /// Releases everything below this number, and what there is no room for.
+    /// Releases all datagrams below this number, and the datagrams for which there is no room.
     pub(super) fn release_below(&mut self, limit: PacketNumber) {
         while let Some(((lowest, _), _)) = self.waiting.first_key_value()
             && (*lowest < limit.get()
@@ -132,7 +132,7 @@ impl<M> Release<M> {
         self.at_once = self.ready.len();
     }
 
-    /// Has the lowest leave without delay, until no more than so many bytes are left.
+    /// Releases the lowest datagrams without delay until at most this number of bytes is left.
     pub(super) fn limit(&mut self, bytes: usize) {
         let (mut beyond, mut leaving) = (self.waiting_bytes().saturating_sub(bytes), 0);
         while beyond > 0 {
@@ -167,22 +167,22 @@ impl<M> Release<M> {
         Some(released)
     }
 
-    /// Gives back the memory of those that have left.
+    /// Returns the memory of the datagrams that have left.
     pub(super) fn trim(&mut self) {
         self.ready.shrink_to_fit();
     }
 
-    /// The time at which what is ready may leave.
+    /// The time at which ready datagrams may leave.
     pub(super) fn next_timeout(&self) -> Option<Timestamp> {
         self.pace.as_ref().filter(|_| !self.ready.is_empty()).map(|pace| pace.next_timeout())
     }
 
-    /// Datagrams that wait, and those that are released and have not left.
+    /// Number of datagrams that wait, or are released and have not left.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len() + self.ready.len()
     }
 
-    /// Their bytes.
+    /// Bytes of the waiting datagrams.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.bytes + self.ready_bytes
     }

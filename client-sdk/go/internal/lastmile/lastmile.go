@@ -1,4 +1,4 @@
-// Package lastmile runs tests over a last mile that loses datagrams, with real gateways: those of the program packrat-path.
+// Package lastmile runs tests over a last mile that loses datagrams, with the real gateways of the program packrat-path.
 package lastmile
 
 import (
@@ -12,8 +12,9 @@ import (
 // mostTrials are those after which a figure is not judged: the machine has other things to do.
 const mostTrials = 5
 
-// Trials makes trials until the figures of one are good. Bad ones count where the path was on time: those of another are a busy machine's. A
-// trial asserts what holds on any machine, and returns whether its path was on time, and how its figures are bad; "": they are good.
+// Trials makes trials until the figures of one are good. Bad ones count if the path was on time: otherwise the
+// machine was busy. A trial asserts the properties that hold on any machine, and returns whether its path was on
+// time, and the fault of its figures; "": they are good.
 func Trials(t *testing.T, trial func() (isOnTime bool, bad string)) {
 	t.Helper()
 	for range mostTrials {
@@ -29,8 +30,8 @@ func Trials(t *testing.T, trial func() (isOnTime bool, bad string)) {
 	t.Logf("SKIPPED: figures of %s: the machine is too busy for an emulated path on time", t.Name())
 }
 
-// Start starts packrat-path, reads into begun what it says first, and returns the function that ends it and reads what it says last. The
-// test is skipped where the environment's PACKRAT_PATH does not name the program.
+// Start starts packrat-path, reads its first output into begun, and returns the function that ends it and reads its
+// last output. The test is skipped if the environment's PACKRAT_PATH does not name the program.
 func Start(t testing.TB, begun any, arguments ...string) (end func(figures any)) {
 	t.Helper()
 	program := os.Getenv("PACKRAT_PATH")

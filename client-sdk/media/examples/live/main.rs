@@ -7,9 +7,9 @@
 //! live receive 127.0.0.1:5000 --secret HEX --latency 200 | ffplay -
 //! ```
 //!
-//! The sender knows nothing of the gateway, and the receiver finds it by itself; without one (`live
-//! receive 127.0.0.1:6000 …`, or with `--alone`) the receiver asks the sender for lost packets.
-//! `--rate BITS` paces input that does not come at its own pace, such as a file.
+//! The sender needs no knowledge of the gateway, and the receiver finds it by itself. Without a
+//! gateway (`live receive 127.0.0.1:6000 …`, or with `--alone`) the receiver asks the sender for
+//! lost packets. `--rate BITS` paces input that has no pace of its own, such as a file.
 
 mod receive;
 mod send;

@@ -17,7 +17,7 @@ pub(crate) struct Settings {
     /// The sender, or the gateway in front of it.
     pub(crate) peer: SocketAddr,
     pub(crate) secret: [u8; 32],
-    /// From the sending to the writing, beyond the quickest packet's travel.
+    /// Time from sending to writing, beyond the quickest packet's travel.
     pub(crate) latency: Duration,
     /// True if a gateway on the path is asked for repairs.
     pub(crate) assisted: bool,
@@ -57,7 +57,7 @@ pub(crate) async fn run(
     Ok(statistics)
 }
 
-/// A line of statistics. In brackets what SRT calls it.
+/// A line of statistics, with SRT's terms in brackets.
 pub(crate) fn line(counts: &Counts, now: &Statistics) -> String {
     let round_trip =
         now.round_trip.map_or("-".to_owned(), |time| format!("{:.0} ms", time.as_secs_f64() * 1e3));

@@ -1,5 +1,5 @@
-//! The sender: sends its input in packets, and again those that the receiver asks for. It knows
-//! nothing of Packrat.
+//! The sender: sends its input in packets, and retransmits the packets that the receiver asks for.
+//! It has no knowledge of Packrat.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,21 +10,21 @@ use packrat_media::{MediaKey, Sender, SenderConfig};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::Instant;
 
-/// Names the stream; both ends say it.
+/// Identifier of the stream, used by both ends.
 pub(crate) const SOURCE: u32 = 1;
-/// Seven packets of an MPEG transport stream: what SRT puts into a packet.
+/// Seven packets of an MPEG transport stream, as in a packet of SRT.
 const UNIT: usize = 7 * 188;
 /// The longest wait for a receiver.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// An empty unit ends the stream; so many are sent, as the last one may be lost unseen.
+/// Number of empty units that end the stream: several, as the last one may be lost unseen.
 const LAST_UNITS: u32 = 10;
-/// Between them, and until what was lost before has been asked for.
+/// Time between empty units, and time to answer the last requests.
 const AT_THE_END: Duration = Duration::from_millis(100);
 
 pub(crate) struct Settings {
     pub(crate) listen: SocketAddr,
     pub(crate) secret: [u8; 32],
-    /// Bits per second, for what does not come at its own pace.
+    /// Bits per second, for input without a pace of its own.
     pub(crate) rate: Option<u64>,
 }
 

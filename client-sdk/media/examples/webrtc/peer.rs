@@ -1,5 +1,4 @@
-//! A WebRTC peer on a socket: str0m, as it is, and between the two, where it is wanted, Packrat's
-//! client.
+//! A WebRTC peer on a socket: str0m, as it is, and optionally Packrat's client between the two.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -126,7 +125,7 @@ impl Peer {
         self.drain().await
     }
 
-    /// Time has passed. `remote`: where the gateway is, if there may be one.
+    /// Runs the timers that are due. `remote`: address of the gateway, if there may be one.
     pub(crate) async fn advance(
         &mut self,
         remote: Option<SocketAddr>,

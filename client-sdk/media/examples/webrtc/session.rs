@@ -27,9 +27,9 @@ const VIDEO_FRAME: Duration = Duration::from_micros(33_333);
 const AUDIO_FRAME: Duration = Duration::from_millis(20);
 const VIDEO_BYTES: usize = 14_000;
 const AUDIO_BYTES: usize = 160;
-/// Time after the last frame in which packets under way arrive.
+/// Time after the last frame in which packets in flight arrive.
 const AFTERWARDS: Duration = Duration::from_millis(1500);
-/// Nothing takes longer than this to begin.
+/// Longest time until the session begins.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Settings of a session.
@@ -39,9 +39,9 @@ pub(crate) struct Settings {
     pub(crate) assisted: bool,
     /// Share of datagrams that the last mile loses, in each direction.
     pub(crate) loss: f64,
-    /// One way, between sender and gateway.
+    /// Delay between sender and gateway, one way.
     pub(crate) far_delay: Duration,
-    /// One way, between gateway and receiver.
+    /// Delay between gateway and receiver, one way.
     pub(crate) near_delay: Duration,
     /// The time for which media is sent.
     pub(crate) duration: Duration,
@@ -75,9 +75,9 @@ pub(crate) struct Frames {
     pub(crate) sent: u32,
     /// Numbers of the frames that came whole, in the order in which they came.
     pub(crate) numbers: Vec<u32>,
-    /// From writing to reading, ascending.
+    /// Times from writing to reading, ascending.
     pub(crate) latencies: Vec<Duration>,
-    /// Frames whose bytes were not those that were sent.
+    /// Frames whose bytes differ from the sent ones.
     pub(crate) corrupt: u32,
 }
 
@@ -102,8 +102,8 @@ impl Frames {
     }
 }
 
-/// The bytes of a frame. The first one says whether others are needed to decode it (RFC 6386
-/// section 9.1), and is no business of ours.
+/// The bytes of a frame. The first one shows whether the decoder needs other frames (RFC 6386
+/// section 9.1), and is irrelevant here.
 fn frame(number: u32, sent: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![u8::from(!number.is_multiple_of(30))];
     bytes.extend_from_slice(&number.to_be_bytes());

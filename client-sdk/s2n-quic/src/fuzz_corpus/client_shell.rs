@@ -1,9 +1,9 @@
 //! The client's shell as a whole: the paths of an endpoint, a path with its shim, driver and wakers,
 //! between a server whose datagrams pass a real gateway, and a transport.
 //!
-//! Input: byte 0 is what there is at the beginning (bit 0: no session). Then steps of one byte, the
-//! kind in the lower three bits and a number in the upper five; some kinds take a length byte and as
-//! many bytes.
+//! Input: byte 0 is the initial condition (bit 0: no session). Then steps of one byte, the kind in
+//! the lower three bits and a number in the upper five; some kinds take a length byte and as many
+//! bytes.
 
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
@@ -31,7 +31,7 @@ const LONGEST_HOLD: Duration = Duration::from_secs(1);
 const TIMER: Duration = Duration::from_micros(500);
 const GRACE: Duration = Duration::from_millis(2);
 
-/// One of the wakers that the shell wakes.
+/// A waker that the shell wakes.
 #[derive(Default)]
 struct Bell(AtomicBool);
 
@@ -80,7 +80,7 @@ struct World {
     gateway: Option<TestGateway>,
     transport: Transport,
     endpoint: Arc<Bell>,
-    /// When the driver wakes by itself; `None` when it waits for the path's word alone.
+    /// Time at which the driver wakes by itself; `None` when it only waits for the path.
     driver: Option<Timestamp>,
     next: u64,
     /// Forwarded by the gateway, and lost behind it.
@@ -112,7 +112,7 @@ pub fn client_shell(data: &[u8]) {
         }
         world.check();
     }
-    // Whatever was going on: in the end all of it has arrived.
+    // In the end every datagram has arrived.
     world.pass(LONGEST_HOLD + GRACE);
     world.check();
     world.path.close();
@@ -176,7 +176,7 @@ impl World {
         }
     }
 
-    /// The gateway hears what the client has said; its answers and repairs arrive, or some do not.
+    /// The gateway receives the client's messages; its answers and repairs arrive, or some do not.
     fn hear(&mut self, number: u64) {
         let said = self.host.sent();
         let Some(gateway) = &mut self.gateway else { return };
@@ -191,8 +191,8 @@ impl World {
         }
     }
 
-    /// A datagram of another sender: another one with the same header, what looks like Packrat's,
-    /// from elsewhere, a copy, or anything.
+    /// A datagram of another sender: the same header with other contents, an imitation of
+    /// Packrat's, one from another address, a copy, or random bytes.
     fn foreign(&mut self, number: u64, bytes: &[u8]) {
         let (datagram, from) = match number & 7 {
             0..=2 => ([&[0x41], bytes, &[0xee]].concat(), server()),
@@ -232,7 +232,7 @@ impl World {
                 self.path = path;
                 self.drive();
             }
-            // Nothing is forwarded for a while.
+            // The gateway forwards no datagram for a while.
             _ => self.next += number,
         }
         self.run_woken();
@@ -273,7 +273,7 @@ impl World {
         self.host.now()
     }
 
-    /// The endpoint, as s2n-quic polls it: leaves its waker, and takes what is released.
+    /// The endpoint, as s2n-quic polls it: leaves its waker, and takes the released datagrams.
     fn poll(&mut self) {
         self.endpoint.0.store(false, Ordering::Relaxed);
         self.paths.released.set_waker(&Waker::from(Arc::clone(&self.endpoint)));
@@ -291,7 +291,7 @@ impl World {
         };
     }
 
-    /// Lets the driver and the endpoint do what they were woken for, and nothing else.
+    /// Runs only the woken tasks, of the driver and the endpoint.
     fn run_woken(&mut self) {
         for _ in 0..1000 {
             let is_notified = {
@@ -310,7 +310,7 @@ impl World {
         panic!("the driver never sleeps");
     }
 
-    /// Lets time pass; nothing happens but what the shell has asked for.
+    /// Lets time pass; only the shell's own requests are served.
     fn pass(&mut self, time: Duration) {
         let until = self.timestamp() + time;
         for _ in 0..20_000 {

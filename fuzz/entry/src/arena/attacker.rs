@@ -1,7 +1,7 @@
-//! The attackers, and the steps that an input has them take.
+//! The attackers, and the steps that an input makes them take.
 //!
-//! A step is one byte, the kind in its lower four bits and a small number in the upper four, and as
-//! many bytes as the kind takes; an input that ends too soon goes on with zeros.
+//! A step is one byte, the kind in its lower four bits and a small number in the upper four, and
+//! the bytes that the kind takes; an input that ends too soon is extended with zeros.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -37,7 +37,8 @@ const MOST_ANSWERS: usize = 4;
 const IN_A_ROW: usize = 8;
 /// Datagrams that an attacker has its server send, so that their pace is one at which the gateway codes.
 const GREED: [u64; 4] = [20, 60, 120, 250];
-/// Time until it says what it has, in milliseconds: a round trip that is worth symbols.
+/// Times until an attacker reports its datagrams, in milliseconds: round trips that are worth
+/// symbols.
 const PATIENCE: [u64; 4] = [8, 21, 34, 55];
 /// Steps of kind 10 from which more than the base connection is attacked, if there is more.
 const FIRST_OF_MORE: usize = 12;
@@ -80,7 +81,7 @@ impl<'a> Steps<'a> {
 /// A session that an attacker has.
 struct Held {
     claims: Claims,
-    /// Where it began.
+    /// Place at which the session began.
     place: usize,
     connection: u16,
     /// Numbers of its base connection, either way.
@@ -89,14 +90,14 @@ struct Held {
     next_place: u64,
     /// Datagrams that it has sealed.
     sealed: Vec<Vec<u8>>,
-    /// Datagrams that it has received, and those of them that it has decided about.
+    /// Datagrams that the attacker has received, and the number of them that it has decided about.
     received: usize,
     decided: usize,
     /// The connection ID that its server has chosen.
     server_id: Vec<u8>,
 }
 
-/// All attackers, who tell each other everything.
+/// All attackers, who share all their knowledge.
 #[derive(Default)]
 pub(super) struct Attacker {
     sessions: Vec<Held>,
@@ -172,7 +173,7 @@ impl Attacker {
         Ok(())
     }
 
-    /// Reads what has come to the attackers' addresses.
+    /// Reads the datagrams at the attackers' addresses.
     fn listen(&mut self, world: &mut World) {
         let mut plaintext = Vec::new();
         while let Some((to, datagram)) = world.overheard.pop_front() {
@@ -206,7 +207,7 @@ impl Attacker {
         }
     }
 
-    /// Sends from a place; the sender is there if it is one of the attackers' own.
+    /// Sends from a place; the sender is there if the place is one of the attackers' own.
     fn send(
         &mut self,
         world: &mut World,
@@ -226,7 +227,7 @@ impl Attacker {
         self.sessions.get_mut(number.checked_rem(count)?)
     }
 
-    /// `codes`: with numbers and symbols.
+    /// Begins a handshake. `codes`: with numbers and symbols.
     fn initiator(&mut self, codes: bool) -> Initiator {
         let params = ClientParams {
             scheme: IdentifierScheme::Trailer,
@@ -355,7 +356,7 @@ impl Attacker {
         self.say(world, session, from, &plaintext)
     }
 
-    /// An eACK of what it says that it has. See [`Claims::eack`].
+    /// An eACK of the datagrams that the attacker claims to have. See [`Claims::eack`].
     fn claim(
         &mut self,
         world: &mut World,
@@ -459,7 +460,7 @@ impl Attacker {
         self.say_message(world, session, from, &Message::PathResponse { data })
     }
 
-    /// Sends once more what was sealed before.
+    /// Sends an earlier sealed datagram again.
     fn replay(
         &mut self,
         world: &mut World,
@@ -536,8 +537,8 @@ impl Attacker {
         }
     }
 
-    /// An eACK of a client that has lost what it has received, some or all of it, after its server has
-    /// sent much: so that the gateway codes for it.
+    /// An eACK of a client that has lost its datagrams, some or all of them, after its server has
+    /// sent many: so that the gateway codes for it.
     fn wish_symbols(
         &mut self,
         world: &mut World,
@@ -564,9 +565,9 @@ impl Attacker {
         self.say(world, session, from, &eack)
     }
 
-    /// A connection that begins in the name of a place, with a server that answers: QUIC's, or an agent of
-    /// ICE's, which sends a question of the client's back. Then what would prove the place, if the server
-    /// had chosen it.
+    /// A connection that begins in the name of a place, with a server that answers: QUIC's, or an
+    /// agent of ICE's, which sends a question of the client's back. Then the datagram that would
+    /// prove the place, if the server had chosen it.
     fn ask_as_a_stranger(
         &mut self,
         world: &mut World,
@@ -599,10 +600,10 @@ impl Attacker {
         Ok(())
     }
 
-    /// Datagrams that begin connections, from addresses that no one has.
+    /// Datagrams that begin connections, from unused addresses.
     ///
-    /// Not before the first clients are assured: a connection that begins while there is no room has
-    /// to exchange two datagrams before as many others come as there are places.
+    /// Only after the first clients are assured: a connection that begins while there is no room
+    /// has to exchange two datagrams before as many others come as there are places.
     fn crowd_in(&mut self, world: &mut World, kind: usize) -> Result<(), Violation> {
         if world.elapsed() < CROWDS_AFTER {
             return Ok(());

@@ -10,11 +10,11 @@ use super::verdict::{Oracle, Violation};
 
 /// Length of a datagram.
 const LENGTH: usize = 160;
-/// Where its fields begin; in front is whatever its protocol's header has.
+/// Offset of the fields; the header of the protocol precedes them.
 const FIELDS: usize = 40;
 
-/// Connection of the client without assistance, those that begin in the name of a place, and the first
-/// one of the attackers.
+/// Connection of the client without assistance, connections that begin in the name of a place, and
+/// the first one of the attackers.
 pub(super) const PLAIN_CONNECTION: u16 = 50;
 pub(super) const STRANGERS_FIRST: u16 = 60;
 pub(super) const ATTACKERS_FIRST: u16 = 100;
@@ -65,7 +65,7 @@ impl Packet {
         datagram
     }
 
-    /// The packet in a datagram; `None` if there is none.
+    /// The packet in a datagram, if there is one.
     pub(super) fn decode(datagram: &[u8]) -> Option<Self> {
         if datagram.len() != LENGTH {
             return None;
@@ -120,11 +120,11 @@ fn server_connection_id(connection: u16) -> [u8; 8] {
 
 /// The server's first datagrams, from which a client learns that connection ID.
 const OPENING: u64 = 4;
-/// Bytes that the server sends to an address that has proved nothing to it, for each byte from there
-/// (RFC 9000, section 8.1).
+/// Bytes that the server sends to an unproven address, for each byte from there (RFC 9000, section
+/// 8.1).
 const SERVERS_FACTOR: u64 = 3;
 
-/// A connection of which the server does not know whether its client is where it seems to be.
+/// A connection whose client's address is unproven for the server.
 #[derive(Debug, Default)]
 struct Unproven {
     received: u64,
@@ -148,7 +148,7 @@ struct Connection {
 /// Paces of the server's connections.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Flows {
-    /// The first client is sent so much that symbols are worth their bytes.
+    /// The first client gets enough datagrams that symbols are worth their bytes.
     pub(super) fast: bool,
     /// The client without assistance is sent so little that copies of all of it may follow.
     pub(super) sparse: bool,
@@ -207,7 +207,7 @@ impl Server {
             self.answer_stranger(session, datagram, packet);
             return Ok(());
         }
-        // What an attacker sends in another's name stands for no one.
+        // An attacker's datagram in another's name represents no party.
         if packet.is_reachable || owner != Party::Attacker {
             let stands_for = *self.spoken_for.entry(session).or_insert(owner);
             if stands_for != owner {
@@ -234,8 +234,9 @@ impl Server {
         Ok(())
     }
 
-    /// Answers the beginning of a connection whose client may be anywhere. It names itself as the client
-    /// has where the number is odd, and an agent of ICE sends a question of its client's back.
+    /// Answers the beginning of a connection whose client may be anywhere. It takes the client's
+    /// name for itself if the number is odd, and an agent of ICE sends a question of its client's
+    /// back.
     fn answer_stranger(&mut self, session: u64, datagram: &[u8], packet: Packet) {
         let unproven = self.unproven.entry(packet.connection).or_default();
         unproven.received += datagram.len() as u64;
@@ -258,7 +259,7 @@ impl Server {
         }
     }
 
-    /// Has the server send so many datagrams more, at once.
+    /// Makes the server send this many more datagrams, at once.
     pub(super) fn ask(&mut self, connection: u16, datagrams: u64) {
         if let Some(connection) = self.connections.get_mut(&connection) {
             connection.burst += datagrams;

@@ -1,5 +1,4 @@
-//! An honest client: the client's core, and a transport above it that authenticates what it is
-//! given.
+//! An honest client: the client's core, and a transport above it that authenticates its datagrams.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,17 +18,17 @@ const MAXIMUM_HOLD: Duration = Margins::LONGEST_HOLD;
 const GRACE: Duration = Duration::from_millis(2);
 /// Time after which it asks again, as long as it has no answer.
 const REPEAT: Duration = Duration::from_millis(200);
-/// Datagrams that it answers with one of its own.
+/// Datagrams per answer.
 const ANSWERED: usize = 8;
 
 /// Part of Packrat that a client has.
 #[derive(Debug)]
 enum Core {
-    /// Nothing.
+    /// No assistance.
     Plain,
-    /// Its transport authenticates what comes before it is believed.
+    /// The transport authenticates datagrams before the client believes them.
     Assist(Box<Assist>),
-    /// A shim, which takes numbers and symbols. What belongs to a datagram is the time of its arrival.
+    /// A shim, which takes numbers and symbols. The time of arrival belongs to each datagram.
     Shim(Box<Shim<Timestamp>>),
 }
 
@@ -74,13 +73,13 @@ impl Core {
 #[derive(Debug)]
 pub(super) struct Honest {
     pub(super) connection: u16,
-    /// Where it is.
+    /// Address of the client.
     pub(super) place: usize,
     core: Core,
     next_up: u64,
     /// The connection ID that its server has chosen.
     server_id: Vec<u8>,
-    /// When it speaks again if it has no answer by then.
+    /// Time at which the client sends again if it has no answer by then.
     repeats: Timestamp,
     unanswered: usize,
     /// Authentic datagrams that the transport has not been given yet: number, arrival.
@@ -95,13 +94,14 @@ pub(super) struct Honest {
     outgoing: VecDeque<Vec<u8>>,
     /// Times in which forged datagrams may cost it repairs: see [`Self::note_forged`].
     forged: Vec<(Timestamp, Timestamp)>,
-    /// Since when its flow brings what is another's: it is not sparse any more if it has no session.
+    /// Time since which the client's flow brings another's datagrams: without a session it is not
+    /// sparse any more.
     crowded: Option<Timestamp>,
     questioned: Option<Timestamp>,
 }
 
 impl Honest {
-    /// `codes`: it takes numbers and symbols.
+    /// Creates a client. `codes`: it takes numbers and symbols.
     pub(super) fn new(connection: u16, place: usize, codes: bool, now: Timestamp) -> Self {
         let config = ClientConfig::default().with_maximum_hold(MAXIMUM_HOLD);
         let seed = [connection as u8 + 1; 32];
@@ -130,7 +130,7 @@ impl Honest {
         }
     }
 
-    /// Says something in the base connection. `header`: the first byte.
+    /// Sends a datagram in the base connection. `header`: the first byte.
     pub(super) fn speak(&mut self, header: u8) {
         let packet = Packet {
             connection: self.connection,
@@ -154,9 +154,9 @@ impl Honest {
         self.core.stats().and_then(|stats| stats.refusal) == Some(RefusalReason::Holdout)
     }
 
-    /// A datagram of its connection was forged, in the gateway's name. A client that authenticates what
-    /// it believes does not mind. One that takes numbers believes those without, until they have cost it
-    /// an epoch for the second time.
+    /// Records that a datagram of the connection was forged, in the gateway's name. A client that
+    /// authenticates datagrams before belief is unaffected. One that takes numbers believes
+    /// unnumbered datagrams, until they have cost it an epoch for the second time.
     pub(super) fn note_forged(&mut self, now: Timestamp) {
         if !matches!(self.core, Core::Shim(_)) {
             return;
@@ -168,8 +168,9 @@ impl Honest {
         }
     }
 
-    /// The server answers another one in its name. Without a session it gets copies of what is sparse: its
-    /// flow is not, any more. With one, it lacks what is another's, and the gateway has to learn how much.
+    /// Records that the server answers another party in the client's name. Without a session the
+    /// client gets copies of sparse datagrams: its flow is not sparse any more. With a session, it
+    /// lacks the other's datagrams, and the gateway has to learn their number.
     pub(super) fn note_stranger(&mut self, now: Timestamp) {
         self.crowded.get_or_insert(now);
     }
@@ -182,7 +183,8 @@ impl Honest {
         }
     }
 
-    /// Another one has asked for a session in its name: its own begins a round trip later, if it has none.
+    /// Records that another party has asked for a session in the client's name: the client's own
+    /// begins a round trip later, if it has none.
     pub(super) fn note_question(&mut self, now: Timestamp) {
         if !self.is_assisted() && matches!(self.core, Core::Shim(_)) && self.questioned.is_none() {
             self.questioned = Some(now);
@@ -196,8 +198,8 @@ impl Honest {
         self.crowded.is_some_and(crowds_out) || self.questioned.is_some_and(begins_late)
     }
 
-    /// True if forged datagrams may have cost it a repair at this time, or one that was late already, once
-    /// all of those that they have cost are within [`Margins::MOST_DOUBTS`] times.
+    /// True if forged datagrams may have cost the client a repair at this time, or one that was
+    /// late already, once their total cost is within [`Margins::MOST_DOUBTS`] times.
     pub(super) fn may_have_believed(&self, at: Timestamp) -> bool {
         let late = at + self.tolerated(at);
         self.forged.iter().any(|(from, until)| *from <= late && at < *until)
@@ -236,7 +238,7 @@ impl Honest {
         if assist.on_datagram(datagram, now) == Datagram::Control {
             return self.look_after(now, margins);
         }
-        // What is not authentic is dropped: the client forgets it.
+        // Unauthentic datagrams are dropped: the client forgets them.
         if let Some(packet) = authentic(self.connection, datagram) {
             assist.on_packet_number(PacketNumber::new(packet.number), now);
             if let Some((_, server_id)) = connection_ids(datagram) {
@@ -296,7 +298,7 @@ impl Honest {
         Ok(())
     }
 
-    /// Gives the transport what it may have, and sees that it need not wait for the rest.
+    /// Gives the transport its datagrams, and checks that it need not wait for the rest.
     fn look_after(&mut self, now: Timestamp, margins: &mut Margins) -> Result<(), Violation> {
         let assist = match &mut self.core {
             Core::Plain => return Ok(()),
@@ -360,7 +362,7 @@ impl Honest {
     }
 }
 
-/// The packet in a datagram, if it is one of the server's to this connection.
+/// The packet in a datagram, if the server has sent it to this connection.
 fn authentic(connection: u16, datagram: &[u8]) -> Option<Packet> {
     let is_own = |packet: &Packet| {
         packet.is_authentic && packet.connection == connection && !packet.to_server

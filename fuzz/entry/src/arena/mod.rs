@@ -1,7 +1,6 @@
 //! The arena of the knowing attacker: gateway, data plane and clients together, and attackers who
-//! use all that they know: the keys of their own sessions, what is documented and in the golden
-//! vectors, the addresses of others, and the numbers of others' base connections, which are in the
-//! clear.
+//! use all their knowledge: the keys of their own sessions, the documents and golden vectors, the
+//! addresses of others, and the numbers of others' base connections, which are in the clear.
 //!
 //! ```text
 //!   server --- data plane in virtual time ---- last mile ---- honest clients (core and transport)
@@ -10,8 +9,8 @@
 //!                    +-- from their own -- attackers ----------------+
 //! ```
 //!
-//! Four oracles look at every step: see [`Oracle`]. The third compares with a run without the
-//! attackers, which differs in nothing else.
+//! Four oracles check every step: see [`Oracle`]. The third compares with a run that only lacks the
+//! attackers.
 //!
 //! Input: a byte of conditions (six bits; its upper two: sessions that attackers have at first), then
 //! steps ([`attacker`]).
@@ -112,7 +111,7 @@ fn twin(conditions: Conditions) -> Repairs {
     })
 }
 
-/// Compares the honest clients' repairs with those without attackers.
+/// Compares the honest clients' repairs with a run without attackers.
 fn compare(world: &mut World, twin: &Repairs) -> Result<(), Violation> {
     let (mut expected, mut lost) = (0u64, 0u64);
     for ((client, with), without) in world.honest.iter().zip(&world.repairs()).zip(twin) {

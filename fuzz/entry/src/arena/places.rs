@@ -15,11 +15,11 @@ pub(super) enum Party {
     Honest(usize),
     /// A client without assistance.
     Plain,
-    /// No one has begun this connection: an attacker has, in the name of this place.
+    /// An attacker has begun this connection, in the name of this place.
     Stranger(usize),
-    /// All attackers are one: they tell each other everything.
+    /// All attackers count as one: they share all their knowledge.
     Attacker,
-    /// A host that has nothing to do with the gateway.
+    /// A host without any relation to the gateway.
     Bystander,
 }
 
@@ -37,7 +37,7 @@ pub(super) const PLACES: [(&str, Party); 9] = [
 ];
 /// The first of them that are the attackers' own.
 pub(super) const OWN: usize = 3;
-/// Where the assisted clients are, and where a NAT takes the second one.
+/// Places of the assisted clients, and the place to which a NAT takes the second one.
 pub(super) const HONEST: [usize; 2] = [3, 4];
 pub(super) const REBOUND: usize = 5;
 pub(super) const PLAIN: usize = 6;
@@ -56,7 +56,7 @@ pub(super) fn place(number: usize) -> SocketAddr {
     ADDRESSES[number % PLACES.len()]
 }
 
-/// An address that no one has.
+/// An unused address.
 pub(super) fn nowhere(number: u64) -> SocketAddr {
     let [high, low, port, more, ..] = number.to_be_bytes();
     SocketAddr::from(([198, 18, high, low], u16::from_be_bytes([port, more | 1])))
@@ -71,7 +71,7 @@ pub(super) fn party_at(client: SocketAddr) -> Option<Party> {
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     accounts: HashMap<SocketAddr, Account>,
-    /// The same of each path: a flow's copies follow from what its own path has brought.
+    /// Account of each path: a flow's copies follow from the datagrams of its own path.
     paths: HashMap<NetworkPath, PathAccount>,
 }
 
@@ -80,7 +80,7 @@ struct Account {
     received: u64,
     /// Bytes of the gateway's own: handshakes, messages, repairs.
     sent: u64,
-    /// Its owner has sent something from there after something had been sent to it.
+    /// Set once the owner has sent a datagram from there after receiving one.
     is_validated: bool,
 }
 
@@ -89,7 +89,7 @@ struct PathAccount {
     received: u64,
     /// All bytes to the client, the server's among them.
     sent: u64,
-    /// Its owner has sent something on it after something had been sent to it.
+    /// Set once the owner has sent a datagram on the path after receiving one.
     is_validated: bool,
 }
 
@@ -109,7 +109,7 @@ impl Ledger {
         self.paths.entry(path).or_default().sent += length as u64;
     }
 
-    /// The gateway sends what the server has said once more, to a client without a session.
+    /// Records that the gateway sends a server's datagram again, to a client without a session.
     pub(super) fn copy(
         &mut self,
         path: NetworkPath,

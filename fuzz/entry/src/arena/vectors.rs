@@ -19,7 +19,7 @@ fn bytes(text: &[u8]) -> Option<Vec<u8>> {
     text.chunks(2).map(byte).collect()
 }
 
-/// One of them.
+/// The datagram with this number.
 pub(super) fn datagram(number: usize) -> Vec<u8> {
     assert!(DATAGRAMS.len() > 5, "the vectors have control datagrams");
     DATAGRAMS[number % DATAGRAMS.len()].clone()

@@ -1,17 +1,17 @@
-//! The verdict on a run: what was broken, or how near it came.
+//! The verdict on a run: the broken promise, or the distance to one.
 
 use std::time::Duration;
 
 /// The promise that was broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Oracle {
-    /// An address that has proved nothing gets no more than came from there, and the base connection
-    /// of its owner alone.
+    /// An unproven address gets no more bytes than came from there, and only from the base
+    /// connection of its owner.
     Addresses,
     /// Work is charged as work.
     Work,
-    /// An honest session's repairs are what they are without the attackers, a new client is answered, and
-    /// each is in the arm of a comparison that it is in without them.
+    /// An honest session's repairs are as without the attackers, a new client is answered, and each
+    /// is in the same arm of a comparison.
     Neighbours,
     /// No datagram is delivered later than without Packrat and the longest hold.
     Delay,
@@ -21,7 +21,7 @@ pub enum Oracle {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{oracle:?}: {text}")]
 pub struct Violation {
-    /// Which one.
+    /// The oracle of the broken promise.
     pub oracle: Oracle,
     text: String,
 }
@@ -35,9 +35,9 @@ impl Violation {
 /// Measures of how near runs came to breaking a promise.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Margins {
-    /// Bytes sent to an address that had proved nothing, for each byte that came from there.
+    /// Bytes sent to an unproven address, for each byte that came from there.
     pub amplification: f64,
-    /// Operations that were done beyond what forwarding and opening take, for each unit charged.
+    /// Operations beyond the cost of forwarding and opening, for each unit charged.
     pub work: f64,
     /// Datagrams that one step has inserted into sketches, at most.
     pub inserted: u64,
@@ -53,12 +53,11 @@ pub struct Margins {
     pub repairs: u64,
     /// Sessions that attackers have begun, and moves to addresses of their own.
     pub sessions: u64,
-    /// Bytes sent to an address that had proved nothing, where a copy was among them, for each byte that
-    /// came from there.
+    /// Bytes sent to an unproven address, including a copy, for each byte that came from there.
     pub copied: f64,
     /// Symbols that attackers were sent.
     pub symbols: u64,
-    /// Copies of what servers have answered to questions in others' names.
+    /// Copies of servers' answers to questions in others' names.
     pub copies: u64,
     /// Datagrams that honest clients have recovered from symbols.
     pub recovered: u64,
@@ -74,9 +73,9 @@ impl Margins {
     /// Operations per unit charged.
     pub const MOST_WORK: u64 = 2;
     /// Operations that a datagram may cause without a charge: forwarding it, looking for its
-    /// session, opening it in vain.
+    /// session, a failed attempt to open it.
     pub const FREE_WORK: u64 = 4_000;
-    /// The same for time that passes: it needs no datagram, and comes again and again.
+    /// Operations that passing time may cause: it needs no datagram, and happens again and again.
     pub const FREE_WORK_OF_TIME: u64 = 1_000;
     /// Operations that each datagram of a server costs later, once: an eACK that knows of it has it
     /// inserted into the sketch. It belongs to forwarding, and is not charged to the eACK.
@@ -89,8 +88,9 @@ impl Margins {
     pub const MOST_REPAIRS_LOST: f64 = 0.0;
     /// Lateness from which a repair counts as lost: attackers may cost the client one eACK, not two.
     pub const LATE: Duration = Duration::from_millis(30);
-    /// The same in a session in whose client's name another one has the server answer: what the client lacks
-    /// is more than it expects, and each of its eACKs is twice as long as the one before until they suffice.
+    /// Lateness from which a repair counts as lost in a session in whose client's name another
+    /// party makes the server answer: the client lacks more datagrams than it expects, and its
+    /// eACKs double in length until they suffice.
     pub const LATE_AMID_OTHERS: Duration = Duration::from_millis(100);
     /// Time for which forged datagrams without a number cost a client repairs that believes numbers, and
     /// how often.
@@ -108,7 +108,7 @@ impl Margins {
         self.amplification = self.amplification.max(sent as f64 / received.max(1) as f64);
     }
 
-    /// Takes over what is worse in another run.
+    /// Takes over the worse figures of another run.
     pub fn add(&mut self, other: &Self) {
         self.amplification = self.amplification.max(other.amplification);
         self.work = self.work.max(other.work);

@@ -50,13 +50,13 @@ pub(super) struct Conditions {
     bursts: bool,
     /// The first client, and attackers, take numbers and symbols.
     pub(super) codes: bool,
-    /// The route sends what sparse flows bring twice to clients without a session.
+    /// The route sends sparse flows twice to clients without a session.
     pub(super) copies: bool,
     /// The route leaves some clients without assistance: the second one, and an attacker's address.
     pub(super) holds_out: bool,
 }
 
-/// A key of a route with which a holdout of a half has the second client, and one of the attackers'
+/// A key of a route whose holdout of a half contains the second client, and one of the attackers'
 /// addresses.
 const HOLDOUT_KEY: &str = "0909090909090909090909090909090909090909090909090909090909090909";
 
@@ -96,9 +96,9 @@ enum Cause {
     Time,
 }
 
-/// Operations that inserting what has passed into sketches still takes, at most: an eACK that knows of
-/// a datagram has it inserted, once, and the datagram has paid for it. An attacker's messages insert
-/// what was sent to attackers, and nothing else.
+/// Largest number of operations that inserting past datagrams into sketches still takes: an eACK
+/// that covers a datagram inserts it, once, and the datagram has paid for it. An attacker's
+/// messages only insert datagrams that were sent to attackers.
 #[derive(Debug, Default)]
 struct Insertions {
     of_attackers: u64,
@@ -115,7 +115,7 @@ impl Insertions {
         *owed += Margins::INSERTION;
     }
 
-    /// Takes off what of these operations has been paid for; returns the rest.
+    /// Subtracts the paid operations; returns the rest.
     fn pay(&mut self, cause: Cause, work: u64) -> u64 {
         let Self { of_attackers, of_others } = self;
         let mut rest = work;
@@ -186,7 +186,8 @@ impl World {
         }
     }
 
-    /// Has the gateway do something, and looks at what it does. `is_charged`: someone pays for it.
+    /// Makes the gateway process an event, and checks its actions. `is_charged`: a party pays for
+    /// it.
     fn with_gateway(
         &mut self,
         is_charged: bool,
@@ -284,7 +285,7 @@ impl World {
         }
         match receiver {
             Some(Party::Attacker) => self.overheard.push_back((to, datagram)),
-            // Their sockets take what comes from where they send to.
+            // Their sockets accept datagrams only from the address that they send to.
             Some(Party::Honest(_) | Party::Plain)
                 if !is_lost && path.gateway == address(LISTENERS[0]) =>
             {
@@ -382,7 +383,7 @@ impl World {
         self.honest.iter_mut().filter(is_there).for_each(|client| client.note_stranger(now));
     }
 
-    /// Takes what an honest client sends.
+    /// Takes the datagrams that an honest client sends.
     fn listen(&mut self, number: usize) {
         let client = &mut self.honest[number];
         for _ in 0..100 {
@@ -418,7 +419,8 @@ impl World {
         let passes = |at: Timestamp| before < at && at <= now;
         if passes(PLAIN_BEGINS) {
             let mut plain = Honest::new(PLAIN_CONNECTION, PLAIN, false, now);
-            // As one whose connection is older than its address: what it says may have to wait.
+            // As a client whose connection is older than its address: its datagrams may have to
+            // wait.
             plain.speak(0x41);
             self.honest.push(plain);
         }

@@ -26,10 +26,10 @@ fn require(holds: bool, field: &'static str, problem: &str) -> Result<(), Invali
 }
 
 impl RouteConfig {
-    /// The same configuration when every value is within its range.
+    /// Returns the configuration if every value is within its range.
     ///
     /// # Errors
-    /// [`InvalidField`] naming the first field that is not.
+    /// [`InvalidField`] with the first field out of range.
     pub fn checked(mut self) -> Result<Self, InvalidField> {
         self.check_names()?;
         require(

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use zeroize::ZeroizeOnDrop;
 
-/// A secret that does not show up in logs. Written as JSON it does: only into a configuration. Its
+/// A secret that logs do not show. Its JSON contains it, but only configurations are written. Its
 /// memory is overwritten when it is dropped.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ZeroizeOnDrop)]
 #[serde(transparent)]

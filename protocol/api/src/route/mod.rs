@@ -1,6 +1,6 @@
 //! The configuration of a route: the JSON object that the operator or a person writes and both
-//! gateways read. Unknown fields are errors, unless the writer says that a gateway may leave them
-//! out of account ([`RouteConfig::read`]).
+//! gateways read. Unknown fields are errors, unless the writer allows gateways to ignore them
+//! ([`RouteConfig::read`]).
 
 pub(crate) mod check;
 pub mod default;
@@ -54,7 +54,7 @@ pub struct RouteConfig {
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub weights: BTreeMap<SocketAddr, f64>,
-    /// Weight of clients that are not forwarded, beside those of the endpoints.
+    /// Weight of clients that are not forwarded, relative to the endpoints' weights.
     #[serde(
         default,
         deserialize_with = "number::fraction",
@@ -68,12 +68,12 @@ pub struct RouteConfig {
     /// connection ID names. Of the others the server follows from the address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quic_lb: Vec<ServerIds>,
-    /// The listeners of the gateways that have the same static key, this one among them: a client that
-    /// has moved from one of them to another keeps its session there, and is relayed.
+    /// The listeners of the gateways that have the same static key, including this one: a client
+    /// that has moved from one of them to another keeps its session there, and is relayed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<SocketAddr>,
-    /// A live stream for everybody who subscribes at the listeners. Then endpoints may be left
-    /// out; they are where subscribers' own datagrams go, and who may send the stream.
+    /// A live stream for all subscribers at the listeners. Endpoints may then be omitted; they
+    /// receive subscribers' own datagrams, and may send the stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<StreamRoute>,
     /// True if clients may ask for assistance. Without it, control datagrams are dropped and
@@ -98,21 +98,21 @@ pub struct RouteConfig {
         serialize_with = "number::as_text"
     )]
     pub cache_bytes_total: u64,
-    /// Repairs as a share of the forwarded bytes (0.25 = 25 %); up to twice that where the
-    /// measured loss needs it.
+    /// Repairs as a share of the forwarded bytes (0.25 = 25 %); up to twice that if the measured
+    /// loss needs it.
     #[serde(default = "default::repair_budget", deserialize_with = "number::fraction")]
     pub repair_budget: f64,
-    /// Second copies that thin live streams get at once where a repair would come too late, as a
-    /// share of the forwarded bytes of such a stream; 0: none, also of the first and rare datagrams of
-    /// other flows.
+    /// Share of a thin live stream's forwarded bytes for second copies, sent at once if a repair
+    /// would come too late; 0: no copies, neither of such streams nor of the first and rare
+    /// datagrams of other flows.
     #[serde(
         default = "default::early_copies",
         deserialize_with = "number::fraction",
         skip_serializing_if = "default::is_early_copies"
     )]
     pub early_copies: f64,
-    /// True if what sparse flows bring (audio, games, handshakes, the last datagram before a pause) is
-    /// sent twice to clients that have no session.
+    /// True if sparse flows (audio, games, handshakes, the last datagram before a pause) are sent
+    /// twice to clients without a session.
     #[serde(default, skip_serializing_if = "default::is_off")]
     pub sparse_copies: bool,
     /// Probability that a repaired datagram may still be missing when it is needed.
@@ -170,21 +170,21 @@ pub struct RouteConfig {
     /// A file with these keys, one in a line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_keys_file: Option<PathBuf>,
-    /// Names of fields that a gateway of another version may leave out of account: the writer
-    /// knows whether that is safe.
+    /// Names of fields that a gateway of another version may ignore: the writer knows whether that
+    /// is safe.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub optional: Vec<String>,
 }
 
 impl RouteConfig {
-    /// Reads a configuration, without checking its values. A field that does not exist is left out
-    /// of account if `optional` names it.
+    /// Reads a configuration, without checking its values. A field that does not exist is ignored
+    /// if `optional` names it.
     ///
     /// # Errors
     /// When it is not JSON, or a field is missing, not known or of the wrong type.
     pub fn read(text: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(text).or_else(|error| {
-            // Said of the text as it is: with the line and the column.
+            // This error is about the text itself, with line and column.
             let Ok(mut fields) = serde_json::from_slice::<Map<String, Value>>(text) else {
                 return Err(error);
             };
@@ -209,10 +209,10 @@ impl RouteConfig {
         Self::unchecked(route, endpoints).checked()
     }
 
-    /// A route with nothing but a stream, and the defaults.
+    /// Returns a route with only a stream, and the defaults.
     ///
     /// # Errors
-    /// [`InvalidField`] when the name or the stream is not usable.
+    /// [`InvalidField`] if the name or the stream is not usable.
     pub fn of_stream(route: impl Into<String>, stream: StreamRoute) -> Result<Self, InvalidField> {
         Self { stream: Some(stream), ..Self::unchecked(route, []) }.checked()
     }
@@ -335,7 +335,7 @@ mod tests {
         }
     }
 
-    /// A field that is left out has the same value in a route that is read and in one that is made.
+    /// An omitted field has the same value in a parsed route and in a constructed one.
     #[test]
     fn there_is_one_set_of_defaults() {
         let endpoint = "192.0.2.1:443".parse().unwrap();
@@ -404,8 +404,8 @@ mod tests {
     /// The fields that gateways of 0.1.0 know: they refuse every other one.
     const FIRST_VERSION: &str = "route gateway namespace endpoints stream assist cache_bytes_per_session cache_bytes_total repair_budget early_copies residual_loss_target idle_timeout_seconds maximum_sessions sessions_per_source handshakes_per_second_per_source handshakes_per_second_without_cookie static_key static_key_file tokens token_keys token_keys_file";
 
-    /// While gateways are upgraded, those of the former version take what the operator writes, as
-    /// long as nothing is set that they do not have.
+    /// During an upgrade, gateways of the former version accept the operator's configuration,
+    /// unless it sets fields that they lack.
     #[test]
     fn gateways_of_the_first_version_take_a_route_with_defaults() {
         let mut config = RouteConfig::new("web", ["192.0.2.1:443".parse().unwrap()]).unwrap();
@@ -443,7 +443,7 @@ mod tests {
         );
     }
 
-    /// A later operator may say what this version need not know.
+    /// A later operator may mark fields that this version may ignore.
     #[test]
     fn a_field_of_a_later_version_is_left_out_of_account_if_the_writer_says_so() {
         let bare = r#"{"route":"web","endpoints":["192.0.2.1:443"],"#;

@@ -26,7 +26,7 @@ pub(crate) fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D
         }
 
         fn visit_f64<E: de::Error>(self, value: f64) -> Result<u64, E> {
-            // Above 2^53 a floating-point number no longer says which whole number was meant.
+            // Above 2^53 a floating-point number no longer identifies a whole number.
             if value.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&value) {
                 Ok(value as u64)
             } else {

@@ -10,7 +10,7 @@ use super::key::Hidden;
 use super::number;
 use crate::invalid_field::InvalidField;
 
-/// A configuration of QUIC-LB, which the servers of the route have, too.
+/// A configuration of QUIC-LB, shared with the servers of the route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerIds {
@@ -39,8 +39,8 @@ fn require(holds: bool, problem: &str) -> Result<(), InvalidField> {
 }
 
 impl ServerIds {
-    /// The server ID of an endpoint: the one that is given, or the last bytes of its IP address, with
-    /// zeros in front of one that is shorter.
+    /// The server ID of an endpoint: the configured one, or the last bytes of its IP address, with
+    /// leading zeros if that is shorter.
     pub fn of(&self, endpoint: SocketAddr) -> Vec<u8> {
         if let Some(bytes) = self.server_ids.get(&endpoint).and_then(|text| bytes_of(text)) {
             return bytes;
@@ -63,7 +63,7 @@ impl ServerIds {
     /// Checks all configurations of a route.
     ///
     /// # Errors
-    /// [`InvalidField`] that says what is wrong.
+    /// [`InvalidField`] with the fault.
     pub fn check_all(all: &[Self]) -> Result<(), InvalidField> {
         let numbers: BTreeSet<u32> = all.iter().map(|one| one.config).collect();
         require(numbers.len() == all.len(), "has two configurations with the same `config`")?;

@@ -6,21 +6,20 @@ use serde::{Deserialize, Serialize};
 
 use super::{Hidden, default, number};
 
-/// One live stream for everybody who subscribes at the route's listeners.
+/// A live stream for all subscribers at the route's listeners.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StreamRoute {
-    /// Address at which the stream arrives: one of this host, or a multicast group, which is
-    /// joined.
+    /// Address at which the stream arrives: an address of this host, or a multicast group to join.
     pub upstream: SocketAddr,
-    /// The only hosts that may send it. Empty: the route's endpoints; without these, anyone who
-    /// reaches the address.
+    /// The only hosts that may send the stream. Empty: the route's endpoints; without these, any
+    /// host that reaches the address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<IpAddr>,
     /// A multicast group to which the stream is sent once, instead of a copy to each subscriber.
     #[serde(default)]
     pub group: Option<SocketAddr>,
-    /// Routers that what is sent to the group may pass, plus one.
+    /// Routers that datagrams to the group may pass, plus one.
     #[serde(
         default = "default::group_hops",
         deserialize_with = "number::small_whole",
@@ -49,15 +48,15 @@ pub struct StreamRoute {
         skip_serializing_if = "number::is::<{ default::stream_cache_bytes() }>"
     )]
     pub cache_bytes: u32,
-    /// A subscriber that is silent for so many seconds is forgotten.
+    /// Seconds of silence after which a subscriber is forgotten.
     #[serde(
         default = "default::silence_seconds",
         deserialize_with = "number::small_whole",
         skip_serializing_if = "number::is::<{ default::silence_seconds() }>"
     )]
     pub silence_seconds: u32,
-    /// With a group: a repair goes to all of them when so many miss the same packet within a round
-    /// trip.
+    /// With a group: number of subscribers that miss the same packet within a round trip from which
+    /// a repair goes to the whole group.
     #[serde(
         default = "default::group_repairs_from",
         deserialize_with = "number::small_whole",

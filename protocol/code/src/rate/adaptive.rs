@@ -11,10 +11,10 @@ const PERIODS: usize = 3;
 ///   else:                                                Q <- Q * (1 + 0.33)
 /// ```
 ///
-/// A period is three round trips. The residual loss is what was lost for good, divided by what was
-/// delivered. The text leaves open whether `Q` changes after each period or after three; here it is
-/// each, with the mean of the last three, as soon as there are three. `Q` stays below the congestion
-/// window, in datagrams, and at least 1.
+/// A period is three round trips. The residual loss is the number of datagrams lost for good,
+/// divided by the number delivered. The text leaves open whether `Q` changes after each period or
+/// after three; here it changes after each, with the mean of the last three, as soon as there are
+/// three. `Q` stays below the congestion window, in datagrams, and at least 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdaptiveCodeRate {
     code_rate: f64,
@@ -37,7 +37,7 @@ impl AdaptiveCodeRate {
         Self { code_rate: code_rate.max(1.0), periods: [0.0; PERIODS], measured: 0 }
     }
 
-    /// A period has ended, in which so many datagrams were lost for good and delivered.
+    /// Ends a period, with the numbers of datagrams lost for good and delivered.
     /// `congestion_window`: in datagrams.
     pub fn on_period(&mut self, lost: u64, delivered: u64, congestion_window: f64) {
         self.periods.rotate_left(1);
@@ -56,8 +56,8 @@ impl AdaptiveCodeRate {
         self.code_rate
     }
 
-    /// True if a generation of so many datagrams is complete (equation 3.6, with one symbol per
-    /// generation and no overlap): its parity is due.
+    /// True if a generation of this number of datagrams is complete (equation 3.6, with one symbol
+    /// per generation and no overlap): its parity is due.
     pub fn is_complete(&self, generation: u8) -> bool {
         f64::from(generation) + 1.0 > self.code_rate || generation >= Self::LARGEST_GENERATION
     }

@@ -30,8 +30,8 @@ impl Generations {
         is_possible.then_some(generations)
     }
 
-    /// One parity per generation, none overlapping: the setting that rQUIC23 was measured with. To
-    /// be used with the seed [`crate::XOR`].
+    /// A parity per generation, without overlap: the setting that rQUIC23 was measured with. Use it
+    /// with the seed [`crate::XOR`].
     pub fn parity(generation: u8) -> Option<Self> {
         Self::new(generation, 1, 1)
     }
@@ -52,8 +52,8 @@ impl Generations {
         Some((Window::newest(place, count)?, self.redundancy))
     }
 
-    /// The flow has ended with `last`: the symbols of a block that is not full, then those of the
-    /// generations that the last block is in, one after the other.
+    /// The flow has ended with `last`: returns the symbols of a block that is not full, then the
+    /// symbols of the generations that contain the last block, one after the other.
     pub fn on_end(&mut self, last: u64) -> Option<(Window, u8)> {
         let blocks = if self.in_block > 0 {
             self.overlap

@@ -1,4 +1,4 @@
-//! From a rate to halves that are due.
+//! Conversion of a rate to due halves.
 
 use crate::framing::Half;
 
@@ -29,7 +29,7 @@ impl Schedule {
         self.due >= 1.0
     }
 
-    /// Forgets what is due.
+    /// Drops the due halves.
     pub fn clear(&mut self) {
         self.due = 0.0;
     }

@@ -1,5 +1,6 @@
-//! A double of the cipher's algorithms for Miri, which cannot run ring: the Noise library's cipher, and the
-//! generator of random numbers that is ChaCha20. Slower, and not what is shipped; a test compares both.
+//! A double of the cipher's algorithms for Miri, which cannot run ring: the Noise library's cipher,
+//! and the random number generator that is ChaCha20. It is slower and never shipped; a test
+//! compares both.
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};

@@ -17,7 +17,7 @@ use crate::estimate::Timestamp;
 /// A number that leads further ahead than this is forged, of another session, or the first one after
 /// a long outage.
 pub const MAXIMUM_JUMP: u64 = 1024;
-/// The same while as many forged ones arrive as there can be.
+/// The jump while the largest possible number of forged datagrams arrives.
 const MINIMUM_JUMP: u64 = 32;
 /// Invented numbers that may be believed per second: the more of them arrive, the shorter is the
 /// jump.
@@ -28,10 +28,10 @@ const MODULUS: u64 = 1 << 24;
 const MEMORY: f64 = 1.0;
 /// Far numbers, each a little above the one before it, that are believed.
 const FAR_IN_A_ROW: u32 = 8;
-/// Rows that are remembered: a genuine one goes on among so many forged ones.
+/// Rows to remember: a genuine one is continued among this number of forged ones.
 const ROWS: usize = 64;
 
-/// The places of one session after the other, at the receiver, as numbers that go on from session to
+/// The places of successive sessions at the receiver, as numbers that continue from session to
 /// session.
 #[derive(Debug)]
 pub struct Places {
@@ -40,8 +40,8 @@ pub struct Places {
     base: u64,
     /// The place behind the highest that was believed.
     expected: u64,
-    /// Rows of far numbers: the last place, and how many there were. The one that went on last is
-    /// the last.
+    /// Rows of far numbers: the last place, and the number of places. The row continued most
+    /// recently is the last.
     rows: VecDeque<(u64, u32)>,
     /// Numbers that were not believed lately.
     strange: f64,
@@ -49,7 +49,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Those of a session with this key, in which nothing has arrived.
+    /// Places of a session with this key, before the first datagram.
     pub fn new(key: NumberKey) -> Self {
         Self {
             key,
@@ -124,8 +124,8 @@ impl Places {
         (jump as u64).clamp(MINIMUM_JUMP, MAXIMUM_JUMP)
     }
 
-    /// A far place begins a row, or is the next one of a row. Returns it when the row is so long
-    /// that it is believed.
+    /// Begins a row with a far place, or continues one. Returns the place when the row is long
+    /// enough to be believed.
     fn go_on(&mut self, place: u64) -> Option<u64> {
         let ahead = |last: u64| place.wrapping_sub(last) % MODULUS;
         let is_next = |&(last, _): &(u64, u32)| (1..=MAXIMUM_JUMP).contains(&ahead(last));

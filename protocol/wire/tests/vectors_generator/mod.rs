@@ -345,8 +345,8 @@ pub(crate) fn session() -> (Established, Established, Vec<u8>, Vec<u8>) {
     (client, gateway, first, second)
 }
 
-/// A handshake with records: first message, what the gateway has read of it, second message, and
-/// what was agreed.
+/// A handshake with records: first message, the gateway's reading of it, second message, and the
+/// agreed parameters.
 fn extended(
     asking: ClientParams,
     stream: Option<[u8; 32]>,
@@ -379,7 +379,7 @@ fn extended(
     (first, seen, second, agreed)
 }
 
-/// The handshake of a subscriber to a stream: what differs from [`handshake`].
+/// The handshake of a subscriber to a stream: its differences from [`handshake`].
 fn live() -> Value {
     let live = Live {
         selective: true,
