@@ -11,7 +11,7 @@ pub trait Mutated: Sized {
     /// The rules that can be left out.
     type Mutation: Copy + Debug;
 
-    /// The same model without a rule.
+    /// Model without one rule.
     fn with(&self, mutation: Self::Mutation) -> Self;
 }
 
@@ -88,7 +88,7 @@ impl Checks {
         self.failed += usize::from(!passed);
     }
 
-    /// Prints the sum; true if nothing has failed.
+    /// Prints the sum; true if every check has passed.
     pub fn conclude(&self) -> bool {
         println!("{} passed, {} failed", self.passed, self.failed);
         self.failed == 0 && self.passed > 0

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Datagrams are numbers, sets are bits, and a sketch is its set: a decode yields the exact
-//! difference, or fails. Nothing is authenticated here, as each end sees only what the other one
-//! has sealed; the model of the handshake is about keys. The paths of the client are numbered in
-//! the order in which it visits them.
+//! difference, or fails. Authentication is left out, as each end sees only what the other one has
+//! sealed; the model of the handshake is about keys. The paths of the client are numbered in the
+//! order in which it visits them.
 
 use stateright::{Model, Property};
 
@@ -32,7 +32,7 @@ pub struct Budget {
     pub datagrams: u8,
     /// Datagrams and messages that the path loses.
     pub losses: u8,
-    /// Those that it delivers twice.
+    /// Messages that the path delivers twice.
     pub copies: u8,
     /// Decodes that fail although the prefix is the longest.
     pub failures: u8,
@@ -57,7 +57,7 @@ pub enum Mutation {
     UnrepeatedReset,
     /// A new epoch's set begins with the first datagram of the session.
     NoAnchor,
-    /// The gateway forwards nothing while its Reset is not answered.
+    /// The gateway stops forwarding until its Reset is answered.
     ForwardingWaits,
     /// The gateway repairs a datagram for as long as it is missing.
     EndlessRepairs,
@@ -169,7 +169,7 @@ struct Gateway {
     contradicted: bool,
 }
 
-/// Both ends, and what is under way.
+/// Both ends, and the messages in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     client: Client,
@@ -189,19 +189,19 @@ pub enum Step {
     Forward,
     /// A message from the client arrives; a decode of it fails.
     Up(usize, bool),
-    /// It is lost.
+    /// Loss of a message to the gateway.
     LoseUp(usize),
-    /// It arrives once more later.
+    /// Second delivery, later, of a message to the gateway.
     CopyUp(usize),
     /// A datagram or message to the client arrives.
     Down(usize),
-    /// It is lost.
+    /// Loss of a message to the client.
     LoseDown(usize),
-    /// It arrives once more later.
+    /// Second delivery, later, of a message to the client.
     CopyDown(usize),
     /// The client sends the eACK that is due.
     Eack,
-    /// Nothing is under way: the client sends an eACK, the gateway probes the tail.
+    /// The path is empty: the client sends an eACK, the gateway probes the tail.
     Idle,
     /// The client begins a new epoch.
     ClientReset,
@@ -230,7 +230,7 @@ fn bit(number: u8) -> Set {
     1 << number
 }
 
-/// Inserts in order: messages under way have none.
+/// Inserts in order: messages in flight have no order of their own.
 fn insert<T: Ord>(list: &mut Vec<T>, item: T) {
     let at = list.partition_point(|other| *other < item);
     list.insert(at, item);
@@ -360,8 +360,8 @@ impl Epochs {
         gateway.sketch = 0;
     }
 
-    /// Finds where the client's set begins, and takes everything up to its newest datagram into the
-    /// sketch.
+    /// Finds the beginning of the client's set, and takes everything up to its newest datagram into
+    /// the sketch.
     fn anchor(&self, gateway: &mut Gateway, newest: Option<u8>, anchor: Option<u8>) {
         let forwarded = gateway.fates.len() as u8;
         if !gateway.anchored {
@@ -542,7 +542,7 @@ impl Model for Epochs {
             }
             Step::Down(index) => {
                 let down = state.down.remove(index);
-                // No one is where the client was.
+                // The client has left that path.
                 if down.to == state.client.path {
                     self.client_receives(&mut state, down.message);
                 }
@@ -617,7 +617,7 @@ impl Model for Epochs {
             }),
             Property::always(MOVES_DO_NOT_CROSS, |_, state: &State| !state.crossed),
         ];
-        // What must be reached, where the budget has what it takes.
+        // States that must be reached if the budget permits.
         if self.budget.resets > 0 {
             properties.push(Property::sometimes(
                 "a datagram is repaired in the epoch after its own",

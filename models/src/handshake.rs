@@ -9,9 +9,10 @@
 //! ```
 //!
 //! Cryptography is perfect: a message is its content, the key of its payload is the set of private
-//! keys of which one from each pair is needed, and a transcript is what has been said. The attacker
-//! forges Discover and Offer at will, so the client begins with any version of its list. It has a
-//! gateway's key of its own, replays everything, and learns the gateway's static key at any time.
+//! keys of which one from each pair is needed, and a transcript is the list of messages so far. The
+//! attacker forges Discover and Offer at will, so the client begins with any version of its list.
+//! It has a gateway's key of its own, replays everything, and learns the gateway's static key at
+//! any time.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +29,7 @@ pub enum Mutation {
     UnauthenticatedParams,
     /// The version is no part of the prologue.
     UnboundVersion,
-    /// The pattern lacks `es`: the gateway's static key proves nothing.
+    /// The pattern lacks `es`: the gateway's static key does not authenticate it.
     NoStaticKey,
     /// The pattern lacks `ee`.
     NoEphemeralKey,
@@ -69,7 +70,7 @@ pub enum Key {
     Attacker,
     /// The ephemeral key of a client's attempt.
     Client(u8),
-    /// That of a gateway's answer.
+    /// Ephemeral key of a gateway's answer.
     Answer(u8),
 }
 
@@ -89,7 +90,7 @@ pub struct Question {
     best: u8,
 }
 
-/// Noise message 2: what it says, and what its keys depend on.
+/// Noise message 2: its content, and the private keys that its keys depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Answer {
     /// The question that it is part of a transcript with.

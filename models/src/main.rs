@@ -1,5 +1,5 @@
 //! Checks the models of packrat/2, and that each property depends on the rules that it should
-//! depend on. `models [NAME]` checks those of one name.
+//! depend on. `models [NAME]` checks only the models of one name.
 
 mod check;
 mod epochs;

@@ -81,10 +81,11 @@ enum Message {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Session {
     path: Place,
-    /// It waits until its client proves where it is: another one is at its path.
+    /// The session is displaced, because another one is at its path: it waits until its client
+    /// proves its address.
     displaced: bool,
     challenges: Vec<(Place, u8)>,
-    /// Its client was asked whether it is still at its path, and has answered since.
+    /// The client was asked whether it is still at its path, and has answered since.
     asked: bool,
     spoken: bool,
     /// Paths to which a challenge of this session has gone and at which someone reads. No rule
@@ -92,15 +93,15 @@ struct Session {
     proven: u8,
 }
 
-/// The gateway's sessions, and what is under way.
+/// The gateway's sessions, and the messages in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     sessions: [Session; 2],
     next_data: u8,
     /// Data that the attacker has read.
     known: u16,
-    /// Messages of the honest client, with their place, that the attacker may copy or delay; those
-    /// that the gateway has accepted are gone.
+    /// Messages of the honest client, with their place, that the attacker may copy or delay.
+    /// Messages that the gateway has accepted are removed.
     under_way: Vec<(Place, Message)>,
     honest_at: Place,
     /// Steps that are left.
@@ -116,7 +117,7 @@ pub struct State {
 pub enum Step {
     /// The attacker sends something sealed in its session from a place, or in its name.
     Hostile(Place),
-    /// It answers a challenge from there.
+    /// The attacker answers a challenge from this place.
     HostileResponse(Place, u8),
     /// The honest client seals something.
     Honest,
@@ -126,7 +127,7 @@ pub enum Step {
     Deliver(usize, Place),
     /// A client that was asked has not answered for so long that it is taken for gone.
     PatienceOver(Owner),
-    /// A challenge is repeated, where the gateway does that.
+    /// The gateway repeats a challenge, unless that rule is left out.
     Repeat(Owner),
 }
 
@@ -135,7 +136,7 @@ pub enum Step {
 pub struct Paths {
     /// Messages of the attacker.
     pub hostile: u8,
-    /// Messages of the honest client that answer nothing.
+    /// Messages of the honest client that are no answers.
     pub honest: u8,
     /// The rule that is left out.
     pub mutation: Option<Mutation>,
@@ -165,7 +166,7 @@ impl State {
         &mut self.sessions[owner as usize]
     }
 
-    /// The honest client seals a message where it is.
+    /// The honest client seals a message at its present place.
     fn seal(&mut self, message: Message) {
         let sealed = (self.honest_at, message);
         let at = self.under_way.partition_point(|other| *other < sealed);
@@ -181,8 +182,8 @@ impl State {
         self.session(owner).proven |= bit(to);
         match owner {
             Owner::Hostile => self.known |= 1 << data,
-            // Who is at the attacker's address can pass it on to the client, which answers from
-            // where it is.
+            // An attacker who receives the challenge can pass it on to the client, which answers
+            // from its own place.
             Owner::Honest if to == self.honest_at || to == Place::Attacker => {
                 self.seal(Message::Response(data));
             }

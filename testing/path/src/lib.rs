@@ -26,7 +26,7 @@ pub use quic::{FILE_BYTES, NAME, Quic, expected, file};
 pub use several::Several;
 pub use trials::Trials;
 
-/// Nothing in a test takes longer.
+/// Longest time that any step of a test may take.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Any port of this host.
 pub const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -62,7 +62,7 @@ impl Gateway {
         Self { dataplane, route, address, _attachment: attachment }
     }
 
-    /// Where clients send to.
+    /// Address that clients send to.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -115,7 +115,7 @@ impl LossyPath {
         Self { near: last_mile(gateway.address(), loss), gateway, far }
     }
 
-    /// Where the SDK sends to.
+    /// Address that the SDK sends to.
     pub fn address(&self) -> SocketAddr {
         self.near.address()
     }

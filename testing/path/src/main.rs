@@ -4,7 +4,8 @@
 //! Usage: packrat-path CERTIFICATE [SERVER]    the QUIC server's certificate is written to this file; one path to
 //! it loses, and one does not; another one leads to the server, if one is named
 //!
-//! Or: packrat-path --several, several servers behind several gateways, without loss; at the end it says if the host was on time
+//! Or: packrat-path --several, several servers behind several gateways, without loss; it ends with a line on whether the host
+//! was on time
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Write};
