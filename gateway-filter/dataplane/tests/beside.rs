@@ -16,7 +16,7 @@ use crate::gateway;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The gateway's log lines about where it reads. Its threads are late after each session that they
+/// The gateway's log lines about its reading. Its threads are late after each session that they
 /// open.
 #[derive(Clone, Default)]
 struct Steered {
@@ -184,7 +184,7 @@ impl Scene {
         }
     }
 
-    /// From now on the shell reads nothing of what these clients send.
+    /// From now on the shell reads no datagrams of these clients.
     fn leaves_nothing_to_the_shell(&self, clients: &[UdpSocket]) {
         let before = self.read_by_the_shell();
         self.exchange(clients, 10);

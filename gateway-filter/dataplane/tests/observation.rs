@@ -20,7 +20,7 @@ fn an_observed_session_tells_what_became_of_each_missing_datagram() {
         gateway.dataplane.observe(session, Duration::from_secs(600), after, usize::MAX)
     };
     assert_eq!(observe(session + 1000, 0), Err(ObservationError::NoSession(session + 1000)));
-    // What happened before is not known.
+    // Events before the observation are not recorded.
     transfer(&mut client, &server, upstream, 0..200);
     assert_eq!(observe(session, 0).unwrap().events, []);
     let count = |observed: &[SessionEvent], is: fn(&SessionStep) -> bool| {

@@ -48,7 +48,7 @@ fn first(servers: &[Socket], content: &[u8]) -> (usize, SocketAddr) {
     }
 }
 
-/// An address whose clients get another server than `server`, at gateways that know nothing of them.
+/// An address whose clients get another server than `server`, at gateways that do not know them.
 fn address_of_another_server(servers: &[Socket], gateway: &Gateway, server: usize) -> String {
     for host in 2..100 {
         let local = format!("127.0.0.{host}");
@@ -60,7 +60,8 @@ fn address_of_another_server(servers: &[Socket], gateway: &Gateway, server: usiz
     panic!("all addresses have the same server");
 }
 
-/// An assisted client that a gateway has given a server; which, and where the server sees it.
+/// An assisted client, the number of the server that its gateway has given it, and the address that
+/// the server sees it at.
 fn assisted(servers: &[Socket], gateway: &Gateway) -> (Client, usize, SocketAddr) {
     let mut client = Client::on(gateway.client(), ClientConfig::default());
     client.socket.say(b"hello");
@@ -100,7 +101,7 @@ fn a_client_whose_address_changes_finds_its_server_through_another_gateway() {
     let (mut client, server, _) = assisted(&servers, &gateways[0]);
     let another = address_of_another_server(&servers, &gateways[0], server);
     for moved in 1..8 {
-        // The third gateway's word is the second one's: the ticket is that of its session.
+        // The third gateway's answer is the second one's: the ticket belongs to its session.
         let gateway = &gateways[moved % 3];
         let reached = moves(&servers, &mut client, gateway, gateway.client_from(&another));
         assert_eq!(reached, [server; 10], "datagrams do not wait for the ticket");

@@ -52,7 +52,7 @@ pub(crate) struct PutOffHandshakes {
 impl PutOffHandshakes {
     /// Keeps a handshake. One that its client has repeated replaces the former in its place. A
     /// network takes another place only while it leaves as many free as it has (dynamic thresholds
-    /// of Choudhury98): half of all at most. A client that finds none asks again.
+    /// of Choudhury98): half of all at most. A client for which there is no place asks again.
     pub(crate) fn add(&mut self, handshake: PutOff) {
         if let Some((_, known)) = self.waiting.iter_mut().find(|(_, known)| known.is_of(&handshake))
         {

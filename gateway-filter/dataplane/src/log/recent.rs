@@ -1,4 +1,4 @@
-//! The last lines, for those who want to watch without reading the log.
+//! The last lines, for watching without access to the log.
 
 use std::collections::VecDeque;
 

@@ -16,7 +16,7 @@ pub(super) struct PathClaim<S> {
     /// asked whether it is still there, in microseconds; 0: never.
     heard: AtomicU64,
     asked: AtomicU64,
-    /// Another client has proved to be at this client's path: nothing of this session is sent there
+    /// Another client has proved to be at this client's path: this session sends no datagrams there
     /// until its client shows up elsewhere.
     displaced: AtomicBool,
     /// The session that has displaced this one, which is without assistance: what the server still

@@ -1,4 +1,4 @@
-//! A network in virtual time: gateways, servers and clients, of which none is ever late. A datagram
+//! A network in virtual time: gateways, servers and clients, which are never late. A datagram
 //! arrives at once, unless its sender is far away.
 //!
 //! ```text
@@ -73,7 +73,7 @@ impl State {
         timeouts.chain(arrival).min()
     }
 
-    /// Lets pass what happens next, until this time at the latest.
+    /// Lets the next event happen, until this time at the latest.
     fn pass_to_next(&mut self, end: Timestamp) {
         self.now = self.next().map_or(end, |next| next.clamp(self.now, end));
         let listeners: Vec<SocketAddr> = self.gateways.keys().copied().collect();
@@ -211,7 +211,7 @@ impl Gateway {
         self.at(VirtualGateway::shutdown);
     }
 
-    /// The same; nothing listens there any more.
+    /// Ends all sessions with a Goodbye, and stops listening.
     pub(crate) fn shutdown(self) {
         self.end_sessions();
         self.network.state().gateways.remove(&self.listen);
