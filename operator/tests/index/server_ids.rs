@@ -56,7 +56,7 @@ fn a_route_has_the_configurations_of_the_secret_that_its_service_names() {
     assert_eq!(listener.quic_lb[0].of(listener.endpoints[0]), [10, 0, 0, 1]);
     assert_eq!(told(&resolution).1, "Assisted");
 
-    // A Secret that is damaged changes nothing for the clients that are there.
+    // A damaged Secret does not affect the clients that are there.
     let problem = Err("does not exist".to_owned());
     assert!(index.set_server_ids(key("app", "web-ids"), problem));
     let resolution = index.resolve();

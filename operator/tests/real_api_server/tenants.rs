@@ -79,7 +79,7 @@ fn endpoints_are_pods_and_a_port_stays_with_the_service_that_is_served() {
         is_told("Service", "PortConflict") && is_told("EdgeGateway", "PortConflict")
     });
 
-    // A slice that a user writes adds nothing.
+    // A slice that a user writes adds no endpoint.
     let by_hand = json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
         "metadata": { "name": "web-by-hand", "namespace": namespace, "labels": { "kubernetes.io/service-name": "web" } },

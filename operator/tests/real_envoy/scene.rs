@@ -24,7 +24,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// `None` where there is no Envoy.
+    /// A scene; `None` without an Envoy.
     pub(crate) fn begin() -> Option<Self> {
         Self::of(Cluster::new)
     }
@@ -77,7 +77,7 @@ impl Scene {
         )
     }
 
-    /// The operator ends, and another one begins, which knows nothing yet.
+    /// The operator ends, and another one begins, which has no knowledge yet.
     pub(crate) fn restart(mut self, meanwhile: impl FnOnce()) -> Self {
         drop(self.replica);
         meanwhile();
@@ -98,7 +98,7 @@ pub(crate) struct OneRoute {
 }
 
 impl OneRoute {
-    /// With these annotations on the Service; `None` where there is no Envoy.
+    /// A scene with these annotations on the Service; `None` without an Envoy.
     pub(crate) fn begin(annotations: &[(&str, &str)]) -> Option<Self> {
         Self::of(
             Scene::begin()?,
@@ -108,7 +108,7 @@ impl OneRoute {
         )
     }
 
-    /// The same, in this scene, with a server and a client of these addresses.
+    /// A client and a server of these addresses, in this scene.
     pub(crate) fn of(
         scene: Scene,
         annotations: &[(&str, &str)],
@@ -148,7 +148,8 @@ pub(crate) fn has_ipv6() -> bool {
     has
 }
 
-/// Waits until Envoy has exactly the index's resources, `count` listeners, and refuses nothing.
+/// Waits until Envoy has exactly the index's resources, `count` listeners, and has accepted all of
+/// them.
 pub(crate) fn agree(envoy: &Envoy, replica: &Replica, count: usize) -> Vec<Value> {
     let mut listeners = Vec::new();
     envoy.wait_until("Envoy to have what the index says", |envoy| {
