@@ -273,8 +273,9 @@ impl Ingress {
         }
     }
 
-    /// The place of datagrams that are no control datagrams. `datagrams`: true if they go to
-    /// another gateway that has found the client here, false if they wait for that.
+    /// The place of datagrams that are no control datagrams. `datagrams`: called with true
+    /// if they go to another gateway that has found the client here, with false if they wait for
+    /// that.
     fn place<'a>(
         &mut self,
         path: &ClientPath,
