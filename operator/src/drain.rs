@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Envoy's counts of the connections to the clusters of TCP servers, and of those that end at it.
+/// Envoy's counts of the connections to the clusters of TCP servers, and of the connections that
+/// end at it.
 pub const CONNECTIONS: &str = "/stats?filter=%5E(cluster%5C.servers-.*%5C.upstream|http%5C.terminated-.*%5C.downstream)_cx_active%24";
 /// Time between two looks at the number of sessions.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -55,7 +56,7 @@ pub fn drain(admin: &Path, longest: Duration) -> std::io::Result<End> {
             Ok(Some(0)) if start.elapsed() >= SETTLING && connections(admin) == Some(0) => {
                 return Ok(End::NoSessions);
             }
-            // Unknown is not none.
+            // An unknown count does not mean that there are no connections.
             Ok(_) => {}
             Err(error) if is_gone(&error) => return Ok(End::Gone),
             Err(_) => {}
@@ -73,7 +74,8 @@ pub fn quit(admin: &Path) -> std::io::Result<()> {
     request(admin, "POST", "/quitquitquit").map(drop)
 }
 
-/// True if Envoy is gone: nothing listens at its socket. An Envoy that is only slow is not gone.
+/// True if Envoy is gone, because connections to its socket are refused. An Envoy that is only slow
+/// is not gone.
 fn is_gone(error: &std::io::Error) -> bool {
     use std::io::ErrorKind;
     matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound)

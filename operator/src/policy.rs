@@ -31,8 +31,8 @@ pub struct Quotas {
 }
 
 impl Quotas {
-    /// The most listeners of an EdgeGateway, with those that are about to go: etcd takes a status with so
-    /// many.
+    /// The most listeners of an EdgeGateway, including listeners that are about to go: etcd takes a
+    /// status of this size.
     pub const MOST_PER_GATEWAY: u16 = 2000;
 }
 

@@ -63,7 +63,7 @@ impl<T: Clone + PartialEq> TenantSecrets<T> {
 /// Checks that a Secret with these labels is meant for gateways.
 ///
 /// # Errors
-/// Says how it becomes so.
+/// The label to set, if it is missing.
 pub(super) fn check_label(labels: &BTreeMap<String, String>) -> Result<(), String> {
     match labels.get(SECRET_LABEL).is_some_and(|value| value == "true") {
         true => Ok(()),

@@ -82,7 +82,7 @@ impl Identities {
     /// Replaces everything; connections that exist go on.
     ///
     /// # Errors
-    /// When a certificate cannot be made; then nothing has changed.
+    /// When a certificate cannot be made; then the authority is unchanged.
     pub fn replace(
         &self,
         authority: Authority,
@@ -108,7 +108,7 @@ fn configurations(
     Ok((discovery.configuration()?, webhook.configuration()?))
 }
 
-/// Reads the authority, or makes it when there is none. Replicas that do so at the same time agree:
+/// Reads the authority, or makes it when it is missing. Replicas that do so at the same time agree:
 /// one of them is refused, and reads. `may_advance`: true if a step of the rotation that is due is
 /// taken. `known`: the authority that is in use, which is put back when the Secret was deleted:
 /// gateways trust no other.

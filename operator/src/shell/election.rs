@@ -63,7 +63,7 @@ impl Candidate {
     ///
     /// A lease has the time of its holder's wall clock. When that was ahead, and the holder is
     /// gone, all other replicas would wait until then. So the time since the last write to the
-    /// lease counts, too, by this replica's monotonic clock.
+    /// lease also counts, by this replica's monotonic clock.
     pub(super) async fn follow(
         &self,
         mut holds: watch::Receiver<bool>,
@@ -138,7 +138,7 @@ struct Silence {
 }
 
 impl Silence {
-    /// `lease`: as it was at `now`; `None` when it is not known, and when there is none.
+    /// `lease`: as it was at `now`; `None` when it is unknown or missing.
     fn after(&mut self, lease: Option<&Lease>, now: Instant) -> Duration {
         let held = lease.filter(|lease| holder_of(Some(lease)).is_some());
         let version = held.and_then(|lease| lease.metadata.resource_version.as_ref());

@@ -17,7 +17,7 @@ pub(super) fn told(error: &Error) -> String {
     }
 }
 
-/// The same for a watch.
+/// Message about an error of a watch.
 pub(super) fn told_by_watch(error: &watcher::Error) -> String {
     use watcher::Error as Watch;
     match error {
@@ -29,8 +29,8 @@ pub(super) fn told_by_watch(error: &watcher::Error) -> String {
     }
 }
 
-/// True if it was refused because its namespace is being deleted: that is no mistake, and nothing
-/// will change it.
+/// True if the object was refused because its namespace is being deleted: that is no mistake, and a
+/// retry cannot help.
 pub(super) fn namespace_ends(error: &Error) -> bool {
     let Error::Api(status) = error else { return false };
     let causes = status.details.iter().flat_map(|details| &details.causes);

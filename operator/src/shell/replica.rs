@@ -149,7 +149,7 @@ impl<'a> Replica<'a> {
         (drifted, served)
     }
 
-    /// The configuration of gateways, and the reports about those that are connected.
+    /// The configuration of gateways, and the reports about connected ones.
     async fn start_discovery(
         &self,
         identities: &Identities,

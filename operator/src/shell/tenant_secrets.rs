@@ -1,6 +1,6 @@
-//! The Secrets that Services name, read by every replica: certificates of those whose connections end at
-//! a gateway, and the configurations by which connection IDs name servers. The operator may not watch
-//! Secrets: it looks at these one by one.
+//! The Secrets that Services name, read by every replica: certificates of Services whose
+//! connections end at a gateway, and the configurations by which connection IDs name servers. The
+//! operator may not watch Secrets: it looks at these one by one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
