@@ -102,7 +102,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// As in Events and conditions.
+    /// Name of the reason in Events and conditions.
     pub const fn name(self) -> &'static str {
         match self {
             Self::InvalidAnnotation => "InvalidAnnotation",
@@ -163,9 +163,9 @@ pub struct PortChoice {
 /// A port of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PortName {
-    /// By its number.
+    /// Port chosen by its number.
     Number(u16),
-    /// By its name.
+    /// Port chosen by its name.
     Name(String),
 }
 

@@ -15,12 +15,12 @@ pub const CONNECTIONS: &str = "/stats?filter=%5E(cluster%5C.servers-.*%5C.upstre
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Longest time for one request.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Shortest time before "no session" ends the wait: as long a load balancer, which hears of the end
-/// at the same time as Envoy, may go on sending new clients.
+/// Shortest time before "no session" ends the wait: a load balancer, which hears of the end at the
+/// same time as Envoy, may send new clients for as long.
 const SETTLING: Duration = Duration::from_secs(5);
 /// Time before Envoy hears of the end. The nodes hear of it at the same time as this command, and
-/// send new clients here until then (kube-proxy: for a second): those stay here for the whole drain,
-/// and shall not be without assistance for so long.
+/// send new clients here until then (kube-proxy: for a second): those stay here for the whole
+/// drain, and shall have assistance during it.
 const NOTICE: Duration = Duration::from_secs(3);
 
 /// The reason for the end of waiting.

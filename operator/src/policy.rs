@@ -22,11 +22,11 @@ pub struct Policy {
 /// The most listeners that annotated Services have at an EdgeGateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quotas {
-    /// Of one Service.
+    /// Limit of one Service.
     pub per_service: usize,
-    /// Of all Services of a namespace.
+    /// Limit of all Services of a namespace.
     pub per_namespace: usize,
-    /// Of all Services.
+    /// Limit of all Services.
     pub per_gateway: usize,
 }
 

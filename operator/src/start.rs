@@ -45,7 +45,7 @@ pub struct Settings {
     /// Time between two looks for it while Envoy runs with the last configuration.
     pub interval: Duration,
     /// Longest time that the last configuration stays in force after the operator is back: each
-    /// gateway chooses one, so that not all begin anew at once.
+    /// gateway chooses one, so that not all begin again at once.
     pub spread: Duration,
 }
 
@@ -93,7 +93,7 @@ async fn answers(operator: &str) -> bool {
 }
 
 /// Waits with an Envoy that has the last configuration. `None`: the operator answers, and Envoy has
-/// ended to begin anew.
+/// ended to begin again.
 async fn until_the_operator_answers(
     settings: &Settings,
     wait: Duration,

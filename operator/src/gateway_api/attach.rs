@@ -107,7 +107,7 @@ pub struct Destination {
 /// The result for a UDPRoute: each of its parents that is this operator's.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RouteState {
-    /// In the order of the spec.
+    /// Parents in the order of the spec.
     pub parents: Vec<ParentState>,
 }
 
@@ -127,9 +127,9 @@ pub struct ParentState {
 /// Namespaces whose routes a listener takes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NamespaceRule {
-    /// This one.
+    /// Only this namespace.
     Same(String),
-    /// Every one.
+    /// Every namespace.
     All,
     /// Namespaces with certain labels.
     Selector(LabelSelector),

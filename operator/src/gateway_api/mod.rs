@@ -46,7 +46,7 @@ pub fn is_packrat(controller: &str) -> bool {
 /// The objects of the Gateway API, and the objects that they refer to.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Objects {
-    /// By name.
+    /// GatewayClasses by name.
     pub classes: BTreeMap<String, GatewayClass>,
     /// Gateways.
     pub gateways: BTreeMap<ObjectKey, Gateway>,

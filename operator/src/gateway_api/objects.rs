@@ -66,7 +66,7 @@ pub struct GatewayClass {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GatewayClassSpec {
-    /// The controller whose it is.
+    /// Controller of the class.
     pub controller_name: String,
     /// Further settings of its Gateways.
     pub parameters_ref: Option<ParametersRef>,

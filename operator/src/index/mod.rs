@@ -48,7 +48,7 @@ pub struct Index {
     gateways: BTreeMap<ObjectKey, GatewayModel>,
     services: BTreeMap<ObjectKey, ServiceModel>,
     namespaces: BTreeMap<String, NamespaceModel>,
-    /// By their own key.
+    /// EndpointSlices by their own key.
     slices: BTreeMap<ObjectKey, SliceModel>,
     pods: BTreeMap<ObjectKey, PodModel>,
     /// Addresses of Nodes.
@@ -262,7 +262,7 @@ impl Index {
         self.operators.values().all(|other| own <= other.precedence())
     }
 
-    /// Forgets EdgeGateways that are not in `keys`: after a watch has begun anew.
+    /// Forgets EdgeGateways that are not in `keys`: after a watch has begun again.
     pub fn retain_gateways(&mut self, keep: impl Fn(&ObjectKey) -> bool) {
         self.gateways.retain(|key, _| keep(key));
     }

@@ -61,8 +61,8 @@ impl Index {
         self.server_ids.is_usable(key)
     }
 
-    /// Takes the content of a Secret, or the reason for which it cannot be used: then the former goes on.
-    /// Whether anything has changed.
+    /// Takes the content of a Secret, or the reason why it cannot be used: then the former one
+    /// stays in use. Returns whether anything has changed.
     pub fn set_server_ids(&mut self, key: ObjectKey, read: Result<Vec<ServerIds>, String>) -> bool {
         self.server_ids.set(key, read)
     }

@@ -14,7 +14,7 @@ use crate::workload::{
 const FIRST_PORT: u16 = 15_100;
 /// The volume with the socket of Envoy's administration interface.
 const VOLUME: &str = "packrat-run";
-/// Seconds that the sidecar goes on forwarding after the Pod was asked to end.
+/// Seconds for which the sidecar still forwards after the Pod was asked to end.
 const DRAIN_SECONDS: u32 = 20;
 
 /// The settings of the sidecar.
@@ -22,7 +22,7 @@ const DRAIN_SECONDS: u32 = 20;
 pub struct Sidecar {
     /// Image of the sidecar.
     pub image: String,
-    /// When the image is pulled; `None`: Kubernetes chooses.
+    /// Pull policy of the image; `None`: Kubernetes chooses.
     pub pull_policy: Option<String>,
     /// The address that it listens on: `0.0.0.0`, or `::` for IPv6 with IPv4.
     pub listen_address: String,

@@ -140,7 +140,7 @@ impl RouteNamespaces {
 /// A setting that was lowered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Lowered {
-    /// After `packrat.dev/config.`.
+    /// Name of the setting behind `packrat.dev/config.`.
     name: &'static str,
     asked: String,
     instead: String,

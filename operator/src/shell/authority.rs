@@ -79,7 +79,7 @@ impl Identities {
         self.webhook.subscribe()
     }
 
-    /// Replaces everything; connections that exist go on.
+    /// Replaces everything; existing connections stay.
     ///
     /// # Errors
     /// When a certificate cannot be made; then the authority is unchanged.
@@ -158,7 +158,7 @@ pub(super) async fn obtain(
     Err(AuthorityError::Certificate(CertificateError::Unreadable(text)))
 }
 
-/// Keeps the certificates current for ever.
+/// Keeps the certificates current, forever.
 pub(super) async fn keep_current(
     identities: Arc<Identities>,
     client: Client,

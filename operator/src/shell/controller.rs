@@ -91,18 +91,18 @@ struct Done {
     kept: Option<(String, Instant)>,
 }
 
-/// The result of writing into a status whose an EdgeGateway is.
+/// Outcome of claiming an EdgeGateway.
 enum Claim {
     /// The EdgeGateway belongs to this operator.
     Own,
-    /// Another operator was faster, or it is gone: the watch will tell.
+    /// Another operator was faster, or the EdgeGateway is gone: the watch will show which.
     Lost,
     /// The API server has dropped the written fields.
     Dropped,
 }
 
 impl Controller {
-    /// Works for ever, while this replica is elected.
+    /// Works forever, while this replica is elected.
     pub(super) async fn run(
         mut self,
         replica: String,

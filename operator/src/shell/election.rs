@@ -18,7 +18,7 @@ pub(super) struct Candidate {
     pub(super) namespace: String,
     pub(super) lease: String,
     pub(super) replica: String,
-    /// For so long a holder that is silent keeps the lease.
+    /// Time for which a silent holder keeps the lease.
     pub(super) duration: Duration,
 }
 
@@ -57,8 +57,8 @@ impl Candidate {
     /// Keeps `elected` current from `holds`, this replica's belief that it holds the lease; ends
     /// when `holds` does.
     ///
-    /// A replica that is cut off from the API server goes on believing that it holds the lease. So
-    /// its belief counts only while the API server has confirmed it within the lease's duration:
+    /// A replica that is cut off from the API server continues to believe that it holds the lease.
+    /// So its belief counts only while the API server has confirmed it within the lease's duration:
     /// when another replica gets the lease, this one has stopped.
     ///
     /// A lease has the time of its holder's wall clock. When that was ahead, and the holder is
@@ -119,7 +119,7 @@ impl Candidate {
             Ok(_) => {
                 tracing::warn!(event = "lease_freed", reason = "its holder has not renewed it")
             }
-            // The lease was written to meanwhile, or the next check finds it unchanged and tries
+            // The lease has been written to since, or the next check finds it unchanged and tries
             // again.
             Err(error) => tracing::info!(event = "lease_kept", error = %error),
         }

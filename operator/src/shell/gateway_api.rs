@@ -124,7 +124,7 @@ impl Kind {
 /// The version of each kind that the cluster has and the operator may read.
 pub(super) type Served = BTreeMap<Kind, &'static str>;
 
-/// Follows the Gateway API for ever. Calls [`Snapshots::complete`] once, when everything has been
+/// Follows the Gateway API forever. Calls [`Snapshots::complete`] once, when everything has been
 /// seen that was there at the beginning. `served`: the versions that are watched, for others.
 pub(super) async fn run(client: Client, snapshots: Arc<Snapshots>, served: watch::Sender<Served>) {
     let mut watches = JoinSet::new();
@@ -203,7 +203,7 @@ async fn discover(client: &Client) -> Result<(Served, Option<String>), kube::Err
                 Ok(_) => {
                     served.insert(kind, *version);
                 }
-                // An operator whose rules are older goes on without.
+                // An operator whose rules are older works without.
                 Err(kube::Error::Api(status)) if status.code == 403 => {
                     refusal = Some(status.message.clone());
                 }

@@ -25,7 +25,7 @@ pub(super) struct SeenPod {
 struct SeenService {
     balancer: Vec<String>,
     cluster: Vec<String>,
-    /// By the gateway's UDP port.
+    /// Ports of the nodes, by the gateway's UDP port.
     node_ports: BTreeMap<u16, i32>,
 }
 

@@ -77,7 +77,7 @@ impl Readings {
         self.changed.subscribe()
     }
 
-    /// Reads for ever.
+    /// Reads the Pods' pages, forever.
     pub(super) async fn run(
         self: Arc<Self>,
         snapshots: Arc<Snapshots>,

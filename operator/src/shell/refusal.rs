@@ -8,7 +8,7 @@ use kube::runtime::watcher;
 /// `NamespaceTerminatingCause`).
 const NAMESPACE_ENDS: &str = "NamespaceTerminating";
 
-/// One sentence.
+/// Message about an error, one sentence.
 pub(super) fn told(error: &Error) -> String {
     match error {
         Error::Api(status) if !status.message.is_empty() => status.message.clone(),

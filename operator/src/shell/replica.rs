@@ -42,7 +42,7 @@ pub(super) struct Replica<'a> {
     observations: Arc<Observations>,
     connections: Arc<Connections>,
     is_elected: watch::Receiver<bool>,
-    /// For the page with metrics, which is there before the certificates are.
+    /// Certificates for the page with metrics, which is there before they are.
     identities: Arc<OnceLock<Arc<Identities>>>,
 }
 

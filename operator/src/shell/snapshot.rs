@@ -172,7 +172,7 @@ impl Snapshots {
         self.newest.subscribe()
     }
 
-    /// Makes snapshots for ever.
+    /// Makes snapshots, forever.
     pub async fn run(&self) {
         let mut again = None;
         loop {

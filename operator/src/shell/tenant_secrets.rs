@@ -19,7 +19,7 @@ const SOON: Duration = Duration::from_secs(2);
 /// Time between two looks at all of them.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// Reads for ever.
+/// Reads the Secrets, forever.
 pub(super) async fn follow(client: Client, snapshots: Arc<Snapshots>) {
     let mut wait = PERIOD;
     loop {

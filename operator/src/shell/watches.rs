@@ -1,5 +1,5 @@
-//! Watches of everything that matters. A watch that ends begins anew, with a growing pause while
-//! the API server is away; the index keeps what it has meanwhile.
+//! Watches of everything that matters. A watch that ends begins again, with a growing pause while
+//! the API server is away; until then the index keeps its contents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -103,7 +103,7 @@ impl Indexed for DeserializeGuard<EdgeGateway> {
     fn put(&self, index: &mut Index) -> bool {
         match &self.0 {
             Ok(gateway) => index.set_gateway(key(gateway), Some(GatewayModel::read(gateway))),
-            // The others go on; this one stays as it was.
+            // The others continue; this one stays as it was.
             Err(error) => {
                 tracing::error!(
                     event = "edge_gateway_unreadable",

@@ -38,7 +38,7 @@ pub struct StoppedRoute {
     /// Gateways at which assistance of the route has stopped by itself: assisted sessions were
     /// slower than held-out ones.
     pub stopped: i32,
-    /// After that it is tried again, for half of the clients.
+    /// Gateways at which assistance of the route is tried again, for half of the clients.
     pub trying: i32,
 }
 

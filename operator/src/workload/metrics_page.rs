@@ -17,8 +17,8 @@ const PUBLIC: [&str; 2] = ["/stats/prometheus", "/packrat"];
 /// or another one, do not make the gateway unready. Envoy listens on the page once it has its routes.
 const READY: &str = "/ready";
 
-/// The path at which a server reads whose its clients are. Its own alone: who asks is added to the query
-/// here, in place of whatever is there.
+/// The path at which a server reads the addresses of its clients. It reads only its own clients':
+/// the requester is added to the query here, in place of whatever is there.
 const CLIENTS: &str = "/packrat/clients";
 /// The filter that does so.
 const HEADER_MUTATION: &str = "envoy.filters.http.header_mutation";

@@ -58,7 +58,7 @@ pub const TOKEN_DIRECTORY: &str = "/etc/packrat/token";
 pub struct Platform {
     /// The image of gateways, unless their EdgeGateway names another.
     pub image: String,
-    /// When that image is pulled; `None`: Kubernetes chooses.
+    /// Pull policy of that image; `None`: Kubernetes chooses.
     pub pull_policy: Option<String>,
     /// Host name of the operator's discovery service, as it is in the operator's certificate.
     pub discovery_host: String,

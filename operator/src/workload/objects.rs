@@ -279,7 +279,7 @@ fn network_policy(
 }
 
 /// Destinations of gateways. Routes come and go by namespace and port, not by endpoint, so that the
-/// policy seldom changes.
+/// policy rarely changes.
 fn egress(
     selector: &Value,
     spec: &EdgeGatewaySpec,

@@ -24,7 +24,7 @@ pub enum Heard {
     Accepted,
     /// Envoy has refused a listener, in this response or an earlier one; Envoy's reasons.
     Refused(String),
-    /// About a response that was answered already, or a type that is not served.
+    /// Answer to a response that was answered already, or request for a type that is not served.
     Nothing,
 }
 
@@ -191,7 +191,7 @@ impl Half {
             // A response without resources: the next answer of whatever kind takes its place.
             self.refused.insert(String::new(), reason.to_owned());
         }
-        // For resources that were sent again meanwhile, the newer answer counts.
+        // For resources that have been sent again since, the newer answer counts.
         meant.retain(|name| {
             !self.unanswered.iter().any(|(newer, sent)| *newer > number && sent.contains(*name))
         });

@@ -101,8 +101,8 @@ fn a_service_above_its_quota_keeps_the_ports_that_it_has() {
     assert_eq!(*listeners, (20_100..20_200).collect::<Vec<u16>>());
 }
 
-/// A tenant who takes all that it gets does not keep the status from being written, and with it the word who
-/// has a port.
+/// A tenant who takes all that it gets does not keep the status from being written, and with it the
+/// record of the ports' owners.
 #[test]
 fn a_port_stays_with_the_service_that_has_it_beside_one_that_takes_all_it_gets() {
     let mut objects = vec![gateway("app", "default", "All")];

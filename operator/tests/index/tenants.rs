@@ -42,7 +42,8 @@ fn a_port_stays_with_the_service_that_has_it() {
     let refused = &resolution.services[&key("app", "old")];
     assert_eq!((refused.listeners.len(), refused.problems[0].reason), (0, Reason::PortConflict));
     assert!(resolution.services[&key("app", "new")].problems.is_empty());
-    // No Service has it: the older one gets it, as before. Who has another port has no claim to this.
+    // If no Service has it, the older one gets it, as before. A Service with another port has no
+    // claim to this.
     for status in [&[][..], &[(443, "gone", None)], &[(444, "new", None)]] {
         let resolution = index(&objects(status)).resolve();
         assert_eq!(endpoints(&resolution, 443), ["10.0.0.66:1"], "{status:?}");
@@ -219,7 +220,7 @@ fn live_streams_have_ports_of_their_own() {
     // No route listens in it.
     let (streams, problems) = resolve(default(), &[streaming("web", 0, 5004, "0.0.0.0:5005")]);
     assert!(streams.is_empty() && problems[0].reason == Reason::NotAllowed, "{problems:?}");
-    // One that did before streams were enabled goes on, and no stream takes its port.
+    // One that did before streams were enabled stays, and no stream takes its port.
     let range = json!({ "first": 4440, "last": 4450 });
     let (streams, problems) = resolve(
         served(edge(range.clone()), &[(4443, "web", None)]),
@@ -238,7 +239,7 @@ fn live_streams_have_ports_of_their_own() {
             .contains("port 4443 of EdgeGateway app/default belongs to Service app/web"),
         "{problems:?}"
     );
-    // Two streams do not share one; who has it keeps it.
+    // Two streams do not share one; its present owner keeps it.
     let two = [streaming("a", 0, 7000, "0.0.0.0:4445"), streaming("b", 9, 7001, "239.1.2.3:4445")];
     let mut on_hosts = edge(range);
     on_hosts["spec"]["exposure"] = json!({ "type": "HostNetwork" });

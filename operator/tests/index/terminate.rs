@@ -103,7 +103,7 @@ fn nothing_ends_at_a_gateway_that_does_not_let_it() {
     assert!(told[0].1.contains("exclude each other"), "{told:?}");
 }
 
-/// The port is the Service's all the same: another one must not get it meanwhile.
+/// The port stays the Service's: another one must not get it in between.
 #[test]
 fn what_is_wrong_with_a_certificate_is_told_at_the_service() {
     let certificate = |resolution: &Resolution| {
@@ -130,7 +130,7 @@ fn what_is_wrong_with_a_certificate_is_told_at_the_service() {
     let read = Certificate::read(&labels(), &entries("shop.example"));
     assert_eq!(told(&mut index, read.clone()).1, "Terminated");
     assert!(index.has_certificate(&key("app", "web-tls")));
-    // One that has worked goes on.
+    // One that has worked stays in use.
     assert_eq!(told(&mut index, Err("does not exist".to_owned())).1, "NoCertificate");
     assert_eq!(certificate(&index.resolve()), read.ok());
 }

@@ -98,7 +98,7 @@ fn two_operators_never_touch_each_others_gateways() {
     assert_eq!(is_of_the_first, holder_of_another == own, "{holder_of_another}");
     drop(second);
 
-    // Another class: the first operator gives the gateway up, and the other one goes on with it.
+    // Another class: the first operator gives the gateway up, and the other one takes it over.
     let options: Vec<&str> = OTHER.into_iter().chain(["--class", "blue"]).collect();
     let blue = cluster.operator_with("blue", None, &options);
     cluster.wait_until("the operator of the other class", || blue.is_elected());

@@ -83,7 +83,7 @@ fn an_edge_gateway_from_its_creation_to_its_end() {
         service_condition() == told("True", "Assisted", &route)
     });
 
-    // A mistake: an Event and a condition, and the others go on.
+    // A mistake: an Event and a condition, and the others are served.
     let wrong = json!({ "packrat.dev/assist": "yes" });
     for object in service(namespace, "wrong", 444, &wrong, &[]) {
         cluster.apply(object);
@@ -180,7 +180,7 @@ fn an_edge_gateway_from_its_creation_to_its_end() {
         });
     }
 
-    // The elected replica dies, the other one goes on.
+    // The elected replica dies, the other one takes over.
     let holder = || {
         cluster.get("Lease", HOME, "packrat-operator").unwrap()["spec"]["holderIdentity"].clone()
     };
@@ -300,7 +300,7 @@ fn a_namespace_that_is_deleted_with_its_edge_gateway_is_left_in_peace() {
             .condition("EdgeGateway", namespace, "edge", "Accepted")
             .is_some_and(|(status, reason, _)| status == "False" && reason == "NamespaceEnds")
     });
-    // Meanwhile it works elsewhere.
+    // Other namespaces are served at the same time.
     cluster.apply(gateway(other, "edge", &json!({})));
     cluster.wait_until("the other gateway", || cluster.get("NetworkPolicy", other, name).is_some());
     let log = operator.log();

@@ -17,7 +17,7 @@ fn pod_with_address(cluster: &Cluster, namespace: &str, name: &str, address: &st
     cluster.runtime.block_on(api.patch_status(name, &Default::default(), &patch)).unwrap();
 }
 
-/// As Kubernetes' own controller writes a slice.
+/// Objects with a slice as Kubernetes' own controller writes it.
 fn of_pod(mut objects: [Value; 2], pod: &str) -> [Value; 2] {
     objects[1]["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"] =
         "endpointslice-controller.k8s.io".into();

@@ -118,7 +118,7 @@ impl Replica {
         }
     }
 
-    /// From now on everything has been seen.
+    /// Reports that everything has been seen from now on.
     pub(crate) fn complete(&self) {
         self.snapshots.complete();
     }

@@ -29,7 +29,7 @@ impl Scene {
         Self::of(Cluster::new)
     }
 
-    /// In a cluster that is made by `make`.
+    /// A scene in a cluster that is made by `make`.
     pub(crate) fn of(make: impl FnOnce() -> Cluster) -> Option<Self> {
         let program = find_envoy()?;
         let cluster = make();
@@ -169,8 +169,8 @@ pub(crate) fn agree(envoy: &Envoy, replica: &Replica, count: usize) -> Vec<Value
     listeners.into_iter().map(|(_, _, listener)| listener).collect()
 }
 
-/// A TCP listener of which only the filters change is updated in place, and Envoy goes on showing
-/// its former version: its filter must have the wanted configuration.
+/// A TCP listener of which only the filters change is updated in place, and Envoy still shows its
+/// former version: its filter must have the wanted configuration.
 fn is_updated_in_place(listener: &Value, wanted: &[u8]) -> bool {
     let filter = "/filter_chains/0/filters/1/typed_config/http_filters/0/typed_config/config/configuration/value";
     let told = listener.pointer(filter).and_then(Value::as_str).unwrap_or_default().as_bytes();
@@ -192,7 +192,7 @@ pub(crate) fn exchange(client: &UdpSocket, server: &UdpSocket) -> SocketAddr {
         // The listener may not be there yet: then the system refuses.
         let _ = client.send(question.as_bytes());
         let Ok((length, gateway)) = server.recv_from(&mut buffer) else { continue };
-        // It may be an older one, whose answer was lost.
+        // The datagram may be an older one, whose answer was lost.
         server.send_to(&buffer[..length], gateway).unwrap();
         while let Ok(length) = client.recv(&mut buffer) {
             if &buffer[..length] == question.as_bytes() {

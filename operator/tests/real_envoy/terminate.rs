@@ -304,8 +304,8 @@ fn over_tcp(envoy: &Envoy, port: u16, pair: &Pair, options: &[&str]) -> (String,
     (fields.to_owned(), body.lines().next().unwrap().to_owned())
 }
 
-/// All that a browser needs, with a server that has neither TLS nor HTTP/3: both protocols at one port, a
-/// way from one to the other, and the server knows whose a request is.
+/// All that a browser needs, with a server that has neither TLS nor HTTP/3: both protocols at one
+/// port, a way from one to the other, and the server knows the client of a request.
 #[test]
 fn http3_ends_at_the_gateway_with_the_certificate_of_the_tenant() {
     let Some(scene) = Scene::begin() else { return };
