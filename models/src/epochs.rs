@@ -45,7 +45,7 @@ pub struct Budget {
 /// A rule of the protocol that is left out, to see that a property depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
-    /// A Reset of the client begins its set anew under the same number.
+    /// A Reset of the client begins its set again under the same number.
     ReusedEpoch,
     /// The gateway takes eACKs of other epochs.
     AnyEpoch,
@@ -66,7 +66,7 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    /// Each with the property that it breaks.
+    /// All mutations, each with the property that it breaks.
     pub const ALL: [(Self, &str); 9] = [
         (Self::ReusedEpoch, RECEIVED_STAYS_RECEIVED),
         (Self::AnyEpoch, CREDITED_WAS_COUNTED),

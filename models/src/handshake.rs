@@ -42,7 +42,7 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    /// Each with the property that it breaks.
+    /// All mutations, each with the property that it breaks.
     pub const ALL: [(Self, &str); 8] = [
         (Self::UncheckedVersions, NO_DOWNGRADE),
         (Self::UnauthenticatedParams, NO_DOWNGRADE),
@@ -66,7 +66,7 @@ const TAKES_OVER_ONCE: &str = "one session takes over for one client, which has 
 pub enum Key {
     /// The gateway's static key.
     Static,
-    /// The attacker's, for everything.
+    /// The attacker's key, for everything.
     Attacker,
     /// The ephemeral key of a client's attempt.
     Client(u8),
@@ -83,7 +83,7 @@ const WORSE: u8 = 2;
 pub struct Question {
     /// The attempt's nonce.
     nonce: u8,
-    /// In byte 4.
+    /// Version in byte 4 of the datagram.
     version: u8,
     key: Key,
     /// The best version of the list in the params.

@@ -29,7 +29,7 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    /// Each with the property that it breaks.
+    /// All mutations, each with the property that it breaks.
     pub const ALL: [(Self, &str); 6] = [
         (Self::NoChallenge, ONLY_PROVEN),
         (Self::PredictableData, NOTHING_TO_A_VICTIM),

@@ -57,8 +57,7 @@
 //!
 //! # Live streams
 //!
-//! With `stream` a route is one live stream for everybody who subscribes at its listeners
-//! (docs/MEDIA.md).
+//! With `stream` a route is one live stream for all subscribers at its listeners (docs/MEDIA.md).
 //!
 //! Only `upstream` is required: an address of this host, or a multicast group, which is joined
 //! while the route has a listener. Without `group` each subscriber gets a unicast copy. `sources`

@@ -143,7 +143,7 @@ fn a_draining_gateway_goes_on_assisting_who_is_there_and_takes_nobody_else() {
         };
         client.turn_until("the answer", answered);
     }
-    // No client begins any more, whatever is configured meanwhile; new clients are forwarded.
+    // No client begins any more, whatever the configuration becomes; new clients are forwarded.
     let mut other = config(&[&server]);
     other.repair_budget = 0.5;
     gateway.dataplane.configure(other).unwrap();

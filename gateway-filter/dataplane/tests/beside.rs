@@ -270,7 +270,7 @@ fn an_update_of_the_listener_loses_nothing_and_its_end_leaves_no_socket() {
     let clients = scene.clients(8);
     scene.steered.wait_for("2 of 2 readers");
     for round in 0..20 {
-        // The new owner comes before the old one goes; datagrams are under way.
+        // The new owner comes before the old one goes, with datagrams in flight.
         for (number, client) in clients.iter().enumerate() {
             client.send(format!("{number} {round}").as_bytes()).unwrap();
         }

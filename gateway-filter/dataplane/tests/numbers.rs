@@ -27,7 +27,7 @@ struct Client {
     passed: Vec<(Vec<u8>, Ecn)>,
     numbered: u64,
     received: ReceiveBatch,
-    /// Of the datagrams with a number, these are lost once.
+    /// Choice of the numbered datagrams that are lost once.
     loses: fn(u64) -> bool,
     lost: BTreeSet<Vec<u8>>,
     /// The way to the gateway takes this long.
@@ -180,7 +180,7 @@ fn datagrams_and_batches_come_numbered_and_leave_the_shim_as_they_were() {
                 send(&server, upstream, &[*batch], &Offload::default());
             }
             // The datagrams come in their order. A gateway that hears from no client for a while,
-            // as on a busy machine, sends the newest once more.
+            // as on a busy machine, sends the newest again.
             client.turn_until("the datagrams of a round", |client| {
                 let passed = &client.passed[begin..];
                 let is_known = |one: &Vec<u8>| {
@@ -332,7 +332,7 @@ fn what_a_client_sends_is_repaired_and_comes_without_numbers() {
         sent.extend(datagrams);
         // The server answers: by that, the gateway measures the last mile.
         server.send_to(&payload(sent.len(), 60), upstream).unwrap();
-        // Slowly: other tests measure round trips meanwhile.
+        // Slowly, as other tests measure round trips at the same time.
         (0..10).for_each(|_| client.turn());
         while let Ok((length, _)) = server.recv_from(&mut buffer) {
             arrived.insert(buffer[..length].to_vec());

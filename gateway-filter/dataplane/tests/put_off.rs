@@ -67,7 +67,7 @@ impl Scene {
         (1000..).zip(hosts).map(|(port, host)| self.client((host, port).into())).collect()
     }
 
-    /// Clients that have got an answer in so much time, and the most work at one moment.
+    /// Clients that have got an answer in this time, and the most work at one moment.
     fn answered_within(&mut self, time: Duration) -> (HashSet<SocketAddr>, u64) {
         let end = self.now + time;
         let mut answered: HashSet<_> = self.take_sent().into_iter().map(|sent| sent.0).collect();

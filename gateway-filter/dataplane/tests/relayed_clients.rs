@@ -44,7 +44,7 @@ fn introduce(gateways: &[Gateway], servers: &[&Socket]) {
     }
 }
 
-/// The client goes on from another port behind this gateway.
+/// The client continues from another port behind this gateway.
 fn go_to(client: &mut Client, gateway: &Gateway) {
     client.go_on_from(gateway.client());
     client.assist.on_network_change(client.now());
@@ -353,7 +353,7 @@ fn peer_message(gateway: &Socket, key: &PeerKey) -> (PeerMessage, SocketAddr) {
     (key.open(&datagram).expect("a message of a gateway"), from)
 }
 
-/// A relay that another session has displaced is still read, for what its gateway has under way.
+/// A relay that another session has displaced is still read, for its gateway's datagrams in flight.
 #[test]
 fn a_late_word_of_a_former_relays_gateway_moves_nothing_of_the_client_that_is_there_now() {
     let network = Network::new();

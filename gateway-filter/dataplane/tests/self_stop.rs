@@ -12,7 +12,7 @@ use packrat_dataplane::metrics::definitions;
 use packrat_dataplane::virtual_time::{Sent, VirtualGateway};
 use packrat_wire::estimate::Timestamp;
 
-/// More than a session must have brought to be counted.
+/// Datagrams of a session, more than it needs to be counted.
 const DATAGRAMS: u8 = 230;
 
 struct Scene {
@@ -101,7 +101,7 @@ impl Scene {
         }
     }
 
-    /// The server sends, a datagram in so much time; the session ends.
+    /// The server sends a datagram each time this duration has passed; the session ends.
     fn transfer(&mut self, client: &Client, interval: Duration) {
         for number in 0..DATAGRAMS {
             self.pass(interval);

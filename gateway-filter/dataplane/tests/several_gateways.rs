@@ -71,11 +71,11 @@ fn assisted(servers: &[Socket], gateway: &Gateway) -> (Client, usize, SocketAddr
     (client, server, upstream)
 }
 
-/// The client goes on from another socket. Returns the servers that its datagrams come to.
+/// The client continues from another socket. Returns the servers that its datagrams come to.
 fn moves(servers: &[Socket], client: &mut Client, gateway: &Gateway, to: Socket) -> Vec<usize> {
     let sessions = gateway.metric("sessions_begun_total");
     client.go_on_from(to);
-    // Its transport goes on before it knows that anything has changed.
+    // Its transport continues before it knows that anything has changed.
     let datagrams: [_; 10] =
         std::array::from_fn(|number| [0x41, 0xff, number as u8, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
     datagrams.iter().for_each(|datagram| client.socket.say(datagram));
@@ -85,7 +85,7 @@ fn moves(servers: &[Socket], client: &mut Client, gateway: &Gateway, to: Socket)
     datagrams.iter().map(|datagram| first(servers, datagram).0).collect()
 }
 
-/// The client's connection with this server goes on: datagrams from this number on, with losses.
+/// The client's connection with this server continues: datagrams from this number on, with losses.
 fn goes_on(servers: &[Socket], client: &mut Client, server: usize, from: usize) {
     client.socket.say(b"anything");
     let (reached, upstream) = first(servers, b"anything");
@@ -208,7 +208,7 @@ impl Asking {
         answer.unwrap()
     }
 
-    /// Goes on from another port behind this gateway, until that assists it.
+    /// Continues from another port behind this gateway, until that assists it.
     fn go_to(&mut self, gateway: &Gateway) {
         self.client.go_on_from(gateway.client());
         let sessions = self.client.assist.stats().sessions;
@@ -308,7 +308,7 @@ fn a_client_without_assistance_finds_the_server_that_its_connection_id_names() {
     let (reached, upstream) = first(&servers, &to_the_first_server());
     assert_eq!(reached, 0);
     assert_eq!(gateway.metric("sessions_named_total"), 1);
-    // The session is that server's from then on, whatever comes.
+    // From now on the session belongs to that server, whatever comes.
     client.say(b"anything");
     assert_eq!(first(&servers, b"anything"), (0, upstream));
     // A connection ID that names no server that is there goes by the address.

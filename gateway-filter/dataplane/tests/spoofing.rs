@@ -364,9 +364,9 @@ impl Answering {
     }
 }
 
-/// A flood for longer than any idle timeout: each source sends all of `datagrams`, with so much time from one
-/// to the next, to a server that answers. A client that was there before and such that come meanwhile are
-/// served at once, and keep their sessions.
+/// A flood for longer than any idle timeout: each source sends all of `datagrams`, with
+/// the time `between` two of them, to a server that answers. A client that was there before and
+/// clients that come during the flood are served at once, and keep their sessions.
 fn assert_it_keeps_no_client_out(flood: &str, datagrams: &[&[u8]], between: Duration) {
     let network = Network::new();
     let mut server = Answering { socket: network.server(), given: 0 };

@@ -93,7 +93,7 @@ pub fn far_segment(server: SocketAddr) -> UdpPath {
     path(server, 10, 20_000_000, 0.0)
 }
 
-/// 50 Mbit/s and 5 ms, and so much loss both ways.
+/// 50 Mbit/s and 5 ms, and this loss both ways.
 pub fn last_mile(gateway: SocketAddr, loss: f64) -> UdpPath {
     path(gateway, 5, 50_000_000, loss)
 }
@@ -108,7 +108,7 @@ pub struct LossyPath {
 }
 
 impl LossyPath {
-    /// A path to `server` with so much loss.
+    /// A path to `server` with this loss.
     pub fn start(server: SocketAddr, loss: f64) -> Self {
         let far = far_segment(server);
         let gateway = Gateway::start(ANY, far.address());

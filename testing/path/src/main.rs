@@ -12,7 +12,7 @@ use std::io::{Read, Write};
 
 use packrat_path::{Datagrams, FILE_BYTES, LossyPath, NAME, Quic, Several};
 
-/// Of the last mile, both ways.
+/// Share of datagrams that the last mile loses, both ways.
 const LOSS: f64 = 0.04;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]

@@ -36,7 +36,7 @@ pub struct Quic {
     figures: Arc<Figures>,
 }
 
-/// Of the downloads.
+/// Counts of the downloads.
 #[derive(Default)]
 struct Figures {
     begun: AtomicU64,

@@ -28,8 +28,8 @@ const CONFIRMED_BY: u64 = 10;
 /// The time for which assistance stops: the first time, and at most.
 const PAUSE: Duration = Duration::from_secs(3600);
 const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 3600);
-/// Share of the clients that are held out while assistance is tried again: so few are harmed, and it is
-/// known soonest.
+/// Share of the clients that are held out while assistance is tried again: half of them are spared
+/// a possible harm, and the result is known soonest.
 pub(crate) const TRIAL_HOLDOUT: f64 = 0.5;
 /// Votes in each arm after which a trial that has not shown assistance to be slower has passed.
 const TRIAL_VOTES: u64 = 10 * FEWEST_SESSIONS;

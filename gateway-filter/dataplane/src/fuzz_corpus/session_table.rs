@@ -30,7 +30,7 @@ const CLIENTS: u8 = 4;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Time for which an answer, and the question, count.
 const ANSWER_COUNTS: Duration = Duration::from_secs(3);
-/// A session without assistance speaks for so long after its last datagram.
+/// Time after its last datagram for which a session without assistance speaks.
 const SPEAKS: Duration = Duration::from_secs(10);
 /// Age of its server's first answer from which it keeps its path.
 const SETTLED: Duration = Duration::from_secs(3);
@@ -55,7 +55,7 @@ struct Known {
     /// The session's key in the table; `None` when it is closed or displaced.
     at: Option<Key>,
     closed: bool,
-    /// As the I/O thread has last seen it.
+    /// State of the session when the I/O thread has last seen it.
     listed: Listed,
     active: Timestamp,
     heard: Option<Timestamp>,
@@ -190,7 +190,7 @@ impl World {
         }
     }
 
-    /// As the I/O thread does it after a session was opened.
+    /// Makes room in the same way as the I/O thread after a session was opened.
     fn make_room(&mut self) {
         for _ in 0..=2 * MOST_SESSIONS {
             for known in &mut self.known {

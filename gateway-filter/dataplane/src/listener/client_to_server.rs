@@ -53,7 +53,7 @@ pub struct ClientDatagrams<'a> {
 enum Place {
     /// Here: the session of the path, if it has one.
     Here(Option<Arc<Session>>),
-    /// At another gateway: they have gone there.
+    /// The datagrams have gone to another gateway.
     There,
     /// Perhaps at another gateway: they wait until it has found the client here.
     Unproven,

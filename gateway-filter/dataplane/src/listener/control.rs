@@ -382,7 +382,7 @@ impl Control<'_> {
     fn begin_relay(&mut self, asked: &Answered, peer: EndpointAddress) {
         let Answered { path, datagram } = asked;
         let session = self.forwarder.find_or_open(self.route, path, Some(peer), None, self.now);
-        // Meanwhile its datagrams may have waited for too long, and have got a server. The client asks
+        // By now its datagrams may have waited for too long, and have got a server. The client asks
         // again, is refused, and proves which server it has had.
         let Some(session) = session.filter(|session| session.is_relay()) else { return };
         self.route.metrics().add(Metric::SessionsRelayed, 1);
@@ -422,7 +422,7 @@ impl Control<'_> {
             if !flow.answers_to(id) {
                 return None;
             }
-            // Another thread may have moved it here meanwhile.
+            // Another thread may have moved it here by now.
             if session.network() == network && !session.is_displaced() {
                 flow.control(datagram, now, outbox);
                 return Some((None, flow.next_timeout()));

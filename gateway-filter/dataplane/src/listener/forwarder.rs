@@ -214,8 +214,8 @@ impl Forwarder {
         self.send_pending(session, &pending);
     }
 
-    /// Lets the I/O thread look at a path at `until`: at its pending datagrams, and whether the other gateways
-    /// have been asked about it in vain.
+    /// Lets the I/O thread look at a path at `until`: at its pending datagrams, and whether the
+    /// other gateways have left a question about it unanswered.
     pub(crate) fn plan_path_check(&self, route: &Arc<Route>, path: NetworkPath, until: Timestamp) {
         self.mailboxes.post(self.worker, Command::CheckPath(Arc::clone(route), path, until));
     }

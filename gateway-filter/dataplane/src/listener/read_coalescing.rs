@@ -25,7 +25,7 @@ pub(crate) struct ReadCoalescing {
     rate: MessageRate<FEW>,
     /// Last time that it was read.
     read: Timestamp,
-    /// More may be there than was read.
+    /// True if there may be more datagrams than were read.
     has_more: bool,
 }
 

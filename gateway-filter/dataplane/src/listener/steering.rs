@@ -249,7 +249,7 @@ struct Prober<'a> {
     steering: &'a Steering,
     listener: ListenerAddress,
     readers: &'a [Arc<Slot>],
-    /// The places that clients' datagrams go on to meanwhile.
+    /// Places to which clients' datagrams go during the search.
     before: Vec<u32>,
     source: Option<Source>,
 }

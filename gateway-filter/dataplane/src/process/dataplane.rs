@@ -61,7 +61,7 @@ pub enum ObservationError {
         "no session {0}: it has ended, or another gateway has it; /packrat/sessions lists them"
     )]
     NoSession(u64),
-    /// As many as possible are observed.
+    /// The number of observed sessions is at its limit.
     #[error("too many sessions are observed; wait until the time of one is over")]
     TooMany,
 }

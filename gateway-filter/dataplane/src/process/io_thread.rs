@@ -208,7 +208,7 @@ impl IoThread {
         } else if self.listeners.contains_key(&number) {
             self.read_listener(mailbox, number);
         } else if let Err(error) = mailbox.poller.forget(number) {
-            // A source that is not read would keep the thread busy for ever.
+            // A source that is not read would keep the thread busy forever.
             self.report("a closed socket is still watched", &error);
         }
         0
@@ -463,8 +463,8 @@ impl IoThread {
         self.path_checks.insert((until, number), (route, path));
     }
 
-    /// Looks at the paths about which other gateways may have been asked in vain, or whose pending datagrams
-    /// have waited long enough.
+    /// Looks at the paths about which other gateways may have left a question unanswered, or whose
+    /// pending datagrams have waited long enough.
     fn run_path_checks(&mut self) {
         let now = self.environment.now();
         while let Some(entry) = self.path_checks.first_entry()
@@ -502,7 +502,7 @@ impl IoThread {
         goodbye: Option<GoodbyeReason>,
         now: Timestamp,
     ) {
-        // First, so that a panic in the rest does not leave it here for ever.
+        // First, so that a panic in the rest does not leave it here forever.
         let served = self.sessions.remove(&session.id);
         self.deadlines.forget(session.id, &session.armed);
         if let Some(served) = &served {

@@ -72,7 +72,7 @@ impl OfRoute {
 /// The sessions that are not assured.
 #[derive(Debug, Default)]
 pub(crate) struct Unassured {
-    /// By a number of the route that the caller chooses.
+    /// Sessions of each route, by a number of the route that the caller chooses.
     routes: HashMap<usize, OfRoute>,
     /// New ones of all routes.
     new_count: u64,
@@ -291,7 +291,7 @@ mod tests {
         assert!(unassured.settle(1, FlowId::new(1), places(24, 30, 1)));
         unassured.insert(1, FlowId::new(1));
         assert_eq!(unassured.surplus(1, places(25, 30, 1)), Some((1, FlowId::new(3))));
-        // Limits too small to have a fifth refuse newcomers, and keep who is there.
+        // Limits too small to have a fifth refuse newcomers, and keep present sessions.
         assert_eq!(unassured.surplus(1, places(3, 3, 1)), None);
         // One that has taken the last place of its route stays.
         unassured.insert(2, FlowId::new(50));

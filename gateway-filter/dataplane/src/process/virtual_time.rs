@@ -35,14 +35,14 @@ use crate::socket::{
 /// A datagram that the gateway has sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sent {
-    /// To a client, along this path.
+    /// Datagram to a client, along this path.
     ToClient {
         /// The client's address, and the gateway's.
         path: NetworkPath,
         /// The datagram.
         datagram: Vec<u8>,
     },
-    /// To the server.
+    /// Datagram to the server.
     ToServer {
         /// The session's number in log lines: to the server, a socket of the gateway.
         session: u64,

@@ -45,7 +45,7 @@ const CHALLENGED_WAIT: Duration = Duration::from_secs(1);
 const ARRIVALS: Duration = Duration::from_secs(600);
 /// Paths that wait or are challenged at once, per route.
 const MOST_PATHS: usize = 4096;
-/// Datagrams of one path that wait: what such a client acknowledges meanwhile.
+/// Datagrams of one path that wait: as many as such a client acknowledges in that time.
 const MOST_DATAGRAMS: u64 = 64;
 /// Bytes that wait, per route.
 const MOST_BYTES: usize = 4 << 20;

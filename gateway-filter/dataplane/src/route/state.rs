@@ -183,7 +183,7 @@ mod tests {
         let at = |seconds: u64| Timestamp::from_millis(seconds * 1000);
         assert!(!route.is_over(true, at(0)) && !route.is_over(false, at(100)));
         assert!(!route.is_over(false, at(160)));
-        // Used in between: the time begins anew.
+        // Use in between starts the time again.
         assert!(!route.is_over(true, at(161)) && !route.is_over(false, at(200)));
         assert!(!route.is_over(false, at(260)) && route.is_over(false, at(261)));
     }

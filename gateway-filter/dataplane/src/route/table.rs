@@ -50,7 +50,7 @@ pub(crate) struct SessionTable {
 /// A session for a client that has just asked for one.
 #[derive(Debug)]
 pub(crate) enum Opened {
-    /// Another thread was faster.
+    /// Session that another thread has opened first.
     Before(Arc<Session>),
     /// The session is new: its I/O thread has to be notified to read the upstream socket.
     Now(Arc<Session>),
@@ -65,7 +65,7 @@ pub(crate) enum Moved {
     /// sent its server no datagrams, has been taken out of the table: its I/O thread has to close
     /// it.
     From(NetworkPath, Option<Arc<Session>>),
-    /// Not yet: this session is at the new path, and its client has to be asked.
+    /// The move has to wait: this session is at the new path, and its client has to be asked.
     Held(Arc<Session>),
     /// Another session is at the new path, and speaks.
     Refused,
@@ -131,7 +131,7 @@ impl Drop for Place<'_> {
 
 /// The locked shards of one or two paths.
 struct Shards<'a> {
-    /// With the lower index.
+    /// Shard with the lower index.
     first: MutexGuard<'a, Shard>,
     /// `None` when both paths have the same shard.
     second: Option<MutexGuard<'a, Shard>>,

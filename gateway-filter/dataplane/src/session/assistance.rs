@@ -1,4 +1,4 @@
-//! The engine behind a wall: whatever happens in it, forwarding goes on.
+//! The engine behind a wall: whatever happens in it, forwarding continues.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -19,10 +19,10 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 const LATENESS: u32 = 16;
 /// Times that are apart by less are not made equal: a session that is due soon is due on time.
 const SMALLEST_STEP: Duration = Duration::from_micros(64);
-/// Most that a session is looked at too late, however far its deadline is ahead.
+/// Longest time by which a session is looked at too late, however far its deadline is ahead.
 const LARGEST_STEP: Duration = Duration::from_micros(1 << 16);
 
-/// The time at which a session is looked at whose deadline this is.
+/// Time at which a session with this deadline is looked at.
 pub(crate) fn look_at(deadline: Timestamp, now: Timestamp) -> Timestamp {
     let lateness = deadline.saturating_since(now) / LATENESS;
     if lateness < SMALLEST_STEP {

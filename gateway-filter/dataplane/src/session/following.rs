@@ -55,8 +55,8 @@ impl Session {
         self.server_side.leave(&self.route, self.client(), self)
     }
 
-    /// Goes on with the endpoint that the client had through another gateway. The client has to have
-    /// proved its address. True if the endpoint is another one now.
+    /// Continues with the endpoint that the client had through another gateway. The client has to
+    /// have proved its address. True if the endpoint is another one now.
     pub(crate) fn resume_endpoint(&self, known: EndpointAddress) -> bool {
         let client = self.client();
         self.server_side

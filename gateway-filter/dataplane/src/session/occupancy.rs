@@ -10,8 +10,8 @@
 //!      GivesWay <----------+
 //! ```
 //!
-//! Two clients are never at one path at once, but a NAT may give the port of one to another. Who is
-//! silent has gone; who speaks is not displaced, whatever another client proves.
+//! Two clients are never at one path at once, but a NAT may give the port of one to another. A
+//! silent client has gone; a client that speaks is not displaced, whatever another client proves.
 //!
 //! A session without assistance proves nothing. A young one was probably opened by datagrams of the
 //! client that has moved, which were faster than its sealed messages, or by an attacker who has
@@ -50,15 +50,15 @@ pub(crate) enum Occupancy {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Occupant {
     pub(crate) is_assisted: bool,
-    /// When its client last sealed something at its path.
+    /// Time at which its client last sealed something at its path.
     pub(crate) heard: Option<Timestamp>,
-    /// When its client was first asked whether it is still there.
+    /// Time at which its client was first asked whether it is still there.
     pub(crate) asked: Option<Timestamp>,
     /// True if client and server have both spoken twice.
     pub(crate) is_mutual: bool,
-    /// When its server first answered.
+    /// Time at which its server first answered.
     pub(crate) answered: Option<Timestamp>,
-    /// When either of them last spoke.
+    /// Time at which either of them last spoke.
     pub(crate) active: Timestamp,
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct Capacity {
 pub(crate) struct RouteRoom {
     /// Sessions of the route.
     pub(crate) taken: u64,
-    /// Most of them.
+    /// Most sessions of the route.
     pub(crate) limit: u64,
     /// The most that a source may have, once there is little room.
     pub(crate) per_source: u64,

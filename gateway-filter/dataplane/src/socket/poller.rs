@@ -142,8 +142,8 @@ impl Poller {
         result.into()
     }
 
-    /// Lets the other threads of a test run until a source is ready, as all of them share one thread of
-    /// the system. No time passes meanwhile.
+    /// Lets the other threads of a test run until a source is ready, as all of them share one
+    /// thread of the system. No time passes while it waits.
     #[cfg(feature = "shuttle")]
     fn let_others_run(&self, timeout: Option<Duration>) -> Option<Duration> {
         if timeout != Some(Duration::ZERO) {

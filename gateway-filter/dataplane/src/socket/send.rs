@@ -46,7 +46,7 @@ impl<'a> GsoBatch<'a> {
         Self { data, segment_size, ecn, numbers: &[] }
     }
 
-    /// One datagram.
+    /// Batch of one datagram.
     pub const fn single(data: &'a [u8], ecn: Ecn) -> Self {
         Self::plain(data, data.len(), ecn)
     }
@@ -101,7 +101,7 @@ impl<'a> GsoBatch<'a> {
         }
     }
 
-    /// Each datagram by itself.
+    /// Batches of one datagram each.
     fn singles(self) -> impl Iterator<Item = Self> {
         self.datagrams().enumerate().map(move |(index, datagram)| Self {
             numbers: self.numbers.get(index..=index).unwrap_or_default(),
@@ -209,7 +209,7 @@ impl SendReport {
 /// Memory for building `sendmmsg` calls; reused. Holds no data between calls.
 #[derive(Debug, Default)]
 pub struct Sender {
-    /// For every message of the call: the batches in it.
+    /// Batches in each message of the call.
     groups: Vec<Range<usize>>,
     call: Call,
     /// Takes the datagrams, instead of the kernel.

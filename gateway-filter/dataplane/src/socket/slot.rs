@@ -177,7 +177,7 @@ impl Slot {
         self.probe.store(mark_of(port, byte, reader), Ordering::Release);
     }
 
-    /// The one who has read this probe, if it was the last one.
+    /// The reader of this probe, if it was the last one.
     pub(crate) fn probe_reader(&self, port: u16, byte: u8) -> Option<ProbeReader> {
         let mark = self.probe.load(Ordering::Acquire);
         let readers = [ProbeReader::IoThread, ProbeReader::Shell];

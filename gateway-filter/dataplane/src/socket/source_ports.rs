@@ -15,7 +15,7 @@ pub(crate) struct SourcePorts {
     /// `net.ipv4.ip_local_port_range`.
     range: RangeInclusive<u16>,
     /// `net.ipv4.ip_local_reserved_ports`: kept for services of the host. The kernel itself never
-    /// gives them away, but does not refuse them to who asks.
+    /// gives them away, but does not refuse a request for one.
     reserved: Vec<RangeInclusive<u16>>,
     /// Ports that the gateway listens on, or has listened on: a listener that is replaced must find
     /// its port free. One bit each.

@@ -183,7 +183,7 @@ impl<S: Socket> Client<S> {
         });
     }
 
-    /// Goes on from another socket, of which the core does not know yet. Returns the old one.
+    /// Continues from another socket, of which the core does not know yet. Returns the old one.
     pub(crate) fn go_on_from(&mut self, socket: S) -> S {
         std::mem::replace(&mut self.socket, socket)
     }
@@ -244,7 +244,7 @@ pub(crate) fn assist<S: Socket>(mut client: Client<S>, server: &S) -> (Client<S>
     (client, upstream)
 }
 
-/// Datagrams that are under way at most: a receive buffer holds more.
+/// Most datagrams in flight: a receive buffer holds more.
 const MOST_UNDER_WAY: usize = 40;
 
 /// A server's datagrams that have come through a last mile that loses some of them once. Losses
@@ -278,7 +278,7 @@ impl Arrivals {
         self.numbers.get(datagram).copied()
     }
 
-    /// One has come to the last mile; whether it gets through.
+    /// Notes that a datagram has come to the last mile; returns whether it gets through.
     pub(crate) fn arrive(&mut self, number: usize, now: Timestamp) -> bool {
         let count = self.counts.entry(number).or_default();
         *count += 1;

@@ -77,7 +77,7 @@ pub(crate) fn place(address: &str) -> SocketAddr {
     if address == "127.0.0.1:0" { own_address() } else { address.parse().unwrap() }
 }
 
-/// A socket at a [`place`] that does not wait for ever.
+/// A socket at a [`place`] whose reads end after a time.
 pub(crate) fn socket(local: &str) -> UdpSocket {
     let socket = UdpSocket::bind(place(local)).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -40,7 +40,7 @@ pub(crate) enum StreamChange {
 }
 
 impl StreamChange {
-    /// The worker whose I/O thread it is.
+    /// Worker whose I/O thread reads the stream's socket.
     pub(crate) fn worker(&self) -> usize {
         match self {
             Self::Open(_, upstream) | Self::Close(upstream) => upstream.worker(),
