@@ -74,8 +74,8 @@ pub fn quit(admin: &Path) -> std::io::Result<()> {
     request(admin, "POST", "/quitquitquit").map(drop)
 }
 
-/// True if Envoy is gone, because connections to its socket are refused. An Envoy that is only slow
-/// is not gone.
+/// True if Envoy is gone, because its socket refuses connections or does not exist. An Envoy that
+/// is only slow is not gone.
 fn is_gone(error: &std::io::Error) -> bool {
     use std::io::ErrorKind;
     matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound)

@@ -41,7 +41,7 @@ pub(super) struct Readings {
 }
 
 impl Readings {
-    /// The sum of the readings of an EdgeGateway's ready Pods; `None` before the first one.
+    /// The sum of the readings of an EdgeGateway's ready Pods; `None` without a reading.
     pub(super) fn of(&self, gateway: &ObjectKey, ready: &BTreeSet<String>) -> Option<Reading> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let of_ready = last.get(gateway)?.iter().filter(|(pod, _)| ready.contains(*pod));

@@ -30,9 +30,9 @@ pub fn datagram(number: u32) -> Vec<u8> {
     bytes
 }
 
-/// The most copies of each datagram that a program may receive, given a capture of the path to it: one of
-/// each numbered datagram, however often it was sent, and as many of each unnumbered one as were captured. A
-/// client cannot know whether the server has sent an unnumbered datagram twice.
+/// The most copies of each datagram that a program may receive, given a capture of the path to it:
+/// one of each numbered datagram, however often it was sent, and as many of each unnumbered one as
+/// were captured. A client cannot know whether the server has sent an unnumbered datagram twice.
 pub fn most_copies(capture: &[u8]) -> HashMap<Vec<u8>, usize> {
     let (mut most, mut numbered, mut rest) = (HashMap::new(), HashSet::new(), capture);
     while let Some((length, behind)) = rest.split_first_chunk() {

@@ -28,7 +28,8 @@ pub fn expected() -> Vec<u8> {
 }
 
 /// A server that sends the file on the first stream of each connection. If that stream is
-/// unidirectional from the client, the server answers with the SHA-256 of the received bytes instead.
+/// unidirectional from the client, the server answers with the SHA-256 of the received bytes
+/// instead.
 pub struct Quic {
     server: quinn::Endpoint,
     certificate: Vec<u8>,
@@ -103,8 +104,8 @@ impl Quic {
         self.client.clone()
     }
 
-    /// Packets that the server has declared lost in all downloads, once the downloads in progress are
-    /// over.
+    /// Packets that the server has declared lost in all downloads, once the downloads in progress
+    /// are over.
     pub async fn declared_lost(&self) -> u64 {
         let Figures { begun, over, lost } = &*self.figures;
         let are_over = async {

@@ -15,7 +15,8 @@ use packrat_wire::estimate::Timestamp;
 use super::flow_id::FlowId;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// A session is looked at later than its deadline by so small a part of the time until then.
+/// Divisor of the time until a session's deadline: it may be looked at later by this part of the
+/// time.
 const LATENESS: u32 = 16;
 /// Times that are apart by less are not made equal: a session that is due soon is due on time.
 const SMALLEST_STEP: Duration = Duration::from_micros(64);
