@@ -2,8 +2,8 @@
 #
 #   docker build --target gateway --tag packrat/gateway:dev .
 #
-# The finished images hold the programs, the shared libraries that they need, and nothing else: no shell, no package manager. Where
-# nothing can be pulled, name images that are there: --build-arg BUILDER=… (a Debian or Ubuntu) and --build-arg BASE=….
+# The finished images hold the programs and the shared libraries that they need, without shell and package manager. If no image can be
+# pulled, name local ones: --build-arg BUILDER=… (a Debian or Ubuntu) and --build-arg BASE=….
 ARG BUILDER=debian:bookworm
 ARG BASE=scratch
 
@@ -11,7 +11,7 @@ FROM ${BUILDER} AS build
 ENV DEBIAN_FRONTEND=noninteractive PATH=/root/.cargo/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
 # A download that breaks off is a failure, not an empty script.
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
-# (nothing of these packages is in the finished images, apart from glibc: the newest is the right one)
+# (the finished images contain only glibc of these packages: the newest is the right one)
 # hadolint ignore=DL3008
 RUN apt-get update -q \
  && apt-get install -q -y --no-install-recommends binutils build-essential ca-certificates cmake curl python3 python3-venv

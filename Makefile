@@ -39,7 +39,7 @@ alternatives: demo-parts ## Downloads in real time, with Packrat and with what a
 figures: toolchain ## The pictures of docs/EVALUATION.md, measured anew in virtual time (ARGS="--seeds 10 --size 25000000")
 	@cargo run --locked --release -p packrat-lab -- figures $(ARGS)
 
-# Valgrind and root make it complete; what cannot be measured without them is skipped with a line that says so.
+# Valgrind and root make it complete; a measurement that needs them is skipped with a line if they are missing.
 bench: demo-parts ## What Packrat costs beside Envoy's own proxy, with target/bench/summary.json (ARGS="--full": everything)
 	@tools/install-bench-parts
 	@cargo build --locked --release -p packrat-bench -p packrat-envoy -p packrat-gateway
@@ -110,7 +110,7 @@ test-rust: client-parts ## The tests of all crates (tools/test -p CRATE: of one)
 client-parts: demo-parts
 	@tools/install-client-parts
 
-# The features of this package alone, and the release that is shipped: what is counted is then the same on every machine.
+# The features of this package alone, and the release that is shipped: so the counts are the same on every machine.
 INSTRUCTIONS = cargo build --locked --release -p packrat-instructions && "$${CARGO_TARGET_DIR:-target}/release/packrat-instructions"
 
 check-instructions: ## Instructions per datagram and eACK are those of the table, within 5 % (valgrind)

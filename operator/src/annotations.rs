@@ -1,4 +1,4 @@
-//! The annotations of Services and Namespaces: what they mean, and what is said about wrong ones.
+//! The annotations of Services and Namespaces: their meaning, and the messages about wrong ones.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -11,11 +11,11 @@ use packrat_api::knobs;
 pub const ASSIST: &str = "packrat.dev/assist";
 /// The EdgeGateway, `name` or `namespace/name`.
 pub const GATEWAY: &str = "packrat.dev/gateway";
-/// Ports of the Service, for UDP, or for TCP where connections end at the gateway: names or numbers, each with the gateway's port in front where it is
-/// another one.
+/// Ports of the Service, for UDP, or for TCP if connections end at the gateway: names or numbers,
+/// each with the gateway's port in front if it differs.
 pub const PORT: &str = "packrat.dev/port";
-/// The Service's UDP port is one live stream for everybody who subscribes: where it arrives at the
-/// gateway, and after a comma the group that it is sent to, if there is one.
+/// The Service's UDP port is one live stream for all subscribers: the address at which it arrives
+/// at the gateway, and after a comma the group that it is sent to, if there is one.
 pub const MULTICAST: &str = "packrat.dev/multicast";
 /// TCP connections to the gateway's port of the same number: `passthrough`, `proxy-protocol`, or `off`.
 pub const TCP: &str = "packrat.dev/tcp";
@@ -44,10 +44,10 @@ pub const ANNOTATIONS: [(&str, &str); 11] = [
     (INJECT, "Pod template"),
     (COLLECTOR, "Pod template"),
 ];
-/// The name of the EdgeGateway that is meant when none is named.
+/// Name of the EdgeGateway that applies by default.
 pub const DEFAULT_GATEWAY: &str = "default";
 
-/// Something that is wrong with an object; says what, and what to write instead.
+/// Fault of an object; the message describes it, and the text to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Problem {
     /// One word in CamelCase, for machines.
@@ -75,7 +75,7 @@ pub enum Reason {
     AboveLimit,
     /// An address is not forwarded to.
     EndpointRefused,
-    /// There is nothing to forward to.
+    /// The Service has no endpoint.
     NoEndpoints,
     /// There is no certificate for connections that end at the gateway.
     NoCertificate,
@@ -85,7 +85,7 @@ pub enum Reason {
     NotInjected,
     /// The operator's installer does not allow it.
     NotPermitted,
-    /// It belongs to another operator.
+    /// The object belongs to another operator.
     OtherOperator,
     /// The API server has refused an object of an EdgeGateway.
     ApplyFailed,
@@ -102,7 +102,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// As in Events and conditions.
+    /// Name of the reason in Events and conditions.
     pub const fn name(self) -> &'static str {
         match self {
             Self::InvalidAnnotation => "InvalidAnnotation",
@@ -151,10 +151,10 @@ impl std::fmt::Display for ObjectKey {
     }
 }
 
-/// Which port of a Service, and where the gateway listens for it.
+/// A port of a Service, and the port at which the gateway listens for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortChoice {
-    /// The gateway's port; the Service's number when there is none.
+    /// The gateway's port; by default the Service's number.
     pub listener: Option<u16>,
     /// The Service's port.
     pub service: PortName,
@@ -163,9 +163,9 @@ pub struct PortChoice {
 /// A port of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PortName {
-    /// By its number.
+    /// Port chosen by its number.
     Number(u16),
-    /// By its name.
+    /// Port chosen by its name.
     Name(String),
 }
 
@@ -184,20 +184,21 @@ pub struct Annotations {
     /// True if assistance is wanted; `None` without the annotation. An unreadable value counts as
     /// false.
     pub assist: Option<bool>,
-    /// The EdgeGateway: namespace if there is one, and name. The inner error: it cannot be read,
-    /// nothing may be assumed.
+    /// Namespace, if there is one, and name of the EdgeGateway. The inner error: the annotation
+    /// cannot be read, so that no default may be assumed.
     pub gateway: Option<Result<(Option<String>, String), ()>>,
     /// The ports. The inner error: they cannot be read.
     pub ports: Option<Result<Vec<PortChoice>, ()>>,
     /// The fate of TCP connections.
     pub tcp: Option<TcpChoice>,
-    /// The work of the gateway. The inner error: it cannot be read, nothing may be assumed.
+    /// The work of the gateway. The inner error: the annotation cannot be read, so that no default
+    /// may be assumed.
     pub mode: Option<Result<Mode, ()>>,
     /// The name of the Secret with the certificate.
     pub certificate: Option<String>,
     /// The name of the Secret by which connection IDs name servers.
     pub quic_lb: Option<String>,
-    /// Settings; those that cannot be read are left out.
+    /// Settings; unreadable ones are left out.
     pub overrides: Overrides,
     /// Problems of the annotations.
     pub problems: Vec<Problem>,
@@ -206,18 +207,19 @@ pub struct Annotations {
 /// The fate of TCP connections to the port of a route, by its own word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TcpChoice {
-    /// There are none.
+    /// The port takes no TCP connections.
     Off,
-    /// They are passed through.
+    /// TCP connections are passed through.
     Passthrough,
-    /// The same, and the server reads the client's address in front of each (PROXY protocol, version 2).
+    /// TCP connections are passed through, and the server reads the client's address in front of
+    /// each (PROXY protocol, version 2).
     ProxyProtocol,
 }
 
 /// The work of a gateway for a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// It forwards datagrams, and repairs what the last mile loses.
+    /// The gateway forwards datagrams, and repairs the last mile's losses.
     Assist,
     /// Connections of clients end at it, over HTTP/3, HTTP/2 or HTTP/1.1.
     Terminate,
@@ -385,7 +387,7 @@ pub(crate) fn is_name(text: &str) -> bool {
 /// The meaning of [`TCP`].
 ///
 /// # Errors
-/// Says what to write instead.
+/// The text to write instead.
 pub(crate) fn read_tcp(value: &str) -> Result<TcpChoice, &'static str> {
     match value {
         "passthrough" => Ok(TcpChoice::Passthrough),
@@ -522,7 +524,7 @@ mod tests {
         }
     }
 
-    /// Each wrong annotation, and exactly what is said about it.
+    /// Each wrong annotation, and its exact message.
     #[test]
     fn what_is_said_about_wrong_ones() {
         let port = "write names or numbers of the Service's ports, separated by commas, each with the gateway's port and a colon in front where it is another one, for example 443:quic";

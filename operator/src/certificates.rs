@@ -77,7 +77,7 @@ pub enum CertificateError {
         "the Secret does not hold the operator's certificate authority: {0}; delete it to have a new one made"
     )]
     Unreadable(String),
-    /// It cannot be made.
+    /// The certificate cannot be made.
     #[error("a certificate cannot be made: {0}")]
     Make(#[from] rcgen::Error),
 }
@@ -163,7 +163,8 @@ impl Authority {
         )
     }
 
-    /// The name of the issuing authority, which tells its certificates from those of an older one.
+    /// Name of the issuing authority, which distinguishes its certificates from an older
+    /// authority's.
     pub fn issuer(&self) -> &str {
         &self.members.current.name
     }
@@ -171,7 +172,7 @@ impl Authority {
 
 /// The DNS name in the certificate of a gateway: names the EdgeGateway whose configuration it may
 /// have, and its identity, so that the certificate is of no use for another EdgeGateway of the same
-/// name. Nothing resolves it.
+/// name. The name is never resolved.
 pub fn gateway_name(gateway: &ObjectKey, uid: &str) -> String {
     format!("{uid}.{}", name_without_uid(gateway))
 }

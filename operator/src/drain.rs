@@ -8,18 +8,19 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Envoy's counts of the connections to the clusters of TCP servers, and of those that end at it.
+/// Envoy's counts of the connections to the clusters of TCP servers, and of the connections that
+/// end at it.
 pub const CONNECTIONS: &str = "/stats?filter=%5E(cluster%5C.servers-.*%5C.upstream|http%5C.terminated-.*%5C.downstream)_cx_active%24";
 /// Time between two looks at the number of sessions.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Longest time for one request.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Shortest time before "no session" ends the wait: as long a load balancer, which hears of the end
-/// at the same time as Envoy, may go on sending new clients.
+/// Shortest time before "no session" ends the wait: a load balancer, which hears of the end at the
+/// same time as Envoy, may send new clients for as long.
 const SETTLING: Duration = Duration::from_secs(5);
 /// Time before Envoy hears of the end. The nodes hear of it at the same time as this command, and
-/// send new clients here until then (kube-proxy: for a second): those stay here for the whole drain,
-/// and shall not be without assistance for so long.
+/// send new clients here until then (kube-proxy: for a second): those stay here for the whole
+/// drain, and shall have assistance during it.
 const NOTICE: Duration = Duration::from_secs(3);
 
 /// The reason for the end of waiting.
@@ -55,7 +56,7 @@ pub fn drain(admin: &Path, longest: Duration) -> std::io::Result<End> {
             Ok(Some(0)) if start.elapsed() >= SETTLING && connections(admin) == Some(0) => {
                 return Ok(End::NoSessions);
             }
-            // Unknown is not none.
+            // An unknown count does not mean that there are no connections.
             Ok(_) => {}
             Err(error) if is_gone(&error) => return Ok(End::Gone),
             Err(_) => {}
@@ -73,7 +74,8 @@ pub fn quit(admin: &Path) -> std::io::Result<()> {
     request(admin, "POST", "/quitquitquit").map(drop)
 }
 
-/// True if Envoy is gone: nothing listens at its socket. An Envoy that is only slow is not gone.
+/// True if Envoy is gone, because its socket refuses connections or does not exist. An Envoy that
+/// is only slow is not gone.
 fn is_gone(error: &std::io::Error) -> bool {
     use std::io::ErrorKind;
     matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound)

@@ -14,7 +14,8 @@ use crate::resource::parse_size;
 /// A live stream with many receivers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Multicast {
-    /// Where it arrives at the gateway: a multicast group, or an address of the gateway's.
+    /// Address at which the stream arrives at the gateway: a multicast group, or an address of the
+    /// gateway's.
     pub upstream: SocketAddr,
     /// The group that it is sent to; without one each subscriber gets a copy.
     pub group: Option<SocketAddr>,
@@ -37,7 +38,7 @@ impl Multicast {
     }
 }
 
-/// Settings of a route that override those of its EdgeGateway.
+/// Settings of a route that override its EdgeGateway's.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Overrides {
     /// False: clients are forwarded without assistance.
@@ -81,7 +82,7 @@ impl Overrides {
     /// Reads the value of an annotation.
     ///
     /// # Errors
-    /// Says what to write instead.
+    /// The text to write instead.
     pub(crate) fn read(&mut self, knob: &ClusterKnob, value: &str) -> Result<(), String> {
         let size = || size(value).map(Some);
         let number = || number(knob.values, value).map(Some);
@@ -116,7 +117,7 @@ impl Overrides {
         Ok(())
     }
 
-    /// These, and where they say nothing those.
+    /// Settings of this route, completed by the others.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self {

@@ -22,17 +22,17 @@ pub struct Policy {
 /// The most listeners that annotated Services have at an EdgeGateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quotas {
-    /// Of one Service.
+    /// Limit of one Service.
     pub per_service: usize,
-    /// Of all Services of a namespace.
+    /// Limit of all Services of a namespace.
     pub per_namespace: usize,
-    /// Of all Services.
+    /// Limit of all Services.
     pub per_gateway: usize,
 }
 
 impl Quotas {
-    /// The most listeners of an EdgeGateway, with those that are about to go: etcd takes a status with so
-    /// many.
+    /// The most listeners of an EdgeGateway, including listeners that are about to go: etcd takes a
+    /// status of this size.
     pub const MOST_PER_GATEWAY: u16 = 2000;
 }
 

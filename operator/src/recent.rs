@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Time that a gateway has to acknowledge a newer version.
 pub const GRACE: Duration = Duration::from_secs(5);
 
-/// The newest version of a gateway's configuration, and those that were the newest within
+/// The newest version of a gateway's configuration, and the versions that were the newest within
 /// [`GRACE`]: endpoints change often, and each change takes a moment to arrive.
 #[derive(Debug, Default)]
 pub struct RecentVersions {

@@ -1,9 +1,9 @@
 //! Rotation of a secret without a moment at which one party knows only the old one and another only
 //! the new one.
 //!
-//! A new secret is *announced* first: all parties accept it, none uses it. When all have heard of
-//! it, it is *used*, and the old one is still accepted for a while. The state is kept where all
-//! replicas see it.
+//! A new secret is *announced* first: all parties accept it, but do not use it. When all have heard
+//! of it, it is *used*, and the old one is still accepted for a while. The state is kept in a place
+//! that all replicas see.
 
 use serde::{Deserialize, Serialize};
 
@@ -47,7 +47,7 @@ impl<T> Rotation<T> {
     /// that is used now.
     ///
     /// # Errors
-    /// Those of `make`; then nothing has changed.
+    /// The errors of `make`; then the state is unchanged.
     pub fn advance<E>(
         &mut self,
         now: i64,

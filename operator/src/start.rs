@@ -6,7 +6,7 @@
 //!   it does not, last configuration is there --> Envoy, reads it --> the operator answers again --^
 //! ```
 //!
-//! Without it, an Envoy that starts while the operator is away listens on nothing.
+//! Without the last configuration, an Envoy that starts while the operator is away has no listener.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest time that Envoy has to end.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// Where everything is.
+/// The operator's address, the paths of files, and times.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Host and port of the operator's discovery service.
@@ -38,14 +38,14 @@ pub struct Settings {
     pub last: PathBuf,
     /// The program.
     pub envoy: PathBuf,
-    /// Its administration interface.
+    /// Administration interface of Envoy.
     pub admin: PathBuf,
     /// Time that the operator has to answer.
     pub patience: Duration,
     /// Time between two looks for it while Envoy runs with the last configuration.
     pub interval: Duration,
     /// Longest time that the last configuration stays in force after the operator is back: each
-    /// gateway chooses one, so that not all begin anew at once.
+    /// gateway chooses one, so that not all begin again at once.
     pub spread: Duration,
 }
 
@@ -93,7 +93,7 @@ async fn answers(operator: &str) -> bool {
 }
 
 /// Waits with an Envoy that has the last configuration. `None`: the operator answers, and Envoy has
-/// ended to begin anew.
+/// ended to begin again.
 async fn until_the_operator_answers(
     settings: &Settings,
     wait: Duration,
@@ -137,8 +137,8 @@ fn exit_code(code: Option<i32>) -> ExitCode {
     code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-/// The clusters beside the last listeners. A Secret of a former version has none: then none are made,
-/// in the only directory that can be written to.
+/// The clusters beside the last listeners. A Secret of a former version lacks them: then an empty
+/// file is made, in the only directory that can be written to.
 fn clusters_of(settings: &Settings) -> io::Result<PathBuf> {
     let beside = settings.last.with_file_name(LAST_CLUSTERS);
     if beside.exists() {
@@ -149,8 +149,8 @@ fn clusters_of(settings: &Settings) -> io::Result<PathBuf> {
     Ok(own)
 }
 
-/// Envoy's arguments with the listeners and clusters of files instead of those of the operator. Envoy takes one
-/// piece of further configuration: if there is one, this goes into it.
+/// Envoy's arguments with the listeners and clusters of files instead of the operator's. Envoy
+/// takes one piece of further configuration: if there is one, this goes into it.
 fn with_last(arguments: &[String], last: &Path, clusters: &Path) -> io::Result<Vec<String>> {
     const FLAG: &str = "--config-yaml";
     let mut arguments = arguments.to_vec();

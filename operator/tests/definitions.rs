@@ -1,4 +1,4 @@
-//! The chart's committed definitions are those that the code generates.
+//! The chart's committed definitions equal the generated ones.
 
 use std::path::Path;
 
@@ -186,7 +186,7 @@ fn nothing_that_gives_an_edge_gateways_author_power_over_nodes_is_on_by_default(
     assert!(all.contains("--allowed-images=mirror.example/packrat/gateway:*"), "{all}");
 }
 
-/// The definitions that `helm upgrade` upgrades are those that the code generates, and outlive the release.
+/// The definitions that `helm upgrade` upgrades equal the generated ones, and outlive the release.
 #[test]
 fn the_release_has_the_definitions_and_leaves_them_behind() {
     let read = |file: &str| -> Vec<CustomResourceDefinition> {

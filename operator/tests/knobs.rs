@@ -1,5 +1,4 @@
-//! The table of settings (`packrat_api::knobs`) is what EdgeGateways, annotations and the README
-//! have.
+//! The table of settings (`packrat_api::knobs`) matches EdgeGateways, annotations and the README.
 
 use std::collections::BTreeSet;
 
@@ -76,7 +75,7 @@ fn settings_and_annotations_reach_the_field_of_their_row() {
     };
     let before = fields(&route());
     let changed = |after: &Map<String, Value>| -> Vec<String> {
-        // What has its default may be left out.
+        // Settings with their default values may be left out.
         let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
         keys.into_iter().filter(|key| before.get(*key) != after.get(*key)).cloned().collect()
     };

@@ -38,8 +38,8 @@ def address(text):
 
 
 def judged_on_time(trial):
-    """Makes trials until the figures of one are good. Bad ones count where the path was on time: those of another are a busy machine's.
-    A trial asserts what holds on any machine, and returns the path's figures and the judgement of all."""
+    """Makes trials until the figures of one are good. Bad figures count only if the path was on time; otherwise the machine was busy.
+    A trial asserts the conditions that hold on any machine, and returns the path's figures and the judgement of all."""
     for _ in range(MOST_TRIALS):
         figures, judge = trial()
         try:

@@ -131,9 +131,9 @@ fn address(text: &str) -> Option<(IpAddr, Option<u16>)> {
     text.parse().ok().map(|address| (address, None)).or_else(with_port)
 }
 
-/// The clients of the server at the address that is named as the requester. The page that the request
-/// has come to has put that there, in place of whatever was said: a server learns of its own clients
-/// alone.
+/// Clients of the server at the address that the query names as the requester. The page puts the
+/// requester's own address there, whatever the request contained: a server learns only of its own
+/// clients.
 fn clients_of_requester(dataplane: Option<&Dataplane>, query: &str) -> Answer {
     let mut named = query.split('&').filter_map(|pair| pair.strip_prefix("requester="));
     let requester = match (named.next(), named.next()) {
@@ -165,7 +165,7 @@ pub(crate) fn clients(dataplane: Option<&Dataplane>, requester: IpAddr, query: &
     Answer::json(&ClientsOfServer { total, clients })
 }
 
-/// Events of one session, which is observed for so many seconds from now.
+/// Events of one session, observed for this number of seconds from now.
 fn session_events(
     dataplane: Option<&Dataplane>,
     session: u64,
@@ -208,7 +208,7 @@ fn log(logger: &Logger, method: &str, query: &str) -> Answer {
     })
 }
 
-/// The value of a query's parameter. None of ours needs percent-decoding.
+/// Value of a query's parameter. None of the parameters needs percent-decoding.
 fn parameter<'a>(query: &'a str, key: &str) -> Option<&'a str> {
     query
         .split('&')

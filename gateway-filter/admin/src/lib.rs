@@ -4,9 +4,9 @@
 //! |---|---|
 //! | `/packrat` | version, routes with their configuration, listeners and metrics, as JSON |
 //! | `/packrat/sessions?limit=100` | live sessions of all routes, those first that have carried most, as JSON |
-//! | `/packrat/clients` | the clients of the server that asks, and what it sees in their place, as JSON; `?upstream=IP:PORT`: that one |
-//! | `/packrat/events?after=0&limit=200` | the last log lines, as JSON; `newest` is what to pass as `after` the next time |
-//! | `/packrat/events?session=7&seconds=30&after=0` | the events within one session, observed for so long from now, as JSON |
+//! | `/packrat/clients` | the clients of the requesting server, with the addresses that it sees in their place, as JSON; `?upstream=IP:PORT`: that one |
+//! | `/packrat/events?after=0&limit=200` | the last log lines, as JSON; `newest` is the value of `after` for the next request |
+//! | `/packrat/events?session=7&seconds=30&after=0` | the events within one session, observed for this time from now, as JSON |
 //! | `/packrat/log` | how the log is written; `POST /packrat/log?level=debug&clients=shown` changes it |
 //! | `/packrat/overview` | the page for people: HTML and SVG, no other asset |
 //!

@@ -7,8 +7,8 @@ use gateway::Gateway;
 
 use crate::gateway;
 
-/// The browser of `PACKRAT_CHROMIUM`, or one on the path. `None`, with a line that says so, when
-/// there is none; with `CI=true` that is a failure.
+/// The browser of `PACKRAT_CHROMIUM`, or one on the path. Without one it is `None` and a line is
+/// printed; with `CI=true` that is a failure.
 fn find_browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let names = ["chromium", "chromium-browser", "google-chrome"];

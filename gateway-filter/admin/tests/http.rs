@@ -36,7 +36,7 @@ fn status_sessions_and_events_show_a_client_but_hide_its_address() {
     assert_eq!(gateway.json(&format!("/packrat/events?after={newest}"))["events"], json!([]));
 }
 
-/// The page says who asks, not the query.
+/// The page determines the requester, not the query.
 #[test]
 fn a_server_reads_the_addresses_of_its_own_clients() {
     let gateway = Gateway::start("web");

@@ -2,14 +2,14 @@
 //!
 //! The same data plane runs inside Envoy (`packrat-envoy`) and on sockets of its own
 //! (`packrat-gateway`). A shell starts one [`Dataplane`], describes its routes with
-//! [`RouteConfig`], and hands it the sockets that clients send to ([`Dataplane::listen`]); where it
-//! reads them itself ([`Dataplane::attach_and_read`]), it passes what clients send to [`Ingress`].
-//! The data plane keeps one connected upstream socket for every client, forwards both ways, and
-//! lets `packrat-engine` repair what the last mile loses.
+//! [`RouteConfig`], and hands it the sockets that clients send to ([`Dataplane::listen`]); a shell
+//! that reads them itself ([`Dataplane::attach_and_read`]) passes clients' datagrams to
+//! [`Ingress`]. The data plane keeps one connected upstream socket for every client, forwards both
+//! ways, and lets `packrat-engine` repair the last mile's losses.
 //!
 //! # Layers
 //!
-//! Each layer knows those below it and none above; `tests/layers.rs` holds the imports to it.
+//! Each layer uses only the layers below it; `tests/layers.rs` checks the imports.
 //!
 //! ```text
 //!   process        the data plane, its I/O threads
@@ -24,8 +24,8 @@
 //!   sync           the locks and atomics of what threads share
 //! ```
 //!
-//! A lower layer returns what an upper one has to do for it: a session that has another
-//! upstream socket says so, and the listener that has called it tells the I/O thread.
+//! A lower layer returns the work that it leaves to an upper one: a session reports that it has
+//! another upstream socket, and the listener that has called it notifies the I/O thread.
 //!
 //! Plain forwarding never depends on assistance: an error or a panic in the engine costs the flow
 //! its assistance and is counted, the datagram is forwarded all the same.
@@ -45,7 +45,7 @@
 //! connection. A sealed datagram names its session, so that it is found wherever the datagram comes
 //! from. One that is authentic and comes from another address is answered with a challenge to that
 //! address alone; the right answer from there moves the session: its upstream socket stays, and the
-//! server sees nothing. Forged and replayed ones are dropped and counted, and no address gets
+//! server does not notice. Forged and replayed ones are dropped and counted, and no address gets
 //! more bytes than came from there.
 //!
 //! Datagrams of the base connection that arrive from the new address before the first sealed one
@@ -57,21 +57,20 @@
 //!
 //! # Live streams
 //!
-//! With `stream` a route is one live stream for everybody who subscribes at its listeners
-//! (docs/MEDIA.md).
+//! With `stream` a route is one live stream for all subscribers at its listeners (docs/MEDIA.md).
 //!
 //! Only `upstream` is required: an address of this host, or a multicast group, which is joined
 //! while the route has a listener. Without `group` each subscriber gets a unicast copy. `sources`
-//! are the hosts that may send the stream; without them the `endpoints`, without these anybody.
-//! Tokens, limits per source, the static key and the repair budget are the route's. What
-//! subscribers send beside control datagrams is forwarded to `endpoints`, and dropped where there
-//! are none. An update that leaves `cache_bytes` and `key` alone costs no subscriber the
+//! are the hosts that may send the stream: by default the `endpoints`, and without endpoints any
+//! host. Tokens, limits per source, the static key and the repair budget are the route's.
+//! Subscribers' datagrams other than control datagrams are forwarded to `endpoints`, or dropped
+//! without endpoints. An update that leaves `cache_bytes` and `key` alone costs no subscriber the
 //! subscription.
 //!
 //! # Draining
 //!
-//! After [`Dataplane::drain`] no client begins to be assisted; forwarding, and the assistance of
-//! those that have it, go on until [`Dataplane::shutdown`], which says Goodbye.
+//! After [`Dataplane::drain`] no further client is assisted; forwarding continues, and so does the
+//! assistance of assisted clients, until [`Dataplane::shutdown`], which sends Goodbye.
 //!
 //! # Metrics and log lines
 //!

@@ -1,5 +1,6 @@
-//! Locks and atomics of what threads share: those of `parking_lot` and of the standard library, or those
-//! of the crate `shuttle`, with which a test runs its threads in many orders (`make concurrency`).
+//! Locks and atomics for state that threads share: from `parking_lot` and the standard library, or
+//! from the crate `shuttle`, with which a test runs its threads in many orders (`make
+//! concurrency`).
 
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -20,7 +21,7 @@ mod double {
 
     use shuttle::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
-    /// The same hashes in each run, so that the same schedule leads to the same end.
+    /// Hasher with the same hashes in each run, so that the same schedule leads to the same end.
     pub(crate) type RandomState = BuildHasherDefault<DefaultHasher>;
 
     #[derive(Debug, Default)]

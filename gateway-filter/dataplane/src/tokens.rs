@@ -9,8 +9,8 @@ use packrat_engine::{TokenAdmission, TokenCheck};
 
 use crate::configuration::ConfigurationError;
 
-/// The engine's token admission. `texts`: the current key and perhaps the previous one; `field`: where they
-/// come from, for messages.
+/// The engine's token admission. `texts`: the current key and perhaps the previous one; `field`:
+/// their source, for messages.
 ///
 /// # Errors
 /// When a text is not a key, or there are none or more than two.

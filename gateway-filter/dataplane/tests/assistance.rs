@@ -50,8 +50,8 @@ fn what_the_last_mile_loses_is_repaired_unchanged() {
     assert!(server.recv_from(&mut [0; 10]).is_err());
 }
 
-/// A client that has echoed no cookie proves the session with its first message. What passes until then
-/// is in its set.
+/// A client that has echoed no cookie proves the session with its first message. Datagrams that
+/// pass until then are in its set.
 #[test]
 #[cfg(feature = "virtual-time")]
 fn what_is_lost_before_the_client_has_proven_the_session_is_repaired() {
@@ -143,7 +143,7 @@ fn a_draining_gateway_goes_on_assisting_who_is_there_and_takes_nobody_else() {
         };
         client.turn_until("the answer", answered);
     }
-    // No client begins any more, whatever is configured meanwhile; new clients are forwarded.
+    // No client begins any more, whatever the configuration becomes; new clients are forwarded.
     let mut other = config(&[&server]);
     other.repair_budget = 0.5;
     gateway.dataplane.configure(other).unwrap();
@@ -155,7 +155,7 @@ fn a_draining_gateway_goes_on_assisting_who_is_there_and_takes_nobody_else() {
     });
     assert!(gateway.metric("handshakes_total{result=\"refused_disabled\"}") > 0);
     assert_eq!((gateway.metric("sessions"), gateway.metric("sessions_assisted")), (11, 10));
-    // At the end everybody is told.
+    // At the end all clients are notified.
     gateway.dataplane.shutdown();
     clients.iter_mut().for_each(|(client, _)| client.wait_for_goodbye());
 }

@@ -16,7 +16,7 @@ use crate::gateway;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The gateway's log lines about where it reads. Its threads are late after each session that they
+/// The gateway's log lines about its reading. Its threads are late after each session that they
 /// open.
 #[derive(Clone, Default)]
 struct Steered {
@@ -184,7 +184,7 @@ impl Scene {
         }
     }
 
-    /// From now on the shell reads nothing of what these clients send.
+    /// From now on the shell reads no datagrams of these clients.
     fn leaves_nothing_to_the_shell(&self, clients: &[UdpSocket]) {
         let before = self.read_by_the_shell();
         self.exchange(clients, 10);
@@ -270,7 +270,7 @@ fn an_update_of_the_listener_loses_nothing_and_its_end_leaves_no_socket() {
     let clients = scene.clients(8);
     scene.steered.wait_for("2 of 2 readers");
     for round in 0..20 {
-        // The new owner comes before the old one goes; datagrams are under way.
+        // The new owner comes before the old one goes, with datagrams in flight.
         for (number, client) in clients.iter().enumerate() {
             client.send(format!("{number} {round}").as_bytes()).unwrap();
         }

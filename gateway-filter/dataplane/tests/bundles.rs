@@ -88,7 +88,7 @@ fn all_of_a_bundle_arrives_in_order_with_its_mark_and_the_gateway_hears_the_mess
         assert_eq!(received, ACKNOWLEDGEMENTS.map(|one| (one.to_vec(), mark, upstream)));
         gateway.wait_for("the eACK", |gateway| gateway.metric("eacks_received_total") > before);
     }
-    // The same message again is a replay; what is in front of it is for the server to judge.
+    // The same message again is a replay; the server has to judge the datagram in front of it.
     let eack = next_eack(&mut client, &server, upstream);
     for _ in 0..2 {
         client.socket.send(&bundle(&eack)).unwrap();
@@ -101,7 +101,7 @@ fn all_of_a_bundle_arrives_in_order_with_its_mark_and_the_gateway_hears_the_mess
 fn of_a_bundle_without_a_session_one_datagram_goes_on() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
-    // Its session is over, or with another gateway: the message is of none here.
+    // Its session is over, or with another gateway: the message belongs to no session here.
     let stranger = gateway.client();
     stranger.send(&bundle(b"\x0bPkr\x28 of another session, and long enough for a seal")).unwrap();
     // The newest acknowledgement is enough, and a forged source has no more of the gateway.

@@ -118,7 +118,7 @@ fn a_discover_is_answered_without_opening_a_session() {
 fn a_cookie_is_all_that_is_made_for_an_unproven_address_when_there_is_no_room_for_it() {
     let server = socket("127.0.0.1:0");
     let mut small = config(&[&server]);
-    // Half of the room is for those that have not echoed a cookie: none.
+    // Clients that have not echoed a cookie get half of the room, which is no place here.
     small.maximum_sessions = 1;
     let gateway = Gateway::start("127.0.0.1:0", small);
     let client = gateway.client();

@@ -1,4 +1,4 @@
-//! A fault in an I/O thread costs the datagram in hand and nothing else.
+//! A fault in an I/O thread costs only the datagram in hand.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

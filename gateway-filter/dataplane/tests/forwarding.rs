@@ -77,7 +77,7 @@ fn single_datagrams_of_many_clients_reach_each_its_own_in_order() {
     }
     for round in 0..20 {
         for (number, way) in ways.iter().enumerate() {
-            // Long ones, and two in a row, wait for none.
+            // Long datagrams, and two in a row, leave at once.
             let length = if number % 9 == 8 { 9000 } else { 100 };
             for seed in 0..1 + usize::from(number % 5 == 4) {
                 let answer = payload(round * 1000 + number * 10 + seed, length);
@@ -292,7 +292,7 @@ fn idle_sessions_end_and_their_clients_can_return() {
     assert_eq!(receive(&server).0, b"quiet");
     busy.say(b"busy");
     let (_, upstream) = receive(&server);
-    // Datagrams in one direction alone keep a session, here those of the server.
+    // Datagrams in one direction alone keep a session, here datagrams of the server.
     for _ in 0..15 {
         assert_eq!(gateway.metric("sessions"), 2);
         network.pass(Duration::from_millis(70));
@@ -324,7 +324,7 @@ fn a_server_that_refuses_is_counted_and_the_flow_goes_on_when_it_returns() {
         gateway.metric("upstream_errors_total") >= 3
     });
     let server = socket(&address.to_string());
-    // Nothing is lost because of an error that an earlier datagram has caused.
+    // An error that an earlier datagram has caused does not cost a later one.
     client.send(b"welcome back").unwrap();
     loop {
         let (received, from) = receive(&server);
@@ -438,15 +438,15 @@ fn clients_of_a_removed_endpoint_move_when_it_is_gone_and_the_others_stay() {
     let removed = servers.0[gone].take();
     gateway.dataplane.configure(servers.config()).unwrap();
 
-    // It may be ending, or have been lost sight of: as long as it answers, it keeps those that it
-    // knows.
+    // The server may be ending, or only be missing from the list: as long as it answers, it keeps
+    // the clients that it knows.
     servers.0[gone] = removed;
     assert_eq!(servers.ask(&clients, b"and now"), placed);
     assert_eq!(gateway.metric("sessions_moved_total"), 0);
     let new = [gateway.client()];
     assert_ne!(servers.ask(&new, b"new")[0].0, gone);
 
-    // Gone, it refuses what comes; then they move, and only they.
+    // Gone, it refuses datagrams; then its clients move, and only they.
     servers.0[gone] = None;
     gateway.wait_for("all to move", |gateway| {
         for client in &clients {
@@ -476,7 +476,7 @@ fn an_endpoint_that_was_removed_and_says_nothing_any_more_is_left() {
         let mut buffer = [0; 100];
         new.recv(&mut buffer).is_ok_and(|length| buffer[..length] == *b"and now")
     });
-    // What it was asked before that went where it had always gone.
+    // Datagrams before that went to the former server as always.
     assert_eq!(receive(&old).0, b"and now");
     assert_eq!(gateway.metric("sessions_moved_total"), 1);
     assert_eq!(gateway.metric("sessions_opened_total"), 1);
@@ -495,8 +495,8 @@ fn a_released_listener_leaves_no_socket_behind() {
     assert!(alone.is_ok(), "{alone:?}");
 }
 
-/// A NAT gives the client another port, with which a load balancer sends it to another gateway:
-/// that one knows nothing of the client, and finds its server all the same.
+/// A NAT gives the client another port, with which a load balancer sends it to another gateway,
+/// which does not know the client, but finds its server all the same.
 #[test]
 fn a_client_whose_port_changes_finds_its_server_through_another_gateway() {
     let servers: Vec<UdpSocket> = (0..4).map(|_| socket("127.0.0.1:0")).collect();

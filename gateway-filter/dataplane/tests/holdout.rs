@@ -11,7 +11,7 @@ use packrat_client::{AssistState, ClientConfig, RefusalReason};
 use crate::client;
 use crate::gateway;
 
-/// More than a session must have brought to be counted.
+/// Datagrams of a session, more than it needs to be counted.
 const DATAGRAMS: usize = 250;
 
 /// A client at this address that has spoken with its server, asked for assistance and heard the answer,

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// The layers from the ground up, with the modules in them. A module imports those of its own layer
-/// and of the layers below.
+/// The layers from the ground up, with the modules in them. A module imports modules of its own
+/// layer and of the layers below.
 const LAYERS: &[(&str, &[&str])] = &[
     ("locks", &["sync"]),
     ("records", &["metrics", "log", "random", "clock"]),
@@ -78,7 +78,7 @@ fn layer(module: &str) -> usize {
 /// A circle among these modules, if there is one.
 fn circle(imports: &Imports) -> Option<Vec<String>> {
     let mut left = imports.clone();
-    // Modules that import none of the others are in no circle.
+    // Modules that import no other modules are in no circle.
     loop {
         let names: BTreeSet<String> = left.keys().cloned().collect();
         let before = left.len();

@@ -1,4 +1,4 @@
-//! A change of the configuration applies to sessions that run, and costs none of them anything.
+//! A change of the configuration applies to sessions that run, without a loss for any of them.
 
 use client::{Client, connect, transfer, transfer_until_repaired};
 use gateway::{Gateway, config, socket};

@@ -12,7 +12,7 @@ use crate::client;
 use crate::gateway;
 use crate::network;
 
-/// The names in what the gateway says until `count` sealed datagrams have come.
+/// The names in the gateway's datagrams until `count` sealed ones have come.
 fn names_heard(client: &mut Client<Socket>, count: usize) -> Vec<SessionId> {
     let mut names = Vec::new();
     client.turn_until("sealed datagrams", |client, received| {
@@ -45,7 +45,7 @@ fn no_path_sees_a_name_of_another() {
 
         client.assist.on_network_change(client.now());
         client.go_on_from(gateway.client());
-        // The challenge, and what follows the move.
+        // The challenge, and the message that follows the move.
         let heard = names_heard(&mut client, 2);
         assert!(heard.iter().all(|name| *name == heard[0] && !seen.contains(name)), "{heard:?}");
         gateway.wait_for("the move", |gateway| gateway.metric("paths_moved_total") == moves);

@@ -27,7 +27,7 @@ struct Client {
     passed: Vec<(Vec<u8>, Ecn)>,
     numbered: u64,
     received: ReceiveBatch,
-    /// Of the datagrams with a number, these are lost once.
+    /// Choice of the numbered datagrams that are lost once.
     loses: fn(u64) -> bool,
     lost: BTreeSet<Vec<u8>>,
     /// The way to the gateway takes this long.
@@ -179,8 +179,8 @@ fn datagrams_and_batches_come_numbered_and_leave_the_shim_as_they_were() {
             for batch in &batches {
                 send(&server, upstream, &[*batch], &Offload::default());
             }
-            // In their order. A gateway that hears nothing for a while, as on a busy machine, sends
-            // the newest once more.
+            // The datagrams come in their order. A gateway that hears from no client for a while,
+            // as on a busy machine, sends the newest again.
             client.turn_until("the datagrams of a round", |client| {
                 let passed = &client.passed[begin..];
                 let is_known = |one: &Vec<u8>| {
@@ -193,7 +193,7 @@ fn datagrams_and_batches_come_numbered_and_leave_the_shim_as_they_were() {
                 }
                 left.peek().is_none()
             });
-            // Those of the later rounds are the server's own repetitions, and have no numbers.
+            // Datagrams of the later rounds are the server's own repetitions, and have no numbers.
         }
         let short =
             expected.iter().filter(|(datagram, _)| datagram.len() <= longest).count() as u64;
@@ -212,7 +212,8 @@ fn what_the_last_mile_loses_comes_in_its_place() {
     let (mut client, upstream) = Client::connect(gateway.listen, &server);
     client.loses = |number| number % 25 == 7;
     let mut sent = Vec::new();
-    // Those that were lost and have passed, and of these those that have before the next one.
+    // Numbers of lost datagrams that have passed, and of those that passed before the next
+    // datagram.
     let repaired = |client: &Client, sent: &[Vec<u8>]| {
         let at = |wanted: &Vec<u8>| client.passed.iter().position(|(one, _)| one == wanted);
         let places = sent.iter().enumerate().filter(|(_, one)| client.lost.contains(*one));
@@ -282,7 +283,7 @@ fn on_a_long_last_mile_symbols_repair_what_is_lost() {
         socket.pause(Duration::from_millis(1));
     }
     assert!(passed.iter().all(|(datagram, _)| sent.contains(datagram)), "none is garbled");
-    // Those of recovered ones are those of what has come.
+    // Recovered datagrams have the metadata of received ones.
     assert!(passed.iter().all(|(_, metadata)| *metadata == 7));
     assert!(gateway.metric("symbols_total") > 0);
     assert_eq!(gateway.metric("assistance_panics_total"), 0);
@@ -298,7 +299,7 @@ fn what_a_client_sends_is_repaired_and_comes_without_numbers() {
     server.set_read_timeout(Some(Duration::from_millis(3))).unwrap();
     let (mut sent, mut arrived) = (Vec::<Vec<u8>>::new(), BTreeSet::new());
     let (mut lost, start, mut buffer) = (BTreeSet::new(), Instant::now(), vec![0; 2000]);
-    // On a busy machine a queue seems to stand now and then: what is lost is the transport's then.
+    // On a busy machine a queue seems to stand now and then: then losses are left to the transport.
     let repaired = || gateway.metric("upward_repaired_total");
     while arrived.intersection(&lost).count() < 10 || repaired() == 0 {
         assert!(start.elapsed() < PATIENCE, "{:?}", client.shim.assistance());
@@ -331,7 +332,7 @@ fn what_a_client_sends_is_repaired_and_comes_without_numbers() {
         sent.extend(datagrams);
         // The server answers: by that, the gateway measures the last mile.
         server.send_to(&payload(sent.len(), 60), upstream).unwrap();
-        // Slowly: other tests measure round trips meanwhile.
+        // Slowly, as other tests measure round trips at the same time.
         (0..10).for_each(|_| client.turn());
         while let Ok((length, _)) = server.recv_from(&mut buffer) {
             arrived.insert(buffer[..length].to_vec());
@@ -340,7 +341,7 @@ fn what_a_client_sends_is_repaired_and_comes_without_numbers() {
     assert!(arrived.iter().all(|datagram| sent.contains(datagram)), "none with a number");
     assert!(gateway.metric("upward_waited_total") > 0);
     assert_eq!(gateway.metric("assistance_panics_total"), 0);
-    // A client without a session, or whose session is over, is served, too.
+    // A client without a session, or whose session is over, is served as well.
     let other = gateway.client();
     let numbered = [b"\x0bPkr\x29abc", &payload(7, 500)[..]].concat();
     other.send(&numbered).unwrap();
@@ -383,7 +384,7 @@ fn what_waits_for_a_hole_comes_when_assistance_is_switched_off() {
         }
         server.send_to(&payload(5000 + seed, 60), upstream).unwrap();
         (0..30).for_each(|_| client.turn());
-        // What comes is taken, so that the server's buffer does not overflow.
+        // Received datagrams are taken, so that the server's buffer does not overflow.
         while let Some((datagram, _)) = server.hear(Duration::from_millis(1)) {
             missing.remove(&datagram);
         }

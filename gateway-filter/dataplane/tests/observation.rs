@@ -20,7 +20,7 @@ fn an_observed_session_tells_what_became_of_each_missing_datagram() {
         gateway.dataplane.observe(session, Duration::from_secs(600), after, usize::MAX)
     };
     assert_eq!(observe(session + 1000, 0), Err(ObservationError::NoSession(session + 1000)));
-    // What happened before is not known.
+    // Events before the observation are not recorded.
     transfer(&mut client, &server, upstream, 0..200);
     assert_eq!(observe(session, 0).unwrap().events, []);
     let count = |observed: &[SessionEvent], is: fn(&SessionStep) -> bool| {
@@ -34,7 +34,7 @@ fn an_observed_session_tells_what_became_of_each_missing_datagram() {
         let sent = matches!(step, SessionStep::RepairSent { .. });
         sent || matches!(step, SessionStep::GivenUp { .. } | SessionStep::RepairRefused { .. })
     };
-    // Symbols may repair some of them before they are missed, and the last eACK is under way.
+    // Symbols may repair some of them before they are missed, and the last eACK is in flight.
     let mut observed: Vec<SessionEvent> = Vec::new();
     for first in (200..).step_by(200) {
         transfer(&mut client, &server, upstream, first..first + 200);
@@ -70,7 +70,7 @@ fn an_observed_session_tells_what_became_of_each_missing_datagram() {
             "ts"
         ]
     );
-    // Asked again, it goes on behind the last one.
+    // Asked again, it continues behind the last one.
     let newest = observe(session, 0).unwrap().newest;
     assert!(observe(session, newest).unwrap().events.iter().all(|event| event.number > newest));
 }

@@ -17,7 +17,7 @@ const MILLISECOND: u64 = 1_000_000;
 struct Client {
     shim: Shim<()>,
     address: SocketAddr,
-    /// Its answer to a cookie.
+    /// The client's answer to a cookie.
     init: Vec<u8>,
 }
 
@@ -67,7 +67,7 @@ impl Scene {
         (1000..).zip(hosts).map(|(port, host)| self.client((host, port).into())).collect()
     }
 
-    /// Clients that have got an answer in so much time, and the most work at one moment.
+    /// Clients that have got an answer in this time, and the most work at one moment.
     fn answered_within(&mut self, time: Duration) -> (HashSet<SocketAddr>, u64) {
         let end = self.now + time;
         let mut answered: HashSet<_> = self.take_sent().into_iter().map(|sent| sent.0).collect();
@@ -134,7 +134,7 @@ fn a_handshake_that_waits_ends_with_its_gateway_and_keeps_nothing_alive() {
     for Client { address, init, .. } in &clients {
         scene.gateway.receive_from_client(*address, 0, init);
     }
-    // Nothing is answered for longer than clients wait: they have asked again, or gone.
+    // No answers are sent for longer than clients wait: they have asked again, or gone.
     scene.take_sent();
     scene.now = scene.now + Duration::from_secs(1);
     scene.gateway.handle_timeout(scene.now);

@@ -36,7 +36,7 @@ fn with_key(servers: &[&Socket], peers: impl IntoIterator<Item = SocketAddr>) ->
     config
 }
 
-/// These gateways are all that there are.
+/// Gives each gateway the list of all these gateways.
 fn introduce(gateways: &[Gateway], servers: &[&Socket]) {
     let config = with_key(servers, gateways.iter().map(|gateway| gateway.listen));
     for gateway in gateways {
@@ -44,7 +44,7 @@ fn introduce(gateways: &[Gateway], servers: &[&Socket]) {
     }
 }
 
-/// The client goes on from another port behind this gateway.
+/// The client continues from another port behind this gateway.
 fn go_to(client: &mut Client, gateway: &Gateway) {
     client.go_on_from(gateway.client());
     client.assist.on_network_change(client.now());
@@ -136,7 +136,8 @@ fn a_relayed_client_whose_gateway_ends_goes_on_with_the_one_that_has_relayed_it(
     assert!(gateways[0].metric("repairs_total") >= 5);
 }
 
-/// Its host is gone without a word, so that nothing refuses what is relayed; the list says so.
+/// The client's gateway is gone without a word, so that relayed datagrams are not refused; only the
+/// list shows it.
 #[test]
 fn a_relay_ends_when_its_gateway_is_not_in_the_list_any_more() {
     let network = Network::new();
@@ -342,7 +343,7 @@ fn gateways_that_come_and_go_keep_every_client_at_its_server() {
             *upstream = from;
         }
     }
-    // Those of the gateway that has ended have another path to the server, once.
+    // Clients of the gateway that has ended have another path to the server, once.
     assert!(changed <= 4, "{changed} changes of path in 36 moves");
 }
 
@@ -352,7 +353,7 @@ fn peer_message(gateway: &Socket, key: &PeerKey) -> (PeerMessage, SocketAddr) {
     (key.open(&datagram).expect("a message of a gateway"), from)
 }
 
-/// A relay that another session has displaced is still read, for what its gateway has under way.
+/// A relay that another session has displaced is still read, for its gateway's datagrams in flight.
 #[test]
 fn a_late_word_of_a_former_relays_gateway_moves_nothing_of_the_client_that_is_there_now() {
     let network = Network::new();
@@ -363,8 +364,8 @@ fn a_late_word_of_a_former_relays_gateway_moves_nothing_of_the_client_that_is_th
     let peers = others.iter().map(Socket::address).chain([gateways[0].listen]);
     gateways[0].configure(with_key(&[&server], peers));
     let (mut client, upstream) = gateways[0].connect(&server);
-    // A client names a session, at this path, and one of the others says that it has it. Returns the
-    // session, and the relay's address.
+    // A client names a session, at this path, and one of the other gateways answers that it has it.
+    // Returns the session, and the relay's address.
     let path = gateways[0].client();
     let relay_to = |home: usize, sealed: &[u8], id: u8| {
         let mut sealed = sealed.to_vec();

@@ -181,8 +181,8 @@ fn what_the_server_sends_to_stray_datagrams_reaches_their_client_when_it_turns_o
     assert_eq!(gateway.metric("sessions"), 2);
     client.socket.say(&message);
     wait_until_moved(&mut client, &gateway, 1);
-    // To the server this is where the client is now, until the client speaks again; what it sends
-    // there belongs to the client's session all the same.
+    // The server takes this for the client's address until the client speaks again; datagrams that
+    // it sends there belong to the client's session all the same.
     let recorded = gateway.metric("datagrams_recorded_total");
     server.say_to(&encrypted(90), another);
     client.turn_until("what was sent to another socket", |client, received| {
@@ -209,7 +209,7 @@ fn two_clients_that_get_each_others_address_keep_their_sessions() {
     std::mem::swap(&mut one.socket, &mut other.socket);
     one.socket.say(&message);
     wait_until_moved(&mut one, &gateway, 1);
-    // Its address belongs to another client now, until it shows up where it is.
+    // The address of the other client is taken, until that client shows up at its new one.
     other.socket.say(&message_of_other);
     wait_until_moved(&mut other, &gateway, 2);
     transfer(&mut one, &server, of_one, 1000..1100);
@@ -229,7 +229,7 @@ fn plain_clients_are_forwarded_at_once_or_after_a_moment_and_lose_nothing() {
     let server = network.server();
     let gateway = network.gateway(config(&[&server]));
     let _assisted = gateway.connect(&server);
-    // A long header, and what is no QUIC.
+    // A long header, and datagrams that are not QUIC.
     for first in [0xc3, 0x80, 0x16, 0x00] {
         let plain = gateway.client();
         let datagram = [vec![first], payload(1, 500)].concat();

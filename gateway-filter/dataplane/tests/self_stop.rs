@@ -12,7 +12,7 @@ use packrat_dataplane::metrics::definitions;
 use packrat_dataplane::virtual_time::{Sent, VirtualGateway};
 use packrat_wire::estimate::Timestamp;
 
-/// More than a session must have brought to be counted.
+/// Datagrams of a session, more than it needs to be counted.
 const DATAGRAMS: u8 = 230;
 
 struct Scene {
@@ -62,7 +62,8 @@ impl Scene {
         self.gateway.handle_timeout(end);
     }
 
-    /// A client in a network of its own that has said hello, asked for assistance and heard the answer.
+    /// A client in a network of its own that has sent its hello, asked for assistance and heard the
+    /// answer.
     fn client(&mut self) -> Client {
         let [_, a, b, c] = (self.clients + 1).to_be_bytes();
         let mut client = self.client_at(SocketAddr::from(([10 + a, b, c, 1], 5000)));
@@ -70,11 +71,12 @@ impl Scene {
         client
     }
 
-    /// A client at this address that has said hello, and has not asked.
+    /// A client at this address that has sent its hello, and has not asked.
     fn client_at(&mut self, address: SocketAddr) -> Client {
         self.clients += 1;
         self.gateway.take_sent();
-        // A long header: what has a short one waits for a moment, as its client may have moved.
+        // A long header: a datagram with a short one waits for a moment, as its client may have
+        // moved.
         self.gateway.receive_from_client(address, listener_of(address), b"\xc3hello");
         let session = self.gateway.take_sent().into_iter().find_map(|sent| match sent {
             Sent::ToServer { session, .. } => Some(session),
@@ -99,7 +101,7 @@ impl Scene {
         }
     }
 
-    /// The server sends, a datagram in so much time; the session ends.
+    /// The server sends a datagram each time this duration has passed; the session ends.
     fn transfer(&mut self, client: &Client, interval: Duration) {
         for number in 0..DATAGRAMS {
             self.pass(interval);
@@ -190,8 +192,8 @@ fn one_network_with_all_its_addresses_stops_no_route_and_honest_harm_beside_it_d
     honest(&mut scene, 90, fast);
     let [assisted, held_out] = shown(&scene);
     assert!(assisted >= 30 && held_out >= 30, "{assisted} and {held_out} say something");
-    // One host has a /48: a client in each /64, slow where it is assisted. Now and then an honest one
-    // comes, so that both arms go on.
+    // One host has a /48: a client in each /64, slow if it is assisted. Now and then an honest
+    // client comes, so that both arms grow.
     for link in 0..240u16 {
         let address = [0x2001, 0xdb8, 0xbad, link, 0, 0, 0, 1];
         let mut attacker = scene.client_at(SocketAddr::from((address, 5000)));
@@ -204,7 +206,7 @@ fn one_network_with_all_its_addresses_stops_no_route_and_honest_harm_beside_it_d
     }
     let [all, _] = shown(&scene);
     assert!(all > 2 * (assisted + 60), "most of {all} assisted sessions are lies");
-    // Those who are harmed are heard beside them.
+    // Clients that are harmed count beside them.
     scene.clients_until_not(Stage::Assisting, slow, fast);
     assert_eq!(scene.stage(), Stage::Stopped);
 }
@@ -213,7 +215,8 @@ fn one_network_with_all_its_addresses_stops_no_route_and_honest_harm_beside_it_d
 fn questions_in_forged_names_are_in_no_arm_of_the_comparison() {
     let mut scene = Scene::new();
     for number in 0..20 {
-        // The server streams to an address without asking it, and the gateway's answers go there, too.
+        // The server streams to an address without asking it, and the gateway's answers also go
+        // there.
         let mut client = scene.client_at(SocketAddr::from(([10, 0, number, 1], 5000)));
         let question = client.shim.poll_transmit(scene.now).expect("a question");
         scene.gateway.receive_from_client(client.address, 0, &question);

@@ -48,7 +48,7 @@ fn first(servers: &[Socket], content: &[u8]) -> (usize, SocketAddr) {
     }
 }
 
-/// An address whose clients get another server than `server`, at gateways that know nothing of them.
+/// An address whose clients get another server than `server`, at gateways that do not know them.
 fn address_of_another_server(servers: &[Socket], gateway: &Gateway, server: usize) -> String {
     for host in 2..100 {
         let local = format!("127.0.0.{host}");
@@ -60,7 +60,8 @@ fn address_of_another_server(servers: &[Socket], gateway: &Gateway, server: usiz
     panic!("all addresses have the same server");
 }
 
-/// An assisted client that a gateway has given a server; which, and where the server sees it.
+/// An assisted client, the number of the server that its gateway has given it, and the address that
+/// the server sees it at.
 fn assisted(servers: &[Socket], gateway: &Gateway) -> (Client, usize, SocketAddr) {
     let mut client = Client::on(gateway.client(), ClientConfig::default());
     client.socket.say(b"hello");
@@ -70,11 +71,11 @@ fn assisted(servers: &[Socket], gateway: &Gateway) -> (Client, usize, SocketAddr
     (client, server, upstream)
 }
 
-/// The client goes on from another socket. Returns the servers that its datagrams come to.
+/// The client continues from another socket. Returns the servers that its datagrams come to.
 fn moves(servers: &[Socket], client: &mut Client, gateway: &Gateway, to: Socket) -> Vec<usize> {
     let sessions = gateway.metric("sessions_begun_total");
     client.go_on_from(to);
-    // Its transport goes on before it knows that anything has changed.
+    // Its transport continues before it knows that anything has changed.
     let datagrams: [_; 10] =
         std::array::from_fn(|number| [0x41, 0xff, number as u8, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
     datagrams.iter().for_each(|datagram| client.socket.say(datagram));
@@ -84,7 +85,7 @@ fn moves(servers: &[Socket], client: &mut Client, gateway: &Gateway, to: Socket)
     datagrams.iter().map(|datagram| first(servers, datagram).0).collect()
 }
 
-/// The client's connection with this server goes on: datagrams from this number on, with losses.
+/// The client's connection with this server continues: datagrams from this number on, with losses.
 fn goes_on(servers: &[Socket], client: &mut Client, server: usize, from: usize) {
     client.socket.say(b"anything");
     let (reached, upstream) = first(servers, b"anything");
@@ -100,7 +101,7 @@ fn a_client_whose_address_changes_finds_its_server_through_another_gateway() {
     let (mut client, server, _) = assisted(&servers, &gateways[0]);
     let another = address_of_another_server(&servers, &gateways[0], server);
     for moved in 1..8 {
-        // The third gateway's word is the second one's: the ticket is that of its session.
+        // The third gateway's answer is the second one's: the ticket belongs to its session.
         let gateway = &gateways[moved % 3];
         let reached = moves(&servers, &mut client, gateway, gateway.client_from(&another));
         assert_eq!(reached, [server; 10], "datagrams do not wait for the ticket");
@@ -207,7 +208,7 @@ impl Asking {
         answer.unwrap()
     }
 
-    /// Goes on from another port behind this gateway, until that assists it.
+    /// Continues from another port behind this gateway, until that assists it.
     fn go_to(&mut self, gateway: &Gateway) {
         self.client.go_on_from(gateway.client());
         let sessions = self.client.assist.stats().sessions;
@@ -307,7 +308,7 @@ fn a_client_without_assistance_finds_the_server_that_its_connection_id_names() {
     let (reached, upstream) = first(&servers, &to_the_first_server());
     assert_eq!(reached, 0);
     assert_eq!(gateway.metric("sessions_named_total"), 1);
-    // The session is that server's from then on, whatever comes.
+    // From now on the session belongs to that server, whatever comes.
     client.say(b"anything");
     assert_eq!(first(&servers, b"anything"), (0, upstream));
     // A connection ID that names no server that is there goes by the address.

@@ -1,4 +1,5 @@
-//! Datagrams of sparse flows are sent twice to clients that have no session, where the route says so.
+//! Datagrams of sparse flows are sent twice to clients without a session, if the route is
+//! configured so.
 
 use std::net::{SocketAddr, UdpSocket};
 
@@ -16,7 +17,7 @@ fn copying(server: &UdpSocket) -> RouteConfig {
     config
 }
 
-/// A client that has said this, and its address at the server.
+/// A client that has sent this hello, and its address at the server.
 fn client(gateway: &Gateway, server: &UdpSocket, hello: &[u8]) -> (UdpSocket, SocketAddr) {
     let client = gateway.client();
     client.send(hello).unwrap();

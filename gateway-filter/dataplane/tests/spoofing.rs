@@ -100,7 +100,7 @@ fn a_client_with_all_its_keys_cannot_have_an_address_flooded() {
     let bytes: usize = received.iter().map(Vec::len).sum();
     assert!(bytes <= 3 * spoofed, "{bytes} bytes for {spoofed}");
     assert_eq!(gateway.metric("paths_moved_total"), 0);
-    // It goes on where it is.
+    // The attacker's session continues at its own path.
     transfer(&mut attacker, &server, upstream, 2000..2100);
 }
 
@@ -131,8 +131,9 @@ fn a_message_in_somebodys_name_does_not_show_what_they_say() {
     assert_eq!(gateway.metric("datagrams_claimed_total"), 0);
 }
 
-/// An attacker on the path of another client, who sees what arrives there, tries to take the
-/// address until the gateway refuses; `other` goes on meanwhile, with what is its own.
+/// An attacker on the path of another client, who sees the datagrams that arrive there, tries to
+/// take the address until the gateway refuses. `others` takes the datagrams of the other client,
+/// which continues.
 fn try_to_take(
     gateway: &Gateway,
     attacker: &mut Client,
@@ -173,14 +174,14 @@ fn a_client_that_speaks_keeps_its_address_whatever_another_one_proves() {
     let address = other.address();
     let seen = try_to_take(&gateway, &mut attacker, address, || other.drain());
     assert!(seen.iter().all(|datagram| is_control(datagram)), "the attacker's own stream");
-    // Its client is told that it has no session there, in fewer bytes than it sent.
+    // Its client is notified that it has no session there, in fewer bytes than it sent.
     let is_refusal =
         |datagram: &Vec<u8>| matches!(Control::decode(datagram), Ok(Control::Refusal { .. }));
     let mut told = seen.iter().any(is_refusal);
     while !told {
         told = is_refusal(&receive(&other).0);
     }
-    // And the other client goes on as if nothing had happened.
+    // The other client is not affected.
     server.say_to(b"are you there?", upstream);
     let question =
         std::iter::repeat_with(|| receive(&other).0).find(|datagram| !is_control(datagram));
@@ -338,7 +339,7 @@ struct Answering {
 }
 
 impl Answering {
-    /// Answers what has come; the address from which the last of it has.
+    /// Answers the received datagrams; returns the sender of the last one.
     fn answer(&mut self) -> Option<SocketAddr> {
         let mut last = None;
         while let Some((datagram, from)) = self.socket.hear(Duration::ZERO) {
@@ -363,9 +364,9 @@ impl Answering {
     }
 }
 
-/// A flood for longer than any idle timeout: each source sends all of `datagrams`, with so much time from one
-/// to the next, to a server that answers. A client that was there before and such that come meanwhile are
-/// served at once, and keep their sessions.
+/// A flood for longer than any idle timeout: each source sends all of `datagrams`, with
+/// the time `between` two of them, to a server that answers. A client that was there before and
+/// clients that come during the flood are served at once, and keep their sessions.
 fn assert_it_keeps_no_client_out(flood: &str, datagrams: &[&[u8]], between: Duration) {
     let network = Network::new();
     let mut server = Answering { socket: network.server(), given: 0 };

@@ -1,5 +1,5 @@
 //! Routes that are live streams, on real sockets: many at once, changed while they run, fed by
-//! those who may.
+//! allowed senders.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -118,7 +118,8 @@ fn an_update_of_the_configuration_costs_nobody_the_subscription() {
     assert_eq!(gateway.route.stream_upstream(), Some(other));
     arrives(&mut subscriber, 3);
     assert_eq!(gateway.metric("subscriptions_total"), 1);
-    // Without a listener: nothing is received, no group stays joined. And again.
+    // Without a listener, the stream is not received, and no group stays joined. Then the listener
+    // comes again.
     let Gateway { dataplane, route, listen, attachments } = gateway;
     drop(attachments);
     assert_eq!(route.stream_upstream(), None);
@@ -128,7 +129,7 @@ fn an_update_of_the_configuration_costs_nobody_the_subscription() {
         sender.send_to(&packet(1, 4), other).unwrap();
         one.received.contains(&packet(1, 4))
     });
-    // The route is an ordinary one from now on: the subscriber is told.
+    // The route is an ordinary one from now on: the subscriber is notified.
     let server = socket("127.0.0.1:0");
     config.stream = None;
     config.endpoints = vec![server.local_addr().unwrap()];

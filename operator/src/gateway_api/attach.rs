@@ -1,4 +1,4 @@
-//! Which UDPRoute a listener has, where its datagrams go, and what conditions follow.
+//! The UDPRoute of each listener, the destinations of its datagrams, and the resulting conditions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,11 +36,11 @@ pub struct GatewayState {
     pub uid: String,
     /// The EdgeGateway that it owns.
     pub edge: ObjectKey,
-    /// The spec of that; `None` when it cannot be told.
+    /// Spec of the EdgeGateway; `None` if it is unknown.
     pub spec: Option<Box<EdgeGatewaySpec>>,
     /// Condition `Accepted`.
     pub accepted: Finding,
-    /// Its listeners, in their order.
+    /// Listeners of the Gateway, in their order.
     pub listeners: Vec<ListenerState>,
 }
 
@@ -66,7 +66,7 @@ pub struct ListenerState {
     pub holder: Option<ObjectKey>,
     /// The route that it has.
     pub attached: Option<Attached>,
-    /// Other routes that want it, too.
+    /// Other routes that also want the listener.
     pub waiting: BTreeSet<ObjectKey>,
 }
 
@@ -90,7 +90,7 @@ pub type Holders = BTreeMap<(ObjectKey, u16), ObjectKey>;
 pub struct Attached {
     /// The UDPRoute.
     pub route: ObjectKey,
-    /// Its destinations.
+    /// Destinations of the route.
     pub destinations: Vec<Destination>,
 }
 
@@ -100,14 +100,14 @@ pub struct Destination {
     /// The Service and its port; `None` if it does not exist or may not be referred to: its share
     /// of the datagrams is dropped.
     pub service: Option<(ObjectKey, u16)>,
-    /// Its share among the others.
+    /// Share of this destination among all.
     pub weight: u32,
 }
 
 /// The result for a UDPRoute: each of its parents that is this operator's.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RouteState {
-    /// In the order of the spec.
+    /// Parents in the order of the spec.
     pub parents: Vec<ParentState>,
 }
 
@@ -127,13 +127,13 @@ pub struct ParentState {
 /// Namespaces whose routes a listener takes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NamespaceRule {
-    /// This one.
+    /// Only this namespace.
     Same(String),
-    /// Every one.
+    /// Every namespace.
     All,
-    /// Those with certain labels.
+    /// Namespaces with certain labels.
     Selector(LabelSelector),
-    /// None.
+    /// No namespaces.
     Nothing,
 }
 
@@ -210,7 +210,8 @@ pub fn gateways(objects: &Objects, class: &str) -> Attachments {
 }
 
 /// Gives the listeners of these Gateways their routes. `service`: Services with UDP ports.
-/// `holders`: what is served at the ports of the EdgeGateways; only Services that still ask.
+/// `holders`: the routes that are served at the ports of the EdgeGateways; only Services that still
+/// ask.
 pub fn attach_routes<'a>(
     objects: &Objects,
     class: &str,
@@ -227,9 +228,9 @@ pub fn attach_routes<'a>(
                 served.filter(|holder| still_asks(objects, key, spec, listener, holder)).cloned();
         }
     }
-    // What is served keeps its listener: the time at which a route was made says nothing about the
-    // time at which it asked. The oldest of those that want a free one has it; of two of the same
-    // second the name decides.
+    // A served route keeps its listener: the time at which a route was made does not show the time
+    // at which it asked. The oldest of the routes that want a free listener has it; between two of
+    // the same second the name decides.
     let mut routes: Vec<_> = objects.routes.iter().collect();
     routes.sort_by_key(|(key, route)| (route.metadata.created, *key));
     for (key, route) in routes {
@@ -332,8 +333,8 @@ fn gateway_state(
     }
 }
 
-/// The settings of a Gateway: its own ones within those of its class, or else those of its class;
-/// and the end of a sentence that says what was lowered.
+/// The settings of a Gateway: its own settings within the limits of its class, or else the settings
+/// of its class; and the end of a sentence about lowered settings.
 fn settings(
     objects: &Objects,
     gateway: &ObjectKey,

@@ -8,15 +8,15 @@ use super::status::Finding;
 pub const BUNDLE_VERSION: &str = "gateway.networking.k8s.io/bundle-version";
 /// The newest release that is known, with all before it: major and minor number.
 const NEWEST: (u32, u32) = (1, 6);
-/// Definitions that are told in one message.
+/// Definitions that are listed in one message.
 const TOLD: usize = 5;
 
 /// The definitions that the operator watches, by name, each with its release if it names one.
 pub type Bundles = BTreeMap<String, Option<String>>;
 
-/// Condition `SupportedVersion` of a GatewayClass. Definitions of other releases are served as far as
-/// they have what is needed: `Accepted` does not follow from it. `bundles`: `None` where the operator
-/// may not look at definitions.
+/// Condition `SupportedVersion` of a GatewayClass. Definitions of other releases are served as far
+/// as they have the needed fields: `Accepted` does not follow from it. `bundles`: `None` if the
+/// operator may not look at definitions.
 pub fn supported_version(bundles: Option<&Bundles>) -> Finding {
     const TYPE: &str = "SupportedVersion";
     let Some(bundles) = bundles else {

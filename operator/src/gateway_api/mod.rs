@@ -1,7 +1,7 @@
 //! The Gateway API (gateway.networking.k8s.io) for UDP. Pure: its objects go in, the EdgeGateways
 //! that Gateways own, the routes of their listeners, and statuses come out.
 //!
-//! [`objects`] has the fields that the operator needs, [`attach`] says which UDPRoute a listener
+//! [`objects`] has the fields that the operator needs, [`attach`] decides which UDPRoute a listener
 //! has, and why others have none, [`bundle`] whether the definitions are known, [`policy`] which
 //! settings it has, [`translate`] makes a Gateway an EdgeGateway, [`status`] writes statuses.
 
@@ -30,7 +30,7 @@ pub use status::Finding;
 pub const GROUP: &str = "gateway.networking.k8s.io";
 /// The controller name of GatewayClasses of the default class.
 const CONTROLLER: &str = "packrat.dev/gateway-controller";
-/// The label that the Gateway API wants on what is made for a Gateway.
+/// Label that the Gateway API wants on the objects made for a Gateway.
 pub const GATEWAY_NAME_LABEL: &str = "gateway.networking.k8s.io/gateway-name";
 
 /// The controller name of GatewayClasses that operators of a class serve.
@@ -43,10 +43,10 @@ pub fn is_packrat(controller: &str) -> bool {
     controller.strip_prefix(CONTROLLER).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The objects of the Gateway API, and what belongs to them.
+/// The objects of the Gateway API, and the objects that they refer to.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Objects {
-    /// By name.
+    /// GatewayClasses by name.
     pub classes: BTreeMap<String, GatewayClass>,
     /// Gateways.
     pub gateways: BTreeMap<ObjectKey, Gateway>,

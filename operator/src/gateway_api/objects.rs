@@ -54,11 +54,11 @@ fn part<T: DeserializeOwned + Default>(
 /// A GatewayClass.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GatewayClass {
-    /// Its metadata.
+    /// Metadata of the GatewayClass.
     pub metadata: Metadata,
-    /// Its spec.
+    /// Spec of the GatewayClass.
     pub spec: GatewayClassSpec,
-    /// Its status, as it is written.
+    /// Status of the GatewayClass, as it is written.
     pub status: Value,
 }
 
@@ -66,7 +66,7 @@ pub struct GatewayClass {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GatewayClassSpec {
-    /// The controller whose it is.
+    /// Controller of the class.
     pub controller_name: String,
     /// Further settings of its Gateways.
     pub parameters_ref: Option<ParametersRef>,
@@ -89,11 +89,11 @@ pub struct ParametersRef {
 /// A Gateway.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Gateway {
-    /// Its metadata.
+    /// Metadata of the Gateway.
     pub metadata: Metadata,
-    /// Its spec.
+    /// Spec of the Gateway.
     pub spec: GatewaySpec,
-    /// Its status, as it is written.
+    /// Status of the Gateway, as it is written.
     pub status: Value,
 }
 
@@ -103,11 +103,11 @@ pub struct Gateway {
 pub struct GatewaySpec {
     /// Name of its GatewayClass.
     pub gateway_class_name: String,
-    /// Its listeners.
+    /// Listeners of the Gateway.
     pub listeners: Vec<ListenerSpec>,
     /// Addresses that it asks for.
     pub addresses: Vec<Value>,
-    /// Settings of what is made for it.
+    /// Settings of the objects made for the Gateway.
     pub infrastructure: Infrastructure,
 }
 
@@ -129,9 +129,9 @@ pub struct ListenerSpec {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AllowedRoutes {
-    /// Their namespaces.
+    /// Namespaces of the routes.
     pub namespaces: RouteNamespaces,
-    /// Their kinds; none: all that the protocol has.
+    /// Kinds of the routes; empty: all kinds of the protocol.
     pub kinds: Vec<RouteKind>,
 }
 
@@ -149,7 +149,7 @@ pub struct RouteNamespaces {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteKind {
-    /// API group; absent: that of the Gateway API.
+    /// API group; by default the Gateway API's.
     pub group: Option<String>,
     /// Kind.
     pub kind: String,
@@ -162,7 +162,7 @@ impl RouteKind {
     }
 }
 
-/// Settings of what is made for a Gateway.
+/// Settings of the objects made for a Gateway.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Infrastructure {
@@ -170,22 +170,22 @@ pub struct Infrastructure {
     pub labels: std::collections::BTreeMap<String, String>,
     /// Annotations of all objects.
     pub annotations: std::collections::BTreeMap<String, String>,
-    /// Further settings, instead of those of the GatewayClass.
+    /// Further settings, instead of the GatewayClass's.
     pub parameters_ref: Option<ParametersRef>,
 }
 
 /// A UDPRoute.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct UdpRoute {
-    /// Its metadata.
+    /// Metadata of the UDPRoute.
     pub metadata: Metadata,
-    /// Its annotation about TCP connections, as it is written.
+    /// Annotation of the UDPRoute about TCP connections, as it is written.
     pub tcp: Option<String>,
-    /// Its annotation about connection IDs, as it is written.
+    /// Annotation of the UDPRoute about connection IDs, as it is written.
     pub quic_lb: Option<String>,
-    /// Its spec.
+    /// Spec of the UDPRoute.
     pub spec: UdpRouteSpec,
-    /// Its status, as it is written.
+    /// Status of the UDPRoute, as it is written.
     pub status: Value,
 }
 
@@ -195,7 +195,7 @@ pub struct UdpRoute {
 pub struct UdpRouteSpec {
     /// The Gateways that it wants to be attached to.
     pub parent_refs: Vec<ParentReference>,
-    /// Its rules: one.
+    /// Rules of the UDPRoute: one.
     pub rules: Vec<Rule>,
 }
 
@@ -203,7 +203,7 @@ pub struct UdpRouteSpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ParentReference {
-    /// API group; absent: that of the Gateway API.
+    /// API group; by default the Gateway API's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// Kind; absent: Gateway.
@@ -245,7 +245,7 @@ impl ParentReference {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rule {
-    /// Its destinations.
+    /// Destinations of the rule.
     pub backend_refs: Vec<BackendRef>,
 }
 
@@ -253,7 +253,7 @@ pub struct Rule {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BackendRef {
-    /// API group; absent: that of Services.
+    /// API group; absent: the Service's.
     pub group: Option<String>,
     /// Kind; absent: Service.
     pub kind: Option<String>,
@@ -268,7 +268,7 @@ pub struct BackendRef {
 }
 
 impl BackendRef {
-    /// Its share among the others.
+    /// Share of this destination among all.
     pub fn weight(&self) -> u32 {
         self.weight.unwrap_or(1)
     }
@@ -278,7 +278,7 @@ impl BackendRef {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReferenceGrant {
-    /// Those that may refer.
+    /// Objects that may refer.
     pub from: Vec<GrantFrom>,
     /// Objects of its namespace that they may refer to.
     pub to: Vec<GrantTo>,
@@ -326,18 +326,18 @@ impl ReferenceGrant {
 /// A GatewayParameters object.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Parameters {
-    /// Its spec.
+    /// Spec of the GatewayParameters.
     pub spec: GatewayParametersSpec,
 }
 
 /// A PackratPolicy.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PolicyModel {
-    /// Its metadata.
+    /// Metadata of the PackratPolicy.
     pub metadata: Metadata,
-    /// Its spec.
+    /// Spec of the PackratPolicy.
     pub spec: PackratPolicySpec,
-    /// Its status, as it is written.
+    /// Status of the PackratPolicy, as it is written.
     pub status: Value,
 }
 

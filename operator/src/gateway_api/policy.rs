@@ -72,9 +72,9 @@ struct Layer {
 /// The settings of a route at a listener, from all policies.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Effective {
-    /// Those that a Service's own annotations win over.
+    /// Settings that a Service's own annotations override.
     pub defaults: Overrides,
-    /// Those that win over these.
+    /// Settings that override a Service's own annotations.
     pub overrides: Overrides,
 }
 
@@ -114,7 +114,7 @@ pub fn policies(
     tells_of_the_rest: bool,
 ) -> Policies {
     let mut policies = Policies::default();
-    // The oldest of those that want a target has it.
+    // The oldest of the policies that want a target has it.
     let mut all: Vec<_> = objects.policies.iter().collect();
     all.sort_by_key(|(key, policy)| (policy.metadata.created, *key));
     let mut holders: BTreeMap<Target, &ObjectKey> = BTreeMap::new();

@@ -154,7 +154,7 @@ pub fn gateway_status(
     })
 }
 
-/// The condition about assistance of a Gateway: that of its EdgeGateway.
+/// The condition about assistance of a Gateway, taken from its EdgeGateway.
 pub fn assisting(edge: &GatewayModel) -> Option<Finding> {
     let found = edge.status.conditions.iter().find(|condition| condition.type_ == "Assisting")?;
     let known = ["Assisting", "AssistanceStopped", "AssistanceTried", "SwitchedOff", "NotKnown"];
@@ -167,7 +167,7 @@ pub fn assisting(edge: &GatewayModel) -> Option<Finding> {
     Some(Finding { type_: ASSISTING, status, reason, message: found.message.clone() })
 }
 
-/// The condition about assistance of a UDPRoute at a parent; `None` where it has no listener, or its
+/// The condition about assistance of a UDPRoute at a parent; `None` if it has no listener, or its
 /// EdgeGateway has no such condition.
 pub fn route_assisting(
     route: &ObjectKey,
@@ -247,8 +247,8 @@ fn programmed(state: &GatewayState, edge: Option<&GatewayModel>, failure: Option
     Finding::yes("Programmed", "Programmed", "all gateways have the newest configuration")
 }
 
-/// The parents of a UDPRoute's status: this operator's anew, those of other controllers as they
-/// are. `assisting`: the condition about assistance at a parent.
+/// The parents of a UDPRoute's status: this operator's new ones, and other controllers' unchanged.
+/// `assisting`: the condition about assistance at a parent.
 pub fn route_status(
     route: &UdpRoute,
     state: &RouteState,
@@ -274,7 +274,8 @@ pub fn route_status(
     json!({ "parents": parents })
 }
 
-/// The ancestors of a PackratPolicy's status: this operator's anew, those of others as they are.
+/// The ancestors of a PackratPolicy's status: this operator's new ones, and other controllers'
+/// unchanged.
 pub fn policy_status(
     policy: &PolicyModel,
     ancestors: &[(ParentReference, Finding)],

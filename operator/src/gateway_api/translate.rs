@@ -31,7 +31,7 @@ fn edge_gateway_name(name: &str) -> String {
     format!("{}-{hash}", beginning.replace('.', "-").trim_end_matches('-'))
 }
 
-/// The parameters that a reference names. The error says what is wrong with it. `namespace`: that
+/// The parameters that a reference names. The error describes the fault. `namespace`: the namespace
 /// of the object that refers, if it has one.
 ///
 /// # Errors

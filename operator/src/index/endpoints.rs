@@ -31,7 +31,7 @@ pub(super) enum Protocol {
 /// The reason for which an address is no endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refusal {
-    /// Its Pod is not known, or has no address: it may be about to come.
+    /// The endpoint's Pod is not known, or has no address: it may be about to come.
     NotYet,
     /// A network that gateways never forward to.
     Never,
@@ -39,7 +39,7 @@ enum Refusal {
     Node,
     /// A Service's address.
     Service,
-    /// The slice is not that of Kubernetes' controller.
+    /// The slice was not made by Kubernetes' controller.
     Author,
     /// No Pod, or one that has other addresses.
     Pod,
@@ -86,9 +86,9 @@ impl<'a> Addresses<'a> {
         }
     }
 
-    /// Endpoints of a port: those that are ready; if there is none, those that still answer; if
-    /// there is none, all, since a container that restarts keeps its address, and dropping the
-    /// listener would lose the sessions. Of Pods with addresses of both families those of one are
+    /// Endpoints of a port: the ready ones; if there are none, the endpoints that still answer; if
+    /// there are none, all, since a container that restarts keeps its address, and dropping the
+    /// listener would lose the sessions. Of Pods with addresses of both families only one family is
     /// taken: each Pod counts once.
     pub(super) fn endpoints(
         &self,

@@ -86,8 +86,8 @@ impl Lingering {
                 && view.listeners.len() < Quotas::MOST_PER_GATEWAY.into();
             let free = match view.listeners.get(port) {
                 None => true,
-                // The Service has its port and no endpoint at the moment: the former endpoints go
-                // on.
+                // The Service has its port and no endpoint at the moment: the former endpoints stay
+                // in use.
                 Some(holder) => {
                     holder.service == listener.service
                         && holder.endpoints.is_empty()

@@ -48,12 +48,12 @@ pub struct Index {
     gateways: BTreeMap<ObjectKey, GatewayModel>,
     services: BTreeMap<ObjectKey, ServiceModel>,
     namespaces: BTreeMap<String, NamespaceModel>,
-    /// By their own key.
+    /// EndpointSlices by their own key.
     slices: BTreeMap<ObjectKey, SliceModel>,
     pods: BTreeMap<ObjectKey, PodModel>,
     /// Addresses of Nodes.
     nodes: BTreeMap<String, Vec<IpAddr>>,
-    /// Addresses of all Services, also of those that have nothing to do with Packrat.
+    /// Addresses of all Services, also of Services without any relation to Packrat.
     service_addresses: BTreeMap<ObjectKey, Vec<IpAddr>>,
     /// The namespace whose EdgeGateways a Service finds without naming it, after its own: the
     /// operator's.
@@ -75,7 +75,7 @@ pub struct Index {
 /// An operator among others of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operator {
-    /// Its class: it serves the EdgeGateways of that class.
+    /// Class of the operator, which serves the EdgeGateways of that class.
     pub class: String,
     /// Namespace and name; of two operators of a class, an EdgeGateway is one's.
     pub identity: String,
@@ -96,19 +96,20 @@ impl Operator {
         gateway.spec.class == self.class
     }
 
-    /// True if an EdgeGateway is its own, or no one's yet.
+    /// True if an EdgeGateway belongs to this operator, or is still unclaimed.
     pub fn serves(&self, gateway: &GatewayModel) -> bool {
         self.is_of_class(gateway)
             && gateway.status.operator.as_ref().is_none_or(|operator| *operator == self.identity)
     }
 
-    /// True if it has the default class: EdgeGateways in its namespace are found by Services that
-    /// name none.
+    /// True if the operator has the default class: EdgeGateways in its namespace are found by
+    /// Services without a choice of their own.
     fn is_default(&self) -> bool {
         self.class == DEFAULT_CLASS
     }
 
-    /// The order in which operators tell of what belongs to no EdgeGateway: the first one does.
+    /// The order of operators for reports about objects without an EdgeGateway: the first one makes
+    /// them.
     fn precedence(&self) -> (bool, &str, &str) {
         (!self.is_default(), &self.class, &self.identity)
     }
@@ -126,13 +127,13 @@ impl Operator {
 const CLASS_LABEL: &str = "packrat.dev/operator-class";
 
 impl Index {
-    /// An empty index. `home`: the operator's namespace, where a Service's gateway is looked for
+    /// An empty index. `home`: the operator's namespace, in which a Service's gateway is looked for
     /// after its own namespace.
     pub fn new(home: impl Into<String>, policy: Policy) -> Self {
         Self { home: home.into(), policy, ..Self::default() }
     }
 
-    /// The same for this operator, one of several.
+    /// Index of this operator, one of several.
     #[must_use]
     pub fn of_operator(self, operator: Operator) -> Self {
         Self { operator, ..self }
@@ -167,9 +168,9 @@ impl Index {
         set(&mut self.gateway_api.namespaces, name, labels)
     }
 
-    /// Takes or replaces (`Some`) or forgets an EndpointSlice; whether anything has changed. Those
-    /// without UDP ports, which are most, matter to Services only that have some, whose TCP may be passed
-    /// through, and to those of the mode `terminate`.
+    /// Takes or replaces (`Some`) or forgets an EndpointSlice; returns whether anything has
+    /// changed. Slices without UDP ports, which are most, only matter to Services with UDP ports,
+    /// whose TCP may be passed through, and to Services of the mode `terminate`.
     pub fn set_slice(&mut self, key: ObjectKey, model: Option<SliceModel>) -> bool {
         let matters = |slice: &SliceModel, services: &BTreeMap<ObjectKey, ServiceModel>| {
             let service = services.get(&slice.service_key(&key.namespace));
@@ -201,8 +202,8 @@ impl Index {
         self.certificates.is_usable(key)
     }
 
-    /// Takes the content of a Secret with a certificate, or the reason for which there is none: then the
-    /// former goes on. Whether anything has changed.
+    /// Takes the content of a Secret with a certificate, or the reason why it cannot be used: then
+    /// the former one stays in use. Returns whether anything has changed.
     pub fn set_certificate(&mut self, key: ObjectKey, read: Result<Certificate, String>) -> bool {
         self.certificates.set(key, read)
     }
@@ -238,8 +239,8 @@ impl Index {
         set(&mut self.operators, service, operator)
     }
 
-    /// Changes the objects of the Gateway API; `change` says whether anything is different, and so
-    /// does this.
+    /// Changes the objects of the Gateway API; `change` returns whether anything is different, and
+    /// so does this.
     pub fn set_gateway_api(&mut self, change: impl FnOnce(&mut Objects) -> bool) -> bool {
         change(&mut self.gateway_api)
     }
@@ -254,14 +255,14 @@ impl Index {
         &self.gateway_api
     }
 
-    /// True if this operator tells of what belongs to no EdgeGateway: one operator of the cluster
-    /// does, that of the default class if there is one.
+    /// True if this operator reports on objects without an EdgeGateway: one operator of the cluster
+    /// does, the default class's if there is one.
     fn tells_of_the_rest(&self) -> bool {
         let own = self.operator.precedence();
         self.operators.values().all(|other| own <= other.precedence())
     }
 
-    /// Forgets EdgeGateways that are not in `keys`: after a watch has begun anew.
+    /// Forgets EdgeGateways that are not in `keys`: after a watch has begun again.
     pub fn retain_gateways(&mut self, keep: impl Fn(&ObjectKey) -> bool) {
         self.gateways.retain(|key, _| keep(key));
     }

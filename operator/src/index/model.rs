@@ -65,7 +65,7 @@ pub struct ServiceModel {
     pub uid: String,
     /// Seconds since 1970 at which it was made; decides about conflicts.
     pub created: i64,
-    /// Its annotations.
+    /// Annotations of the Service.
     pub annotations: Annotations,
     /// UDP ports.
     pub ports: Vec<ServicePort>,
@@ -73,8 +73,8 @@ pub struct ServiceModel {
     pub tcp_ports: Vec<ServicePort>,
     /// The `appProtocol` of TCP ports that have one, by their number.
     pub application_protocols: BTreeMap<u16, String>,
-    /// True if IPv6 is its first family of addresses. Where its Pods have addresses of both, those
-    /// of the first are used.
+    /// True if IPv6 is the Service's first family of addresses, which is used if its Pods have
+    /// addresses of both.
     pub prefers_ipv6: bool,
     /// The condition of ours that is on it.
     pub condition: Option<Condition>,
@@ -90,8 +90,8 @@ pub struct ServicePort {
 }
 
 impl ServiceModel {
-    /// The model of a Service; `None` when it has nothing to do with Packrat by itself (its
-    /// Namespace may still ask for assistance: then it matters when it has UDP ports).
+    /// The model of a Service; `None` if it does not ask for Packrat by itself (its Namespace may
+    /// still ask for assistance: then it matters if it has UDP ports).
     pub fn read(service: &Service) -> Option<Self> {
         let texts =
             service.annotations().iter().map(|(name, value)| (name.as_str(), value.as_str()));
@@ -115,7 +115,7 @@ impl ServiceModel {
             .flat_map(|status| status.conditions.iter().flatten())
             .find(|condition| condition.type_ == crate::status::SERVICE_CONDITION)
             .cloned();
-        // The gateways' own Services have UDP ports, too.
+        // The gateways' own Services also have UDP ports.
         if is_ours(service)
             || (ports.is_empty() && annotations == Annotations::default() && condition.is_none())
         {
@@ -156,7 +156,7 @@ impl ServiceModel {
 pub struct NamespaceModel {
     /// Identity of the object.
     pub uid: String,
-    /// Its annotations.
+    /// Annotations of the Namespace.
     pub annotations: Annotations,
 }
 
@@ -176,14 +176,14 @@ impl NamespaceModel {
 pub struct SliceModel {
     /// The Service it belongs to.
     pub service: String,
-    /// True if it says that Kubernetes' own controller has made it. Anyone can write that: its
+    /// True if its label names Kubernetes' own controller as its maker. Anyone can write that: its
     /// Pods' addresses are checked.
     pub is_kubernetes: bool,
     /// Names and numbers of its UDP ports.
     pub ports: Vec<ServicePort>,
     /// Names and numbers of its TCP ports.
     pub tcp_ports: Vec<ServicePort>,
-    /// Its addresses.
+    /// Addresses of the slice.
     pub addresses: Vec<Address>,
 }
 
@@ -192,7 +192,7 @@ pub struct SliceModel {
 pub struct Address {
     /// The address.
     pub ip: IpAddr,
-    /// The Pod whose address it is said to be, in the slice's namespace.
+    /// The Pod that the slice names for this address, in the slice's namespace.
     pub pod: Option<String>,
     /// True if it is ready for new clients.
     pub ready: bool,
@@ -224,7 +224,7 @@ impl SliceModel {
             .endpoints
             .iter()
             .flat_map(|endpoint| {
-                // Unknown means ready, as the API says.
+                // Unknown means ready, according to the API.
                 let ready = endpoint
                     .conditions
                     .as_ref()
@@ -266,7 +266,7 @@ impl SliceModel {
 pub struct PodModel {
     /// Identity of the object.
     pub uid: String,
-    /// Its addresses; empty when it has none yet, or no longer.
+    /// Addresses of the Pod; empty before it has any, and after it has ended.
     pub addresses: Vec<IpAddr>,
     /// The EdgeGateway in its namespace that it is a gateway of.
     pub gateway: Option<String>,
@@ -312,7 +312,7 @@ pub fn node_addresses(node: &Node) -> Vec<IpAddr> {
         .collect()
 }
 
-/// The addresses at which a Service is reached: none of them is an endpoint.
+/// The addresses at which a Service is reached, which are never endpoints.
 pub fn service_addresses(service: &Service) -> Vec<IpAddr> {
     let spec = service.spec.iter();
     let of_spec = spec.flat_map(|spec| {

@@ -19,7 +19,7 @@ pub(super) struct ChosenPort {
     pub(super) service_port: u16,
     /// The Service's port as it is now.
     pub(super) current_port: u16,
-    /// Its name.
+    /// Name of the port.
     pub(super) port_name: String,
     pub(super) endpoints: Vec<SocketAddr>,
 }
@@ -33,7 +33,7 @@ pub(super) fn keep_ports(
     held: &[&ListenerStatus],
 ) -> Vec<Problem> {
     let held: Vec<_> = held.iter().filter(|listener| !listener.draining).collect();
-    // Of the ports that the annotation names none is kept for another one.
+    // A port that the annotation names is not kept for another one.
     let named: Vec<u16> = chosen.iter().map(|port| port.listener).collect();
     let mut problems = Vec::new();
     for port in chosen.iter_mut().filter(|port| port.follows) {
@@ -66,8 +66,8 @@ pub(super) fn keep_ports(
     problems
 }
 
-/// The ports of a Service by which clients come: where their connections end at the gateway those for
-/// TCP, by which servers are reached.
+/// The ports of a Service by which clients come: TCP ports, by which servers are reached, if
+/// connections end at the gateway.
 pub(super) fn ports_of(service: &ServiceModel) -> (Protocol, &[ServicePort]) {
     match service.annotations.terminates() {
         true => (Protocol::Tcp, &service.tcp_ports),
@@ -75,8 +75,8 @@ pub(super) fn ports_of(service: &ServiceModel) -> (Protocol, &[ServicePort]) {
     }
 }
 
-/// The ports of a Service that are to be assisted, and what is wrong with its choice. Of more than
-/// `allowed` those count that the Service has, and the first others.
+/// The ports of a Service that are to be assisted, and the faults of its choice. If there are more
+/// than `allowed`, the ports that the Service has already count, and then the first others.
 pub(super) fn choose_ports(
     key: &ObjectKey,
     (service, allowed): (&ServiceModel, usize),

@@ -44,8 +44,7 @@ pub(super) fn asked(service: &ServiceModel) -> usize {
 }
 
 impl Index {
-    /// The allowances of these Services. Listeners that are there come first, then those of the oldest
-    /// Service.
+    /// The allowances of these Services. Existing listeners come first, then the oldest Service's.
     pub(super) fn allowances<'a>(
         &'a self,
         services: impl Iterator<Item = (&'a ObjectKey, &'a ServiceModel)>,

@@ -34,8 +34,8 @@ pub struct Resolution {
     pub namespaces: BTreeMap<String, (String, Vec<Problem>)>,
     /// Pods with something wrong: identity of the object, and what.
     pub pods: BTreeMap<ObjectKey, (String, Vec<Problem>)>,
-    /// EdgeGateways of this operator's class that are another operator's: identity of the object,
-    /// and what is said about it.
+    /// EdgeGateways of this operator's class that belong to another operator: identity of the
+    /// object, and the message about it.
     pub foreign: BTreeMap<ObjectKey, (String, Problem)>,
     /// EdgeGateways that were this operator's, and are of another class now.
     pub released: BTreeSet<ObjectKey>,
@@ -52,9 +52,9 @@ pub struct Resolution {
 pub struct GatewayView {
     /// Listeners by their UDP port.
     pub listeners: BTreeMap<u16, Listener>,
-    /// UDP ports that it has even without a route: those of its Gateway.
+    /// UDP ports that the gateway has even without a route, from its Gateway.
     pub ports: BTreeSet<u16>,
-    /// Addresses of its Pods, of those that are ending, too.
+    /// Addresses of the gateway's Pods, also of Pods that are ending.
     pub pods: BTreeSet<IpAddr>,
     /// Problems of Services that have chosen this gateway.
     pub problems: BTreeSet<(ObjectKey, Problem)>,
@@ -69,21 +69,23 @@ pub struct Listener {
     pub service: ObjectKey,
     /// The Service's port, as it was when the gateway got the route; of a UDPRoute the listener's.
     pub service_port: u16,
-    /// The name of the Service's port; empty when it has none.
+    /// Name of the Service's port; may be empty.
     pub port_name: String,
-    /// Where datagrams go, sorted. Empty: the port is kept for the Service, but not listened on.
+    /// Addresses that datagrams go to, sorted. Empty: the port is kept for the Service, but not
+    /// listened on.
     pub endpoints: Vec<SocketAddr>,
     /// Shares of these.
     pub shares: Shares,
-    /// Where TCP connections to the port go, if it takes any.
+    /// Addresses that TCP connections to the port go to, if it takes any.
     pub tcp: Option<Passthrough>,
-    /// The way in which clients' connections end here, if they do: the endpoints are those of TCP then.
+    /// The way in which clients' connections end here, if they do: then the endpoints are TCP
+    /// endpoints.
     pub terminated: Option<Terminated>,
     /// The configurations by which connection IDs name the endpoints.
     pub quic_lb: Vec<ServerIds>,
     /// Overrides of the Service, or else of its Namespace.
     pub overrides: Overrides,
-    /// True if the route is gone: the sessions that are there are served, and no one else.
+    /// True if the route is gone: only its present sessions are still served.
     pub is_leaving: bool,
 }
 
@@ -98,7 +100,7 @@ impl Listener {
         self.overrides.multicast.map(|multicast| multicast.upstream.port())
     }
 
-    /// The policy about tokens: what the Service says, or else its gateway.
+    /// The policy about tokens: the Service's, or else its gateway's.
     pub fn tokens(&self, spec: &EdgeGatewaySpec) -> TokenPolicy {
         self.overrides.tokens.unwrap_or(spec.tokens.policy)
     }
@@ -244,9 +246,9 @@ impl Index {
             &holders,
         );
         self.attach(&mut resolution, &slices, &addresses);
-        // The Service that has the port keeps it: the time at which a Service was made says
-        // nothing about the time at which it asked. A free port is the oldest Service's; between
-        // two of the same second the name decides.
+        // The Service that has the port keeps it: the time at which a Service was made does not
+        // show the time at which it asked. A free port is the oldest Service's; between two of the
+        // same second the name decides.
         claims.sort_by(|a, b| {
             (a.is_new, a.created, a.service, a.listener)
                 .cmp(&(b.is_new, b.created, b.service, b.listener))
@@ -279,8 +281,8 @@ impl Index {
         resolution
     }
 
-    /// True if a Service is this operator's to serve, and to speak about: it has chosen one of its
-    /// EdgeGateways. Of one that has chosen none that exists one operator speaks.
+    /// True if this operator serves a Service, and reports on it: the Service has chosen one of its
+    /// EdgeGateways. One operator reports on Services whose choice does not exist.
     fn is_concerned(&self, key: &ObjectKey, tells_of_the_rest: bool) -> bool {
         let Some(service) = self.services.get(key) else { return false };
         match self.choice(key, &service.annotations) {
@@ -320,7 +322,7 @@ impl Index {
             }
         };
         view.gateway = Some(gateway_key.clone());
-        // Nothing is done to connections that was not asked for.
+        // Connections are left alone unless the Service has asked.
         if own.mode == Some(Err(())) {
             return (view, Vec::new());
         }
@@ -430,14 +432,14 @@ impl Index {
         (view, claims)
     }
 
-    /// The annotations of a Namespace; none of one that is not known.
+    /// The annotations of a Namespace; empty if it is not known.
     pub(super) fn annotations_of(&self, namespace: &str) -> &Annotations {
         static NONE: LazyLock<Annotations> = LazyLock::new(Annotations::default);
         self.namespaces.get(namespace).map_or(&*NONE, |model| &model.annotations)
     }
 
-    /// The EdgeGateway that a Service has chosen, or why there is none; `None` when that has been
-    /// said where the annotation is.
+    /// The EdgeGateway that a Service has chosen, or the reason why it has no gateway; `None` when
+    /// the annotation's own message gives that reason.
     fn choice(
         &self,
         service: &ObjectKey,
@@ -448,7 +450,7 @@ impl Index {
         let chosen = match own.gateway.as_ref().or(namespace.gateway.as_ref()) {
             Some(Ok((namespace, name))) => (namespace.as_deref(), name.as_str()),
             Some(Err(())) if own.gateway.is_some() => return Err(None),
-            // A wrong one on the Namespace is told at the Service, too.
+            // A wrong annotation of the Namespace is also reported at the Service.
             Some(Err(())) => {
                 return Err(problem(
                     Reason::InvalidAnnotation,
@@ -461,8 +463,8 @@ impl Index {
             None => (None, DEFAULT_GATEWAY),
         };
         let named = ObjectKey::new(chosen.0.unwrap_or(&service.namespace), chosen.1);
-        // Each operator has another home: only that of the default class counts, or two would take
-        // the same Service for their own.
+        // Each operator has another home: only the default class's counts, or two would take the
+        // same Service for their own.
         let at_home = (chosen.0.is_none() && self.operator.is_default())
             .then(|| ObjectKey::new(&self.home, chosen.1))
             .filter(|at_home| *at_home != named);
@@ -496,7 +498,7 @@ impl Index {
         found.filter(|(_, gateway)| self.operator.serves(gateway))
     }
 
-    /// The EdgeGateway of a Service that takes it, or why there is none.
+    /// The EdgeGateway of a Service that takes it, or the reason why it has no gateway.
     pub(super) fn gateway_of(
         &self,
         service: &ObjectKey,
@@ -628,8 +630,8 @@ impl Resolution {
             return;
         }
         if claim.endpoints.is_empty() {
-            // No other Service gets the port: a Service does not lose it while its Pods restart. It
-            // is not listened on, as there is nothing to forward to.
+            // The port stays reserved: a Service does not lose it while its Pods restart. It is not
+            // listened on, as there is no endpoint to forward to.
             let message = format!(
                 "port {} of the Service has no endpoint; check that Pods match its selector and have that port",
                 claim.current_port

@@ -17,7 +17,7 @@ const ENTRY: &str = "quic-lb.json";
 /// Reads a Secret. `labels` and `entries`: its own.
 ///
 /// # Errors
-/// Says what is wrong with it, without what it says: it has keys.
+/// The fault of the text, without quoting it: it has keys.
 pub fn read_server_ids(
     labels: &BTreeMap<String, String>,
     entries: &BTreeMap<String, Vec<u8>>,
@@ -61,8 +61,8 @@ impl Index {
         self.server_ids.is_usable(key)
     }
 
-    /// Takes the content of a Secret, or the reason for which it cannot be used: then the former goes on.
-    /// Whether anything has changed.
+    /// Takes the content of a Secret, or the reason why it cannot be used: then the former one
+    /// stays in use. Returns whether anything has changed.
     pub fn set_server_ids(&mut self, key: ObjectKey, read: Result<Vec<ServerIds>, String>) -> bool {
         self.server_ids.set(key, read)
     }
@@ -72,8 +72,7 @@ impl Index {
         self.server_ids.retain(keys);
     }
 
-    /// The configurations by which connection IDs name the servers of a Service, and what is wrong with
-    /// them.
+    /// The configurations by which connection IDs name the servers of a Service, and their faults.
     pub(super) fn server_ids_of(
         &self,
         key: &ObjectKey,
@@ -85,7 +84,7 @@ impl Index {
         }
     }
 
-    /// The same for the servers of a UDPRoute.
+    /// The configurations by which connection IDs name the servers of a UDPRoute, and their faults.
     pub(super) fn server_ids_of_route(&self, key: &ObjectKey) -> (Vec<ServerIds>, Option<Problem>) {
         let route = self.gateway_api.routes.get(key);
         match route.and_then(|route| secret_of_route(key, route)) {
@@ -102,7 +101,7 @@ impl Index {
     }
 }
 
-/// The Secret that a Service names; none where connections end at the gateway, which then reads no
+/// The Secret that a Service names; `None` if connections end at the gateway, which then reads no
 /// connection ID of its servers.
 fn secret_of(key: &ObjectKey, service: &ServiceModel) -> Option<ObjectKey> {
     let annotations = &service.annotations;

@@ -1,6 +1,6 @@
-//! TCP connections to the port of a route: they go through to the TCP port that the same Service has
-//! under the same number. The port belongs to the route for both protocols: the rules about who may
-//! have it are those for UDP.
+//! TCP connections to the port of a route: they go through to the TCP port that the same Service
+//! has under the same number. The port belongs to the route for both protocols: the rules for UDP
+//! decide who may have it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::resource::{EdgeGatewaySpec, TcpPolicy};
 /// The destinations of TCP connections to a port of a gateway.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Passthrough {
-    /// Where connections go, with weights. Empty: they are closed.
+    /// Addresses that connections go to, with weights. Empty: connections are closed.
     pub weights: BTreeMap<SocketAddr, f64>,
     /// Weight of connections that are closed.
     pub refused: f64,
@@ -100,7 +100,7 @@ pub(super) fn endpoints(
     addresses: &Addresses<'_>,
 ) -> Option<Vec<SocketAddr>> {
     let port = service.tcp_ports.iter().find(|port| port.port == number)?;
-    // What is wrong with an address is told of the UDP port.
+    // A fault of an address is reported for the UDP port.
     let from = spec.routes.endpoints;
     let place = (Protocol::Tcp, port.name.as_str());
     Some(addresses.endpoints(from, namespace, place, service.prefers_ipv6, slices).0)

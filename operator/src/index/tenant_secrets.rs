@@ -30,8 +30,8 @@ impl<T: Clone + PartialEq> TenantSecrets<T> {
         self.0.get(key).is_some_and(|found| found.problem.is_none())
     }
 
-    /// Takes the content of a Secret, or the reason for which it cannot be used: then the former goes on.
-    /// Whether anything has changed.
+    /// Takes the content of a Secret, or the reason why it cannot be used: then the former one
+    /// stays in use. Returns whether anything has changed.
     pub(super) fn set(&mut self, key: ObjectKey, read: Result<T, String>) -> bool {
         let found = match read {
             Ok(content) => Found { content: Some(content), problem: None },
@@ -63,7 +63,7 @@ impl<T: Clone + PartialEq> TenantSecrets<T> {
 /// Checks that a Secret with these labels is meant for gateways.
 ///
 /// # Errors
-/// Says how it becomes so.
+/// The label to set, if it is missing.
 pub(super) fn check_label(labels: &BTreeMap<String, String>) -> Result<(), String> {
     match labels.get(SECRET_LABEL).is_some_and(|value| value == "true") {
         true => Ok(()),

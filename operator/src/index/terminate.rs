@@ -26,7 +26,7 @@ const KEY: &str = "tls.key";
 pub struct Terminated {
     /// The protocol of its servers.
     pub upstream: Upstream,
-    /// The certificate; without one nothing is listened on.
+    /// The certificate; without one, no listener is made.
     pub certificate: Option<Certificate>,
 }
 
@@ -44,7 +44,7 @@ pub enum Upstream {
 pub struct Certificate {
     /// The certificate, and those between it and its authority.
     pub chain: String,
-    /// Its private key.
+    /// Private key of the certificate.
     pub key: Hidden,
 }
 
@@ -52,8 +52,8 @@ impl Certificate {
     /// Reads a Secret. `labels` and `entries`: its own.
     ///
     /// # Errors
-    /// Says what is wrong with it. What a gateway would refuse is refused here: a Secret of one tenant
-    /// must not show as a fault of the gateway.
+    /// The fault of the Secret. Pairs that a gateway would refuse are refused here: a Secret of one
+    /// tenant must not show as a fault of the gateway.
     pub fn read(
         labels: &BTreeMap<String, String>,
         entries: &BTreeMap<String, Vec<u8>>,
@@ -71,7 +71,7 @@ impl Certificate {
             CertificateDer::pem_slice_iter(chain.as_bytes()).collect();
         let certificates = certificates
             .ok()
-            // Envoy reads those in between, too.
+            // Envoy also reads the certificates in between.
             .filter(|found| !found.is_empty() && found.iter().all(is_certificate))
             .ok_or_else(|| format!("has an entry {CHAIN} that is no certificate in PEM"))?;
         let private = PrivateKeyDer::from_pem_slice(key.reveal().as_bytes())
@@ -103,7 +103,7 @@ impl Index {
             })
     }
 
-    /// The end of connections to a Service at a gateway, and what is wrong with it. `None`: they do not end
+    /// The end of connections to a Service at a gateway, and its faults. `None`: they do not end
     /// there.
     pub(super) fn terminated(
         &self,
@@ -173,8 +173,8 @@ pub(super) fn refusal(
     })
 }
 
-/// TCP connections at the port of such a route: they end at the gateway as well, unless the Service has
-/// said `off`.
+/// TCP connections at the port of such a route: they end at the gateway as well, unless the
+/// Service's annotation is `off`.
 pub(super) fn tcp(
     service: &ServiceModel,
     endpoints: &[std::net::SocketAddr],

@@ -30,8 +30,8 @@ pub(super) struct DeclaredPort {
     settings: Effective,
 }
 
-/// The settings of an annotated Service at a port of an EdgeGateway: its own ones, and those of
-/// policies around them.
+/// The settings of an annotated Service at a port of an EdgeGateway: its own settings, and the
+/// settings of policies around them.
 pub(super) fn settings_at(
     declared: &Declared,
     gateway: &ObjectKey,
@@ -49,9 +49,9 @@ pub(super) fn settings_at(
 pub struct Shares {
     /// Weights of endpoints; empty: all have the same.
     pub weights: BTreeMap<SocketAddr, f64>,
-    /// Weight of what is dropped.
+    /// Weight of the dropped share.
     pub refused: f64,
-    /// Namespaces of the endpoints; empty: that of the Service.
+    /// Namespaces of the endpoints; empty: the Service's own.
     pub namespaces: BTreeSet<String>,
 }
 
@@ -75,8 +75,8 @@ pub(crate) fn told(key: &ObjectKey) -> String {
 }
 
 impl Index {
-    /// The ports of the EdgeGateways that Gateways own. An EdgeGateway of that name that has
-    /// another owner has none.
+    /// The ports of the EdgeGateways that Gateways own. An EdgeGateway of that name with another
+    /// owner has no ports here.
     pub(super) fn declared(&self, attachments: &Attachments, policies: &Policies) -> Declared {
         let owned =
             attachments.gateways.iter().filter(|(_, state)| self.owns(&state.edge, &state.uid));
@@ -93,7 +93,7 @@ impl Index {
             .collect()
     }
 
-    /// True if an EdgeGateway is that of the Gateway with this identity.
+    /// True if an EdgeGateway belongs to the Gateway with this identity.
     pub(super) fn owns(&self, edge: &ObjectKey, uid: &str) -> bool {
         self.gateways.get(edge).is_some_and(|model| model.owner.as_deref() == Some(uid))
     }
@@ -107,7 +107,7 @@ impl Index {
     }
 
     /// The UDPRoutes that are served at the ports of the EdgeGateways that Gateways own, and the
-    /// Services that still ask. `claims`: gateway, port and Service of those that do.
+    /// Services that still ask. `claims`: gateway, port and Service of these.
     pub(super) fn holders<'a>(
         &self,
         declared: &Declared,

@@ -27,7 +27,7 @@ pub fn review(text: &[u8], sidecar: &Sidecar) -> Result<String, ReviewError> {
         .as_str()
         .ok_or_else(|| ReviewError::Request("request.uid is missing".to_owned()))?;
     let mut pod = request["object"].clone();
-    // The Pod itself does not always say where it will be.
+    // The Pod itself does not always name its namespace.
     if pod["metadata"].is_object() && pod["metadata"]["namespace"].is_null() {
         pod["metadata"]["namespace"] = request["namespace"].clone();
     }

@@ -1,4 +1,4 @@
-//! Pods that ask for a sidecar and have none: the API server starts them without one while no
+//! Pods that ask for a sidecar but lack it: the API server starts them without one while no
 //! operator answers it.
 
 use k8s_openapi::api::core::v1::Pod;

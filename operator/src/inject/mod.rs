@@ -3,8 +3,8 @@
 //!
 //! The sidecar takes over the `hostPort` of each UDP port of the Pod's containers and forwards to
 //! the container on the loopback interface. Its Envoy is configured by its own arguments: no
-//! ConfigMap, nothing else in the cluster. The operator's webhook and `packrat inject` do the same
-//! with the same function.
+//! ConfigMap and no other object of the cluster is needed. The operator's webhook and `packrat
+//! inject` do the same with the same function.
 
 mod admission;
 mod envoy;

@@ -14,15 +14,15 @@ use crate::workload::{
 const FIRST_PORT: u16 = 15_100;
 /// The volume with the socket of Envoy's administration interface.
 const VOLUME: &str = "packrat-run";
-/// Seconds that the sidecar goes on forwarding after the Pod was asked to end.
+/// Seconds for which the sidecar still forwards after the Pod was asked to end.
 const DRAIN_SECONDS: u32 = 20;
 
 /// The settings of the sidecar.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sidecar {
-    /// Its image.
+    /// Image of the sidecar.
     pub image: String,
-    /// When the image is pulled; `None`: Kubernetes chooses.
+    /// Pull policy of the image; `None`: Kubernetes chooses.
     pub pull_policy: Option<String>,
     /// The address that it listens on: `0.0.0.0`, or `::` for IPv6 with IPv4.
     pub listen_address: String,
@@ -35,7 +35,7 @@ pub enum Outcome {
     Injected(Vec<u16>),
     /// The sidecar is there already.
     Present,
-    /// It was not asked for.
+    /// The Pod has not asked for a sidecar.
     NotWanted,
 }
 
@@ -53,7 +53,7 @@ pub enum InjectError {
         "a Pod on the host network cannot have the sidecar: its containers already listen on the node; remove hostNetwork and give the container's UDP port a hostPort, or use an EdgeGateway with exposure HostNetwork"
     )]
     HostNetwork,
-    /// Nothing to take over.
+    /// The Pod has no port to take over.
     #[error(
         "the Pod has no UDP port with a hostPort; give one of a container's ports protocol: UDP and a hostPort"
     )]
@@ -67,7 +67,7 @@ pub enum InjectError {
 /// annotation asks for it. A Pod that has it already stays as it is.
 ///
 /// # Errors
-/// [`InjectError`]; then nothing was changed.
+/// [`InjectError`]; then the Pod is unchanged.
 pub fn inject_pod(pod: &mut Value, sidecar: &Sidecar) -> Result<Outcome, InjectError> {
     match pod["metadata"]["annotations"][INJECT].as_str() {
         None => return Ok(Outcome::NotWanted),
@@ -129,9 +129,9 @@ pub fn inject_pod(pod: &mut Value, sidecar: &Sidecar) -> Result<Outcome, InjectE
                 port.remove("hostIP");
             }
         }
-        // The kubelet publishes the host ports of ordinary containers only, not those of a
-        // restartable init container. All containers of a Pod have one network, so that it
-        // does not matter which of them names the port.
+        // The kubelet publishes the host ports of ordinary containers only, not of a restartable
+        // init container. All containers of a Pod have one network, so that it does not matter
+        // which of them names the port.
         let published = forwards[first..].iter().map(Forward::published);
         if let Some(ports) = container.get_mut("ports").and_then(Value::as_array_mut) {
             ports.extend(published);
@@ -318,7 +318,7 @@ mod tests {
         };
         let mut asked = pod("sidecar");
         assert!(said(&asked).unwrap().starts_with("the Pod has no sidecar although"), "not seen");
-        // A label proves nothing: anybody can write it.
+        // A label is no proof: anybody can write it.
         asked["metadata"]["labels"][SIDECAR_LABEL] = "injected".into();
         assert!(said(&asked).is_some());
         inject_pod(&mut asked, &sidecar()).unwrap();
@@ -373,7 +373,7 @@ mod tests {
         assert_eq!(injected, once);
     }
 
-    /// Whatever cannot be injected is said exactly, and left as it was.
+    /// A Pod that cannot be injected is left as it was, with an exact message.
     #[test]
     fn what_cannot_be_injected_stays_as_it_is() {
         let mut on_host = pod("sidecar");

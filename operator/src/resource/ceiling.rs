@@ -1,5 +1,5 @@
-//! The ceiling that the parameters of a GatewayClass are for those of its Gateways: a Gateway is to
-//! its class what a Service is to its EdgeGateway.
+//! The ceiling that the parameters of a GatewayClass are for its Gateways' parameters: a Gateway is
+//! to its class what a Service is to its EdgeGateway.
 
 use packrat_api::token::TokenPolicy;
 
@@ -11,8 +11,8 @@ use super::{
 use crate::overrides::Overrides;
 
 impl GatewayParametersSpec {
-    /// These, as far as the parameters of a GatewayClass let a Gateway have them, and a part of a
-    /// sentence about each that was lowered.
+    /// The parameters, as far as the parameters of a GatewayClass let a Gateway have them, and a
+    /// part of a sentence about each that was lowered.
     ///
     /// # Errors
     /// A sentence about a value that the schema would not have let in.
@@ -72,7 +72,7 @@ impl GatewayParametersSpec {
     }
 
     fn take(&mut self, settings: Overrides, class: &Self) {
-        // A new setting has to be taken here, too.
+        // A new setting also has to be taken here.
         let Overrides {
             assist,
             cache_bytes_per_session,
@@ -130,7 +130,7 @@ impl Limits {
     }
 
     fn take(&mut self, most: Overrides) {
-        // A new limit has to be taken here, too.
+        // A new limit also has to be taken here.
         *self = Self {
             cache_bytes_per_session: most.cache_bytes_per_session.map(size_text),
             cache_bytes_total: most.cache_bytes_total.map(size_text),

@@ -80,7 +80,7 @@ pub struct GatewayParametersSpec {
 }
 
 impl Default for GatewayParametersSpec {
-    /// Those of an EdgeGateway.
+    /// Parameters with an EdgeGateway's defaults.
     fn default() -> Self {
         let edge = EdgeGatewaySpec::default();
         Self {
@@ -106,8 +106,8 @@ impl Default for GatewayParametersSpec {
 }
 
 impl GatewayParametersSpec {
-    /// The spec of an EdgeGateway with these settings. Which routes it takes is said by the
-    /// listeners of its Gateway.
+    /// The spec of an EdgeGateway with these settings. The listeners of its Gateway determine the
+    /// routes that it takes.
     pub fn edge_gateway(self, class: &str) -> EdgeGatewaySpec {
         EdgeGatewaySpec {
             class: class.to_owned(),

@@ -140,7 +140,7 @@ impl RouteNamespaces {
 /// A setting that was lowered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Lowered {
-    /// After `packrat.dev/config.`.
+    /// Name of the setting behind `packrat.dev/config.`.
     name: &'static str,
     asked: String,
     instead: String,
@@ -155,8 +155,8 @@ impl Lowered {
 }
 
 impl Overrides {
-    /// These, as far as an EdgeGateway lets its Services have them, and a sentence about each that
-    /// was lowered. `gateway`: its name, for the sentences.
+    /// The limits, as far as an EdgeGateway lets its Services have them, and a sentence about each
+    /// that was lowered. `gateway`: its name, for the sentences.
     pub fn within(self, spec: &EdgeGatewaySpec, gateway: &str) -> (Self, Vec<String>) {
         let (kept, lowered) = self.lowered(spec);
         let sentence = |Lowered { name, asked, instead }: Lowered| {
@@ -167,7 +167,7 @@ impl Overrides {
         (kept, lowered.into_iter().map(sentence).collect())
     }
 
-    /// These, as far as an EdgeGateway lets its Services have them, and what was lowered.
+    /// The limits, as far as an EdgeGateway lets its Services have them, and the lowered ones.
     pub(super) fn lowered(mut self, spec: &EdgeGatewaySpec) -> (Self, Vec<Lowered>) {
         let limits = &spec.limits;
         let mut lowered = Vec::new();
@@ -183,7 +183,7 @@ impl Overrides {
             lower("sparse-copies", "on".to_owned(), "off".to_owned());
             self.sparse_copies = Some(false);
         }
-        // The schema lets nothing else in; the default of a route applies then.
+        // The schema does not admit other texts; the default of a route applies then.
         let size = |own: &String, limit: &Option<String>| {
             parse_size(limit.as_ref().unwrap_or(own)).unwrap_or(u64::MAX)
         };
@@ -255,7 +255,7 @@ fn most<T: TryFrom<i32> + Default>(limit: Option<i32>, own: i32) -> T {
     T::try_from(limit.unwrap_or(own)).unwrap_or_default()
 }
 
-/// Lowers a setting above `most` to that, and tells `lower` of it.
+/// Lowers a setting above `most` to that, and reports it to `lower`.
 fn cap<T: Copy + Ord + ToString>(
     name: &'static str,
     setting: &mut Option<T>,

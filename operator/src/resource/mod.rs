@@ -50,7 +50,7 @@ pub fn definitions() -> Result<String, DefinitionError> {
     Ok(text)
 }
 
-/// Descriptions are paragraphs: where a comment wraps is no part of them.
+/// Descriptions are paragraphs: the line breaks of a comment are no part of them.
 fn join_lines(schema: &mut schemars::Schema) {
     if let Some(serde_json::Value::String(text)) = schema.get_mut("description") {
         *text =

@@ -118,7 +118,7 @@ fn text_of(knob: &ClusterKnob, value: &Value) -> Option<Cow<'static, str>> {
     }
 }
 
-/// Words of EdgeGateways, and those of annotations for the same.
+/// Words of EdgeGateways, and the words of annotations for the same settings.
 const SENDERS: [(&str, &str); 4] =
     [("Any", "any"), ("LossBased", "loss-based"), ("BBR", "bbr"), ("BBR1", "bbr1")];
 const AFFINITIES: [(&str, &str); 2] = [("ClientAddress", "address"), ("ClientPort", "port")];

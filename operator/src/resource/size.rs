@@ -15,7 +15,7 @@ pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     let error = || SizeError(text.to_owned());
     let (digits, unit) = number_and_unit(text).ok_or_else(error)?;
     let is_whole = digits.len() <= 15 && digits.bytes().all(|byte| byte.is_ascii_digit());
-    // No decimal suffixes, and nothing above Gi.
+    // No decimal suffixes, and no unit above Gi.
     if !is_whole || !unit.is_power_of_two() || unit > 1 << 30 {
         return Err(error());
     }
@@ -23,7 +23,7 @@ pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     number.checked_mul(unit).ok_or_else(error)
 }
 
-/// Bytes of an amount of memory as a Pod has it, with a fraction and decimal suffixes, too, such as
+/// Bytes of an amount of memory as a Pod has it, also with a fraction and decimal suffixes, such as
 /// `1.5Gi` or `500M`. `None` for other texts, some of which Kubernetes takes.
 pub(super) fn parse_memory(text: &str) -> Option<u64> {
     let (number, unit) = number_and_unit(text)?;

@@ -1,4 +1,4 @@
-//! The command line of the operator. Each option can be given in the environment, too.
+//! The command line of the operator. Each option can also be given in the environment.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -134,8 +134,8 @@ impl Options {
             .unwrap_or_else(|| format!("{}.{}.svc", self.service_name, self.namespace))
     }
 
-    /// The namespace of the Pods that gateways reach the operator at; `None` where they reach it
-    /// under another name.
+    /// The namespace of the Pods that gateways reach the operator at; `None` if they reach it under
+    /// another name.
     pub(super) fn discovery_namespace(&self) -> Option<String> {
         self.discovery_host.is_none().then(|| self.namespace.clone())
     }

@@ -79,10 +79,10 @@ impl Identities {
         self.webhook.subscribe()
     }
 
-    /// Replaces everything; connections that exist go on.
+    /// Replaces everything; existing connections stay.
     ///
     /// # Errors
-    /// When a certificate cannot be made; then nothing has changed.
+    /// When a certificate cannot be made; then the authority is unchanged.
     pub fn replace(
         &self,
         authority: Authority,
@@ -108,7 +108,7 @@ fn configurations(
     Ok((discovery.configuration()?, webhook.configuration()?))
 }
 
-/// Reads the authority, or makes it when there is none. Replicas that do so at the same time agree:
+/// Reads the authority, or makes it when it is missing. Replicas that do so at the same time agree:
 /// one of them is refused, and reads. `may_advance`: true if a step of the rotation that is due is
 /// taken. `known`: the authority that is in use, which is put back when the Secret was deleted:
 /// gateways trust no other.
@@ -158,7 +158,7 @@ pub(super) async fn obtain(
     Err(AuthorityError::Certificate(CertificateError::Unreadable(text)))
 }
 
-/// Keeps the certificates current for ever.
+/// Keeps the certificates current, forever.
 pub(super) async fn keep_current(
     identities: Arc<Identities>,
     client: Client,

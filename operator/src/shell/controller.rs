@@ -36,7 +36,7 @@ use crate::xds::wire::{CLUSTER_TYPE, LISTENER_TYPE};
 
 /// Changes within this time are handled together.
 const COALESCING_DELAY: Duration = Duration::from_millis(100);
-/// Time after which everything is looked at although nothing has happened.
+/// Time after which all objects are looked at even without an event.
 const PERIOD: Duration = Duration::from_secs(15);
 /// Time after which all objects are applied again: this repairs objects that are not watched.
 const REPAIR: Duration = Duration::from_secs(300);
@@ -47,7 +47,8 @@ const SECRETS: Duration = Duration::from_secs(60);
 const KEEPING: Duration = Duration::from_secs(30);
 /// Longest configuration that is kept: etcd takes no object above 1.5 MB, a Secret no more than 1 MiB.
 const MAXIMUM_KEPT_BYTES: usize = 1_000_000;
-/// Longest time for the objects of one EdgeGateway, for its status, and for what belongs to none.
+/// Longest time for the objects of one EdgeGateway, for its status, and for the objects without an
+/// EdgeGateway.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// EdgeGateways at a time.
 const PARALLEL: usize = 8;
@@ -80,7 +81,7 @@ struct Done {
     bundle: String,
     /// The last failure in its status.
     failure: Option<String>,
-    /// Its namespace is being deleted: nothing can be made there any more.
+    /// True if the EdgeGateway's namespace is being deleted: no object can be made there any more.
     namespace_ends: bool,
     /// The API server has dropped the claim: its definition of EdgeGateways does not have it.
     definition_is_outdated: bool,
@@ -90,18 +91,18 @@ struct Done {
     kept: Option<(String, Instant)>,
 }
 
-/// The result of writing into a status whose an EdgeGateway is.
+/// Outcome of claiming an EdgeGateway.
 enum Claim {
-    /// It is this operator's.
+    /// The EdgeGateway belongs to this operator.
     Own,
-    /// Another operator was faster, or it is gone: the watch will tell.
+    /// Another operator was faster, or the EdgeGateway is gone: the watch will show which.
     Lost,
-    /// The API server has dropped what was written.
+    /// The API server has dropped the written fields.
     Dropped,
 }
 
 impl Controller {
-    /// Works for ever, while this replica is elected.
+    /// Works forever, while this replica is elected.
     pub(super) async fn run(
         mut self,
         replica: String,
@@ -134,7 +135,8 @@ impl Controller {
             readings.mark_unchanged();
             let Some(snapshot) = snapshots.borrow_and_update().clone() else { continue };
             if !*self.elected.borrow() {
-                // Another replica may change things: nothing that was done before counts any more.
+                // Another replica may change the objects: the record of this replica's writes is
+                // void.
                 done.lock().await.clear();
                 continue;
             }
@@ -222,7 +224,7 @@ impl Controller {
         let failure = failure.filter(|_| !done.namespace_ends).map(|error| error.to_string());
         if let Some(error) = &failure {
             done.all_at = None;
-            // Tried again and again, said once.
+            // A failure that repeats is reported once.
             if done.failure != failure {
                 tracing::warn!(event = "apply_failed", gateway = %key, error);
             }
@@ -290,14 +292,14 @@ impl Controller {
         self.objects(key, gateway, done).await.and(kept)
     }
 
-    /// The objects of a gateway: those that run it, and those by which it is reached.
+    /// The objects of a gateway: its workload, and the objects by which it is reached.
     async fn objects(
         &self,
         key: &ObjectKey,
         gateway: &GatewaySnapshot,
         done: &mut Done,
     ) -> Result<(), Failure> {
-        // What is there stays as it is, and goes on.
+        // Existing objects stay as they are, and in use.
         if gateway.view.refusal.is_some() {
             return Ok(());
         }
@@ -314,7 +316,7 @@ impl Controller {
                     done.objects.insert(object.kind, object.content.clone());
                     done.removed.retain(|kind| *kind != object.kind);
                 }
-                // There the others would be refused, too.
+                // The other objects would also be refused there.
                 Err(source) if namespace_ends(&source) => {
                     return Err(Failure::object(object.kind, source));
                 }
@@ -327,7 +329,7 @@ impl Controller {
             }
         }
         if let Some(failure) = failure {
-            // The former objects stay, too: they may be all that works.
+            // The former objects also stay: they may be all that works.
             return Err(failure);
         }
         for kind in workload::obsolete(&objects) {
@@ -627,7 +629,7 @@ async fn write_status(
 }
 
 /// Takes entries out of a status. A patch replaces the list as a whole, and other replicas write
-/// theirs at any time: where one is faster, the next look at the EdgeGateway finds them again.
+/// theirs at any time: if one is faster, the next look at the EdgeGateway finds them again.
 async fn forget_proxies(
     api: &Api<EdgeGateway>,
     key: &ObjectKey,
@@ -695,7 +697,7 @@ async fn keep_configuration(
             event = "configuration_not_kept", gateway = %key, bytes, maximum = MAXIMUM_KEPT_BYTES
         );
     }
-    // Where it does not fit, the Secret is emptied: an older one could be of any age.
+    // If the configuration does not fit, the Secret is emptied: an older one could be of any age.
     let name = workload::last_secret_name(&key.name);
     let metadata = workload::metadata(&name, key, &gateway.model);
     let files = if fits { &files[..] } else { &[] };

@@ -36,7 +36,7 @@ pub struct Connections {
 
 #[derive(Debug, Clone, Default)]
 struct Connection {
-    /// Of several streams of one Pod the newest counts.
+    /// Number of the stream: the newest of a Pod's streams counts.
     stream: u64,
     proxy: Proxy,
 }
@@ -55,7 +55,7 @@ impl Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells of changes.
+    /// Receiver that is notified of changes.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -167,7 +167,8 @@ impl Discovery {
         grpc.streaming(Method { discovery: self, certificate }, request).await
     }
 
-    /// Reads who is there from the first request: the EdgeGateway, its identity, the Pod.
+    /// Reads the identity of the client from the first request: the EdgeGateway, its identity, the
+    /// Pod.
     fn identify(
         &self,
         node: Option<&Node>,

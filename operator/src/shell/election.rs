@@ -18,7 +18,7 @@ pub(super) struct Candidate {
     pub(super) namespace: String,
     pub(super) lease: String,
     pub(super) replica: String,
-    /// For so long a holder that is silent keeps the lease.
+    /// Time for which a silent holder keeps the lease.
     pub(super) duration: Duration,
 }
 
@@ -57,13 +57,13 @@ impl Candidate {
     /// Keeps `elected` current from `holds`, this replica's belief that it holds the lease; ends
     /// when `holds` does.
     ///
-    /// A replica that is cut off from the API server goes on believing that it holds the lease. So
-    /// its belief counts only while the API server has confirmed it within the lease's duration:
+    /// A replica that is cut off from the API server continues to believe that it holds the lease.
+    /// So its belief counts only while the API server has confirmed it within the lease's duration:
     /// when another replica gets the lease, this one has stopped.
     ///
     /// A lease has the time of its holder's wall clock. When that was ahead, and the holder is
     /// gone, all other replicas would wait until then. So the time since the last write to the
-    /// lease counts, too, by this replica's monotonic clock.
+    /// lease also counts, by this replica's monotonic clock.
     pub(super) async fn follow(
         &self,
         mut holds: watch::Receiver<bool>,
@@ -119,7 +119,7 @@ impl Candidate {
             Ok(_) => {
                 tracing::warn!(event = "lease_freed", reason = "its holder has not renewed it")
             }
-            // The lease was written to meanwhile, or the next check finds it unchanged and tries
+            // The lease has been written to since, or the next check finds it unchanged and tries
             // again.
             Err(error) => tracing::info!(event = "lease_kept", error = %error),
         }
@@ -138,7 +138,7 @@ struct Silence {
 }
 
 impl Silence {
-    /// `lease`: as it was at `now`; `None` when it is not known, and when there is none.
+    /// `lease`: as it was at `now`; `None` when it is unknown or missing.
     fn after(&mut self, lease: Option<&Lease>, now: Instant) -> Duration {
         let held = lease.filter(|lease| holder_of(Some(lease)).is_some());
         let version = held.and_then(|lease| lease.metadata.resource_version.as_ref());

@@ -203,7 +203,7 @@ fn of_gateway_api(snapshot: &Snapshot) -> BTreeMap<Subject, Vec<Note>> {
     all
 }
 
-/// The note about assistance that has stopped by itself; what follows from a trial is seen later.
+/// The note about assistance that has stopped by itself; the result of a trial is seen later.
 fn stopped(assisting: &Finding) -> Option<Note> {
     (assisting.reason == Reason::AssistanceStopped.name()).then(|| Note::from(assisting))
 }

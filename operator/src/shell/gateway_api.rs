@@ -29,7 +29,8 @@ use crate::index::set;
 
 /// Time between two looks at the kinds that the cluster has.
 const PERIOD: Duration = Duration::from_secs(30);
-/// The same while the API server has not answered yet: without an answer there is no snapshot.
+/// Time between two looks while the API server has not answered yet: without an answer there is no
+/// snapshot.
 const SOON: Duration = Duration::from_secs(2);
 
 /// A kind that is watched.
@@ -123,7 +124,7 @@ impl Kind {
 /// The version of each kind that the cluster has and the operator may read.
 pub(super) type Served = BTreeMap<Kind, &'static str>;
 
-/// Follows the Gateway API for ever. Calls [`Snapshots::complete`] once, when everything has been
+/// Follows the Gateway API forever. Calls [`Snapshots::complete`] once, when everything has been
 /// seen that was there at the beginning. `served`: the versions that are watched, for others.
 pub(super) async fn run(client: Client, snapshots: Arc<Snapshots>, served: watch::Sender<Served>) {
     let mut watches = JoinSet::new();
@@ -164,7 +165,7 @@ pub(super) async fn run(client: Client, snapshots: Arc<Snapshots>, served: watch
                         let all = futures::future::join_all(seen.into_iter().map(
                             |mut seen| async move { seen.wait_for(|seen| *seen).await.is_ok() },
                         ));
-                        // What does not come may have gone since it was found.
+                        // Objects that do not come may have gone since they were found.
                         let all = tokio::time::timeout(PERIOD, all).await.unwrap_or(vec![false]);
                         if all.into_iter().all(|seen| seen) {
                             is_complete = true;
@@ -202,7 +203,7 @@ async fn discover(client: &Client) -> Result<(Served, Option<String>), kube::Err
                 Ok(_) => {
                     served.insert(kind, *version);
                 }
-                // An operator whose rules are older goes on without.
+                // An operator whose rules are older works without.
                 Err(kube::Error::Api(status)) if status.code == 403 => {
                     refusal = Some(status.message.clone());
                 }
@@ -214,8 +215,8 @@ async fn discover(client: &Client) -> Result<(Served, Option<String>), kube::Err
     Ok((served, refusal))
 }
 
-/// The releases of the Gateway API that the definitions of the kinds are of; `None` where the operator
-/// may not look at them.
+/// The releases of the Gateway API to which the definitions of the kinds belong; `None` if the
+/// operator may not look at them.
 async fn releases(client: &Client, served: &Served) -> Result<Option<Bundles>, kube::Error> {
     let api = Api::<CustomResourceDefinition>::all(client.clone());
     let mut bundles = Bundles::new();

@@ -90,7 +90,8 @@ impl GatewayObjects {
             return;
         }
         let edge = snapshot.edge_gateways.get(&state.edge);
-        // One of another operator of the same class: that one writes the Gateway's status, too.
+        // The EdgeGateway belongs to another operator of the same class, which also writes the
+        // Gateway's status.
         if snapshot.resolution.foreign.contains_key(&state.edge) {
             return;
         }
@@ -157,7 +158,7 @@ impl GatewayObjects {
         }
     }
 
-    /// Writes a status, unless the object has changed since: then its watch tells.
+    /// Writes a status, unless the object has changed since: then its watch reports the change.
     async fn status(&self, kind: Kind, key: &ObjectKey, metadata: &Metadata, status: Value) {
         let Some(version) = self.served.borrow().get(&kind).copied() else { return };
         let resource = kind.resource(version);

@@ -46,7 +46,7 @@ pub(super) async fn serve(listener: TcpListener, health: Health) {
             let mut builder = auto::Builder::new(TokioExecutor::new());
             builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE);
             let connection = builder.serve_connection(TokioIo::new(stream), service);
-            // A prober that goes away is nothing to worry about.
+            // A prober that goes away is no fault.
             tokio::select! {
                 _ = connection => {}
                 () = visit.over() => {}

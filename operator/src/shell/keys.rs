@@ -16,7 +16,7 @@ const SOON: Duration = Duration::from_secs(1);
 /// Time between two looks at all gateways; much shorter than the announcement of a new key.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// Reads for ever.
+/// Reads the keys, forever.
 pub(super) async fn follow(client: Client, snapshots: Arc<Snapshots>) {
     let mut wait = PERIOD;
     loop {

@@ -1,13 +1,13 @@
-//! Listening on IPv6 and IPv4 where the system has both, on what there is elsewhere.
+//! Listening on IPv6 and IPv4 if the system has both, and on one of them otherwise.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tokio::net::TcpListener;
 
-/// The wildcard address for gateways and sidecars: IPv6 with IPv4, or IPv4 alone where the system
-/// has no IPv6. Nodes of a cluster are taken to be alike: the finding for the operator's Pod holds
-/// for those of the gateways.
+/// The wildcard address for gateways and sidecars: IPv6 with IPv4, or IPv4 alone if the system has
+/// no IPv6. Nodes of a cluster are taken to be alike: the finding for the operator's Pod holds for
+/// the gateways' Pods.
 pub(super) fn every_address() -> &'static str {
     match std::net::UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)) {
         Ok(_) => "::",
@@ -15,7 +15,8 @@ pub(super) fn every_address() -> &'static str {
     }
 }
 
-/// A listener; one for all of IPv6 and IPv4 listens for IPv4 alone where the system has no IPv6.
+/// A listener. If the system has no IPv6, an address for all of IPv6 and IPv4 becomes one for IPv4
+/// alone.
 pub(super) async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     match TcpListener::bind(address).await {
         Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && has_no_ipv6(&error) => {

@@ -25,7 +25,7 @@ pub(super) struct SeenPod {
 struct SeenService {
     balancer: Vec<String>,
     cluster: Vec<String>,
-    /// By the gateway's UDP port.
+    /// Ports of the nodes, by the gateway's UDP port.
     node_ports: BTreeMap<u16, i32>,
 }
 
@@ -53,7 +53,7 @@ struct NodeAddresses {
 }
 
 impl Seen {
-    /// The addresses at which clients reach these nodes: those outside first, where there are any.
+    /// The addresses at which clients reach these nodes: outside addresses first, if there are any.
     fn for_clients(&self, inside: &BTreeSet<String>) -> Vec<String> {
         let of_these = |node: &&NodeAddresses| node.inside.iter().any(|own| inside.contains(own));
         let outside: BTreeSet<&String> =
@@ -66,7 +66,7 @@ fn key<K: kube::Resource>(object: &K) -> ObjectKey {
     ObjectKey::new(object.namespace().unwrap_or_default(), object.name_any())
 }
 
-/// Addresses of the node, of both families where it has them.
+/// Addresses of the node, of both families if it has them.
 fn node_addresses(status: &PodStatus) -> Vec<String> {
     let all: Vec<String> =
         status.host_ips.iter().flatten().map(|address| address.ip.clone()).collect();
@@ -78,7 +78,7 @@ impl Observations {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells of changes.
+    /// Receiver that is notified of changes.
     pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -123,7 +123,7 @@ impl Observations {
                 _ => {}
             }
         }
-        // Most nodes have none, and nothing to add.
+        // Most nodes have no outside address, and add none.
         let is_known = !deleted && !seen.outside.is_empty();
         let differs = {
             let nodes = &mut self.seen().nodes;
@@ -153,8 +153,8 @@ impl Observations {
         self.tell(true);
     }
 
-    /// Looks at a Service; those that are not of gateways are left alone, also when they have the
-    /// label of one.
+    /// Looks at a Service; Services that do not belong to gateways are left alone, also when they
+    /// have the label of one.
     pub(super) fn service(&self, service: &Service, deleted: bool) {
         let Some(name) = service.labels().get(GATEWAY_LABEL) else { return };
         if service.name_any() != object_name(name) {

@@ -31,7 +31,7 @@ struct Connection<T> {
     peer: IpAddr,
     /// Requests that are being answered.
     requests: usize,
-    /// The time since which there is none.
+    /// Time since which no request is being answered.
     idle_since: T,
 }
 
@@ -46,9 +46,9 @@ struct Peers<T> {
 /// The decision about a new connection.
 #[derive(Debug, PartialEq, Eq)]
 enum Admission {
-    /// It is served, under this number; another one may have to go for it.
+    /// The connection is served, under this number; another one may have to go for it.
     Served { number: u64, instead_of: Option<u64> },
-    /// It is closed.
+    /// The connection is closed.
     Refused,
 }
 

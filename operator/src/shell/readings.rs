@@ -41,7 +41,7 @@ pub(super) struct Readings {
 }
 
 impl Readings {
-    /// The readings of those Pods of an EdgeGateway that are ready, added up; `None` while there is none.
+    /// The sum of the readings of an EdgeGateway's ready Pods; `None` without a reading.
     pub(super) fn of(&self, gateway: &ObjectKey, ready: &BTreeSet<String>) -> Option<Reading> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let of_ready = last.get(gateway)?.iter().filter(|(pod, _)| ready.contains(*pod));
@@ -51,8 +51,8 @@ impl Readings {
         })
     }
 
-    /// Takes the answers of all Pods. One that is too busy to answer keeps its last reading: what has
-    /// stopped there goes on being stopped.
+    /// Takes the answers of all Pods. A Pod that is too busy to answer keeps its last reading:
+    /// assistance that has stopped there stays stopped.
     fn take(&self, answers: Vec<(ObjectKey, String, Option<Reading>)>) {
         let differs = {
             let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,12 +72,12 @@ impl Readings {
         }
     }
 
-    /// Tells of changes.
+    /// Receiver that is notified of changes.
     pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Reads for ever.
+    /// Reads the Pods' pages, forever.
     pub(super) async fn run(
         self: Arc<Self>,
         snapshots: Arc<Snapshots>,

@@ -8,7 +8,7 @@ use kube::runtime::watcher;
 /// `NamespaceTerminatingCause`).
 const NAMESPACE_ENDS: &str = "NamespaceTerminating";
 
-/// One sentence.
+/// Message about an error, one sentence.
 pub(super) fn told(error: &Error) -> String {
     match error {
         Error::Api(status) if !status.message.is_empty() => status.message.clone(),
@@ -17,7 +17,7 @@ pub(super) fn told(error: &Error) -> String {
     }
 }
 
-/// The same for a watch.
+/// Message about an error of a watch.
 pub(super) fn told_by_watch(error: &watcher::Error) -> String {
     use watcher::Error as Watch;
     match error {
@@ -29,8 +29,8 @@ pub(super) fn told_by_watch(error: &watcher::Error) -> String {
     }
 }
 
-/// True if it was refused because its namespace is being deleted: that is no mistake, and nothing
-/// will change it.
+/// True if the object was refused because its namespace is being deleted: that is no mistake, and a
+/// retry cannot help.
 pub(super) fn namespace_ends(error: &Error) -> bool {
     let Error::Api(status) = error else { return false };
     let causes = status.details.iter().flat_map(|details| &details.causes);

@@ -42,7 +42,7 @@ pub(super) struct Replica<'a> {
     observations: Arc<Observations>,
     connections: Arc<Connections>,
     is_elected: watch::Receiver<bool>,
-    /// For the page with metrics, which is there before the certificates are.
+    /// Certificates for the page with metrics, which is there before they are.
     identities: Arc<OnceLock<Arc<Identities>>>,
 }
 
@@ -149,7 +149,7 @@ impl<'a> Replica<'a> {
         (drifted, served)
     }
 
-    /// The configuration of gateways, and the reports about those that are connected.
+    /// The configuration of gateways, and the reports about connected ones.
     async fn start_discovery(
         &self,
         identities: &Identities,

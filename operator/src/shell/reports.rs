@@ -21,7 +21,7 @@ const COALESCING_DELAY: Duration = Duration::from_millis(200);
 /// Time after which everything is written again, whatever has happened to it.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// Writes for ever.
+/// Writes the reports, forever.
 pub(super) async fn run(client: Client, connections: Arc<Connections>, replica: String) {
     let mut changed = connections.subscribe();
     let mut written: BTreeMap<ObjectKey, Vec<GatewayProxy>> = BTreeMap::new();

@@ -18,7 +18,7 @@ const RELEASE_TIME: Duration = Duration::from_secs(5);
 /// Runs the operator until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// [`RunError`]: what keeps it from starting.
+/// [`RunError`]: the reason why it cannot start.
 pub fn run(options: Options) -> Result<(), RunError> {
     let filter = tracing_subscriber::EnvFilter::try_new(&options.log).unwrap_or_default();
     tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).init();
@@ -29,7 +29,7 @@ pub fn run(options: Options) -> Result<(), RunError> {
 async fn operate(options: Options) -> Result<(), RunError> {
     let (elected, is_elected) = watch::channel(false);
     let replica = Replica::new(&options, is_elected).await?;
-    // None of them ends. One that does (a defect) takes the replica along: Kubernetes starts it
+    // The tasks do not end. If one does (a defect), it ends the replica: Kubernetes starts it
     // again, and another one is elected.
     let mut tasks = JoinSet::new();
     replica.start(&mut tasks).await?;
@@ -37,7 +37,7 @@ async fn operate(options: Options) -> Result<(), RunError> {
     until_stopped(&candidate, &elected, &mut tasks).await
 }
 
-/// Stands for election again and again until a signal says to end.
+/// Stands for election again and again until a signal ends it.
 async fn until_stopped(
     candidate: &Candidate,
     elected: &watch::Sender<bool>,

@@ -61,8 +61,8 @@ pub(super) async fn labels(
     Ok(found.map(|secret| secret.metadata.labels.unwrap_or_default()))
 }
 
-/// Applies a Secret. `version`: the one that was read, so that nothing is overwritten that another
-/// replica has written since; `None` when there was none.
+/// Applies a Secret. `version`: the version that was read, so that a later write of another replica
+/// is not overwritten; `None` if the Secret was missing.
 pub(super) async fn write(
     client: &Client,
     mut metadata: Value,

@@ -24,11 +24,11 @@ const COALESCING_DELAY: Duration = Duration::from_millis(20);
 pub struct GatewaySnapshot {
     /// The EdgeGateway.
     pub model: GatewayModel,
-    /// Its routes.
+    /// Routes of the gateway.
     pub view: GatewayView,
-    /// Its listeners and clusters; `None` while its keys are not known.
+    /// Listeners and clusters of the gateway; `None` while its keys are not known.
     pub resources: Option<Arc<Resources>>,
-    /// Their version.
+    /// Version of the resources.
     pub version: Option<String>,
 }
 
@@ -41,23 +41,23 @@ pub struct Snapshot {
     pub resolution: Resolution,
     /// The objects of the Gateway API.
     pub gateway_api: Objects,
-    /// All EdgeGateways, of other operators, too.
+    /// All EdgeGateways, also of other operators.
     pub edge_gateways: BTreeMap<ObjectKey, GatewayModel>,
 }
 
 /// The gateways' listen address, and the paths of their Envoys' files.
 #[derive(Debug, Clone)]
 pub struct Surroundings {
-    /// The address that gateways listen on; `::` is for IPv4, too.
+    /// The address that gateways listen on; `::` is also for IPv4.
     pub listen_address: String,
     /// The filter that gives tokens out.
     pub token_filter: String,
-    /// The file that tells Envoy about the certificate of the listener that does so.
+    /// The file by which Envoy finds the certificate of the listener for tokens.
     pub token_certificate: String,
 }
 
 impl Surroundings {
-    /// Those of a gateway's Pod.
+    /// Surroundings in a gateway's Pod.
     pub fn in_pods(listen_address: &str) -> Self {
         Self {
             listen_address: listen_address.to_owned(),
@@ -107,7 +107,7 @@ impl Snapshots {
         })
     }
 
-    /// Changes the index; `change` says whether anything is different.
+    /// Changes the index; `change` returns whether anything is different.
     pub fn update(&self, change: impl FnOnce(&mut Index) -> bool) {
         if change(&mut locked(&self.index)) {
             self.dirty.notify_one();
@@ -150,7 +150,7 @@ impl Snapshots {
             .collect()
     }
 
-    /// Secrets with certificates that Services name: all of them, or those that could not be used. Others
+    /// Secrets with certificates that Services name: all of them, or only the unusable ones. Others
     /// are forgotten.
     pub fn certificates(&self, everything: bool) -> Vec<ObjectKey> {
         let mut index = locked(&self.index);
@@ -167,12 +167,12 @@ impl Snapshots {
         wanted.into_iter().filter(|key| everything || !index.has_server_ids(key)).collect()
     }
 
-    /// The newest snapshot, and those that come.
+    /// The newest snapshot, and all later ones.
     pub fn subscribe(&self) -> watch::Receiver<Option<Arc<Snapshot>>> {
         self.newest.subscribe()
     }
 
-    /// Makes snapshots for ever.
+    /// Makes snapshots, forever.
     pub async fn run(&self) {
         let mut again = None;
         loop {
@@ -195,7 +195,7 @@ impl Snapshots {
         }
     }
 
-    /// Makes a snapshot. Returns when the next one is due even if nothing changes.
+    /// Makes a snapshot. Returns the time when the next one is due even without a change.
     fn refresh(&self, now: i64) -> Option<i64> {
         let (mut resolution, models, gateway_api, quotas) = {
             let index = locked(&self.index);

@@ -1,6 +1,6 @@
-//! The Secrets that Services name, read by every replica: certificates of those whose connections end at
-//! a gateway, and the configurations by which connection IDs name servers. The operator may not watch
-//! Secrets: it looks at these one by one.
+//! The Secrets that Services name, read by every replica: certificates of Services whose
+//! connections end at a gateway, and the configurations by which connection IDs name servers. The
+//! operator may not watch Secrets: it looks at these one by one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const SOON: Duration = Duration::from_secs(2);
 /// Time between two looks at all of them.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// Reads for ever.
+/// Reads the Secrets, forever.
 pub(super) async fn follow(client: Client, snapshots: Arc<Snapshots>) {
     let mut wait = PERIOD;
     loop {

@@ -42,7 +42,7 @@ pub enum TlsError {
 /// A server's certificate, and the clients that it lets in.
 #[derive(Clone)]
 pub struct ServerIdentity {
-    /// Its certificate.
+    /// Certificate of the server.
     pub issued: Issued,
     /// The authorities that clients' certificates must come from; `None` lets everybody in.
     pub clients: Option<String>,

@@ -1,5 +1,5 @@
-//! Watches of everything that matters. A watch that ends begins anew, with a growing pause while
-//! the API server is away; the index keeps what it has meanwhile.
+//! Watches of everything that matters. A watch that ends begins again, with a growing pause while
+//! the API server is away; until then the index keeps its contents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -30,8 +30,8 @@ use crate::index::{
 use crate::resource::EdgeGateway;
 use crate::workload::{GATEWAY_LABEL, is_ours};
 
-/// Watches that have to see everything before there is a first snapshot: those of this module, and
-/// all of the Gateway API together.
+/// Watches that have to see everything before there is a first snapshot: the watches of this
+/// module, and all of the Gateway API together.
 pub(super) const ESSENTIAL: usize = 7;
 
 /// Observation of a watch.
@@ -41,7 +41,7 @@ pub(super) enum Seen<'a, K> {
     Present(&'a K),
     /// An object that is gone.
     Gone(&'a K),
-    /// These are all: what is not among them is gone.
+    /// All objects of the kind: others are gone.
     All(&'a BTreeSet<ObjectKey>),
 }
 
@@ -103,7 +103,7 @@ impl Indexed for DeserializeGuard<EdgeGateway> {
     fn put(&self, index: &mut Index) -> bool {
         match &self.0 {
             Ok(gateway) => index.set_gateway(key(gateway), Some(GatewayModel::read(gateway))),
-            // The others go on; this one stays as it was.
+            // The others continue; this one stays as it was.
             Err(error) => {
                 tracing::error!(
                     event = "edge_gateway_unreadable",
@@ -244,7 +244,7 @@ fn index<K>(
     });
 }
 
-/// Starts all watches, as `tasks`. `owned` is told when an object of a gateway has changed.
+/// Starts all watches, as `tasks`. `owned` is notified when an object of a gateway has changed.
 pub(super) fn start(
     client: &Client,
     snapshots: &Arc<Snapshots>,
@@ -300,7 +300,7 @@ fn workloads<K>(
 /// The objects of gateways, of one kind: the gateway and the generation of each.
 struct Owned {
     known: BTreeMap<ObjectKey, (ObjectKey, Option<i64>)>,
-    /// Told of the gateways whose objects have changed.
+    /// Notified of the gateways whose objects have changed.
     changed: UnboundedSender<ObjectKey>,
 }
 
@@ -326,7 +326,7 @@ impl Owned {
         };
         let is = (gateway, object.meta().generation);
         let was = self.known.insert(key(object), is.clone());
-        // A new status is no drift: only a new generation is. Services have none.
+        // A new status is no drift: only a new generation is. Services have no generation.
         if is.1.is_none() || was.as_ref() != Some(&is) {
             tell(&is.0);
         }
@@ -375,7 +375,7 @@ mod tests {
             owned.see(seen);
             assert_eq!(told.try_recv().ok(), is_told.then(|| edge.clone()), "{seen:?}");
         }
-        // What has no generation may have drifted with each change.
+        // An object without a generation may have drifted with each change.
         for _ in 0..2 {
             owned.see(Seen::Present(&service(None)));
             assert_eq!(told.try_recv().ok(), Some(edge.clone()));

@@ -1,4 +1,5 @@
-//! Assistance that has stopped by itself: what gateways say of their routes, and condition `Assisting`.
+//! Assistance that has stopped by itself: the gateways' reports on their routes, and condition
+//! `Assisting`.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use crate::resource::ListenerStatus;
 pub struct Reading {
     /// Gateways that have been read.
     pub gateways: i32,
-    /// Their sessions.
+    /// Sessions of these gateways.
     pub sessions: i64,
     /// Routes on which assistance has stopped by itself somewhere, by the name of the route.
     pub routes: BTreeMap<String, StoppedRoute>,
@@ -34,9 +35,10 @@ impl Reading {
 /// Numbers of gateways on which a route's assistance is not as configured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoppedRoute {
-    /// It has stopped by itself: assisted sessions were slower than those held out.
+    /// Gateways at which assistance of the route has stopped by itself: assisted sessions were
+    /// slower than held-out ones.
     pub stopped: i32,
-    /// After that it is tried again, for half of the clients.
+    /// Gateways at which assistance of the route is tried again, for half of the clients.
     pub trying: i32,
 }
 
@@ -124,7 +126,8 @@ impl StoppedRoute {
         harmed_reason(std::iter::once(self))
     }
 
-    /// A sentence about it. `gateways`: those that are ready; more were so when they were read.
+    /// A sentence about the reading. `gateways`: the ready gateways; more were ready when they were
+    /// read.
     pub fn told(self, gateways: i32) -> String {
         let Self { stopped, trying } = self;
         let gateways = gateways.max(stopped.saturating_add(trying));

@@ -1,4 +1,4 @@
-//! The conditions of an EdgeGateway, but that of its assistance.
+//! The conditions of an EdgeGateway, except for its assistance.
 
 use super::{Finding, Observed, TOLD};
 use crate::annotations::Reason;
@@ -84,7 +84,7 @@ pub(super) fn programmed(observed: &Observed) -> Finding {
         );
         return Finding(Some(false), "NotConnected", message);
     }
-    // One that is not ready serves no one who is new, and may be on its way out.
+    // A Pod that is not ready serves no new clients, and may be on its way out.
     let counts = |proxy: &&GatewayProxy| ready_pods.is_empty() || ready_pods.contains(&proxy.name);
     let counted: Vec<&GatewayProxy> = proxies.iter().filter(counts).collect();
     let behind: Vec<&str> = counted

@@ -20,7 +20,7 @@ use crate::resource::{EdgeGatewayStatus, GatewayProxy, ListenerStatus};
 
 /// The condition on a Service that asks for assistance.
 pub const SERVICE_CONDITION: &str = "packrat.dev/Assisted";
-/// Problems that are told in one message.
+/// Problems that are listed in one message.
 pub(crate) const TOLD: usize = 5;
 /// Longest message, in bytes; the API server takes 32768.
 const MAXIMUM_MESSAGE_BYTES: usize = 4096;
@@ -40,18 +40,18 @@ pub struct Observed {
     pub ready_pods: BTreeSet<String>,
     /// Connected gateways.
     pub proxies: Vec<GatewayProxy>,
-    /// The version of the newest configuration, when it is known, and those that a gateway may
-    /// have instead for a moment.
+    /// The version of the newest configuration, when it is known, and the versions that a gateway
+    /// may have instead for a moment.
     pub versions: BTreeSet<String>,
     /// Ports of the nodes, by the gateway's UDP port.
     pub node_ports: BTreeMap<u16, i32>,
     /// The operator that writes the status.
     pub operator: String,
-    /// The reading of the pages of those that are ready, once there is one.
+    /// Reading of the pages of the ready Pods, once there is one.
     pub reading: Option<Reading>,
     /// Why the objects of the gateway could not be applied.
     pub failure: Option<String>,
-    /// True if the namespace is being deleted, so that nothing can be made in it.
+    /// True if the namespace is being deleted, so that no object can be made in it.
     pub namespace_ends: bool,
     /// True if the API server drops fields of the status that it does not know.
     pub definition_is_outdated: bool,

@@ -5,7 +5,7 @@ use crate::annotations::{ObjectKey, Problem, Reason};
 use crate::index::ServiceView;
 use crate::resource::{EdgeGatewayStatus, ListenerStatus};
 
-/// The condition of a Service: status, reason, message. `None`: it has nothing to say, and an older
+/// The condition of a Service: status, reason, message. `None`: there is no condition, and an older
 /// one has to go. `edge`: the status of the EdgeGateway that it has.
 pub fn service_condition(
     key: &ObjectKey,

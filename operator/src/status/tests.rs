@@ -50,7 +50,7 @@ fn well() -> Observed {
     }
 }
 
-/// The same with a route that is harmed.
+/// Observations with a route that is harmed.
 fn harmed(route: StoppedRoute) -> Observed {
     let mut observed = well();
     observed.reading.as_mut().unwrap().routes.insert("shop/web/8443".to_owned(), route);
@@ -219,20 +219,20 @@ fn assistance_that_has_stopped_is_in_the_conditions_of_listener_and_service() {
     let (is_well, reason, message) = service_condition(&key, &view, Some(&status)).unwrap();
     assert_eq!((is_well, reason), (false, "AssistanceStopped"));
     assert!(message.contains("stopped by itself on 2 of 2 gateways"), "{message}");
-    // Of another Service at that gateway, and of a port that is about to go, nothing is said.
+    // Another Service at that gateway, and a port that is about to go, get no message.
     let other = ObjectKey::new("shop", "game");
     assert!(service_condition(&other, &view, Some(&status)).unwrap().0);
     assert!(service_condition(&key, &view, None).unwrap().0);
     let mut leaving = routed();
     leaving.listeners.get_mut(&443).unwrap().is_leaving = true;
     assert_eq!(said(&of(&model, &leaving), "Assisting").0, "True");
-    // Where it is switched off there is nothing to stop.
+    // If assistance is switched off, it cannot stop by itself.
     let mut off = model.clone();
     off.spec.assist = false;
     assert_eq!(said(&of(&off, &routed()), "Assisting").1, "SwitchedOff");
 }
 
-/// Without a reading the operator knows what the status says, and no more.
+/// Without a reading the operator knows only the contents of the status.
 #[test]
 fn a_route_stays_stopped_until_a_gateway_says_otherwise() {
     let mut model = model(ExposureType::LoadBalancer);
@@ -253,7 +253,7 @@ fn a_route_stays_stopped_until_a_gateway_says_otherwise() {
     let one = Reading { gateways: 1, ..Reading::default() };
     let message = said(&of(&model, &Observed { reading: Some(one), ..well() }), "Assisting").2;
     assert!(message.ends_with("on no route of the 1 gateways that have answered"), "{message}");
-    // Of another Service at that port the status has said nothing.
+    // The status has no message about another Service at that port.
     model.status.listeners[0].stopped_gateways = 2;
     model.status.listeners[0].service = "shop/game".to_owned();
     assert_eq!(of(&model, &unread).listeners[0].stopped_gateways, 0);
@@ -291,7 +291,7 @@ fn a_gateway_is_programmed_when_it_has_acknowledged_what_is_newest() {
     });
     assert_eq!((status.as_str(), reason.as_str()), ("False", "NotConnected"));
     assert!(message.starts_with("1 of 2 gateways are not connected"), "{message}");
-    // One that ends, and one that is not ready yet, are no one's concern.
+    // A Pod that ends, and one that is not ready yet, do not count.
     let others = told(&|observed| {
         let ends = GatewayProxy { version: None, ..proxy("ends", None) };
         observed.proxies.push(ends);
@@ -325,7 +325,7 @@ fn a_gateway_that_nobody_has_chosen_is_not_ready() {
     );
 }
 
-/// The time of a condition is that of its last change, whatever else is said meanwhile.
+/// The time of a condition is the time of its last change, also if its message changes later.
 #[test]
 fn the_time_changes_with_the_status_only() {
     let later = Timestamp::from_second(1000).unwrap();

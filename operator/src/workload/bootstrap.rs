@@ -144,9 +144,8 @@ pub fn node_page() -> String {
     json!({ "static_resources": { "listeners": [listener] } }).to_string()
 }
 
-/// The file that tells Envoy about a certificate in a directory at which a Secret is mounted
-/// (`authority`: about the authorities to trust, instead); Envoy reads it again when the Secret
-/// changes.
+/// The file by which Envoy finds a certificate in a directory at which a Secret is mounted
+/// (`authority`: the authorities to trust, instead); Envoy reads it again when the Secret changes.
 pub fn certificate_file(name: &str, directory: &str, authority: bool) -> Value {
     let file = |file: &str| json!({ "filename": format!("{directory}/{file}") });
     let watched = json!({ "path": directory });

@@ -1,8 +1,8 @@
-//! The page with metrics: what is read on [`METRICS_PORT`] of a gateway and of a sidecar.
+//! The page with metrics, which is served on [`METRICS_PORT`] of a gateway and of a sidecar.
 //!
-//! Everyone who reaches the Pod may read what does not depend on a query: it names no client, and costs
-//! Envoy's main thread little. Sessions, log lines and the observation of a session are for connections
-//! from the Pod's own loopback interface, as those of a port-forward are.
+//! Everyone who reaches the Pod may read pages that do not depend on a query: they name no client,
+//! and cost Envoy's main thread little. Sessions, log lines and the observation of a session are
+//! for connections from the Pod's own loopback interface, such as a port-forward.
 
 use serde_json::{Value, json};
 
@@ -17,15 +17,15 @@ const PUBLIC: [&str; 2] = ["/stats/prometheus", "/packrat"];
 /// or another one, do not make the gateway unready. Envoy listens on the page once it has its routes.
 const READY: &str = "/ready";
 
-/// The path at which a server reads whose its clients are. Its own alone: who asks is added to the query
-/// here, in place of whatever is there.
+/// The path at which a server reads the addresses of its clients. It reads only its own clients':
+/// the requester is added to the query here, in place of whatever is there.
 const CLIENTS: &str = "/packrat/clients";
 /// The filter that does so.
 const HEADER_MUTATION: &str = "envoy.filters.http.header_mutation";
 
 /// Paths of the administration interface that can be read by way of the loopback interface, with
-/// queries: none that shows a key, so neither `/packrat/log` nor `/config_dump`. `packrat top`, `tap`,
-/// `explain` and `check` need them.
+/// queries: no path shows a key, so neither `/packrat/log` nor `/config_dump`. `packrat top`,
+/// `tap`, `explain` and `check` need them.
 const OWN: [&str; 6] = [
     "/stats/prometheus",
     "/ready",
@@ -44,7 +44,7 @@ const NOT_HERE: &str = "only connections from the Pod's loopback interface are a
 pub(crate) enum Readers {
     /// All are strangers.
     Public,
-    /// Those that connect from the loopback interface may read more.
+    /// Connections from the loopback interface may read more.
     OwnAndPublic,
 }
 
@@ -53,7 +53,8 @@ pub(crate) fn metrics_page(name: &str, address: &Value, readers: Readers) -> Val
     let mut listener = json!({
         "name": name,
         "address": address,
-        // What is short of something has to be seen, and counts as ready while it serves sessions.
+        // A Pod that is short of a resource has to be seen, and counts as ready while it serves
+        // sessions.
         "bypass_overload_manager": true,
         "ignore_global_conn_limit": true,
         // A page that is read twice a minute needs no place on every worker.
@@ -106,7 +107,7 @@ fn clients() -> Value {
     })
 }
 
-/// Adds who asks, where a route wants it.
+/// Adds the requester's address, if a route wants it.
 fn requester() -> Value {
     json!({ "name": HEADER_MUTATION, "typed_config": {
         "@type": "type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation",

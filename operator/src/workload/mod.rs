@@ -30,7 +30,7 @@ pub use objects::{Kind, Object, objects, obsolete};
 pub use patches::{PatchError, Patches};
 pub use pod::named_secrets;
 
-/// The label with the name of what has made an object.
+/// Label with the name of the program that has made an object.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Label with the name of the EdgeGateway.
 pub const GATEWAY_LABEL: &str = "packrat.dev/edge-gateway";
@@ -53,24 +53,24 @@ pub const LAST_CLUSTERS: &str = "clusters.pb";
 /// Directory at which the certificate for tokens is mounted.
 pub const TOKEN_DIRECTORY: &str = "/etc/packrat/token";
 
-/// The platform of gateways: their settings beside those of their EdgeGateway.
+/// The platform of gateways: their settings beside their EdgeGateway's.
 #[derive(Debug, Clone, Default)]
 pub struct Platform {
     /// The image of gateways, unless their EdgeGateway names another.
     pub image: String,
-    /// When that image is pulled; `None`: Kubernetes chooses.
+    /// Pull policy of that image; `None`: Kubernetes chooses.
     pub pull_policy: Option<String>,
     /// Host name of the operator's discovery service, as it is in the operator's certificate.
     pub discovery_host: String,
-    /// Its port.
+    /// Port of the operator's discovery service.
     pub discovery_port: u16,
     /// The namespace of its Pods; `None` when that is not known.
     pub discovery_namespace: Option<String>,
-    /// True if NetworkPolicies restrict what gateways send to.
+    /// True if NetworkPolicies restrict the destinations of gateways.
     pub egress_policy: bool,
-    /// The address that gateways listen on; `::` is for IPv4, too.
+    /// The address that gateways listen on; `::` is also for IPv4.
     pub listen_address: String,
-    /// Changes to what is made, by the platform's own hand.
+    /// Changes to the objects made, by the platform's own hand.
     pub patches: Patches,
 }
 
@@ -95,7 +95,7 @@ pub fn last_secret_name(gateway: &str) -> String {
     format!("packrat-gateway-{gateway}-last")
 }
 
-/// True if the operator has made an object, as its label says.
+/// True if the operator has made an object, according to its label.
 pub(crate) fn is_ours<K: Resource>(object: &K) -> bool {
     object.meta().labels.as_ref().and_then(|labels| labels.get(MANAGED_BY)).map(String::as_str)
         == Some(FIELD_MANAGER)
@@ -205,7 +205,7 @@ mod tests {
         };
         assert!(ports(|_| ()) >= 2 * configured + LEFT);
         assert!(ports(|model| model.spec.multicast.enabled = true) >= 2 * configured + LEFT);
-        // On the hosts' network, and in a sidecar, the ports are those that Linux gives by default.
+        // On the hosts' network, and in a sidecar, the ports are Linux's default range.
         let of_linux = 60_999 - 32_768 + 1;
         assert!(of_linux >= configured + LEFT);
     }
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!((&labels["pool"], &labels[GATEWAY_LABEL]), (&json!("blue"), &json!("edge")));
     }
 
-    /// Another image of the EdgeGateway's own is pulled as that says.
+    /// Another image of the EdgeGateway's own is pulled according to its own pull policy.
     #[test]
     fn the_operators_image_is_pulled_as_its_installer_says() {
         let policy = |change: fn(&mut GatewayModel)| {
@@ -361,7 +361,7 @@ mod tests {
         }
     }
 
-    /// Envoy's main thread answers to a few readers, and its workers to those who ask whether it is ready.
+    /// Envoy's main thread answers to a few readers, and its workers to readiness probes.
     #[test]
     fn readers_of_metrics_are_few_at_a_time_and_readiness_does_not_wait_behind_them() {
         let objects = made(|_| {});
@@ -390,7 +390,7 @@ mod tests {
         assert!(first["typed_config"]["headers"].to_string().contains(r#""exact":"/ready""#));
     }
 
-    /// Gateways reach the servers of their routes, the operator, names, and nothing else.
+    /// Gateways reach only the servers of their routes, the operator, and names.
     #[test]
     fn gateways_send_to_their_servers_only() {
         let objects = made(|model| {

@@ -13,8 +13,8 @@ use crate::resource::{
     Autoscaler, EdgeGatewaySpec, EndpointsFrom, ExposureType, ExternalTrafficPolicy, WorkloadKind,
 };
 
-/// Kinds of objects that belong to an EdgeGateway. Secrets are made elsewhere: they hold what has
-/// to be kept.
+/// Kinds of objects that belong to an EdgeGateway. Secrets are made elsewhere: they hold data that
+/// must be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)] // they are Kubernetes' kinds
 pub enum Kind {
@@ -63,7 +63,7 @@ impl Kind {
 /// An object to apply.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Object {
-    /// Its kind.
+    /// Kind of the object.
     pub kind: Kind,
     /// All fields that are ours.
     pub content: Value,
@@ -178,8 +178,8 @@ fn rolling(spec: &EdgeGatewaySpec) -> Value {
     }
 }
 
-/// The port of a Service in front of gateways that have no routes: Kubernetes takes none without
-/// ports. Nothing listens there. Services may share an address where no two have the same port, so
+/// The port of a Service in front of gateways without routes: Kubernetes takes no Service without
+/// ports. The port has no listener. Services may share an address if no two have the same port, so
 /// that each EdgeGateway has another one, of the private ports of RFC 6335.
 fn placeholder_port(key: &ObjectKey) -> u16 {
     const FIRST: u16 = 49_152;
@@ -255,8 +255,8 @@ fn ports_of(spec: &EdgeGatewaySpec, view: &GatewayView) -> Vec<(u16, &'static st
     ports
 }
 
-/// Opens the routes and the metrics port to everyone, and nothing else; and the way to the servers
-/// of the routes, to the operator, the collector, and names.
+/// Opens only the routes and the metrics port to everyone; and the way to the servers of the
+/// routes, to the operator, the collector, and names.
 fn network_policy(
     selector: &Value,
     spec: &EdgeGatewaySpec,
@@ -279,7 +279,7 @@ fn network_policy(
 }
 
 /// Destinations of gateways. Routes come and go by namespace and port, not by endpoint, so that the
-/// policy seldom changes.
+/// policy rarely changes.
 fn egress(
     selector: &Value,
     spec: &EdgeGatewaySpec,
@@ -342,7 +342,7 @@ fn egress(
     rules
 }
 
-/// Where a gateway sends what comes to a listener, by protocol.
+/// Endpoints to which a gateway sends the traffic of a listener, by protocol.
 fn destinations(listener: &Listener) -> impl Iterator<Item = (&'static str, &SocketAddr)> {
     let tcp = listener.tcp.iter().flat_map(|passed| passed.weights.keys());
     let own = if listener.terminated.is_some() { "TCP" } else { "UDP" };

@@ -93,7 +93,7 @@ impl Patches {
     }
 }
 
-/// Merges a patch into a value. `field`: that of the value.
+/// Merges a patch into a value. `field`: the value's field.
 fn merge(target: &mut Value, patch: &Value, field: &str) {
     match (target, patch) {
         (Value::Object(target), Value::Object(patch)) => {

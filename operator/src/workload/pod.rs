@@ -85,7 +85,8 @@ fn pod_spec(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform) -> Val
                     { "name": "net.ipv4.ip_local_port_range", "value": "1024 65535" },
                     // Port 443 without a capability.
                     { "name": "net.ipv4.ip_unprivileged_port_start", "value": "0" },
-                    // The gateway speaks to servers from clients' ports where it can; these are its own.
+                    // The gateway speaks to servers from clients' ports if it can; these are its
+                    // own.
                     { "name": "net.ipv4.ip_local_reserved_ports", "value": reserved_ports(spec) },
                 ],
             }),
@@ -178,7 +179,7 @@ fn environment(spec: &EdgeGatewaySpec, platform: &Platform) -> Vec<Value> {
     if let Some(otlp) = &spec.telemetry.otlp {
         all.push(json!({ "name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": otlp.endpoint }));
         if let Some(secret) = &otlp.headers_secret {
-            // A gateway forwards without its collector, too, so that a Secret that is missing keeps
+            // A gateway also forwards without its collector, so that a Secret that is missing keeps
             // no Pod from starting.
             let reference = json!({ "name": secret.name, "key": secret.key, "optional": true });
             all.push(
@@ -255,8 +256,9 @@ fn container(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform, on_ho
         "env": environment(spec, platform),
         "ports": [{ "name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP" }],
         "readinessProbe": probe(2, 2),
-        // Envoy listens on nothing before it knows its routes: one that starts while the operator is away, and has no last configuration, waits
-        // for it (a day at most), and is not ended again and again, ever more slowly.
+        // Envoy has no listener before it knows its routes: one that starts while the operator is
+        // away, and has no last configuration, waits for it (a day at most), and is not ended again
+        // and again, ever more slowly.
         "startupProbe": { "tcpSocket": { "port": "metrics" }, "periodSeconds": 1, "failureThreshold": 86_400, "timeoutSeconds": 2 },
         // Envoy that takes its time with a new configuration is not dead.
         "livenessProbe": { "tcpSocket": { "port": "metrics" }, "periodSeconds": 10, "failureThreshold": 6, "timeoutSeconds": 2 },

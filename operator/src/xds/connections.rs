@@ -17,8 +17,8 @@ const REQUEST_BUFFER: u32 = 256 << 10;
 const CLIENT_WINDOW: u32 = 1 << 20;
 /// Requests of a connection at a time.
 const REQUESTS: u32 = 100;
-/// A client that says nothing for so many seconds is asked whether it is there, and so often until it
-/// counts as gone.
+/// Seconds of silence after which a client is asked whether it is there. Further questions follow
+/// at an interval, until their number makes it count as gone.
 const ASKED_AFTER: i64 = 60;
 const ASKED_EVERY: i64 = 15;
 const ASKED_TIMES: i64 = 4;
@@ -36,7 +36,7 @@ pub(super) fn maximum(sessions: u64) -> u32 {
     u32::try_from(sessions / SESSIONS_PER_CONNECTION).unwrap_or(u32::MAX).max(1)
 }
 
-/// The filter that closes what is above the limit.
+/// The filter that closes connections above the limit.
 pub(super) fn limit(name: &str, connections: u64) -> Filter {
     let limit = ConnectionLimit {
         stat_prefix: name.to_owned(),
@@ -66,8 +66,8 @@ pub(super) fn of_clients() -> Http2Options {
     }
 }
 
-/// HTTP/2 to servers. Requests of many clients share a connection: it has room for all of them, so that those
-/// whose clients take nothing do not keep the answers of others.
+/// HTTP/2 to servers. Requests of many clients share a connection: it has room for all of them, so
+/// that clients that read nothing do not keep the answers of others.
 pub(super) fn to_servers() -> Http2Options {
     Http2Options {
         max_concurrent_streams: number(REQUESTS),
@@ -76,8 +76,8 @@ pub(super) fn to_servers() -> Http2Options {
     }
 }
 
-/// Has the system end connections of clients that have vanished: nothing else tells of that. Accepted
-/// sockets have the options of the one that listens.
+/// Has the system end connections of clients that have vanished, which are not noticed otherwise.
+/// Accepted sockets have the options of the one that listens.
 pub(super) fn keepalive() -> Vec<SocketOption> {
     let option = |level, name, value| SocketOption { level, name, int_value: Some(value) };
     vec![

@@ -1,11 +1,11 @@
 //! The server's half of a delta discovery stream, without the stream.
 //!
 //! Envoy's resources are known from its first request (`initial_resource_versions`: after a restart
-//! of the operator nothing is sent that Envoy has already) and from the responses sent. A refused
-//! version is not sent again; a newer one is.
+//! of the operator, resources that Envoy has already are not sent) and from the responses sent. A
+//! refused version is not sent again; a newer one is.
 //!
-//! Responses carry differences, so that a refusal counts until the listener or cluster in question is
-//! taken, in a newer version, or removed: that Envoy takes another one says nothing about it.
+//! Responses carry differences, so that a refusal counts until the listener or cluster in question
+//! is taken, in a newer version, or removed: another one that Envoy takes does not end it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,13 +18,13 @@ use crate::status::shortened;
 /// The meaning of a request of Envoy's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Heard {
-    /// It wants something; look at [`Stream::next`].
+    /// Envoy wants resources; look at [`Stream::next`].
     Subscription,
-    /// It has taken everything that it was sent and has answered.
+    /// Envoy has taken everything that it was sent and has answered.
     Accepted,
-    /// It has refused a listener, in this response or an earlier one; Envoy's reasons.
+    /// Envoy has refused a listener, in this response or an earlier one; Envoy's reasons.
     Refused(String),
-    /// About a response that was answered already, or a type that is not served.
+    /// Answer to a response that was answered already, or request for a type that is not served.
     Nothing,
 }
 
@@ -44,7 +44,7 @@ struct Half {
     type_url: &'static str,
     /// True if they were asked for.
     subscribed: bool,
-    /// True if a response is due even when nothing has changed: Envoy waits for the first one.
+    /// True if a response is due even without a change: Envoy waits for the first one.
     owes: bool,
     /// Names and versions of the resources that Envoy has, or was sent.
     sent: BTreeMap<String, String>,
@@ -94,9 +94,10 @@ impl Stream {
         Heard::Refused(shortened(reasons.into_iter().collect::<Vec<_>>().join("; ")))
     }
 
-    /// True if Envoy has acknowledged all of `resources`, besides those that do not matter.
+    /// True if Envoy has acknowledged all of `resources` that matter.
     pub fn has_taken(&self, resources: &Resources, matters: impl Fn(&str) -> bool) -> bool {
-        // An Envoy of a former version does not ask for clusters, and needs none if there are none.
+        // An Envoy of a former version does not ask for clusters, and needs none while the list is
+        // empty.
         let clusters = &self.clusters;
         let needs_none =
             !clusters.subscribed && !resources.values().any(|found| clusters.has(found));
@@ -180,8 +181,8 @@ impl Half {
         None
     }
 
-    /// Remembers which resources of a response were refused. Envoy's reason names them (`udp-443:
-    /// …`) and not those that it has taken.
+    /// Remembers the resources of a response that were refused. Envoy's reason names them
+    /// (`udp-443: …`) but not the accepted ones.
     fn refuse(&mut self, number: u64, names: &BTreeSet<String>, reason: &str) {
         let named: Vec<&String> =
             names.iter().filter(|name| reason.contains(&format!("{name}:"))).collect();
@@ -190,7 +191,7 @@ impl Half {
             // A response without resources: the next answer of whatever kind takes its place.
             self.refused.insert(String::new(), reason.to_owned());
         }
-        // For resources that were sent again meanwhile, the newer answer counts.
+        // For resources that have been sent again since, the newer answer counts.
         meant.retain(|name| {
             !self.unanswered.iter().any(|(newer, sent)| *newer > number && sent.contains(*name))
         });
@@ -211,7 +212,7 @@ impl Half {
             })
     }
 
-    /// The next response, with this number. `removes`: what is not wanted may go.
+    /// The next response, with this number. `removes`: unwanted resources may go.
     fn next(
         &mut self,
         resources: &Resources,

@@ -41,16 +41,16 @@ pub const TOKEN_CERTIFICATE: &str = "token";
 pub struct GatewaySettings<'a> {
     /// The EdgeGateway.
     pub key: &'a ObjectKey,
-    /// Its spec.
+    /// Spec of the EdgeGateway.
     pub spec: &'a EdgeGatewaySpec,
-    /// Its keys; without them no listener can be made.
+    /// Keys of the gateway; without them no listener can be made.
     pub keys: &'a GatewayKeys,
-    /// The address to listen on: `::` with IPv4, too.
+    /// The address to listen on: `::` also takes IPv4.
     pub listen_address: &'a str,
-    /// Where Envoy finds the filter that gives tokens out.
+    /// Path of the filter that gives tokens out.
     pub token_filter: &'a str,
-    /// The file that tells Envoy about the certificate of the listener that does so (secret
-    /// discovery from a file).
+    /// The file by which Envoy finds the certificate of the listener for tokens (secret discovery
+    /// from a file).
     pub token_certificate: &'a str,
 }
 
@@ -127,8 +127,8 @@ fn port_of(name: &str) -> Option<u16> {
     name.rsplit_once('-')?.1.parse().ok()
 }
 
-/// True if a gateway that has not taken this resource lacks something: that of a route that is
-/// about to go may be another in each replica of the operator.
+/// True if a gateway that has not taken this resource lacks something: a route that is about to go
+/// may have another resource in each replica of the operator.
 pub fn matters(view: &GatewayView, name: &str) -> bool {
     let listener = port_of(name).and_then(|port| view.listeners.get(&port));
     listener.is_some_and(|listener| !listener.is_leaving)
@@ -144,7 +144,7 @@ pub fn version_of(resources: &Resources, view: &GatewayView) -> String {
     version(all.join(",").as_bytes())
 }
 
-/// A file with those of a type, from which Envoy reads them without an operator.
+/// A file with the resources of a type, from which Envoy reads them without an operator.
 pub fn file_of(resources: &Resources, type_url: &str) -> Vec<u8> {
     let all = resources.values().map(|found| &found.resource);
     let all: Vec<Any> = all.filter(|found| found.type_url == type_url).cloned().collect();
@@ -157,8 +157,8 @@ pub fn file_of(resources: &Resources, type_url: &str) -> Vec<u8> {
     response.encode_to_vec()
 }
 
-/// The same content has the same version, in every replica and after a restart: what Envoy has is
-/// not sent again.
+/// Version of a content, which is the same in every replica and after a restart: resources that
+/// Envoy has are not sent again.
 fn version(content: &[u8]) -> String {
     hexadecimal::encode(&Sha256::digest(content)[..12])
 }
@@ -186,7 +186,7 @@ fn route_config(
         // One that does not know it goes by the client's address.
         config.optional.push("quic_lb".to_owned());
     }
-    // One alone has no one to ask, and among very many each move would be a flood.
+    // One alone has no other to ask, and among very many each move would be a flood.
     if (2..=MAXIMUM_PEERS).contains(&pods.len()) {
         let peers = pods.iter().map(|pod| SocketAddr::new(*pod, port));
         config.peers = peers.filter(|peer| !route.endpoints.contains(peer)).collect();

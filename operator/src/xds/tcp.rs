@@ -11,7 +11,7 @@ use crate::index::Passthrough;
 
 /// Connections that are tried one after the other, as a server may just have gone.
 const ATTEMPTS: u32 = 3;
-/// Least weight of an endpoint, in Envoy's units: it takes none below 1.
+/// Least weight of an endpoint, in Envoy's units, which begin at 1.
 const SMALLEST_WEIGHT: f64 = 1.0;
 /// The sum of all weights of a route, in Envoy's units.
 const WEIGHTS: f64 = 1_000_000.0;
@@ -56,8 +56,8 @@ fn proxy_protocol() -> TransportSocket {
     }
 }
 
-/// The listener, without its address. `tokens`: the name at which clients ask for tokens, and what
-/// answers them.
+/// The listener, without its address. `tokens`: the name at which clients ask for tokens, and the
+/// filters that answer them.
 pub(super) fn listener(
     port: u16,
     passed: &Passthrough,
@@ -91,7 +91,7 @@ pub(super) fn listener(
         ],
         ..FilterChain::default()
     };
-    // Without tokens nothing of a connection is read.
+    // Without tokens the bytes of a connection are not inspected.
     let inspector = tokens.as_ref().map(|_| ListenerFilter {
         name: "envoy.filters.listener.tls_inspector".to_owned(),
         typed_config: Some(TlsInspector {}.to_any()),

@@ -76,7 +76,7 @@ pub(super) fn cluster(
 pub(super) fn http3(port: u16, certificate: &Certificate, config: &RouteConfig) -> Listener {
     let transport = QuicDownstreamTransport {
         downstream_tls_context: Some(tls(certificate, &["h3"])),
-        // What comes before the handshake is done can be replayed, and servers do not know.
+        // Requests before the end of the handshake can be replayed, and servers do not know.
         enable_early_data: Some(BoolValue { value: false }),
     };
     let manager = HttpConnectionManager {
@@ -214,7 +214,7 @@ mod tests {
 
     use super::*;
 
-    /// A port where no one answers would cost each browser a wait.
+    /// A port without an answer would cost each browser a wait.
     #[test]
     fn http3_is_named_where_clients_reach_it_and_not_elsewhere() {
         let mut spec = EdgeGatewaySpec::default();

@@ -86,7 +86,7 @@ fn published(pod: &Value) -> Vec<(u64, String)> {
     published
 }
 
-/// The sidecar is there, has the ports, and nothing else is different.
+/// The sidecar is there and has the ports; all other fields are unchanged.
 fn check(before: &Value, after: &Value) {
     let sidecar = &after["spec"]["initContainers"][0];
     assert_eq!(sidecar["name"], CONTAINER);

@@ -1,5 +1,5 @@
 //! Annotations with any names and any texts: each is a value that its own writing gives again, or
-//! one problem that names it. The oracle for settings is what docs/CONFIGURATION.md says.
+//! one problem that names it. The oracle for settings is the text of docs/CONFIGURATION.md.
 //!
 //! Input: a byte for the object (bit 0: a Namespace), then annotations: a byte for the name, behind
 //! some a length and the rest of the name; a length byte and the value.
@@ -61,7 +61,7 @@ fn check(carrier: Carrier, name: &str, value: &str, alone: &Annotations) {
     assert!(alone.problems.len() <= 1, "{:?}", alone.problems);
     for problem in &alone.problems {
         assert!(problem.message.contains(PREFIX) && problem.message.len() < 2000);
-        // A name that Kubernetes lets in has none either.
+        // Names that Kubernetes lets in have no control characters either.
         assert!(name.contains(char::is_control) || !problem.message.contains(char::is_control));
     }
     let reason = alone.problems.first().map(|problem| problem.reason);

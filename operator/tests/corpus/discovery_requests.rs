@@ -43,7 +43,7 @@ pub(crate) fn discovery_requests(data: &[u8]) {
                 None
             }
             1 => DeltaDiscoveryRequest::decode(take(&mut rest)).ok(),
-            // Envoy's answer to a response, and its reasons where it refuses.
+            // Envoy's answer to a response, with its reasons if it refuses.
             2 if !unanswered.is_empty() => {
                 let (type_url, response_nonce): (&str, _) =
                     unanswered.remove(usize::from(number) % unanswered.len());

@@ -1,4 +1,4 @@
-//! The index: what follows from Services, EndpointSlices, Namespaces and EdgeGateways.
+//! The index: the result of Services, EndpointSlices, Namespaces and EdgeGateways.
 
 mod gateway_api;
 mod peers;
@@ -63,7 +63,7 @@ fn take(index: &mut Index, object: &Value) {
         }
         "EndpointSlice" => {
             let slice: EndpointSlice = serde_json::from_value(object.clone()).unwrap();
-            // The Pods that it names are there, and have the addresses that it says.
+            // The named Pods are there, and have the addresses of the slice.
             for endpoint in &slice.endpoints {
                 let Some(name) = endpoint.target_ref.as_ref().and_then(|pod| pod.name.clone())
                 else {
@@ -505,7 +505,7 @@ proptest! {
     }
 
     /// Ports belong to the oldest Service, endpoints to the listener's Service, and a Service that
-    /// does not get its port has a message that says so.
+    /// does not get its port has a message about it.
     #[test]
     fn ports_go_to_the_oldest(objects in some_objects()) {
         let newest = newest(&objects);
@@ -542,7 +542,7 @@ proptest! {
         }
     }
 
-    /// A newcomer, however wrong, takes nothing away from those that were there.
+    /// A newcomer, however wrong, takes nothing away from Services that were there.
     #[test]
     fn a_newcomer_takes_nothing_away(objects in some_objects(), mut newcomer in some_service()) {
         let mut all = newest(&objects);

@@ -15,13 +15,13 @@ use super::{endpoints, gateway, index, key, service, slice, take};
 const ETCD_BYTES: usize = 1_572_864;
 const ON: (&str, &str) = ("assist", "enabled");
 
-/// The annotation that gives a Service's port 443 so many ports of the gateway.
+/// The annotation that gives a Service's port 443 this number of ports of the gateway.
 fn ports(first: u16, number: u16) -> String {
     let ports: Vec<String> = (0..number).map(|at| format!("{}:443", first + at)).collect();
     ports.join(",")
 }
 
-/// The objects of a Service with so many ports.
+/// The objects of a Service with this number of ports.
 fn tenant(name: &str, second: u32, first: u16, number: u16) -> [Value; 2] {
     [
         service(name, second, &[ON, ("port", &ports(first, number))], &[("", 443)]),
@@ -29,7 +29,7 @@ fn tenant(name: &str, second: u32, first: u16, number: u16) -> [Value; 2] {
     ]
 }
 
-/// The same in another namespace, with the EdgeGateway `app/default` all the same.
+/// Objects of a tenant in another namespace, still with the EdgeGateway `app/default`.
 fn in_namespace([mut service, mut slice]: [Value; 2], namespace: &str) -> [Value; 2] {
     service["metadata"]["namespace"] = namespace.into();
     service["metadata"]["annotations"]["packrat.dev/gateway"] = "app/default".into();
@@ -81,7 +81,7 @@ fn all_services_of_an_edge_gateway_have_a_thousand_ports_at_most() {
     assert_eq!(resolution.gateways[&key("app", "default")].listeners.len(), 1000);
     assert_eq!(listeners_of(&resolution, "tenant-9", "greedy"), 100);
     assert_eq!(listeners_of(&resolution, "tenant-10", "greedy"), 0);
-    // A tenant who is older, and asks now, takes no listener from those that are there.
+    // A tenant who is older, and asks now, takes no listener from existing ones.
     objects[0] = written(&resolution);
     let older = in_namespace(tenant("older", 0, 30_000, 100), "older");
     objects.extend(older);
@@ -101,8 +101,8 @@ fn a_service_above_its_quota_keeps_the_ports_that_it_has() {
     assert_eq!(*listeners, (20_100..20_200).collect::<Vec<u16>>());
 }
 
-/// A tenant who takes all that it gets does not keep the status from being written, and with it the word who
-/// has a port.
+/// A tenant who takes all that it gets does not keep the status from being written, and with it the
+/// record of the ports' owners.
 #[test]
 fn a_port_stays_with_the_service_that_has_it_beside_one_that_takes_all_it_gets() {
     let mut objects = vec![gateway("app", "default", "All")];
@@ -148,8 +148,8 @@ fn processor_time() -> u64 {
     text.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// An index with an EdgeGateway that has so many thousand listeners, as its status says, of ten times as many
-/// Services.
+/// An index with an EdgeGateway that has this many thousand listeners, according to its status, of
+/// ten times as many Services.
 fn crowded(thousands: u16) -> Index {
     let quotas = Quotas { per_gateway: 1000 * usize::from(thousands), ..Quotas::default() };
     let mut index = Index::new("packrat-system", Policy { quotas, ..Policy::default() });

@@ -38,7 +38,7 @@ fn told(resolution: &Resolution) -> (bool, &'static str, String) {
 fn a_route_has_the_configurations_of_the_secret_that_its_service_names() {
     let mut index = a_service(&ASK);
     assert_eq!(index.server_id_secrets(), [key("app", "web-ids")].into());
-    // It is served meanwhile.
+    // The Service is still served.
     let before = index.resolve();
     assert_eq!(endpoints(&before, 443), ["10.0.0.1:8443"]);
     let (holds, reason, message) = told(&before);
@@ -56,7 +56,7 @@ fn a_route_has_the_configurations_of_the_secret_that_its_service_names() {
     assert_eq!(listener.quic_lb[0].of(listener.endpoints[0]), [10, 0, 0, 1]);
     assert_eq!(told(&resolution).1, "Assisted");
 
-    // A Secret that is damaged changes nothing for the clients that are there.
+    // A damaged Secret does not affect the clients that are there.
     let problem = Err("does not exist".to_owned());
     assert!(index.set_server_ids(key("app", "web-ids"), problem));
     let resolution = index.resolve();

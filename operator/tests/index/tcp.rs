@@ -1,4 +1,5 @@
-//! TCP connections to the ports of routes: whose they are, where they go, and who decides.
+//! TCP connections to the ports of routes: their owners, their destinations, and the objects that
+//! decide.
 
 use packrat_operator::annotations::{ObjectKey, Reason};
 use packrat_operator::index::{GatewayModel, GatewayView, Passthrough, Resolution};
@@ -73,7 +74,7 @@ fn a_service_has_tcp_where_its_edge_gateway_lets_it() {
     assert!(told[0].1.contains("set its spec.tcp to Allowed"), "{told:?}");
 }
 
-/// No other port is taken for it: a Service says which of its ports are for whom.
+/// No other port is taken for it: a Service decides the use of each of its ports.
 #[test]
 fn tcp_goes_to_the_port_of_the_same_number_only() {
     for ports in [&[][..], &[("https", 8443)]] {
@@ -81,11 +82,11 @@ fn tcp_goes_to_the_port_of_the_same_number_only() {
             problems(&resolve(json!({ "tcp": "Allowed" }), &[("tcp", "passthrough")], ports));
         assert_eq!(told[0].0, Reason::NoSuchPort);
         assert!(told[0].1.contains("no TCP port 443"), "{told:?}");
-        // Of a gateway that passes all through no Service is told that it has nothing to pass.
+        // If a gateway passes all through, Services without a TCP port get no message.
         let resolution = resolve(json!({ "tcp": "Passthrough" }), &[], ports);
         assert_eq!((passed(&resolution), problems(&resolution)), (None, Vec::new()));
     }
-    // The number is that of the Service's port, whatever port the gateway has for it.
+    // The number is the Service's port, whatever port the gateway has for it.
     let mapped = resolve(
         json!({ "tcp": "Allowed" }),
         &[("tcp", "passthrough"), ("port", "443:8080")],
@@ -116,7 +117,7 @@ fn no_service_gets_the_tcp_port_of_another_ones_route() {
     assert_eq!((thief.listeners.len(), thief.problems[0].reason), (0, Reason::PortConflict));
 }
 
-/// Tokens are given out at the same TCP port: by their own name only, where there is one.
+/// Tokens are given out at the same TCP port: by their own name only, if there is one.
 #[test]
 fn tokens_and_tcp_share_a_port_by_name() {
     let with = |tls: Value| json!({ "tcp": "Passthrough", "tokens": { "policy": "Optional", "tls": tls } });
@@ -168,7 +169,7 @@ fn what_is_in_front_of_and_behind_gateways_has_the_tcp_port() {
     assert_eq!(protocols(&policy["ingress"][0]["ports"], 443), ["UDP"]);
 }
 
-/// Another namespace opens its UDP ports with a grant for UDPRoutes, and nothing else.
+/// Another namespace opens only its UDP ports with a grant for UDPRoutes.
 #[test]
 fn a_grant_for_udp_routes_opens_no_tcp_port() {
     let of_granted = |kinds: &[&str]| {

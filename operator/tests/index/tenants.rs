@@ -1,4 +1,4 @@
-//! Tenants of a shared gateway: whose port it is, where it forwards to, and what it may cost.
+//! Tenants of a shared gateway: the owner of a port, its destinations, and its costs.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,8 @@ fn a_port_stays_with_the_service_that_has_it() {
     let refused = &resolution.services[&key("app", "old")];
     assert_eq!((refused.listeners.len(), refused.problems[0].reason), (0, Reason::PortConflict));
     assert!(resolution.services[&key("app", "new")].problems.is_empty());
-    // No Service has it: the older one gets it, as before. Who has another port has no claim to this.
+    // If no Service has it, the older one gets it, as before. A Service with another port has no
+    // claim to this.
     for status in [&[][..], &[(443, "gone", None)], &[(444, "new", None)]] {
         let resolution = index(&objects(status)).resolve();
         assert_eq!(endpoints(&resolution, 443), ["10.0.0.66:1"], "{status:?}");
@@ -53,7 +54,7 @@ fn a_port_stays_with_the_service_that_has_it() {
     assert_eq!(endpoints(&index(&without).resolve(), 443), ["10.0.0.66:1"]);
 }
 
-/// The number of a Service's port is the cluster's own affair; that of the gateway is known outside.
+/// The number of a Service's port is the cluster's own affair; the gateway's port is known outside.
 #[test]
 fn a_port_of_the_gateway_stays_when_the_services_port_gets_another_number() {
     let on = ("assist", "enabled");
@@ -101,7 +102,7 @@ fn a_port_of_the_gateway_stays_when_the_services_port_gets_another_number() {
     for former in [was(443, 8443, "quic"), was(443, 443, "game"), ends, without] {
         assert_eq!(resolve(&[on], former.clone(), &[("quic", 4433)]).0, moved, "{former}");
     }
-    // A port that has the number now has the gateway's port, too.
+    // A port that has the number now also has the gateway's port.
     let ports = [("quic", 4433), ("other", 443)];
     let mut edge = gateway("app", "default", "Same");
     edge["status"] = json!({ "listeners": [was(443, 443, "quic")] });
@@ -219,7 +220,7 @@ fn live_streams_have_ports_of_their_own() {
     // No route listens in it.
     let (streams, problems) = resolve(default(), &[streaming("web", 0, 5004, "0.0.0.0:5005")]);
     assert!(streams.is_empty() && problems[0].reason == Reason::NotAllowed, "{problems:?}");
-    // One that did before streams were enabled goes on, and no stream takes its port.
+    // One that did before streams were enabled stays, and no stream takes its port.
     let range = json!({ "first": 4440, "last": 4450 });
     let (streams, problems) = resolve(
         served(edge(range.clone()), &[(4443, "web", None)]),
@@ -238,7 +239,7 @@ fn live_streams_have_ports_of_their_own() {
             .contains("port 4443 of EdgeGateway app/default belongs to Service app/web"),
         "{problems:?}"
     );
-    // Two streams do not share one; who has it keeps it.
+    // Two streams do not share one; its present owner keeps it.
     let two = [streaming("a", 0, 7000, "0.0.0.0:4445"), streaming("b", 9, 7001, "239.1.2.3:4445")];
     let mut on_hosts = edge(range);
     on_hosts["spec"]["exposure"] = json!({ "type": "HostNetwork" });
@@ -374,7 +375,7 @@ fn an_operator_leaves_alone_what_is_another_operators() {
     for holder in [None, Some("b/operator")] {
         let served = resolve(own.clone(), "team-b", holder);
         assert_eq!(endpoints(&served, 443), ["10.0.0.1:8443"]);
-        // Of what belongs to no one the default class tells.
+        // The default class reports on objects without an owner.
         assert_eq!((services(&served), served.foreign.len()), (vec!["web".to_owned()], 0));
     }
     let of_other_class = resolve(own.clone(), "packrat", Some("a/operator"));
@@ -393,7 +394,7 @@ fn an_operator_leaves_alone_what_is_another_operators() {
     assert_eq!(services(&default), ["astray"]);
 }
 
-/// The Services that an operator takes for its own, and those that it serves, of these objects.
+/// The Services that an operator reports on, and the Services that it serves, of these objects.
 fn spoken_of(home: &str, class: &str, objects: &[Value]) -> (Vec<String>, Vec<String>) {
     let operator =
         Operator { class: class.to_owned(), identity: format!("{home}/packrat-operator") };
@@ -407,8 +408,8 @@ fn spoken_of(home: &str, class: &str, objects: &[Value]) -> (Vec<String>, Vec<St
     )
 }
 
-/// Two operators with an EdgeGateway `default` each at home: a Service that names none is not both
-/// theirs, or each would write its status against the other's.
+/// Two operators with an EdgeGateway `default` each at home: a Service without a choice does not
+/// belong to both, or each would write its status against the other's.
 #[test]
 fn a_service_that_names_no_gateway_is_one_operators() {
     let of_class = |namespace: &str, class: &str| {
@@ -431,7 +432,7 @@ fn a_service_that_names_no_gateway_is_one_operators() {
     let nearer = [&objects[..], &[of_class("app", "team-b")]].concat();
     assert_eq!(spoken_of("packrat-system", "packrat", &nearer), (vec![], vec![]));
     assert_eq!(spoken_of("team-b", "team-b", &nearer), (web.clone(), web.clone()));
-    // One at home that is of another class is not found: the default class says so.
+    // An EdgeGateway at home that is of another class is not found: the default class reports it.
     let taken = [&[of_class("packrat-system", "team-b")], &objects[2..]].concat();
     assert_eq!(spoken_of("packrat-system", "packrat", &taken), (web, vec![]));
     assert_eq!(spoken_of("team-b", "team-b", &taken), (vec![], vec![]));
@@ -446,7 +447,8 @@ fn operator_service(namespace: &str, class: &str) -> Value {
     })
 }
 
-/// One operator tells of what belongs to no EdgeGateway, also where none has the default class.
+/// One operator reports on objects without an EdgeGateway, also if no operator has the default
+/// class.
 #[test]
 fn one_operator_tells_of_services_that_belong_to_no_gateway() {
     let alone = [service("alone", 0, &[("assist", "enabled")], &[("quic", 443)])];
@@ -463,11 +465,11 @@ fn one_operator_tells_of_services_that_belong_to_no_gateway() {
     assert_eq!(told_by(&[("a", "blue")]), ["a"]);
     assert_eq!(told_by(&[("a", "blue"), ("b", "green")]), ["a"]);
     assert_eq!(told_by(&[("a", "blue"), ("b", "packrat"), ("c", "zebra")]), ["b"]);
-    // Of one class, where the chart has not refused that: not both.
+    // Two of one class, if the chart has not refused that: only one reports.
     assert_eq!(told_by(&[("b", "packrat"), ("a", "packrat")]), ["a"]);
 }
 
-/// The off switch leaves the route, and with it the port and its connections, where it is.
+/// The off switch leaves the route, and with it the port and its connections, in place.
 #[test]
 fn assistance_is_switched_off_without_closing_the_port() {
     let resolve = |spec: Value, annotations: &[(&str, &str)]| {
@@ -502,7 +504,7 @@ fn assistance_is_switched_off_without_closing_the_port() {
     assert_eq!(insists, (false, false, "AboveLimit"));
 }
 
-/// A user who may write EndpointSlices does not choose where the gateway sends.
+/// A user who may write EndpointSlices does not choose the gateway's destinations.
 #[test]
 fn endpoints_are_pods_of_the_services_namespace() {
     let pod = |namespace: &str, name: &str, address: &str| {

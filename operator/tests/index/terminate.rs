@@ -1,4 +1,5 @@
-//! Connections that end at the gateway: who may have it, and what is said when something is missing.
+//! Connections that end at the gateway: the Services that may have it, and the messages when
+//! something is missing.
 
 use std::collections::BTreeMap;
 
@@ -94,7 +95,7 @@ fn nothing_ends_at_a_gateway_that_does_not_let_it() {
         assert!(told[0].0 == reason && told[0].1.contains(part), "{told:?}");
         assert!(resolution.gateways[&key("app", "default")].listeners.is_empty());
     }
-    // What would break an encrypted connection to the server is not tried.
+    // Settings that would break an encrypted connection to the server are not tried.
     let told = problems(&with_certificate(a_service(allowed(), &ASK, Some("https"))));
     assert!(told[0].1.contains("appProtocol https"), "{told:?}");
     let with_tcp = [&ASK[..], &[("tcp", "passthrough")]].concat();
@@ -102,7 +103,7 @@ fn nothing_ends_at_a_gateway_that_does_not_let_it() {
     assert!(told[0].1.contains("exclude each other"), "{told:?}");
 }
 
-/// The port is the Service's all the same: another one must not get it meanwhile.
+/// The port stays the Service's: another one must not get it in between.
 #[test]
 fn what_is_wrong_with_a_certificate_is_told_at_the_service() {
     let certificate = |resolution: &Resolution| {
@@ -129,7 +130,7 @@ fn what_is_wrong_with_a_certificate_is_told_at_the_service() {
     let read = Certificate::read(&labels(), &entries("shop.example"));
     assert_eq!(told(&mut index, read.clone()).1, "Terminated");
     assert!(index.has_certificate(&key("app", "web-tls")));
-    // One that has worked goes on.
+    // One that has worked stays in use.
     assert_eq!(told(&mut index, Err("does not exist".to_owned())).1, "NoCertificate");
     assert_eq!(certificate(&index.resolve()), read.ok());
 }
@@ -145,7 +146,7 @@ fn a_secret_is_refused_that_a_gateway_would_refuse() {
     };
     let mut without_key = one.clone();
     without_key.remove("tls.key");
-    // One in between, which is none: Envoy refuses the chain, and its listener with it.
+    // An invalid certificate in between: Envoy refuses the chain, and its listener with it.
     let between = b"-----BEGIN CERTIFICATE-----\nMAMCAQE=\n-----END CERTIFICATE-----\n";
     let ed25519 = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
     for (labels, entries, part) in [
@@ -180,7 +181,7 @@ fn a_secret_is_looked_at_only_where_connections_may_end() {
     assert_eq!(names(of_another, &ASK), []);
 }
 
-/// A cluster has thousands of slices with TCP ports: those of other Services are no work.
+/// A cluster has thousands of slices with TCP ports: other Services' slices are no work.
 #[test]
 fn slices_without_udp_matter_to_services_that_ask() {
     let in_index = |mut index: Index| {

@@ -36,7 +36,7 @@ fn two_operators_never_touch_each_others_gateways() {
             && holder() == format!("{}/packrat-operator", super::HOME)
             && is_assisted()
     });
-    // What its own controllers write into the status of a Deployment is no one's business here.
+    // Status fields that a Deployment's own controllers write do not count here.
     let versions = || -> Vec<Value> {
         [
             ("Deployment", deployment, "generation"),
@@ -51,8 +51,8 @@ fn two_operators_never_touch_each_others_gateways() {
     };
     let before = versions();
 
-    // A second release of the same class: it says that the gateway is not its own, and changes
-    // nothing.
+    // A second release of the same class: it reports that the gateway is not its own, and does not
+    // change it.
     let second = cluster.operator_with("second", None, &OTHER);
     cluster.wait_until("the second operator", || second.is_elected());
     let own = format!("{}/packrat-operator", super::HOME);
@@ -69,8 +69,8 @@ fn two_operators_never_touch_each_others_gateways() {
                 })
         })
     });
-    // Both see a change of one, and another that is no one's: of each there is one answer. What the
-    // second one would write differs: its certificates are of another authority.
+    // Both see a change of one EdgeGateway, and another one without an owner: each gets one answer.
+    // The second operator would write other objects: its certificates are of another authority.
     cluster.apply(gateway(namespace, "another", &json!({})));
     let replicas = json!({ "spec": { "workload": { "replicas": 3 } } });
     cluster.merge("EdgeGateway", namespace, "edge", &replicas);
@@ -98,7 +98,7 @@ fn two_operators_never_touch_each_others_gateways() {
     assert_eq!(is_of_the_first, holder_of_another == own, "{holder_of_another}");
     drop(second);
 
-    // Another class: the first operator gives the gateway up, and the other one goes on with it.
+    // Another class: the first operator gives the gateway up, and the other one takes it over.
     let options: Vec<&str> = OTHER.into_iter().chain(["--class", "blue"]).collect();
     let blue = cluster.operator_with("blue", None, &options);
     cluster.wait_until("the operator of the other class", || blue.is_elected());

@@ -35,8 +35,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// The cluster of `PACKRAT_TEST_KUBECONFIG`, with the definitions and rules applied. `None`,
-    /// with a line that says so, when there is none.
+    /// The cluster of `PACKRAT_TEST_KUBECONFIG`, with the definitions and rules applied. Without
+    /// one it is `None`, and a line is printed.
     pub(crate) fn find() -> Option<Self> {
         let Some(kubeconfig) = std::env::var_os("PACKRAT_TEST_KUBECONFIG").map(PathBuf::from)
         else {
@@ -284,7 +284,7 @@ impl Cluster {
         self.operator_with(replica, through, &[])
     }
 
-    /// The operator of another release, with these options, too.
+    /// The operator of another release, with these additional options.
     pub(crate) fn operator_with(
         &self,
         replica: &str,
@@ -375,7 +375,7 @@ impl Operator {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// The address that it listens on, of those that were asked for as `wanted`.
+    /// The address that it listens on, one of the `wanted` addresses.
     pub(crate) fn listening(&self, number: usize) -> SocketAddr {
         let mut address = None;
         wait_until("the operator to listen", || {

@@ -130,7 +130,7 @@ fn gateways_and_udp_routes_are_served_while_their_definitions_are_there() {
             && edge()["status"]["listeners"][0]["endpoints"] == 1
             && is_made("edge")
     });
-    // The definitions are those of a release that is known; then one is not.
+    // The definitions are of a known release; then one is not.
     let supported = || condition(&of_class()["conditions"], "SupportedVersion");
     cluster.wait_until("the release", || supported() == says("True", "SupportedVersion"));
     let routes = format!("udproutes.{GROUP}");
@@ -220,7 +220,7 @@ fn gateways_and_udp_routes_are_served_while_their_definitions_are_there() {
     assert!(!theirs.to_string().contains("packrat"), "{theirs}");
     assert!(cluster.get("EdgeGateway", namespace, "theirs").is_none());
 
-    // When there is nothing to say any more nothing is written.
+    // When the condition is void, no further status is written.
     let objects = || {
         [("Gateway", "edge"), ("UDPRoute", "web"), ("EdgeGateway", "edge")]
             .map(|(kind, name)| cluster.get(kind, namespace, name).unwrap())

@@ -50,8 +50,8 @@ fn service(
     ]
 }
 
-/// An EdgeGateway. The Services have endpoints without Pods, unless the spec says something else
-/// about routes.
+/// An EdgeGateway. The Services have endpoints without Pods, unless the spec has another setting
+/// for routes.
 fn gateway(namespace: &str, name: &str, spec: &Value) -> Value {
     let mut spec = spec.clone();
     if spec["routes"].is_null() {

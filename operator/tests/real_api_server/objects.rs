@@ -83,7 +83,7 @@ fn an_edge_gateway_from_its_creation_to_its_end() {
         service_condition() == told("True", "Assisted", &route)
     });
 
-    // A mistake: an Event and a condition, and the others go on.
+    // A mistake: an Event and a condition, and the others are served.
     let wrong = json!({ "packrat.dev/assist": "yes" });
     for object in service(namespace, "wrong", 444, &wrong, &[]) {
         cluster.apply(object);
@@ -136,7 +136,7 @@ fn an_edge_gateway_from_its_creation_to_its_end() {
     let assist =
         |value: &str| json!({ "metadata": { "annotations": { "packrat.dev/assist": value } } });
     cluster.merge("Service", namespace, "web", &assist("disabled"));
-    // A placeholder, of the ports that no one is assigned.
+    // A placeholder, of the private ports.
     cluster.wait_until("the last route to go", || port().as_u64().unwrap() >= 49_152);
     cluster.merge("Service", namespace, "web", &assist("enabled"));
     cluster.wait_until("the route to be back", || port() == 443);
@@ -145,7 +145,7 @@ fn an_edge_gateway_from_its_creation_to_its_end() {
         service_condition() == told("True", "Assisted", &route)
     });
 
-    // Our fields are repaired, those of others are left alone.
+    // Packrat's fields are repaired, other managers' fields are left alone.
     cluster.merge(
         "Deployment",
         namespace,
@@ -180,7 +180,7 @@ fn an_edge_gateway_from_its_creation_to_its_end() {
         });
     }
 
-    // The elected replica dies, the other one goes on.
+    // The elected replica dies, the other one takes over.
     let holder = || {
         cluster.get("Lease", HOME, "packrat-operator").unwrap()["spec"]["holderIdentity"].clone()
     };
@@ -278,8 +278,8 @@ fn an_edge_gateway_goes_after_its_objects_when_that_is_asked_for() {
     cluster.remove_namespace(namespace);
 }
 
-/// A namespace that ends takes nothing new: that is no failure, it is said once, and other
-/// namespaces go on.
+/// A namespace that ends takes no new objects: that is no failure, it is reported once, and other
+/// namespaces are served.
 #[test]
 fn a_namespace_that_is_deleted_with_its_edge_gateway_is_left_in_peace() {
     let (namespace, other) = ("packrat-test-ends", "packrat-test-goes-on");
@@ -288,7 +288,8 @@ fn a_namespace_that_is_deleted_with_its_edge_gateway_is_left_in_peace() {
     let name = "packrat-gateway-edge";
     cluster.apply(gateway(namespace, "edge", &json!({})));
     cluster.wait_until("the gateways", || cluster.get("NetworkPolicy", namespace, name).is_some());
-    // The EdgeGateway is not deleted before the test says so; everything else in the namespace is.
+    // The EdgeGateway is not deleted before the test allows it; everything else in the namespace
+    // is.
     let keep = Keep::edge_gateways_of(&cluster, namespace);
     cluster.remove_namespace(namespace);
     cluster.wait_until("the objects to be gone", || {
@@ -299,7 +300,7 @@ fn a_namespace_that_is_deleted_with_its_edge_gateway_is_left_in_peace() {
             .condition("EdgeGateway", namespace, "edge", "Accepted")
             .is_some_and(|(status, reason, _)| status == "False" && reason == "NamespaceEnds")
     });
-    // Meanwhile it works elsewhere.
+    // Other namespaces are served at the same time.
     cluster.apply(gateway(other, "edge", &json!({})));
     cluster.wait_until("the other gateway", || cluster.get("NetworkPolicy", other, name).is_some());
     let log = operator.log();
@@ -315,7 +316,7 @@ fn a_namespace_that_is_deleted_with_its_edge_gateway_is_left_in_peace() {
     cluster.remove_namespace(other);
 }
 
-/// A port of the node that is taken is nothing that the rest has to wait for.
+/// A port of the node that is taken does not delay the rest.
 #[test]
 fn an_object_that_is_refused_does_not_keep_back_the_others_of_its_gateway() {
     let namespace = "packrat-test-node-port";

@@ -77,7 +77,7 @@ fn five_hundred_services_with_five_thousand_endpoints() {
     cluster.remove_namespace(namespace);
 }
 
-/// Requests that the API server has answered to the operator: those that apply, and Events.
+/// Requests that the API server has answered to the operator: applied objects, and Events.
 fn requests(cluster: &Cluster) -> i64 {
     let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
     let text = cluster.runtime.block_on(cluster.client.request_text(request)).unwrap();

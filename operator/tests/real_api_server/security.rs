@@ -53,7 +53,7 @@ fn everything_that_is_not_on_the_host_network_runs_at_the_level_restricted() {
     let test = documents.iter().find(|document| document["kind"] == "Pod").unwrap();
     cluster.create(&pod_of(&json!({ "spec": { "template": test } }), namespace, "test")).unwrap();
 
-    // The host network is not for everybody: it takes a namespace that allows it.
+    // The host network is not for every namespace: it takes one that allows it.
     let on_host =
         json!({ "exposure": { "type": "HostNetwork" }, "workload": { "kind": "DaemonSet" } });
     cluster.apply(gateway(namespace, "host", &on_host));

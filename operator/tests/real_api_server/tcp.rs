@@ -55,7 +55,7 @@ fn one_service_has_both_protocols_of_a_route() {
         let found = cluster.get("EdgeGateway", namespace, "default").unwrap();
         let listener = &found["status"]["listeners"][0];
         let service = cluster.get("Service", namespace, name).unwrap();
-        // Each protocol has its node port: that of UDP is the one that clients with assistance use.
+        // Each protocol has its node port: clients with assistance use UDP's.
         listener["tcpEndpoints"] == 1 && listener["nodePort"] == of_port(&service, 443)[0].1
     });
     cluster.wait_until("the Service's condition", || {

@@ -17,7 +17,7 @@ fn pod_with_address(cluster: &Cluster, namespace: &str, name: &str, address: &st
     cluster.runtime.block_on(api.patch_status(name, &Default::default(), &patch)).unwrap();
 }
 
-/// As Kubernetes' own controller writes a slice.
+/// Objects with a slice as Kubernetes' own controller writes it.
 fn of_pod(mut objects: [Value; 2], pod: &str) -> [Value; 2] {
     objects[1]["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"] =
         "endpointslice-controller.k8s.io".into();
@@ -79,7 +79,7 @@ fn endpoints_are_pods_and_a_port_stays_with_the_service_that_is_served() {
         is_told("Service", "PortConflict") && is_told("EdgeGateway", "PortConflict")
     });
 
-    // A slice that a user writes adds nothing.
+    // A slice that a user writes adds no endpoint.
     let by_hand = json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
         "metadata": { "name": "web-by-hand", "namespace": namespace, "labels": { "kubernetes.io/service-name": "web" } },

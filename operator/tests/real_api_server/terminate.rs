@@ -61,7 +61,7 @@ fn a_secret_with_a_certificate_is_found_and_told_of() {
         Some(ports.iter().map(|port| port["protocol"].clone()).collect::<Vec<_>>())
     };
     cluster.wait_until("both protocols", || protocols() == Some(vec![json!("UDP"), json!("TCP")]));
-    // Gateways that start without an operator have it, too: two listeners with a certificate each.
+    // Gateways that start without an operator also have it: two listeners with a certificate each.
     cluster.wait_until("the last configuration", || {
         let last = cluster.get("Secret", namespace, "packrat-gateway-default-last");
         last.is_some_and(|secret| {

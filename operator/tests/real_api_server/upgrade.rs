@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Cluster, gateway, service};
 
-/// Fields of the first version, with values that are none of the defaults.
+/// Fields of the first version, with values other than the defaults.
 fn used() -> Value {
     json!({
         "exposure": { "type": "NodePort", "externalTrafficPolicy": "Cluster", "nodePorts": { "443": 30443 } },
@@ -34,7 +34,7 @@ fn edge_gateways_of_the_first_version_are_kept_and_work() {
     let before = cluster.get("EdgeGateway", namespace, "edge").unwrap();
     assert_eq!(before["spec"]["tokens"]["lifetimeSeconds"], 300, "the former defaults are stored");
 
-    // The present operator without the present definition says that it has no word.
+    // The present operator without the present definition reports that this is outdated.
     let early = cluster.operator("early", None);
     let accepted = || cluster.condition("EdgeGateway", namespace, "edge", "Accepted");
     cluster.wait_until("what it says", || {
@@ -63,7 +63,7 @@ fn edge_gateways_of_the_first_version_are_kept_and_work() {
     });
     assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
     assert_eq!(after["metadata"]["generation"], before["metadata"]["generation"]);
-    // Nothing that was there has changed, and all of it is understood.
+    // All former fields are unchanged, and all of them are understood.
     fn kept(path: &str, before: &Value, after: &Value) {
         match before {
             Value::Object(fields) => {
@@ -116,7 +116,7 @@ fn edge_gateways_of_the_first_version_are_kept_and_work() {
             .get("Deployment", namespace, "packrat-gateway-edge")
             .is_some_and(|found| found["spec"]["replicas"] == 1)
     });
-    // Nothing of the former definition is in its way any more.
+    // The former definition is not in its way any more.
     cluster.wait_until("the claim", || {
         let status = cluster.get("EdgeGateway", namespace, "edge").unwrap()["status"].clone();
         status["operator"] == format!("{}/packrat-operator", super::HOME)

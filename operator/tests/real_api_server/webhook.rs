@@ -1,4 +1,4 @@
-//! The API server asks the injector, as the chart's configuration says.
+//! The API server asks the injector, according to the chart's configuration.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ fn an_injector_that_hangs_delays_only_pods_that_ask_for_a_sidecar() {
     let url = format!("https://{}/inject", listener.local_addr().unwrap());
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
-    // Takes connections and says nothing; ends with the process.
+    // Takes connections and never answers; ends with the process.
     std::thread::spawn(move || {
         let mut open = Vec::new();
         for stream in listener.incoming() {

@@ -13,11 +13,11 @@ use serde_json::Value;
 
 /// A start by `packrat-start`.
 pub(crate) struct Entry {
-    /// Where it looks for the operator.
+    /// Address at which Envoy looks for the operator.
     pub(crate) operator: SocketAddr,
     /// The last listeners.
     pub(crate) last: Vec<u8>,
-    /// The last clusters; `None`: those of an operator that had none.
+    /// The last clusters; `None`: the file of an operator that had no clusters.
     pub(crate) clusters: Option<Vec<u8>>,
 }
 

@@ -8,7 +8,7 @@ use tokio::net::TcpSocket;
 use super::envoy::Entry;
 use super::scene::{Scene, agree, exchange, socket};
 
-/// It forwards as before with the last configuration, and asks the operator when that is back.
+/// Envoy forwards as before with the last configuration, and asks the operator when that is back.
 #[test]
 fn a_gateway_that_starts_without_an_operator_has_the_last_configuration() {
     let Some(scene) = Scene::begin() else { return };
@@ -23,7 +23,7 @@ fn a_gateway_that_starts_without_an_operator_has_the_last_configuration() {
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    // Nothing listens where it looks for the operator, and nothing else can.
+    // The operator's address has no listener, and no other program can take it.
     let away = TcpSocket::new_v4().unwrap();
     away.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let operator = away.local_addr().unwrap();

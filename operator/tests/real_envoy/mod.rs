@@ -201,7 +201,7 @@ fn sessions_survive_every_change_and_a_restart_of_the_operator() {
     println!("a change of endpoints has reached Envoy after {:?}", start.elapsed());
     agree(&envoy, replica, 2);
 
-    // The operator restarts, and does not know everything at first: nothing may be taken away.
+    // The operator restarts, and does not know everything at first: no resource may be taken away.
     let versions = envoy.get("/stats?filter=listener_manager.listener_(added|modified|removed)");
     let scene =
         scene.restart(|| assert_eq!(exchange(&client, &server), source, "without an operator"));
@@ -267,7 +267,7 @@ fn a_route_that_was_removed_while_the_operator_restarted_still_drains() {
 /// An address of this machine that is not one of the loopback interface.
 fn strange_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    // Nothing is sent.
+    // The socket does not send a packet.
     socket.connect((Ipv4Addr::new(192, 0, 2, 200), 9)).ok()?;
     let address = socket.local_addr().ok()?.ip();
     (!address.is_loopback() && !address.is_unspecified()).then_some(address)
@@ -401,8 +401,8 @@ fn the_loopback_interface_of_a_gateway_has_its_sessions_and_changes_nothing() {
     }
 }
 
-/// A server sees the gateway in its client's place: it may ask who that is, of its own clients alone,
-/// and whatever it says about itself.
+/// A server sees the gateway in its client's place: it may ask for the client's address, only of
+/// its own clients, whatever address it claims.
 #[test]
 fn a_server_reads_the_addresses_of_its_own_clients() {
     let Some(OneRoute { envoy, client, source, server, .. }) = OneRoute::begin(&[]) else { return };
@@ -425,7 +425,7 @@ fn a_server_reads_the_addresses_of_its_own_clients() {
         assert_eq!(found["server"], server.local_addr().unwrap().to_string());
         assert_eq!(clients(own, page, &format!("?upstream={source}"))["total"], 1);
         assert_eq!(clients(own, page, "?upstream=127.0.0.1:1")["total"], 0);
-        // It is another one, and says that it is not.
+        // The requester is another server, and claims not to be.
         for query in ["", "?requester=127.0.0.1", "?requester=127.0.0.1&requester=127.0.0.1"] {
             assert_eq!(clients([127, 0, 0, 2], page, query)["total"], 0, "{query}");
         }
@@ -490,7 +490,7 @@ fn a_gateway_gets_its_own_configuration_only() {
     let (replica, server) = (&scene.replica, socket());
     replica.service("web", free_port(), &[server.local_addr().unwrap()], &[]);
     replica.complete();
-    // The certificate is that of another EdgeGateway.
+    // The certificate belongs to another EdgeGateway.
     let mut stranger = Cluster::new();
     stranger.gateway.name = "stranger".to_owned();
     stranger.authority = scene.cluster.authority.clone();
@@ -501,7 +501,7 @@ fn a_gateway_gets_its_own_configuration_only() {
     });
     assert!(envoy::listeners(&envoy).is_empty());
     assert_eq!(replica.connected(), 0);
-    // It is that of a former EdgeGateway of the same name.
+    // The certificate belongs to a former EdgeGateway of the same name.
     let (gateway, now) = (&scene.cluster.gateway, jiff::Timestamp::now().as_second());
     let former = scene.cluster.authority.issue_gateway(gateway, "former", now).unwrap();
     let envoy = scene.envoy_with(&former);

@@ -118,13 +118,13 @@ impl Replica {
         }
     }
 
-    /// From now on everything has been seen.
+    /// Reports that everything has been seen from now on.
     pub(crate) fn complete(&self) {
         self.snapshots.complete();
     }
 
-    /// A Service that asks for assistance on `port`, forwarded to `endpoints`. None: the Service is
-    /// gone.
+    /// A Service that asks for assistance on `port`, forwarded to `endpoints`. `None`: the Service
+    /// is gone.
     pub(crate) fn service(
         &self,
         name: &str,
@@ -135,7 +135,7 @@ impl Replica {
         self.service_with_tcp(name, port, endpoints, None, annotations);
     }
 
-    /// The same, with a TCP port of the same number, and this target at each endpoint.
+    /// A Service with a TCP port of the same number, and this target at each endpoint.
     pub(crate) fn service_with_tcp(
         &self,
         name: &str,
@@ -213,7 +213,7 @@ impl Replica {
         resources.map(|resources| resources.as_ref().clone()).unwrap_or_default()
     }
 
-    /// The version of the newest configuration, and that which the connected gateway has
+    /// The version of the newest configuration, and the version that the connected gateway has
     /// acknowledged.
     pub(crate) fn versions(&self) -> (Option<String>, Option<String>) {
         let snapshot = self.snapshots.subscribe().borrow().clone();

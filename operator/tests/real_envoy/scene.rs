@@ -24,12 +24,12 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// `None` where there is no Envoy.
+    /// A scene; `None` without an Envoy.
     pub(crate) fn begin() -> Option<Self> {
         Self::of(Cluster::new)
     }
 
-    /// In a cluster that is made by `make`.
+    /// A scene in a cluster that is made by `make`.
     pub(crate) fn of(make: impl FnOnce() -> Cluster) -> Option<Self> {
         let program = find_envoy()?;
         let cluster = make();
@@ -77,7 +77,7 @@ impl Scene {
         )
     }
 
-    /// The operator ends, and another one begins, which knows nothing yet.
+    /// The operator ends, and another one begins, which has no knowledge yet.
     pub(crate) fn restart(mut self, meanwhile: impl FnOnce()) -> Self {
         drop(self.replica);
         meanwhile();
@@ -98,7 +98,7 @@ pub(crate) struct OneRoute {
 }
 
 impl OneRoute {
-    /// With these annotations on the Service; `None` where there is no Envoy.
+    /// A scene with these annotations on the Service; `None` without an Envoy.
     pub(crate) fn begin(annotations: &[(&str, &str)]) -> Option<Self> {
         Self::of(
             Scene::begin()?,
@@ -108,7 +108,7 @@ impl OneRoute {
         )
     }
 
-    /// The same, in this scene, with a server and a client of these addresses.
+    /// A client and a server of these addresses, in this scene.
     pub(crate) fn of(
         scene: Scene,
         annotations: &[(&str, &str)],
@@ -148,7 +148,8 @@ pub(crate) fn has_ipv6() -> bool {
     has
 }
 
-/// Waits until Envoy has exactly the index's resources, `count` listeners, and refuses nothing.
+/// Waits until Envoy has exactly the index's resources, `count` listeners, and has accepted all of
+/// them.
 pub(crate) fn agree(envoy: &Envoy, replica: &Replica, count: usize) -> Vec<Value> {
     let mut listeners = Vec::new();
     envoy.wait_until("Envoy to have what the index says", |envoy| {
@@ -168,8 +169,8 @@ pub(crate) fn agree(envoy: &Envoy, replica: &Replica, count: usize) -> Vec<Value
     listeners.into_iter().map(|(_, _, listener)| listener).collect()
 }
 
-/// A TCP listener of which only the filters change is updated in place, and Envoy goes on showing
-/// its former version: its filter must have the wanted configuration.
+/// A TCP listener of which only the filters change is updated in place, and Envoy still shows its
+/// former version: its filter must have the wanted configuration.
 fn is_updated_in_place(listener: &Value, wanted: &[u8]) -> bool {
     let filter = "/filter_chains/0/filters/1/typed_config/http_filters/0/typed_config/config/configuration/value";
     let told = listener.pointer(filter).and_then(Value::as_str).unwrap_or_default().as_bytes();
@@ -191,7 +192,7 @@ pub(crate) fn exchange(client: &UdpSocket, server: &UdpSocket) -> SocketAddr {
         // The listener may not be there yet: then the system refuses.
         let _ = client.send(question.as_bytes());
         let Ok((length, gateway)) = server.recv_from(&mut buffer) else { continue };
-        // It may be an older one, whose answer was lost.
+        // The datagram may be an older one, whose answer was lost.
         server.send_to(&buffer[..length], gateway).unwrap();
         while let Ok(length) = client.recv(&mut buffer) {
             if &buffer[..length] == question.as_bytes() {

@@ -24,7 +24,7 @@ const COUNTED: &str = "%5Ecluster%5C.servers-%5B0-9%5D%2B%5C.upstream_cx_(active
 /// Asks a route for TCP.
 pub(crate) const ASK: [(&str, &str); 1] = [("packrat.dev/tcp", "passthrough")];
 
-/// A server that tells each connection its name and then returns what comes.
+/// A server that sends each connection its name and then echoes the received bytes.
 pub(crate) fn server(name: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -95,7 +95,7 @@ fn tcp_connections_go_to_the_servers_of_the_route_and_last() {
     let serve = |tcp: u16, annotations: &[(&str, &str)]| {
         replica.service_with_tcp("web", port, &[endpoint], Some(tcp), annotations);
     };
-    // Not allowed: the annotation changes nothing.
+    // Without permission, the annotation has no effect.
     serve(first, &ASK);
     agree(&envoy, replica, 1);
     assert!(is_refused(port));
@@ -118,11 +118,11 @@ fn tcp_connections_go_to_the_servers_of_the_route_and_last() {
     assert!(counted.lines().any(|found| found == line("active", 1)), "{counted}");
     assert!(counted.lines().all(|line| line.starts_with('#') || line.contains("servers-")));
 
-    // Its servers change: new connections go to the new one, and those that are there last.
+    // Its servers change: new connections go to the new one, and present connections stay.
     serve(second, &ASK);
     let late = connect(&envoy, port, "second");
     echoes(&mut early);
-    // The operator restarts: nothing is taken away.
+    // The operator restarts without taking a resource away.
     let scene = scene.restart(|| echoes(&mut early));
     let replica = &scene.replica;
     replica.gateway(|model| model.spec.tcp = TcpPolicy::Allowed);
@@ -133,8 +133,8 @@ fn tcp_connections_go_to_the_servers_of_the_route_and_last() {
     agree(&envoy, replica, 2);
     echoes(&mut early);
 
-    // The route asks no longer: no one new comes in, and the connections have the time that draining
-    // takes.
+    // The route asks no longer: new connections are refused, and present ones have the time that
+    // draining takes.
     replica.service_with_tcp("web", port, &[endpoint], Some(second), &[]);
     agree(&envoy, replica, 1);
     envoy.wait_until("connections to be refused", |_| is_refused(port));
@@ -155,7 +155,7 @@ fn is_asked_for(client: SocketAddr) -> bool {
     })
 }
 
-/// No flood of connections takes what sessions need.
+/// A flood of connections does not take resources that sessions need.
 #[test]
 fn connections_of_a_route_are_limited() {
     let Some(OneRoute { scene, envoy, server: udp, port, client, source }) = OneRoute::begin(&[])
@@ -172,7 +172,7 @@ fn connections_of_a_route_are_limited() {
     replica.service_with_tcp("web", port, &[udp.local_addr().unwrap()], Some(tcp), &[]);
     agree(&envoy, replica, 2);
     let mut held: Vec<TcpStream> = (0..3).map(|_| connect(&envoy, port, "hello")).collect();
-    // That of a client that has vanished becomes free: the system asks for it.
+    // The connection of a client that has vanished becomes free: the system asks for it.
     envoy.wait_until("the connections to be asked for", |_| {
         held.iter().all(|stream| is_asked_for(stream.local_addr().unwrap()))
     });
@@ -216,7 +216,7 @@ fn a_gateway_without_memory_refuses_connections_and_no_session() {
     }
 }
 
-/// With the last configuration, too.
+/// TCP is also passed through with the last configuration.
 #[test]
 fn a_gateway_that_starts_without_an_operator_passes_tcp_through() {
     let Some(scene) = Scene::begin() else { return };

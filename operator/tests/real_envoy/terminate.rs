@@ -35,13 +35,13 @@ use super::scene::{OneRoute, Scene, agree, exchange};
 
 /// The name that clients ask for.
 const NAME: &str = "shop.example";
-/// Where clients are: Envoy takes 127.0.0.1 for itself.
+/// Address of the clients: Envoy takes 127.0.0.1 for itself.
 const CLIENT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// Bytes of an answer's body, behind its first line.
 const LENGTH: usize = 1_000_000;
 /// Bytes of an answer, and of a request, that are more than anything on the way keeps.
 const LONG: usize = 64 << 20;
-/// Paths: an answer, a long one, and none, without a look at what comes.
+/// Paths: an answer, a long one, and no answer, without reading the request.
 const FILE: &str = "file";
 const LONG_FILE: &str = "long";
 const SINK: &str = "sink";
@@ -94,8 +94,8 @@ impl Body for LongBody {
     }
 }
 
-/// A server that says in the first line of each answer who it is, which protocol it was asked by, whose
-/// the request is, and by which protocol that came.
+/// A server that writes in the first line of each answer its name, the protocol of the request to
+/// it, the client's address, and the protocol of the client's request.
 fn server(name: &'static str) -> u16 {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -246,7 +246,7 @@ impl Http3 {
         identity.downcast::<Vec<CertificateDer<'static>>>().unwrap().remove(0)
     }
 
-    /// Asks for a long answer, of which nothing is taken as long as the result is there.
+    /// Asks for a long answer, which is not read as long as the result is there.
     fn ask_and_take_nothing(&mut self) -> impl Sized + use<> {
         let request = Request::get(format!("https://{NAME}/{LONG_FILE}")).body(()).unwrap();
         let requests = &mut self.requests;
@@ -304,8 +304,8 @@ fn over_tcp(envoy: &Envoy, port: u16, pair: &Pair, options: &[&str]) -> (String,
     (fields.to_owned(), body.lines().next().unwrap().to_owned())
 }
 
-/// All that a browser needs, with a server that has neither TLS nor HTTP/3: both protocols at one port, a
-/// way from one to the other, and the server knows whose a request is.
+/// All that a browser needs, with a server that has neither TLS nor HTTP/3: both protocols at one
+/// port, a way from one to the other, and the server knows the client of a request.
 #[test]
 fn http3_ends_at_the_gateway_with_the_certificate_of_the_tenant() {
     let Some(scene) = Scene::begin() else { return };
@@ -328,7 +328,7 @@ fn http3_ends_at_the_gateway_with_the_certificate_of_the_tenant() {
     assert_eq!(line, "first HTTP/1.1 127.0.0.2 https");
     let (fields, _) = over_tcp(&envoy, port, &pair, &["--http1.1"]);
     assert!(fields.starts_with("HTTP/1.1 200"), "{fields}");
-    // What a client says about itself does not hide it.
+    // A client's claim about its address does not hide it.
     let (_, line) = over_tcp(&envoy, port, &pair, &["-H", "x-forwarded-for: 192.0.2.1"]);
     let line = line.replace(", ", ",");
     assert!(line.ends_with("192.0.2.1,127.0.0.2 https"), "{line}");
@@ -346,7 +346,7 @@ fn http3_ends_at_the_gateway_with_the_certificate_of_the_tenant() {
         client.get().as_deref() == Some("second HTTP/2.0 127.0.0.2 https")
     });
 
-    // Another certificate is for those who come; who is there is not disturbed.
+    // Another certificate is for new connections; present ones are not disturbed.
     let next = Pair::new();
     next.publish(replica);
     let both = [&pair, &next];
@@ -369,8 +369,8 @@ fn http3_ends_at_the_gateway_with_the_certificate_of_the_tenant() {
     envoy.wait_until("no connection", |envoy| count(envoy) == 0);
 }
 
-/// Neither takes what is there away: an operator that begins anew and has not read the Secret yet, and a
-/// Secret that is gone.
+/// Neither case takes the listener away: an operator that begins anew and has not read the Secret
+/// yet, and a Secret that is gone.
 #[test]
 fn a_listener_outlives_its_operator_and_its_secret() {
     let Some(scene) = Scene::begin() else { return };
@@ -406,7 +406,7 @@ fn a_listener_outlives_its_operator_and_its_secret() {
     assert!(another.get().is_some() && client.get().is_some());
     assert_eq!(replica.resources().len(), 3);
 
-    // A gateway that starts without an operator has the certificate, too.
+    // A gateway that starts without an operator also has the certificate.
     drop(envoy);
     let away = TcpSocket::new_v4().unwrap();
     away.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -453,7 +453,7 @@ fn connections_that_end_at_a_gateway_are_limited() {
     });
 }
 
-/// The same port, first with assistance, then as the end of connections, and back.
+/// One port, first with assistance, then as the end of connections, and back.
 #[test]
 fn a_port_changes_its_mode() {
     let Some(OneRoute { scene, envoy, server: udp, port, client, .. }) = OneRoute::begin(&[])

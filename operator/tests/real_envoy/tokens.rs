@@ -26,8 +26,8 @@ use super::{assisted, assisted_client};
 const ROTATION: i64 = 3600;
 const LIFETIME: i64 = 300;
 
-/// The filter of `PACKRAT_TOKEN_WASM`, or the one that `make token` has built. `None`, with a line
-/// that says so, when there is none; with `CI=true` that is a failure.
+/// The filter of `PACKRAT_TOKEN_WASM`, or the one that `make token` has built. Without one it is
+/// `None` and a line is printed; with `CI=true` that is a failure.
 fn find_filter() -> Option<PathBuf> {
     let built =
         Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(".packrat/packrat-token.wasm");
@@ -43,7 +43,7 @@ fn find_filter() -> Option<PathBuf> {
 }
 
 /// The Secret of the EdgeGateway's `tokens.tls` as mounted in a Pod: a certificate, its key, and
-/// the file that tells Envoy about them.
+/// the file by which Envoy finds them.
 fn certificate() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
@@ -193,8 +193,8 @@ fn tokens_are_given_out_taken_and_outlive_one_exchange_of_the_keys() {
     step(&route, &mut keys, &mut now, 600);
     assert!(!is_assisted(&route, &token), "exchanged twice");
     assert!(is_assisted(&route, &newer));
-    // TCP connections to the port go through to the servers, but for those that name the host at which
-    // tokens are given out.
+    // TCP connections to the port go through to the servers, except connections that name the host
+    // at which tokens are given out.
     let tcp = super::tcp::server("hello");
     replica.gateway(|model| {
         model.spec.tokens.policy = TokenPolicy::Required;

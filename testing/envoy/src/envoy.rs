@@ -75,7 +75,7 @@ impl Envoy {
         self.process().id()
     }
 
-    /// Its output so far, standard output and standard error.
+    /// Output of Envoy so far, standard output and standard error.
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory().join("log")).unwrap_or_default()
     }

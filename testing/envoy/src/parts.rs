@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// The file that the environment variable names, or the one at `path` in the workspace, where `make
-/// TARGET` installs it. `None`, with a line that says so, if it is missing.
+/// File that the environment variable names, or the one at `path` in the workspace, to which `make
+/// TARGET` installs it. If it is missing, the result is `None` and a line is printed.
 ///
 /// # Panics
 /// With `CI=true`, if it is missing.

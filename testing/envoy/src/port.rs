@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 /// A port that is this process's until it ends; see [`packrat_emulation::port::free_port`].
 ///
 /// # Panics
-/// If none is free.
+/// If all ports are in use.
 pub fn free_port() -> u16 {
     packrat_emulation::port::free_port().expect("a free port")
 }

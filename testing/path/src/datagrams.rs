@@ -19,7 +19,7 @@ const INTERVAL: Duration = Duration::from_millis(5);
 /// The datagram with this number: the number, big-endian, and bytes that follow from it.
 pub fn datagram(number: u32) -> Vec<u8> {
     let mut bytes = number.to_be_bytes().to_vec();
-    // xorshift: what comes after the number differs everywhere.
+    // xorshift: the bytes behind the number differ everywhere.
     let mut state = number.wrapping_mul(2_654_435_761) | 1;
     while bytes.len() < BYTES {
         state ^= state << 13;
@@ -30,9 +30,9 @@ pub fn datagram(number: u32) -> Vec<u8> {
     bytes
 }
 
-/// The most copies of each datagram that a program may get of what a path has captured on the way to it: one
-/// of those with a number, however often that was sent, and all of those without. Of these a client cannot
-/// know whether the server has sent them twice.
+/// The most copies of each datagram that a program may receive, given a capture of the path to it:
+/// one of each numbered datagram, however often it was sent, and as many of each unnumbered one as
+/// were captured. A client cannot know whether the server has sent an unnumbered datagram twice.
 pub fn most_copies(capture: &[u8]) -> HashMap<Vec<u8>, usize> {
     let (mut most, mut numbered, mut rest) = (HashMap::new(), HashSet::new(), capture);
     while let Some((length, behind)) = rest.split_first_chunk() {
@@ -79,7 +79,7 @@ impl Datagrams {
         Self { address, over, thread: Some(thread) }
     }
 
-    /// Where it listens.
+    /// Address at which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

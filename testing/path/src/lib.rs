@@ -26,7 +26,7 @@ pub use quic::{FILE_BYTES, NAME, Quic, expected, file};
 pub use several::Several;
 pub use trials::Trials;
 
-/// Nothing in a test takes longer.
+/// Longest time that any step of a test may take.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Any port of this host.
 pub const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -62,7 +62,7 @@ impl Gateway {
         Self { dataplane, route, address, _attachment: attachment }
     }
 
-    /// Where clients send to.
+    /// Address that clients send to.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -93,7 +93,7 @@ pub fn far_segment(server: SocketAddr) -> UdpPath {
     path(server, 10, 20_000_000, 0.0)
 }
 
-/// 50 Mbit/s and 5 ms, and so much loss both ways.
+/// 50 Mbit/s and 5 ms, and this loss both ways.
 pub fn last_mile(gateway: SocketAddr, loss: f64) -> UdpPath {
     path(gateway, 5, 50_000_000, loss)
 }
@@ -108,14 +108,14 @@ pub struct LossyPath {
 }
 
 impl LossyPath {
-    /// A path to `server` with so much loss.
+    /// A path to `server` with this loss.
     pub fn start(server: SocketAddr, loss: f64) -> Self {
         let far = far_segment(server);
         let gateway = Gateway::start(ANY, far.address());
         Self { near: last_mile(gateway.address(), loss), gateway, far }
     }
 
-    /// Where the SDK sends to.
+    /// Address that the SDK sends to.
     pub fn address(&self) -> SocketAddr {
         self.near.address()
     }

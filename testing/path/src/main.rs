@@ -4,14 +4,15 @@
 //! Usage: packrat-path CERTIFICATE [SERVER]    the QUIC server's certificate is written to this file; one path to
 //! it loses, and one does not; another one leads to the server, if one is named
 //!
-//! Or: packrat-path --several, several servers behind several gateways, without loss; at the end it says if the host was on time
+//! Or: packrat-path --several, several servers behind several gateways, without loss; it ends with a line on whether the host
+//! was on time
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Write};
 
 use packrat_path::{Datagrams, FILE_BYTES, LossyPath, NAME, Quic, Several};
 
-/// Of the last mile, both ways.
+/// Share of datagrams that the last mile loses, both ways.
 const LOSS: f64 = 0.04;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]

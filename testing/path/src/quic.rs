@@ -22,13 +22,14 @@ pub fn file() -> Vec<u8> {
     (0..FILE_BYTES).map(|at| (at.wrapping_mul(2_654_435_761) >> 11) as u8).collect()
 }
 
-/// Its SHA-256.
+/// SHA-256 of the file.
 pub fn expected() -> Vec<u8> {
     Sha256::digest(file()).to_vec()
 }
 
-/// A server, which sends the file on the first stream of each connection. Where that is a stream of the
-/// client's alone, it answers with the SHA-256 of what comes on it instead.
+/// A server that sends the file on the first stream of each connection. If that stream is
+/// unidirectional from the client, the server answers with the SHA-256 of the received bytes
+/// instead.
 pub struct Quic {
     server: quinn::Endpoint,
     certificate: Vec<u8>,
@@ -36,7 +37,7 @@ pub struct Quic {
     figures: Arc<Figures>,
 }
 
-/// Of the downloads.
+/// Counts of the downloads.
 #[derive(Default)]
 struct Figures {
     begun: AtomicU64,
@@ -70,8 +71,8 @@ impl Quic {
         client.alpn_protocols = vec![PROTOCOL.to_vec()];
         let client = QuicClientConfig::try_from(client).unwrap();
         let mut client = quinn::ClientConfig::new(Arc::new(client));
-        // After a gateway's restart the server sees another address, where it sends nothing before
-        // the client has been heard from there.
+        // After a gateway's restart the server sees a new client address and sends no packets to it
+        // until the client has sent from there.
         let mut transport = quinn::TransportConfig::default();
         transport.keep_alive_interval(Some(Duration::from_millis(500)));
         client.transport_config(Arc::new(transport));
@@ -88,12 +89,12 @@ impl Quic {
         Self { server, certificate, client, figures }
     }
 
-    /// Where it listens.
+    /// Address at which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.server.local_addr().unwrap()
     }
 
-    /// Its certificate, PEM, which is its own authority.
+    /// The server's certificate, PEM, which is its own authority.
     pub fn certificate(&self) -> &[u8] {
         &self.certificate
     }
@@ -103,8 +104,8 @@ impl Quic {
         self.client.clone()
     }
 
-    /// Packets that the server has declared lost in all downloads, when those that have begun are
-    /// over.
+    /// Packets that the server has declared lost in all downloads, once the downloads in progress
+    /// are over.
     pub async fn declared_lost(&self) -> u64 {
         let Figures { begun, over, lost } = &*self.figures;
         let are_over = async {
@@ -121,7 +122,7 @@ impl Quic {
         self.download_with(&quinn::Endpoint::client(ANY).unwrap(), at).await
     }
 
-    /// The same with any client.
+    /// Downloads the file with any client.
     pub async fn download_with(&self, client: &quinn::Endpoint, at: SocketAddr) -> Vec<u8> {
         let work = async {
             let connection = client.connect_with(self.client(), at, NAME).unwrap();
@@ -140,7 +141,7 @@ impl Quic {
         self.upload_with(&quinn::Endpoint::client(ANY).unwrap(), at).await
     }
 
-    /// The same with any client.
+    /// Uploads the file with any client.
     pub async fn upload_with(&self, client: &quinn::Endpoint, at: SocketAddr) -> Vec<u8> {
         let work = async {
             let connection = client.connect_with(self.client(), at, NAME).unwrap();

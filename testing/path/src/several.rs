@@ -68,7 +68,7 @@ impl Pulse {
     }
 }
 
-/// Several gateways in front of the same servers, each of which says who asks.
+/// Several gateways in front of the same servers; each of them reports the address of the client.
 pub struct Several {
     servers: Vec<Witness>,
     gateways: Vec<Gateway>,
@@ -90,7 +90,7 @@ impl Several {
         Self { gateways: gateways.collect(), servers, pulse: Pulse::start(&over), over }
     }
 
-    /// Where the SDK may send to.
+    /// Addresses that the SDK may send to.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.gateways.iter().map(Gateway::address)
     }

@@ -1,12 +1,12 @@
-//! Trials of what is measured over an emulated path.
+//! Trials over an emulated path.
 
 /// Trials after which a figure is not judged: the machine has other things to do.
 const MOST_TRIALS: u32 = 5;
 
-/// Trials that go on until the path of one was on time: the figures of another one are those of a busy
-/// machine.
+/// Trials that are repeated until the path of one was on time: a late path means that the machine
+/// was busy, and its figures do not count.
 ///
-/// What holds on any machine is asserted in each trial.
+/// Each trial asserts the conditions that hold on any machine.
 ///
 /// ```text
 /// let mut trials = Trials::of("losses that are hidden");
@@ -31,8 +31,8 @@ impl Trials {
         Self { figure, begun: 0, is_over: false }
     }
 
-    /// True if another trial is to begin. After the last one a line says that the figure was not
-    /// judged.
+    /// True if another trial is to begin. After the last one, a line reports that the figure was
+    /// not judged.
     pub fn go_on(&mut self) -> bool {
         if self.begun == MOST_TRIALS && !self.is_over {
             let Self { figure, .. } = self;

@@ -1,6 +1,6 @@
 //! Bytes that arrive at the port with a gateway's pages: requests, their paths and queries.
 //!
-//! Input: byte 0 is how many bytes arrive at once (0: all); then what arrives.
+//! Input: byte 0 is the number of bytes that arrive at once (0: all); the rest is the stream.
 
 use std::sync::{Arc, OnceLock};
 
@@ -51,7 +51,7 @@ pub fn admin_requests(data: &[u8]) {
         }
         arrived = bytes.len().min(arrived + pace);
     };
-    // What follows the head is not looked at.
+    // Bytes behind the head are not examined.
     if let Some(end) = bytes[..arrived].windows(4).position(|four| four == b"\r\n\r\n") {
         assert_eq!(Request::parse(&bytes[..end + 4]).as_ref(), Some(&parsed));
     }
@@ -65,7 +65,7 @@ pub fn admin_requests(data: &[u8]) {
     let answer = respond(&request, Some(dataplane()), &history);
     check(&request, &answer);
     if settings() != ("info", "hashed") {
-        // What follows the head need not be text.
+        // Bytes behind the head need not be text.
         let text = String::from_utf8_lossy(&bytes[..arrived]).to_ascii_lowercase();
         let (path, query) = request.target.split_once('?').expect("a query");
         assert_eq!((request.method, path, answer.status), ("POST", "/packrat/log", 200));

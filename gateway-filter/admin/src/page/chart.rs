@@ -16,7 +16,7 @@ const GAP: f64 = 16.0;
 /// One curve.
 pub(super) struct Line {
     pub(super) name: &'static str,
-    /// Its class in the style sheet, with `fill` to fill the space below.
+    /// Class in the style sheet, with `fill` to fill the space below.
     pub(super) class: &'static str,
     /// Age in seconds, and value.
     pub(super) points: Vec<(f64, Option<f64>)>,

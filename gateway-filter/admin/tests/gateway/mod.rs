@@ -67,7 +67,7 @@ impl Gateway {
         self.request_with(method, target, "Host: localhost\r\nX-Requested-With: a test\r\n")
     }
 
-    /// The same with these headers.
+    /// Request for a path with these headers.
     pub(crate) fn request_with(
         &self,
         method: &str,

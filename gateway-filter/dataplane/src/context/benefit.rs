@@ -1,10 +1,10 @@
-//! The benefit of assistance on a route, as measured; where there is none it stops by itself, and is
-//! tried again later.
+//! The measured benefit of assistance on a route. If there is no benefit, assistance stops by
+//! itself, and is tried again later.
 //!
-//! People are shown one session of each address and hour. What follows from the comparison is decided by
-//! fewer: a client is slow if it wants to be, so of each network one vote at most is in the comparison, as
-//! that network is what one attacker may have. Votes are few; so it takes more than a few networks to make
-//! a difference sure.
+//! Reports contain one session of each address and hour. Decisions rest on fewer sessions: a client
+//! can make itself slow, so each network has at most one vote in the comparison, as one attacker
+//! may have a whole network. Votes are few, so it takes more than a few networks to make a
+//! difference significant.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,8 +18,8 @@ pub(crate) const SIZES: [u64; 3] = [256_000, 1_000_000, 10_000_000];
 /// Sessions are forgotten by the hour, after a day.
 const SLOT: Duration = Duration::from_secs(3600);
 const SLOTS: u64 = 24;
-/// An address is shown once in a slot: chance decides about addresses, and sessions of one address depend
-/// on each other. So many are remembered.
+/// Number of addresses that are remembered. An address is reported once in a slot: an arm is drawn
+/// for the address, and its sessions depend on each other.
 const REMEMBERED: usize = 4096;
 /// Places of networks that vote, each with one vote in any [`SLOTS`] slots.
 const VOTERS: usize = 16_384;
@@ -28,19 +28,19 @@ const CONFIRMED_BY: u64 = 10;
 /// The time for which assistance stops: the first time, and at most.
 const PAUSE: Duration = Duration::from_secs(3600);
 const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 3600);
-/// Share of the clients that are held out while assistance is tried again: so few are harmed, and it is
-/// known soonest.
+/// Share of the clients that are held out while assistance is tried again: half of them are spared
+/// a possible harm, and the result is known soonest.
 pub(crate) const TRIAL_HOLDOUT: f64 = 0.5;
-/// A trial with so many votes in both arms that has not shown assistance to be slower has passed.
+/// Votes in each arm after which a trial that has not shown assistance to be slower has passed.
 const TRIAL_VOTES: u64 = 10 * FEWEST_SESSIONS;
 
-/// The part in the comparison of a session whose client asked for assistance; others, and those refused
-/// for another reason, have none.
+/// Arm of the comparison in which a session is. Sessions whose client has not asked for assistance,
+/// or was refused for another reason, are in no arm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arm {
-    /// It is left without assistance for comparison.
+    /// Session left without assistance for comparison.
     Holdout = 1,
-    /// It was assisted, at least for a while.
+    /// Session that was assisted, at least for a while.
     Assisted = 2,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Transferred {
     pub(crate) bytes: u64,
     /// The time that the bytes took, without pauses.
     pub(crate) microseconds: u64,
-    /// Datagrams that the client could report on, and those of them that the last mile lost.
+    /// Datagrams that the client could report on, and how many of them the last mile lost.
     pub(crate) recorded: u64,
     pub(crate) missing: u64,
 }
@@ -79,7 +79,7 @@ pub(crate) struct Origin {
 pub(crate) enum Change {
     /// Assistance does not pay; it stops until then.
     Stopped { interval: Interval, until: Timestamp },
-    /// It has been tried, and is not slower.
+    /// Assistance has been tried, and is not slower.
     Resumed { interval: Interval },
 }
 
@@ -146,7 +146,7 @@ impl Shown {
 /// The hours in which networks have voted.
 #[derive(Debug, Default)]
 struct Voters {
-    /// Of each place, the hour after that of its vote; made with the first one.
+    /// For each place, the hour after the hour of its vote; allocated with the first vote.
     ends: Vec<u32>,
 }
 
@@ -165,7 +165,7 @@ impl Voters {
     }
 }
 
-/// The benefit of assistance on a route, and what has followed from it.
+/// The benefit of assistance on a route, and the resulting state.
 #[derive(Debug, Default)]
 pub(crate) struct BenefitOfRoute {
     slots: VecDeque<Slot>,
@@ -178,8 +178,8 @@ pub(crate) struct BenefitOfRoute {
     until: Timestamp,
     /// Stops without a passed trial in between.
     stops: u32,
-    /// Votes of either arm, assisted first, since the comparison first said that assistance does not
-    /// pay.
+    /// Votes of either arm, assisted first, since the comparison first found that assistance does
+    /// not pay.
     doubted: Option<[u64; 2]>,
 }
 
@@ -193,7 +193,7 @@ impl BenefitOfRoute {
         (self.stage == Stage::Stopped).then_some(self.until)
     }
 
-    /// Begins anew: what is compared has changed.
+    /// Discards the comparison, as its subject has changed.
     pub(crate) fn begin_again(&mut self) {
         *self = Self::default();
     }
@@ -277,7 +277,7 @@ impl BenefitOfRoute {
         all
     }
 
-    /// The benefit, as people are told.
+    /// The benefit, as it is reported.
     pub(crate) fn benefit(&self) -> Benefit {
         self.comparison().benefit(Confidence::Usual)
     }
@@ -348,7 +348,8 @@ mod tests {
             self.benefit.note(&session, origin, self.now)
         }
 
-        /// So many sessions of each arm; the first change, and the number of pairs until then.
+        /// Adds up to `count` sessions to each arm; returns the first change, and the number of
+        /// pairs until then.
         fn pairs(&mut self, count: usize, assisted: f64, holdout: f64) -> Option<(usize, Change)> {
             (1..=count).find_map(|pair| {
                 self.now = self.now + Duration::from_secs(1);
@@ -401,7 +402,7 @@ mod tests {
     fn a_difference_that_is_not_sure_stops_nothing() {
         let mut scene = Scene::new();
         assert_eq!(scene.pairs(400, 10.0, 10.0), None);
-        // What senders send again may be the whole difference.
+        // Bytes that senders send again may be the whole difference.
         let mut scene = Scene::new();
         scene.loss = 0.1;
         assert_eq!(scene.pairs(400, 9.2, 10.0), None);
@@ -450,7 +451,8 @@ mod tests {
             let slots = scene.benefit.slots.iter();
             slots.map(|slot| slot.votes.comparison.holdout.count()).sum::<u64>()
         };
-        // Around the end of a day of the clock, too; then the first vote is forgotten.
+        // The rule also holds around the end of a day of the clock; then the first vote is
+        // forgotten.
         assert_eq!([1, 2, 23, 24, 25].map(|hour| votes(7, hour)), [1, 1, 1, 1, 1]);
         // Two that share a place have no more than one between them, in whichever order they come.
         let namesake = 7 + (VOTERS as u64) + (1 << 40);
@@ -458,9 +460,9 @@ mod tests {
         assert_eq!(votes(8, 26), 2);
     }
 
-    /// A day on a route with so many honest networks, one of ten held out, whose clients are fast and slow
-    /// alike in both arms, beside attackers that are assisted and slow, in each hour from 32 other addresses
-    /// of so many networks. True if assistance stops.
+    /// A day on a route with `honest` networks, one of ten held out, whose clients are fast and
+    /// slow alike in both arms, beside attackers in `lying_networks` networks that are assisted and
+    /// slow, each hour from 32 other addresses. True if assistance stops.
     fn day(honest: u64, lying_networks: u64) -> bool {
         let mut scene = Scene::new();
         let mut is_stopped = false;
@@ -492,7 +494,7 @@ mod tests {
         assert!(!day(1000, 160) && day(1000, 165));
     }
 
-    /// The same in the other direction: what one client says of its losses keeps nothing going.
+    /// Losses that one client reports do not keep assistance going either.
     #[test]
     fn one_network_keeps_nothing_going_by_what_it_says_of_its_losses() {
         let mut scene = Scene::new();

@@ -13,7 +13,8 @@ use crate::random::Random;
 use crate::socket::{Capacity, SourcePorts};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A receive buffer below this loses bursts at a few hundred Mbit/s; the operator is told once.
+/// Receive buffer below which bursts are lost at a few hundred Mbit/s; a smaller one is logged
+/// once.
 const SMALL_RECEIVE_BUFFER_BYTES: usize = 1 << 20;
 
 /// The log, the clock, the randomness and the limits of a process.
@@ -48,7 +49,7 @@ impl Environment {
         }
     }
 
-    /// The same, with a clock and randomness of the caller's.
+    /// Environment with the caller's clock and randomness.
     #[cfg(feature = "virtual-time")]
     pub(crate) fn with(self, clock: Clock, random: Random) -> Self {
         Self { clock, random, ..self }

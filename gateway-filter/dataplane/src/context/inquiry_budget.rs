@@ -16,7 +16,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 pub(crate) struct InquiryBudget(Mutex<(Timestamp, usize)>);
 
 impl InquiryBudget {
-    /// Takes so many messages from it, if they are left.
+    /// Takes this number of messages from the budget, if they are left.
     pub(crate) fn take(&self, messages: usize, now: Timestamp) -> bool {
         let mut guard = self.0.lock();
         let (since, sent) = &mut *guard;

@@ -1,4 +1,4 @@
-//! The servers of a route that connection IDs name, where it is configured so.
+//! The servers of a route that connection IDs name, if the route is configured so.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::socket::EndpointAddress;
 pub(crate) struct NamedServers(Vec<(ServerIdDecoder, HashMap<ServerId, EndpointAddress>)>);
 
 impl NamedServers {
-    /// Those of a route. A server ID that two endpoints have names neither.
+    /// Named servers of a route. A server ID that two endpoints share names neither.
     pub(crate) fn of(config: &RouteConfig) -> Result<Self, InvalidField> {
         let all = config.quic_lb.iter().map(|ids| {
             let number = u8::try_from(ids.config).unwrap_or(u8::MAX);
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(server(&[0x25, 1, 1, 2, 3, 4]), at("10.244.1.9:443"));
         assert_eq!(server(&[0x25, 9, 1, 2, 3, 4]), at("10.244.2.9:443"));
         assert_eq!(server(&[0x25, 7, 1, 2, 3, 4]), None);
-        // One that is not configured, and one that names none.
+        // A server ID that is not configured, and a connection ID without one.
         assert_eq!(server(&[0x48, 10, 244, 2, 7, 1, 2, 3, 4]), None);
         assert_eq!(server(&[0xe8, 10, 244, 2, 7, 1, 2, 3, 4]), None);
     }

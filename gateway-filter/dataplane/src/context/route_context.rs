@@ -178,7 +178,7 @@ impl RouteContext {
         })
     }
 
-    /// Puts a new configuration in force, for sessions that run, too; on an error the old one
+    /// Puts a new configuration in force, also for sessions that run; on an error the old one
     /// stays.
     pub(crate) fn reconfigure(&self, config: RouteConfig) -> Result<(), ConfigurationError> {
         let mut settings = self.settings.write();
@@ -191,7 +191,7 @@ impl RouteContext {
         let tokens = read_token_admission(&config)?;
         let next = Settings::new(&self.environment, config, Some(&settings))?;
         if engine_config(&next.config) != engine_config(&settings.config) {
-            // Another policy: what was compared says nothing about it.
+            // The old policy's comparison does not apply to another policy.
             let mut benefit = self.benefit.lock();
             benefit.begin_again();
             self.show_benefit(&benefit);
@@ -207,8 +207,8 @@ impl RouteContext {
         Ok(())
     }
 
-    /// No client begins to be assisted any more. Those that are go on being assisted: nothing else
-    /// would do it for them while the network sends them here.
+    /// Stops assisting further clients. Assisted clients stay assisted, as no other gateway would
+    /// assist them while the network sends them here.
     pub(crate) fn drain(&self) {
         let settings = self.settings.write();
         self.draining.store(true, Ordering::Relaxed);
@@ -274,7 +274,7 @@ impl RouteContext {
         }
     }
 
-    /// Puts in force what the comparison says now.
+    /// Puts the present result of the comparison in force.
     fn follow_benefit(&self) {
         let settings = self.settings.write();
         self.engine.reconfigure(self.limits(&settings.config));
@@ -303,7 +303,7 @@ impl RouteContext {
         }
     }
 
-    /// The sessions to compare; `None` where no client is left without assistance.
+    /// Sessions to compare; `None` if all clients are assisted.
     pub(crate) fn comparison(&self) -> Option<ComparisonStatus> {
         let holdout = self.settings().config.holdout;
         let now = self.environment.now();
@@ -312,7 +312,7 @@ impl RouteContext {
 
     /// Brings the configured limits into the metrics.
     pub(crate) fn show_limits(&self) {
-        // Held meanwhile, so that what is shown last are the settings in force.
+        // Held until the end, so that the settings shown last are the settings in force.
         let settings = self.settings.read();
         let config = &settings.config;
         self.metrics.set_limits(Limits {
@@ -366,7 +366,7 @@ impl LogSubject for RouteContext {
 mod tests {
     use super::*;
 
-    /// The engine's own defaults are for tests and labs; they are those of a route.
+    /// The engine's own defaults are for tests and labs; they equal a route's defaults.
     #[test]
     fn the_engine_and_a_route_have_the_same_defaults() {
         let config = RouteConfig::new("web", ["192.0.2.1:443".parse().unwrap()]).unwrap();

@@ -1,6 +1,5 @@
-//! The session table: paths that are opened, looked up, claimed by moves and given back, sessions
-//! that speak or are silent, and those that leave when there is little room. The oracle is a plain
-//! list.
+//! The session table: paths that are opened, looked up, claimed by moves and given back; sessions
+//! that speak, are silent, or leave when there is little room. The oracle is a plain list.
 //!
 //! Input: steps of two bytes. The kind is in the lower three bits of the first; its upper five and
 //! the second name sessions, paths and times.
@@ -29,9 +28,9 @@ const MOST_SESSIONS: u64 = 10;
 const CLIENTS: u8 = 4;
 /// An assisted client answers a question within this time, or has gone.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Its answer, and the question, count for so long.
+/// Time for which an answer, and the question, count.
 const ANSWER_COUNTS: Duration = Duration::from_secs(3);
-/// A session without assistance speaks for so long after its last datagram.
+/// Time after its last datagram for which a session without assistance speaks.
 const SPEAKS: Duration = Duration::from_secs(10);
 /// Age of its server's first answer from which it keeps its path.
 const SETTLED: Duration = Duration::from_secs(3);
@@ -53,10 +52,10 @@ enum Listed {
 /// The oracle's knowledge of a session.
 struct Known {
     session: Arc<Session>,
-    /// Where the table has it; `None` when it is closed or displaced.
+    /// The session's key in the table; `None` when it is closed or displaced.
     at: Option<Key>,
     closed: bool,
-    /// As the I/O thread has last seen it.
+    /// State of the session when the I/O thread has last seen it.
     listed: Listed,
     active: Timestamp,
     heard: Option<Timestamp>,
@@ -131,7 +130,8 @@ impl World {
         let (slot, local, gateway) = match detail >> 3 & 3 {
             0 => (0, None, 0),
             1 => (1, None, 1),
-            // A listener at all addresses of the host: a datagram says which it was sent to.
+            // A listener at all addresses of the host: each datagram carries its destination
+            // address.
             2 => (2, Some([192, 0, 2, 1]), 0),
             _ => (2, Some([192, 0, 2, 2]), 2),
         };
@@ -190,7 +190,7 @@ impl World {
         }
     }
 
-    /// As the I/O thread does it after a session was opened.
+    /// Makes room in the same way as the I/O thread after a session was opened.
     fn make_room(&mut self) {
         for _ in 0..=2 * MOST_SESSIONS {
             for known in &mut self.known {
@@ -378,7 +378,7 @@ impl World {
         }
     }
 
-    /// Something is said: by the client, sealed or not, or by the server.
+    /// A session speaks: the client, sealed or not, or the server.
     fn speak(&mut self, number: u8, detail: u8) {
         let Some(at) = self.choose(number) else { return };
         let known = &mut self.known[at];

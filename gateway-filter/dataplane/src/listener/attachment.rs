@@ -71,8 +71,8 @@ impl Attachment {
         Ok(Self { listeners: Arc::clone(listeners), route: Arc::clone(route), slot, owner, worker })
     }
 
-    /// Notes that the shell has read a datagram itself. When the gateway reads beside it, that
-    /// should not have happened, and the kernel is told anew.
+    /// Notes that the shell has read a datagram itself. If the gateway reads beside it, that is
+    /// unexpected, and the kernel's steering is set up again.
     pub fn note_read_elsewhere(&self) {
         if self.slot.is_read_here() {
             self.listeners.steering.note_stray(self.slot.listener());

@@ -1,4 +1,4 @@
-//! The way of what clients send: the listener's socket or the shell, then the server.
+//! The way of clients' datagrams: the listener's socket or the shell, then the server.
 //!
 //! ```text
 //!   Ingress::receive_run, Ingress::receive
@@ -36,12 +36,12 @@ use crate::socket::{ClientAddress, Ecn, GsoBatch, PROBE_BYTES, ProbeReader, Slot
 /// put together.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientDatagrams<'a> {
-    /// Their sender.
+    /// Sender of the datagrams.
     pub client: SocketAddr,
     /// The address that they were sent to; needed when the listener is bound to a wildcard
     /// address.
     pub local: Option<IpAddr>,
-    /// Their ECN mark.
+    /// ECN mark of the datagrams.
     pub ecn: Ecn,
     /// The datagrams, one after the other.
     pub data: &'a [u8],
@@ -53,7 +53,7 @@ pub struct ClientDatagrams<'a> {
 enum Place {
     /// Here: the session of the path, if it has one.
     Here(Option<Arc<Session>>),
-    /// At another gateway: they have gone there.
+    /// The datagrams have gone to another gateway.
     There,
     /// Perhaps at another gateway: they wait until it has found the client here.
     Unproven,
@@ -156,8 +156,8 @@ impl Ingress {
         }
     }
 
-    /// Takes numbered datagrams of one client. Where no session knows the numbers, because it is over
-    /// or has not followed its client yet, the datagrams go on without.
+    /// Takes numbered datagrams of one client. If no session knows the numbers, because it is over
+    /// or has not followed its client yet, the datagrams are forwarded without them.
     fn receive_numbered(&mut self, path: &ClientPath, run: &[&[u8]], ecn: Ecn, now: Timestamp) {
         let as_they_are = |_| run.iter().map(|data| GsoBatch::single(data, ecn)).collect();
         let Place::Here(session) = self.place(path, now, as_they_are) else { return };
@@ -182,8 +182,9 @@ impl Ingress {
                 refused.into_iter().for_each(|datagram| self.control(path, datagram, now));
                 return;
             }
-            // After a fault in it: what has waited and what it has released is on its way, and the rest
-            // goes plain, with the datagram at which it has failed. That one may go twice.
+            // After a fault in the engine: the datagrams that waited there and the released ones
+            // are sent, and the rest follows plain, beginning with the datagram at which it has
+            // failed. That one may be sent twice.
             self.forwarder.send_outbox(&session, outbox, WhenFull::Drop);
             rest = run.get(taken.saturating_sub(1)..).unwrap_or_default();
         }
@@ -192,9 +193,10 @@ impl Ingress {
         }
     }
 
-    /// Takes a bundle apart: each datagram in it goes on as if it had come alone. Of a client that may not
-    /// be at its address only the last one does, which acknowledges the most: no one has the gateway send
-    /// more than one datagram for one. `whole`: the bundle as it came.
+    /// Takes a bundle apart and forwards each datagram in it as if it had come alone. If the client
+    /// may not be at its address, only the last datagram is forwarded, which acknowledges the most:
+    /// one datagram of an attacker never makes the gateway send more than one. `whole`: the bundle
+    /// as it came.
     fn receive_bundle(
         &mut self,
         path: &ClientPath,
@@ -225,8 +227,8 @@ impl Ingress {
         }
     }
 
-    /// True if a datagram is for the engine. Without a session, what begins like a control datagram
-    /// and is none belongs to the base connection: its protocol may be any.
+    /// True if a datagram is for the engine. Without a session, a datagram that begins like a
+    /// control datagram but is not one belongs to the base connection, whose protocol may be any.
     fn is_for_engine(&mut self, path: &ClientPath, datagram: &[u8], now: Timestamp) -> bool {
         packrat_wire::is_control(datagram)
             && (packrat_wire::control::Control::decode(datagram).is_ok()
@@ -271,8 +273,9 @@ impl Ingress {
         }
     }
 
-    /// The place where datagrams belong that are no control datagrams. `datagrams`: those that go to
-    /// another gateway that has found the client here (true), and those that wait until then.
+    /// The place of datagrams that are no control datagrams. `datagrams`: called with true
+    /// if they go to another gateway that has found the client here, with false if they wait for
+    /// that.
     fn place<'a>(
         &mut self,
         path: &ClientPath,
@@ -286,7 +289,8 @@ impl Ingress {
         if relay.is_unproven_relay() {
             if self.keep(path, &datagrams(false), now) {
                 if !relay.is_unproven_relay() {
-                    // It has found the client meanwhile, and nothing more would end the wait.
+                    // The other gateway has just found the client; no other event would end the
+                    // wait.
                     self.forwarder.claim_pending(&self.route, relay);
                 }
                 return Place::Unproven;
@@ -300,7 +304,7 @@ impl Ingress {
         Place::There
     }
 
-    /// Lets datagrams wait, as they may be those of a client that has moved. False: too many do.
+    /// Lets datagrams wait that may belong to a client that has moved. False if there is no room.
     fn keep(&mut self, path: &ClientPath, batches: &[GsoBatch<'_>], now: Timestamp) -> bool {
         let route = &self.route;
         let Disposition::Pending(first) = route.pending.add(path, batches, now) else {
@@ -317,8 +321,8 @@ impl Ingress {
         true
     }
 
-    /// Datagrams of the base connection go to the session's server; the flow hears of them where it
-    /// has to.
+    /// Datagrams of the base connection go to the session's server; the flow is informed if it
+    /// follows them.
     fn pass(&mut self, session: &Arc<Session>, batches: &[GsoBatch<'_>], now: Timestamp) {
         session.look_at_received(batches);
         if session.is_heard() {
@@ -331,7 +335,7 @@ impl Ingress {
         self.forwarder.send_to_server(session, batches);
     }
 
-    /// The session for datagrams of a path that has none; `None` while they wait, and when it
+    /// The session for datagrams of a path that has none yet; `None` while they wait, and when it
     /// is refused.
     fn session_of_unknown(
         &mut self,

@@ -48,8 +48,8 @@ pub(crate) fn answer_put_off(
     Control { route, forwarder, outbox, path, now }.dispatch(datagram);
 }
 
-/// Refuses the client at a path about whose session the other gateways have been asked, if one of them has
-/// said nothing for too long. `outbox`: memory for the answer.
+/// Refuses the client at a path about whose session the other gateways have been asked, if one of
+/// them has not answered in time. `outbox`: memory for the answer.
 pub(crate) fn refuse_unanswered(
     forwarder: &mut Forwarder,
     route: &Arc<Route>,
@@ -120,7 +120,7 @@ impl Control<'_> {
             stream.control(self.path, datagram, &mut self.forwarder.sender, now);
             return;
         }
-        // A panic leaves nothing behind that is used again: `receive` keeps no state, the outbox is
+        // A panic leaves no state that is used again: `receive` is stateless, and the outbox is
         // cleared.
         self.outbox.clear();
         if let Some(message) = engine.peer_message(datagram) {
@@ -206,7 +206,7 @@ impl Control<'_> {
         }
     }
 
-    /// Answers with a cookie where a client's address has to be its own, which a forged one is not.
+    /// Answers with a cookie if a client's address has to be proved, as it may be forged.
     fn ask_for_cookie(&mut self, begin: &Begin) {
         let route = &self.route.context;
         self.outbox.clear();
@@ -221,7 +221,7 @@ impl Control<'_> {
         self.route.context.engine.has_time_for_handshake(client, self.now)
     }
 
-    /// The ticket that a client shows, where there may be other gateways.
+    /// The ticket that a client shows, if there may be other gateways.
     fn shown_ticket(&self, begin: &Begin) -> Option<ServerTicket> {
         let shares_clients = self.route.context.settings().shares_clients();
         shares_clients.then(|| begin.shown_ticket()).flatten()
@@ -233,7 +233,7 @@ impl Control<'_> {
         shown.is_some() && servers > MOST_SERVERS_UNPROVEN
     }
 
-    /// The server that the client has had through another gateway, as its ticket says.
+    /// The server that the client has had through another gateway, according to its ticket.
     fn known_endpoint(&self, shown: ServerTicket) -> Option<EndpointAddress> {
         let route = &self.route.context;
         let settings = route.settings();
@@ -271,7 +271,8 @@ impl Control<'_> {
         if named.is_empty() {
             match known {
                 Some(relay) if relay.is_relay() => return self.relay(&relay, datagram),
-                // What is at its path may be another client's: nothing is changed without a proof.
+                // Datagrams at this path may be another client's: without a proof the session stays
+                // as it is.
                 Some(_) => {}
                 None => {
                     if self.route.context.settings().expects_clients_of_others() {
@@ -343,8 +344,8 @@ impl Control<'_> {
         self.outbox.clear();
     }
 
-    /// Answers another gateway, or takes its answer. What is not said by one of those that are
-    /// configured is dropped.
+    /// Answers another gateway, or takes its answer. Messages of other senders than the configured
+    /// gateways are dropped.
     fn peer_message(&mut self, message: PeerMessage) {
         let PeerMessage { kind, nonce, session } = message;
         let peer = self.path.client.get();
@@ -375,12 +376,13 @@ impl Control<'_> {
         }
     }
 
-    /// Another gateway has the session of a client that is here now: it gets what the client seals,
-    /// that which has made this gateway ask first, and everything when the client has proved to be here.
+    /// Another gateway has the session of a client that is here now. That gateway gets the client's
+    /// sealed datagrams, beginning with the one that has made this gateway ask, and all datagrams
+    /// once the client has proved to be here.
     fn begin_relay(&mut self, asked: &Answered, peer: EndpointAddress) {
         let Answered { path, datagram } = asked;
         let session = self.forwarder.find_or_open(self.route, path, Some(peer), None, self.now);
-        // Meanwhile its datagrams may have waited for too long, and have got a server. The client asks
+        // By now its datagrams may have waited for too long, and have got a server. The client asks
         // again, is refused, and proves which server it has had.
         let Some(session) = session.filter(|session| session.is_relay()) else { return };
         self.route.metrics().add(Metric::SessionsRelayed, 1);
@@ -388,7 +390,7 @@ impl Control<'_> {
         self.forwarder.send_upstream(&session, &[sealed]);
     }
 
-    /// Tells the client that no session has this id, so that it may begin a new one.
+    /// Notifies the client that no session has this id, so that it may begin a new one.
     fn refuse(&mut self, datagram: &[u8]) {
         let route = &self.route.context;
         self.outbox.clear();
@@ -420,7 +422,7 @@ impl Control<'_> {
             if !flow.answers_to(id) {
                 return None;
             }
-            // Another thread may have moved it here meanwhile.
+            // Another thread may have moved it here by now.
             if session.network() == network && !session.is_displaced() {
                 flow.control(datagram, now, outbox);
                 return Some((None, flow.next_timeout()));
@@ -493,8 +495,8 @@ impl Control<'_> {
         self.run(occupant, |flow, outbox| flow.ask(random, now, outbox));
     }
 
-    /// Tells the client of a session that it has none at this path, so that it may begin one: the
-    /// path is another session's, which speaks.
+    /// Notifies the client of a session that it has no session at this path, so that it may begin
+    /// one: the path belongs to another session, which speaks.
     fn refuse_path(&mut self, datagram: &[u8]) {
         let (route, outbox) = (&self.route.context, &mut *self.outbox);
         guarded(route, || route.engine.refuse_session(datagram, outbox));
@@ -516,7 +518,7 @@ impl Control<'_> {
         result
     }
 
-    /// Sends what is in the outbox to the address that the datagram came from.
+    /// Sends the contents of the outbox to the address that the datagram came from.
     fn answer(&mut self) {
         let (route, sender) = (&self.route.context, &mut self.forwarder.sender);
         self.path.send_outbox(route, sender, self.outbox, Ecn::NOT_CAPABLE, WhenFull::Drop);

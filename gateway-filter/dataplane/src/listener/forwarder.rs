@@ -15,8 +15,8 @@ use crate::route::{Expired, Opened, PendingDatagram, Route};
 use crate::session::{ClientPath, Followed, Session};
 use crate::socket::{Ecn, EndpointAddress, GsoBatch, Sender, WhenFull};
 
-/// The server that a client's first datagram names in its connection ID. `first`: that datagram; `None`
-/// where it waits.
+/// The server that a client's first datagram names in its connection ID. `first`: that datagram;
+/// `None` while it waits.
 fn named_server(route: &Route, path: &ClientPath, first: Option<&[u8]>) -> Option<EndpointAddress> {
     let settings = route.context.settings();
     if settings.named_servers.is_empty() {
@@ -28,7 +28,7 @@ fn named_server(route: &Route, path: &ClientPath, first: Option<&[u8]>) -> Optio
     }
 }
 
-/// A thread's means to forward what clients send.
+/// Sockets and buffers with which a thread forwards clients' datagrams.
 #[derive(Debug)]
 pub(crate) struct Forwarder {
     pub(crate) mailboxes: Arc<Mailboxes>,
@@ -44,7 +44,7 @@ impl Forwarder {
         Self { mailboxes, worker, sender, gathered }
     }
 
-    /// Sends the single datagrams that wait for those of other sessions.
+    /// Sends the single datagrams that wait for others of other sessions.
     pub(crate) fn send_gathered(&mut self) {
         self.gathered.send(&mut self.sender);
     }
@@ -83,9 +83,9 @@ impl Forwarder {
         self.send_outbox(session, &mut outbox, WhenFull::Drop);
     }
 
-    /// The session of a client, opened when there is none, with the endpoint `known` where the client
-    /// has had one before, else with that which its `first` datagram names. `None` when it is refused;
-    /// that is counted and logged.
+    /// The session of a client, opened if it has none, with the endpoint `known` from an earlier
+    /// session, or else the endpoint that its `first` datagram names. `None` when the session is
+    /// refused; that is counted and logged.
     pub(crate) fn find_or_open(
         &mut self,
         route: &Arc<Route>,
@@ -115,7 +115,7 @@ impl Forwarder {
         Some(session)
     }
 
-    /// The same for a client that has no session, with what it has sent so far.
+    /// Opens the session of a client that has none, with the datagrams that it has sent so far.
     pub(crate) fn open(
         &mut self,
         route: &Arc<Route>,
@@ -131,8 +131,9 @@ impl Forwarder {
         Some(session)
     }
 
-    /// Forwards what the client of `session` has sent. Never blocks, never fails: what cannot be
-    /// forwarded is counted. Nothing goes to another gateway that has not found the client here.
+    /// Forwards datagrams of the client of `session`. Never blocks, never fails: a datagram that
+    /// cannot be forwarded is counted. A gateway that has not found the client here gets no
+    /// datagrams.
     pub(crate) fn send_to_server(&mut self, session: &Arc<Session>, batches: &[GsoBatch<'_>]) {
         if session.is_unproven_relay() {
             session.route.metrics.add(Metric::UpstreamDropped, GsoBatch::count(batches));
@@ -141,7 +142,7 @@ impl Forwarder {
         }
     }
 
-    /// The same for sealed messages, by which another gateway finds the client here.
+    /// Forwards sealed messages, by which another gateway finds the client here.
     pub(super) fn send_upstream(&mut self, session: &Arc<Session>, batches: &[GsoBatch<'_>]) {
         let upstream = session.upstream();
         session.note_question();
@@ -192,8 +193,8 @@ impl Forwarder {
         session.send_outbox(&mut self.sender, outbox, when_full);
     }
 
-    /// Forwards datagrams that have waited until their session was known. The server gets those without
-    /// their numbers that have waited for another gateway.
+    /// Forwards datagrams that have waited until their session was known. Datagrams that have
+    /// waited for another gateway go to the server without their numbers.
     pub(crate) fn send_pending(&mut self, session: &Arc<Session>, pending: &[PendingDatagram]) {
         for datagram in pending {
             let batch = datagram.batch();
@@ -205,21 +206,22 @@ impl Forwarder {
         }
     }
 
-    /// Forwards what has waited at a session's path: it has turned out to be its client's.
+    /// Forwards the datagrams that have waited at a session's path, which has turned out to be its
+    /// client's.
     pub(crate) fn claim_pending(&mut self, route: &Route, session: &Arc<Session>) {
         let pending = route.pending.take(session.network());
         route.metrics().add(Metric::DatagramsClaimed, pending.len() as u64);
         self.send_pending(session, &pending);
     }
 
-    /// Lets the I/O thread look at a path at `until`: at its pending datagrams, and whether the other gateways
-    /// have been asked about it in vain.
+    /// Lets the I/O thread look at a path at `until`: at its pending datagrams, and whether the
+    /// other gateways have left a question about it unanswered.
     pub(crate) fn plan_path_check(&self, route: &Arc<Route>, path: NetworkPath, until: Timestamp) {
         self.mailboxes.post(self.worker, Command::CheckPath(Arc::clone(route), path, until));
     }
 
-    /// Looks at the pending datagrams of a path: where no client has moved to in time, they get a
-    /// session of their own. Returns the time to look again, if there is one.
+    /// Looks at the pending datagrams of a path: if no client has moved there in time, they get a
+    /// session of their own. Returns the time of the next look, if there is one.
     pub(crate) fn expire_pending(
         &mut self,
         route: &Arc<Route>,
@@ -231,14 +233,15 @@ impl Forwarder {
             Expired::Later(until) => return Some(until),
             Expired::Unclaimed(path) => path,
         };
-        // The session first: what arrives meanwhile must find it, or it would wait in turn.
+        // The session is opened first: datagrams that arrive in between must find it, or they would
+        // wait in turn.
         let session = self.find_or_open(route, &path, None, None, now);
         self.end_wait_in_vain(route, network, session.as_ref());
         None
     }
 
-    /// Forwards what has waited at a path to which no client has moved: through its session, which then
-    /// relays to no gateway that has not found its client there.
+    /// Forwards the datagrams that have waited at a path to which no client has moved: through its
+    /// session, which then does not relay to a gateway that has not found its client there.
     pub(crate) fn end_wait_in_vain(
         &mut self,
         route: &Route,

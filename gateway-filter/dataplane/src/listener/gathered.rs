@@ -11,7 +11,8 @@ use crate::session::{ClientPath, Session};
 use crate::socket::{Destination, Ecn, GsoBatch, SendReport, Sender, WhenFull};
 use crate::sync::atomic::Ordering;
 
-/// Datagrams that leave at once at the latest: none waits for more than the reading of so many.
+/// Number of gathered datagrams at which they are sent: none waits longer than it takes to read as
+/// many.
 const MOST: usize = 16;
 /// Bytes of a datagram that is copied to wait for others.
 const LONGEST: usize = 2048;
@@ -40,7 +41,7 @@ impl Waiting {
     }
 }
 
-/// True if this is a datagram that may wait for those of other sessions.
+/// True if this is a datagram that may wait for others of other sessions.
 pub(super) fn may_wait(batches: &[GsoBatch<'_>]) -> bool {
     matches!(batches, [one] if one.segments() == 1 && one.data.len() <= LONGEST)
 }
@@ -68,12 +69,12 @@ impl Gathered {
         }
     }
 
-    /// Sends what was gathered, with one call where the clients are those of one listener.
+    /// Sends the gathered datagrams, with one call if all clients are at one listener.
     pub(super) fn send(&mut self, sender: &mut Sender) {
         if self.waiting.is_empty() {
             return;
         }
-        // Should it panic, none is sent twice.
+        // If sending panics, no datagram is sent twice.
         let mut gathered = std::mem::take(self);
         let Self { bytes, waiting } = &gathered;
         for mut rest in waiting.chunk_by(|one, other| Arc::ptr_eq(&one.path.slot, &other.path.slot))
@@ -91,7 +92,7 @@ impl Gathered {
                 rest = if sent > 0 {
                     rest.get(sent..).unwrap_or_default()
                 } else {
-                    // By itself all that may be wrong is told apart.
+                    // Sent alone, the datagram shows its own error.
                     send(sender, &one.session, &[one.datagram(bytes)]);
                     others
                 };
@@ -129,7 +130,7 @@ pub(super) fn send(sender: &mut Sender, session: &Arc<Session>, batches: &[GsoBa
     count_sent(session, &report);
 }
 
-/// Counts what was sent to the client of `session`.
+/// Counts the datagrams that were sent to the client of `session`.
 fn count_sent(session: &Session, report: &SendReport) {
     let metrics = &session.route.metrics;
     metrics.add(Metric::DownstreamDatagrams, report.datagrams);
@@ -155,7 +156,7 @@ mod tests {
     use crate::route::Route;
     use crate::socket::{ClientAddress, Descriptors, ListenerAddress, Reader, bind_reuse_port};
 
-    /// Sessions of two listeners in turn. Nothing can be sent to port 0; no number is longer than eight
+    /// Sessions of two listeners in turn. Sending to port 0 fails; no number is longer than eight
     /// bytes.
     #[test]
     fn each_client_gets_its_own_and_one_that_fails_costs_no_other() {

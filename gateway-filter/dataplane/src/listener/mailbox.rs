@@ -23,10 +23,10 @@ pub(crate) enum Command {
     Deadline(Arc<Session>),
     /// Close the session, which was taken out of the table: another client is at its address.
     Close(Arc<Session>),
-    /// Read what clients send to the listener of this slot.
+    /// Read clients' datagrams from the listener of this slot.
     Listen(Arc<Route>, Arc<Slot>),
-    /// Check this path at this time: its datagrams may have waited long enough, or the other gateways have
-    /// been asked about it in vain.
+    /// Check this path at this time: its datagrams may have waited long enough, or the other
+    /// gateways may have left a question about it unanswered.
     CheckPath(Arc<Route>, NetworkPath, Timestamp),
     /// Answer this handshake when there is time.
     PutOff(PutOff),

@@ -4,13 +4,13 @@ use packrat_engine::NumberHeader;
 
 use crate::socket::GsoBatch;
 
-/// In the place of the number of a datagram that has none.
+/// Header in the place of the number of a datagram without one.
 const NONE: NumberHeader = [0; size_of::<NumberHeader>()];
 
 /// The numbers in front of some datagrams, in order.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
-    /// Empty as long as none of them has a number.
+    /// Headers of the datagrams; empty as long as none of them has a number.
     headers: Vec<NumberHeader>,
     /// Datagrams before the first one that has.
     plain: usize,
@@ -42,8 +42,8 @@ impl Numbers {
         self.headers.first().copied().filter(|number| *number != NONE)
     }
 
-    /// The same datagrams with their numbers; cut where one has a number and the next one has none,
-    /// and where they would be too long for one send.
+    /// Datagrams with their numbers in front; split between one that has a number and one that has
+    /// none, and before they are too long for one send.
     pub(super) fn in_front_of<'a>(&'a self, batches: &[GsoBatch<'a>]) -> Vec<GsoBatch<'a>> {
         let mut numbered = Vec::with_capacity(batches.len() + 1);
         let mut headers = &self.headers[..];

@@ -15,7 +15,7 @@ use crate::session::ClientPath;
 
 /// Handshakes that wait, per thread: at the rate at which they are answered, 80 ms.
 const MOST_WAITING: usize = 256;
-/// Longest wait. Its client has asked again meanwhile.
+/// Longest wait: after it the client has asked again.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
 /// A handshake datagram of a client that has proven its address.
@@ -45,14 +45,14 @@ impl PutOff {
 #[derive(Debug, Default)]
 pub(crate) struct PutOffHandshakes {
     waiting: VecDeque<(u64, PutOff)>,
-    /// When the next of them may have its turn.
+    /// Time at which the next handshake may have its turn.
     next: Timestamp,
 }
 
 impl PutOffHandshakes {
     /// Keeps a handshake. One that its client has repeated replaces the former in its place. A
     /// network takes another place only while it leaves as many free as it has (dynamic thresholds
-    /// of Choudhury98): half of all at most. A client that finds none asks again.
+    /// of Choudhury98): half of all at most. A client for which there is no place asks again.
     pub(crate) fn add(&mut self, handshake: PutOff) {
         if let Some((_, known)) = self.waiting.iter_mut().find(|(_, known)| known.is_of(&handshake))
         {

@@ -2,9 +2,9 @@
 //! and then all together.
 //!
 //! Waking up costs as much as twenty datagrams. A listener that would wake its thread very often is
-//! therefore taken out of what the thread waits for, and read when the thread is awake for another
-//! reason, but after [`LONGEST_DELAY`] at the latest; what has come until then leaves with few
-//! system calls. When less comes in, every datagram wakes the thread again.
+//! therefore taken out of the poller, and read when the thread is awake for another reason, but
+//! after [`LONGEST_DELAY`] at the latest; the datagrams received by then leave with few system
+//! calls. When less comes in, every datagram wakes the thread again.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(crate) struct ReadCoalescing {
     rate: MessageRate<FEW>,
     /// Last time that it was read.
     read: Timestamp,
-    /// More may be there than was read.
+    /// True if there may be more datagrams than were read.
     has_more: bool,
 }
 
@@ -82,8 +82,8 @@ mod tests {
             Self { coalescing: ReadCoalescing::default(), now: Timestamp::ZERO, arrivals, reads: 0 }
         }
 
-        /// Reads everything; `pause` says when something else wakes the thread next. Returns the
-        /// longest wait.
+        /// Reads everything; `pause` returns the time until something else wakes the thread.
+        /// Returns the longest wait.
         fn run(&mut self, mut pause: impl FnMut() -> u64) -> Duration {
             let mut longest = Duration::ZERO;
             let mut other = self.now + Duration::from_micros(pause());
@@ -132,7 +132,7 @@ mod tests {
         let mut flood = Model::new(&[5; 20_000]);
         flood.run(|| 1_000_000_000);
         assert!(flood.reads < 20_000 / 8, "{}", flood.reads);
-        // What was left is read at once.
+        // Remaining datagrams are read at once.
         flood.coalescing.note(1, true, flood.now);
         assert!(flood.coalescing.is_due(flood.now));
         assert_eq!(flood.coalescing.deadline(), Some(flood.now));

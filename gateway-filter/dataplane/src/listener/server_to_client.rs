@@ -1,4 +1,4 @@
-//! The way of what servers send: upstream socket, engine, the listener's socket.
+//! The way of servers' datagrams: upstream socket, engine, the listener's socket.
 
 use std::io;
 use std::sync::Arc;
@@ -91,7 +91,8 @@ pub(crate) fn take_peer_messages<'a>(
     let all = || batches.iter().flat_map(|batch| batch.datagrams());
     let Some(message) = all().find(|datagram| is_peer(datagram)) else { return batches };
     let message = session.route.engine.peer_message(message);
-    // What waits at the path of a relay that another session has displaced may be another client's.
+    // Datagrams that wait at the path of a relay that another session has displaced may be another
+    // client's.
     let is_there =
         || route.sessions.peek(session.network()).is_some_and(|there| Arc::ptr_eq(&there, session));
     if message.is_some_and(|message| message.kind == PeerKind::Moved) && is_there() {
@@ -111,7 +112,7 @@ pub(crate) fn pass_on(
     session: &Arc<Session>,
     batches: &[GsoBatch<'_>],
 ) -> Option<Timestamp> {
-    // The client's next datagram tells the server of the other socket.
+    // The client's next datagram shows the server the other socket.
     if let Some(successor) = session.successor() {
         let now = session.route.environment.now();
         session.touch(now);
@@ -129,9 +130,9 @@ pub(crate) fn pass_on(
     deadline
 }
 
-/// Records what the server of `session` has sent, before it is sent on: an eACK for these datagrams may
-/// arrive on another thread meanwhile. Returns the time at which the engine wants to be called, as far
-/// as it is known, and what goes in front of the datagrams.
+/// Records the datagrams of the server of `session` before they are sent on: an eACK for them may
+/// arrive on another thread at any time. Returns the time at which the engine wants to be called,
+/// if it is known, and the numbers to put in front of the datagrams.
 fn record(session: &Arc<Session>, batches: &[GsoBatch<'_>]) -> (Option<Timestamp>, Numbers) {
     let metrics = &session.route.metrics;
     let now = session.route.environment.now();

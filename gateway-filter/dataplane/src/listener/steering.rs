@@ -1,17 +1,16 @@
-//! Reading beside a shell: inside Envoy, the gateway's own threads read what clients send.
+//! Reading beside a shell: inside Envoy, the gateway's own threads read clients' datagrams.
 //!
 //! Envoy's interface calls a filter once per datagram, after it has cut what the kernel had put
 //! together. So the gateway binds a socket of its own to the listener's address for each worker,
-//! which its I/O threads read in batches, and tells the kernel to give them all datagrams. Envoy's
-//! sockets stay where they are and are read as before: whatever goes wrong here, also when a socket
-//! comes or goes and the places of others change, costs speed and nothing else, because every
-//! socket of the address is read by Envoy or by the gateway, both of which forward and find the
-//! session.
+//! which its I/O threads read in batches, and has the kernel give them all datagrams. Envoy's
+//! sockets stay and are read as before: a fault here, also when a socket comes or goes and the
+//! places of others change, costs only speed, because every socket of the address is read by Envoy
+//! or by the gateway, both of which forward and find the session.
 //!
-//! The kernel names sockets by their place in the order of binding, which no one can ask for. It is
-//! found by trying: a datagram of one byte, which means nothing to anybody (RFC 9443, section 2),
-//! is sent to each place in turn, and its reader notes it, be it an I/O thread or the shell. So a
-//! reader that is late makes the search slower, and its result no other.
+//! The kernel names sockets by their place in the order of binding, which cannot be queried. It is
+//! found by trying: a datagram of one byte, which has no meaning in any protocol (RFC 9443, section
+//! 2), is sent to each place in turn, and its reader notes it, be it an I/O thread or the shell. So
+//! a late reader makes the search slower but does not change its result.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -27,7 +26,7 @@ use crate::socket::{
 };
 use crate::sync::Mutex;
 
-/// Longest time that a probe is waited for: only one that no one here reads takes so long.
+/// Longest wait for a probe; only a probe that is read elsewhere, or not at all, takes this long.
 const PROBE_PATIENCE: Duration = Duration::from_secs(1);
 /// Time after which a probe is sent again: the socket that it was for may have been full.
 const REPEAT_INTERVAL: Duration = Duration::from_millis(100);
@@ -95,7 +94,7 @@ impl Steering {
             return true;
         }
         listener.running = None;
-        // What does not help is not to be done all the time.
+        // Each search is followed by a longer pause, as a search may not help.
         listener.next = Instant::now() + listener.pause;
         listener.pause = (listener.pause * 2).min(LONGEST_PAUSE);
         false
@@ -139,7 +138,7 @@ impl Steering {
     }
 
     /// Finds the places of all sockets of a listener that are read here, on a thread of its own.
-    /// Does nothing before its time. `has_joined`: one of them is new.
+    /// Returns at once before the time of the next search. `has_joined`: one of the sockets is new.
     fn steer(self: &Arc<Self>, address: ListenerAddress, has_joined: bool) {
         {
             let mut listeners = self.listeners.lock();
@@ -179,8 +178,8 @@ impl Steering {
         }
     }
 
-    /// Finds the places of our sockets among those of the address, and has the kernel give them
-    /// everything; returns them, and says what was found.
+    /// Finds the places of the gateway's sockets among all sockets of the address, and has the
+    /// kernel give them all datagrams; returns the places, and a text that describes them.
     fn find_places(&self, listener: ListenerAddress) -> io::Result<(Vec<u32>, String)> {
         let readers = self.readers(listener);
         if readers.is_empty() {
@@ -234,11 +233,11 @@ impl Steering {
 /// The place that a probe has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
-    /// That of this reader.
+    /// Socket of this reader.
     Reader(usize),
-    /// That of the shell, or of a socket that is read here since the search began.
+    /// Socket of the shell, or one that is read here since the search began.
     Foreign,
-    /// No one has read the probe.
+    /// The probe was not read.
     Silence,
     /// There is no source port for probes: the kernel gives each of them to our sockets of its own
     /// accord.
@@ -250,7 +249,7 @@ struct Prober<'a> {
     steering: &'a Steering,
     listener: ListenerAddress,
     readers: &'a [Arc<Slot>],
-    /// The places that clients' datagrams go on to meanwhile.
+    /// Places to which clients' datagrams go during the search.
     before: Vec<u32>,
     source: Option<Source>,
 }
@@ -295,7 +294,7 @@ impl Source {
 }
 
 impl Prober<'_> {
-    /// The place that a datagram comes to when the kernel is told to give it to `place`.
+    /// Socket that gets a datagram when the kernel is to give it to `place`.
     fn ask(&mut self, place: u32) -> io::Result<Answer> {
         let usable = self.source.take().filter(|source| !source.unused.is_empty());
         let Some(mut source) = usable.map_or_else(|| self.find_source(), |it| Ok(Some(it)))? else {
@@ -329,7 +328,7 @@ impl Prober<'_> {
         Ok(None)
     }
 
-    /// Clients' datagrams go on to where they went before.
+    /// Clients' datagrams still go to the same places as before.
     fn send(&self, source: &mut Source, place: u32) -> io::Result<Answer> {
         let Some(byte) = source.unused.next() else { return Ok(Answer::Silence) };
         self.put(Some((source.port, place)), &self.before)?;

@@ -12,7 +12,7 @@ use serde_json::Value;
 #[repr(u8)]
 pub enum Clients {
     /// A keyed hash of the IP address (SipHash with a random key of this process): one client can
-    /// be followed, and no one can tell who it is.
+    /// be followed, but not identified.
     Hashed = 0,
     /// The address and the port.
     Shown = 1,

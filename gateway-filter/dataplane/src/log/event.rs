@@ -21,7 +21,7 @@ macro_rules! events {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// The cause of its line, and the keys beside those that all lines have.
+            /// The cause of the event's line, and its keys beside the keys of all lines.
             pub const fn help(self) -> &'static str {
                 match self { $(Self::$variant => $help,)* }
             }

@@ -8,7 +8,7 @@ pub enum Level {
     Debug = 0,
     /// Normal life of sessions and routes.
     Info = 1,
-    /// Something is lost or refused, forwarding goes on.
+    /// A loss or a refusal; forwarding continues.
     Warning = 2,
     /// Something is broken and needs an operator.
     Error = 3,

@@ -1,4 +1,4 @@
-//! Writes lines, and keeps back those of a kind that comes too often.
+//! Writes lines, and keeps back lines of a kind that comes too often.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering};

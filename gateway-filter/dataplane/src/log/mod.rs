@@ -3,7 +3,7 @@
 //! Every line has `ts` (RFC 3339, UTC), `level` and `event`. Lines about a route have `gateway`,
 //! `namespace` and `route`; those about a client's session `session` (a number that the process
 //! never uses again) and `client`; those about its assistance `assistance` (the name of the session
-//! in the protocol); what has a cause has `reason`. `suppressed` counts the lines of this event
+//! in the protocol); lines with a cause have `reason`. `suppressed` counts the lines of this event
 //! that were kept back since the last one. docs/METRICS.md lists events and keys.
 
 mod client;

@@ -176,7 +176,7 @@ mod tests {
         assert!(observations.after(flow, 0, 9, at(0)).is_none());
         assert!(observations.observe(flow, at(10), at(0)));
         assert!(keep(&observations, flow, 5));
-        // A shorter time takes nothing away, a longer one prolongs.
+        // A shorter time does not end the observation earlier, a longer one prolongs it.
         assert!(observations.observe(flow, at(6), at(5)) && keep(&observations, flow, 8));
         assert!(observations.observe(flow, at(20), at(5)) && keep(&observations, flow, 18));
         let (newest, events) = observations.after(flow, 1, 9, at(20)).unwrap();

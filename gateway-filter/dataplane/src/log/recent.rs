@@ -1,4 +1,4 @@
-//! The last lines, for those who want to watch without reading the log.
+//! The last lines, for watching without access to the log.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ const KEPT: usize = 1024;
 /// A line of the log, with its number.
 #[derive(Debug, Clone, Serialize)]
 pub struct Line {
-    /// From 1, one more with each line.
+    /// Number of the line, from 1, one more with each line.
     pub number: u64,
     /// The keys and values.
     #[serde(flatten)]

@@ -16,7 +16,7 @@ impl LogSink for StandardOutput {
     fn write(&self, _level: Level, fields: Map<String, Value>) {
         let mut line = Value::Object(fields).to_string();
         line.push('\n');
-        // The reader of standard output may have gone; forwarding goes on.
+        // The reader of standard output may have gone; forwarding continues.
         let mut output = std::io::stdout().lock();
         let _ = output.write_all(line.as_bytes()).and_then(|()| output.flush());
     }

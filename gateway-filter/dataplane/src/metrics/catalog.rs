@@ -181,8 +181,8 @@ pub(super) fn engine() -> &'static [(usize, Definition)] {
     })
 }
 
-/// The name of a counter of live streams, without `packrat_` and `_total`; where a reader would not
-/// know what it is about, with a prefix, and what one number tells with a label.
+/// The name of a counter of live streams, without `packrat_` and `_total`: with a prefix if its
+/// subject would be unclear without one, and with a label if several numbers share the name.
 fn of_streams(field: &str) -> Renamed {
     Some(match field {
         "stream_eacks" => ("packrat_stream_eacks_total", &[]),

@@ -1,4 +1,4 @@
-//! Distributions: what is measured per eACK, repair, batch and session, counted in buckets.
+//! Distributions of measurements per eACK, repair, batch and session, counted in buckets.
 //!
 //! A histogram is a set of counters, as Prometheus' text has it: one per bucket with the label
 //! `le`, their sum and their number. Envoy's own histograms take one value per call, on its main
@@ -24,7 +24,7 @@ pub struct Histogram {
     pub help: &'static str,
     /// Upper bounds of the buckets, rising; a last one without a bound follows.
     pub bounds: &'static [u64],
-    /// Its series: the buckets by rising bound, the sum, the number.
+    /// Series of the histogram: the buckets by rising bound, the sum, the number.
     pub series: &'static [Definition],
 }
 
@@ -117,9 +117,9 @@ struct Value {
 /// The content of a histogram.
 #[derive(Debug, Clone)]
 pub struct Summary {
-    /// That of the histogram.
+    /// Name of the histogram.
     pub name: &'static str,
-    /// Those of the histogram.
+    /// Labels of the histogram.
     pub labels: &'static [(&'static str, &'static str)],
     /// The number of values.
     pub count: u64,

@@ -60,7 +60,7 @@ pub(crate) struct Limits {
 }
 
 impl Levels {
-    /// In the order of [`LEVELS`].
+    /// Values of the levels, in the order of [`LEVELS`].
     pub(super) fn values(&self) -> [u64; LEVELS.len()] {
         let mean = |sum: &AtomicU64, count: &AtomicU64| load(sum) / load(count).max(1);
         [

@@ -6,7 +6,7 @@
 //!
 //! Registrations in Envoy, the Prometheus text of the standalone gateway, docs/METRICS.md, the
 //! queries of dashboards and alerts, and the tests read the same tables. Every series has the
-//! labels `route`, `gateway` and `namespace`; none is ever about one client.
+//! labels `route`, `gateway` and `namespace`; a series never describes one client.
 //!
 //! Shells read them from time to time with [`Metrics::values`]: Envoy's labelled metrics may be
 //! touched on its main thread only, the standalone gateway renders [`crate::prometheus_text`] when

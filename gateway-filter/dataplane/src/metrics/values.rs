@@ -78,7 +78,7 @@ impl Metrics {
         }
     }
 
-    /// Every histogram, for who has no Prometheus.
+    /// All histograms, for readers without Prometheus.
     pub fn summaries(&self) -> Vec<Summary> {
         self.histograms.summaries()
     }

@@ -60,12 +60,12 @@ impl World {
         Forwarder::new(Arc::clone(&self.mailboxes), 0)
     }
 
-    /// As for a datagram of this client.
+    /// Finds or opens a session, as for a datagram of this client.
     fn session(&self, port: u16) -> Option<Arc<Session>> {
         self.forwarder().find_or_open(&self.route, &self.path(port), None, None, NOW)
     }
 
-    /// As for a client that has proved to be at another port.
+    /// Moves the session, as for a client that has proved to be at another port.
     fn move_to(&self, session: &Arc<Session>, port: u16) {
         session.assist(|_| {
             let moved = self.route.sessions.move_client(session, &self.path(port), NOW);

@@ -56,12 +56,12 @@ pub enum DataplaneError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObservationError {
-    /// There is none with this number.
+    /// There is no session with this number.
     #[error(
         "no session {0}: it has ended, or another gateway has it; /packrat/sessions lists them"
     )]
     NoSession(u64),
-    /// As many as possible are observed.
+    /// The number of observed sessions is at its limit.
     #[error("too many sessions are observed; wait until the time of one is over")]
     TooMany,
 }
@@ -95,7 +95,7 @@ impl Dataplane {
         Self::start_with(options, logger, Capacity::of_process(&descriptors))
     }
 
-    /// Starts the I/O threads for at most as many sessions as `capacity` says.
+    /// Starts the I/O threads for at most `capacity` sessions.
     pub(crate) fn start_with(
         options: Options,
         logger: Logger,
@@ -119,8 +119,8 @@ impl Dataplane {
         Ok(dataplane)
     }
 
-    /// Puts a configuration in force: makes its route, or changes the one of that name. Sessions
-    /// stay; those whose endpoint is gone move with the next datagram of their client.
+    /// Puts a configuration in force: makes its route, or changes the route of that name. Sessions
+    /// stay; a session whose endpoint is gone moves with the next datagram of its client.
     ///
     /// # Errors
     /// [`ConfigurationError`] when the key cannot be read; then nothing changes.
@@ -170,16 +170,16 @@ impl Dataplane {
         Ok(route)
     }
 
-    /// All routes, sorted by name. Those that no one has used for a while are forgotten on the way:
-    /// who shows routes asks again and again.
+    /// All routes, sorted by name. Also forgets routes that have been unused for a while, because a
+    /// display of the routes calls this again and again.
     pub fn routes(&self) -> Vec<Arc<Route>> {
         self.routes_at(self.environment.now())
     }
 
     fn routes_at(&self, now: Timestamp) -> Vec<Arc<Route>> {
         let mut routes = self.routes.lock();
-        // A configuration or a listener of the shell, and a thread with a session of the route,
-        // have it, too.
+        // The shell's configurations and listeners, and threads with a session of the route, also
+        // hold a reference.
         routes.retain(|_, route| {
             let is_over = route.is_over(Arc::strong_count(route) > 1, now);
             if is_over {
@@ -268,10 +268,10 @@ impl Dataplane {
     /// they are duplicates of listener sockets, and must not be taken for the listener's own.
     /// `worker`: from 0.
     ///
-    /// The I/O thread of the worker reads most or all of what clients send, on a socket of its own
-    /// beside the one that `open` returns: much cheaper where the shell takes one datagram at a
-    /// time. The shell must go on reading: it gets what comes before the kernel is told otherwise,
-    /// and everything where the kernel or the listener does not allow it.
+    /// The I/O thread of the worker reads most or all of the clients' datagrams, on a socket of its
+    /// own beside the one that `open` returns: much cheaper if the shell takes one datagram at a
+    /// time. The shell must continue to read: it gets the datagrams that come before the kernel is
+    /// steered, and all datagrams if the kernel or the listener does not allow steering.
     ///
     /// # Errors
     /// [`DataplaneError::Listener`] when `open` fails or its socket is not a UDP socket.
@@ -313,15 +313,15 @@ impl Dataplane {
             .map_err(|source| DataplaneError::Listener { listener, source })
     }
 
-    /// The entrance for what clients send to the listener of `attachment`.
+    /// The entrance for datagrams that clients send to the listener of `attachment`.
     pub fn ingress(&self, route: &Arc<Route>, attachment: &Attachment, worker: usize) -> Ingress {
         let mailboxes = Arc::clone(&self.listeners.mailboxes);
         Ingress::new(mailboxes, Arc::clone(route), Arc::clone(&attachment.slot), worker)
     }
 
-    /// The gateway is going away: no client begins to be assisted any more. Forwarding goes on, and
-    /// so does the assistance of those who have it, until [`Self::shutdown`] says Goodbye to them.
-    /// There is no way back.
+    /// Prepares the gateway's end: no further client is assisted. Forwarding continues, and so does
+    /// the assistance of assisted clients, until [`Self::shutdown`] sends them Goodbye. There is no
+    /// way back.
     pub fn drain(&self) {
         let routes = self.routes.lock();
         if self.draining.swap(true, Ordering::Relaxed) {
@@ -334,7 +334,7 @@ impl Dataplane {
         self.environment.logger.log(Event::Draining, || []);
     }
 
-    /// Ends every session (assisted clients are told) and waits for the threads.
+    /// Ends every session (assisted clients get Goodbye) and waits for the threads.
     pub fn shutdown(&self) {
         let threads = std::mem::take(&mut *self.threads.lock());
         if threads.is_empty() {

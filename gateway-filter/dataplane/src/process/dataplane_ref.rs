@@ -1,4 +1,4 @@
-//! A reference to the data plane for what may start before it: its pages, its exporter.
+//! A reference to the data plane for parts that may start before it: its pages, its exporter.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::dataplane::Dataplane;
 /// A reference to a data plane that may be made later.
 #[derive(Debug)]
 pub enum DataplaneRef {
-    /// It is there.
+    /// The data plane exists.
     Owned(Arc<Dataplane>),
     /// The function finds it once it is there.
     Found(fn() -> Option<&'static Dataplane>),

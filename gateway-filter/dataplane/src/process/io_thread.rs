@@ -87,7 +87,7 @@ pub(super) struct IoThread {
     deadlines: Deadlines,
     /// Sessions of this thread that leave when there is no room.
     unassured: Unassured,
-    /// Paths by the time at which they are looked at, and a number that tells equal times apart.
+    /// Paths by the time of their next check, and a number that distinguishes equal times.
     path_checks: BTreeMap<(Timestamp, u64), (Arc<Route>, NetworkPath)>,
     put_off: PutOffHandshakes,
     wake_coalescing: WakeCoalescing,
@@ -153,7 +153,7 @@ impl IoThread {
         }
     }
 
-    /// Carries out the commands, and does what is due.
+    /// Carries out the commands, and all work that is due.
     pub(super) fn run_due(&mut self, mailbox: &Mailbox) {
         self.commands.extend(mailbox.take());
         while !self.stopping
@@ -208,13 +208,13 @@ impl IoThread {
         } else if self.listeners.contains_key(&number) {
             self.read_listener(mailbox, number);
         } else if let Err(error) = mailbox.poller.forget(number) {
-            // A source that no one reads would keep the thread busy for ever.
+            // A source that is not read would keep the thread busy forever.
             self.report("a closed socket is still watched", &error);
         }
         0
     }
 
-    /// The earliest time at which there is something to do. `streams`: that of the streams.
+    /// The earliest time at which the thread has work. `streams`: the earliest time of the streams.
     pub(super) fn next_deadline(&self, streams: Option<Timestamp>) -> Option<Timestamp> {
         let check = self.path_checks.first_key_value().map(|((until, _), _)| *until);
         let reads = self.listeners.values().filter_map(|reader| reader.coalescing.deadline());
@@ -304,7 +304,7 @@ impl IoThread {
     }
 
     fn listen(&mut self, mailbox: &Mailbox, route: Arc<Route>, slot: Arc<Slot>) {
-        // What was in this place before has gone.
+        // The listener that was in this place before has gone.
         let former = self.listeners.iter().find(|(_, known)| Arc::ptr_eq(known.slot(), &slot));
         if let Some(former) = former.map(|(number, _)| *number) {
             self.listeners.remove(&former);
@@ -337,8 +337,8 @@ impl IoThread {
         }
     }
 
-    /// Reads what clients sent, and forgets the listener when its socket is gone. The listener
-    /// stays in its place meanwhile, so that a panic does not lose it.
+    /// Reads clients' datagrams, and forgets the listener when its socket is gone. The listener
+    /// stays in its place while it is read, so that a panic does not lose it.
     fn read_listener(&mut self, mailbox: &Mailbox, number: u64) {
         let Some(reader) = self.listeners.get_mut(&number) else { return };
         let environment = &self.environment;
@@ -407,7 +407,7 @@ impl IoThread {
         self.plan_for(session, engine, earliest);
     }
 
-    /// The same when it is known what the engine wants.
+    /// Plans a session whose engine wants to be called at this time.
     pub(super) fn plan_for(
         &mut self,
         session: &Arc<Session>,
@@ -463,8 +463,8 @@ impl IoThread {
         self.path_checks.insert((until, number), (route, path));
     }
 
-    /// Looks at the paths about which other gateways may have been asked in vain, or whose pending datagrams
-    /// have waited long enough.
+    /// Looks at the paths about which other gateways may have left a question unanswered, or whose
+    /// pending datagrams have waited long enough.
     fn run_path_checks(&mut self) {
         let now = self.environment.now();
         while let Some(entry) = self.path_checks.first_entry()
@@ -492,8 +492,8 @@ impl IoThread {
         }
     }
 
-    /// Ends a session that was taken out of the table. Without a `goodbye` its client is told
-    /// nothing.
+    /// Ends a session that was taken out of the table. Without a `goodbye` its client is not
+    /// notified.
     fn close(
         &mut self,
         mailbox: &Mailbox,
@@ -502,7 +502,7 @@ impl IoThread {
         goodbye: Option<GoodbyeReason>,
         now: Timestamp,
     ) {
-        // First, so that a panic in the rest does not leave it here for ever.
+        // First, so that a panic in the rest does not leave it here forever.
         let served = self.sessions.remove(&session.id);
         self.deadlines.forget(session.id, &session.armed);
         if let Some(served) = &served {
@@ -552,12 +552,13 @@ impl IoThread {
     }
 }
 
-/// The number that tells a route from the others; routes live as long as the process.
+/// The number that identifies a route; routes live as long as the process.
 fn number_of(route: &Arc<Route>) -> usize {
     Arc::as_ptr(route).addr()
 }
 
-/// Counts a session that has ended. True if the sessions of its route have to follow what that says.
+/// Counts a session that has ended. True if that changes settings that the route's sessions have to
+/// follow.
 fn count_closed(session: &Session, now: Timestamp) -> bool {
     let metrics = &session.route.metrics;
     metrics.subtract(Metric::Sessions, 1);

@@ -1,4 +1,4 @@
-//! Reading what clients send to one listener.
+//! Reading clients' datagrams from one listener.
 
 use std::io;
 use std::sync::Arc;
@@ -37,8 +37,8 @@ impl ListenerReader {
         &self.ingress.slot
     }
 
-    /// Forwards what clients have sent, and lets the poller wake the thread for this listener, or
-    /// not, as [`ReadCoalescing`] wants it. `report` is told of errors.
+    /// Forwards clients' datagrams, and lets the poller wake the thread for this listener, or not,
+    /// as [`ReadCoalescing`] wants it. `report` is called with errors.
     pub(super) fn read(
         &mut self,
         poller: &Poller,
@@ -60,7 +60,7 @@ impl ListenerReader {
         Ok(())
     }
 
-    /// Reads what clients have sent and forwards it; `None` when the socket is gone.
+    /// Reads clients' datagrams and forwards them; `None` when the socket is gone.
     fn forward(
         &mut self,
         received: &mut ReceiveBatch,

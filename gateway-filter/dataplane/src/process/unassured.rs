@@ -1,6 +1,7 @@
-//! The sessions of an I/O thread that are not assured: nothing proves that their clients receive at
-//! their addresses. When there is little room, some of them leave (conntrack's "early drop"), so that
-//! datagrams with forged sources keep no one out, whether or not a server answers them.
+//! The sessions of an I/O thread that are not assured: there is no proof that their clients receive
+//! at their addresses. When there is little room, some of them leave (conntrack's "early drop"), so
+//! that datagrams with forged sources do not keep clients out, whether or not a server answers
+//! them.
 //!
 //! ```text
 //!   opened --> new --client and server have both spoken twice, and there is room--> mutual
@@ -11,10 +12,10 @@
 //!         than free places, in the last fifth                       assured need its place
 //! ```
 //!
-//! A fifth of the places is for those that are new, and for those that are free: whatever has spoken
-//! before, a client that comes finds a place, and has time to prove where it is. In the rest a mutual
-//! session has its place for as long as those that are assured leave it one: the sessions from before a flood
-//! keep theirs.
+//! A fifth of the places is for new sessions and free places: whatever has spoken before, a client
+//! that comes finds a place, and has time to prove its address. In the rest a mutual session keeps
+//! its place for as long as assured sessions do not need it: the sessions from before a flood keep
+//! theirs.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -33,14 +34,15 @@ impl Room {
         self.limit - self.limit / 5
     }
 
-    /// True if so many new sessions are too many: more than four fifths are taken, and there are more such
-    /// sessions than free places. So they never take more than half of what the others leave, and new
-    /// clients find a place even then.
+    /// True if this number of new sessions is too large: more than four fifths of the places are
+    /// taken, and there are more new sessions than free places. So new sessions never take more
+    /// than half of the places that others leave, and new clients find a place even then.
     const fn has_too_many_new(self, new: u64) -> bool {
         self.taken > self.lasting() && new > self.limit.saturating_sub(self.taken)
     }
 
-    /// The lasting places that are free beside so many new sessions; `None` if more than all are taken.
+    /// Lasting places that are free beside this number of new sessions; `None` if more than all are
+    /// taken.
     const fn free_lasting(self, new: u64) -> Option<u64> {
         self.lasting().checked_sub(self.taken.saturating_sub(new))
     }
@@ -70,7 +72,7 @@ impl OfRoute {
 /// The sessions that are not assured.
 #[derive(Debug, Default)]
 pub(crate) struct Unassured {
-    /// By a number of the route that the caller chooses.
+    /// Sessions of each route, by a number of the route that the caller chooses.
     routes: HashMap<usize, OfRoute>,
     /// New ones of all routes.
     new_count: u64,
@@ -97,8 +99,8 @@ impl Unassured {
         }
     }
 
-    /// Client and server of a session have both spoken twice: gives it a lasting place. False if there is
-    /// none, or it has one.
+    /// Gives a session a lasting place, as its client and server have both spoken twice. False if
+    /// all such places are taken, or it has one.
     pub(crate) fn settle(&mut self, route: usize, session: FlowId, places: Places) -> bool {
         let Some(sessions) = self.routes.get_mut(&route) else { return false };
         let Places { in_route, in_process, threads } = places;
@@ -113,9 +115,9 @@ impl Unassured {
         settles
     }
 
-    /// The session that has to leave, and its route: the oldest of those that are new, of the route or of
-    /// all routes, where there are too many of them; the newest of the mutual ones, where those that are
-    /// assured need their lasting places.
+    /// The session that has to leave, and its route: the oldest new session, of the route or of all
+    /// routes, if there are too many new sessions; the newest mutual session, if assured sessions
+    /// need its lasting place.
     pub(crate) fn surplus(&self, route: usize, places: Places) -> Option<(usize, FlowId)> {
         let Places { in_route, in_process, threads } = places;
         let oldest = |(&route, sessions): (&usize, &OfRoute)| {
@@ -251,8 +253,8 @@ mod tests {
         assert_eq!(process.evicted, opened[..2]);
     }
 
-    /// A flood whose sources speak twice, to a server that answers, has all the places that last; those that
-    /// are new and those that prove their address are served all the same.
+    /// A flood whose sources speak twice, to a server that answers, has all lasting places; new
+    /// sessions and sessions that prove their address are served all the same.
     #[test]
     fn a_flood_that_speaks_twice_keeps_no_honest_client_out_and_ends_no_assured_session() {
         let mut process = Process::default();
@@ -289,7 +291,7 @@ mod tests {
         assert!(unassured.settle(1, FlowId::new(1), places(24, 30, 1)));
         unassured.insert(1, FlowId::new(1));
         assert_eq!(unassured.surplus(1, places(25, 30, 1)), Some((1, FlowId::new(3))));
-        // Limits too small to have a fifth refuse newcomers, and keep who is there.
+        // Limits too small to have a fifth refuse newcomers, and keep present sessions.
         assert_eq!(unassured.surplus(1, places(3, 3, 1)), None);
         // One that has taken the last place of its route stays.
         unassured.insert(2, FlowId::new(50));

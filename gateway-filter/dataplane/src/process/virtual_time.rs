@@ -1,9 +1,9 @@
-//! The data plane without threads, network and clock, for tests: what clients and servers send is
-//! passed in, what the gateway sends is taken out, and time is an argument.
+//! The data plane without threads, network and clock, for tests: the caller passes in datagrams of
+//! clients and servers, takes out the gateway's datagrams, and passes the time as an argument.
 //!
-//! Everything in between is the data plane's own: ways of datagrams, session table, path validation,
-//! pending datagrams, capacity, eviction, deadlines. Its sockets exist, and nothing passes through
-//! them.
+//! Everything in between is the data plane's own: ways of datagrams, session table, path
+//! validation, pending datagrams, capacity, eviction, deadlines. Its sockets exist, but no datagram
+//! passes through them.
 
 use std::collections::HashMap;
 use std::io;
@@ -35,14 +35,14 @@ use crate::socket::{
 /// A datagram that the gateway has sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sent {
-    /// To a client, along this path.
+    /// Datagram to a client, along this path.
     ToClient {
         /// The client's address, and the gateway's.
         path: NetworkPath,
         /// The datagram.
         datagram: Vec<u8>,
     },
-    /// To the server.
+    /// Datagram to the server.
     ToServer {
         /// The session's number in log lines: to the server, a socket of the gateway.
         session: u64,
@@ -83,8 +83,8 @@ impl std::fmt::Debug for VirtualGateway {
 }
 
 impl VirtualGateway {
-    /// A gateway with room for `sessions`. `listeners`: the addresses that clients send to, none of
-    /// which need be this host's. `seed`: of everything that is random in it.
+    /// A gateway with room for `sessions`. `listeners`: the addresses that clients send to, which
+    /// may be foreign to this host. `seed`: the seed of its random numbers.
     ///
     /// # Errors
     /// [`VirtualGatewayError`].
@@ -139,7 +139,7 @@ impl VirtualGateway {
         Ok(())
     }
 
-    /// Ends all sessions, and tells their clients.
+    /// Ends all sessions, and sends their clients Goodbye.
     pub fn shutdown(&mut self) {
         self.run_due();
         if let Some(mailbox) = self.mailboxes.of(0) {
@@ -166,8 +166,8 @@ impl VirtualGateway {
         self.run_due();
     }
 
-    /// The server, or the gateway that the session is relayed to, has sent a datagram to its socket;
-    /// false if there is none.
+    /// Passes in a datagram to the session's socket from its server, or from the gateway that it is
+    /// relayed to; false if there is no such session.
     pub fn receive_from_server(&mut self, session: u64, datagram: &[u8]) -> bool {
         let served = self.thread.sessions.get(&FlowId::new(session));
         let Some(Served { session, upstream, .. }) = served else { return false };
@@ -204,13 +204,13 @@ impl VirtualGateway {
         }
     }
 
-    /// Takes what was sent since the last call, in order.
+    /// Takes the datagrams sent since the last call, in order.
     pub fn take_sent(&mut self) -> Vec<Sent> {
         let taken = self.outlet.drain();
         taken.into_iter().filter_map(|taken| self.addressed(taken)).collect()
     }
 
-    /// `None` of what was sent by a session that has ended meanwhile.
+    /// The datagram with its path or session; `None` if the session has ended since it was sent.
     fn addressed(&self, taken: Taken) -> Option<Sent> {
         let Taken { socket, to, datagram } = taken;
         if let Some(client) = to {

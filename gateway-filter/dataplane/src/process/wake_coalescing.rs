@@ -1,11 +1,11 @@
-//! Wake-up coalescing: what servers send is read at once, or, while much comes in, a moment later and
-//! then together.
+//! Wake-up coalescing: servers' datagrams are read at once, or, while many come in, a moment later
+//! and then together.
 //!
 //! Waking up for a datagram costs more than forwarding it. A thread whose upstream sockets have
 //! messages at a high rate ([`MessageRate`]) therefore lets [`INTERVAL`] pass between two looks at
-//! its sockets: single datagrams of one session then leave with one call, and those of many sessions
-//! share a wake-up. What clients send does not switch it on: a flood of theirs must not delay what
-//! servers send, and has [`crate::listener::ReadCoalescing`].
+//! its sockets: single datagrams of one session then leave with one call, and many sessions share a
+//! wake-up. Clients' datagrams do not switch it on: a flood of clients must not delay servers'
+//! datagrams, and is left to [`crate::listener::ReadCoalescing`].
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(super) struct WakeCoalescing {
 }
 
 impl WakeCoalescing {
-    /// Notes that the sockets were looked at, and so many messages of servers were there.
+    /// Notes that the thread looked at the sockets and found this number of messages of servers.
     pub(super) fn note(&mut self, messages: usize, now: Timestamp) {
         self.looked = now;
         self.rate.note(messages, now);

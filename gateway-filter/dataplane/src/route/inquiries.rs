@@ -8,10 +8,10 @@
 //!                                         +------------------------------> over: the client is refused
 //! ```
 //!
-//! Anyone can write a sealed datagram that names a session. So a path asks once a second at most, a
-//! route as often as [`MOST`] says, and all routes of a process send as many messages as its
-//! [`InquiryBudget`] has. Above that a client is refused at once, as where there are no other gateways,
-//! and has its ticket.
+//! Anyone can write a sealed datagram that names a session. So a path asks at most once a second, a
+//! route at most [`MOST`] times, and all routes of a process share the messages of its
+//! [`InquiryBudget`]. Above that a client is refused at once, as without other gateways, and has
+//! its ticket.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -27,8 +27,9 @@ use crate::sync::Mutex;
 const MOST: usize = 256;
 /// Time for which a question is remembered.
 const MEMORY: Duration = Duration::from_secs(1);
-/// Time after which a gateway that has not answered has nothing to say: they are in one network, but
-/// may be busy, and a session that is begun anew is another path for the server.
+/// Time after which a gateway that has not answered is taken to have no session: the gateways are
+/// in one network, but may be busy, and a session that is begun anew is another path for the
+/// server.
 pub(crate) const SILENCE: Duration = Duration::from_millis(250);
 /// Longest datagram that is kept: more than an eACK has. A longer one is refused, and a shorter one
 /// follows.
@@ -50,7 +51,7 @@ struct Inquiry {
 #[derive(Debug)]
 struct Open {
     question: Answered,
-    /// Gateways that have not said no.
+    /// Gateways that have not answered no.
     left: usize,
 }
 
@@ -59,9 +60,9 @@ struct Open {
 pub(crate) enum Step {
     /// The other gateways have to be asked, with the nonce that was given.
     Ask,
-    /// They have been.
+    /// The question stays open.
     Wait,
-    /// The client is told that its session is not known.
+    /// The client is to be refused: its session is not known.
     Refuse,
 }
 
@@ -70,13 +71,14 @@ pub(crate) enum Step {
 pub(crate) struct Answered {
     /// The client's path.
     pub(crate) path: ClientPath,
-    /// Its sealed datagram.
+    /// The client's sealed datagram.
     pub(crate) datagram: Vec<u8>,
 }
 
 impl Inquiries {
-    /// A client has sent a sealed datagram that names a session, and there are so many other gateways
-    /// to ask, with messages of this budget. `nonce`: random.
+    /// Begins the question about a client whose sealed datagram names an unknown session.
+    /// `gateways`: number of the other gateways to ask; `budget`: the source of their messages;
+    /// `nonce`: random.
     pub(crate) fn begin(
         &self,
         path: &ClientPath,
@@ -110,8 +112,8 @@ impl Inquiries {
         Some(known.open.take()?.question)
     }
 
-    /// The question about the client at a path, if it is open and has been for [`SILENCE`]: a gateway that
-    /// has not answered has nothing to say.
+    /// The question about the client at a path, if it has been open for [`SILENCE`]: a gateway that
+    /// has not answered by then is taken to have no session.
     pub(crate) fn unanswered(&self, network: NetworkPath, now: Timestamp) -> Option<Answered> {
         let mut all = self.0.lock();
         let known = all.iter_mut().find(|known| known.network == network)?;

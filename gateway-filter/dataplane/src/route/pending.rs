@@ -3,8 +3,8 @@
 //! When a NAT gives a client another port in the middle of a connection, datagrams of the base
 //! connection and a sealed message arrive from the new address, in any order. A datagram that
 //! opened a session of its own would reach the server from another port, and the server would see
-//! its client migrate (RFC 9000, section 9). So a datagram that may belong to a client that
-//! has moved waits a moment for the sealed message that says so.
+//! its client migrate (RFC 9000, section 9). So a datagram that may belong to a client that has
+//! moved waits a moment for the sealed message that proves it.
 //!
 //! ```text
 //!                --short header--> pending --authentic sealed message--> challenged --PathResponse--> forwarded
@@ -13,12 +13,12 @@
 //!                --anything else--> a session of its own <-------------------+                        has moved
 //! ```
 //!
-//! A client of another gateway is told that its session is not known here, and answers with a question
-//! and its ticket: then the session is opened with the server of the ticket.
+//! A client of another gateway is notified that its session is not known here, and answers with a
+//! question and its ticket: then the session is opened with the server of the ticket.
 //!
-//! A sealed message forwards nothing: its sender may have forged the source, and would be shown
-//! what the client at that path says. It only makes datagrams wait for the answer to the challenge,
-//! once and for a second at most.
+//! A sealed message does not release datagrams: its sender may have forged the source, and would
+//! receive the traffic of the client at that path. It only makes datagrams wait for the answer to
+//! the challenge, once and for a second at most.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -40,12 +40,12 @@ pub(crate) const LONGEST_WAIT: Duration = Duration::from_millis(250);
 /// Longest time that a datagram waits for the answer to a challenge: a round trip of the last mile,
 /// and one more challenge.
 const CHALLENGED_WAIT: Duration = Duration::from_secs(1);
-/// Time for which clients of other gateways are expected after one has come, and after the route has
-/// begun: a gateway that has just started gets those that move then.
+/// Time for which clients of other gateways are expected after one has come, and after the route
+/// has begun: a gateway that has just started gets the clients that move then.
 const ARRIVALS: Duration = Duration::from_secs(600);
 /// Paths that wait or are challenged at once, per route.
 const MOST_PATHS: usize = 4096;
-/// Datagrams of one path that wait: what such a client acknowledges meanwhile.
+/// Datagrams of one path that wait: as many as such a client acknowledges in that time.
 const MOST_DATAGRAMS: u64 = 64;
 /// Bytes that wait, per route.
 const MOST_BYTES: usize = 4 << 20;
@@ -78,7 +78,7 @@ struct Unknown {
 pub(crate) enum Disposition {
     /// Open a session for them.
     Open,
-    /// They are kept. With a time: nothing of this path was known before; call
+    /// The datagrams are kept. With a time, the path had no entry before; call
     /// [`PendingDatagrams::expire`] then.
     Pending(Option<Timestamp>),
 }
@@ -86,7 +86,7 @@ pub(crate) enum Disposition {
 /// The state of a path at the time it was to be looked at.
 #[derive(Debug)]
 pub(crate) enum Expired {
-    /// Nothing is left of it.
+    /// The entry is gone.
     Gone,
     /// Look again then.
     Later(Timestamp),
@@ -128,12 +128,12 @@ impl PendingDatagrams {
         self.lock().bytes
     }
 
-    /// True if nothing waits and nothing is challenged; free of locks.
+    /// True if there are no pending datagrams and no challenged paths; free of locks.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Takes datagrams that may be those of a client that has moved: all of them, or none.
+    /// Takes datagrams that may belong to a client that has moved: all of them, or none.
     pub(crate) fn add(
         &self,
         path: &ClientPath,
@@ -166,9 +166,9 @@ impl PendingDatagrams {
         Disposition::Pending(known.is_none().then_some(until))
     }
 
-    /// An authentic message of a session came from a path that has none, and was answered with a
-    /// challenge: what waits there, waits for the answer. Returns the time at which to call
-    /// [`PendingDatagrams::expire`] if nothing of the path was known before.
+    /// Notes that an authentic message of a session came from a path without one, and was answered
+    /// with a challenge: datagrams that wait there, wait for the answer. Returns the time at which
+    /// to call [`PendingDatagrams::expire`] if the path had no entry before.
     pub(crate) fn note_challenged(&self, path: &ClientPath, now: Timestamp) -> Option<Timestamp> {
         let mut paths = self.lock();
         let Paths { unknown, .. } = &mut *paths;
@@ -184,7 +184,7 @@ impl PendingDatagrams {
                 }
                 None
             }
-            // No harm: datagrams from there wait, or open a session, as if nothing had been said.
+            // No harm: datagrams from there wait, or open a session, as without the message.
             Entry::Vacant(_) if full => None,
             Entry::Vacant(entry) => {
                 let (path, datagrams) = (path.clone(), Vec::new());
@@ -206,9 +206,10 @@ impl PendingDatagrams {
         now.as_micros() < self.arrivals_until.load(Ordering::Relaxed)
     }
 
-    /// A message of a session that is not known here came from a path, and its sender was told so. It
-    /// may be a client of another gateway: what waits there, waits once more until it has said which
-    /// server it has. Anyone can write such a message: nothing is kept for it.
+    /// Notes that a message of an unknown session came from a path, and that its sender was
+    /// notified. The sender may be a client of another gateway: datagrams that wait there, wait
+    /// once more until the client has named its server. Anyone can write such a message, so it
+    /// takes no memory.
     pub(crate) fn note_stranger(&self, network: NetworkPath, now: Timestamp) {
         let mut paths = self.lock();
         if let Some(unknown) = paths.unknown.get_mut(&network)
@@ -240,7 +241,7 @@ impl PendingDatagrams {
         Some(paths.unknown.get(&path)?.datagrams.first()?.data.clone())
     }
 
-    /// The path has a session now: forgets it, and returns what has waited.
+    /// Forgets the path, as it has a session now, and returns the datagrams that have waited.
     pub(crate) fn take(&self, path: NetworkPath) -> Vec<PendingDatagram> {
         let mut paths = self.lock();
         let waited = paths.unknown.remove(&path).map(|unknown| unknown.datagrams);
@@ -333,7 +334,7 @@ mod tests {
         assert!(matches!(add(&pending, 8, 10), Disposition::Pending(None)));
         assert!(matches!(pending.expire(path(8).network(), at(1000)), Expired::Unclaimed(_)));
         assert_eq!(pending.take(path(8).network()).len(), 1);
-        // And nothing comes after it.
+        // No datagram comes after the challenge.
         assert_eq!(pending.note_challenged(&path(9), at(0)), Some(at(1000)));
         assert!(matches!(pending.expire(path(9).network(), at(1000)), Expired::Gone));
         assert!(pending.is_empty() && pending.lock().bytes == 0);

@@ -30,12 +30,12 @@ pub struct Route {
     pub(crate) inquiries: Inquiries,
     slots: Mutex<HashMap<(ListenerAddress, usize), Arc<Slot>>>,
     stream: ConfiguredStream,
-    /// The time since which no one uses it, if that has been noticed.
+    /// Time since which the route is unused, if that has been noticed.
     unused_since: Mutex<Option<Timestamp>>,
 }
 
-/// Time after which a route that no one uses is forgotten. Until then its last counts can be read,
-/// and a listener that comes back finds it as it was.
+/// Time after which an unused route is forgotten. Until then its last counts can be read, and a
+/// listener that comes back finds it as it was.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
 impl Route {
@@ -81,8 +81,8 @@ impl Route {
         listeners
     }
 
-    /// True if the route can be forgotten: for a while no one has used it. `is_used`: whether
-    /// anybody does now.
+    /// True if the route can be forgotten, because it has been unused for a while. `is_used`:
+    /// whether it is in use now.
     pub(crate) fn is_over(&self, is_used: bool, now: Timestamp) -> bool {
         let mut since = self.unused_since.lock();
         if is_used || self.sessions.count() > 0 || self.has_listener() {
@@ -106,7 +106,7 @@ impl Route {
         summary
     }
 
-    /// The sessions to compare; `None` where no client is left without assistance.
+    /// Sessions to compare; `None` if all clients are assisted.
     pub fn comparison(&self) -> Option<ComparisonStatus> {
         self.context.comparison()
     }
@@ -116,7 +116,7 @@ impl Route {
         &self.context.metrics
     }
 
-    /// The address at which the route's stream arrives; `None` when it has none, or no listener.
+    /// The address at which the route's stream arrives; `None` without a stream or a listener.
     pub fn stream_upstream(&self) -> Option<SocketAddr> {
         self.stream()?.upstream_address()
     }
@@ -150,14 +150,14 @@ impl Route {
     }
 
     /// Brings the route's stream into the state that is configured: its engine always, its sockets
-    /// while there are listeners. `change` is told, in order, what the I/O threads have to do.
+    /// while there are listeners. `change` is called, in order, with the I/O threads' tasks.
     /// Returns when [`Self::retry_stream`] has to be called, if at all.
     pub(crate) fn follow_stream(&self, change: impl FnMut(StreamChange)) -> Option<Timestamp> {
         self.stream.follow(&self.context, || self.has_listener(), WhenInUse::Wait, change)
     }
 
-    /// The same, at the time that was `planned`; does not wait. Nothing happens when something else
-    /// has been planned meanwhile.
+    /// Retries the stream's sockets at the time that was `planned`; does not wait. Returns at once
+    /// if another time has been planned since.
     pub(crate) fn retry_stream(
         &self,
         planned: Timestamp,
@@ -183,7 +183,7 @@ mod tests {
         let at = |seconds: u64| Timestamp::from_millis(seconds * 1000);
         assert!(!route.is_over(true, at(0)) && !route.is_over(false, at(100)));
         assert!(!route.is_over(false, at(160)));
-        // Used in between: the time begins anew.
+        // Use in between starts the time again.
         assert!(!route.is_over(true, at(161)) && !route.is_over(false, at(200)));
         assert!(!route.is_over(false, at(260)) && route.is_over(false, at(261)));
     }

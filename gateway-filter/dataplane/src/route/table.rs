@@ -43,16 +43,16 @@ pub(crate) struct SessionTable {
     shards: [Mutex<Shard>; SHARDS],
     hasher: RandomState,
     count: AtomicUsize,
-    /// Those that the engine assists.
+    /// Sessions that the engine assists.
     pub(crate) assisted: Arc<AssistedSessions<Session>>,
 }
 
 /// A session for a client that has just asked for one.
 #[derive(Debug)]
 pub(crate) enum Opened {
-    /// Another thread was faster.
+    /// Session that another thread has opened first.
     Before(Arc<Session>),
-    /// Its I/O thread has to be told to read the upstream socket.
+    /// The session is new: its I/O thread has to be notified to read the upstream socket.
     Now(Arc<Session>),
 }
 
@@ -61,10 +61,11 @@ pub(crate) enum Opened {
 pub(crate) enum Moved {
     /// The session was closed before.
     Closed,
-    /// The client is at its new path. A session without assistance that was known there, and has sent
-    /// its server nothing, has been taken out of the table: its I/O thread has to close it.
+    /// The client is at its new path. A session without assistance that was known there, and has
+    /// sent its server no datagrams, has been taken out of the table: its I/O thread has to close
+    /// it.
     From(NetworkPath, Option<Arc<Session>>),
-    /// Not yet: this session is at the new path, and its client has to be asked.
+    /// The move has to wait: this session is at the new path, and its client has to be asked.
     Held(Arc<Session>),
     /// Another session is at the new path, and speaks.
     Refused,
@@ -130,7 +131,7 @@ impl Drop for Place<'_> {
 
 /// The locked shards of one or two paths.
 struct Shards<'a> {
-    /// With the lower index.
+    /// Shard with the lower index.
     first: MutexGuard<'a, Shard>,
     /// `None` when both paths have the same shard.
     second: Option<MutexGuard<'a, Shard>>,
@@ -181,8 +182,8 @@ impl SessionTable {
         self.shard(path).get(&path).map(Arc::clone)
     }
 
-    /// Opens a session for a client that had none, with the endpoint `known` or that which follows
-    /// from its address. `None` when it is refused; that is counted and logged.
+    /// Opens a session for a client that had none, with the endpoint `known` or the one that
+    /// follows from its address. `None` when the session is refused; that is counted and logged.
     pub(crate) fn open(
         &self,
         route: &Arc<RouteContext>,
@@ -226,10 +227,11 @@ impl SessionTable {
     }
 
     /// Moves the client of a session to another path, as it has proved; its upstream socket stays.
-    /// A session that is known there and speaks keeps the path. Of one that does not, the client is
-    /// not there any more. An assisted one keeps its upstream socket and hears nothing until its own
-    /// client proves where it is. One without assistance was, most likely, opened by datagrams of the
-    /// moved client: what its server sends is passed to that client from now on, until nothing comes.
+    /// A session that is known there and speaks keeps the path. If it does not speak, its client
+    /// has left. An assisted session keeps its upstream socket and receives nothing until its own
+    /// client proves its address. A session without assistance was probably opened by datagrams of
+    /// the moved client: its server's datagrams are passed to that client from now on, until no
+    /// more come.
     #[must_use]
     pub(crate) fn move_client(
         &self,
@@ -519,7 +521,7 @@ mod tests {
         assert!(open(&other, 2).is_some() && open(&other, 3).is_some());
         assert!(open(&web, 4).is_none() && open(&other, 4).is_none());
         assert_eq!(web.metrics().get(Metric::SessionsRefused), 1);
-        // Those that are there stay.
+        // Sessions that are there stay.
         assert!(open(&other, 3).is_some() && open(&web, 1).is_some());
         assert!(web.sessions.remove(&first, web.context.environment.now(), None));
         dataplane.mailboxes().post(0, Command::Close(first));

@@ -1,4 +1,4 @@
-//! The engine behind a wall: whatever happens in it, forwarding goes on.
+//! The engine behind a wall: whatever happens in it, forwarding continues.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -22,14 +22,14 @@ pub(crate) struct Assistance {
     flow: Flow,
     /// The part of this flow in the levels of the route.
     reported: Reported,
-    /// Everything that the engine has counted for this flow; `None` while that is nothing.
+    /// Everything that the engine has counted for this flow; `None` while all counters are zero.
     counted: Option<Box<FlowCounters>>,
     /// The ids of the sessions that this flow is known by in the route's index, and all their names.
     known: [Option<SessionId>; 2],
     indexed: SessionIds,
-    /// True if the engine tells of each step.
+    /// True if the engine reports each step.
     observed: bool,
-    /// Nothing begins any more.
+    /// True if the session has ended: assistance does not begin any more.
     ended: bool,
     /// Datagrams for the server that have waited in a flow which has failed, in order.
     rescued: Option<Box<Outbox>>,
@@ -50,8 +50,8 @@ impl Assistance {
     }
 
     /// Calls the engine for this flow. After a panic in it the flow continues without assistance,
-    /// as if the client had never asked for it; what has waited in it is in [`Self::take_rescued`].
-    /// `None` also after the session has ended.
+    /// as if the client had never asked for it; the datagrams that waited in it are in
+    /// [`Self::take_rescued`]. `None` also after the session has ended.
     pub(crate) fn run<R>(
         &mut self,
         route: &RouteContext,
@@ -60,7 +60,8 @@ impl Assistance {
         if self.ended {
             return None;
         }
-        // After a panic the flow is asked for what waits in it alone, and replaced as a whole.
+        // After a panic the flow is asked only for the datagrams that wait in it, and replaced as a
+        // whole.
         let result = guarded(route, || action(&mut self.flow));
         if result.is_none() {
             let mut broken =
@@ -71,7 +72,7 @@ impl Assistance {
             if waiting.datagrams_to_server().next().is_some() {
                 self.rescued = Some(waiting);
             }
-            // What panicked once may panic again when it is dropped.
+            // A flow that panicked once may panic again when it is dropped.
             guarded(route, move || {
                 let _dropped_here = broken;
             });
@@ -80,7 +81,8 @@ impl Assistance {
         result
     }
 
-    /// Takes what has waited in a flow that has failed since the last call, for the server.
+    /// Takes the datagrams that have waited in a flow that has failed since the last call, for the
+    /// server.
     pub(crate) fn take_rescued(&mut self) -> Option<Box<Outbox>> {
         self.rescued.take()
     }
@@ -124,7 +126,7 @@ impl Assistance {
         )
     }
 
-    /// The session has ended: none of its levels counts any more.
+    /// Ends the session: its levels do not count any more.
     pub(crate) fn finish(&mut self, route: &RouteContext) {
         self.ended = true;
         self.settle(route);
@@ -136,14 +138,14 @@ impl Assistance {
         !self.ended && self.flow.is_assisted()
     }
 
-    /// True if the engine records what passes to the client.
+    /// True if the engine records datagrams to the client.
     pub(crate) fn records(&self) -> bool {
         !self.ended && self.flow.records()
     }
 
     /// The flow's sessions before and now, if they are others than at the last call.
     pub(crate) fn replaced_sessions(&mut self) -> Option<(SessionIds, SessionIds)> {
-        // A session keeps its names, so that its id says whether there is anything to look at.
+        // A session keeps its names, so that its id shows whether there is anything to look at.
         let mut known = [None; 2];
         if !self.ended {
             for (place, id) in known.iter_mut().zip(self.flow.sessions()) {
@@ -156,7 +158,7 @@ impl Assistance {
         self.known = known;
         let mut now = SessionIds::default();
         if !self.ended {
-            // Those of two sessions at most.
+            // The names belong to two sessions at most.
             for (place, id) in now.iter_mut().zip(self.flow.names()) {
                 *place = Some(id);
             }

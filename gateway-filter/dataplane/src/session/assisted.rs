@@ -24,7 +24,7 @@ impl<T> Default for AssistedSessions<T> {
 }
 
 impl<T> AssistedSessions<T> {
-    /// True if there is none; free of locks.
+    /// True if there are no assisted sessions; free of locks.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
     }
@@ -34,7 +34,7 @@ impl<T> AssistedSessions<T> {
         self.by_id.read().get(&id).cloned().unwrap_or_default()
     }
 
-    /// The session has other ids now, or none.
+    /// Replaces the ids of a session, which may have none now.
     pub(crate) fn replace(&self, session: &Arc<T>, before: SessionIds, now: SessionIds) {
         let mut by_id = self.by_id.write();
         for id in before.into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! The engine at work for a session: calls of it, and what comes of them.
+//! The engine at work for a session: calls of it, and their results.
 
 use std::sync::Arc;
 
@@ -14,12 +14,13 @@ use crate::socket::{Sender, WhenFull};
 use crate::sync::atomic::Ordering;
 
 impl Session {
-    /// True if the engine wants to know what passes: it records that, or sends some of it twice.
+    /// True if the engine wants to see datagrams to the client: it records them, or sends some of
+    /// them twice.
     pub(crate) fn is_followed(&self) -> bool {
         self.engine_side.records() || self.has_sparse_copies()
     }
 
-    /// True if the engine wants to know what comes from the client.
+    /// True if the engine wants to see datagrams from the client.
     pub(crate) fn is_heard(&self) -> bool {
         self.has_sparse_copies() && !self.is_assisted()
     }
@@ -42,7 +43,7 @@ impl Session {
         self.forward_rescued(rescued);
     }
 
-    /// Forwards what has waited in a flow that has failed.
+    /// Forwards the datagrams that have waited in a flow that has failed.
     fn forward_rescued(&self, rescued: Option<Box<Outbox>>) {
         let Some(rescued) = rescued else { return };
         let (upstream, sender) = (self.upstream(), Sender::default());
@@ -57,10 +58,10 @@ impl Session {
     }
 
     /// True if the engine wants to be called before the I/O thread looks at this session anyway:
-    /// then the thread has to be told.
+    /// then the thread has to be notified.
     pub(crate) fn wants_earlier_look(&self, deadline: Option<Timestamp>) -> bool {
         deadline.is_some_and(|deadline| {
-            // The clock is read only where it may decide.
+            // The clock is read only if it may decide.
             self.armed.is_later_than(deadline)
                 && self.armed.is_later_than(look_at(deadline, self.route.environment.now()))
         })
@@ -76,7 +77,7 @@ impl Session {
         let ecn = self.ecn().for_repair();
         if !self.is_displaced() {
             let repairs = self.path().send_outbox(&self.route, sender, outbox, ecn, when_full);
-            // Without a session, what is sent again are copies of a sparse flow's.
+            // Without a session, only copies of a sparse flow's datagrams are sent again.
             if self.is_assisted() {
                 self.totals.repairs.fetch_add(repairs, Ordering::Relaxed);
             }
@@ -85,14 +86,14 @@ impl Session {
         outbox.clear();
     }
 
-    /// Writes what has happened in the engine to the log, and what it has measured to the metrics.
+    /// Writes the engine's events to the log, and its measurements to the metrics.
     pub(crate) fn record_events(&self, outbox: &mut Outbox) {
         if !engine_events::record(&self.route, self.id, self, outbox) {
             self.engine_side.observe(false);
         }
     }
 
-    /// Has the engine tell of each step in this session; what it tells is kept in the environment's
+    /// Has the engine report each step in this session; its reports are kept in the environment's
     /// observations.
     pub(crate) fn observe(&self) {
         self.engine_side.observe(true);

@@ -42,7 +42,7 @@ impl ClientPath {
         NetworkPath { client: self.client.get(), gateway: canonical(gateway) }
     }
 
-    /// Sends datagrams to the client, and counts those that could not be sent.
+    /// Sends datagrams to the client, and counts those not sent.
     pub(crate) fn send(
         &self,
         route: &RouteContext,
@@ -95,7 +95,7 @@ impl ClientPath {
         repairs
     }
 
-    /// Counts what could not be sent to the client, and logs why.
+    /// Counts datagrams that could not be sent to the client, and logs why.
     pub(crate) fn count_unsent(&self, route: &RouteContext, report: &SendReport) {
         route.metrics.add(Metric::DownstreamDropped, report.dropped);
         route.metrics.add(Metric::TooLarge, report.too_large);

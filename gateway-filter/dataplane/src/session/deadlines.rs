@@ -15,14 +15,15 @@ use packrat_wire::estimate::Timestamp;
 use super::flow_id::FlowId;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// A session is looked at later than its deadline by so small a part of the time until then.
+/// Divisor of the time until a session's deadline: it may be looked at later by this part of the
+/// time.
 const LATENESS: u32 = 16;
-/// Times that are apart by less are not made equal: what is due soon is due on time.
+/// Times that are apart by less are not made equal: a session that is due soon is due on time.
 const SMALLEST_STEP: Duration = Duration::from_micros(64);
-/// Most that a session is looked at too late, however far its deadline is ahead.
+/// Longest time by which a session is looked at too late, however far its deadline is ahead.
 const LARGEST_STEP: Duration = Duration::from_micros(1 << 16);
 
-/// The time at which a session is looked at whose deadline this is.
+/// Time at which a session with this deadline is looked at.
 pub(crate) fn look_at(deadline: Timestamp, now: Timestamp) -> Timestamp {
     let lateness = deadline.saturating_since(now) / LATENESS;
     if lateness < SMALLEST_STEP {
@@ -72,7 +73,7 @@ impl Deadlines {
         }
     }
 
-    /// Nothing is planned for the session any more.
+    /// Forgets all deadlines of the session.
     pub(crate) fn forget(&mut self, id: FlowId, armed: &Armed) {
         let planned = armed.0.swap(NONE, Ordering::Relaxed);
         if planned != NONE {

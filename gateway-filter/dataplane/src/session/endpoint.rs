@@ -1,10 +1,10 @@
 //! The server that a client gets, and the port from which the gateway speaks for it.
 //!
-//! Both follow from the client's address, and the port from the gateway's key, too: when a gateway
-//! is replaced, its successor picks the same server and, where it is free, the same source port, so
-//! that a connection goes on as if nothing had happened. With [`Affinity::Address`] the client's
-//! port does not count for the server: a NAT may give the client another one, with which a load
-//! balancer sends it to another gateway, which must find the server that knows the connection.
+//! Both follow from the client's address, and the port also from the gateway's key: when a gateway
+//! is replaced, its successor picks the same server and, if it is free, the same source port, so
+//! that a connection continues without interruption. With [`Affinity::Address`] the client's port
+//! does not count for the server: a NAT may give the client another one, with which a load balancer
+//! sends it to another gateway, which must find the server that knows the connection.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -27,8 +27,8 @@ fn address_bytes(address: SocketAddr) -> [u8; 18] {
     bytes
 }
 
-/// The bytes of a client's address that its endpoint follows from. With [`Affinity::Address`] those
-/// of a source: an IPv4 address, or the /64 of an IPv6 address.
+/// The bytes of a client's address that determine its endpoint. With [`Affinity::Address`] the
+/// bytes of its source: an IPv4 address, or the /64 of an IPv6 address.
 fn affinity_bytes(affinity: Affinity, client: SocketAddr) -> [u8; 18] {
     match affinity {
         Affinity::Port => address_bytes(client),
@@ -222,7 +222,7 @@ mod tests {
             moved += usize::from(old != new);
         }
         assert!(moved > 100, "{moved}");
-        // Equal weights are the same as none.
+        // Equal weights have the same effect as no weights.
         let plain = RouteConfig::unchecked("web", before.endpoints.clone());
         let same = |number: u32| {
             endpoint_for(&before, client(number)) == endpoint_for(&plain, client(number))
@@ -230,7 +230,8 @@ mod tests {
         assert!((0..1000).all(same));
     }
 
-    /// Behind another gateway, too: what it knows of the client is its new address alone.
+    /// The server stays the same also behind another gateway, which knows only the client's new
+    /// address.
     #[test]
     fn a_client_whose_port_changes_has_the_same_server() {
         let endpoints: Vec<SocketAddr> =
@@ -243,7 +244,7 @@ mod tests {
         };
         let moves = ["198.51.100.7:40000", "198.51.100.7:40001", "198.51.100.7:1024"];
         assert_eq!(servers(Affinity::Address, &moves), 1);
-        // A host of IPv6 changes its address within its network, too.
+        // A host of IPv6 also changes its address within its network.
         let moves = ["[2001:db8::1]:4000", "[2001:db8::2:3]:4001", "[2001:db8::ffff]:9"];
         assert_eq!(servers(Affinity::Address, &moves), 1);
         let many: Vec<String> =

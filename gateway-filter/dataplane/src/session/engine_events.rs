@@ -7,9 +7,9 @@ use crate::context::{Environment, RouteContext};
 use crate::log::{self, LogSubject};
 use crate::metrics::reset;
 
-/// Writes what has happened in the engine to the log, as lines about `subject`, and what it has
-/// measured to the metrics. Events within the session are kept for who observes it; false if no one
-/// does any more.
+/// Writes the engine's events to the log, as lines about `subject`, and its measurements to the
+/// metrics. Events within the session are kept for observers; false if there is no observer any
+/// more.
 pub(super) fn record(
     route: &RouteContext,
     flow: FlowId,
@@ -69,7 +69,7 @@ fn record_event(route: &RouteContext, subject: &impl LogSubject, event: &Event) 
                 [("assistance", session.get().into()), ("tolerant", (*tolerant).into())]
             })
         }
-        // The table says from where to where.
+        // The listener logs both paths.
         Event::ClientMoved { .. } => {}
         other => logger
             .about(log::Event::Assistance, subject, || [("detail", format!("{other:?}").into())]),

@@ -21,7 +21,8 @@ pub(super) struct EngineSide<S> {
     /// True if the engine assists this session, whose client has therefore proved its address; known
     /// without the lock of `assistance`.
     assisted: AtomicBool,
-    /// True if the engine records what passes to the client: also for a session that is only asked for.
+    /// True if the engine records datagrams to the client: also for a session that is only asked
+    /// for.
     recorded: AtomicBool,
     /// True if the route sends twice what sparse flows bring to clients without a session.
     sparse_copies: AtomicBool,
@@ -50,7 +51,7 @@ impl<S> EngineSide<S> {
         self.assisted.load(Ordering::Relaxed)
     }
 
-    /// True if the engine records what passes to the client.
+    /// True if the engine records datagrams to the client.
     pub(super) fn records(&self) -> bool {
         self.recorded.load(Ordering::Relaxed)
     }
@@ -91,8 +92,8 @@ impl<S> EngineSide<S> {
         assistance.take_rescued()
     }
 
-    /// Takes over what a configuration that has changed says of assistance. The outbox gets what the
-    /// engine has to say.
+    /// Applies the assistance settings of a changed configuration. The outbox gets the engine's
+    /// messages.
     pub(super) fn follow_route(
         &self,
         session: &Arc<S>,
@@ -107,12 +108,12 @@ impl<S> EngineSide<S> {
         self.sparse_copies.store(sparse_copies, Ordering::Relaxed);
     }
 
-    /// Notes what the engine says of the session now.
+    /// Notes the engine's present state of the session.
     fn note(&self, assistance: &mut Assistance, session: &Arc<S>, transfer: &Transfer) {
         if let Some((before, now)) = assistance.replaced_sessions() {
             self.index.replace(session, before, now);
         }
-        // A session that a client without a cookie has asked for has ids, too.
+        // A session that a client without a cookie has asked for also has ids.
         let is_assisted = assistance.is_assisted();
         if is_assisted && !self.is_assisted() {
             transfer.set_arm(Arm::Assisted);

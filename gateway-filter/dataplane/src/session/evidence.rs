@@ -1,4 +1,4 @@
-//! A look at what passes, for evidence that the client receives at its address.
+//! Evidence, in passing datagrams, that the client receives at its address.
 
 use packrat_engine::AddressProof;
 
@@ -6,8 +6,8 @@ use crate::socket::GsoBatch;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU8, Ordering};
 
-/// Datagrams that are looked at: a handshake, and its repetitions. A protocol whose servers choose nothing
-/// at random in the clear costs no more.
+/// Datagrams that are looked at: a handshake, and its repetitions. A protocol whose servers send no
+/// random values in the clear costs no more.
 const LOOKED_AT_DATAGRAMS: u32 = 64;
 
 /// The state of the evidence.
@@ -16,7 +16,7 @@ const LOOKED_AT_DATAGRAMS: u32 = 64;
 enum State {
     Looking,
     Given,
-    /// There has been none in [`LOOKED_AT_DATAGRAMS`].
+    /// No evidence was found in the first [`LOOKED_AT_DATAGRAMS`].
     Missing,
 }
 

@@ -6,7 +6,7 @@ use packrat_wire::estimate::Timestamp;
 /// The first round trip of a session to its server, with the server's time to answer.
 #[derive(Debug, Default)]
 pub(crate) struct FarRoundTrip {
-    /// The time of the first datagram to the server, in microseconds; 0: there was none.
+    /// The time of the first datagram to the server, in microseconds; 0: not sent yet.
     asked: AtomicU64,
     /// The round trip in microseconds; 0: not known.
     measured: AtomicU64,

@@ -44,8 +44,8 @@ impl Session {
         has_moved.then(|| Followed { has_moved, outbox: Outbox::default() })
     }
 
-    /// Notes that the network says the server can't be reached: when it is not configured any
-    /// more, there is nothing to wait for. True if the session has another upstream socket.
+    /// Notes that the network reports the server as unreachable: if it is not configured any more,
+    /// the session leaves it at once. True if the session has another upstream socket.
     #[must_use]
     pub(crate) fn note_unreachable(&self) -> bool {
         !self.server_side.is_configured() && self.leave_endpoint()
@@ -55,8 +55,8 @@ impl Session {
         self.server_side.leave(&self.route, self.client(), self)
     }
 
-    /// Goes on with the endpoint that the client had through another gateway. The client has to have
-    /// proved its address. True if the endpoint is another one now.
+    /// Continues with the endpoint that the client had through another gateway. The client has to
+    /// have proved its address. True if the endpoint is another one now.
     pub(crate) fn resume_endpoint(&self, known: EndpointAddress) -> bool {
         let client = self.client();
         self.server_side

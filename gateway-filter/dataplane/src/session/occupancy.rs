@@ -10,14 +10,14 @@
 //!      GivesWay <----------+
 //! ```
 //!
-//! Two clients are never at one path at once, but a NAT may give the port of one to another. Who is
-//! silent has gone; who speaks is not displaced, whatever another client proves.
+//! Two clients are never at one path at once, but a NAT may give the port of one to another. A
+//! silent client has gone; a client that speaks is not displaced, whatever another client proves.
 //!
-//! A session without assistance proves nothing. One that is young was, most likely, opened by
-//! datagrams of the client that has moved, which were faster than its sealed messages, or by an
-//! attacker who has foreseen the port: with one datagram, after which the moved client's own and its
-//! server's answers go through it. Hence it is *settled* only when both have spoken twice, and the
-//! server's first answer is older than anything that the moved client can have said from there.
+//! A session without assistance proves nothing. A young one was probably opened by datagrams of the
+//! client that has moved, which were faster than its sealed messages, or by an attacker who has
+//! foreseen the port: with one datagram, after which the moved client's own and its server's
+//! answers go through it. Hence it is *settled* only when both have spoken twice, and the server's
+//! first answer is older than any datagram that the moved client can have sent from there.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const SPEAKS: Duration = Duration::from_secs(10);
 
 /// Age of a server's first answer from which a session without assistance is settled: a client that
-/// has moved proves where it is within the lifetime of a challenge.
+/// has moved proves its address within the lifetime of a challenge.
 const SETTLED: Duration = Duration::from_secs(3);
 const _: () = assert!(SETTLED.as_millis() >= CHALLENGE_LIFETIME.as_millis());
 
@@ -50,15 +50,15 @@ pub(crate) enum Occupancy {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Occupant {
     pub(crate) is_assisted: bool,
-    /// When its client last sealed something at its path.
+    /// Time at which its client last sealed something at its path.
     pub(crate) heard: Option<Timestamp>,
-    /// When its client was first asked whether it is still there.
+    /// Time at which its client was first asked whether it is still there.
     pub(crate) asked: Option<Timestamp>,
     /// True if client and server have both spoken twice.
     pub(crate) is_mutual: bool,
-    /// When its server first answered.
+    /// Time at which its server first answered.
     pub(crate) answered: Option<Timestamp>,
-    /// When either of them last spoke.
+    /// Time at which either of them last spoke.
     pub(crate) active: Timestamp,
 }
 
@@ -106,7 +106,7 @@ mod tests {
         occupant.asked = Some(at(10_000));
         assert_eq!(occupant.occupancy(at(10_999)), Occupancy::Ask);
         assert_eq!(occupant.occupancy(at(11_000)), Occupancy::GivesWay);
-        // An answer that is too old says nothing.
+        // An answer that is too old is no evidence.
         assert_eq!(occupant.occupancy(at(13_000)), Occupancy::Ask);
         occupant.heard = Some(at(10_000));
         assert_eq!(occupant.occupancy(at(12_999)), Occupancy::Stays);

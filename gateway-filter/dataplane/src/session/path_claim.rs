@@ -16,11 +16,11 @@ pub(super) struct PathClaim<S> {
     /// asked whether it is still there, in microseconds; 0: never.
     heard: AtomicU64,
     asked: AtomicU64,
-    /// Another client has proved to be at this client's path: nothing of this session is sent there
+    /// Another client has proved to be at this client's path: this session sends no datagrams there
     /// until its client shows up elsewhere.
     displaced: AtomicBool,
     /// The session that has displaced this one, which is without assistance: what the server still
-    /// sends here is, most likely, for its client.
+    /// sends here is probably for its client.
     successor: Mutex<Weak<S>>,
 }
 
@@ -50,7 +50,7 @@ impl<S> PathClaim<S> {
         self.heard.fetch_max(heard.as_micros(), Ordering::Relaxed);
     }
 
-    /// The claim of this session's `occupant`, who is asked if that is to be known.
+    /// The claim of this session's `occupant`; notes that its client is asked, if it has to be.
     pub(super) fn occupancy(&self, occupant: &Occupant, now: Timestamp) -> Occupancy {
         let occupancy = occupant.occupancy(now);
         if occupancy == Occupancy::Ask && !occupant.is_being_asked(now) {

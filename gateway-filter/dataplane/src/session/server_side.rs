@@ -26,11 +26,11 @@ const UNANSWERED: Duration = Duration::from_secs(3);
 #[derive(Debug, Clone, Copy)]
 #[repr(u8)]
 enum Relay {
-    /// It forwards them to a server.
+    /// The session forwards the client's datagrams to a server.
     None,
-    /// It relays what is sealed; the rest waits.
+    /// The session relays sealed datagrams; the others wait.
     Unproven,
-    /// It relays everything.
+    /// The session relays all datagrams.
     Proven,
 }
 
@@ -98,12 +98,12 @@ impl ServerSide {
         self.relay.load(Ordering::Relaxed) != Relay::None as u8
     }
 
-    /// True if the other gateway has not said yet that the client has proved to be here.
+    /// True if the other gateway has not confirmed yet that the client has proved to be here.
     pub(super) fn is_unproven_relay(&self) -> bool {
         self.relay.load(Ordering::Relaxed) == Relay::Unproven as u8
     }
 
-    /// The other gateway says so.
+    /// Notes that the other gateway has confirmed the client's path.
     pub(super) fn prove_relay(&self) {
         let (from, to) = (Relay::Unproven as u8, Relay::Proven as u8);
         // Another thread may have left that gateway.
@@ -137,7 +137,8 @@ impl ServerSide {
         self.far_round_trip.answered()
     }
 
-    /// Compares the endpoint with those of a configuration that has changed. True if it is to be left.
+    /// Compares the endpoint with the endpoints of a changed configuration. True if the session is
+    /// to leave it.
     pub(super) fn follow_endpoints(&self, route: &RouteContext) -> bool {
         let has_lost_peer = {
             // Under its lock, and with the settings of now: another thread that follows an earlier
@@ -173,8 +174,8 @@ impl ServerSide {
         self.state.get() == UpstreamState::Configured
     }
 
-    /// Moves to the next choice among the endpoints that are configured; true if it has. Nothing
-    /// happens when another thread has done so.
+    /// Moves to the next choice among the endpoints that are configured; true if it has. Returns at
+    /// once if another thread has done so.
     pub(super) fn leave(
         &self,
         route: &RouteContext,

@@ -27,7 +27,7 @@ impl Session {
         self.snapshot_with_counters().0
     }
 
-    /// The same, with what the engine has counted.
+    /// Snapshot with the engine's counters.
     pub(crate) fn detailed_snapshot(&self) -> SessionSnapshot {
         let (snapshot, counters) = self.snapshot_with_counters();
         let counted = FlowCounters::FIELDS.iter().zip(counters.values());

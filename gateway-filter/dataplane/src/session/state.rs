@@ -28,9 +28,8 @@ use crate::socket::{ClientAddress, Ecn, GsoBatch, RouteRoom, SendReport, Sender,
 use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-/// Idle timeout of a session that is not mutual, where the configured one is longer: long enough
-/// for the pauses in which a client repeats its first question (RFC 9002, section 6.2: 1, 2 and
-/// 4 s).
+/// Idle timeout of a session that is not mutual, if the configured one is longer: long enough for
+/// the pauses in which a client repeats its first question (RFC 9002, section 6.2: 1, 2 and 4 s).
 pub(crate) const ONE_SIDED_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Totals of a session; for the log line at its end.
@@ -45,8 +44,8 @@ pub(crate) struct Totals {
 
 /// One client of one route.
 ///
-/// A session has no way to its I/O thread: where the thread has to do something, a method says so,
-/// and the caller tells the thread.
+/// A session has no way to its I/O thread: if the thread has to act, a method returns that, and the
+/// caller notifies the thread.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) route: Arc<RouteContext>,
@@ -56,8 +55,8 @@ pub(crate) struct Session {
     pub(crate) totals: Totals,
     pub(crate) transfer: Transfer,
     pub(crate) opened: Timestamp,
-    /// The client's address at that time: for it counts what is compared. Later it may be that of a
-    /// gateway that relays.
+    /// The client's address at that time, which counts for the comparison. Later the session's
+    /// address may be a relaying gateway's.
     pub(crate) origin: IpAddr,
     /// The two addresses in it change under the locks of the route's table only.
     path: RwLock<ClientPath>,
@@ -67,7 +66,7 @@ pub(crate) struct Session {
     evidence: Evidence,
     /// Taken out of the table for good.
     closed: AtomicBool,
-    /// That of the configuration that it has followed.
+    /// Generation of the configuration that the session has followed.
     generation: AtomicU64,
     last_activity: AtomicU64,
     /// The time at which the I/O thread will look at this session next; others ask for an earlier
@@ -240,19 +239,19 @@ impl Session {
         self.server_side.upstream()
     }
 
-    /// True if another gateway has the session of the client: everything that the client sends goes
-    /// there as it is, and what comes from there goes to the client.
+    /// True if another gateway has the session of the client: all datagrams of the client go there
+    /// unchanged, and that gateway's datagrams go to the client.
     pub(crate) fn is_relay(&self) -> bool {
         self.server_side.is_relay()
     }
 
-    /// True if the other gateway has not said yet that the client has proved to be here. Until then its
-    /// datagrams may be another client's, in whose name one has named its own session.
+    /// True if the other gateway has not confirmed yet that the client has proved to be here. Until
+    /// then its datagrams may be another client's, in whose name one has named its own session.
     pub(crate) fn is_unproven_relay(&self) -> bool {
         self.server_side.is_unproven_relay()
     }
 
-    /// The other gateway says so.
+    /// Notes that the other gateway has confirmed the client's path.
     pub(crate) fn prove_relay(&self) {
         self.server_side.prove_relay();
     }

@@ -1,5 +1,5 @@
-//! The transfer of a session: bytes and time, by the same measure for clients that are assisted and for
-//! those that are not, from forwarded datagrams alone.
+//! The transfer of a session: bytes and time, by the same measure for clients with and without
+//! assistance, from forwarded datagrams alone.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use crate::context::{Arm, Transferred};
 use crate::metrics::{Distribution, Metric, Metrics};
 use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// A longer time without a datagram is no part of a transfer: nothing was asked for.
+/// A longer time without a datagram is a pause, and no part of a transfer.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Sessions with less are not counted: their time is that of a few round trips.
+/// Sessions with less are not counted: they take only a few round trips.
 const LEAST_BYTES: u64 = 256_000;
 
 /// The time that a session has spent on bringing datagrams to its client. One thread at a time notes
@@ -30,9 +30,9 @@ pub(crate) struct Transfer {
 pub(crate) struct Losses {
     /// Datagrams that it could report on.
     pub(crate) recorded: u64,
-    /// Those of them that the last mile lost at first.
+    /// Recorded datagrams that the last mile lost at first.
     pub(crate) missing: u64,
-    /// Those of the missing ones that a repair has brought.
+    /// Missing datagrams that a repair has brought.
     pub(crate) repaired: u64,
 }
 
@@ -60,7 +60,7 @@ impl Transfer {
         self.arm.load(Ordering::Relaxed) != 0
     }
 
-    /// The session ends, after so many bytes. Returns what there is to compare, if its arm is compared.
+    /// Ends the session after this number of bytes. Returns its transfer, if its arm is compared.
     pub(crate) fn count(
         &self,
         bytes: u64,

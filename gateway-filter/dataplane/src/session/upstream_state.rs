@@ -20,7 +20,7 @@ pub(crate) enum UpstreamState {
     Configured,
     /// The configuration has it no more, and it owes no answer.
     Draining,
-    /// The same, and the client's datagrams are unanswered since then.
+    /// The endpoint is not configured, and the client's datagrams are unanswered since then.
     Unanswered { since: Timestamp },
 }
 

@@ -17,7 +17,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const RESERVED: u64 = 512;
 /// Sessions that one source may have in any case.
 const SMALLEST_SHARE: u64 = 64;
-/// The share of one source is one in so many, or less.
+/// Divisor of the share of one source, which gets a fourth of the places or less.
 const SHARE: u64 = 4;
 /// Bits of an IPv6 address that make a source: what a provider gives to one customer, at most.
 const IPV6_SOURCE_BITS: u32 = 48;
@@ -40,7 +40,7 @@ pub(crate) struct Capacity {
 pub(crate) struct RouteRoom {
     /// Sessions of the route.
     pub(crate) taken: u64,
-    /// Most of them.
+    /// Most sessions of the route.
     pub(crate) limit: u64,
     /// The most that a source may have, once there is little room.
     pub(crate) per_source: u64,
@@ -91,7 +91,7 @@ fn source_of(address: IpAddr) -> IpAddr {
 impl Capacity {
     /// The capacity of this process, with `descriptors` as the limit of open files.
     pub(crate) fn of_process(descriptors: &io::Result<u64>) -> Arc<Self> {
-        // When it is not known, the ports are a limit, too.
+        // If it is not known, the ports are also a limit.
         let descriptors = descriptors.as_ref().ok().copied().unwrap_or(u64::MAX);
         Self::new(descriptors, SourcePorts::of_host().count())
     }
@@ -136,7 +136,7 @@ impl Capacity {
     }
 
     /// Admits another session for a client at `address`, within the limit. When half of the process
-    /// or of the route is taken, within the share of its source, too.
+    /// or of the route is taken, its source's share is a second limit.
     pub(crate) fn try_acquire(
         self: &Arc<Self>,
         address: IpAddr,
@@ -160,8 +160,8 @@ impl Capacity {
         Ok(FlowPermit { capacity: Arc::clone(self), source })
     }
 
-    /// True if an operator is to be told, for the first time, that `configured` sessions are more
-    /// than there can be.
+    /// True if a report is due, for the first time, that `configured` sessions are more than there
+    /// can be.
     pub(crate) fn shall_report(&self, configured: u64) -> bool {
         configured > self.sessions && !self.reported.swap(true, Ordering::Relaxed)
     }

@@ -53,8 +53,8 @@ struct Payload<'a> {
 
 impl Payload<'_> {
     /// # Safety
-    /// A complete cmsghdr lies at `message`, aligned, and as many bytes from there on are valid as
-    /// it says.
+    /// A complete cmsghdr lies at `message`, aligned, and all bytes of its length are
+    /// valid.
     #[allow(clippy::unnecessary_cast)] // the length is a shorter number with other C libraries
     unsafe fn of(message: *const libc::cmsghdr) -> Self {
         // SAFETY: the caller vouches for the header. CMSG_LEN is arithmetic only, and the data of
@@ -70,7 +70,7 @@ impl Payload<'_> {
     /// The value at the beginning; `None` when the message is too short for it.
     fn read<T: Plain>(&self) -> Option<T> {
         let bytes = self.bytes.get(..size_of::<T>())?;
-        // SAFETY: so many bytes are there, and any of them are a value of the type.
+        // SAFETY: all bytes of the type are there, and any bytes are a value of the type.
         Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
     }
 }
@@ -133,8 +133,8 @@ pub(super) struct Outgoing {
     pub(super) ecn: Ecn,
     /// Source address; needed on a socket that is bound to a wildcard address.
     pub(super) source: Option<IpAddr>,
-    /// True if the packet leaves as IPv4 (also from a dual-stack socket), which decides where the
-    /// mark goes.
+    /// True if the packet leaves as IPv4 (also from a dual-stack socket), which decides the place
+    /// of the mark.
     pub(super) leaves_as_v4: bool,
     /// True if the socket is an IPv6 one, which decides how the source is written.
     pub(super) v6_socket: bool,
@@ -211,7 +211,7 @@ impl Writer<'_> {
 mod tests {
     use super::*;
 
-    /// The mark that [`parse`] finds in one message whose length says that it has so many bytes.
+    /// The mark that [`parse`] finds in one message whose header gives this length in bytes.
     fn parse_traffic_class(length: usize) -> Ecn {
         let mut buffer = ControlBuffer::new();
         let outgoing = Outgoing { ecn: Ecn::from_traffic_class(3), ..Outgoing::default() };

@@ -76,7 +76,7 @@ fn option(
     name: libc::c_int,
 ) -> io::Result<libc::c_int> {
     let (mut value, mut size) = (0, size_of::<libc::c_int>() as libc::socklen_t);
-    // SAFETY: `value` has the size that `size` says.
+    // SAFETY: `value` has this `size`.
     let result = unsafe {
         libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut size)
     };
@@ -84,7 +84,7 @@ fn option(
 }
 
 /// The largest IP packet that the way from `local` (unspecified: the kernel's choice) to `remote`
-/// takes, as far as the kernel knows. Nothing is sent.
+/// takes, as far as the kernel knows. Does not send a packet.
 pub(super) fn path_mtu(local: IpAddr, remote: IpAddr) -> io::Result<u32> {
     /// The port is not asked for the way.
     const ANY_PORT: u16 = 9;
@@ -217,8 +217,8 @@ pub(crate) fn join_source(
         let address = SockAddr::from(address);
         // SAFETY: any bytes are a valid `sockaddr_storage`, and zeroes are an unspecified address.
         let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
-        // SAFETY: the address is readable for its length, which is no more than that of a
-        // `sockaddr_storage`; the two do not overlap.
+        // SAFETY: the address is readable for its length, which is no more than a
+        // `sockaddr_storage` has; the two do not overlap.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 address.as_ptr().cast::<u8>(),
@@ -348,7 +348,7 @@ mod tests {
         let endpoint = "127.0.0.1:9".parse().unwrap();
         let taken = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
         let taken_port = taken.local_addr().unwrap().port();
-        // Below those that the system chooses, so that it stays free.
+        // The port is below the range that the system chooses from, so that it stays free.
         let is_free = |port: &u16| std::net::UdpSocket::bind(("0.0.0.0", *port)).is_ok();
         let first = 10_000 + (std::process::id() % 10_000) as u16;
         let free_port = (first..).find(is_free).unwrap();

@@ -1,4 +1,4 @@
-//! Takes what a data plane sends, where there is no network.
+//! Takes the datagrams of a data plane without a network.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -38,7 +38,7 @@ impl Outlet {
         }
     }
 
-    /// Takes what was sent since the last call.
+    /// Takes the datagrams sent since the last call.
     pub(crate) fn drain(&self) -> Vec<Taken> {
         std::mem::take(&mut *self.0.lock())
     }

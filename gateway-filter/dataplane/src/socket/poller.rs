@@ -15,7 +15,7 @@ const EVENTS: usize = 256;
 pub(crate) struct Poller {
     epoll: OwnedFd,
     wake: OwnedFd,
-    /// True if the owner is going to look at its inbox anyway, so that no one needs to wake it.
+    /// True if the owner is going to look at its inbox anyway, so that it need not be woken.
     awake: AtomicBool,
     /// The descriptors of all sources.
     sources: Mutex<HashMap<u64, RawFd>>,
@@ -26,8 +26,8 @@ const WAKE: u64 = u64::MAX;
 
 /// Lets the timers of this thread be late by a microsecond only, instead of the usual fifty.
 pub(crate) fn use_precise_timers() {
-    // SAFETY: a number as argument, no pointers. A kernel that does not know the call costs
-    // precision, nothing else.
+    // SAFETY: a number as argument, no pointers. A kernel that does not know the call only costs
+    // precision.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000 as libc::c_ulong) };
 }
 
@@ -41,7 +41,7 @@ fn owned(result: libc::c_int) -> io::Result<OwnedFd> {
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a system call has just returned this descriptor; nothing else owns it.
+    // SAFETY: a system call has just returned this descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(result) })
 }
 
@@ -82,8 +82,8 @@ impl Poller {
         self.control(libc::EPOLL_CTL_DEL, source.as_raw_fd(), std::ptr::null_mut())
     }
 
-    /// Stops reporting a source that has no owner any more; does nothing when its descriptor
-    /// belongs to another one by now.
+    /// Stops reporting a source that has no owner any more; has no effect if its descriptor belongs
+    /// to another source by now.
     pub(crate) fn forget(&self, number: u64) -> io::Result<()> {
         let mut sources = self.sources();
         match sources.remove(&number) {
@@ -104,7 +104,7 @@ impl Poller {
         source: RawFd,
         event: *mut libc::epoll_event,
     ) -> io::Result<()> {
-        // SAFETY: `event` points at a valid event, or is null for removal, where the kernel ignores
+        // SAFETY: `event` points at a valid event, or is null for removal, when the kernel ignores
         // it.
         let result = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, source, event) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -142,8 +142,8 @@ impl Poller {
         result.into()
     }
 
-    /// Lets the other threads of a test run until a source is ready, as all of them share one thread of
-    /// the system. No time passes meanwhile.
+    /// Lets the other threads of a test run until a source is ready, as all of them share one
+    /// thread of the system. No time passes while it waits.
     #[cfg(feature = "shuttle")]
     fn let_others_run(&self, timeout: Option<Duration>) -> Option<Duration> {
         if timeout != Some(Duration::ZERO) {
@@ -156,8 +156,8 @@ impl Poller {
     }
 
     /// Waits until a source is ready, another thread wakes it, or the time is over (`None`: no
-    /// limit). Fills in the numbers of the ready sources. `inbox_is_empty` is asked after other
-    /// threads were told that they have to wake.
+    /// limit). Fills in the numbers of the ready sources. `inbox_is_empty` is called after other
+    /// threads were notified that they have to wake.
     pub(crate) fn wait(
         &self,
         timeout: Option<Duration>,
@@ -242,7 +242,7 @@ mod tests {
         poller.remove(socket.as_fd(), 42).unwrap();
         poller.wait(Some(Duration::ZERO), &mut ready, || true).unwrap();
         assert!(ready.is_empty());
-        // By its number alone, too.
+        // The number alone is also enough to remove a source.
         poller.add(socket.as_fd(), 43).unwrap();
         poller.wait(None, &mut ready, || true).unwrap();
         assert_eq!(ready, [43]);

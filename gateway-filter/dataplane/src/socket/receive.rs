@@ -12,8 +12,8 @@ use super::send::GsoBatch;
 
 /// Bytes for one message: the largest UDP payload, and what GRO may put together.
 const MESSAGE_BYTES: usize = 65_536;
-/// From the buffer of one message to that of the next: an odd number of cache lines more, so that
-/// the beginnings of many small messages do not compete for the same lines of the cache.
+/// Distance between the buffers of two messages: an odd number of cache lines more, so that the
+/// beginnings of many small messages do not compete for the same lines of the cache.
 const STRIDE: usize = MESSAGE_BYTES + 21 * 64;
 /// Most messages of one call.
 const LIMIT: usize = 32;
@@ -40,8 +40,8 @@ struct Call {
     headers: Vec<libc::mmsghdr>,
 }
 
-// SAFETY: the pointers in `vectors` and `headers` are written anew before each system call, and
-// read by no one afterwards; they point at memory that the batch owns.
+// SAFETY: the pointers in `vectors` and `headers` are written anew before each system call, and not
+// read afterwards; they point at memory that the batch owns.
 unsafe impl Send for Call {}
 
 impl std::fmt::Debug for ReceiveBatch {
@@ -116,8 +116,8 @@ impl ReceiveBatch {
         }
     }
 
-    /// Receives what is there, without waiting. Returns the number of messages;
-    /// [`Self::was_filled`] says whether there may be more.
+    /// Receives the messages that are there, without waiting. Returns their number;
+    /// [`Self::was_filled`] is true if there may be more.
     ///
     /// # Errors
     /// `WouldBlock` when there is nothing, else what the socket reports: a connected socket reports

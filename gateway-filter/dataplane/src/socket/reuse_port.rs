@@ -1,10 +1,10 @@
-//! Sockets that share an address (SO_REUSEPORT), and the program that tells the kernel which of
-//! them gets a datagram.
+//! Sockets that share an address (SO_REUSEPORT), and the program by which the kernel chooses the
+//! socket of a datagram.
 //!
 //! The program is classic BPF (`socket(7)`, SO_ATTACH_REUSEPORT_CBPF), which needs no privilege: it
-//! returns the place of a socket among those of the address, in the order in which they were bound.
-//! A place that does not exist means that the kernel chooses by the hash of both addresses, as it
-//! does without a program.
+//! returns the place of a socket among all sockets of the address, in the order in which they were
+//! bound. A place that does not exist means that the kernel chooses by the hash of both addresses,
+//! as it does without a program.
 
 use std::io;
 use std::net::SocketAddr;
@@ -106,8 +106,8 @@ pub(crate) fn put_in_force(socket: BorrowedFd<'_>, places: &Places) -> io::Resul
         len: u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
         filter: program.as_mut_ptr(),
     };
-    // SAFETY: the kernel copies the program, whose instructions live for the whole call, as long as
-    // `len` says.
+    // SAFETY: the kernel copies the program, whose instructions live for the whole call; `len` is
+    // their number.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

@@ -1,5 +1,5 @@
-//! Sending many datagrams with one system call, put together for segmentation offload (GSO) where
-//! they allow it.
+//! Sending many datagrams with one system call, put together for segmentation offload (GSO) if they
+//! allow it.
 
 mod fan_out;
 mod singles;
@@ -34,7 +34,7 @@ pub struct GsoBatch<'a> {
     pub data: &'a [u8],
     /// Bytes of each datagram but the last.
     pub segment_size: usize,
-    /// Their ECN mark.
+    /// ECN mark of the datagrams.
     pub ecn: Ecn,
     /// The number in front of each of them; empty: they go as they are.
     pub numbers: &'a [NumberHeader],
@@ -46,7 +46,7 @@ impl<'a> GsoBatch<'a> {
         Self { data, segment_size, ecn, numbers: &[] }
     }
 
-    /// One datagram.
+    /// Batch of one datagram.
     pub const fn single(data: &'a [u8], ecn: Ecn) -> Self {
         Self::plain(data, data.len(), ecn)
     }
@@ -75,7 +75,7 @@ impl<'a> GsoBatch<'a> {
         !self.numbers.is_empty()
     }
 
-    /// Bytes that are sent: those of the datagrams, and of the numbers in front.
+    /// Bytes that are sent: the datagrams, and the numbers in front.
     pub(crate) fn bytes(&self) -> usize {
         self.data.len() + self.numbers.len() * NUMBER_LENGTH
     }
@@ -101,7 +101,7 @@ impl<'a> GsoBatch<'a> {
         }
     }
 
-    /// Each datagram by itself.
+    /// Batches of one datagram each.
     fn singles(self) -> impl Iterator<Item = Self> {
         self.datagrams().enumerate().map(move |(index, datagram)| Self {
             numbers: self.numbers.get(index..=index).unwrap_or_default(),
@@ -119,7 +119,7 @@ impl<'a> GsoBatch<'a> {
 pub enum WhenFull {
     /// Drop the datagrams, as a full queue does.
     Drop,
-    /// Wait a millisecond for room, once per call; for threads that nothing else depends on.
+    /// Wait a millisecond for room, once per call; only for threads without other tasks.
     Wait,
 }
 
@@ -173,9 +173,9 @@ impl Offload {
 pub struct SendReport {
     /// Datagrams handed to the kernel.
     pub datagrams: u64,
-    /// Their payload bytes.
+    /// Payload bytes of the datagrams.
     pub bytes: u64,
-    /// Datagrams that were not sent; those that are too large are not counted here.
+    /// Datagrams that were not sent; datagrams that are too large are not counted here.
     pub dropped: u64,
     /// Datagrams that exceed the MTU of the outgoing link.
     pub too_large: u64,
@@ -209,10 +209,10 @@ impl SendReport {
 /// Memory for building `sendmmsg` calls; reused. Holds no data between calls.
 #[derive(Debug, Default)]
 pub struct Sender {
-    /// For every message of the call: the batches in it.
+    /// Batches in each message of the call.
     groups: Vec<Range<usize>>,
     call: Call,
-    /// Takes what is sent, instead of the kernel.
+    /// Takes the datagrams, instead of the kernel.
     #[cfg(feature = "virtual-time")]
     outlet: Option<super::outlet::Outlet>,
 }
@@ -225,8 +225,8 @@ struct Call {
     headers: Vec<libc::mmsghdr>,
 }
 
-// SAFETY: the pointers in `vectors` and `headers` are written anew before each system call, and
-// read by no one afterwards.
+// SAFETY: the pointers in `vectors` and `headers` are written anew before each system call, and not
+// read afterwards.
 unsafe impl Send for Call {}
 
 impl std::fmt::Debug for Call {
@@ -350,8 +350,8 @@ impl Call {
     }
 }
 
-/// A message of what is in `vectors`, without its receiver's name; `lead` is the first of it. The header
-/// points into `vectors` and `control`.
+/// A message of the contents of `vectors`, without its receiver's name; `lead` is the first of the
+/// group. The header points into `vectors` and `control`.
 fn message(
     destination: &Destination,
     lead: GsoBatch<'_>,
@@ -464,8 +464,8 @@ fn send_groups(
                 retried = true;
                 continue;
             }
-            // Either this datagram is too large, or a router said so about an earlier one: the
-            // second try tells.
+            // Either this datagram is too large, or a router reported that of an earlier one: the
+            // second try shows which.
             Some(libc::EMSGSIZE) if datagrams == 1 && destination.address.is_none() && !retried => {
                 retried = true;
                 continue;
@@ -539,7 +539,7 @@ const fn is_offload_refusal(code: i32) -> bool {
 fn send_connected(socket: BorrowedFd<'_>, datagram: &[u8]) -> SendReport {
     let mut report = SendReport::default();
     for attempt in 0..3 {
-        // SAFETY: pointer and length are those of a slice that outlives the call.
+        // SAFETY: pointer and length come from a slice that outlives the call.
         let result = unsafe {
             libc::send(
                 socket.as_raw_fd(),
@@ -555,8 +555,8 @@ fn send_connected(socket: BorrowedFd<'_>, datagram: &[u8]) -> SendReport {
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
             Some(libc::EINTR) if attempt < 2 => {}
-            // Either this datagram is too large, or a router said so about an earlier one: the next
-            // try tells.
+            // Either this datagram is too large, or a router reported that of an earlier one: the
+            // next try shows which.
             Some(libc::EMSGSIZE) if attempt < 1 => {}
             Some(code) if is_icmp_error(code) && attempt < 2 => report.icmp_errors += 1,
             _ => {

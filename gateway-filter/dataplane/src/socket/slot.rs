@@ -2,8 +2,8 @@
 //!
 //! A slot belongs to one route, one listen address and one worker and outlives the socket in it.
 //! Inside Envoy the socket is a duplicate of the listener's, so it shares the listener's place in
-//! the kernel's reuseport group: a duplicate that is kept after the listener is gone receives (and
-//! nothing reads) part of the clients of the next listener on that address. So a release closes the
+//! the kernel's reuseport group: a duplicate that is kept after the listener is gone receives,
+//! unread, part of the datagrams for the next listener on that address. So a release closes the
 //! socket before it returns, even while other threads are sending.
 
 use std::collections::HashSet;
@@ -131,8 +131,8 @@ impl Slot {
             && reader == Reader::Both
             && socket.is_read_here
         {
-            // With an update of the listener only the owner changes: what waits in the socket is
-            // read.
+            // With an update of the listener only the owner changes: the datagrams that wait in the
+            // socket are read.
             *previous = owner;
             return Ok(Filled::default());
         }
@@ -172,12 +172,12 @@ impl Slot {
         released.is_some()
     }
 
-    /// Notes that a datagram of one byte, which means nothing, was read.
+    /// Notes that a datagram of one byte, which has no meaning, was read.
     pub(crate) fn note_probe(&self, port: u16, byte: u8, reader: ProbeReader) {
         self.probe.store(mark_of(port, byte, reader), Ordering::Release);
     }
 
-    /// The one who has read this probe, if it was the last one.
+    /// The reader of this probe, if it was the last one.
     pub(crate) fn probe_reader(&self, port: u16, byte: u8) -> Option<ProbeReader> {
         let mark = self.probe.load(Ordering::Acquire);
         let readers = [ProbeReader::IoThread, ProbeReader::Shell];

@@ -1,5 +1,5 @@
-//! The ports from which the gateway speaks to servers: those that the host gives to sockets of its
-//! own accord, except reserved ones and those that the gateway listens on.
+//! The ports from which the gateway speaks to servers: the range from which the host chooses the
+//! ports of sockets, except reserved ports and the ports that the gateway listens on.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ pub(crate) struct SourcePorts {
     /// `net.ipv4.ip_local_port_range`.
     range: RangeInclusive<u16>,
     /// `net.ipv4.ip_local_reserved_ports`: kept for services of the host. The kernel itself never
-    /// gives them away, but does not refuse them to who asks.
+    /// gives them away, but does not refuse a request for one.
     reserved: Vec<RangeInclusive<u16>>,
     /// Ports that the gateway listens on, or has listened on: a listener that is replaced must find
     /// its port free. One bit each.
@@ -23,7 +23,7 @@ pub(crate) struct SourcePorts {
 }
 
 impl SourcePorts {
-    /// Those of the host, as they are now.
+    /// Source ports of the host, as they are now.
     pub(crate) fn of_host() -> Self {
         let read = |name: &str| {
             std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap_or_default()

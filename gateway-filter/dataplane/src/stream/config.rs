@@ -13,7 +13,7 @@ pub(crate) fn read_key(config: &StreamRoute) -> Option<[u8; 32]> {
     decode_key(config.key.as_ref()?.reveal().as_bytes())
 }
 
-/// True if a change needs other identifiers: then subscribers join anew.
+/// True if a change needs other identifiers: then subscribers join again.
 pub(crate) fn needs_other_identifiers(before: &StreamRoute, after: &StreamRoute) -> bool {
     before.key != after.key
 }

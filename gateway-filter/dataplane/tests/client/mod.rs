@@ -13,11 +13,11 @@ use packrat_wire::estimate::Timestamp;
 /// Longest time that a client waits for something that has to happen: it only ends a test that
 /// would never end.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
-/// Longest time that a client waits for a datagram before it looks at what is due.
+/// Longest time that a client waits for a datagram before it looks at its deadlines.
 const TURN: Duration = Duration::from_millis(1);
-/// When nothing arrives for so long, the server sends again what is missing.
+/// Time without an arrival after which the server sends missing datagrams again.
 const SERVER_PATIENCE: Duration = Duration::from_millis(500);
-/// One of so many datagrams is lost by the last mile of [`transfer`].
+/// The last mile of [`transfer`] loses one datagram of this number.
 pub(crate) const LOST_EVERY: usize = 20;
 
 /// A datagram that looks encrypted: every identifier is different.
@@ -38,10 +38,10 @@ pub(crate) trait Socket {
     fn address(&self) -> SocketAddr;
     fn now(&self) -> Timestamp;
     fn pause(&self, time: Duration);
-    /// Sends to the address that it is connected to. No one may listen there any more.
+    /// Sends to the address that it is connected to, even if the socket there is closed by now.
     fn say(&self, datagram: &[u8]);
     fn say_to(&self, datagram: &[u8], to: SocketAddr);
-    /// The next datagram, and its sender; `None` if there is none for so long.
+    /// The next datagram, and its sender; `None` if none arrives in this time.
     fn hear(&self, patience: Duration) -> Option<(Vec<u8>, SocketAddr)>;
 }
 
@@ -140,7 +140,7 @@ impl<S: Socket> Client<S> {
         }
     }
 
-    /// Does what is due, and waits a moment for a datagram of the gateway.
+    /// Does all work that is due, and waits a moment for a datagram of the gateway.
     pub(crate) fn turn(&mut self) -> Option<Vec<u8>> {
         while let Some(datagram) = self.poll() {
             self.socket.say(&datagram);
@@ -148,7 +148,7 @@ impl<S: Socket> Client<S> {
         Some(self.socket.hear(TURN)?.0)
     }
 
-    /// Takes turns until `done` with what has come says so.
+    /// Takes turns until `done` is true of a received datagram.
     pub(crate) fn turn_until(
         &mut self,
         what: &str,
@@ -173,7 +173,7 @@ impl<S: Socket> Client<S> {
         self.assist.stats().state == AssistState::Established
     }
 
-    /// Takes part until `done` says so: the core gets all that comes.
+    /// Takes part until `done` is true: the core gets all datagrams.
     pub(crate) fn take_part_until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
         self.turn_until(what, |client, received| {
             if let Some(datagram) = received {
@@ -183,7 +183,7 @@ impl<S: Socket> Client<S> {
         });
     }
 
-    /// Goes on from another socket, of which the core does not know yet. Returns the old one.
+    /// Continues from another socket, of which the core does not know yet. Returns the old one.
     pub(crate) fn go_on_from(&mut self, socket: S) -> S {
         std::mem::replace(&mut self.socket, socket)
     }
@@ -209,8 +209,8 @@ impl<S: Socket> Client<S> {
         self.take_part_until("the goodbye", |client| !client.is_established());
     }
 
-    /// Takes part in the handshake until the gateway has heard that the session is there, and said
-    /// so.
+    /// Takes part in the handshake until the gateway has learned that the session is there, and
+    /// confirmed it.
     pub(crate) fn establish(&mut self) {
         self.take_part_until("the session", |client| {
             client.is_established() && client.assist.stats().reports > 0
@@ -223,7 +223,7 @@ pub(crate) fn connect(gateway: SocketAddr, server: &UdpSocket) -> (Client, Socke
     connect_with(gateway, server, ClientConfig::default())
 }
 
-/// The same with this configuration.
+/// Client with this configuration, and the address that the server sees it at.
 pub(crate) fn connect_with(
     gateway: SocketAddr,
     server: &UdpSocket,
@@ -232,10 +232,11 @@ pub(crate) fn connect_with(
     assist(Client::with(gateway, config), server)
 }
 
-/// The client says hello and gets a session; it, and the address that the server sees it at.
+/// Sends the client's hello and gets it a session; returns it, and the address that the server sees
+/// it at.
 pub(crate) fn assist<S: Socket>(mut client: Client<S>, server: &S) -> (Client<S>, SocketAddr) {
-    // It looks like a QUIC packet with a long header: what has a short one may wait, as its client may
-    // have moved.
+    // The hello looks like a QUIC packet with a long header: a packet with a short one may wait, as
+    // its client may have moved.
     client.socket.say(b"\xc3hello");
     let (hello, upstream) = receive(server);
     assert_eq!(hello, b"\xc3hello");
@@ -243,12 +244,12 @@ pub(crate) fn assist<S: Socket>(mut client: Client<S>, server: &S) -> (Client<S>
     (client, upstream)
 }
 
-/// Datagrams that are under way at most: a receive buffer holds more.
+/// Most datagrams in flight: a receive buffer holds more.
 const MOST_UNDER_WAY: usize = 40;
 
-/// Those of a server's datagrams that have come through a last mile that loses some of them once.
-/// What the gateway shows the server as lost, as it does when a queue seems to stand (on a busy
-/// host there is one), the server sends again after a while.
+/// A server's datagrams that have come through a last mile that loses some of them once. Losses
+/// that the gateway leaves to the server, as it does when a queue seems to stand (on a busy host
+/// there is one), are sent again by the server after a while.
 pub(crate) struct Arrivals {
     numbers: HashMap<Vec<u8>, usize>,
     counts: HashMap<usize, usize>,
@@ -277,7 +278,7 @@ impl Arrivals {
         self.numbers.get(datagram).copied()
     }
 
-    /// One has come to the last mile; whether it gets through.
+    /// Notes that a datagram has come to the last mile; returns whether it gets through.
     pub(crate) fn arrive(&mut self, number: usize, now: Timestamp) -> bool {
         let count = self.counts.entry(number).or_default();
         *count += 1;
@@ -288,7 +289,7 @@ impl Arrivals {
         *count > losses(number)
     }
 
-    /// The server sends the next ones, and again what has not arrived, when nothing has for a while.
+    /// Sends the server's next datagrams, and missing ones again if none has arrived for a while.
     pub(crate) fn send(&mut self, server: &impl Socket, upstream: SocketAddr, now: Timestamp) {
         let under_way = self.numbers.len() - self.to_send.len() - self.counts.len();
         if under_way <= MOST_UNDER_WAY - 10 {

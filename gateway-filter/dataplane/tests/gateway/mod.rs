@@ -71,21 +71,21 @@ impl Gateway {
 
 /// An address, where "127.0.0.1:0" is one of its own.
 ///
-/// Gateways speak to servers from ports that the system chooses. When one has gone, another test may
-/// get its port, and with it what is still sent there.
+/// Gateways speak to servers from ports that the system chooses. When a gateway has gone, another
+/// test may get its port, and with it the datagrams still sent there.
 pub(crate) fn place(address: &str) -> SocketAddr {
     if address == "127.0.0.1:0" { own_address() } else { address.parse().unwrap() }
 }
 
-/// A socket at a [`place`] that does not wait for ever.
+/// A socket at a [`place`] whose reads end after a time.
 pub(crate) fn socket(local: &str) -> UdpSocket {
     let socket = UdpSocket::bind(place(local)).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket
 }
 
-/// An address that no other socket has or gets, also when a test gives it back and wants it again: its
-/// host is this process alone, and its port none that the system chooses.
+/// An address that no other socket has or gets, also when a test gives it back and wants it again:
+/// its host is this process alone, and its port outside the range that the system chooses from.
 pub(crate) fn own_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(10_000);
     let [_, high, middle, low] = std::process::id().to_be_bytes();

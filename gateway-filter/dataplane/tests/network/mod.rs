@@ -1,4 +1,4 @@
-//! A network in virtual time: gateways, servers and clients, of which none is ever late. A datagram
+//! A network in virtual time: gateways, servers and clients, which are never late. A datagram
 //! arrives at once, unless its sender is far away.
 //!
 //! ```text
@@ -33,7 +33,7 @@ const FIRST_OF_HOSTS: u16 = 40_000;
 /// Sessions that a gateway has room for.
 const SESSIONS: u64 = 1000;
 
-/// A datagram that is under way.
+/// A datagram in flight.
 struct Datagram {
     from: SocketAddr,
     to: SocketAddr,
@@ -42,9 +42,9 @@ struct Datagram {
 
 struct State {
     now: Timestamp,
-    /// By their first listeners.
+    /// Gateways by their first listeners.
     gateways: BTreeMap<SocketAddr, VirtualGateway>,
-    /// By the time of arrival, in order of sending.
+    /// Datagrams in flight by the time of arrival, in order of sending.
     under_way: BTreeMap<(Timestamp, u64), Datagram>,
     inboxes: HashMap<SocketAddr, VecDeque<(Vec<u8>, SocketAddr)>>,
     /// The time that datagrams of a sender take.
@@ -73,7 +73,7 @@ impl State {
         timeouts.chain(arrival).min()
     }
 
-    /// Lets pass what happens next, until this time at the latest.
+    /// Lets the next event happen, until this time at the latest.
     fn pass_to_next(&mut self, end: Timestamp) {
         self.now = self.next().map_or(end, |next| next.clamp(self.now, end));
         let listeners: Vec<SocketAddr> = self.gateways.keys().copied().collect();
@@ -211,7 +211,7 @@ impl Gateway {
         self.at(VirtualGateway::shutdown);
     }
 
-    /// The same; nothing listens there any more.
+    /// Ends all sessions with a Goodbye, and stops listening.
     pub(crate) fn shutdown(self) {
         self.end_sessions();
         self.network.state().gateways.remove(&self.listen);
@@ -255,12 +255,12 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// From now on it speaks to this address alone.
+    /// Connects the socket: from now on it speaks to this address alone.
     pub(crate) fn connect(&self, peer: SocketAddr) {
         self.peer.set(Some(peer));
     }
 
-    /// Another one at the same address, which speaks to the same one.
+    /// Another socket at this address, connected to the same peer.
     pub(crate) fn again(&self) -> Self {
         Self { network: self.network.clone(), address: self.address, peer: self.peer.clone() }
     }

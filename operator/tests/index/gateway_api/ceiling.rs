@@ -1,4 +1,4 @@
-//! Parameters of Gateways, within those of their class.
+//! Parameters of Gateways, within their class's parameters.
 
 use packrat_operator::resource::GatewayParametersSpec;
 use serde_json::{Value, json};
@@ -100,7 +100,7 @@ fn a_gateways_own_parameters_lower_what_its_class_has_and_no_more() {
     assert_eq!(spec.limits, as_parameters(&greedy).limits);
     assert_eq!(spec.cache, as_parameters(&greedy).cache);
     assert_eq!(message, "all listeners can be served");
-    // The class demands tokens: those of a Gateway are no weaker.
+    // The class demands tokens: a Gateway's own policy is no weaker.
     let strict = json!({ "tokens": {
         "policy": "Optional", "tls": { "secretName": "tls" }, "bindToNetwork": true, "lifetimeSeconds": 60,
     }});
@@ -115,7 +115,7 @@ fn a_gateways_own_parameters_lower_what_its_class_has_and_no_more() {
     let (spec, message) = spec_with(Some(&class), &modest);
     assert_eq!((spec.cache.bytes_total.as_str(), spec.workload.replicas), ("2Mi", 5));
     assert_eq!(message, "all listeners can be served");
-    // A class without parameters limits nothing; one whose parameters are gone allows nothing.
+    // A class without parameters sets no limits; a class whose parameters are gone allows nothing.
     let (spec, _) = spec_with(None, &greedy);
     assert_eq!(spec.cache, as_parameters(&greedy).cache);
     let refused = state_with(Some(&Value::Null), &modest);

@@ -51,7 +51,8 @@ fn a_listener_stays_with_the_route_that_is_served_there() {
     assert_eq!(waits.waits_for, Some(key("app", "new.udproute")));
     let message = &waits.accepted.message;
     assert!(message.contains("but UDPRoute app/new, which is served there, gets"), "{message}");
-    // What is served at another port, is gone, or is a Service of that name has no claim to it.
+    // A route at another port, a route that is gone, and a Service of that name have no claim to
+    // it.
     for status in [&[][..], &[(7000, "new.udproute")], &[(443, "gone.udproute")], &[(443, "new")]] {
         let resolution = resolve(&listeners, status, &both);
         assert_eq!(holder(&resolution, 443), "app/old.udproute/443", "{status:?}");
@@ -65,7 +66,7 @@ fn a_listener_stays_with_the_route_that_is_served_there() {
     let state = &resolution.attachments.gateways[&key("app", "edge")];
     let status = status::gateway_status(&gateway, state, None, None, at(0));
     assert_eq!(status["listeners"][0]["attachedRoutes"], 2);
-    // A route that wants all of them gets what is free, and no more.
+    // A route that wants all listeners gets only the free ones.
     let greedy = [of("old", 0, None), of("new", 59, Some("quic"))];
     let resolution = resolve(&listeners, &[(443, "new.udproute")], &greedy);
     assert_eq!(holder(&resolution, 443), "app/new.udproute/443");

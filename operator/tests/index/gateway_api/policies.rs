@@ -59,7 +59,7 @@ fn of_defaults_the_most_specific_wins_and_of_overrides_the_least_specific() {
             settings(overrides),
         )
     };
-    // Gateway, listener, route: what each has as default and as override; what is in force.
+    // Gateway, listener, route: the default and the override of each; the value in force.
     type Said = (Option<u32>, Option<u32>);
     const NOTHING: Said = (None, None);
     let cases: [([Said; 3], Option<u32>); 8] = [

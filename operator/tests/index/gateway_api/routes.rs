@@ -191,12 +191,12 @@ fn clients_are_shared_by_weight() {
         (listener.endpoints.len(), weights, listener.shares.refused)
     };
     let to = |name: &str, weight: u32| json!({ "name": name, "port": 8443, "weight": weight });
-    // A destination's weight is that of all its endpoints together.
+    // A destination's weight is shared by all its endpoints.
     assert_eq!(shares(json!([to("web", 9), to("canary", 1)])), (3, vec![9.0, 0.5, 0.5], 0.0));
     assert_eq!(shares(json!([to("web", 1), to("canary", 2)])), (3, vec![], 0.0), "all the same");
     assert_eq!(shares(json!([to("web", 1), to("canary", 0)])), (1, vec![], 0.0));
     assert_eq!(shares(json!([{ "name": "canary", "port": 8443 }])), (2, vec![], 0.0));
-    // The share of what does not exist is dropped.
+    // The share of a missing Service is dropped.
     assert_eq!(shares(json!([to("web", 1), to("gone", 4)])), (1, vec![1.0], 4.0));
     assert_eq!(shares(json!([to("gone", 4)])), (0, vec![], 4.0));
 }
@@ -230,15 +230,15 @@ fn each_operator_serves_the_gateways_of_its_own_class_only() {
             (attachments.classes.len(), attachments.gateways.len(), attachments.routes.len());
         assert_eq!(counts, if is_own { (1, 1, 1) } else { (0, 0, 0) }, "{controller} {own}");
     }
-    // Another controller's from now on: what was made for it goes. Another Packrat operator's: that
-    // one takes it over.
+    // If the class is another controller's from now on, the objects made for it go. If it is
+    // another Packrat operator's, that one takes them over.
     let abandoned = |controller: &str| resolve(&with(controller), "packrat").abandoned.len();
     assert_eq!(abandoned("example.org/gateway-controller"), 1);
     assert_eq!(abandoned("packrat.dev/gateway-controller/blue"), 0);
     assert_eq!(abandoned("packrat.dev/gateway-controller"), 0);
 }
 
-/// An annotation exposes a Service where a listener lets it.
+/// An annotation exposes a Service if a listener lets it.
 #[test]
 fn annotated_services_have_the_ports_of_listeners_only() {
     let resolve = |allowed: Value, port: u16, routes: &[Value]| {

@@ -87,7 +87,7 @@ fn the_status_of_a_gateway_follows_its_edge_gateway() {
     );
 }
 
-/// It has nothing to do with the Gateway of that name.
+/// The EdgeGateway is unrelated to the Gateway of that name.
 #[test]
 fn an_edge_gateway_of_someone_else_is_left_alone() {
     let gateway = a_gateway("edge", json!([listener("quic", 443, json!({}))]));
@@ -154,7 +154,7 @@ fn listeners_that_cannot_be_served_are_told_apart() {
     assert_eq!((state.accepted.status, state.accepted.reason), (Some(true), "ListenersNotValid"));
     assert_eq!(resolution.gateways[&key("app", "edge")].ports, [443, 7001, 7002].into());
 
-    // None is left, an address is asked for, and parameters that do not exist.
+    // No listener is left, an address is asked for, and the parameters do not exist.
     let accepted = |change: &dyn Fn(&mut Value)| {
         let mut gateway = a_gateway("edge", json!([listener("quic", 443, json!({}))]));
         change(&mut gateway);
@@ -212,7 +212,8 @@ fn what_other_controllers_say_about_a_route_stays() {
     assert_eq!(status["parents"], json!([other]));
 }
 
-/// Assistance that has stopped by itself is said of the route that it concerns, and of the Gateway.
+/// Assistance that has stopped by itself is reported at the route that it concerns, and at the
+/// Gateway.
 #[test]
 fn assistance_that_has_stopped_by_itself_is_told_at_gateway_and_route() {
     let gateway = a_gateway(

@@ -40,7 +40,7 @@ pub(crate) enum StreamChange {
 }
 
 impl StreamChange {
-    /// The worker whose I/O thread it is.
+    /// Worker whose I/O thread reads the stream's socket.
     pub(crate) fn worker(&self) -> usize {
         match self {
             Self::Open(_, upstream) | Self::Close(upstream) => upstream.worker(),
@@ -55,8 +55,8 @@ pub(crate) struct ConfiguredStream {
     current: RwLock<Option<(StreamRoute, Arc<RouteStream>)>>,
     /// True if the route has no server beside the stream's.
     alone: AtomicBool,
-    /// One thread at a time follows the configuration, so that none of them brings back what another
-    /// one has replaced.
+    /// Held by the one thread that follows the configuration, so that no thread brings back a state
+    /// that another one has replaced.
     following: Mutex<()>,
     failure: Mutex<Option<Failure>>,
 }
@@ -88,8 +88,8 @@ impl ConfiguredStream {
     }
 
     /// Brings the stream into the state that is configured: its engine always, its sockets while
-    /// the route has listeners. `change` is told, in order, what the I/O threads have to do.
-    /// Returns when it has to be called again: its sockets could not be opened.
+    /// the route has listeners. `change` is called, in order, with the I/O threads' tasks. Returns
+    /// when it has to be called again, if its sockets could not be opened.
     pub(crate) fn follow(
         &self,
         route: &Arc<RouteContext>,
@@ -162,7 +162,7 @@ impl ConfiguredStream {
         }
     }
 
-    /// Nothing is to be tried again. `arrives`: as the stream arrives.
+    /// Cancels further attempts. `arrives`: true if they have succeeded because the stream arrives.
     fn succeed(&self, route: &RouteContext, arrives: bool) {
         if self.failure.lock().take().is_some() && arrives {
             route.log(Event::StreamAvailable, || []);

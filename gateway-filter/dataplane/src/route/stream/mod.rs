@@ -1,5 +1,5 @@
-//! A route's live stream: what arrives at one address goes to everybody who subscribes at the
-//! route's listeners.
+//! A route's live stream: datagrams that arrive at one address go to all subscribers at the route's
+//! listeners.
 
 mod configured;
 mod recipients;

@@ -1,4 +1,4 @@
-//! The way of a stream: what arrives at one address goes to everybody who subscribes at the route's
+//! The way of a stream: datagrams that arrive at one address go to all subscribers at the route's
 //! listeners.
 //!
 //! ```text
@@ -9,9 +9,9 @@
 //!         handshakes, eACKs +   +--> repairs                (any thread that reads the listener)
 //! ```
 //!
-//! The engine is behind one lock, which is never held while something is sent. What subscribers
-//! send beside control datagrams (requests to the stream's server, say) is forwarded to the route's
-//! endpoints as everywhere, if there are any.
+//! The engine is behind one lock, which is never held while a datagram is sent. Subscribers'
+//! datagrams other than control datagrams (requests to the stream's server, say) are forwarded to
+//! the route's endpoints as everywhere, if there are any.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl std::fmt::Debug for RouteStream {
 
 struct State {
     engine: Stream,
-    /// Random bytes that nothing has used yet: few datagrams need any.
+    /// Random bytes that are unused so far: few datagrams need any.
     seed: Option<[u8; 32]>,
     /// The subscribers that are sent a copy; of the engine's version.
     recipients: Arc<Vec<Recipients>>,
@@ -174,7 +174,7 @@ impl RouteStream {
     ) {
         let route = &*self.route;
         for _ in 0..RECEIVES_PER_TURN {
-            // An error is that of a datagram sent before.
+            // The error belongs to a datagram sent before.
             if received.receive(upstream.socket()).is_err() {
                 return;
             }
@@ -188,7 +188,7 @@ impl RouteStream {
                     route.metrics.add(Metric::StreamRefused, message.datagrams().count() as u64);
                 } else {
                     let Some(first) = message.datagrams().next() else { continue };
-                    // What looks like Packrat's own is no part of the stream.
+                    // A datagram that looks like Packrat's own is no part of the stream.
                     if !packrat_wire::is_control(first) {
                         batches.push(message.batch());
                     }
@@ -232,7 +232,7 @@ impl RouteStream {
         self.state.lock().engine.next_timeout()
     }
 
-    /// Forgets silent subscribers, and tells them.
+    /// Forgets silent subscribers, and notifies them.
     pub(crate) fn handle_timeout(&self, sender: &mut Sender, now: Timestamp) {
         let route = &*self.route;
         let mut out = StreamOutbox::new();
@@ -251,7 +251,7 @@ impl RouteStream {
         send_goodbyes(route, &paths, &out, sender);
     }
 
-    /// Ends the stream, and tells the subscribers.
+    /// Ends the stream, and notifies the subscribers.
     pub(crate) fn close(&self, sender: &mut Sender) {
         let route = &*self.route;
         let mut out = StreamOutbox::new();

@@ -21,16 +21,16 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Behaviour of a thread while the port of a stream is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WhenInUse {
-    /// It waits for a moment.
+    /// The thread waits for a moment.
     Wait,
-    /// It comes again later.
+    /// The thread comes again later.
     ComeAgain,
 }
 
 /// A socket at which a stream arrives, while its route has listeners.
 #[derive(Debug)]
 pub(crate) struct StreamUpstream {
-    /// Its number at the I/O thread.
+    /// Number of the stream at the I/O thread.
     pub(crate) number: u64,
     pub(crate) config: StreamRoute,
     /// The only hosts that may send it; empty: all.
@@ -79,7 +79,7 @@ impl StreamUpstream {
         local_address(self.socket.as_fd())
     }
 
-    /// Sends to the group; `None` when there is none.
+    /// Sends to the group; `None` without a group.
     pub(crate) fn send_to_group(
         &self,
         sender: &mut Sender,

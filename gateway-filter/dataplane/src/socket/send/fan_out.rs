@@ -11,9 +11,9 @@ use super::{
 };
 
 impl Sender {
-    /// Sends batches, in order, to each destination. `report_of` is told what became of them,
-    /// destination by destination, in no certain order; who can't be reached costs the others
-    /// nothing.
+    /// Sends batches, in order, to each destination. `report_of` is called with the outcome,
+    /// destination by destination, in no certain order; an unreachable destination does not affect
+    /// the others.
     pub fn send_to_each(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -32,7 +32,7 @@ impl Sender {
             return;
         }
         let groups = std::mem::take(&mut self.groups);
-        // What is said beside the address is the same for all of a call.
+        // All parts of a destination but the address are the same within a call.
         let alike = |one: &Destination, other: &Destination| {
             (one.source, one.family, one.leaves_as_v4)
                 == (other.source, other.family, other.leaves_as_v4)
@@ -86,7 +86,7 @@ fn send_chunk(
             Ok(sent) => done += sent,
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
             Err(_) => {
-                // The rest of this destination by itself: there, all that may be wrong is told apart.
+                // The rest of this destination is sent alone: then each error can be identified.
                 let (place, group) = (done / groups.len(), done % groups.len());
                 let (sent, rest) = groups.split_at(group);
                 let mut report = whole(sent);

@@ -7,9 +7,9 @@ use socket2::SockAddr;
 use super::{Call, Destination, GsoBatch, MAXIMUM_MESSAGES, Sender, send_messages, set_name};
 
 impl Sender {
-    /// Sends one datagram to each receiver, in order, until one of them fails; at most as many as one
-    /// call takes. Returns how many were sent. What is wrong with the one that follows, [`Sender::send`]
-    /// tells.
+    /// Sends one datagram to each receiver, in order, until one of them fails; at most as many as
+    /// one call takes. Returns the number of sent datagrams. [`Sender::send`] reports the error of
+    /// the datagram that follows.
     pub(crate) fn send_singles(
         &mut self,
         socket: BorrowedFd<'_>,
