@@ -2,8 +2,8 @@
 //! same client, or of the same route, expects.
 //!
 //! A handshake is over before anything can be measured, and its losses cost the most. What earlier
-//! sessions of the client's address have seen is the best guess; without any, the median of all
-//! networks is, where there are a few. A client that lies about its losses gets copies of its own
+//! sessions of the client's address have seen is the best guess; without any, the median of the addresses
+//! of its network is, or that of the other networks, where there are a few. A client that lies about its losses gets copies of its own
 //! datagrams. It speaks for its network only, a /24 or /48, which has one vote and makes no other one
 //! forgotten: a median moves for most of the networks only.
 
@@ -20,7 +20,7 @@ use crate::sync::Mutex;
 /// Addresses that are remembered, the latest, for so long.
 const ADDRESSES: usize = 1024;
 const MEMORY: Duration = Duration::from_secs(3600);
-/// Networks from which a median says something about another one.
+/// Networks whose median is a guess for another one, and addresses whose median is one for their network.
 const QUORUM: usize = 5;
 
 /// The last miles of a route.
@@ -63,6 +63,10 @@ impl LossMemory {
         let mut of_networks = HashMap::<_, Vec<f64>>::new();
         for (address, known) in last_miles.iter().filter(|(_, known)| known.is_young(now)) {
             of_networks.entry(address.largest()).or_default().push(known.medium.loss());
+        }
+        let own = of_networks.get(&address.largest()).filter(|own| own.len() >= QUORUM);
+        if let Some(own) = own {
+            return median(own.clone());
         }
         let votes: Vec<f64> = of_networks.into_values().map(median).collect();
         if votes.len() < QUORUM { 0.0 } else { median(votes) }
@@ -137,6 +141,8 @@ mod tests {
         (1..=100).for_each(|last| memory.note(in_network(5, last), 936, 900, at(0)));
         assert!((memory.expect(address(9), at(1)) - 0.05).abs() < 1e-9, "one of them may lie");
         assert_eq!(memory.expect(in_network(1, 1), at(1)), 0.0, "its own");
+        let beside = memory.expect(in_network(5, 200), at(1));
+        assert!((beside - 0.9).abs() < 1e-9, "that of its network: {beside}");
     }
 
     #[test]
