@@ -62,9 +62,14 @@ impl Cluster {
 
     /// The cluster, an empty namespace, and an operator that is elected.
     pub(crate) fn with_operator(namespace: &str) -> Option<(Self, Operator)> {
+        Self::with_operator_and(namespace, &[])
+    }
+
+    /// A cluster with an operator that has these additional options.
+    pub(crate) fn with_operator_and(namespace: &str, options: &[&str]) -> Option<(Self, Operator)> {
         let cluster = Self::find()?;
         cluster.namespace(namespace, &json!({}));
-        let operator = cluster.operator("only", None);
+        let operator = cluster.operator_with("only", None, options);
         cluster.wait_until("the election", || operator.is_elected());
         Some((cluster, operator))
     }

@@ -15,7 +15,10 @@ const ENDPOINTS: u16 = 10;
 #[test]
 fn five_hundred_services_with_five_thousand_endpoints() {
     let namespace = "packrat-test-scale";
-    let Some((cluster, operator)) = Cluster::with_operator(namespace) else { return };
+    let options = ["--listeners-per-namespace", "500"];
+    let Some((cluster, operator)) = Cluster::with_operator_and(namespace, &options) else {
+        return;
+    };
     let empty = operator.memory();
     cluster.apply(gateway(namespace, "default", &json!({})));
     let wanted = json!({ "packrat.dev/assist": "enabled" });
