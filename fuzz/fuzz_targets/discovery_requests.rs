@@ -3,6 +3,8 @@
 
 #[path = "../../operator/tests/corpus/discovery_requests.rs"]
 mod entry;
+#[path = "../../operator/src/message.rs"]
+mod message;
 #[allow(dead_code)]
 mod xds;
 

@@ -18,6 +18,7 @@ pub mod gateway_api;
 pub mod index;
 pub mod inject;
 pub mod keys;
+mod message;
 pub mod overrides;
 pub mod policy;
 pub mod recent;

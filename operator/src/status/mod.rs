@@ -16,15 +16,13 @@ use self::assistance::{assisting, stopped_route};
 use self::gateway::{accepted, programmed, ready, resolved_routes};
 pub use self::service::service_condition;
 use crate::index::{GatewayModel, GatewayView, route_key};
+use crate::message::shortened;
 use crate::resource::{EdgeGatewayStatus, GatewayProxy, ListenerStatus};
 
 /// The condition on a Service that asks for assistance.
 pub const SERVICE_CONDITION: &str = "packrat.dev/Assisted";
 /// Problems that are listed in one message.
 pub(crate) const TOLD: usize = 5;
-/// Longest message, in bytes; the API server takes 32768.
-const MAXIMUM_MESSAGE_BYTES: usize = 4096;
-
 /// Observations of the gateways of an EdgeGateway.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Observed {
@@ -147,17 +145,4 @@ impl Finding {
                 .map_or_else(|| Time(now), |before| before.last_transition_time.clone()),
         }
     }
-}
-
-/// A message that the API server takes.
-pub(crate) fn shortened(mut message: String) -> String {
-    if message.len() > MAXIMUM_MESSAGE_BYTES {
-        let mut end = MAXIMUM_MESSAGE_BYTES;
-        while !message.is_char_boundary(end) {
-            end -= 1;
-        }
-        message.truncate(end);
-        message.push('…');
-    }
-    message
 }

@@ -1,8 +1,9 @@
 //! The condition of a Service.
 
-use super::{StoppedRoute, TOLD, shortened};
+use super::{StoppedRoute, TOLD};
 use crate::annotations::{ObjectKey, Problem, Reason};
 use crate::index::ServiceView;
+use crate::message::shortened;
 use crate::resource::{EdgeGatewayStatus, ListenerStatus};
 
 /// The condition of a Service: status, reason, message. `None`: there is no condition, and an older

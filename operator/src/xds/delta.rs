@@ -13,7 +13,7 @@ use super::wire::{
     CLUSTER_TYPE, DeltaDiscoveryRequest, DeltaDiscoveryResponse, LISTENER_TYPE, Resource,
 };
 use super::{Resources, Versioned};
-use crate::status::shortened;
+use crate::message::shortened;
 
 /// The meaning of a request of Envoy's.
 #[derive(Debug, Clone, PartialEq, Eq)]
