@@ -10,8 +10,9 @@ use super::objects::{Gateway, GatewayClass, PolicyModel, UdpRoute};
 use super::{GROUP, objects::ParentReference};
 use crate::annotations::ObjectKey;
 use crate::index::GatewayModel;
+use crate::message::shortened;
 use crate::resource::EdgeGatewayStatus;
-use crate::status::{StoppedRoute, shortened};
+use crate::status::StoppedRoute;
 
 /// Features of the Gateway API that the operator has, in alphabetical order.
 const FEATURES: [&str; 3] = ["Gateway", "ReferenceGrant", "UDPRoute"];
