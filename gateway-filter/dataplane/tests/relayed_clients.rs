@@ -214,16 +214,23 @@ fn a_forged_datagram_leads_no_other_client_to_another_gateway() {
     assert_eq!(gateways[1].metric("inquiries_total"), 0);
 }
 
+/// Two gateways, and a client of the second whose NAT's port an attacker has foreseen: the second takes it for a
+/// client of the first.
+fn named_before(network: &Network, server: &Socket) -> (Vec<Gateway>, Socket) {
+    let gateways = fleet(network, &[server], 2);
+    let (mut attacker, _) = gateways[0].connect(server);
+    let victim = gateways[1].client();
+    victim.say(&sealed(&mut attacker));
+    gateways[1].wait_for("the relay", |gateway| gateway.metric("sessions_relayed_total") == 1);
+    (gateways, victim)
+}
+
 /// The attacker foresees the port which a NAT will give the victim, and is there first. `sent`: the victim's
 /// datagrams, whatever their form, with these ones in them.
 fn assert_it_reaches_its_own_server(moved: &[Vec<u8>], sent: &[Vec<u8>]) {
     let network = Network::new();
     let server = network.server();
-    let gateways = fleet(&network, &[&server], 2);
-    let (mut attacker, _) = gateways[0].connect(&server);
-    let victim = gateways[1].client();
-    victim.say(&sealed(&mut attacker));
-    gateways[1].wait_for("the relay", |gateway| gateway.metric("sessions_relayed_total") == 1);
+    let (gateways, victim) = named_before(&network, &server);
     sent.iter().for_each(|datagram| victim.say(datagram));
     let from: Vec<_> = moved
         .iter()
@@ -283,11 +290,7 @@ fn such_a_client_reaches_its_own_server_in_order_where_more_comes_than_may_wait(
     let sent = moved.chunks(2).flat_map(|two| [numbered(&two[0]), two[1].clone()]);
     let network = Network::new();
     let server = network.server();
-    let gateways = fleet(&network, &[&server], 2);
-    let (mut attacker, _) = gateways[0].connect(&server);
-    let victim = gateways[1].client();
-    victim.say(&sealed(&mut attacker));
-    gateways[1].wait_for("the relay", |gateway| gateway.metric("sessions_relayed_total") == 1);
+    let (gateways, victim) = named_before(&network, &server);
     sent.for_each(|datagram| victim.say(&datagram));
     let received: Vec<_> = moved.iter().map(|_| receive(&server).0).collect();
     assert_eq!(received, moved);

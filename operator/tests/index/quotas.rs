@@ -139,7 +139,7 @@ fn etcd_takes_the_status_of_an_edge_gateway_with_the_most_listeners() {
     let listeners = vec![listener; Quotas::MOST_PER_GATEWAY.into()];
     let status = EdgeGatewayStatus { listeners, ..EdgeGatewayStatus::default() };
     let bytes = serde_json::to_vec(&status).unwrap().len();
-    assert!(bytes < ETCD_BYTES * 9 / 10, "{bytes} bytes: the rest of the object needs room, too");
+    assert!(bytes < ETCD_BYTES * 9 / 10, "{bytes} bytes: the rest of the object also needs room");
 }
 
 /// Nanoseconds that this thread has been on a processor.

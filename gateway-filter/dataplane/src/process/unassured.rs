@@ -8,8 +8,8 @@
 //!               | |                                                                  | |
 //!               | +-------------------- the client proves its address ---------------+-+--> (not here)
 //!               v                                                                    v
-//!         the oldest leaves: more new ones                          the newest leaves: those that are
-//!         than free places, in the last fifth                       assured need its place
+//!         the oldest leaves: more new ones                          the newest leaves: assured
+//!         than free places, in the last fifth                       sessions need its place
 //! ```
 //!
 //! A fifth of the places is for new sessions and free places: whatever has spoken before, a client
@@ -270,7 +270,7 @@ mod tests {
                 assert!(process.assure(1, honest), "evicted, with {} assured", process.assured);
             }
             let lasts = before.iter().filter(|session| process.holds(**session)).count();
-            assert_eq!(lasts, 50, "those that were there before have left");
+            assert_eq!(lasts, 50, "sessions from before have left");
             assert!(process.taken() < LIMIT);
         }
         assert_eq!((process.assured, process.mutual_count()), (700, 100));
