@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo flood lab field alternatives figures bench profile quick format check-format test check test-sdks test-random token check-lints check-go check-fuzz test-tools test-rust check-instructions instructions check-names check-documentation check-dependencies check-c c-header install-c advisories test-interop test-mobile test-python test-go test-demo test-telemetry test-loki test-operator test-conformance test-command check-chart chart chart-schemas images static release-dry-run soak test-page test-programs demo-parts client-parts e2e fuzz miri sanitize concurrency models toolchain clean
+.PHONY: help docs demo flood lab field alternatives bench profile quick format check-format test check test-sdks test-random token check-lints check-go check-fuzz test-tools test-rust check-instructions instructions check-names check-documentation check-dependencies check-c c-header install-c advisories test-interop test-mobile test-python test-go test-demo test-telemetry test-loki test-operator test-conformance test-command check-chart chart chart-schemas images static release-dry-run soak test-page test-programs demo-parts client-parts e2e fuzz miri sanitize concurrency models toolchain clean
 
 # Options: make demo ARGS="--loss 0.1 --profile cellular", make lab ARGS="run satellite --seeds 10"
 ARGS ?=
@@ -14,6 +14,10 @@ DEMO_COMMAND := $${CARGO_TARGET_DIR:-target}/demo/packrat
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-20s %s\n", $$1, $$2 }'
 
+docs: ## Build the site of all pages and show it at http://127.0.0.1:8000 (ARGS="--build-only", ARGS="--without-api": no rustdoc)
+	@tools/check-toolchain cargo cc python
+	@tools/build-site $(ARGS)
+
 demo: ## Download 25 MB over a lossy last mile, without and with Packrat (ARGS="--help" lists options)
 	@tools/build-demo
 	@case "$(ARGS)" in *--client*) tools/install-client-parts $(ARGS) ;; esac
@@ -23,7 +27,7 @@ flood: ## Downloads over a full link, alone and beside 250,000 hostile datagrams
 	@tools/build-demo
 	@"$(DEMO_COMMAND)" demo --arms packrat --flood $(ARGS)
 
-lab: toolchain ## Trials in virtual time, no network needed (ARGS="run wifi"; ARGS="--help" lists options)
+lab: toolchain ## Trials in virtual time, no network needed (ARGS="run wifi"; ARGS=figures: the pictures of docs/EVALUATION.md; ARGS="--help" lists options)
 	@cargo run --locked --release -p packrat-lab -- $(ARGS)
 
 field: toolchain ## The field matrix: where assistance helps and where it harms (ARGS="--quick", "--only PATH,…", "--traces DIR")
@@ -35,9 +39,6 @@ alternatives: demo-parts ## Downloads in real time, with Packrat and with what a
 	@"$${CARGO_TARGET_DIR:-target}/release/packrat" lab run $(or $(ARGS),wifi --loss 0.04) --real --arm ideal --arm end-to-end --arm packrat \
 		--alternative bbr --alternative packrat-bbr --alternative terminated --alternative terminated-bbr2 --alternative terminated-cubic \
 		--alternative hysteria --alternative hysteria-rate --alternative kcp
-
-figures: toolchain ## The pictures of docs/EVALUATION.md, measured anew in virtual time (ARGS="--seeds 10 --size 25000000")
-	@cargo run --locked --release -p packrat-lab -- figures $(ARGS)
 
 # Valgrind and root make it complete; a measurement that needs them is skipped with a line if they are missing.
 bench: demo-parts ## What Packrat costs beside Envoy's own proxy, with target/bench/summary.json (ARGS="--full": everything)
@@ -125,9 +126,11 @@ check-names: ## Words that docs/GLOSSARY.md rejects are in no file, prose stays 
 	@tools/check-names
 	@tools/check-claims
 
-check-documentation: ## The documentation of all libraries builds without warnings, and its examples compile
+check-documentation: ## The documentation of all libraries builds without warnings, its examples compile, and no link of the site is broken
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --locked --workspace --lib --no-deps --document-private-items
 	cargo test --locked --quiet --workspace --doc
+	@tools/build-site --build-only --without-api
+	@tools/test-site --links-only
 
 check-dependencies: ## Licences and sources of all dependencies are allowed ones, and none is there twice without a reason
 	@tools/install-checkers
@@ -219,9 +222,11 @@ e2e: ## Tests on a real cluster, with clients behind a lossy last mile (ARGS="--
 soak: ## Random faults on a real cluster for 20 minutes, then a look for leaks (ARGS="--seed 7")
 	@tools/e2e --soak 20 $(ARGS)
 
-test-page: ## The overview page in a real browser (installs Debian's chromium when it is missing and this is root)
+test-page: ## The overview page and the site in a real browser (installs Debian's chromium when it is missing and this is root)
 	@command -v chromium >/dev/null || [ "$$(id -u)" -ne 0 ] || { apt-get update -q && apt-get install -q -y --no-install-recommends chromium; }
 	@tools/test -p packrat-admin --only packrat-admin::browser
+	@tools/build-site --build-only --without-api
+	@tools/test-site
 
 test-programs: demo-parts ## Chromium and a WebRTC peer as clients, through an agent (installs both; not a part of make test)
 	@tools/install-client-parts --client chromium
