@@ -84,6 +84,10 @@ fn numbers(trace: &[TraceEvent], departures: &[Departure]) -> BTreeMap<u64, u64>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observer::DatagramKind;
+    use crate::sender::Sender;
+    use crate::trial::{Arm, Trial};
+    use packrat_emulation::scenario::Scenario;
 
     #[test]
     fn packets_are_found_in_datagrams_by_order_and_length() {
@@ -99,5 +103,20 @@ mod tests {
         ];
         let numbers = numbers(&trace, &departures);
         assert_eq!(numbers.into_iter().collect::<Vec<_>>(), [(11, 1), (12, 2), (14, 4)]);
+    }
+
+    #[test]
+    fn packets_are_found_also_behind_the_number_of_an_assisted_datagram() {
+        let mut scenario = Scenario::load("wifi").unwrap();
+        scenario.size = 300_000;
+        let (_, events) = Trial::new(scenario, Arm::Packrat, Sender::S2nCubic, 1).trace().unwrap();
+        let repairs: Vec<Option<u64>> = events
+            .iter()
+            .filter_map(|event| match *event {
+                TraceEvent::LastMile { kind: DatagramKind::Repair, number, .. } => Some(number),
+                _ => None,
+            })
+            .collect();
+        assert!(repairs.len() > 2 && repairs.iter().all(Option::is_some), "{repairs:?}");
     }
 }

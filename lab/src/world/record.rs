@@ -124,8 +124,8 @@ impl Record {
             && self.traced == Some(client)
             && (from == Place::Client || next == Place::Client)
         {
-            let is_numbered = number::split(&packet.payload).is_some();
-            let is_control = is_control(&packet.payload) && !is_numbered;
+            let numbered = number::split(&packet.payload).map(|(_, base)| base);
+            let is_control = is_control(&packet.payload) && numbered.is_none();
             let kind = match (is_control, originated) {
                 (true, _) => DatagramKind::Control,
                 (false, true) => DatagramKind::Repair,
@@ -144,7 +144,7 @@ impl Record {
                 arrives,
                 number: None,
                 cache_bytes: gateway.map(|gateway| gateway.cache_bytes(client)),
-                identity: trace::identity(&packet.payload),
+                identity: trace::identity(numbered.unwrap_or(&packet.payload)),
             });
         }
     }
