@@ -80,6 +80,9 @@ struct Making {
     /// The folder for the files
     #[arg(long, short, default_value = "docs/figures")]
     output: PathBuf,
+    /// Measure nothing: draw the pictures of NAME.json in the folder
+    #[arg(long)]
+    redraw: bool,
     /// Bytes of a download
     #[arg(long, default_value_t = 10_000_000)]
     size: u64,
@@ -296,6 +299,10 @@ pub fn run(options: &Options) -> ExitCode {
 
 impl Making {
     fn make(&self, recipes: &[&Recipe]) -> Result<ExitCode, FigureError> {
+        if self.redraw {
+            figures::redraw(recipes, &self.output)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let settings = Settings { size: self.size, seeds: self.seeds, jobs: self.jobs };
         figures::make(recipes, settings, &self.output)?;
         Ok(ExitCode::SUCCESS)

@@ -33,6 +33,27 @@ pub(crate) enum Anchor {
     Right,
 }
 
+/// Pixels of a text, at most, in a usual sans-serif font: those of `DejaVu` Sans.
+pub(crate) fn width(text: &str, size: i32, bold: bool) -> i32 {
+    let each = f64::from(size) * if bold { 0.69 } else { 0.61 };
+    (text.chars().count() as f64 * each).ceil() as i32
+}
+
+/// A text in lines of at most so many pixels; a longer word has a line of its own.
+pub(crate) fn wrap(text: &str, size: i32, bold: bool, most: i32) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        match lines.last_mut() {
+            Some(line) if width(&format!("{line} {word}"), size, bold) <= most => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 /// A white picture.
 pub(crate) struct Canvas<'a>(DrawingArea<SVGBackend<'a>, Shift>);
 
@@ -50,8 +71,8 @@ impl<'a> Canvas<'a> {
         Ok(self.0.present()?)
     }
 
-    /// Draws text whose vertical middle is at `y`. Its width is unknown: it depends on the reader's
-    /// fonts.
+    /// Draws text, `size` pixels high, whose vertical middle is at `y`. Its width depends on the
+    /// reader's fonts; [`width`] is that of a wide one.
     pub(crate) fn text(
         &self,
         at: (i32, i32),
@@ -67,7 +88,8 @@ impl<'a> Canvas<'a> {
             Anchor::Right => HPos::Right,
         };
         let style = if bold { FontStyle::Bold } else { FontStyle::Normal };
-        let font = ("sans-serif", f64::from(size)).into_font().style(style);
+        // Plotters writes a size divided by this.
+        let font = ("sans-serif", f64::from(size) * 1.24).into_font().style(style);
         let style = TextStyle::from(font).color(&color).pos(Pos::new(horizontal, VPos::Center));
         Ok(self.0.draw(&Text::new(text, at, style))?)
     }
@@ -120,5 +142,19 @@ impl<'a> Canvas<'a> {
     ) -> Result<(), DrawError> {
         let style = ShapeStyle { color: color.into(), filled: true, stroke_width: 0 };
         Ok(self.0.draw(&Rectangle::new(corners, style))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_no_wider_than_asked_for_and_keep_all_words() {
+        let text = "The server sends datagrams, and the gateway caches them";
+        let lines = wrap(text, 12, false, 160);
+        assert!(lines.iter().all(|line| width(line, 12, false) <= 160), "{lines:?}");
+        assert_eq!(lines.join(" "), text);
+        assert_eq!(wrap("unbreakable", 12, true, 10), ["unbreakable"]);
     }
 }

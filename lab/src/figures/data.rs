@@ -2,10 +2,10 @@
 //! files.
 
 use crate::table::{quantile, sorted};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A figure: several panels with a title and a caption.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 pub struct Figure {
     /// Name on the command line, and of the figure's files.
     pub name: String,
@@ -18,7 +18,7 @@ pub struct Figure {
 }
 
 /// A coordinate system.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Panel {
     /// Quantities over a quantity.
@@ -30,7 +30,7 @@ pub enum Panel {
 }
 
 /// Lines and points.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 pub struct Lines {
     /// The panel's title.
     pub title: String,
@@ -43,7 +43,7 @@ pub struct Lines {
 }
 
 /// An axis.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 pub struct Axis {
     /// Quantity and unit.
     pub label: String,
@@ -73,7 +73,7 @@ impl Axis {
 }
 
 /// A side of a comparison; it has the same colour in every figure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Subject {
     /// Packrat.
@@ -89,7 +89,7 @@ pub enum Subject {
 }
 
 /// The way a series is drawn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Form {
     /// Measured points, joined.
@@ -101,7 +101,7 @@ pub enum Form {
 }
 
 /// A line, or some points.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 pub struct Series {
     /// Written beside it.
     pub label: String,
@@ -114,7 +114,7 @@ pub struct Series {
 }
 
 /// A value and its spread.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 pub struct Point {
     /// The position on the x axis.
     pub x: f64,
@@ -141,7 +141,7 @@ impl Point {
 }
 
 /// Horizontal bars, each with its label.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 pub struct Bars {
     /// The panel's title.
     pub title: String,
@@ -154,7 +154,7 @@ pub struct Bars {
 }
 
 /// A bar.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 pub struct Bar {
     /// Written before it.
     pub label: String,
@@ -167,7 +167,7 @@ pub struct Bar {
 }
 
 /// A grid of ratios, whose colours distinguish values above 1 from those below.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 pub struct HeatMap {
     /// The panel's title.
     pub title: String,

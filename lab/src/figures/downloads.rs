@@ -158,8 +158,8 @@ fn goodput_behind(
 ) -> Result<Plan, FigureError> {
     let senders = [(Sender::S2nCubic, "CUBIC"), (Sender::S2nBbr, "BBR")];
     let mut panels = Vec::new();
-    for (sender, control) in senders {
-        for (name, place) in SETTINGS {
+    for (name, place) in SETTINGS {
+        for (sender, control) in senders {
             let scenario = scenario(name, settings)?.with_queue(queue);
             let mut trials: Vec<Trial> = seeds(&scenario, Arm::Ideal, sender, settings).collect();
             for loss in LOSSES {
@@ -203,6 +203,27 @@ fn goodput_behind(
         })
     };
     Ok(Plan { steps, make: Box::new(make) })
+}
+
+/// The picture of README.md: of figure 5 what a server with CUBIC has, without other ways and
+/// without the paper.
+pub(super) fn gain(figure: &Figure) -> Figure {
+    const SHOWN: [Subject; 3] = [Subject::Packrat, Subject::EndToEnd, Subject::Bound];
+    let panels = figure.panels.iter().filter_map(|panel| {
+        let Panel::Lines(lines) = panel else { return None };
+        let mut lines = lines.clone();
+        lines.title = lines.title.strip_suffix(", CUBIC")?.to_owned();
+        // Three such panels are narrow.
+        lines.x.ticks = vec![0.0, 2.0, 4.0, 6.0, 8.0, 10.0];
+        lines.series.retain(|series| series.form != Form::Paper && SHOWN.contains(&series.subject));
+        Some(Panel::Lines(lines))
+    });
+    Figure {
+        name: "gain".to_owned(),
+        title: "Goodput of a download over a lossy last mile, server with CUBIC".to_owned(),
+        caption: String::new(),
+        panels: panels.collect(),
+    }
 }
 
 /// Figure 10: goodput over the length of bursts.

@@ -165,10 +165,8 @@ pub(super) fn ablations(settings: Settings) -> Result<Plan, FigureError> {
         for ((title, unit), series) in titles.into_iter().zip(lines) {
             panels.push(Panel::Lines(Lines {
                 title: format!("{title}, {}", PLACES[1].1),
-                x: Axis::logarithmic(
-                    "datagrams missing when the last eACK left, at least (0.5: none)",
-                )
-                .with_ticks(&[0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0]),
+                x: Axis::logarithmic("missing at the last eACK, at least (0.5: none)")
+                    .with_ticks(&[0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0]),
                 y: Axis::linear(unit),
                 series,
             }));

@@ -88,7 +88,8 @@ pub(super) fn latency(settings: Settings) -> Result<Plan, FigureError> {
             panels.push(Panel::Lines(Lines {
                 title: format!("{title}, 10 % loss"),
                 x: Axis::linear("milliseconds from production until it can be played"),
-                y: Axis::linear("% of the audio"),
+                y: Axis::linear("% of the audio")
+                    .with_ticks(&[90.0, 92.0, 94.0, 96.0, 98.0, 100.0]),
                 series: series.to_vec(),
             }));
         }

@@ -61,6 +61,14 @@ pub enum FigureError {
         /// The operating system's error.
         source: std::io::Error,
     },
+    /// A file has no figure.
+    #[error("cannot read a figure from {}: {cause}; make it without --redraw", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        cause: String,
+    },
     /// The figure is unknown.
     #[error("there is no figure {name:?}; choose one of {}", names())]
     Unknown {
@@ -102,8 +110,8 @@ pub(crate) struct Plan {
 pub(crate) const RECIPES: [Recipe; 26] = [
     Recipe { name: "fig3", columns: 2, plan: sketches::costs },
     Recipe { name: "fig4", columns: 1, plan: sketches::decode_success },
-    Recipe { name: "fig5", columns: 3, plan: downloads::goodput },
-    Recipe { name: "fig5red", columns: 3, plan: downloads::goodput_red },
+    Recipe { name: "fig5", columns: 2, plan: downloads::goodput },
+    Recipe { name: "fig5red", columns: 2, plan: downloads::goodput_red },
     Recipe { name: "fig6", columns: 2, plan: live::latency },
     Recipe { name: "fig7", columns: 2, plan: live::requests },
     Recipe { name: "fig8", columns: 2, plan: downloads::spurious },
@@ -114,17 +122,17 @@ pub(crate) const RECIPES: [Recipe; 26] = [
     Recipe { name: "fig11", columns: 2, plan: downloads::cache },
     Recipe { name: "fig11b", columns: 1, plan: live::cache },
     Recipe { name: "competing", columns: 2, plan: sharing::competing },
-    Recipe { name: "eacks", columns: 3, plan: eacks::ablations },
+    Recipe { name: "eacks", columns: 2, plan: eacks::ablations },
     Recipe { name: "table2", columns: 1, plan: quacks::decoding_gain },
     Recipe { name: "quacks", columns: 2, plan: quacks::encodings },
-    Recipe { name: "rquic", columns: 3, plan: links::completion },
+    Recipe { name: "rquic", columns: 2, plan: links::completion },
     Recipe { name: "ceten", columns: 2, plan: ceten::corruption },
     Recipe { name: "ceten5", columns: 2, plan: ceten::company_and_bursts },
     Recipe { name: "ceten7", columns: 2, plan: ceten::friendliness },
     Recipe { name: "sidekick4", columns: 1, plan: sidekick::scenarios },
     Recipe { name: "sidekick5", columns: 2, plan: sidekick::sizes },
     Recipe { name: "sidekick6", columns: 1, plan: sidekick::losses },
-    Recipe { name: "sidekick7", columns: 3, plan: sidekick::overhead },
+    Recipe { name: "sidekick7", columns: 2, plan: sidekick::overhead },
     Recipe { name: "sidekick9", columns: 2, plan: sidekick::windows },
 ];
 
@@ -197,13 +205,38 @@ pub(crate) fn make(
         let figure = (plan.make)(&bench)?;
         let json =
             serde_json::to_string(&figure).map_err(|error| FigureError::Draw(error.to_string()))?;
-        let svg = plot::svg(&figure, recipe.columns)?;
-        for (extension, text) in [("json", json + "\n"), ("csv", figure.csv()), ("svg", svg)] {
+        for (extension, text) in [("json", json + "\n"), ("csv", figure.csv())] {
             let path = folder.join(format!("{}.{extension}", recipe.name));
             fs::write(&path, text).map_err(unwritable(&path))?;
         }
+        draw(recipe, &figure, folder)?;
     }
     bench.progress.finish_and_clear();
+    Ok(())
+}
+
+/// Writes NAME.svg; with figure 5 also gain.svg.
+fn draw(recipe: &Recipe, figure: &Figure, folder: &Path) -> Result<(), FigureError> {
+    let mut pictures = vec![(recipe.name, plot::svg(figure, recipe.columns)?)];
+    if recipe.name == "fig5" {
+        pictures.push(("gain", plot::svg(&downloads::gain(figure), 3)?));
+    }
+    for (name, svg) in pictures {
+        let path = folder.join(format!("{name}.svg"));
+        fs::write(&path, svg).map_err(|source| FigureError::Write { path, source })?;
+    }
+    Ok(())
+}
+
+/// Draws the pictures of measured figures anew, from NAME.json in `folder`.
+pub(crate) fn redraw(recipes: &[&Recipe], folder: &Path) -> Result<(), FigureError> {
+    for recipe in recipes {
+        let path = folder.join(format!("{}.json", recipe.name));
+        let unreadable = |cause: String| FigureError::Read { path: path.clone(), cause };
+        let text = fs::read_to_string(&path).map_err(|error| unreadable(error.to_string()))?;
+        let figure = serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
+        draw(recipe, &figure, folder)?;
+    }
     Ok(())
 }
 
@@ -222,6 +255,11 @@ mod tests {
         assert!(read("fig8.csv").lines().count() > 3);
         let svg = read("fig8.svg");
         assert!(svg.starts_with("<svg") && svg.contains("Packrat"), "{svg}");
+        fs::remove_file(folder.path().join("fig8.svg")).unwrap();
+        redraw(&[recipe("fig8").unwrap()], folder.path()).unwrap();
+        assert_eq!(read("fig8.svg"), svg);
+        let error = redraw(&[recipe("fig7").unwrap()], folder.path()).unwrap_err().to_string();
+        assert!(error.contains("fig7.json"), "{error}");
     }
 
     #[test]

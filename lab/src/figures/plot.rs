@@ -1,21 +1,23 @@
 //! Draws figures.
 
-use super::canvas::{Anchor, Canvas, DrawError, FAINT_INK, GRID, INK};
-use super::data::{Bars, Figure, Form, HeatMap, Lines, Panel, Point, Series, Subject};
+use super::canvas::{Anchor, Canvas, DrawError, FAINT_INK, GRID, INK, width, wrap};
+use super::data::{Bar, Bars, Figure, Form, HeatMap, Lines, Panel, Point, Series, Subject};
 use super::scale::{Scale, thousands};
 use plotters::style::{Color, RGBColor};
 
-/// Pixels of a panel, and of the margins around the plot inside it.
-const PANEL: (i32, i32) = (400, 270);
-const LEFT: i32 = 46;
-const RIGHT: i32 = 92;
+/// Pixels of a picture's width: as wide as a page shows it, so that text is not made smaller.
+const WIDTH: i32 = 800;
+/// Pixels of a panel with lines, and of the margins above and below its plot.
+const HEIGHT: i32 = 270;
 const TOP: i32 = 58;
 const BOTTOM: i32 = 44;
-/// Pixels above and below all panels.
-const HEAD: i32 = 40;
-const FOOT: i32 = 30;
-const TEXT: i32 = 14;
-const SMALL: i32 = 13;
+/// Pixels left and right of panels, and above and below each line of the caption.
+const MARGIN: i32 = 12;
+const HEADING: i32 = 16;
+const TEXT: i32 = 13;
+const SMALL: i32 = 12;
+/// Pixels of a line of a label, at most.
+const LABEL: i32 = 150;
 /// Pixels between the lines of labels.
 const LEADING: i32 = 16;
 /// Height of a row of bars, and of a row of a heat map.
@@ -32,7 +34,7 @@ impl Subject {
             Self::Variant => RGBColor(0xb4, 0x6a, 0x9a),
             Self::Split => RGBColor(0x00, 0x72, 0xb2),
             Self::EndToEnd => RGBColor(0x4a, 0x4f, 0x55),
-            Self::Bound => RGBColor(0xa8, 0xae, 0xb4),
+            Self::Bound => RGBColor(0x7d, 0x85, 0x8d),
         }
     }
 }
@@ -43,19 +45,38 @@ pub(crate) fn svg(figure: &Figure, columns: usize) -> Result<String, DrawError> 
     let rows: Vec<&[Panel]> = figure.panels.chunks(columns).collect();
     let heights: Vec<i32> =
         rows.iter().map(|row| row.iter().map(height).max().unwrap_or(0)).collect();
-    let size = (columns as i32 * PANEL.0, HEAD + heights.iter().sum::<i32>() + FOOT);
+    let title = wrap(&figure.title, HEADING, true, WIDTH - 2 * MARGIN);
+    let caption = wrap(&figure.caption, SMALL, false, WIDTH - 2 * MARGIN);
+    let legend = legend(figure, columns);
+    let head = 18 + 22 * (title.len() + usize::from(legend.is_some())) as i32;
+    let foot = 2 * MARGIN + LEADING * caption.len() as i32;
+    let size = (WIDTH, head + heights.iter().sum::<i32>() + foot);
     let mut svg = String::new();
     let canvas = Canvas::new(&mut svg, size.0, size.1)?;
-    canvas.text((12, 22), &figure.title, 19, INK, Anchor::Left, true)?;
-    canvas.text((12, size.1 - FOOT / 2), &figure.caption, SMALL, FAINT_INK, Anchor::Left, false)?;
-    let mut top = HEAD;
+    for (line, text) in (0..).zip(&title) {
+        canvas.text((MARGIN, 22 + 22 * line), text, HEADING, INK, Anchor::Left, true)?;
+    }
+    let mut left = MARGIN;
+    for series in legend.unwrap_or_default() {
+        let (color, y) = (series.subject.color(), head - 18);
+        canvas.line(&[(left, y), (left + 24, y)], color, 3)?;
+        canvas.text((left + 32, y), &series.label, TEXT, color, Anchor::Left, true)?;
+        left += 60 + width(&series.label, TEXT, true);
+    }
+    let below = size.1 - foot + MARGIN + LEADING / 2;
+    for (line, text) in (0..).zip(&caption) {
+        let at = (MARGIN, below + LEADING * line);
+        canvas.text(at, text, SMALL, FAINT_INK, Anchor::Left, false)?;
+    }
+    let panel_width = WIDTH / columns as i32;
+    let mut top = head;
     for (row, height) in rows.iter().zip(heights) {
         for (column, panel) in row.iter().enumerate() {
-            let origin = (column as i32 * PANEL.0, top);
+            let area = Area { left: column as i32 * panel_width, top, width: panel_width };
             match panel {
-                Panel::Lines(lines) => draw_lines(&canvas, origin, lines)?,
-                Panel::Bars(bars) => draw_bars(&canvas, origin, bars)?,
-                Panel::Heat(map) => draw_heat(&canvas, origin, map)?,
+                Panel::Lines(lines) => draw_lines(&canvas, area, lines, columns < LEGEND)?,
+                Panel::Bars(bars) => draw_bars(&canvas, area, bars)?,
+                Panel::Heat(map) => draw_heat(&canvas, area, map)?,
             }
         }
         top += height;
@@ -64,72 +85,107 @@ pub(crate) fn svg(figure: &Figure, columns: usize) -> Result<String, DrawError> 
     Ok(svg)
 }
 
+/// The place of a panel.
+#[derive(Clone, Copy)]
+struct Area {
+    left: i32,
+    top: i32,
+    width: i32,
+}
+
+impl Area {
+    /// Writes title and unit.
+    fn head(self, canvas: &Canvas<'_>, title: &str, unit: &str) -> Result<(), DrawError> {
+        let left = self.left + MARGIN;
+        canvas.text((left, self.top + 14), title, TEXT, INK, Anchor::Left, true)?;
+        canvas.text((left, self.top + 34), unit, SMALL, FAINT_INK, Anchor::Left, false)
+    }
+}
+
+/// The number of columns from which lines are labelled once, above all panels.
+const LEGEND: usize = 3;
+
+/// The lines to label above all panels: there is no room beside them.
+fn legend(figure: &Figure, columns: usize) -> Option<Vec<&Series>> {
+    match figure.panels.first() {
+        Some(Panel::Lines(lines)) if columns >= LEGEND => {
+            Some(lines.series.iter().filter(|series| series.form != Form::Paper).collect())
+        }
+        _ => None,
+    }
+}
+
 fn height(panel: &Panel) -> i32 {
     match panel {
-        Panel::Lines(_) => PANEL.1,
+        Panel::Lines(_) => HEIGHT,
         Panel::Bars(bars) => TOP + ROW * bars.bars.len() as i32 + 16,
         Panel::Heat(map) => TOP + CELL * map.rows.len() as i32 + 16,
     }
 }
 
-fn draw_lines(canvas: &Canvas<'_>, origin: (i32, i32), lines: &Lines) -> Result<(), DrawError> {
-    let (left, top) = (origin.0 + LEFT, origin.1 + TOP);
-    let (right, bottom) = (origin.0 + PANEL.0 - RIGHT, origin.1 + PANEL.1 - BOTTOM);
+fn draw_lines(
+    canvas: &Canvas<'_>,
+    area: Area,
+    lines: &Lines,
+    labelled: bool,
+) -> Result<(), DrawError> {
+    let (top, bottom) = (area.top + TOP, area.top + HEIGHT - BOTTOM);
     let points = || lines.series.iter().flat_map(|series| &series.points);
-    let x = Scale::new(&lines.x, points().map(|point| point.x), (left + 6, right - 4), 7);
     let y =
         Scale::new(&lines.y, points().flat_map(|point| [point.low, point.high]), (bottom, top), 5);
-    canvas.text((origin.0 + 12, origin.1 + 14), &lines.title, TEXT + 1, INK, Anchor::Left, true)?;
-    canvas.text(
-        (origin.0 + 12, origin.1 + 34),
-        &lines.y.label,
-        SMALL,
-        FAINT_INK,
-        Anchor::Left,
-        false,
-    )?;
+    let labels: Vec<(&Series, Vec<String>)> = lines
+        .series
+        .iter()
+        .filter(|series| labelled && !series.label.is_empty() && series.form != Form::Paper)
+        .map(|series| (series, wrap(&series.label, SMALL, true, LABEL)))
+        .collect();
+    let widest = |texts: &mut dyn Iterator<Item = &String>, bold| {
+        texts.map(|text| width(text, SMALL, bold)).max().unwrap_or(0)
+    };
+    let ticks: Vec<String> = y.ticks().map(|(_, text)| text).collect();
+    let left = area.left + MARGIN + widest(&mut ticks.iter(), false) + 8;
+    let beside = widest(&mut labels.iter().flat_map(|(_, lines)| lines), true);
+    let right = area.left + area.width - MARGIN - beside - if labelled { 8 } else { 0 };
+    let x = Scale::new(&lines.x, points().map(|point| point.x), (left + 6, right - 4), 7);
+    area.head(canvas, &lines.title, &lines.y.label)?;
     for (value, text) in y.ticks() {
         let at = y.pixel(value);
         canvas.line(&[(left, at), (right, at)], GRID, 1)?;
         canvas.text((left - 6, at), &text, SMALL, FAINT_INK, Anchor::Right, false)?;
     }
+    let mut written = i32::MIN;
     for (value, text) in x.ticks() {
         let at = x.pixel(value);
         canvas.line(&[(at, bottom), (at, bottom + 4)], FAINT_INK, 1)?;
-        canvas.text((at, bottom + 14), &text, SMALL, FAINT_INK, Anchor::Middle, false)?;
+        let half = width(&text, SMALL, false) / 2;
+        if at - half > written {
+            canvas.text((at, bottom + 14), &text, SMALL, FAINT_INK, Anchor::Middle, false)?;
+            written = at + half;
+        }
     }
     canvas.line(&[(left, bottom), (right, bottom)], FAINT_INK, 1)?;
-    let middle = i32::midpoint(left, right);
+    // A long label is wider than the plot.
+    let half = MARGIN + width(&lines.x.label, SMALL, false) / 2;
+    let middle =
+        i32::midpoint(left, right).min(area.left + area.width - half).max(area.left + half);
     canvas.text((middle, bottom + 32), &lines.x.label, SMALL, FAINT_INK, Anchor::Middle, false)?;
     let place = |point: &Point| (x.pixel(point.x), y.pixel(point.y));
     // The most important series is drawn last, on top of the others.
     for series in lines.series.iter().rev() {
         draw_series(canvas, series, &place, &y)?;
     }
-    let mut labels: Vec<Label<'_>> = lines
-        .series
+    let mut labels: Vec<Label<'_>> = labels
         .iter()
-        .filter(|series| !series.label.is_empty())
-        .filter_map(|series| {
-            let (x, y) = place(series.points.last()?);
-            (series.form != Form::Paper).then_some(Label {
-                at: x,
-                y,
-                text: &series.label,
-                color: series.subject.color(),
-            })
+        .filter_map(|(series, lines)| {
+            let (y, color) = (place(series.points.last()?).1, series.subject.color());
+            Some(lines.iter().map(move |text| Label { y, text, color }))
         })
+        .flatten()
         .collect();
     spread(&mut labels, top, bottom);
     for label in labels {
-        canvas.text(
-            (label.at.max(right - 60) + 8, label.y),
-            label.text,
-            SMALL,
-            label.color,
-            Anchor::Left,
-            true,
-        )?;
+        let at = (right + 8, label.y);
+        canvas.text(at, label.text, SMALL, label.color, Anchor::Left, true)?;
     }
     Ok(())
 }
@@ -164,8 +220,8 @@ fn draw_series(
     Ok(())
 }
 
+/// A line of a label.
 struct Label<'a> {
-    at: i32,
     y: i32,
     text: &'a str,
     color: RGBColor,
@@ -186,18 +242,13 @@ fn spread(labels: &mut [Label<'_>], top: i32, bottom: i32) {
     }
 }
 
-fn draw_bars(canvas: &Canvas<'_>, origin: (i32, i32), bars: &Bars) -> Result<(), DrawError> {
-    const LABELS: i32 = 150;
-    let (left, right) = (origin.0 + LABELS, origin.0 + PANEL.0 - 64);
-    canvas.text((origin.0 + 12, origin.1 + 14), &bars.title, TEXT + 1, INK, Anchor::Left, true)?;
-    canvas.text(
-        (origin.0 + 12, origin.1 + 34),
-        &bars.unit,
-        SMALL,
-        FAINT_INK,
-        Anchor::Left,
-        false,
-    )?;
+fn draw_bars(canvas: &Canvas<'_>, area: Area, bars: &Bars) -> Result<(), DrawError> {
+    let labels = bars.bars.iter().map(|bar| width(&bar.label, SMALL, false)).max().unwrap_or(0);
+    let written = |bar: &Bar| thousands(bar.value.y, bars.digits);
+    let values = bars.bars.iter().map(|bar| width(&written(bar), SMALL, true)).max().unwrap_or(0);
+    let left = area.left + MARGIN + labels.max(100) + 8;
+    let right = area.left + area.width - MARGIN - values - 14;
+    area.head(canvas, &bars.title, &bars.unit)?;
     let most = bars
         .bars
         .iter()
@@ -206,7 +257,7 @@ fn draw_bars(canvas: &Canvas<'_>, origin: (i32, i32), bars: &Bars) -> Result<(),
     let pixel =
         |value: f64| left + (value / most.max(f64::MIN_POSITIVE) * f64::from(right - left)) as i32;
     for (row, bar) in bars.bars.iter().enumerate() {
-        let y = origin.1 + TOP + row as i32 * ROW + 4;
+        let y = area.top + TOP + row as i32 * ROW + 4;
         let color = bar.subject.color();
         canvas.text((left - 8, y), &bar.label, SMALL, INK, Anchor::Right, false)?;
         canvas.rectangle([(left, y - 8), (pixel(bar.value.y).max(left + 1), y + 8)], color)?;
@@ -215,14 +266,7 @@ fn draw_bars(canvas: &Canvas<'_>, origin: (i32, i32), bars: &Bars) -> Result<(),
             canvas.diamond((at, y), 5, color, false)?;
         }
         let beside = pixel(bar.value.y).max(paper.map_or(0, |at| at + 6)) + 6;
-        canvas.text(
-            (beside, y),
-            &thousands(bar.value.y, bars.digits),
-            SMALL,
-            color,
-            Anchor::Left,
-            true,
-        )?;
+        canvas.text((beside, y), &written(bar), SMALL, color, Anchor::Left, true)?;
     }
     Ok(())
 }
@@ -235,11 +279,11 @@ fn heat(ratio: f64) -> RGBColor {
     RGBColor(part(full.0), part(full.1), part(full.2))
 }
 
-fn draw_heat(canvas: &Canvas<'_>, origin: (i32, i32), map: &HeatMap) -> Result<(), DrawError> {
+fn draw_heat(canvas: &Canvas<'_>, area: Area, map: &HeatMap) -> Result<(), DrawError> {
     const LABELS: i32 = 130;
-    let (left, top) = (origin.0 + LABELS, origin.1 + TOP);
-    let width = (PANEL.0 - LABELS - 12) / (map.columns.len().max(1) as i32);
-    canvas.text((origin.0 + 12, origin.1 + 14), &map.title, TEXT + 1, INK, Anchor::Left, true)?;
+    let (left, top) = (area.left + LABELS, area.top + TOP);
+    let width = (area.width - LABELS - 12) / (map.columns.len().max(1) as i32);
+    area.head(canvas, &map.title, "")?;
     for (column, label) in (0..).zip(&map.columns) {
         let at = (left + column * width + width / 2, top - 12);
         canvas.text(at, label, SMALL, FAINT_INK, Anchor::Middle, false)?;
@@ -275,7 +319,7 @@ mod tests {
     #[test]
     fn labels_keep_their_distance_and_stay_inside() {
         let mut labels: Vec<_> = [100, 104, 20, 198, 199, 200]
-            .map(|y| Label { at: 0, y, text: "", color: INK })
+            .map(|y| Label { y, text: "", color: INK })
             .into_iter()
             .collect();
         spread(&mut labels, 10, 200);

@@ -13,7 +13,7 @@ pub(crate) struct Scale {
 
 impl Scale {
     /// The values of `axis` that are to be seen, in a stretch of `pixels`. Linear axes begin at
-    /// zero.
+    /// zero, those with ticks at the least value.
     pub(crate) fn new(
         axis: &Axis,
         values: impl Iterator<Item = f64>,
@@ -37,7 +37,7 @@ impl Scale {
             }
             return Self { logarithmic: true, values: (low, high.max(low * 1.001)), pixels, ticks };
         }
-        let low = least.min(0.0);
+        let low = if axis.ticks.is_empty() { least.min(0.0) } else { least };
         let mut ticks = axis.ticks.clone();
         let mut high = most.max(low + f64::MIN_POSITIVE);
         if ticks.is_empty() {

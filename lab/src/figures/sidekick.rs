@@ -374,6 +374,9 @@ pub(super) fn overhead(settings: Settings) -> Result<Plan, FigureError> {
             }
             panels.push(panel("goodput", of("", 6)));
         }
+        // Both kinds of uploads side by side.
+        let seldom = panels.split_off(panels.len() / 2);
+        let panels = panels.into_iter().zip(seldom).flat_map(<[Panel; 2]>::from).collect();
         Ok(Figure {
             name: "sidekick7".to_owned(),
             title: "What quACKs and their strawmen add to the links, and take from them".to_owned(),
@@ -412,7 +415,7 @@ pub(super) fn windows(_: Settings) -> Result<Plan, FigureError> {
             panels.push(Panel::Lines(Lines {
                 title: format!("{} % loss on the near link", loss * 100.0),
                 x: Axis::linear("seconds").with_ticks(&[0.0, 10.0, 20.0, 30.0]),
-                y: Axis::linear("packets").with_ticks(&[0.0, 50.0, 100.0, 150.0]),
+                y: Axis::linear("packets"),
                 series: lines,
             }));
         }

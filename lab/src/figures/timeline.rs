@@ -1,7 +1,7 @@
 //! A picture of one trial: the packets sent, lost, repaired, waited for and acknowledged, and the
 //! course of the window and of the cache.
 
-use super::canvas::{Anchor, Canvas, DrawError, FAINT_INK, GRID, INK};
+use super::canvas::{Anchor, Canvas, DrawError, FAINT_INK, GRID, INK, width};
 use super::data::{Axis, Subject};
 use super::scale::{Scale, round_values};
 use crate::observer::{DatagramKind, TraceEvent};
@@ -11,7 +11,7 @@ use plotters::style::{Color, RGBColor};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-const WIDTH: i32 = 1000;
+const WIDTH: i32 = 800;
 const LEFT: i32 = 70;
 const RIGHT: i32 = 110;
 const HEAD: i32 = 62;
@@ -19,7 +19,7 @@ const SEQUENCE: i32 = 420;
 const STRIP: i32 = 110;
 const GAP: i32 = 40;
 const FOOT: i32 = 48;
-const SMALL: i32 = 13;
+const SMALL: i32 = 12;
 
 const LOST: RGBColor = RGBColor(0xd0, 0x1c, 0x3f);
 const SENT: RGBColor = RGBColor(0x4a, 0x4f, 0x55);
@@ -49,7 +49,13 @@ struct Drawing {
 
 impl Drawing {
     fn new(events: &[TraceEvent], span: &Range<f64>) -> Self {
-        let mut drawing = Self { holes: holes(events, span), ..Self::default() };
+        let numbers = numbers(events);
+        let numbered = |(from, until, place): (f64, f64, u64)| {
+            let number = *numbers.get(usize::try_from(place).ok()?)?;
+            Some((from, until, number? as f64))
+        };
+        let holes = holes(events, span).into_iter().filter_map(numbered).collect();
+        let mut drawing = Self { holes, ..Self::default() };
         for event in events.iter().filter(|event| (span.start..=span.end).contains(&event.at())) {
             let at = event.at();
             match *event {
@@ -90,9 +96,18 @@ impl Drawing {
     }
 }
 
-/// Begin, end and number of each packet that the client missed: until it arrived, or was not held
+/// The packet number at each place in forwarding order, which the client counts in.
+fn numbers(events: &[TraceEvent]) -> Vec<Option<u64>> {
+    let number = |event: &TraceEvent| match *event {
+        TraceEvent::LastMile { down: true, kind: DatagramKind::Base, number, .. } => Some(number),
+        _ => None,
+    };
+    events.iter().filter_map(number).collect()
+}
+
+/// Begin, end and place of each datagram that the client missed: until it arrived, or was not held
 /// any more.
-fn holes(events: &[TraceEvent], span: &Range<f64>) -> Vec<(f64, f64, f64)> {
+fn holes(events: &[TraceEvent], span: &Range<f64>) -> Vec<(f64, f64, u64)> {
     let (mut open, mut holes) = (BTreeMap::new(), Vec::new());
     for event in events {
         let TraceEvent::Client { at, client } = *event else { continue };
@@ -108,10 +123,10 @@ fn holes(events: &[TraceEvent], span: &Range<f64>) -> Vec<(f64, f64, f64)> {
             _ => continue,
         };
         for number in ended {
-            holes.extend(open.remove(&number).map(|from| (from, at, number as f64)));
+            holes.extend(open.remove(&number).map(|from| (from, at, number)));
         }
     }
-    holes.extend(open.into_iter().map(|(number, from)| (from, span.end, number as f64)));
+    holes.extend(open.into_iter().map(|(number, from)| (from, span.end, number)));
     holes.retain(|(from, until, _)| *from <= span.end && *until >= span.start);
     for (from, until, _) in &mut holes {
         (*from, *until) = (from.max(span.start), until.min(span.end));
@@ -140,7 +155,7 @@ pub(crate) fn svg(
         result.seed,
         result.goodput_mbps
     );
-    canvas.text((12, 20), &title, 18, INK, Anchor::Left, true)?;
+    canvas.text((12, 20), &title, 16, INK, Anchor::Left, true)?;
     let time = Time { from: span.start, to: span.end.max(span.start + 1e-3), left, right };
     let mut top = HEAD;
     sequence(&canvas, &drawing, &time, (top, top + SEQUENCE))?;
@@ -230,11 +245,11 @@ fn sequence(
         ("declared lost", Subject::Variant.color()),
         ("eACK", EACK),
     ];
-    let mut x = time.left + 60;
+    let mut x = time.left + 50;
     for (text, color) in legend {
         canvas.disc((x, top - 14), 4, color)?;
         canvas.text((x + 9, top - 14), text, SMALL, color, Anchor::Left, true)?;
-        x += 34 + text.chars().count() as i32 * 7;
+        x += 22 + width(text, SMALL, true);
     }
     for number in round_values(least, most, 6) {
         let y = pixel(number);
@@ -364,10 +379,7 @@ mod tests {
             ),
             event(0.9, arrived(number(5))),
         ];
-        assert_eq!(
-            holes(&events, &(0.15..0.5)),
-            [(0.15, 0.2, 4.0), (0.15, 0.3, 5.0), (0.15, 0.5, 3.0)]
-        );
+        assert_eq!(holes(&events, &(0.15..0.5)), [(0.15, 0.2, 4), (0.15, 0.3, 5), (0.15, 0.5, 3)]);
     }
 
     #[test]
