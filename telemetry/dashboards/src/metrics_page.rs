@@ -48,19 +48,19 @@ pub(crate) fn page() -> String {
     text.push_str("\n### Live streams\n\n");
     table(&mut text, streams);
     text.push_str(
-        "\n## Histograms of a route\n\nLabels as above, and `le` in the series `…_bucket`; `…_sum` and `…_count` belong to each.\n\n| histogram | upper bounds of its buckets | what |\n|---|---|---|\n",
+        "\n## Histograms of a route\n\nLabels as above, and `le` in the series `…_bucket`; `…_sum` and `…_count` belong to each. In brackets: the upper bounds of the buckets.\n\n",
     );
     let mut before: &[u64] = &[];
     for (name, same) in families(HISTOGRAMS, |histogram| histogram.name) {
         let all = same.iter().map(|histogram| histogram.bounds).next().unwrap_or_default();
         let bounds = if all == before {
-            "the same".to_owned()
+            "the same bounds".to_owned()
         } else {
             all.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
         };
         before = all;
         let meaning = meaning(same.iter().map(|histogram| (histogram.labels, histogram.help)));
-        let _ = writeln!(text, "| `{name}` | {bounds} | {meaning} |");
+        let _ = writeln!(text, "- `{name}` ({bounds}): {meaning}");
     }
     text.push_str("\n## Metrics of a gateway's process\n\nLabel: `gateway`.\n\n");
     table(&mut text, process::definitions());
@@ -79,13 +79,13 @@ pub(crate) fn page() -> String {
     }
     text.push('\n');
     text.push_str(LOGS);
-    text.push_str("\n| event | level | when, and its keys |\n|---|---|---|\n");
+    text.push('\n');
     for event in Event::ALL {
-        let _ =
-            writeln!(text, "| `{}` | {} | {} |", event.name(), event.level().name(), event.help());
+        let (name, level) = (event.name(), event.level().name());
+        let _ = writeln!(text, "- `{name}` ({level}): {}", event.help());
     }
     for (name, level, help) in EVENTS_OF_SHELLS {
-        let _ = writeln!(text, "| `{name}` | {level} | {help} |");
+        let _ = writeln!(text, "- `{name}` ({level}): {help}");
     }
     text.push('\n');
     text.push_str(OTLP);
