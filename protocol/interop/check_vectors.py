@@ -236,8 +236,8 @@ def attempts():
     """The delays between attempts agree with the page, and a client of the holdout has the longest."""
     page = (FOLDER.parent.parent / "docs" / "PROTOCOL.md").read_text()
     for name in ["BETWEEN_ATTEMPTS", "FULL_RETRY", "TOKEN_RETRY", "HOLDOUT_RETRY"]:
-        (seconds,) = re.findall(rf"\| ([\d,]+) s \| `{name}` \|", page)
-        equal(getattr(client, name), int(seconds.replace(",", "")), name)
+        (seconds,) = re.findall(rf"^- \[`{name}`\]\([^)]+\) (\d+) s: ", page, re.M)
+        equal(getattr(client, name), int(seconds), name)
     equal(client.next_attempt(None), 30, "no answer")
     equal(client.next_attempt(2), 30, "switched off")
     equal(client.next_attempt(wire.REFUSED_TOKEN), 300, "no token")

@@ -72,31 +72,31 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Datagrams that the program has sent.
+    /// Datagrams of the program.
     sent_datagrams,
-    /// Bytes of the datagrams that the program has sent (UDP payload).
+    /// Bytes of the program's datagrams (UDP payload).
     sent_bytes,
-    /// Datagrams that the program got.
+    /// Datagrams to the program.
     delivered_datagrams,
-    /// Bytes of the datagrams that the program got (UDP payload).
+    /// Bytes of datagrams to the program (UDP payload).
     delivered_bytes,
-    /// Sessions with gateways that were begun.
+    /// Sessions begun with gateways.
     sessions,
-    /// Datagrams that were missing when a later one arrived.
+    /// Datagrams missing when a later one arrived.
     holes,
-    /// Missing datagrams that were repaired before the program could notice.
+    /// Missing datagrams repaired before the program could notice.
     repaired_in_time,
-    /// Missing datagrams that were repaired after a later one had been passed on.
+    /// Missing datagrams repaired after a later one had been passed on.
     repaired_late,
     /// Missing datagrams whose wait ended without a repair.
     given_up,
-    /// Datagrams that were put together from the gateway's repair symbols.
+    /// Datagrams recovered from repair symbols.
     recovered,
     /// Datagrams that waited for a repair of an earlier one.
     kept,
     /// Datagrams that came more than once.
     duplicates,
-    /// Control datagrams that were dropped as malformed, forged or replayed.
+    /// Control datagrams dropped: malformed, forged or replayed.
     control_dropped,
     /// eACKs to gateways.
     eacks,
@@ -106,11 +106,11 @@ counters! {
     control_bytes_sent,
     /// Bytes of all control datagrams from gateways (UDP payload).
     control_bytes_received,
-    /// Datagrams of the program's that left with a number, so that they can be repaired.
+    /// Datagrams of the program sent with a number.
     upward_numbered,
-    /// Numbered datagrams that the gateway was missing when a later one had arrived.
+    /// Numbered datagrams that the gateway missed when a later one arrived.
     upward_missing,
-    /// Datagrams of the program's that were sent again, repetitions included.
+    /// Datagrams of the program sent again, repetitions included.
     upward_repairs,
 }
 

@@ -58,9 +58,9 @@ macro_rules! counters {
 counters! {
     /// Counters of one flow since the last [`crate::Flow::take_counters`]; add them up per route.
     FlowCounters {
-        /// Sessions begun: a client and this gateway finished the handshake.
+        /// Sessions whose handshake is finished.
         sessions_begun,
-        /// Datagrams recorded for possible repair.
+        /// Datagrams recorded for repair.
         datagrams_recorded,
         /// Forwarded datagrams that the network had duplicated.
         datagrams_duplicated,
@@ -72,13 +72,13 @@ counters! {
         eacks_received,
         /// eACKs decoded.
         eacks_decoded,
-        /// eACKs ignored because a newer one was processed before.
+        /// eACKs ignored: a newer one came before.
         eacks_stale,
-        /// eACKs ignored because they belong to another epoch.
+        /// eACKs ignored: of another epoch.
         eacks_other_epoch,
-        /// eACKs not looked at: the client, or its source, makes the gateway work too much.
+        /// eACKs ignored: the client or its source makes too much work.
         eacks_limited,
-        /// eACKs that could not be decoded; a longer prefix was asked for.
+        /// eACKs not decoded; the gateway asked for a longer prefix.
         eacks_failed,
         /// Bytes of sketch prefixes received.
         eack_prefix_bytes,
@@ -90,63 +90,63 @@ counters! {
         sealed_malformed,
         /// Datagrams that eACKs showed to be missing.
         datagrams_missing,
-        /// Missing datagrams that were sent again at least once.
+        /// Missing datagrams sent again.
         repairs,
-        /// Transmissions of repairs beyond the first: spaced copies and repetitions.
+        /// Transmissions of repairs beyond the first.
         repair_copies,
         /// Bytes of repairs sent, copies included.
         repair_bytes,
         /// Repaired datagrams that eACKs showed to have arrived.
         repairs_arrived,
-        /// Missing datagrams given up: a queue stands on the last mile and the sender must see what it loses.
+        /// Missing datagrams left to the sender: a queue stands on the last mile.
         losses_shown,
-        /// Missing datagrams given up: the sender tolerates so much loss, and gains nothing by a repair.
+        /// Missing datagrams left to the sender: it tolerates so much loss.
         losses_tolerated,
-        /// Sessions whose sender was found to go on as before when it was shown losses: they are not repaired while they are few.
+        /// Sessions whose sender was found to tolerate few losses.
         senders_tolerant,
-        /// Sessions whose sender was found to give way when it was shown losses: they are repaired from then on.
+        /// Sessions whose sender was found to slow down at losses.
         senders_answering,
-        /// Missing datagrams given up: repairs paused, and the sender must see what is lost.
+        /// Missing datagrams left to the sender: repairs paused.
         repairs_paused,
-        /// Missing datagrams given up: too late to be of use.
+        /// Missing datagrams given up: too late.
         repairs_late,
         /// Missing datagrams given up: their bytes were gone.
         repairs_evicted,
-        /// Pauses of a session's repairs: what arrived did not follow what was sent, or most repairs got lost.
+        /// Pauses of a session's repairs: arrivals did not follow sending, or most repairs got lost.
         repair_pauses,
-        /// Repairs put off because the budget was used up.
+        /// Repairs postponed: budget used up.
         budget_refusals,
-        /// Early copies of thin live streams' datagrams, where a repair would come too late, and of first and rare datagrams, where the last mile is known to lose some.
+        /// Early copies of thin live streams' datagrams, and of first and rare datagrams on a lossy last mile.
         early_copies,
-        /// Bytes of them.
+        /// Bytes of early copies.
         early_copy_bytes,
-        /// Second copies of sparse flows' datagrams, for clients without a session.
+        /// Copies of sparse flows' datagrams to clients without a session.
         sparse_copies,
-        /// Bytes of them.
+        /// Bytes of sparse copies.
         sparse_copy_bytes,
-        /// Symbols of coded repair sent, each for half of the datagrams that it covers.
+        /// Symbols of coded repair sent.
         symbols,
-        /// Bytes of them.
+        /// Bytes of symbols.
         symbol_bytes,
-        /// Datagrams sent again because a flow went quiet with its tail unacknowledged.
+        /// Datagrams sent again because a flow paused with its tail unacknowledged.
         tail_probes,
         /// Numbered datagrams received from clients.
         upward_numbered,
-        /// Those of clients' datagrams that were missing when a later one arrived.
+        /// Clients' datagrams missing when a later one arrived.
         upward_missing,
-        /// Missing datagrams of clients that arrived in time, most of them as the client's repair.
+        /// Clients' missing datagrams that arrived in time.
         upward_repaired,
-        /// Missing datagrams of clients that were given up: too late.
+        /// Clients' missing datagrams given up: too late.
         upward_given_up,
-        /// Missing datagrams of clients that were left to the client's transport: a queue stands on the last mile, or repairs pause.
+        /// Clients' missing datagrams left to the transport: a queue stands, or repairs pause.
         upward_shown,
-        /// Datagrams of clients that waited for a missing one before them.
+        /// Clients' datagrams that waited for a missing one.
         upward_waited,
-        /// Messages that told clients which of their datagrams are missing.
+        /// Messages to clients about missing datagrams.
         upward_reports,
-        /// Pauses of a client's repairs: what arrived did not follow what it sent.
+        /// Pauses of a client's repairs: arrivals did not follow sending.
         upward_pauses,
-        /// Identifiers that only the client had and nothing explains.
+        /// Unexplained identifiers that only the client had.
         identifiers_foreign,
         /// Resets asked for by the gateway.
         resets_gateway,
@@ -154,11 +154,11 @@ counters! {
         resets_client,
         /// Reports sent.
         reports_sent,
-        /// Challenges sent to addresses from which messages of a session came unexpectedly.
+        /// Challenges to unexpected addresses of a session's messages.
         paths_challenged,
         /// Sessions that moved to another client address.
         paths_moved,
-        /// Addresses that a client proved to be at and did not get: another session's client is there.
+        /// Proven addresses refused: another session's client is there.
         paths_refused,
     }
 }
@@ -186,7 +186,7 @@ counters! {
     StreamCounters {
         /// Packets of the stream.
         stream_packets,
-        /// Packets that the network had duplicated before.
+        /// Packets that the network had duplicated.
         stream_duplicates,
         /// Subscriptions begun.
         subscriptions,
@@ -194,39 +194,39 @@ counters! {
         subscriptions_ended,
         /// Subscriptions refused: no room, or too many of one source.
         subscriptions_refused,
-        /// Addresses challenged because a subscriber's message came from there unexpectedly.
+        /// Challenges to unexpected addresses of subscribers.
         subscriptions_challenged,
         /// Subscriptions that moved to another address.
         subscriptions_moved,
-        /// Datagrams of subscribers dropped: not control, of no subscription, forged, replayed, malformed.
+        /// Datagrams of subscribers dropped: not control, no subscription, forged, replayed or malformed.
         stream_refused,
         /// eACKs received.
         stream_eacks,
-        /// eACKs not looked at: the subscriber, or its source, makes the gateway work too much.
+        /// eACKs ignored: the subscriber or its source makes too much work.
         stream_eacks_limited,
-        /// eACKs that could not be decoded.
+        /// eACKs not decoded.
         stream_eacks_failed,
-        /// Packets that a subscriber missed, each counted once.
+        /// Packets that a subscriber missed.
         stream_missing,
         /// Repairs sent.
         stream_repairs,
-        /// Bytes of them.
+        /// Bytes of repairs.
         stream_repair_bytes,
-        /// Repairs that were sent to all subscribers at once.
+        /// Repairs sent to all subscribers at once.
         stream_group_repairs,
-        /// Symbols of coded repair that were sent to all subscribers at once.
+        /// Symbols of coded repair sent to all subscribers at once.
         stream_symbols,
-        /// Bytes of them.
+        /// Bytes of symbols.
         stream_symbol_bytes,
         /// Repaired packets that arrived.
         stream_repairs_arrived,
-        /// Missing packets given up: too late to be of use, or tried too often.
+        /// Missing packets given up: too late, or tried too often.
         stream_late,
         /// Missing packets given up: their bytes were gone.
         stream_unrepairable,
-        /// Repairs put off because a budget was used up.
+        /// Repairs postponed: a budget used up.
         stream_budget_refusals,
-        /// Identifiers that a subscriber has and the stream never had.
+        /// Identifiers that only a subscriber had.
         stream_foreign,
         /// Resets asked for.
         stream_resets,

@@ -100,7 +100,7 @@ pub const KNOBS: [Knob; 41] = [
     Knob::new(
         "route",
         "1 to 253 bytes",
-        "name of the route: the key of its sessions, and a label of its metrics; required",
+        "name of the route, a label of its metrics; required",
     ),
     Knob::new("gateway", "1 to 253 bytes", "name of the gateway, a label of the metrics")
         .with_default("\"packrat\""),
@@ -109,52 +109,52 @@ pub const KNOBS: [Knob; 41] = [
     Knob::new(
         "endpoints",
         "list of `ip:port`",
-        "servers; each client is assigned to one of them. Required, unless there is a `stream`",
+        "servers; required without a `stream`",
     )
     .with_default("[]"),
     Knob::new(
         "weights",
         "object of numbers above 0 by `ip:port`",
-        "weights of endpoints, by which clients are shared among them; an endpoint without one has 1. In Kubernetes the weights of a UDPRoute's `backendRefs`",
+        "weights of endpoints, 1 where missing; in Kubernetes those of a UDPRoute's `backendRefs`",
     )
     .with_default("{}"),
     Knob::new(
         "refused_weight",
         "from 0",
-        "weight of clients that are not forwarded, in addition to the endpoints' own: in Kubernetes that of `backendRefs` that do not exist",
+        "weight of clients that are not forwarded; in Kubernetes that of missing `backendRefs`",
     )
     .with_default("0"),
     Knob::new(
         "affinity",
         "`\"address\"`, `\"port\"`",
-        "what a client's server follows from. `address`: its address without the port (IPv6: its /64), so that a client whose port changes finds its server through every gateway; all clients of one address have one server. `port`: address and port; a client whose port changes keeps its server behind the same gateway only. An assisted client whose address changes keeps its server with both: through another gateway with the same static key by a ticket",
+        "a client's server follows from its address without the port (IPv6: its /64), the same at every gateway, or from address and port: if the port changes, the client keeps its server at the same gateway only. An assisted client whose address changes keeps its server with both, also at another gateway with the same static key",
     )
     .with_default("\"address\"")
     .in_cluster("sessions.affinity", "affinity", ClusterValues::Affinities),
     Knob::new(
         "quic_lb",
         "list of objects",
-        "connection IDs that name their server ([QUIC-LB](OPERATING.md#connection-ids-that-name-their-server)), as the servers have configured them: `config` (0 to 6, default 0), `server_id_bytes` (1 to 15), `nonce_bytes` (4 to 18), `key` (32 hexadecimal digits; without one, anyone on the path can read the server IDs), and `server_ids`, an object of hexadecimal digits by `ip:port` (default: the last `server_id_bytes` bytes of the endpoint's IP address). A client that comes in mid-connection gets the server that its connection ID names; `affinity` decides about all others",
+        "connection IDs that name a new client's server ([QUIC-LB](OPERATING.md#connection-ids-that-name-their-server)), before `affinity`, as the servers are configured: `config` (0 to 6, default 0), `server_id_bytes` (1 to 15), `nonce_bytes` (4 to 18), `key` (32 hexadecimal digits; without one, anyone on the path can read the server IDs), and `server_ids`, an object of hexadecimal digits by `ip:port` (default: the last `server_id_bytes` bytes of the endpoint's IP address)",
     )
     .with_default("[]"),
     Knob::new(
         "peers",
         "list of `ip:port`",
-        "listeners of the gateways of the same address, with the same static key, this one's among them; 64 at most. An assisted client that moves from one to another keeps its session: the gateway that it reaches asks the others and relays it. UDP has to pass between them. In Kubernetes those of the EdgeGateway's Pods, if there are no more than 64; with more Pods, gateways do not know each other",
+        "listeners of the gateways of the same address and static key, with this one, 64 at most. A gateway that an assisted client has moved to asks the others by UDP, and relays its session. In Kubernetes the EdgeGateway's Pods; with more than 64, none",
     )
     .with_default("[]"),
-    Knob::new("stream", "object", "a live stream for everyone who subscribes; its fields are below"),
+    Knob::new("stream", "object", "a live stream for subscribers; fields below"),
     Knob::new(
         "assist",
         "`true`, `false`",
-        "clients may ask for assistance. `false`: control datagrams are dropped, everything else is forwarded",
+        "clients may ask for assistance; `false`: control datagrams are dropped, all others forwarded",
     )
     .with_default("true")
     .in_cluster("assist", "assist", ClusterValues::Switch),
     Knob::new(
         "new_clients",
         "`true`, `false`",
-        "clients without a session get one. `false`, for a route that is about to go: their datagrams are dropped and counted; sessions that are there go on, assisted as they are",
+        "clients without a session get one; `false`, for a route to be removed: their datagrams are dropped and counted, existing sessions continue",
     )
     .with_default("true"),
     Knob::new("cache_bytes_per_session", "from 1", "bytes that one session may keep for repair")
@@ -163,62 +163,62 @@ pub const KNOBS: [Knob; 41] = [
     Knob::new(
         "cache_bytes_total",
         "from `cache_bytes_per_session`",
-        "bytes that all sessions of the route together may keep for repair",
+        "bytes that all sessions may keep for repair",
     )
     .with_default("268435456")
     .in_cluster("cache.bytesTotal", "cache-bytes-total", ClusterValues::Bytes),
     Knob::new(
         "repair_budget",
         "0 to 10",
-        "repairs as a share of the forwarded bytes; up to twice that where the measured loss needs it. In Kubernetes in percent",
+        "repairs as a share of the forwarded bytes; up to twice that if the measured loss needs it",
     )
     .with_default("0.25")
     .in_cluster("repair.budgetPercent", "repair-budget-percent", numbers(0, 1000)),
     Knob::new(
         "early_copies",
         "0 to 1",
-        "second copies that thin live streams get at once where a repair would come too late, as a share of the forwarded bytes of such a stream; 0: none, also of the first and rare datagrams of other flows",
+        "copies of thin live streams' datagrams where a repair would come too late, as a share of the stream's bytes; 0: none, nor of other flows' first and rare datagrams",
     )
     .with_default("0.5"),
     Knob::new(
         "sparse_copies",
         "`true`, `false`",
-        "what sparse flows (up to 128 kbit/s: audio, games) bring is sent twice, 5 ms apart, to clients that have no session; so are a handshake's first datagrams, and up to five times a second the last datagram before a pause. A loss of *p* becomes *p*² for programs that know nothing of Packrat, whose protocol must drop what comes twice, as QUIC, WebRTC and WireGuard do. To an address that has proved nothing goes three times what has come from there",
+        "clients without a session get datagrams twice, 5 ms apart: of sparse flows (up to 128 kbit/s: audio, games), of a handshake's beginning, and the last one before a pause, five times a second. A loss of *p* becomes *p*² without an SDK. The transport must drop duplicates, as QUIC, WebRTC and WireGuard do. An address that has proved nothing gets at most three times the bytes that came from it",
     )
     .with_default("false")
     .in_cluster("repair.sparseCopies", "sparse-copies", ClusterValues::Switch),
     Knob::new(
         "residual_loss_target",
         "above 0, below 1",
-        "probability that a repaired datagram may still be missing when it is needed. In Kubernetes in parts per million",
+        "accepted probability that a repaired datagram is missing when it is needed",
     )
     .with_default("0.00001")
     .in_cluster("lastMile.residualLossPerMillion", "residual-loss-per-million", numbers(1, 500_000)),
     Knob::new(
         "idle_timeout_seconds",
         "1 to 86400",
-        "seconds without a datagram in either direction after which a session ends",
+        "seconds without a datagram in either direction until a session ends",
     )
     .with_default("120")
     .in_cluster("sessions.idleTimeoutSeconds", "idle-timeout-seconds", numbers(1, 86_400)),
     Knob::new(
         "maximum_sessions",
         "from 1",
-        "sessions that may exist at once; datagrams of further clients are dropped and counted",
+        "sessions at once; further clients' datagrams are dropped and counted",
     )
     .with_default("25000")
     .in_cluster("sessions.maximum", "maximum-sessions", numbers(1, 10_000_000)),
     Knob::new(
         "sessions_per_source",
         "from 1",
-        "assisted sessions of one source (an IPv4 address, or the /64 of an IPv6 address) at the same time; further ones are refused assistance and forwarded plainly",
+        "assisted sessions at once of one source (an IPv4 address, or a /64 of IPv6)",
     )
     .with_default("4096")
     .in_cluster("sessions.perSource", "sessions-per-source", numbers(1, 10_000_000)),
     Knob::new(
         "handshakes_per_second_per_source",
         "from 1",
-        "assisted sessions that one source may begin per second, with bursts of as many; further ones are refused assistance and forwarded plainly",
+        "assisted sessions that one source may begin per second, and in one burst",
     )
     .with_default("100")
     .in_cluster(
@@ -229,30 +229,30 @@ pub const KNOBS: [Knob; 41] = [
     Knob::new(
         "handshakes_per_second_without_cookie",
         "from 0",
-        "handshakes per second of the route below which clients save the round trip of the cookie; 0: a cookie is always demanded",
+        "handshakes per second up to which clients need no cookie, and save its round trip; 0: always a cookie",
     )
     .with_default("100"),
     Knob::new(
         "static_key",
         "64 hexadecimal digits",
-        "the gateway's static private key (X25519). Without it and `static_key_file`: a random one at each start",
+        "the gateway's static private key (X25519); without it and `static_key_file`, random at each start",
     ),
     Knob::new(
         "static_key_file",
         "path",
-        "a file with the static key: 32 raw bytes, or 64 hexadecimal digits",
+        "file with the static key: 32 raw bytes, or 64 hexadecimal digits",
     ),
     Knob::new(
         "sender",
         "`\"any\"`, `\"loss-based\"`, `\"bbr\"`, `\"bbr1\"`",
-        "congestion control of the servers. `bbr` (BBRv2, BBRv3): up to 3 % of losses on the last mile are left to the server, which tolerates them; `bbr1` (BBRv1): all are. `loss-based` (CUBIC, NewReno): they are repaired, and hidden meanwhile. `any`: the same, unless the session finds in its first round trips that its server is BBRv1, or sessions of the client's own network or of three others have found that the servers tolerate losses (docs/POLICY.md)",
+        "the servers' congestion control. `bbr` (BBRv2, BBRv3): losses up to 3 % on the last mile are left to the server; `bbr1` (BBRv1): all are. `loss-based` (CUBIC, NewReno): losses are repaired, and hidden meanwhile. `any`: the same, unless [sessions find](POLICY.md#does-the-sender-need-help) that servers tolerate losses",
     )
     .with_default("\"any\"")
     .in_cluster("sender", "sender", ClusterValues::Senders),
     Knob::new(
         "holdout",
         "0 to 0.5",
-        "share of the clients (an IPv4 address, or the /64 of an IPv6 address) that are refused assistance and forwarded plainly, so that there is something to compare with. Chosen by a hash of the address with a secret that follows from the static key: a client that comes back is treated as before, and all clients behind one NAT are treated alike. Where assisted sessions turn out to be slower than those held out, assistance stops by itself and is tried again later (docs/RUNBOOK.md, PackratAssistanceStopped). In Kubernetes in percent",
+        "share of the clients that are refused assistance, for comparison. A hash of the address (IPv6: the /64) and a secret from the static key choose them: clients that return and clients behind one NAT are treated alike. If assisted sessions are slower, [assistance stops](RUNBOOK.md#packratassistancestopped), and is tried again later",
     )
     .with_default("0.0")
     .in_cluster("sessions.holdoutPercent", "holdout-percent", numbers(0, 50)),
@@ -265,62 +265,62 @@ pub const KNOBS: [Knob; 41] = [
         "keys of the token endpoint: the current one, then the previous one",
     )
     .with_default("[]"),
-    Knob::new("token_keys_file", "path", "a file with these keys, one in a line"),
+    Knob::new("token_keys_file", "path", "file with these keys, one in a line"),
     Knob::new(
         "optional",
         "list of names of fields",
-        "fields that a gateway leaves out of account if it does not know them; every other unknown field is an error",
+        "fields that a gateway ignores if it does not know them",
     )
     .with_default("[]"),
     Knob::new(
         "stream.upstream",
         "`ip:port`",
-        "where the stream arrives: an address of the gateway, or a multicast group, which is joined; required",
+        "where the stream arrives: an address of the gateway, or a multicast group to join; required",
     ),
     Knob::new(
         "stream.sources",
         "list of addresses",
-        "the only hosts that may send it. Empty: the `endpoints`; without these, anyone who reaches the address",
+        "hosts that may send it; empty: the `endpoints`; without these, any host",
     )
     .with_default("[]"),
     Knob::new(
         "stream.group",
         "`ip:port`",
-        "a multicast group to which the stream is sent once, instead of a copy to each subscriber",
+        "multicast group that gets the stream once, instead of each subscriber",
     ),
     Knob::new(
         "stream.group_hops",
         "1 to 255",
-        "routers that what is sent to the group may pass, plus one",
+        "hop limit (TTL) towards the group",
     )
     .with_default("1"),
     Knob::new(
         "stream.interface",
         "IPv4 address",
-        "the address of the interface at which IPv4 groups are joined and sent to; else the routing table decides",
+        "address of the interface for IPv4 groups; else the routing table decides",
     ),
     Knob::new(
         "stream.key",
         "64 hexadecimal digits",
-        "the key that identifiers are made with. Without it: a random one at each start",
+        "key of identifiers; without it, random at each start",
     ),
-    Knob::new("stream.maximum_clients", "from 1", "subscribers at the same time").with_default("10000"),
+    Knob::new("stream.maximum_clients", "from 1", "subscribers at once").with_default("10000"),
     Knob::new(
         "stream.cache_bytes",
         "from 2048",
-        "bytes of packets kept for repair, for all subscribers together",
+        "bytes of packets kept for repair, for all subscribers",
     )
     .with_default("65536"),
     Knob::new(
         "stream.silence_seconds",
         "1 to 86400",
-        "seconds of silence after which a subscriber is forgotten",
+        "seconds of silence until a subscriber is forgotten",
     )
     .with_default("30"),
     Knob::new(
         "stream.group_repairs_from",
         "from 1",
-        "with a group: subscribers that miss the same packet within a round trip, from which on a repair goes to all",
+        "with a group: from so many subscribers that miss a packet within a round trip, the repair goes to all",
     )
     .with_default("3"),
 ];
@@ -333,23 +333,23 @@ pub const TOKEN_ENDPOINT_KNOBS: [Knob; 16] = [
         "one or two `identifier:64 hexadecimal digits`",
         "keys with which the gateway verifies tokens; the first one issues; required",
     ),
-    Knob::new("udp", "object", "the address at which the gateway assists; its fields are below; required"),
+    Knob::new("udp", "object", "the address at which the gateway assists; fields below; required"),
     Knob::new(
         "gateway_key",
         "64 hexadecimal digits",
-        "the gateway's public key, which the gateway reports as `public_key`; required",
+        "the gateway's public key, its status's `public_key`; required",
     ),
     Knob::new("lifetime_seconds", "10 to 86400", "lifetime of a token").with_default("300"),
     Knob::new(
         "maximum_hold_ms",
         "0 to 10000",
-        "longest time that datagrams should wait at clients for the repair of an earlier one",
+        "longest time that datagrams should wait at clients for repairs",
     )
     .with_default("1000"),
     Knob::new(
         "bind",
         "object",
-        "with it, even an empty one, tokens are valid only from the client's network; its fields are below",
+        "with it, even empty, tokens are valid only from the client's network; fields below",
     ),
     Knob::new(
         "other_paths",
@@ -357,11 +357,11 @@ pub const TOKEN_ENDPOINT_KNOBS: [Knob; 16] = [
         "requests for other paths: `continue` passes them on, `not_found` answers 404",
     )
     .with_default("\"continue\""),
-    Knob::new("rate", "object", "the rate limit per client; its fields are below"),
+    Knob::new("rate", "object", "the rate limit per client; fields below"),
     Knob::new(
         "udp.host",
         "host name or address",
-        "host of the gateway's UDP address. Without it: the host of the request",
+        "host of the gateway's UDP address; without it, the request's host",
     ),
     Knob::new("udp.port", "1 to 65535", "port of the gateway's UDP address; required"),
     Knob::new("bind.ipv4_prefix", "0 to 32", "length of the prefix of an IPv4 network")
@@ -371,10 +371,10 @@ pub const TOKEN_ENDPOINT_KNOBS: [Knob; 16] = [
     Knob::new(
         "rate.per_minute",
         "1 to 60000",
-        "tokens per minute of one client: an IPv4 address, or the /64 of an IPv6 address. Each Envoy worker counts separately",
+        "tokens per minute of a client (an IPv4 address, or a /64 of IPv6), at each Envoy worker",
     )
     .with_default("30"),
-    Knob::new("rate.burst", "1 to 60000", "tokens of one client at once").with_default("10"),
+    Knob::new("rate.burst", "1 to 60000", "tokens of a client at once").with_default("10"),
     Knob::new("rate.clients", "1 to 1000000", "clients in the rate limiter's table")
         .with_default("4096"),
 ];

@@ -15,18 +15,18 @@ pub const AGENT_METRICS: &[AgentMetric] = &[
     (
         "network_changes_total",
         "counter",
-        "Times that the network has changed, or the host has slept; without `service`.",
+        "Changes of the network and sleeps of the host; without `service`.",
     ),
     (
         "refused_datagrams_total",
         "counter",
-        "Datagrams of programs that the agent dropped: all flows or descriptors are in use, or the agent itself sent them.",
+        "Programs' datagrams dropped: flows or descriptors are used up, or the agent itself sent them.",
     ),
-    ("evicted_flows_total", "counter", "Idle flows that ended to make room for others."),
+    ("evicted_flows_total", "counter", "Idle flows ended to make room."),
     ("send_errors_total", "counter", "Datagrams that the system did not send."),
     (
         "foreign_datagrams_total",
         "counter",
-        "Datagrams dropped because they came from another address than the service's.",
+        "Datagrams dropped: from another address than the service's.",
     ),
 ];

@@ -13,100 +13,135 @@ const HEAD: &str = include_str!("metrics_head.md");
 const LOGS: &str = include_str!("metrics_logs.md");
 const OTLP: &str = include_str!("metrics_otlp.md");
 
+/// The beginning of the help of every metric of live streams.
+const LIVE_STREAMS: &str = "Live streams: ";
+
 /// Events of the shells around the data plane: name, level, cause and keys.
 const EVENTS_OF_SHELLS: [(&str, &str, &str); 6] = [
     ("ready", "info", "`packrat-gateway` serves: `listen`, `metrics`, `stream`, `version`."),
     ("failed", "error", "`packrat-gateway` could not start, and ends: `error`."),
-    ("hook_panicked", "error", "A fault in the module's code in Envoy; Envoy goes on: `hook`."),
-    ("metric_refused", "error", "Envoy has refused a metric, and does not show it: `name`."),
-    (
-        "admin_endpoint_refused",
-        "warning",
-        "Envoy has refused a path of its administration interface, and does not serve it: `path`.",
-    ),
+    ("hook_panicked", "error", "A fault in the module's code in Envoy; Envoy continues: `hook`."),
+    ("metric_refused", "error", "Envoy has refused a metric: `name`."),
+    ("admin_endpoint_refused", "warning", "Envoy has refused an administration path: `path`."),
     (
         "otlp_failed",
         "warning",
-        "The OpenTelemetry collector could not be reached, or refused: `url`, `error`. One line until it takes data again. As `error`: Envoy's configuration names no usable collector, and nothing is sent.",
+        "The OpenTelemetry collector failed or refused, once until it takes data again: `url`, `error`. As `error`: Envoy's configuration names no usable collector.",
     ),
 ];
 
 pub(crate) fn page() -> String {
     let mut text = HEAD.to_owned();
-    text.push_str("\n## Figures\n\nWhat people decide by. The recording rules compute them; `packrat stat` and the gateway's page compute the same from two readings.\n\n| recorded as | unit | what |\n|---|---|---|\n");
+    text.push_str("\n## Figures\n\nThe recording rules, `packrat stat` and the gateway's page compute them. `ratio` is 0 to 1, `points` 0 to 100, `rate5m` alone per second.\n\n");
     for figure in FIGURES {
         // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "| `{}` | {} | **{}.** {} |",
-            figure.record,
-            figure.unit.name(),
-            figure.title,
-            figure.help
-        );
+        let _ = writeln!(text, "- `{}`: **{}.** {}", figure.record, figure.title, figure.help);
     }
+    let (streams, flows): (Vec<_>, Vec<_>) = definitions()
+        .iter()
+        .filter(|definition| definition.kind != Kind::Histogram)
+        .partition(|definition| definition.help.starts_with(LIVE_STREAMS));
     text.push_str(
-        "\n## Metrics of a route\n\nLabels: `route`, `gateway`, `namespace`, and those that are named. A client that one\ngateway relays to another has a session, and its datagrams count, at both.\n\n",
+        "\n## Metrics of a route\n\nLabels: `route`, `gateway`, `namespace`, and the labels below. Names ending in `_total` are counters, all others gauges.\nBoth gateways count a client that one relays to the other.\n\n",
     );
-    table(&mut text, definitions());
+    table(&mut text, flows);
+    text.push_str("\n### Live streams\n\n");
+    table(&mut text, streams);
     text.push_str(
-        "\n## Histograms of a route\n\nLabels as above, and `le` in the series `…_bucket`; `…_sum` and `…_count` belong to each. In Envoy the series are counters.\n\n| histogram | upper bounds of its buckets | what |\n|---|---|---|\n",
+        "\n## Histograms of a route\n\nLabels as above, and `le` in the series `…_bucket`; `…_sum` and `…_count` belong to each. In brackets: the upper bounds of the buckets.\n\n",
     );
-    for histogram in HISTOGRAMS {
-        let bounds: Vec<String> = histogram.bounds.iter().map(u64::to_string).collect();
-        let labels: Vec<String> =
-            histogram.labels.iter().map(|(label, value)| format!("{label}=\"{value}\"")).collect();
-        let labels =
-            if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-        let _ = writeln!(
-            text,
-            "| `{}{labels}` | {} | {} |",
-            histogram.name,
-            bounds.join(", "),
-            histogram.help
-        );
+    let mut before: &[u64] = &[];
+    for (name, same) in families(HISTOGRAMS, |histogram| histogram.name) {
+        let all = same.iter().map(|histogram| histogram.bounds).next().unwrap_or_default();
+        let bounds = if all == before {
+            "the same bounds".to_owned()
+        } else {
+            all.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
+        };
+        before = all;
+        let meaning = meaning(same.iter().map(|histogram| (histogram.labels, histogram.help)));
+        let _ = writeln!(text, "- `{name}` ({bounds}): {meaning}");
     }
     text.push_str("\n## Metrics of a gateway's process\n\nLabel: `gateway`.\n\n");
     table(&mut text, process::definitions());
-    text.push_str(
-        "\n## Metrics of the operator\n\nGauges, at `/metrics` on its health port.\n\n| metric | what |\n|---|---|\n",
-    );
+    text.push_str("\n## Metrics of the operator\n\nGauges, at `/metrics` on its health port.\n\n");
     for (name, help) in OPERATOR_METRICS {
-        let _ = writeln!(text, "| `packrat_operator_{name}` | {help} |");
+        let _ = writeln!(text, "- `packrat_operator_{name}`: {help}");
     }
     text.push_str(
-        "\n## Metrics of an agent\n\n`packrat agent` and `packrat router` serve them with `--metrics`, at `/metrics`, and their status as JSON at `/packrat`.\nLabel: `service`, except where a metric has none. The counters from `sent_datagrams` on are the figures that every SDK has, too.\n\n| metric | type | what |\n|---|---|---|\n",
+        "\n## Metrics of an agent\n\n`packrat agent` and `packrat router` serve them with `--metrics`, at `/metrics`, and their status as JSON at `/packrat`.\nLabel: `service`, except where stated. Every SDK has the counters from `sent_datagrams` on.\n\n",
     );
-    for (name, kind, help) in AGENT_METRICS {
-        let _ = writeln!(text, "| `packrat_agent_{name}` | {kind} | {help} |");
+    for (name, _, help) in AGENT_METRICS {
+        let _ = writeln!(text, "- `packrat_agent_{name}`: {help}");
     }
     for (name, help, _) in Counters::default().described() {
-        let _ = writeln!(text, "| `packrat_agent_{name}_total` | counter | {} |", help.trim());
+        let _ = writeln!(text, "- `packrat_agent_{name}_total`: {}", help.trim());
     }
     text.push('\n');
     text.push_str(LOGS);
-    text.push_str("\n| event | level | when, and its keys |\n|---|---|---|\n");
+    text.push('\n');
     for event in Event::ALL {
-        let _ =
-            writeln!(text, "| `{}` | {} | {} |", event.name(), event.level().name(), event.help());
+        let (name, level) = (event.name(), event.level().name());
+        let _ = writeln!(text, "- `{name}` ({level}): {}", event.help());
     }
     for (name, level, help) in EVENTS_OF_SHELLS {
-        let _ = writeln!(text, "| `{name}` | {level} | {help} |");
+        let _ = writeln!(text, "- `{name}` ({level}): {help}");
     }
     text.push('\n');
     text.push_str(OTLP);
     text
 }
 
-fn table(text: &mut String, all: &[Definition]) {
-    text.push_str("| metric | type | what |\n|---|---|---|\n");
-    for definition in all.iter().filter(|definition| definition.kind != Kind::Histogram) {
-        let _ = writeln!(
-            text,
-            "| `{}` | {} | {} |",
-            definition.series(),
-            definition.kind.name(),
-            definition.help
-        );
+fn table<'a>(text: &mut String, all: impl IntoIterator<Item = &'a Definition>) {
+    for (name, same) in families(all, |definition| definition.name.as_ref()) {
+        let meaning = meaning(same.iter().map(|definition| {
+            let help = definition.help.as_ref();
+            (definition.labels, help.strip_prefix(LIVE_STREAMS).unwrap_or(help))
+        }));
+        let _ = writeln!(text, "- `{name}`: {meaning}");
     }
+}
+
+/// Items by name, in the order in which the names come first.
+fn families<'a, T>(
+    all: impl IntoIterator<Item = &'a T>,
+    name: impl Fn(&'a T) -> &'a str,
+) -> Vec<(&'a str, Vec<&'a T>)> {
+    let mut families: Vec<(&str, Vec<&T>)> = Vec::new();
+    for item in all {
+        match families.iter_mut().find(|(known, _)| *known == name(item)) {
+            Some((_, same)) => same.push(item),
+            None => families.push((name(item), vec![item])),
+        }
+    }
+    families
+}
+
+type Labels = &'static [(&'static str, &'static str)];
+
+/// The help of all series of a name: one sentence, or one for each combination of labels.
+fn meaning<'a>(series: impl Iterator<Item = (Labels, &'a str)>) -> String {
+    let mut meanings: Vec<(&str, Vec<String>)> = Vec::new();
+    for (labels, help) in series {
+        let labels: Vec<String> =
+            labels.iter().map(|(label, value)| format!("{label}=\"{value}\"")).collect();
+        let labels = labels.join(",");
+        match meanings.iter_mut().find(|(known, _)| *known == help) {
+            Some((_, same)) => same.push(labels),
+            None => meanings.push((help, vec![labels])),
+        }
+    }
+    let lines: Vec<String> = meanings
+        .into_iter()
+        .map(|(help, labels)| {
+            let labels = labels.iter().filter(|labels| !labels.is_empty());
+            let labels: Vec<String> = labels.map(|labels| format!("`{labels}`")).collect();
+            if labels.is_empty() {
+                help.to_owned()
+            } else {
+                format!("{}: {help}", labels.join(", "))
+            }
+        })
+        .collect();
+    lines.join(" ")
 }

@@ -2,33 +2,27 @@
 
 /// Names without the prefix `packrat_operator_`, and their meaning; all are gauges.
 pub const OPERATOR_METRICS: &[(&str, &str)] = &[
-    ("elected", "Whether this replica writes: 0 or 1."),
+    ("elected", "1 if this replica writes."),
     ("edge_gateways", "EdgeGateways."),
-    (
-        "foreign_edge_gateways",
-        "EdgeGateways of its class that this replica leaves alone, because they are another operator's.",
-    ),
+    ("foreign_edge_gateways", "EdgeGateways of its class that belong to another operator."),
     (
         "edge_gateway_condition",
-        "1 while a condition of an EdgeGateway is True, 0 while it is not; labels `gateway`, `condition`, `reason`.",
+        "1 while an EdgeGateway's condition is True; labels `gateway`, `condition`, `reason`.",
     ),
     ("routes", "Routes of all EdgeGateways."),
-    ("service_problems", "What is wrong with annotated Services; their conditions say what."),
+    ("service_problems", "Problems of annotated Services; their conditions name them."),
     (
         "pods_without_sidecar",
-        "Pods that ask for a sidecar and have none; an Event on the Pod says why.",
+        "Pods that ask for a sidecar and have none; the Pod's Event says why.",
     ),
     ("connected_gateways", "Gateways that this replica serves."),
-    (
-        "refusing_gateways",
-        "Of those, gateways that have refused their newest configuration (xDS NACK).",
-    ),
+    ("refusing_gateways", "Connected gateways that refused their newest configuration (xDS NACK)."),
     (
         "lagging_gateways",
-        "Of those, gateways that have not acknowledged their newest configuration.",
+        "Connected gateways that have not acknowledged their newest configuration.",
     ),
     (
         "authority_expires_timestamp_seconds",
-        "When the certificate of the operator's authority ends, in seconds since 1970; 0 before it is known.",
+        "End of the operator's authority certificate, in seconds since 1970; 0: unknown.",
     ),
 ];

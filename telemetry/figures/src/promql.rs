@@ -200,7 +200,7 @@ pub const FIGURES: &[Figure] = &[
         Unit::BitsPerSecond,
         Scope::Route,
         "8 * RATE(packrat_to_client_bytes_total)",
-        "Payload of the base connections to clients, without repairs, assisted or not.",
+        "Payload to all clients, without repairs.",
     ),
     figure(
         "packrat:last_mile_loss:ratio_rate5m",
@@ -208,7 +208,7 @@ pub const FIGURES: &[Figure] = &[
         Unit::Ratio,
         Scope::Route,
         "clamp_max(RATE(packrat_datagrams_missing_total) / (RATE(packrat_datagrams_recorded_total) > 0), 1)",
-        "Share of the datagrams to assisted clients that eACKs showed to be missing at first: what senders would see without help.",
+        "Share of the datagrams to assisted clients that eACKs showed missing at first.",
     ),
     figure(
         "packrat:loss_hidden:ratio_rate5m",
@@ -216,7 +216,7 @@ pub const FIGURES: &[Figure] = &[
         Unit::Ratio,
         Scope::Route,
         "clamp_max(RATE(packrat_repairs_arrived_total) / (RATE(packrat_datagrams_missing_total) > 0), 1)",
-        "Share of the last mile's losses that a repair has filled. Absent while nothing is lost. A repair that arrived after the client's hold had ended counts, although the sender has seen that hole.",
+        "Share of the last mile's losses that a repair filled, also after the client's hold. Absent without losses.",
     ),
     figure(
         "packrat:saved_retransmissions:rate5m",
@@ -224,7 +224,7 @@ pub const FIGURES: &[Figure] = &[
         Unit::PerSecond,
         Scope::Route,
         "RATE(packrat_repairs_arrived_total)",
-        "Retransmissions over the whole path that senders did not have to make.",
+        "Retransmissions that repairs spared senders.",
     ),
     figure(
         "packrat:quality:points_rate5m",
@@ -232,7 +232,7 @@ pub const FIGURES: &[Figure] = &[
         Unit::Points,
         Scope::Route,
         "100 * (1 - clamp(RATE(packrat_datagrams_missing_total) - RATE(packrat_repairs_arrived_total), 0, Inf) / (RATE(packrat_datagrams_recorded_total) > 0))",
-        "One number for a route: 100 when no datagram to an assisted client was lost for good on the last mile; without repairs it would be 100 less the loss in percent.",
+        "100 less the percentage of datagrams to assisted clients that the last mile lost for good.",
     ),
     figure(
         "packrat:cache_hits:ratio_rate5m",
@@ -240,7 +240,7 @@ pub const FIGURES: &[Figure] = &[
         Unit::Ratio,
         Scope::Route,
         "clamp_max(RATE(packrat_repairs_total) / (RATE(packrat_datagrams_missing_total) > 0), 1)",
-        "Repairs served per datagram asked for. Below 1: bytes were evicted, too late, or over budget.",
+        "Repairs per missing datagram. Below 1: evicted, too late, or over budget.",
     ),
     figure(
         "packrat:too_late:ratio_rate5m",
@@ -248,7 +248,7 @@ pub const FIGURES: &[Figure] = &[
         Unit::Ratio,
         Scope::Route,
         "clamp_max(RATE(packrat_repairs_given_up_total{reason=\"late\"}) / (RATE(packrat_datagrams_missing_total) > 0), 1)",
-        "Share of the missing datagrams given up because a repair would have come too late to be of use.",
+        "Share of the missing datagrams given up because a repair would come too late.",
     ),
     figure(
         "packrat:last_mile_round_trip:seconds",
@@ -256,7 +256,7 @@ pub const FIGURES: &[Figure] = &[
         Unit::Seconds,
         Scope::Route,
         "MEAN(packrat_last_mile_round_trip_microseconds) / 1e6",
-        "Smoothed, mean over the assisted sessions.",
+        "Smoothed, mean of assisted sessions.",
     ),
     figure(
         "packrat:far_round_trip:seconds",
@@ -264,7 +264,7 @@ pub const FIGURES: &[Figure] = &[
         Unit::Seconds,
         Scope::Route,
         "MEAN(packrat_far_round_trip_microseconds) / 1e6",
-        "From the first datagram to the server to the first answer, so with the server's time to answer; mean over the sessions.",
+        "From a session's first datagram to the server to the first answer, mean of sessions.",
     ),
     // Each gateway has its own interval. They are put together as independent studies are: weighted by
     // their precision, on the logarithms (fixed effects). Two ends are 2 · 1.96 standard errors apart.
@@ -280,7 +280,7 @@ pub const FIGURES: &[Figure] = &[
             precision!(),
             ")"
         ),
-        "Median goodput of assisted sessions as a multiple of that of sessions held out (setting `holdout`), of the last day. Absent while there are fewer than 30 of either on each gateway. What senders send again counts as goodput, so that it is a little too small.",
+        "Median goodput of assisted sessions, as a multiple of sessions held out (setting `holdout`), of the last day. Absent with fewer than 30 of either on each gateway. A little too small: senders' retransmissions count as goodput.",
     ),
     figure(
         "packrat:speedup_lower:times",
@@ -288,7 +288,7 @@ pub const FIGURES: &[Figure] = &[
         Unit::Times,
         Scope::Route,
         concat!("packrat:speedup:times / exp(0.5 / sqrt(", precision!(), "))"),
-        "The lower end of the interval in which the gain is with 95 % confidence.",
+        "Lower end of the 95 % confidence interval.",
     ),
     figure(
         "packrat:speedup_upper:times",
@@ -296,7 +296,7 @@ pub const FIGURES: &[Figure] = &[
         Unit::Times,
         Scope::Route,
         concat!("packrat:speedup:times * exp(0.5 / sqrt(", precision!(), "))"),
-        "The upper end. Below 1, assistance makes clients slower; the gateways then stop it by themselves.",
+        "Upper end. Below 1, assistance makes clients slower; gateways then stop it.",
     ),
     figure(
         "packrat:assistance:cores_rate5m",
@@ -304,7 +304,7 @@ pub const FIGURES: &[Figure] = &[
         Unit::Count,
         Scope::Route,
         "(RATE(packrat_assistance_forward_nanoseconds_total) + RATE(packrat_assistance_control_nanoseconds_total)) / 1e9",
-        "Processors that recording datagrams and answering clients keep busy: what assistance costs beside the bytes of its repairs.",
+        "Processors busy with recording datagrams and answering clients.",
     ),
     figure(
         "packrat:goodput_gain:times_rate5m",
@@ -312,7 +312,7 @@ pub const FIGURES: &[Figure] = &[
         Unit::Times,
         Scope::Route,
         "clamp_min(RATE(packrat_datagrams_recorded_total) / (SUM(packrat_sessions_assisted) > 0) * (packrat:last_mile_round_trip:seconds + (packrat:far_round_trip:seconds or 0 * packrat:last_mile_round_trip:seconds)) * sqrt(packrat:last_mile_loss:ratio_rate5m > 0) / 1.22, 1) unless packrat:speedup:times",
-        "How many times the rate that the square-root law (Mathis et al. 1997) gives a loss-based sender at the same loss and round trip. A formula, and no measurement: real senders lose less than it says, BBR least, and sessions that are idle make it smaller. Absent where the gain is measured.",
+        "Multiple of the rate that the square-root law (Mathis et al. 1997) gives a loss-based sender at the same loss and round trip. Not a measurement: real senders lose less, BBR least; idle sessions make it smaller. Absent where the gain is measured.",
     ),
     figure(
         "packrat:repair_overhead:ratio_rate5m",
@@ -328,7 +328,7 @@ pub const FIGURES: &[Figure] = &[
         Unit::Ratio,
         Scope::Route,
         "RATE(packrat_eacks_total{result=\"failed\"}) / (RATE(packrat_eacks_received_total) > 0)",
-        "Share of the eACKs that could not be decoded; the gateway then asks for a longer prefix.",
+        "Share of the eACKs that could not be decoded.",
     ),
     figure(
         "packrat:resets:rate5m",
@@ -336,7 +336,7 @@ pub const FIGURES: &[Figure] = &[
         Unit::PerSecond,
         Scope::Route,
         "RATE(packrat_resets_total)",
-        "How often gateway and client lost track of each other's sets.",
+        "Resets of gateway's and client's sets.",
     ),
     figure(
         "packrat:cache_usage:ratio",
@@ -344,7 +344,7 @@ pub const FIGURES: &[Figure] = &[
         Unit::Ratio,
         Scope::Route,
         "SUM(packrat_cache_bytes) / (SUM(packrat_cache_limit_bytes) > 0)",
-        "Bytes kept for repair, of those that the route may keep.",
+        "Share of the bytes that the route may keep for repair.",
     ),
     figure(
         "packrat:sessions_usage:ratio",
@@ -352,7 +352,7 @@ pub const FIGURES: &[Figure] = &[
         Unit::Ratio,
         Scope::Route,
         "SUM(packrat_sessions) / (SUM(packrat_sessions_limit) > 0)",
-        "Client sessions, of those that may exist.",
+        "Client sessions, as a share of the limit.",
     ),
     figure(
         "packrat:assisted:ratio",
@@ -360,7 +360,7 @@ pub const FIGURES: &[Figure] = &[
         Unit::Ratio,
         Scope::Route,
         "SUM(packrat_sessions_assisted) / (SUM(packrat_sessions) > 0)",
-        "Share of the client sessions that are assisted: the others have no SDK, were refused, or the route is switched off.",
+        "Share of the client sessions that are assisted.",
     ),
     figure(
         "packrat:cpu_per_datagram:seconds_rate5m",
@@ -368,7 +368,7 @@ pub const FIGURES: &[Figure] = &[
         Unit::Seconds,
         Scope::Gateway,
         "RATE(packrat_process_cpu_microseconds_total) / 1e6 / (RATE(packrat_to_client_datagrams_total) + RATE(packrat_to_server_datagrams_total) > 0)",
-        "Processor time of the whole process (in Envoy: of Envoy) per datagram forwarded in either direction.",
+        "Processor time of the process (of all Envoy) per datagram forwarded in either direction.",
     ),
     figure(
         "packrat:forward_cost:seconds_rate5m",
@@ -376,7 +376,7 @@ pub const FIGURES: &[Figure] = &[
         Unit::Seconds,
         Scope::Gateway,
         "RATE(packrat_assistance_forward_nanoseconds_total) / 1e9 / (RATE(packrat_datagrams_recorded_total) > 0)",
-        "Time that the engine takes per datagram of an assisted session.",
+        "Time per datagram of an assisted session.",
     ),
     figure(
         "packrat:control_cost:seconds_rate5m",
@@ -384,7 +384,7 @@ pub const FIGURES: &[Figure] = &[
         Unit::Seconds,
         Scope::Gateway,
         "RATE(packrat_assistance_control_nanoseconds_total) / 1e9 / (RATE(packrat_control_received_total) > 0)",
-        "Time per control datagram, almost all of them eACKs: opening, decoding, planning and sending repairs.",
+        "Time per control datagram, repairs included.",
     ),
 ];
 

@@ -29,72 +29,72 @@ macro_rules! metrics {
 }
 
 metrics! {
-    Sessions Gauge "sessions" "Client sessions that exist now.";
+    Sessions Gauge "sessions" "Client sessions now.";
     SessionsOpened Counter "sessions_opened_total" "Client sessions opened.";
     SessionsClosed Counter "sessions_closed_total" "Client sessions ended, idle or by shutdown.";
-    SessionsEvicted Counter "sessions_evicted_total" "Client sessions ended early to make room: nothing proved the client's address, which may have been forged.";
-    SessionsRefused Counter "sessions_refused_total" "Datagrams of new clients dropped: the limit of sessions, of descriptors or of ephemeral ports is reached, or the share of their source while half of all are taken, or no upstream socket could be opened.";
-    SessionsMoved Counter "sessions_moved_total" "Sessions that moved to another endpoint because theirs was removed from the configuration.";
-    SessionsNamed Counter "sessions_named_total" "Sessions opened with the server that the client's connection ID names (QUIC-LB).";
-    SessionsTakenOver Counter "sessions_taken_over_total" "Sessions opened with the server that their client had through another gateway with the same key, as its ticket says.";
-    SessionsRelayed Counter "sessions_relayed_total" "Sessions that pass everything to another gateway of the same address, which has the session of their client.";
-    Inquiries Counter "inquiries_total" "Questions to the other gateways of the same address about the session of a client that has moved.";
-    DownstreamDatagrams Counter "to_client_datagrams_total" "Datagrams of the base connection forwarded to clients.";
-    DownstreamBytes Counter "to_client_bytes_total" "Payload bytes of the base connection forwarded to clients.";
-    UpstreamDatagrams Counter "to_server_datagrams_total" "Datagrams of the base connection forwarded to servers.";
-    UpstreamBytes Counter "to_server_bytes_total" "Payload bytes of the base connection forwarded to servers.";
-    DownstreamDropped Counter "to_client_dropped_total" "Datagrams that could not be sent to a client: full socket buffer, listener gone, or refused by the kernel.";
-    UpstreamDropped Counter "to_server_dropped_total" "Datagrams that could not be sent to a server: full socket buffer or refused by the kernel.";
-    FromClientDropped Counter "from_client_dropped_total" "Datagrams of clients dropped because the socket of their listener was not found: no client could be answered.";
-    TooLarge Counter "too_large_total" "Datagrams not forwarded because they exceed the MTU of the outgoing link; they are never fragmented.";
-    Truncated Counter "truncated_total" "Received datagrams that did not fit the receive buffer and were not forwarded.";
-    UpstreamErrors Counter "upstream_errors_total" "ICMP errors and other socket errors reported by upstream sockets, for example a server that refuses.";
-    ControlReceived Counter "control_received_total" "Control datagrams received from clients; none of them is ever forwarded.";
+    SessionsEvicted Counter "sessions_evicted_total" "Client sessions with unproven addresses, ended early to make room.";
+    SessionsRefused Counter "sessions_refused_total" "Datagrams of new clients dropped: no session, descriptor or ephemeral port is free, the source has its share, or no upstream socket could be opened.";
+    SessionsMoved Counter "sessions_moved_total" "Sessions moved to another endpoint because the configuration lost theirs.";
+    SessionsNamed Counter "sessions_named_total" "Sessions opened with the server that a connection ID names (QUIC-LB).";
+    SessionsTakenOver Counter "sessions_taken_over_total" "Sessions opened with the server that a ticket of another gateway with the same key names.";
+    SessionsRelayed Counter "sessions_relayed_total" "Sessions relayed to the gateway of the same address that has the client's session.";
+    Inquiries Counter "inquiries_total" "Questions to gateways of the same address about a moved client's session.";
+    DownstreamDatagrams Counter "to_client_datagrams_total" "Datagrams forwarded to clients.";
+    DownstreamBytes Counter "to_client_bytes_total" "Payload bytes forwarded to clients, without repairs.";
+    UpstreamDatagrams Counter "to_server_datagrams_total" "Datagrams forwarded to servers.";
+    UpstreamBytes Counter "to_server_bytes_total" "Payload bytes forwarded to servers.";
+    DownstreamDropped Counter "to_client_dropped_total" "Datagrams not sent to a client: socket buffer full, listener gone, or kernel refuses.";
+    UpstreamDropped Counter "to_server_dropped_total" "Datagrams not sent to a server: socket buffer full, or kernel refuses.";
+    FromClientDropped Counter "from_client_dropped_total" "Datagrams of clients dropped because their listener's socket was not found.";
+    TooLarge Counter "too_large_total" "Datagrams not forwarded because they exceed the outgoing link's MTU.";
+    Truncated Counter "truncated_total" "Datagrams not forwarded because they exceed the receive buffer.";
+    UpstreamErrors Counter "upstream_errors_total" "ICMP and other errors of upstream sockets.";
+    ControlReceived Counter "control_received_total" "Control datagrams received from clients.";
     ControlSent Counter "control_sent_total" "Control datagrams sent to clients.";
     ControlDropped Counter "control_dropped_total" "Control datagrams dropped: malformed, for no known session, or assistance is switched off.";
-    DatagramsWaited Counter "datagrams_waited_total" "Datagrams from unknown addresses kept back for a moment: they may belong to a client that has just moved.";
-    DatagramsClaimed Counter "datagrams_claimed_total" "Datagrams from unknown addresses that waited and were forwarded through the session whose client has proved to be there.";
-    DatagramsWaitedInVain Counter "datagrams_waited_in_vain_total" "Datagrams that waited, whose address no client of a session has proved to be at, and that were forwarded as those of a new client.";
-    AssistancePanics Counter "assistance_panics_total" "Faults in assistance; the flow went on without it.";
-    HandshakesOffered Counter "handshakes_total" {result="offered"} "Discovers that were answered with an Offer.";
-    HandshakesAccepted Counter "handshakes_total" {result="accepted"} "Inits that were answered with an InitAck, repeated ones included.";
-    HandshakesAcceptedWithoutCookie Counter "handshakes_total" {result="accepted_without_cookie"} "Discovers that were answered with an InitAck: the gateway is not busy, the client proves its address afterwards.";
-    HandshakesRefusedVersion Counter "handshakes_total" {result="refused_version"} "Handshakes refused: no version in common.";
-    HandshakesRefusedDisabled Counter "handshakes_total" {result="refused_disabled"} "Handshakes refused: the route is not assisted.";
-    HandshakesRefusedCookie Counter "handshakes_total" {result="refused_cookie"} "Handshakes refused: the cookie is not valid (any more).";
-    HandshakesRefusedFull Counter "handshakes_total" {result="refused_full"} "Handshakes refused: no room for another session, or the source has too many or begins too many per second.";
-    HandshakesPutOff Counter "handshakes_total" {result="put_off"} "Handshakes that waited because many others had just begun: answered a moment later, or when the client asks again.";
-    HandshakesRefusedTokenMissing Counter "handshakes_total" {result="refused_token_missing"} "Handshakes refused: a token is required and the client brought none.";
-    HandshakesRefusedTokenExpired Counter "handshakes_total" {result="refused_token_expired"} "Handshakes refused: the token has expired.";
-    HandshakesRefusedTokenForged Counter "handshakes_total" {result="refused_token_forged"} "Handshakes refused: the token is malformed, forged, or made with a key that is not in force.";
-    HandshakesRefusedTokenElsewhere Counter "handshakes_total" {result="refused_token_elsewhere"} "Handshakes refused: the token is for another route or another network.";
-    HandshakesRefusedHoldout Counter "handshakes_total" {result="refused_holdout"} "Handshakes refused: the client is one of those that are left without assistance for comparison.";
-    HandshakesRefusedSession Counter "handshakes_total" {result="refused_session"} "Sealed datagrams refused: no session of this name exists (any more).";
-    HandshakesMalformed Counter "handshakes_total" {result="malformed"} "Control datagrams dropped because they are malformed.";
-    ResetByGatewayDecodeFailed Counter "resets_total" {side="gateway", reason="decode_failed"} "Resets that the gateway asked for: not even the longest prefix could be decoded.";
-    ResetByGatewayStateLost Counter "resets_total" {side="gateway", reason="state_lost"} "Resets that the gateway asked for: the gateway had lost its state.";
-    ResetByGatewayClientOverflow Counter "resets_total" {side="gateway", reason="client_overflow"} "Resets that the gateway asked for: the client could not keep up.";
-    ResetByClientDecodeFailed Counter "resets_total" {side="client", reason="decode_failed"} "Resets that the client asked for: not even the longest prefix could be decoded.";
-    ResetByClientStateLost Counter "resets_total" {side="client", reason="state_lost"} "Resets that the client asked for: the gateway had lost its state.";
-    ResetByClientClientOverflow Counter "resets_total" {side="client", reason="client_overflow"} "Resets that the client asked for: the client could not keep up.";
-    StreamRefused Counter "stream_foreign_total" "Datagrams dropped on a route with a live stream: not from one of the hosts that may send it, or from a subscriber when there is no server to forward to.";
-    TransfersAssisted Counter "transfers_total" {assisted="yes"} "Sessions that have ended and brought their clients 256 kB or more, whose clients were assisted.";
-    TransfersPlain Counter "transfers_total" {assisted="no"} "Sessions that have ended and brought their clients 256 kB or more, whose clients did not ask to be assisted, or were refused.";
-    TransfersHoldout Counter "transfers_total" {assisted="holdout"} "Sessions that have ended and brought their clients 256 kB or more, whose clients were left without assistance for comparison.";
-    TransferBytesAssisted Counter "transfer_bytes_total" {assisted="yes"} "Payload bytes to the clients of these sessions.";
-    TransferBytesPlain Counter "transfer_bytes_total" {assisted="no"} "Payload bytes to the clients of these sessions.";
-    TransferBytesHoldout Counter "transfer_bytes_total" {assisted="holdout"} "Payload bytes to the clients of these sessions.";
-    TransferTimeAssisted Counter "transfer_microseconds_total" {assisted="yes"} "Time that these sessions took to bring them, without pauses of more than a second, in microseconds.";
-    TransferTimePlain Counter "transfer_microseconds_total" {assisted="no"} "Time that these sessions took to bring them, without pauses of more than a second, in microseconds.";
-    TransferTimeHoldout Counter "transfer_microseconds_total" {assisted="holdout"} "Time that these sessions took to bring them, without pauses of more than a second, in microseconds.";
-    SpeedupEstimate Gauge "transfer_speedup_ppm" {bound="estimate"} "Median goodput of assisted sessions as a multiple of that of sessions held out, in parts per million: of the last day, one session of an address in an hour; 0 while there are fewer than 30 of either.";
-    SpeedupLower Gauge "transfer_speedup_ppm" {bound="lower"} "The lower end of the interval in which this multiple is with a confidence of 95 %.";
-    SpeedupUpper Gauge "transfer_speedup_ppm" {bound="upper"} "The upper end of this interval.";
-    ComparedAssisted Gauge "transfers_compared" {assisted="yes"} "Assisted sessions that are compared.";
-    ComparedHoldout Gauge "transfers_compared" {assisted="holdout"} "Sessions held out that are compared.";
-    AssistanceStopped Gauge "assistance_stopped" "1 while assistance has stopped by itself on this gateway, because assisted sessions were slower than sessions held out.";
-    ForwardNanoseconds Counter "assistance_forward_nanoseconds_total" "Time that recording forwarded datagrams for repair has taken, in nanoseconds.";
-    ControlNanoseconds Counter "assistance_control_nanoseconds_total" "Time that answering control datagrams (eACKs, mostly) has taken, in nanoseconds.";
+    DatagramsWaited Counter "datagrams_waited_total" "Datagrams from unknown addresses that waited: their client may have moved.";
+    DatagramsClaimed Counter "datagrams_claimed_total" "Datagrams that waited until a session's client proved to be at their address.";
+    DatagramsWaitedInVain Counter "datagrams_waited_in_vain_total" "Datagrams that waited and were forwarded as a new client's.";
+    AssistancePanics Counter "assistance_panics_total" "Faults in assistance; the flow continued without it.";
+    HandshakesOffered Counter "handshakes_total" {result="offered"} "Discovers answered with an Offer.";
+    HandshakesAccepted Counter "handshakes_total" {result="accepted"} "Inits answered with an InitAck, repeated ones included.";
+    HandshakesAcceptedWithoutCookie Counter "handshakes_total" {result="accepted_without_cookie"} "Discovers answered with an InitAck.";
+    HandshakesRefusedVersion Counter "handshakes_total" {result="refused_version"} "No version in common.";
+    HandshakesRefusedDisabled Counter "handshakes_total" {result="refused_disabled"} "The route is not assisted.";
+    HandshakesRefusedCookie Counter "handshakes_total" {result="refused_cookie"} "The cookie is invalid or expired.";
+    HandshakesRefusedFull Counter "handshakes_total" {result="refused_full"} "Sessions, or the source's sessions or handshakes per second, are at their limit.";
+    HandshakesPutOff Counter "handshakes_total" {result="put_off"} "Handshakes delayed because many others had just begun.";
+    HandshakesRefusedTokenMissing Counter "handshakes_total" {result="refused_token_missing"} "The required token is missing.";
+    HandshakesRefusedTokenExpired Counter "handshakes_total" {result="refused_token_expired"} "The token has expired.";
+    HandshakesRefusedTokenForged Counter "handshakes_total" {result="refused_token_forged"} "The token is malformed, forged, or of a key not in force.";
+    HandshakesRefusedTokenElsewhere Counter "handshakes_total" {result="refused_token_elsewhere"} "The token is for another route or network.";
+    HandshakesRefusedHoldout Counter "handshakes_total" {result="refused_holdout"} "The client is held out for comparison.";
+    HandshakesRefusedSession Counter "handshakes_total" {result="refused_session"} "Sealed datagrams of no existing session.";
+    HandshakesMalformed Counter "handshakes_total" {result="malformed"} "Malformed control datagrams.";
+    ResetByGatewayDecodeFailed Counter "resets_total" {side="gateway", reason="decode_failed"} "Resets: the longest prefix could not be decoded.";
+    ResetByGatewayStateLost Counter "resets_total" {side="gateway", reason="state_lost"} "Resets: the gateway had lost its state.";
+    ResetByGatewayClientOverflow Counter "resets_total" {side="gateway", reason="client_overflow"} "Resets: the client could not keep up.";
+    ResetByClientDecodeFailed Counter "resets_total" {side="client", reason="decode_failed"} "Resets: the longest prefix could not be decoded.";
+    ResetByClientStateLost Counter "resets_total" {side="client", reason="state_lost"} "Resets: the gateway had lost its state.";
+    ResetByClientClientOverflow Counter "resets_total" {side="client", reason="client_overflow"} "Resets: the client could not keep up.";
+    StreamRefused Counter "stream_foreign_total" "Live stream's route: datagrams dropped, of a host that may not send, or of a subscriber without a server.";
+    TransfersAssisted Counter "transfers_total" {assisted="yes"} "Ended sessions of 256 kB to the client or more.";
+    TransfersPlain Counter "transfers_total" {assisted="no"} "The same, not asking or refused.";
+    TransfersHoldout Counter "transfers_total" {assisted="holdout"} "The same, held out for comparison.";
+    TransferBytesAssisted Counter "transfer_bytes_total" {assisted="yes"} "Payload bytes of `packrat_transfers_total`'s sessions to clients.";
+    TransferBytesPlain Counter "transfer_bytes_total" {assisted="no"} "Payload bytes of `packrat_transfers_total`'s sessions to clients.";
+    TransferBytesHoldout Counter "transfer_bytes_total" {assisted="holdout"} "Payload bytes of `packrat_transfers_total`'s sessions to clients.";
+    TransferTimeAssisted Counter "transfer_microseconds_total" {assisted="yes"} "Time of these bytes, without pauses above a second.";
+    TransferTimePlain Counter "transfer_microseconds_total" {assisted="no"} "Time of these bytes, without pauses above a second.";
+    TransferTimeHoldout Counter "transfer_microseconds_total" {assisted="holdout"} "Time of these bytes, without pauses above a second.";
+    SpeedupEstimate Gauge "transfer_speedup_ppm" {bound="estimate"} "Median goodput of assisted sessions, as a multiple of sessions held out, of the last day, one session per address and hour; 0 with fewer than 30 of either.";
+    SpeedupLower Gauge "transfer_speedup_ppm" {bound="lower"} "Its 95 % confidence interval's lower end.";
+    SpeedupUpper Gauge "transfer_speedup_ppm" {bound="upper"} "The upper end.";
+    ComparedAssisted Gauge "transfers_compared" {assisted="yes"} "Sessions compared.";
+    ComparedHoldout Gauge "transfers_compared" {assisted="holdout"} "Sessions compared.";
+    AssistanceStopped Gauge "assistance_stopped" "1 while this gateway has stopped assistance because it made sessions slower.";
+    ForwardNanoseconds Counter "assistance_forward_nanoseconds_total" "Time for recording datagrams for repair.";
+    ControlNanoseconds Counter "assistance_control_nanoseconds_total" "Time for answering control datagrams.";
 }
 
 /// The counter of a handshake's outcome.
@@ -216,55 +216,34 @@ pub(super) fn streams() -> &'static [Definition] {
 
 /// The levels of a live stream, in the order of `StreamGauges`.
 pub(super) const STREAM_LEVELS: &[Definition] = &[
-    level("packrat_stream_subscribers", "Live streams: subscribers now."),
-    level(
-        "packrat_stream_cache_bytes",
-        "Live streams: bytes kept for repair now, for all subscribers together.",
-    ),
-    level(
-        "packrat_stream_outstanding",
-        "Live streams: packets under repair now, of all subscribers.",
-    ),
-    level(
-        "packrat_stream_state_bytes",
-        "Live streams: memory of all subscribers now, with their sealed channels and what is under repair.",
-    ),
+    level("packrat_stream_subscribers", "Live streams: Subscribers now."),
+    level("packrat_stream_cache_bytes", "Live streams: Bytes kept for repair now."),
+    level("packrat_stream_outstanding", "Live streams: Packets under repair now."),
+    level("packrat_stream_state_bytes", "Live streams: Memory of all subscribers now."),
 ];
 
 /// The levels of all sessions together, and the configured limits.
 pub(super) const LEVELS: &[Definition] = &[
-    level("packrat_sessions_assisted", "Client sessions that are assisted now."),
+    level("packrat_sessions_assisted", "Assisted sessions now."),
     level(
         "packrat_sessions_limit",
-        "Client sessions that may exist at once: the configured limit, or less when the process cannot hold as many.",
+        "Client sessions allowed: the configured limit, or the process's if lower.",
     ),
     level("packrat_cache_bytes", "Bytes kept for repair now."),
     level("packrat_cache_entries", "Datagrams kept for repair now."),
-    level(
-        "packrat_cache_limit_bytes",
-        "Bytes that all sessions of the route together may keep for repair.",
-    ),
-    level(
-        "packrat_cache_high_water_bytes",
-        "Most bytes that any single session has ever kept for repair.",
-    ),
+    level("packrat_cache_limit_bytes", "Bytes that the route may keep for repair."),
+    level("packrat_cache_high_water_bytes", "Most bytes that one session has kept for repair."),
     level(
         "packrat_last_mile_round_trip_microseconds",
-        "Last-mile round trip, smoothed: mean over the assisted sessions that have measured it; 0 while none has.",
+        "Smoothed last-mile round trip, mean of assisted sessions; 0: not measured.",
     ),
-    level(
-        "packrat_last_mile_loss_ppm",
-        "Last-mile loss in parts per million: mean over the assisted sessions that have measured the round trip.",
-    ),
+    level("packrat_last_mile_loss_ppm", "Last-mile loss, mean of assisted sessions."),
     level(
         "packrat_far_round_trip_microseconds",
-        "Round trip to the server, taken from the first datagram that a session sent there to the first that came back, with the server's time to answer: mean over the sessions that have measured it; 0 while none has.",
+        "From a session's first datagram to the server to the server's first, mean of sessions; 0: not measured.",
     ),
-    level(
-        "packrat_repair_budget_ppm",
-        "Bytes that repairs may take, in parts per million of the forwarded bytes.",
-    ),
-    level("packrat_assist_enabled", "Whether clients may ask for assistance: 0 or 1."),
+    level("packrat_repair_budget_ppm", "Repair bytes allowed per forwarded byte."),
+    level("packrat_assist_enabled", "1 if clients may ask for assistance."),
 ];
 
 const fn level(name: &'static str, help: &'static str) -> Definition {

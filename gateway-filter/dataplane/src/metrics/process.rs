@@ -14,18 +14,18 @@ const DEFINITIONS: &[Definition] = &[
     of_process(
         "packrat_process_cpu_microseconds_total",
         Kind::Counter,
-        "Processor time that the gateway's process has used, in microseconds; in Envoy that of the whole Envoy.",
+        "Processor time of the process, in Envoy of all Envoy.",
     ),
     of_process(
         "packrat_process_resident_memory_bytes",
         Kind::Gauge,
-        "Resident memory of the gateway's process; in Envoy that of the whole Envoy.",
+        "Resident memory of the process, in Envoy of all Envoy.",
     ),
     of_process("packrat_process_uptime_seconds", Kind::Gauge, "Age of the gateway's data plane."),
     of_process(
         "packrat_log_lines_suppressed_total",
         Kind::Counter,
-        "Log lines kept back because too many of their kind came within a second.",
+        "Log lines suppressed: too many of one event within a second.",
     ),
 ];
 
