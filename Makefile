@@ -129,7 +129,8 @@ check-documentation: ## The documentation of all libraries builds without warnin
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --locked --workspace --lib --no-deps --document-private-items
 	cargo test --locked --quiet --workspace --doc
 
-check-dependencies: ## Licences and sources of all dependencies are allowed ones, and none is there twice without a reason
+check-dependencies: ## Licences and sources of all dependencies are allowed ones, none is there twice without a reason, parsers are recorded
+	@tools/check-parsers
 	@tools/install-checkers
 	.packrat/checkers/bin/cargo-deny --log-level error check licenses bans sources
 	.packrat/checkers/bin/cargo-deny --log-level error --manifest-path client-sdk/bindings/Cargo.toml check licenses bans sources
