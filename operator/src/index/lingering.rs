@@ -98,8 +98,13 @@ impl Lingering {
             if stays {
                 *of_tenant += 1;
                 let mut listener = listener.clone();
-                // A Service that has its port and no endpoint at the moment takes clients.
-                listener.is_leaving = !view.listeners.contains_key(port);
+                // A Service that has its port and no endpoint at the moment takes clients, unless an endpoint
+                // is of another one that a UDPRoute may send to no more.
+                let services = &listener.shares.services;
+                listener.is_leaving = view
+                    .listeners
+                    .get(port)
+                    .is_none_or(|holder| !services.is_subset(&holder.shares.services));
                 // Its live stream's port may be another Service's by now.
                 let stream = listener.stream_port();
                 let mut others = view.listeners.values();
