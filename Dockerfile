@@ -4,14 +4,20 @@
 #
 # The finished images hold the programs and the shared libraries that they need, without shell and package manager. If no image can be
 # pulled, name local ones: --build-arg BUILDER=… (a Debian or Ubuntu) and --build-arg BASE=….
-ARG BUILDER=debian:bookworm
+ARG BUILDER=pinned
 ARG BASE=scratch
+
+FROM debian:bookworm@sha256:30482e873082e906a4908c10529180aefb6f77620aea7404b909829fadc5d168 AS pinned
+# Its sources name, in a comment, the archive of the day that it was made of: the same packages come from there at any time.
+RUN grep -q '^# http' /etc/apt/sources.list.d/debian.sources \
+ && sed -i '/^URIs:/d; s/^# http/URIs: http/' /etc/apt/sources.list.d/debian.sources \
+ && echo 'Acquire::Check-Valid-Until "false";' >/etc/apt/apt.conf.d/90archive
 
 FROM ${BUILDER} AS build
 ENV DEBIAN_FRONTEND=noninteractive PATH=/root/.cargo/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
 # A download that breaks off is a failure, not an empty script.
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
-# (the finished images contain only glibc of these packages: the newest is the right one)
+# (the archive decides about the versions)
 # hadolint ignore=DL3008
 RUN apt-get update -q \
  && apt-get install -q -y --no-install-recommends binutils build-essential ca-certificates cmake curl python3 python3-venv
@@ -30,7 +36,7 @@ RUN command -v rustup || { machine=$(uname -m) \
 WORKDIR /src
 COPY . .
 ARG PROFILE=release
-RUN tools/install-demo-parts --only-python \
+RUN tools/install-demo-parts --only-envoy \
  && tools/build-token-filter \
  && cargo build --locked --profile "$PROFILE" -p packrat -p packrat-envoy -p packrat-operator \
  && for name in operator gateway tools; do tools/image-root "$name" "$PROFILE" "/images/$name"; done

@@ -132,7 +132,8 @@ check-documentation: ## The documentation of all libraries builds without warnin
 	@tools/build-site --build-only --without-api
 	@tools/test-site --links-only
 
-check-dependencies: ## Licences and sources of all dependencies are allowed ones, and none is there twice without a reason
+check-dependencies: ## Licences and sources of all dependencies are allowed ones, none is there twice without a reason, parsers are recorded
+	@tools/check-parsers
 	@tools/install-checkers
 	.packrat/checkers/bin/cargo-deny --log-level error check licenses bans sources
 	.packrat/checkers/bin/cargo-deny --log-level error --manifest-path client-sdk/bindings/Cargo.toml check licenses bans sources

@@ -353,7 +353,7 @@ impl Redirection {
         let path = group.strip_prefix("/sys/fs/cgroup").map_err(|_| {
             format!("{} is not below /sys/fs/cgroup; use packrat agent", group.display())
         })?;
-        Ok(of_program(&self.table, self.mark, rules, level, path))
+        of_program(&self.table, self.mark, rules, level, path)
     }
 
     /// Ends it: datagrams go their own way again. A program's control group stays.
@@ -469,8 +469,21 @@ fn off_one_link(family: &str) -> &'static str {
 }
 
 /// The packet filter's table for the members of a control group.
-fn of_program(name: &str, mark: u32, rules: &[Rules], level: usize, path: &Path) -> String {
-    let path = path.display();
+fn of_program(
+    name: &str,
+    mark: u32,
+    rules: &[Rules],
+    level: usize,
+    path: &Path,
+) -> Result<String, String> {
+    // nft has no way to write a quotation mark in a string: what follows one would be rules.
+    let is_text =
+        |text: &&str| !text.contains(|character: char| character == '"' || character.is_control());
+    let path = path.to_str().filter(is_text).ok_or_else(|| {
+        format!(
+            "the name of the control group {path:?} has characters that nft does not take; start packrat run in another group, or use packrat agent"
+        )
+    })?;
     let (mut answers, mut output, mut prerouting) = (String::new(), String::new(), String::new());
     for Rules { port, v4, v6 } in rules {
         for (family, address, own) in [("ip", "127.0.0.1", v4), ("ip6", "[::1]", v6)] {
@@ -487,11 +500,11 @@ fn of_program(name: &str, mark: u32, rules: &[Rules], level: usize, path: &Path)
             );
         }
     }
-    format!(
+    Ok(format!(
         "table inet {name} {{\n  chain answers {{\n    type filter hook output priority raw\n{answers}  }}\n  \
          chain output {{\n    type route hook output priority mangle\n{output}  }}\n  \
          chain prerouting {{\n    type filter hook prerouting priority mangle\n{prerouting}  }}\n}}\n"
-    )
+    ))
 }
 
 /// The packet filter's table for hosts that this one forwards for. `ways`: interfaces that their
@@ -584,6 +597,9 @@ fn run(command: &mut Command, input: Option<&str>) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+
     use super::*;
 
     #[test]
@@ -592,8 +608,8 @@ mod tests {
             Rules { port: 443, v4: Some(5000), v6: Some(5001) },
             Rules { port: 9, v4: Some(5002), v6: None },
         ];
-        let text =
-            of_program("packrat_run_7", 77, &rules, 2, Path::new("unified/user/packrat-run-7"));
+        let of_group = |path: &str| of_program("packrat_run_7", 77, &rules, 2, Path::new(path));
+        let text = of_group("unified/user/packrat-run-7").unwrap();
         assert_eq!(
             text.matches("socket cgroupv2 level 2 \"unified/user/packrat-run-7\" meta mark set meta mark & 0xffffff | 0x4d\n")
                 .count(),
@@ -607,6 +623,21 @@ mod tests {
         assert!(!text.contains("nfproto ipv6 udp dport 9"));
         // Multicast and broadcast have no one answer, and the agent forwards none.
         assert_eq!(text.matches("fib daddr type unicast").count(), 3);
+    }
+
+    /// A user names groups below their own, and root starts a program there.
+    #[test]
+    fn the_name_of_a_control_group_adds_no_rules() {
+        let rules = [Rules { port: 443, v4: Some(5000), v6: Some(5001) }];
+        let of_group = |path: &OsStr| of_program("packrat_run_7", 77, &rules, 2, Path::new(path));
+        for name in ["user/a\" accept; }", "user/a\n}", "user/\u{7f}"] {
+            let error = of_group(OsStr::new(name)).unwrap_err();
+            assert!(error.contains("packrat agent"), "{error}");
+        }
+        assert!(of_group(OsStr::from_bytes(b"user/\xff")).is_err());
+        assert!(
+            of_group(OsStr::new("user/a b{};#\\$x/ü")).unwrap().contains("\"user/a b{};#\\$x/ü\"")
+        );
     }
 
     #[test]

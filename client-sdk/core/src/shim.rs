@@ -327,7 +327,7 @@ impl<M: Clone> Shim<M> {
         while let (Some(places), Some(recovery)) = (&self.places, &mut self.recovery)
             && let Some(symbol) = self.assist.take_symbol()
         {
-            recovery.on_symbol(&symbol, places.expected());
+            recovery.on_symbol(&symbol, places.expected(), now);
             self.take_recovered(now);
         }
     }

@@ -136,6 +136,36 @@ fn a_client_whose_datagrams_were_there_long_before_its_ticket_gets_its_server_ba
     goes_on(&servers, &mut client, server, 1000);
 }
 
+/// Another client has a ticket, and can write this one's address. Its messages are copied in this one's name.
+#[test]
+fn a_ticket_in_somebodys_name_moves_no_session() {
+    let network = Network::new();
+    let servers = servers(&network);
+    let gateways = ["0f"; 2].map(|key| gateway(&network, &servers, key));
+    let (mut attacker, server, _) = assisted(&servers, &gateways[0]);
+    let another = address_of_another_server(&servers, &gateways[0], server);
+    let victim = gateways[1].client_from(&another);
+    victim.say(b"hello");
+    let (own, _) = first(&servers, b"hello");
+    assert_ne!(own, server);
+    attacker.go_on_from(gateways[1].client_from("127.0.0.250"));
+    let begun = victim.now();
+    while gateways[1].metric("sessions_begun_total") == 0 {
+        while let Some(message) = attacker.poll() {
+            victim.say(&message);
+            attacker.socket.say(&message);
+        }
+        if let Some((answer, _)) = attacker.socket.hear(Duration::from_millis(1)) {
+            attacker.assist.on_datagram(&answer, attacker.now());
+        }
+        let waited = victim.now().saturating_since(begun);
+        assert!(waited < PATIENCE, "waited in vain: {:?}", attacker.assist.stats());
+    }
+    assert_eq!(gateways[1].metric("sessions_taken_over_total"), 1, "the attacker's own");
+    victim.say(b"anything");
+    assert_eq!(first(&servers, b"anything").0, own);
+}
+
 /// A NAT gives it the port of a client whose session the gateway still has.
 #[test]
 fn a_client_that_comes_by_the_path_of_an_assisted_one_gets_its_server_back() {

@@ -6,7 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::bundle::supported_version;
 use super::objects::{
-    BackendRef, Gateway, ListenerSpec, ParametersRef, ParentReference, RouteNamespaces, UdpRoute,
+    BackendRef, Gateway, Infrastructure, ListenerSpec, ParametersRef, ParentReference,
+    RouteNamespaces, UdpRoute,
 };
 use super::status::Finding;
 use super::translate::{edge_gateway_key, edge_gateway_spec, parameters};
@@ -280,8 +281,8 @@ fn gateway_state(
     of_class: Option<&ParametersRef>,
     class: &str,
 ) -> GatewayState {
-    let own = gateway.spec.infrastructure.parameters_ref.as_ref();
-    let settings = settings(objects, key, own, of_class);
+    let mut infrastructure = gateway.spec.infrastructure.clone();
+    let settings = settings(objects, key, &mut infrastructure, of_class);
     let listeners: Vec<_> = gateway
         .spec
         .listeners
@@ -320,7 +321,7 @@ fn gateway_state(
     };
     let spec = match settings {
         Ok((settings, _)) if accepted.status == Some(true) => {
-            Some(Box::new(edge_gateway_spec(key, gateway, settings.as_ref(), class)))
+            Some(Box::new(edge_gateway_spec(key, &infrastructure, settings.as_ref(), class)))
         }
         Ok(_) | Err(_) => None,
     };
@@ -338,20 +339,26 @@ fn gateway_state(
 fn settings(
     objects: &Objects,
     gateway: &ObjectKey,
-    own: Option<&ParametersRef>,
+    infrastructure: &mut Infrastructure,
     of_class: Option<&ParametersRef>,
 ) -> Result<(Option<GatewayParametersSpec>, String), String> {
+    let own = infrastructure.parameters_ref.as_ref();
     let of_class = of_class.map(|reference| parameters(objects, reference, None)).transpose()?;
     let own = own.map(|reference| parameters(objects, reference, Some(&gateway.namespace)));
     let own = own.transpose()?;
-    let (Some(own), Some(ceiling)) = (own, of_class) else {
-        return Ok((own.or(of_class).cloned(), String::new()));
+    let Some(ceiling) = of_class else {
+        return Ok((own.cloned(), String::new()));
     };
-    let (settings, lowered) = own.clone().within(ceiling)?;
+    let (settings, mut lowered) = match own {
+        Some(own) => own.clone().within(ceiling)?,
+        None => (ceiling.clone(), Vec::new()),
+    };
+    let Infrastructure { labels, annotations, .. } = infrastructure;
+    lowered.extend(ceiling.lower_infrastructure(labels, annotations));
     let told = match lowered.as_slice() {
         [] => String::new(),
         lowered => format!(
-            "; its parametersRef asks for more than the parameters of its class allow: {}",
+            "; it asks for more than the parameters of its class allow: {}",
             lowered.join(", ")
         ),
     };

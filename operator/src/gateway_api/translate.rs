@@ -6,7 +6,7 @@ use packrat_wire::hexadecimal;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::objects::{Gateway, ParametersRef};
+use super::objects::{Gateway, Infrastructure, ParametersRef};
 use super::{GATEWAY_NAME_LABEL, GROUP, Objects};
 use crate::annotations::ObjectKey;
 use crate::resource::{EdgeGatewaySpec, GatewayParametersSpec};
@@ -60,23 +60,22 @@ pub fn parameters<'a>(
 /// The spec of the EdgeGateway that a Gateway owns.
 pub fn edge_gateway_spec(
     key: &ObjectKey,
-    gateway: &Gateway,
+    infrastructure: &Infrastructure,
     parameters: Option<&GatewayParametersSpec>,
     class: &str,
 ) -> EdgeGatewaySpec {
     let mut spec = parameters.cloned().unwrap_or_default().edge_gateway(class);
-    let infrastructure = &gateway.spec.infrastructure;
     let pod = &mut spec.workload.pod;
-    pod.labels.extend(labels(key, gateway));
+    pod.labels.extend(labels(key, infrastructure));
     pod.annotations.extend(infrastructure.annotations.clone());
-    spec.exposure.labels.extend(labels(key, gateway));
+    spec.exposure.labels.extend(labels(key, infrastructure));
     spec.exposure.annotations.extend(infrastructure.annotations.clone());
     spec
 }
 
 /// Labels of everything that is made for a Gateway.
-fn labels(key: &ObjectKey, gateway: &Gateway) -> BTreeMap<String, String> {
-    let mut labels = gateway.spec.infrastructure.labels.clone();
+fn labels(key: &ObjectKey, infrastructure: &Infrastructure) -> BTreeMap<String, String> {
+    let mut labels = infrastructure.labels.clone();
     // A value of a label is shorter than a name can be.
     if key.name.len() <= 63 {
         labels.insert(GATEWAY_NAME_LABEL.to_owned(), key.name.clone());
@@ -93,7 +92,7 @@ pub fn edge_gateway(key: &ObjectKey, gateway: &Gateway, spec: &EdgeGatewaySpec) 
         "metadata": {
             "name": edge.name,
             "namespace": edge.namespace,
-            "labels": labels(key, gateway),
+            "labels": labels(key, &gateway.spec.infrastructure),
             "annotations": gateway.spec.infrastructure.annotations,
             "ownerReferences": [{
                 "apiVersion": format!("{GROUP}/v1"),
@@ -138,7 +137,7 @@ mod tests {
         gateway.spec.infrastructure.labels = pair("team");
         gateway.spec.infrastructure.annotations = pair("cloud.example/balancer");
         let key = ObjectKey::new("shop", "edge");
-        let spec = edge_gateway_spec(&key, &gateway, Some(&settings), "blue");
+        let spec = edge_gateway_spec(&key, &gateway.spec.infrastructure, Some(&settings), "blue");
         assert_eq!((spec.class.as_str(), spec.workload.replicas), ("blue", 5));
         assert_eq!(spec.exposure.type_, ExposureType::ClusterIP);
         assert_eq!(

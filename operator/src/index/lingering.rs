@@ -1,8 +1,9 @@
 //! Routes that are gone and still served for a while, so that their sessions can end.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
 
-use super::{Listener, Passthrough, Resolution};
+use super::{Index, Listener, Passthrough, Resolution};
 use crate::annotations::ObjectKey;
 use crate::policy::Quotas;
 use crate::resource::ListenerStatus;
@@ -16,6 +17,8 @@ pub struct Lingering {
     seen: BTreeMap<(ObjectKey, u16), Listener>,
     /// Vanished listeners, each with the second at which its time ends.
     gone: BTreeMap<(ObjectKey, u16), (Listener, i64)>,
+    /// Identities of the Pods that endpoints are, or were.
+    pods: HashMap<IpAddr, String>,
 }
 
 impl Lingering {
@@ -51,6 +54,35 @@ impl Lingering {
             };
             self.gone.insert((gateway.clone(), port), (listener, now + seconds(gateway)));
         }
+    }
+
+    /// Forgets endpoints of former listeners whose address another Pod has by now: it would get datagrams that
+    /// are not for it, and could ask for the clients' addresses. Before each [`Self::extend`] by the same
+    /// `resolution` of `index`.
+    pub fn recognize(&mut self, resolution: &Resolution, index: &Index) {
+        let former = self.seen.values().chain(self.gone.values().map(|(listener, _)| listener));
+        let now = resolution.gateways.values().flat_map(|view| view.listeners.values());
+        let addresses: HashSet<IpAddr> = former.chain(now).flat_map(Listener::addresses).collect();
+        let mut recycled = HashSet::new();
+        let mut pods = HashMap::new();
+        for pod in index.pods.values() {
+            for address in pod.addresses.iter().filter(|address| addresses.contains(address)) {
+                if self.pods.get(address).is_some_and(|known| *known != pod.uid) {
+                    recycled.insert(*address);
+                }
+                pods.insert(*address, pod.uid.clone());
+            }
+        }
+        self.pods.retain(|address, _| addresses.contains(address));
+        self.pods.extend(pods);
+        let is_served = |listener: &mut Listener| {
+            listener.endpoints.is_empty() || {
+                listener.forget(&recycled);
+                !listener.endpoints.is_empty()
+            }
+        };
+        self.seen.retain(|_, listener| is_served(listener));
+        self.gone.retain(|_, (listener, _)| is_served(listener));
     }
 
     /// Adds to `resolution` the listeners that have vanished from it less than `seconds` of their
@@ -98,8 +130,13 @@ impl Lingering {
             if stays {
                 *of_tenant += 1;
                 let mut listener = listener.clone();
-                // A Service that has its port and no endpoint at the moment takes clients.
-                listener.is_leaving = !view.listeners.contains_key(port);
+                // A Service that has its port and no endpoint at the moment takes clients, unless an endpoint
+                // is of another one that a UDPRoute may send to no more.
+                let services = &listener.shares.services;
+                listener.is_leaving = view
+                    .listeners
+                    .get(port)
+                    .is_none_or(|holder| !services.is_subset(&holder.shares.services));
                 // Its live stream's port may be another Service's by now.
                 let stream = listener.stream_port();
                 let mut others = view.listeners.values();

@@ -1,6 +1,6 @@
 //! From objects to listeners.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::LazyLock;
 
@@ -98,6 +98,22 @@ impl Listener {
     /// The UDP port at which its live stream arrives.
     pub fn stream_port(&self) -> Option<u16> {
         self.overrides.multicast.map(|multicast| multicast.upstream.port())
+    }
+
+    /// Addresses that datagrams and connections go to.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let tcp = self.tcp.iter().flat_map(|passed| passed.weights.keys());
+        self.endpoints.iter().chain(tcp).map(SocketAddr::ip)
+    }
+
+    /// Removes the endpoints at some addresses.
+    pub(super) fn forget(&mut self, addresses: &HashSet<IpAddr>) {
+        let stays = |endpoint: &SocketAddr| !addresses.contains(&endpoint.ip());
+        self.endpoints.retain(stays);
+        self.shares.weights.retain(|endpoint, _| stays(endpoint));
+        if let Some(tcp) = &mut self.tcp {
+            tcp.weights.retain(|endpoint, _| stays(endpoint));
+        }
     }
 
     /// The policy about tokens: the Service's, or else its gateway's.

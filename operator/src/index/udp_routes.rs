@@ -51,8 +51,8 @@ pub struct Shares {
     pub weights: BTreeMap<SocketAddr, f64>,
     /// Weight of the dropped share.
     pub refused: f64,
-    /// Namespaces of the endpoints; empty: the Service's own.
-    pub namespaces: BTreeSet<String>,
+    /// Services that a UDPRoute may send to, with endpoints or without; empty: the Service itself.
+    pub services: BTreeSet<ObjectKey>,
 }
 
 /// The place of a UDPRoute among the Services that have listeners.
@@ -214,6 +214,7 @@ impl Index {
             let found = destination.service.as_ref().and_then(|(key, number)| {
                 let service = self.services.get(key)?;
                 let name = &service.ports.iter().find(|known| known.port == *number)?.name;
+                shares.services.insert(key.clone());
                 let of_service = slices.get(&(key.namespace.as_str(), key.name.as_str()));
                 let of_service = of_service.map_or(&[][..], Vec::as_slice);
                 let (endpoints, problem) = addresses.endpoints(
@@ -231,13 +232,12 @@ impl Index {
                     problems.push(Problem { reason: Reason::NoEndpoints, message });
                     return None;
                 }
-                Some((key, endpoints))
+                Some(endpoints)
             });
-            let Some((key, endpoints)) = found else {
+            let Some(endpoints) = found else {
                 shares.refused += weight;
                 continue;
             };
-            shares.namespaces.insert(key.namespace.clone());
             let each = weight / endpoints.len() as f64;
             for endpoint in endpoints {
                 *shares.weights.entry(endpoint).or_default() += each;

@@ -1,6 +1,8 @@
 //! The ceiling that the parameters of a GatewayClass are for its Gateways' parameters: a Gateway is
 //! to its class what a Service is to its EdgeGateway.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use packrat_api::token::TokenPolicy;
 
 use super::limits::{Limits, Lowered};
@@ -28,6 +30,7 @@ impl GatewayParametersSpec {
         let (limits, above) = self.limits.overrides().lowered(&ceiling);
         told.extend(above.iter().map(|lowered| format!("limits: {}", lowered.told())));
         self.limits.take(limits);
+        self.limits.metadata.clone_from(&class.limits.metadata);
         if class.tokens.policy != TokenPolicy::Off {
             let most = class.tokens.lifetime_seconds;
             if self.tokens.lifetime_seconds > most {
@@ -56,6 +59,28 @@ impl GatewayParametersSpec {
             self.exposure.type_ = class.exposure.type_;
             told.push(format!("exposure.type HostNetwork ({:?} is used)", class.exposure.type_));
         }
+        let (exposure, of_class) = (&mut self.exposure, &class.exposure);
+        let pod = (&mut self.workload.pod, &class.workload.pod);
+        let mut refused = BTreeSet::new();
+        for (own, of_class) in [
+            (&mut exposure.labels, &of_class.labels),
+            (&mut exposure.annotations, &of_class.annotations),
+            (&mut pod.0.labels, &pod.1.labels),
+            (&mut pod.0.annotations, &pod.1.annotations),
+        ] {
+            refused.extend(class.limits.take_metadata(own, of_class));
+            own.extend(of_class.clone());
+        }
+        told.extend(refused);
+        let (own, ranges) =
+            (&mut exposure.load_balancer_source_ranges, &of_class.load_balancer_source_ranges);
+        if !ranges.is_empty() && own != ranges {
+            if !own.is_empty() {
+                let why = "exposure.loadBalancerSourceRanges (those of the class are used)";
+                told.push(why.to_owned());
+            }
+            own.clone_from(ranges);
+        }
         if self.tcp != TcpPolicy::Off && class.tcp == TcpPolicy::Off {
             told.push(format!("tcp {:?} (Off is used)", self.tcp));
             self.tcp = TcpPolicy::Off;
@@ -69,6 +94,30 @@ impl GatewayParametersSpec {
             told.push("multicast.enabled true (false is used)".to_owned());
         }
         Ok((self, told))
+    }
+
+    /// Removes labels and annotations that a Gateway's own infrastructure may not put on its objects if these
+    /// are the parameters of its class; a part of a sentence about each.
+    pub fn lower_infrastructure(
+        &self,
+        labels: &mut BTreeMap<String, String>,
+        annotations: &mut BTreeMap<String, String>,
+    ) -> BTreeSet<String> {
+        let (pod, exposure) = (&self.workload.pod, &self.exposure);
+        let all = |pod: &BTreeMap<String, String>,
+                   exposure: &BTreeMap<String, String>|
+         -> BTreeMap<String, String> {
+            pod.iter().chain(exposure).map(|(name, value)| (name.clone(), value.clone())).collect()
+        };
+        let mut told = BTreeSet::new();
+        for (own, of_class) in [
+            (labels, all(&pod.labels, &exposure.labels)),
+            (annotations, all(&pod.annotations, &exposure.annotations)),
+        ] {
+            told.extend(self.limits.take_metadata(own, &of_class));
+            own.retain(|name, _| !of_class.contains_key(name));
+        }
+        told
     }
 
     fn take(&mut self, settings: Overrides, class: &Self) {
@@ -129,6 +178,28 @@ impl Limits {
         }
     }
 
+    /// Keeps what a Gateway may have of labels or annotations, unless its class has others of these names.
+    fn take_metadata(
+        &self,
+        own: &mut BTreeMap<String, String>,
+        of_class: &BTreeMap<String, String>,
+    ) -> Vec<String> {
+        let mut told = Vec::new();
+        own.retain(|name, value| {
+            let of_class = of_class.get(name);
+            if of_class == Some(value) || of_class.is_none() && self.allow_metadata(name) {
+                return true;
+            }
+            let why = match of_class {
+                Some(_) => "the value of the class is used",
+                None => "not in limits.metadata of the class",
+            };
+            told.push(format!("{name} ({why})"));
+            false
+        });
+        told
+    }
+
     fn take(&mut self, most: Overrides) {
         // A new limit also has to be taken here.
         *self = Self {
@@ -142,6 +213,7 @@ impl Limits {
             handshakes_per_second_per_source: number(most.handshakes_per_second_per_source),
             sparse_copies: most.sparse_copies == Some(true),
             weaker_tokens: most.tokens == Some(TokenPolicy::Off),
+            metadata: std::mem::take(&mut self.metadata),
         };
     }
 }

@@ -562,6 +562,12 @@ pub struct Telemetry {
 /// An OpenTelemetry collector.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!has(self.headersSecret) || self.plainHeaders || self.endpoint.matches('^http://(localhost|127[.][0-9.]+|[[]::1[]])(:[0-9]+)?(/.*)?$')",
+        "message": "the headers may be secret and would cross the network in the clear; name a collector on the Pod's loopback interface, or set plainHeaders",
+    },
+]))]
 pub struct Otlp {
     /// Where it takes OTLP over HTTP, without TLS: http://HOST:4318, or with a path before /v1/metrics and /v1/traces.
     #[schemars(length(max = 300), regex(pattern = r"^http://[^/@?#\s]+(/[^?#\s]*)?$"))]
@@ -570,6 +576,9 @@ pub struct Otlp {
     /// key=value,key=value, values percent-encoded. Gateways read it when they start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub headers_secret: Option<SecretKey>,
+    /// True: the headers may cross the network in the clear, to a collector outside of the Pod. Default: false.
+    #[serde(default)]
+    pub plain_headers: bool,
 }
 
 /// A value in a Secret.

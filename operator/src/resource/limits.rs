@@ -61,6 +61,21 @@ pub struct Limits {
     /// True if Services may ask for less than spec.tokens.policy: off, or optional instead of
     /// required. Default: false.
     pub weaker_tokens: bool,
+    /// Labels and annotations that Gateways of a class may put on Pods and Service beside those of its
+    /// parameters: names, or their beginnings and an asterisk, for example external-dns.example/*. Default: none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100))]
+    pub metadata: Vec<String>,
+}
+
+impl Limits {
+    /// True if Gateways of the class may have a label or an annotation of this name.
+    pub(super) fn allow_metadata(&self, name: &str) -> bool {
+        self.metadata.iter().any(|allowed| match allowed.strip_suffix('*') {
+            Some(beginning) => name.starts_with(beginning),
+            None => name == allowed,
+        })
+    }
 }
 
 /// A range of UDP ports.

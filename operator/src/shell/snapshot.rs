@@ -200,6 +200,7 @@ impl Snapshots {
         let (mut resolution, models, gateway_api, quotas) = {
             let index = locked(&self.index);
             let resolution = index.resolve();
+            locked(&self.lingering).recognize(&resolution, &index);
             (resolution, index.gateways().clone(), index.gateway_api().clone(), index.quotas())
         };
         let drain = |key: &ObjectKey| {

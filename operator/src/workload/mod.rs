@@ -395,7 +395,7 @@ mod tests {
     fn gateways_send_to_their_servers_only() {
         let objects = made(|model| {
             let endpoint = "http://collector.telemetry:4318/path".to_owned();
-            model.spec.telemetry.otlp = Some(Otlp { endpoint, headers_secret: None });
+            model.spec.telemetry.otlp = Some(Otlp { endpoint, ..Otlp::default() });
         });
         let policy = &objects[&Kind::NetworkPolicy]["spec"];
         assert_eq!(policy["policyTypes"], json!(["Ingress", "Egress"]));
@@ -484,7 +484,11 @@ mod tests {
         let endpoint = "http://collector.telemetry:4318".to_owned();
         let headers_secret =
             Some(SecretKey { name: "vendor".to_owned(), key: "headers".to_owned() });
-        let told = environment(Some(Otlp { endpoint: endpoint.clone(), headers_secret }));
+        let otlp = Otlp { endpoint: endpoint.clone(), headers_secret, plain_headers: false };
+        let told = environment(Some(otlp.clone()));
+        let plain = environment(Some(Otlp { plain_headers: true, ..otlp }));
+        let permitted = json!({ "name": "PACKRAT_OTLP_PLAIN_HEADERS", "value": "true" });
+        assert_eq!((told.contains(&permitted), plain.contains(&permitted)), (false, true));
         assert!(
             told.contains(&json!({ "name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": endpoint }))
         );

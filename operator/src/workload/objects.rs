@@ -313,11 +313,10 @@ fn egress(
     let mut servers: BTreeMap<&str, BTreeSet<(&str, u16)>> = BTreeMap::new();
     let mut named: BTreeMap<(&str, u16), BTreeSet<IpAddr>> = BTreeMap::new();
     for listener in view.listeners.values() {
-        let own = std::iter::once(&listener.service.namespace);
-        let namespaces = &listener.shares.namespaces;
-        let own = own.filter(|_| namespaces.is_empty());
-        for namespace in own.chain(namespaces) {
-            let ports = servers.entry(namespace).or_default();
+        let services = &listener.shares.services;
+        let own = std::iter::once(&listener.service).filter(|_| services.is_empty());
+        for service in own.chain(services) {
+            let ports = servers.entry(&service.namespace).or_default();
             ports.extend(destinations(listener).map(|(protocol, to)| (protocol, to.port())));
         }
         for (protocol, endpoint) in destinations(listener) {

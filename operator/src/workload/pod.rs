@@ -185,6 +185,9 @@ fn environment(spec: &EdgeGatewaySpec, platform: &Platform) -> Vec<Value> {
             all.push(
                 json!({ "name": "OTEL_EXPORTER_OTLP_HEADERS", "valueFrom": { "secretKeyRef": reference } }),
             );
+            if otlp.plain_headers {
+                all.push(json!({ "name": "PACKRAT_OTLP_PLAIN_HEADERS", "value": "true" }));
+            }
         }
     }
     all

@@ -92,6 +92,7 @@ messages! {
     }
     "envoy.config.core.v3.HttpProtocolOptions" CommonHttpOptions {
         #[prost(message, optional, tag = "1")] idle_timeout: Option<Duration>,
+        #[prost(int32, tag = "5")] headers_with_underscores_action: i32,
     }
     "envoy.config.core.v3.Http2ProtocolOptions" Http2Options {
         #[prost(message, optional, tag = "2")] max_concurrent_streams: Option<UInt32Value>,
@@ -227,10 +228,23 @@ messages! {
         #[prost(message, optional, tag = "9")] http2_protocol_options: Option<Http2Options>,
         #[prost(message, optional, tag = "14")] use_remote_address: Option<BoolValue>,
         #[prost(message, repeated, tag = "23")] upgrade_configs: Vec<UpgradeConfig>,
+        #[prost(message, optional, tag = "25")] internal_address_config: Option<InternalAddressConfig>,
         #[prost(int32, tag = "34")] server_header_transformation: i32,
         #[prost(message, optional, tag = "35")] common_http_protocol_options: Option<CommonHttpOptions>,
         #[prost(message, optional, tag = "41")] request_headers_timeout: Option<Duration>,
         #[prost(message, optional, tag = "44")] http3_protocol_options: Option<Http3Options>,
+        #[prost(message, repeated, tag = "52")] early_header_mutation_extensions: Vec<TypedExtension>,
+    }
+    "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager.InternalAddressConfig" InternalAddressConfig {}
+    "envoy.config.core.v3.TypedExtensionConfig" TypedExtension {
+        #[prost(string, tag = "1")] name: String,
+        #[prost(message, optional, tag = "2")] typed_config: Option<Any>,
+    }
+    "envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation" EarlyHeaderMutation {
+        #[prost(message, repeated, tag = "1")] mutations: Vec<HeaderMutation>,
+    }
+    "envoy.config.common.mutation_rules.v3.HeaderMutation" HeaderMutation {
+        #[prost(string, optional, tag = "1")] remove: Option<String>,
     }
     "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager.UpgradeConfig" UpgradeConfig {
         #[prost(string, tag = "1")] upgrade_type: String,

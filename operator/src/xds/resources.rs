@@ -293,6 +293,7 @@ fn token_chain(
         use_remote_address: Some(BoolValue { value: true }),
         common_http_protocol_options: Some(CommonHttpOptions {
             idle_timeout: Some(Duration { seconds: TOKEN_IDLE_SECONDS }),
+            ..CommonHttpOptions::default()
         }),
         ..HttpConnectionManager::default()
     };

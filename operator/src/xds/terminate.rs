@@ -9,10 +9,11 @@ use packrat_api::route::RouteConfig;
 use super::connections::{self, number};
 use super::proto::{
     Any, BoolValue, Cluster, CommonHttpOptions, CommonTlsContext, DataSource, DownstreamTlsContext,
-    Duration, ExplicitHttpConfig, Filter, FilterChain, HeaderValue, HeaderValueOption,
-    Http3Options, HttpConnectionManager, HttpFilter, Listener, QuicDownstreamTransport,
-    QuicOptions, RetryPolicy, Route, RouteAction, RouteConfiguration, RouteMatch, Router,
-    TlsCertificate, TransportSocket, Typed as _, UdpListenerConfig, UdpSocketConfig, UpgradeConfig,
+    Duration, EarlyHeaderMutation, ExplicitHttpConfig, Filter, FilterChain, HeaderMutation,
+    HeaderValue, HeaderValueOption, Http3Options, HttpConnectionManager, HttpFilter,
+    InternalAddressConfig, Listener, QuicDownstreamTransport, QuicOptions, RetryPolicy, Route,
+    RouteAction, RouteConfiguration, RouteMatch, Router, TlsCertificate, TransportSocket,
+    Typed as _, TypedExtension, UdpListenerConfig, UdpSocketConfig, UpgradeConfig,
     UpstreamHttpOptions, VirtualHost,
 };
 use super::servers;
@@ -25,6 +26,10 @@ const HTTP3: i32 = 3;
 const PASS_THROUGH: i32 = 2;
 /// A field takes the place of the server's own.
 const OVERWRITE: i32 = 2;
+/// Fields with underscores are dropped: many servers read underscores as hyphens.
+const DROP_FIELD: i32 = 2;
+/// Fields that say whose request it is. What clients write there is removed.
+const ORIGIN_FIELDS: [&str; 3] = ["x-forwarded-for", "forwarded", "x-real-ip"];
 /// Seconds for the fields of a request.
 const HEADERS_SECONDS: i64 = 30;
 /// Seconds for which clients remember that there is HTTP/3.
@@ -163,7 +168,8 @@ fn tls(certificate: &Certificate, protocols: &[&str]) -> DownstreamTlsContext {
     }
 }
 
-/// Every request goes to the servers as it is, with the client's address behind `x-forwarded-for`.
+/// Every request goes to the servers as it is, but for fields about its origin: the gateway writes
+/// `x-forwarded-for`. Its path stays, since nothing is decided by it here.
 fn manager(port: u16, config: &RouteConfig, public: Option<u16>) -> HttpConnectionManager {
     let alt_svc = public.map(|port| HeaderValueOption {
         header: Some(HeaderValue {
@@ -184,6 +190,11 @@ fn manager(port: u16, config: &RouteConfig, public: Option<u16>) -> HttpConnecti
             }),
         }),
     };
+    let removed = ORIGIN_FIELDS.map(|name| HeaderMutation { remove: Some(name.to_owned()) });
+    let origin = TypedExtension {
+        name: "envoy.http.early_header_mutation.header_mutation".to_owned(),
+        typed_config: Some(EarlyHeaderMutation { mutations: removed.into() }.to_any()),
+    };
     HttpConnectionManager {
         stat_prefix: format!("terminated-{port}"),
         route_config: Some(RouteConfiguration {
@@ -202,7 +213,13 @@ fn manager(port: u16, config: &RouteConfig, public: Option<u16>) -> HttpConnecti
         use_remote_address: Some(BoolValue { value: true }),
         upgrade_configs: vec![UpgradeConfig { upgrade_type: "websocket".to_owned() }],
         server_header_transformation: PASS_THROUGH,
-        common_http_protocol_options: Some(CommonHttpOptions { idle_timeout: idle(config) }),
+        // No address is trusted to say how Envoy shall treat a request (`x-envoy-…`).
+        internal_address_config: Some(InternalAddressConfig {}),
+        early_header_mutation_extensions: vec![origin],
+        common_http_protocol_options: Some(CommonHttpOptions {
+            idle_timeout: idle(config),
+            headers_with_underscores_action: DROP_FIELD,
+        }),
         request_headers_timeout: Some(Duration { seconds: HEADERS_SECONDS }),
         ..HttpConnectionManager::default()
     }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 use packrat_operator::annotations::Reason;
-use packrat_operator::index::{Index, Operator, PodModel, Resolution};
+use packrat_operator::index::{Index, Lingering, Operator, PodModel, Resolution};
 use packrat_operator::policy::Policy;
 use packrat_operator::status::service_condition;
 use serde_json::{Value, json};
 
-use super::{endpoints, gateway, index, key, service, slice, take};
+use super::{endpoints, forget, gateway, index, key, service, slice, take};
 
 /// The status of an EdgeGateway in which these Services have these ports.
 fn served(mut gateway: Value, listeners: &[(u16, &str, Option<u16>)]) -> Value {
@@ -601,6 +601,74 @@ fn a_pod_that_has_ended_lends_its_address_to_nobody() {
     });
     let pod: Pod = serde_json::from_value(ended).unwrap();
     assert_eq!(PodModel::read(&pod), None);
+}
+
+/// A Service without Pods and a route that is gone keep their endpoints for a while; addresses of Pods are used again.
+#[test]
+fn an_address_that_another_pod_has_by_now_gets_nothing_of_a_former_route() {
+    let ips = ["10.0.0.1", "10.0.0.2"];
+    let slice = slice("web", "web-1", &[("quic", 8443)], &ips.map(|ip| (ip, true)));
+    let pod = |name: &str, uid: &str, ip: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "namespace": "bank", "name": name, "uid": uid },
+            "status": { "podIPs": [{ "ip": ip }] },
+        })
+    };
+    let of_slice = |index: &mut Index, at: usize, present: bool| {
+        let reference = &slice["endpoints"][at]["targetRef"]["name"];
+        let model = PodModel {
+            uid: format!("web-{at}"),
+            addresses: vec![ips[at].parse().unwrap()],
+            ..PodModel::default()
+        };
+        index.set_pod(key("app", reference.as_str().unwrap()), present.then_some(model));
+    };
+    for gone in [service("web", 0, &[("assist", "enabled")], &[("quic", 443)]), slice.clone()] {
+        let mut index = index(&[
+            gateway("app", "default", "Same"),
+            service("web", 0, &[("assist", "enabled")], &[("quic", 443)]),
+            slice.clone(),
+        ]);
+        (0..ips.len()).for_each(|at| of_slice(&mut index, at, true));
+        let mut lingering = Lingering::default();
+        let mut served = |index: &Index, now: i64| {
+            let mut resolution = index.resolve();
+            lingering.recognize(&resolution, index);
+            lingering.extend(&mut resolution, now, |_| 60);
+            let found = resolution.gateways[&key("app", "default")].listeners.get(&443);
+            found.map_or_else(Vec::new, |found| {
+                found.endpoints.iter().map(ToString::to_string).collect::<Vec<_>>()
+            })
+        };
+        assert_eq!(served(&index, 0), ["10.0.0.1:8443", "10.0.0.2:8443"]);
+        forget(&mut index, &gone);
+        assert_eq!(served(&index, 1), ["10.0.0.1:8443", "10.0.0.2:8443"]);
+        (0..ips.len()).for_each(|at| of_slice(&mut index, at, false));
+        assert_eq!(served(&index, 2), ["10.0.0.1:8443", "10.0.0.2:8443"]);
+        take(&mut index, &pod("ledger", "1", ips[0]));
+        assert_eq!(served(&index, 3), ["10.0.0.2:8443"]);
+        take(&mut index, &pod("safe", "2", ips[1]));
+        assert!(served(&index, 4).is_empty());
+        assert!(served(&index, 5).is_empty());
+    }
+    // At once: the Pod, its slice, and the next Pod of the address.
+    let mut index = index(&[
+        gateway("app", "default", "Same"),
+        service("web", 0, &[("assist", "enabled")], &[("quic", 443)]),
+        slice.clone(),
+    ]);
+    (0..ips.len()).for_each(|at| of_slice(&mut index, at, true));
+    let mut lingering = Lingering::default();
+    let mut resolution = index.resolve();
+    lingering.recognize(&resolution, &index);
+    lingering.extend(&mut resolution, 0, |_| 60);
+    forget(&mut index, &slice);
+    (0..ips.len()).for_each(|at| of_slice(&mut index, at, false));
+    take(&mut index, &pod("ledger", "1", ips[0]));
+    let mut resolution = index.resolve();
+    lingering.recognize(&resolution, &index);
+    lingering.extend(&mut resolution, 1, |_| 60);
+    assert_eq!(endpoints(&resolution, 443), ["10.0.0.2:8443"]);
 }
 
 #[test]

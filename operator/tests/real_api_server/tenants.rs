@@ -125,7 +125,7 @@ fn an_edge_gateways_author_has_the_images_and_secrets_that_are_meant_for_gateway
         })
     };
     let headers = json!({ "name": "vendor", "key": "headers" });
-    let otlp = json!({ "endpoint": "http://collector:4318", "headersSecret": headers });
+    let otlp = json!({ "endpoint": "http://collector:4318", "headersSecret": headers, "plainHeaders": true });
     let spec = json!({
         "envoy": { "image": "mirror.example/packrat/gateway:1" }, "telemetry": { "otlp": otlp },
     });

@@ -10,7 +10,7 @@ use packrat_dataplane::log::{Level, StandardOutput};
 use packrat_dataplane::{Dataplane, DataplaneRef};
 use prost::Message;
 
-use crate::headers::{self, HEADERS_VARIABLE};
+use crate::headers::{self, HEADERS_VARIABLE, PLAIN_HEADERS_VARIABLE};
 use crate::metrics::metrics;
 use crate::spans::{Sessions, request};
 
@@ -37,6 +37,11 @@ pub enum EndpointError {
     /// The headers are invalid; not shown, as they may be secret.
     #[error("{HEADERS_VARIABLE} has no headers as key=value,key=value with percent-encoded values")]
     Headers,
+    /// The headers would cross a network in the clear.
+    #[error(
+        "{HEADERS_VARIABLE} has headers, which may be secret, and {0} is reached over a network without TLS: name a collector on this host's loopback interface, which adds TLS, or set {PLAIN_HEADERS_VARIABLE}=true"
+    )]
+    Plain(String),
     /// The thread could not be started.
     #[error("no thread can be started: {0}")]
     Thread(#[from] std::io::Error),
@@ -55,7 +60,7 @@ impl Exporter {
     /// gateway.
     ///
     /// # Errors
-    /// The URL or a header is invalid, or no thread can be started.
+    /// The URL or a header is invalid, headers would cross a network in the clear, or no thread can be started.
     pub fn start(
         endpoint: &str,
         instance: &str,
@@ -84,11 +89,14 @@ impl Exporter {
         let base = endpoint.trim_end_matches('/');
         // A path is a prefix of the paths that OTLP names.
         let host = base.strip_prefix("http://").and_then(|rest| rest.split('/').next());
-        if host.is_none_or(str::is_empty) || base.contains(['?', '#', ' ']) {
-            return Err(EndpointError::Url(endpoint.to_owned()));
-        }
+        let host = host.filter(|host| !host.is_empty() && !base.contains(['?', '#', ' ']));
+        let host = host.ok_or_else(|| EndpointError::Url(endpoint.to_owned()))?;
         let headers = std::env::var(HEADERS_VARIABLE).unwrap_or_default();
         let headers = headers::parse(&headers).ok_or(EndpointError::Headers)?;
+        let is_permitted = std::env::var(PLAIN_HEADERS_VARIABLE).is_ok_and(|value| value == "true");
+        if !headers.is_empty() && !headers::is_loopback(host) && !is_permitted {
+            return Err(EndpointError::Plain(endpoint.to_owned()));
+        }
         let stop = Arc::new(AtomicBool::new(false));
         let mut worker = Worker {
             base: base.to_owned(),

@@ -16,6 +16,6 @@ mod metrics;
 mod spans;
 
 pub use exporter::{ENDPOINT_VARIABLE, EndpointError, Exporter};
-pub use headers::HEADERS_VARIABLE;
+pub use headers::{HEADERS_VARIABLE, PLAIN_HEADERS_VARIABLE};
 pub use metrics::metrics;
 pub use spans::{MOST_EVENTS, MOST_SESSIONS, Sessions};

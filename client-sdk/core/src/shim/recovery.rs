@@ -12,6 +12,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use packrat_assist_token::token_bucket::{Rate, TokenBucket};
 use packrat_code::{Arrival, Decoder, DecoderLimits};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::identifier::{IdentifierScheme, Material};
@@ -26,6 +27,9 @@ const REMEMBERED: usize = 256;
 /// A repair and the symbols that make it needless are no further apart: a server may send the same
 /// bytes again later.
 const APART: Duration = Duration::from_secs(1);
+/// Work on symbols, in units of [`Decoder::take_work`], which take about a nanosecond each: a gateway that
+/// sends false ones takes a tenth of a processor at most. Honest ones of 128 datagrams take some thousands.
+const SYMBOL_WORK: Rate = Rate { per_second: 100_000_000.0, burst: 20_000_000.0 };
 
 /// A datagram by all of its bytes.
 #[derive(Debug, Clone, Copy)]
@@ -88,6 +92,8 @@ pub(super) struct Recovery<M> {
     /// Datagrams since the last symbol, and the last missing datagram.
     quiet: u32,
     last: Option<M>,
+    /// Work that symbols may cause, and when that was last earned.
+    credit: (TokenBucket, Option<Timestamp>),
     /// Recovered, and may still arrive.
     recovered: Recent,
     /// Arrived without a place, and may still be recovered.
@@ -101,6 +107,7 @@ impl<M: Clone> Recovery<M> {
             next: 0,
             quiet: 0,
             last: None,
+            credit: (TokenBucket::new(SYMBOL_WORK.burst), None),
             recovered: Recent::default(),
             plain: Recent::default(),
         }
@@ -159,11 +166,20 @@ impl<M: Clone> Recovery<M> {
         is_known
     }
 
-    /// A symbol has arrived; `expected`: the place behind the newest.
-    pub(super) fn on_symbol(&mut self, symbol: &Symbol, expected: u64) {
+    /// A symbol has arrived; `expected`: the place behind the newest. Without credit it is not looked at.
+    pub(super) fn on_symbol(&mut self, symbol: &Symbol, expected: u64, now: Timestamp) {
         self.quiet = 0;
+        let (credit, earned_at) = &mut self.credit;
+        let elapsed = now.saturating_since(earned_at.replace(now).unwrap_or(now));
+        credit.earn(SYMBOL_WORK.earned(elapsed), SYMBOL_WORK.burst);
+        if !credit.covers(1.0) {
+            return;
+        }
         if let Some(repair) = symbol.repair(expected) {
-            self.decoder().on_repair(&repair);
+            let decoder = self.decoder();
+            decoder.on_repair(&repair);
+            let work = decoder.take_work();
+            self.credit.0.charge(work as f64);
         }
     }
 
@@ -214,7 +230,7 @@ mod tests {
     }
 
     fn recovered(recovery: &mut Recovery<()>, symbols: &[Symbol], now: Timestamp) -> Vec<bool> {
-        symbols.iter().for_each(|symbol| recovery.on_symbol(symbol, 4));
+        symbols.iter().for_each(|symbol| recovery.on_symbol(symbol, 4, now));
         std::iter::from_fn(|| recovery.next_recovered(now))
             .map(|recovered| {
                 assert_eq!((recovered.place, &recovered.datagram), (2, &datagrams()[LOST]));
@@ -252,10 +268,49 @@ mod tests {
             Encoder::new().encode(window, half, 1, bytes, &mut symbol).unwrap();
             let symbol =
                 Symbol::from(&Coded::new(&Repair { window, half, seed: 1, symbol: &symbol }));
-            recovery.on_symbol(&symbol, second + 10);
+            recovery.on_symbol(&symbol, second + 10, now);
         }
         let recovered = recovery.next_recovered(now).unwrap();
         assert_eq!((recovered.place, recovered.datagram), (second, numbered(second)));
+    }
+
+    /// A gateway sends symbols that recover nothing, as many as it can.
+    #[test]
+    fn false_symbols_take_a_tenth_of_a_processor_at_most() {
+        const UNITS_PER_SECOND: u64 = 100_000_000;
+        const BURST_UNITS: u64 = 20_000_000;
+        const MILLISECONDS: u64 = 250;
+        let mut recovery = Recovery::<()>::new();
+        let start = Timestamp::from_millis(1000);
+        let datagram = [7; 1200];
+        let mut place = 0;
+        let (mut spent, mut looked_at, mut symbols) = (0.0, 0, 0u32);
+        for millisecond in 0..MILLISECONDS {
+            let now = start + Duration::from_millis(millisecond);
+            // Half of the datagrams are missing.
+            for _ in 0..4 {
+                recovery.on_datagram(place, &datagram, &(), now);
+                place += 2;
+            }
+            for number in 0..400 {
+                symbols += 1;
+                let (window, bytes) = (Window::newest(place - 1, 128).unwrap(), vec![3; 600]);
+                let half = Half::BOTH[number % 2];
+                let repair = Repair { window, half, seed: symbols as u16, symbol: &bytes };
+                let before = recovery.credit.0.tokens();
+                recovery.on_symbol(&Symbol::from(&Coded::new(&repair)), place, now);
+                let earns = number == 0 && millisecond > 0;
+                let earned = if earns { UNITS_PER_SECOND as f64 / 1000.0 } else { 0.0 };
+                let work = before + earned - recovery.credit.0.tokens();
+                looked_at += u32::from(work > 0.5);
+                spent += work;
+            }
+        }
+        let most = BURST_UNITS + UNITS_PER_SECOND * MILLISECONDS / 1000;
+        let one = DecoderLimits::DEFAULT.most_work();
+        assert!((spent as u64) < most + one, "{spent} units, {most} are allowed");
+        assert!(spent as u64 > most * 9 / 10, "{spent} units for {looked_at} symbols");
+        assert!(looked_at < symbols, "all {symbols} symbols");
     }
 
     #[test]

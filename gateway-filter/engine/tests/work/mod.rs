@@ -389,6 +389,41 @@ fn handshakes_of_all_networks_together_leave_a_thread_three_quarters_of_its_time
     assert!(gateway.work().spent() <= 3 * 250_000_000, "{}", gateway.work().spent());
 }
 
+/// What a hole costs is charged when it opens, and when the client is told of it.
+#[test]
+fn each_hole_of_an_upload_is_charged() {
+    const PLACES: u64 = 1000;
+    const OPENED: u64 = 100;
+    const TOLD: u64 = 5;
+    let gateway = Gateway::new(GatewayConfig::default(), [3; 32], [4; 32]);
+    let address = networks(1)[0];
+    let mut attacker = Attacker::new(&gateway, address, BEGIN);
+    attacker.lose(2, BEGIN);
+    attacker.take_counters();
+    let before = gateway.work().spent();
+    // Numbers far ahead are believed when a second one fits.
+    (0..3).for_each(|_| attacker.skip(PLACES, BEGIN));
+    let opened = gateway.work().spent() - before;
+    let holes = attacker.take_counters().upward_missing;
+    assert!(holes >= PLACES, "{holes} holes");
+    assert!(opened >= OPENED * holes, "{opened} units for {holes} holes");
+    let told = |attacker: &mut Attacker, now: Timestamp| {
+        let before = gateway.work().spent();
+        attacker.handle_timeout(now);
+        let counters = attacker.take_counters();
+        (counters.upward_reports, gateway.work().spent() - before)
+    };
+    let mut now = BEGIN;
+    let units = loop {
+        now = now + TICK;
+        match told(&mut attacker, now) {
+            (0, _) => assert!(now < BEGIN + Duration::from_secs(1), "it is not told"),
+            (_, units) => break units,
+        }
+    };
+    assert!(units >= TOLD * PLACES, "{units} units for {PLACES} holes");
+}
+
 #[test]
 fn holes_of_uploads_are_looked_at_within_the_credit() {
     let gateway = Gateway::new(GatewayConfig::default(), [3; 32], [4; 32]);

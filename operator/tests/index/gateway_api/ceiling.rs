@@ -14,6 +14,69 @@ fn parameters(namespace: &str, name: &str, spec: Value) -> Value {
     })
 }
 
+/// Annotations make a balancer public, or bring containers into Pods: a class with parameters says which a
+/// Gateway may add, and nothing takes the place of its own.
+#[test]
+fn labels_and_annotations_of_a_gateway_stay_within_its_class() {
+    let pairs = |of: &[(&str, &str)]| -> Value {
+        of.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value))).collect()
+    };
+    let reference = |namespace: Option<&str>, name: &str| json!({ "group": "packrat.dev", "kind": "GatewayParameters", "namespace": namespace, "name": name });
+    let asked =
+        pairs(&[("cloud/internal", "false"), ("mesh/inject", "true"), ("dns/name", "a.example")]);
+    let ceiling = json!({
+        "exposure": {
+            "annotations": { "cloud/internal": "true" }, "loadBalancerSourceRanges": ["192.0.2.0/24"],
+        },
+        "limits": { "metadata": ["dns/*"] },
+    });
+    let spec_of = |of_class: Option<&Value>, own: Option<Value>, infrastructure: Value| {
+        let mut class = of_packrat();
+        let mut gateway = a_gateway("edge", json!([listener("quic", 443, json!({}))]));
+        gateway["spec"]["infrastructure"] = infrastructure;
+        let mut all = Vec::new();
+        if let Some(own) = own {
+            gateway["spec"]["infrastructure"]["parametersRef"] = reference(None, "own");
+            all.push(parameters("app", "own", own));
+        }
+        if let Some(spec) = of_class {
+            class["spec"]["parametersRef"] = reference(Some("packrat-system"), "of-class");
+            all.push(parameters("packrat-system", "of-class", spec.clone()));
+        }
+        all.extend([class, gateway]);
+        let state = index(&all).resolve().attachments.gateways[&key("app", "edge")].clone();
+        (*state.spec.unwrap(), state.accepted.message)
+    };
+    let infrastructure = json!({ "annotations": asked, "labels": asked });
+    let own = json!({
+        "exposure": { "annotations": asked, "labels": asked },
+        "workload": { "pod": { "annotations": asked, "labels": asked } },
+        "limits": { "metadata": ["*"] },
+    });
+    for (own, infrastructure) in
+        [(None, infrastructure.clone()), (Some(own), json!({})), (Some(json!({})), json!({}))]
+    {
+        let asks = own != Some(json!({}));
+        let (spec, message) = spec_of(Some(&ceiling), own, infrastructure);
+        let (exposure, pod) = (&spec.exposure, &spec.workload.pod);
+        assert_eq!(exposure.annotations["cloud/internal"], "true");
+        assert_eq!(exposure.load_balancer_source_ranges, ["192.0.2.0/24"]);
+        for all in [&exposure.annotations, &exposure.labels, &pod.annotations, &pod.labels] {
+            assert_eq!(all.get("mesh/inject"), None);
+            assert_eq!(all.contains_key("dns/name"), asks);
+        }
+        assert_eq!(spec.limits.metadata, ["dns/*"]);
+        let parts = [
+            "cloud/internal (the value of the class is used)",
+            "mesh/inject (not in limits.metadata of the class)",
+        ];
+        assert!(parts.iter().all(|part| message.contains(part) == asks), "{message}");
+    }
+    let (spec, message) = spec_of(None, None, infrastructure);
+    assert_eq!(spec.exposure.annotations["mesh/inject"], "true", "no parameters, no limits");
+    assert_eq!(message, "all listeners can be served");
+}
+
 /// A Gateway's author does not become more than the class lets its Gateways be.
 #[test]
 fn a_gateways_own_parameters_lower_what_its_class_has_and_no_more() {

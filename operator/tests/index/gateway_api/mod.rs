@@ -45,7 +45,8 @@ pub(super) fn a_gateway(name: &str, listeners: Value) -> Value {
 pub(super) fn edge_of(gateway: &Value) -> Value {
     let read = read_gateway(gateway);
     let name = gateway["metadata"]["name"].as_str().unwrap();
-    let spec = translate::edge_gateway_spec(&key("app", name), &read, None, "packrat");
+    let spec =
+        translate::edge_gateway_spec(&key("app", name), &read.spec.infrastructure, None, "packrat");
     let mut edge = translate::edge_gateway(&key("app", name), &read, &spec);
     edge["metadata"]["uid"] = "edge".into();
     edge["metadata"]["generation"] = 1.into();

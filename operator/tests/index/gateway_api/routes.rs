@@ -1,7 +1,7 @@
 //! Listeners of UDPRoutes, and the destinations of their datagrams.
 
 use packrat_operator::annotations::Reason;
-use packrat_operator::index::{Index, Operator};
+use packrat_operator::index::{Index, Lingering, Operator};
 use packrat_operator::policy::Policy;
 use serde_json::{Value, json};
 
@@ -178,6 +178,50 @@ fn destinations_that_do_not_exist_or_may_not_be_named_are_told_and_get_nothing()
         assert_eq!(told(&resolution, of, "web"), [(true, "Accepted"), expected], "{reference}");
         let endpoints = served(&resolution, 443).unwrap().1;
         assert_eq!(endpoints.is_empty(), !expected.0, "{reference}");
+    }
+}
+
+/// Sessions drain; no client that is new gets to the Pods of a namespace that has closed itself, or of a Service
+/// that is gone.
+#[test]
+fn a_grant_that_is_revoked_lets_no_new_client_in() {
+    let grant = json!({
+        "apiVersion": format!("{GROUP}/v1"), "kind": "ReferenceGrant",
+        "metadata": { "namespace": "app", "name": "grant" },
+        "spec": {
+            "from": [{ "group": GROUP, "kind": "UDPRoute", "namespace": "shop" }],
+            "to": [{ "group": "", "kind": "Service" }],
+        },
+    });
+    let to = |name: &str| json!({ "name": name, "namespace": "app", "port": 8443 });
+    let of_route = |services: Value, without: &[&str]| {
+        let gateway = a_gateway(
+            "edge",
+            json!([listener("quic", 443, json!({ "namespaces": { "from": "All" } }))]),
+        );
+        let parent = json!({ "name": "edge", "namespace": "app" });
+        let mut all = vec![of_packrat(), edge_of(&gateway), gateway, grant.clone()];
+        all.extend(servers());
+        all.push(route("shop", "web", 0, parent, services));
+        let name = |object: &Value| object["metadata"]["name"].as_str().unwrap().to_owned();
+        all.retain(|object| !without.contains(&name(object).as_str()));
+        index(&all).resolve()
+    };
+    let both = json!([to("web"), to("canary")]);
+    for (without, expected) in [
+        // A Service whose Pods are away for a moment takes clients.
+        (&["web-1", "canary-1"][..], (3, false)),
+        (&["grant"], (3, true)),
+        (&["web-1", "canary"], (3, true)),
+        // Others are served, and the closed one's Pods are endpoints no more.
+        (&["canary"], (1, false)),
+    ] {
+        let mut lingering = Lingering::default();
+        lingering.extend(&mut of_route(both.clone(), &[]), 0, |_| 60);
+        let mut now = of_route(both.clone(), without);
+        lingering.extend(&mut now, 1, |_| 60);
+        let listener = &now.gateways[&key("app", "edge")].listeners[&443];
+        assert_eq!((listener.endpoints.len(), listener.is_leaving), expected, "{without:?}");
     }
 }
 
