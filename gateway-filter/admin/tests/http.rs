@@ -20,10 +20,7 @@ fn status_sessions_and_events_show_a_client_but_hide_its_address() {
     assert_eq!(sessions["total"], 1);
     let session = &sessions["sessions"][0];
     assert_eq!((&session["route"], &session["to_client_bytes"]), (&json!("web"), &json!(25)));
-    assert!(
-        !sessions.to_string().contains("127.0.0.1:")
-            || !session["client"].to_string().contains("127")
-    );
+    assert!(!session["client"].to_string().contains("127.0.0.1"), "{session}");
     let events = gateway.json("/packrat/events?after=0");
     let opened = events["events"]
         .as_array()
