@@ -14,7 +14,8 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use packrat_assist_token::token_bucket::{Rate, TokenBucket};
+use packrat_assist_token::token_bucket::Rate;
+use packrat_wire::RateLimit;
 use packrat_wire::estimate::{MediumLoss, Timestamp};
 use packrat_wire::handshake::{LossClass, MOST_HEARD, RouteHint};
 
@@ -58,8 +59,7 @@ pub(crate) struct Thin {
     is_known: bool,
     /// Remaining datagrams that are sent twice because the loss is unknown.
     unknown: u8,
-    tokens: TokenBucket,
-    earned_at: Timestamp,
+    limit: RateLimit,
     planned: VecDeque<Planned>,
     /// Times at which the gateway is informed again that the client has its answer.
     reminders: VecDeque<Timestamp>,
@@ -78,8 +78,7 @@ impl Thin {
             before_question: None,
             is_known: false,
             unknown: 0,
-            tokens: TokenBucket::new(THIN.burst),
-            earned_at: now,
+            limit: RateLimit::new(THIN.burst, now),
             planned: VecDeque::new(),
             reminders: VecDeque::new(),
             copies: 0,
@@ -158,9 +157,7 @@ impl Thin {
         if copies == 0 || !is_free {
             return;
         }
-        self.tokens.earn(THIN.earned(now.saturating_since(self.earned_at)), THIN.burst);
-        self.earned_at = now;
-        if self.tokens.try_take(1.0) {
+        if self.limit.try_acquire(&THIN, now) {
             let spacing = self.spacing();
             for copy in 1..=copies {
                 self.plan(now + spacing * copy, datagram.to_vec());

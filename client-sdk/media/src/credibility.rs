@@ -15,7 +15,8 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use packrat_assist_token::token_bucket::{Rate, TokenBucket};
+use packrat_assist_token::token_bucket::Rate;
+use packrat_wire::RateLimit;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::identifier::{IdentifierScheme, Material};
 
@@ -102,8 +103,7 @@ pub(crate) struct Credibility {
     seen: BTreeMap<u64, (Material, u32)>,
     conflicts: (Timestamp, u32),
     doubted_until: Option<Timestamp>,
-    tokens: TokenBucket,
-    earned_at: Timestamp,
+    limit: RateLimit,
 }
 
 impl Credibility {
@@ -123,8 +123,7 @@ impl Credibility {
             seen: BTreeMap::new(),
             conflicts: (now, 0),
             doubted_until: None,
-            tokens: TokenBucket::new(UNPROVEN.burst),
-            earned_at: now,
+            limit: RateLimit::new(UNPROVEN.burst, now),
         }
     }
 
@@ -159,16 +158,9 @@ impl Credibility {
                 Belief::Numbered(number)
             }
             Some(_) => Belief::Ignored,
-            None if self.take_token(now) => Belief::Recorded,
+            None if self.limit.try_acquire(&UNPROVEN, now) => Belief::Recorded,
             None => Belief::Ignored,
         }
-    }
-
-    fn take_token(&mut self, now: Timestamp) -> bool {
-        let elapsed = now.saturating_since(self.earned_at);
-        self.earned_at = now;
-        self.tokens.earn(UNPROVEN.earned(elapsed), UNPROVEN.burst);
-        self.tokens.try_take(1.0)
     }
 
     fn is_followed(&mut self, header: &RtpHeader, now: Timestamp) -> bool {

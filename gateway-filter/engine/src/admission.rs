@@ -32,7 +32,7 @@ use crate::config::{ConfigInForce, GatewayConfig};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 pub(crate) use account::{LEVELS, Network, SourceAccount};
 pub(crate) use permit::SessionPermit;
-pub(crate) use rate_limit::{RateLimit, SharedRateLimit};
+pub(crate) use rate_limit::SharedRateLimit;
 use sources::Sources;
 pub(crate) use tokens::TokenGate;
 pub use tokens::{TokenAdmission, TokenCheck};

@@ -21,6 +21,7 @@
 //!   memory
 //! - [`group`]: symbols to all subscribers of a stream at once
 //! - [`estimate`]: time as an argument, and the one estimate of a path that every policy reads
+//! - [`RateLimit`]: tokens that are earned with that time
 //! - [`identifier`]: four bytes that stand for a datagram
 //! - [`number`]: the place in forwarding order, in front of a datagram
 //! - [`bundle`]: several short datagrams in one
@@ -47,6 +48,7 @@ pub mod message;
 mod message_counter;
 pub mod number;
 pub mod peer;
+mod rate_limit;
 pub mod registry;
 pub mod seal;
 mod session_id;
@@ -56,5 +58,6 @@ mod tag;
 pub use control::is_control;
 pub use epoch::Epoch;
 pub use message_counter::MessageCounter;
+pub use rate_limit::RateLimit;
 pub use session_id::SessionId;
 pub use small_channel::SmallChannel;

@@ -13,7 +13,8 @@
 
 use core::time::Duration;
 
-use packrat_assist_token::token_bucket::{Rate, TokenBucket};
+use packrat_assist_token::token_bucket::Rate;
+use packrat_wire::RateLimit;
 use packrat_wire::estimate::Timestamp;
 
 /// Datagrams that are recorded per second while there is doubt, and at once.
@@ -45,8 +46,7 @@ pub(super) struct Plain {
     doubted_until: Option<Timestamp>,
     /// Length of the next doubt.
     doubt: Duration,
-    tokens: TokenBucket,
-    earned_at: Timestamp,
+    limit: RateLimit,
 }
 
 impl Default for Plain {
@@ -59,8 +59,7 @@ impl Default for Plain {
             has_longer: false,
             doubted_until: None,
             doubt: DOUBT,
-            tokens: TokenBucket::new(0.0),
-            earned_at: Timestamp::ZERO,
+            limit: RateLimit::new(0.0, Timestamp::ZERO),
         }
     }
 }
@@ -95,12 +94,8 @@ impl Plain {
 
     /// True if a plain datagram of this length is to be recorded.
     pub(super) fn admits(&mut self, length: usize, now: Timestamp) -> bool {
-        let is_believed = self.doubted_until.is_none_or(|until| now >= until) || {
-            let elapsed = now.saturating_since(self.earned_at);
-            self.earned_at = now;
-            self.tokens.earn(DOUBTED.earned(elapsed), DOUBTED.burst);
-            self.tokens.try_take(1.0)
-        };
+        let is_believed = self.doubted_until.is_none_or(|until| now >= until)
+            || self.limit.try_acquire(&DOUBTED, now);
         self.has_longer |= is_believed && length > self.longest;
         is_believed
     }

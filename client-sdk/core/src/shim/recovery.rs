@@ -12,8 +12,9 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use packrat_assist_token::token_bucket::{Rate, TokenBucket};
+use packrat_assist_token::token_bucket::Rate;
 use packrat_code::{Arrival, Decoder, DecoderLimits};
+use packrat_wire::RateLimit;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::identifier::{IdentifierScheme, Material};
 
@@ -92,8 +93,8 @@ pub(super) struct Recovery<M> {
     /// Datagrams since the last symbol, and the last missing datagram.
     quiet: u32,
     last: Option<M>,
-    /// Work that symbols may cause, and when that was last earned.
-    credit: (TokenBucket, Option<Timestamp>),
+    /// Work that symbols may cause.
+    credit: RateLimit,
     /// Recovered, and may still arrive.
     recovered: Recent,
     /// Arrived without a place, and may still be recovered.
@@ -107,7 +108,7 @@ impl<M: Clone> Recovery<M> {
             next: 0,
             quiet: 0,
             last: None,
-            credit: (TokenBucket::new(SYMBOL_WORK.burst), None),
+            credit: RateLimit::new(SYMBOL_WORK.burst, Timestamp::ZERO),
             recovered: Recent::default(),
             plain: Recent::default(),
         }
@@ -169,17 +170,14 @@ impl<M: Clone> Recovery<M> {
     /// A symbol has arrived; `expected`: the place behind the newest. Without credit it is not looked at.
     pub(super) fn on_symbol(&mut self, symbol: &Symbol, expected: u64, now: Timestamp) {
         self.quiet = 0;
-        let (credit, earned_at) = &mut self.credit;
-        let elapsed = now.saturating_since(earned_at.replace(now).unwrap_or(now));
-        credit.earn(SYMBOL_WORK.earned(elapsed), SYMBOL_WORK.burst);
-        if !credit.covers(1.0) {
+        if !self.credit.refill(&SYMBOL_WORK, now).covers(1.0) {
             return;
         }
         if let Some(repair) = symbol.repair(expected) {
             let decoder = self.decoder();
             decoder.on_repair(&repair);
             let work = decoder.take_work();
-            self.credit.0.charge(work as f64);
+            self.credit.bucket().charge(work as f64);
         }
     }
 
@@ -297,11 +295,11 @@ mod tests {
                 let (window, bytes) = (Window::newest(place - 1, 128).unwrap(), vec![3; 600]);
                 let half = Half::BOTH[number % 2];
                 let repair = Repair { window, half, seed: symbols as u16, symbol: &bytes };
-                let before = recovery.credit.0.tokens();
+                let before = recovery.credit.bucket().tokens();
                 recovery.on_symbol(&Symbol::from(&Coded::new(&repair)), place, now);
                 let earns = number == 0 && millisecond > 0;
                 let earned = if earns { UNITS_PER_SECOND as f64 / 1000.0 } else { 0.0 };
-                let work = before + earned - recovery.credit.0.tokens();
+                let work = before + earned - recovery.credit.bucket().tokens();
                 looked_at += u32::from(work > 0.5);
                 spent += work;
             }

@@ -7,9 +7,9 @@ use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
 
 use packrat_assist_token::token_bucket::Rate;
+use packrat_wire::RateLimit;
 use packrat_wire::estimate::Timestamp;
 
-use super::RateLimit;
 use super::account::{Network, SourceAccount};
 use crate::config::GatewayConfig;
 use crate::sync::Mutex;

@@ -18,9 +18,9 @@ use std::sync::PoisonError;
 use core::time::Duration;
 
 use packrat_assist_token::token_bucket::Rate;
+use packrat_wire::RateLimit;
 use packrat_wire::estimate::Timestamp;
 
-use super::RateLimit;
 use super::account::SourceAccount;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};

@@ -13,7 +13,8 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use packrat_assist_token::token_bucket::{Rate, TokenBucket};
+use packrat_assist_token::token_bucket::Rate;
+use packrat_wire::RateLimit;
 use packrat_wire::estimate::{PathEstimate, Timestamp};
 use packrat_wire::handshake::LossClass;
 
@@ -39,8 +40,7 @@ const NOTED: u64 = 256;
 #[derive(Debug)]
 pub(crate) struct Thin {
     loss: LossClass,
-    tokens: TokenBucket,
-    earned_at: Timestamp,
+    limit: RateLimit,
     /// Sequence numbers, by the time at which a copy is due.
     due: VecDeque<(Timestamp, u64)>,
 }
@@ -49,9 +49,8 @@ impl Thin {
     /// `None`: the last mile loses too little.
     pub(crate) fn new(loss: f64, now: Timestamp) -> Option<Box<Self>> {
         let loss = LossClass::of(loss);
-        let tokens = TokenBucket::new(THIN.burst);
-        (loss > LossClass::Low)
-            .then(|| Box::new(Self { loss, tokens, earned_at: now, due: VecDeque::new() }))
+        let limit = RateLimit::new(THIN.burst, now);
+        (loss > LossClass::Low).then(|| Box::new(Self { loss, limit, due: VecDeque::new() }))
     }
 
     /// Another loss is measured. False if it is too low for copies.
@@ -68,9 +67,7 @@ impl Thin {
         path: &PathEstimate,
         now: Timestamp,
     ) {
-        self.tokens.earn(THIN.earned(now.saturating_since(self.earned_at)), THIN.burst);
-        self.earned_at = now;
-        if !self.tokens.try_take(1.0) {
+        if !self.limit.try_acquire(&THIN, now) {
             return;
         }
         let quarter = path.round_trip().map(|round_trip| round_trip / 4);
