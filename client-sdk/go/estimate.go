@@ -1,12 +1,14 @@
 package packrat
 
-import "time"
+import (
+	"math"
+	"math/bits"
+	"time"
+)
 
 const (
 	unmeasuredPatience = 250 * time.Millisecond
 	patienceMargin     = 100 * time.Millisecond
-	standingQueue      = 10 * time.Millisecond
-	baseWindow         = 30 * time.Second
 )
 
 // roundTrip is the smoothed round trip of the last mile and its variation (RFC 6298). Smoothed is
@@ -34,56 +36,106 @@ func (r *roundTrip) patience(maximum time.Duration) time.Duration {
 	return min(3*r.smoothed+4*r.variation+patienceMargin, maximum)
 }
 
-// onset decides whether holes are held in one session (docs/PROTOCOL.md, section 11, "When the
-// client holds").
-//
-//	           a repair without a queue
-//	Undecided --------------------------> On <---+ a repair without a queue
-//	    |                                 |      |
-//	    | a queue stands                  v      |
-//	    +-------------------------------> Off ---+
-//	                            30 s without such a repair
-type onset struct {
-	decided bool
-	// Time of the last loss of the medium; zero: no loss.
-	on time.Time
-	// Shortest round trips of this half minute and the one before.
-	shortest, before time.Duration
-	since            time.Time
+// overflow finds losses of an overflowing queue (docs/PROTOCOL.md, section 11, "When the client holds"), of
+// which the sender must hear at once.
+type overflow struct {
+	// A bit for each of the last numbers that a full queue may have lost: the lowest bit is that of the highest
+	// number.
+	missing uint64
+	// The number before the window is missing: 1, otherwise 0.
+	wasMissing uint64
+	newest     uint64
+	// Numbers in the window.
+	numbers uint64
+	// Numbers that have left the window without an overflow, missing ones, and runs of them.
+	usualNumbers, usualMissing, usualRuns float64
+	// Numbers since the overflow began; 0: there is none.
+	lasted uint64
+	isOver bool
+	// Time of the last arrival, and the smoothed time between two in order.
+	arrivedAt time.Time
+	interval  time.Duration
 }
 
-const forgottenAfter = 30 * time.Second
+const (
+	overflowWindow     = 64
+	overflowRuns       = 3
+	overflowRatio      = 2.5
+	overflowLost       = 0.25
+	overflowLongest    = 2048
+	overflowKnown      = 256
+	overflowMemory     = 2048
+	overflowPrior      = 64
+	overflowRunsPrior  = 16
+	overflowDeviations = 2
+)
 
-func (o *onset) onRoundTrip(sample time.Duration, now time.Time) {
-	if o.since.IsZero() || now.Sub(o.since) >= baseWindow {
-		o.before, o.shortest, o.since = o.shortest, 0, now
+// onNewest takes the highest number, which has arrived; all numbers from first to before it are missing. It is
+// true if they are an overflow's.
+func (o *overflow) onNewest(first, number uint64, now time.Time) bool {
+	isFull := o.followArrivals(number-first, now)
+	ahead := min(number-o.newest, overflowWindow)
+	o.newest = number
+	o.leave(ahead)
+	if isFull {
+		o.missing |= (1<<min(number-first, overflowWindow-1) - 1) << 1
 	}
-	if o.shortest == 0 || sample < o.shortest {
-		o.shortest = max(sample, time.Microsecond)
+	lost, runs := float64(bits.OnesCount64(o.missing)), float64(bits.OnesCount64(o.firstMissing()))
+	usual := o.usualRuns + 1
+	mostRuns := (usual + overflowDeviations*math.Sqrt(usual)) / (o.usualNumbers + overflowRunsPrior)
+	usualLoss := o.usualMissing / (o.usualNumbers + overflowPrior)
+	hasRuns := runs >= overflowRuns+overflowRatio*mostRuns*float64(o.numbers)
+	hasLost := o.usualNumbers >= overflowKnown && runs >= overflowRuns && lost >= (overflowLost+overflowRatio*usualLoss)*float64(o.numbers)
+	hasMany := hasRuns || hasLost
+	if hasMany {
+		o.lasted += ahead
+	} else {
+		o.lasted = 0
+	}
+	o.isOver = hasMany && o.lasted <= overflowLongest
+	return o.isOver
+}
+
+// followArrivals takes the time of an arrival behind this many missing datagrams. It is true if it came as fast as
+// from a full queue: a medium that loses several in a row leaves their time empty.
+func (o *overflow) followArrivals(missing uint64, now time.Time) bool {
+	before := o.arrivedAt
+	o.arrivedAt = now
+	if before.IsZero() {
+		return true
+	}
+	gap := now.Sub(before)
+	if missing == 0 {
+		if o.interval == 0 {
+			o.interval = gap
+		}
+		o.interval = (o.interval*15 + gap) / 16
+	}
+	return gap <= o.interval*3/2+o.interval*time.Duration(min(missing, overflowWindow))/8
+}
+
+// leave takes the oldest numbers out of the window.
+func (o *overflow) leave(numbers uint64) {
+	lost, runs := o.missing>>(overflowWindow-numbers), o.firstMissing()>>(overflowWindow-numbers)
+	if numbers > 0 {
+		o.wasMissing = lost & 1
+	}
+	o.missing <<= numbers
+	leaving := max(o.numbers+numbers, overflowWindow) - overflowWindow
+	o.numbers += numbers - leaving
+	if o.isOver {
+		return
+	}
+	o.usualNumbers += float64(leaving)
+	o.usualMissing += float64(bits.OnesCount64(lost))
+	o.usualRuns += float64(bits.OnesCount64(runs))
+	if o.usualNumbers > overflowMemory {
+		keep := overflowMemory / o.usualNumbers
+		o.usualNumbers, o.usualMissing, o.usualRuns = overflowMemory, o.usualMissing*keep, o.usualRuns*keep
 	}
 }
 
-// base is the round trip of an empty last mile; 0: not known.
-func (o *onset) base() time.Duration {
-	if o.before == 0 || o.shortest != 0 && o.shortest < o.before {
-		return o.shortest
-	}
-	return o.before
-}
-
-// onFilled takes the time between the opening of a hole and the arrival of the missing datagram.
-func (o *onset) onFilled(after time.Duration, queueStands bool, now time.Time) {
-	base := o.base()
-	if base != 0 && !queueStands && after*2 >= base && after < base+standingQueue {
-		o.decided, o.on = true, now
-	}
-}
-
-// onQueue is called while a queue stands.
-func (o *onset) onQueue() {
-	o.decided = true
-}
-
-func (o *onset) isOn(now time.Time) bool {
-	return !o.decided || !o.on.IsZero() && now.Sub(o.on) < forgottenAfter
+// firstMissing has a bit for the first number of each run of missing ones.
+func (o *overflow) firstMissing() uint64 {
+	return o.missing &^ (o.missing>>1 | o.wasMissing<<(overflowWindow-1))
 }

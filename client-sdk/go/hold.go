@@ -41,8 +41,9 @@ type hold struct {
 	// Holes in the order of numbers, which is the order of opening.
 	holes []hole
 	// All before this one are not held any more.
-	first int
-	count int
+	first    int
+	count    int
+	overflow overflow
 }
 
 func (h *hold) hasArrived(number uint64) bool {
@@ -56,8 +57,7 @@ func (h *hold) hasArrived(number uint64) bool {
 type arrival struct {
 	newest bool
 	opened bool
-	// missed is the time for which the datagram was missing; held: and waited for.
-	missed time.Duration
+	// It was missing; held: and waited for.
 	filled bool
 	held   bool
 }
@@ -67,7 +67,13 @@ type arrival struct {
 func (h *hold) onArrival(number uint64, holds bool, now time.Time, figures *Statistics) arrival {
 	if number < h.expected {
 		h.mark(number)
-		return h.fill(number, now, figures)
+		effect := h.fill(number, now, figures)
+		if effect.filled && !effect.held {
+			// The gateway calls its loss the medium's, or it was overtaken.
+			h.overflow.usualMissing++
+			h.overflow.usualRuns++
+		}
+		return effect
 	}
 	skipped := h.expected
 	if number-skipped >= rememberedNumbers {
@@ -79,6 +85,10 @@ func (h *hold) onArrival(number uint64, holds bool, now time.Time, figures *Stat
 	h.mark(number)
 	h.expected = number + 1
 	opened := number > skipped && number-skipped <= maximumJump
+	if number-skipped <= maximumJump && h.overflow.onNewest(skipped, number, now) && opened {
+		h.giveUp()
+		holds = false
+	}
 	if opened {
 		for at := skipped; at < number; at++ {
 			h.holes = append(h.holes, hole{number: at, opened: now, held: holds})
@@ -102,7 +112,7 @@ func (h *hold) fill(number uint64, now time.Time, figures *Statistics) arrival {
 		return arrival{}
 	}
 	found := &h.holes[at]
-	effect := arrival{filled: true, held: found.held, missed: now.Sub(found.opened)}
+	effect := arrival{filled: true, held: found.held}
 	if found.held {
 		figures.RepairedInTime++
 	} else {

@@ -59,7 +59,6 @@ type session struct {
 
 	scheduler   scheduler
 	liveness    liveness
-	onset       onset
 	queueStands bool
 	sent        []sentEack
 	// nil: datagrams towards the server are not numbered.

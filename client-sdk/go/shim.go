@@ -182,14 +182,11 @@ func (s *Shim[M]) onNumber(number uint64, value identifier, now time.Time) {
 		// Probably a repair: the gateway is at work.
 		session.liveness.onRepair()
 	}
-	if arrival.filled {
-		session.onset.onFilled(arrival.missed, session.queueStands, now)
-	}
 }
 
 // holds is true if a hole that opens now is waited for.
 func (s *Shim[M]) holds(now time.Time) bool {
-	return s.params.maximumHold > 0 && !s.closed && !s.balance.isUpload() && s.session.onset.isOn(now) && !s.session.queueStands &&
+	return s.params.maximumHold > 0 && !s.closed && !s.balance.isUpload() && !s.session.queueStands &&
 		!s.session.liveness.isSilent()
 }
 
@@ -248,7 +245,6 @@ func (s *Shim[M]) onEstablished(e *established, sample time.Duration, now time.T
 	}
 	if sample > 0 {
 		s.path.onSample(sample)
-		session.onset.onRoundTrip(sample, now)
 	}
 	s.session = session
 	s.figures.Sessions++
@@ -304,19 +300,9 @@ func (s *Shim[M]) onSealed(datagram []byte, now time.Time) {
 func (s *Shim[M]) onReport(r *report, now time.Time) {
 	session := s.session
 	s.losses = 0
-	wasOn := session.onset.isOn(now)
 	session.queueStands = r.queueing != 0
 	session.liveness.onAnswer(r.echo)
 	sample := session.roundTripOf(r, now)
-	if sample > 0 {
-		session.onset.onRoundTrip(sample, now)
-	}
-	if session.queueStands {
-		session.onset.onQueue()
-	}
-	if wasOn && !session.onset.isOn(now) {
-		s.hold.giveUp()
-	}
 	if r.epoch != session.epoch {
 		return
 	}

@@ -808,33 +808,50 @@ func (w *world) queue(stands bool) {
 	w.run(20 * time.Millisecond)
 }
 
-func TestNothingWaitsWhileAQueueStandsNorAfterOneThatDecided(t *testing.T) {
-	w := newWorld(t, 4, settings())
-	w.run(200 * time.Millisecond)
-	w.download(0, 50, time.Millisecond)
-	w.gateway.silent = true
-	w.queue(true)
-	w.queue(false)
-	w.skip(50)
-	if w.deliveries[52] != 1 {
-		t.Errorf("it waits after a queue: %s", w.said())
-	}
-
-	w = newWorld(t, 5, settings())
-	w.loss = 0.1
+func TestNothingWaitsWhileAQueueStands(t *testing.T) {
+	w := newWorld(t, 5, settings())
 	w.run(200 * time.Millisecond)
 	w.download(0, 300, time.Millisecond)
-	w.loss = 0
 	w.gateway.silent = true
 	w.skip(300)
 	if w.deliveries[302] != 0 {
-		t.Errorf("it does not wait although repairs come: %s", w.said())
+		t.Errorf("it does not wait although no queue stands: %s", w.said())
 	}
 	w.queue(true)
 	w.run(time.Second)
 	w.skip(303)
 	if w.deliveries[305] != 1 {
 		t.Errorf("it waits while a queue stands: %s", w.said())
+	}
+}
+
+func TestNothingWaitsInAnOverflow(t *testing.T) {
+	o, next, at := overflow{}, uint64(0), time.Unix(1, 0)
+	arrive := func(until uint64, fast bool, lost func(uint64) bool) (first uint64) {
+		for number := next; number < until; number++ {
+			if !fast || !lost(number) {
+				at = at.Add(time.Millisecond)
+			}
+			if lost(number) {
+				continue
+			}
+			if o.onNewest(next, number, at) && first == 0 {
+				first = number
+			}
+			next = number + 1
+		}
+		return first
+	}
+	if first := arrive(1000, true, func(number uint64) bool { return number%50 == 0 }); first != 0 {
+		t.Errorf("the medium's losses are an overflow's from %d on", first)
+	}
+	if first := arrive(1100, true, func(number uint64) bool { return number%2 == 0 }); first == 0 || first > 1030 {
+		t.Errorf("an overflow is found at %d", first)
+	}
+	// A medium that is blocked leaves the time of the lost datagrams empty.
+	next, o = 0, overflow{}
+	if first := arrive(5000, false, func(number uint64) bool { return number%100 >= 75 && number%5 > 0 }); first != 0 {
+		t.Errorf("a blocked medium is an overflow from %d on", first)
 	}
 }
 

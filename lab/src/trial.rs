@@ -171,8 +171,6 @@ pub struct TrialResult {
     pub expired: u64,
     /// See `expired`.
     pub settled: u64,
-    /// Times that the client stopped waiting for holes because it did not pay.
-    pub hold_suspensions: u64,
     /// Packets that arrived too late for the receiver's window of packet numbers, repairs above
     /// all.
     pub too_old: u64,
@@ -511,7 +509,6 @@ impl Trial {
             far_dropped: path.far_down.queue_dropped,
             expired: assist.expired,
             settled: assist.settled,
-            hold_suspensions: assist.hold_suspensions,
             too_old: receiving.too_old,
             unrepaired: [counters.repairs_late, counters.repairs_evicted, counters.budget_refusals],
             window: [

@@ -171,8 +171,6 @@ pub(crate) struct AssistanceReport {
     pub(crate) kept: u64,
     /// Datagrams recovered from the gateway's symbols.
     pub(crate) recovered: u64,
-    /// Times that the hold was suspended because it was of no benefit.
-    pub(crate) hold_suspensions: u64,
     /// Last-mile round trip, milliseconds, as the client measured it.
     pub(crate) round_trip_ms: Option<f64>,
     /// Repairs sent, copies included.
@@ -204,7 +202,6 @@ impl From<AssistanceStats> for AssistanceReport {
             numbered: stats.shim.numbered,
             kept: stats.shim.kept,
             recovered: stats.shim.recovered,
-            hold_suspensions: assist.hold_suspensions,
             round_trip_ms: assist.round_trip.map(|time| time.as_secs_f64() * 1e3),
             repair_transmissions: assist.gateway.repair_transmissions.into(),
             upward_numbered: assist.upward_numbered,

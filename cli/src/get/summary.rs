@@ -75,12 +75,6 @@ fn assistance(report: &Report) -> String {
             assist.upward_numbered, assist.upward_missing, assist.upward_repairs
         );
     }
-    if assist.hold_suspensions > 0 {
-        text += &format!(
-            "\n            waiting for repairs did not pay and was suspended {} times",
-            assist.hold_suspensions
-        );
-    }
     match (&assist.gateway_key, report.gateway_key) {
         (Some(key), None) => {
             text += &format!(
@@ -179,7 +173,6 @@ fn json_assistance(stats: &AssistanceStats, report: &Report) -> Value {
         "filled_late": assist.filled_late,
         "expired": assist.expired,
         "settled": assist.settled,
-        "hold_suspensions": assist.hold_suspensions,
         "numbered": stats.shim.numbered,
         "kept": stats.shim.kept,
         "recovered": stats.shim.recovered,

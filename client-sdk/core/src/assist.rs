@@ -211,6 +211,8 @@ impl Assist {
                 expected_repair_time(&config),
                 config.live.is_some(),
                 config.live.is_some_and(|live| live.subscribe),
+                // The receiver of a live stream asks its sender for what is not held.
+                config.queues_lose && config.live.is_none(),
             ),
             config,
             random,
@@ -387,9 +389,8 @@ impl Assist {
     }
 
     /// A datagram was recovered from symbols.
-    pub(crate) fn on_recovered(&mut self, now: Timestamp) {
+    pub(crate) fn on_recovered(&mut self) {
         let Some(session) = &mut self.session else { return };
-        session.onset.on_recovered(session.queue_stands, now);
         if !session.queue_stands {
             self.thin.on_lost();
         }
@@ -463,7 +464,6 @@ impl Assist {
         let Some(session) = &mut self.session else { return };
         session.scheduler.on_datagram(now);
         session.liveness.on_datagram(quiet_after, now);
-        session.onset.on_datagram(now);
         // The first flight has no packet numbers that would show a hole, and its loss costs the
         // most: a timeout, or slow start.
         if !self.numbers.known && self.authentic <= FIRST_FLIGHT {
@@ -515,14 +515,17 @@ impl Assist {
                 session.scheduler.on_urgent(now);
             }
             if arrival.opened_hole {
-                session.onset.on_hole();
                 if let Some(bundling) = &mut self.bundling {
                     bundling.on_hole(now);
                 }
             }
-            if let Some(time) = arrival.missed_for
-                && session.onset.on_filled(time, session.queue_stands, now)
+            // Sooner, it was overtaken.
+            let round_trip = self.path.round_trip();
+            if let Some((time, round_trip)) = arrival.missed_for.zip(round_trip)
+                && !session.queue_stands
+                && time * 2 >= round_trip
             {
+                session.loses_elsewhere = false;
                 self.thin.on_lost();
             }
         }
@@ -571,10 +574,8 @@ impl Assist {
         if self.is_coded(now) {
             return session.liveness.is_silent().then_some(NotHeldReason::Silent);
         }
-        // The receiver of a live stream asks its sender for what is not held.
-        let is_off = self.config.queues_lose && !session.onset.is_on(now);
-        if self.config.live.is_none() && is_off {
-            return Some(NotHeldReason::NoRecentLoss);
+        if session.loses_elsewhere {
+            return Some(NotHeldReason::Elsewhere);
         }
         if session.queue_stands {
             return Some(NotHeldReason::QueueStands);

@@ -186,8 +186,10 @@ pub enum NotHeldReason {
     Disabled,
     /// There is no session.
     NoSession,
-    /// The last mile has not shown losses without a queue.
-    NoRecentLoss,
+    /// More runs of losses come together than the medium has: the sender must know.
+    Overflow,
+    /// The gateway has settled the last hole: the sender leaves numbers out, or losses are before the gateway.
+    Elsewhere,
     /// The client uploads: what is missing is an acknowledgement, most likely.
     Uploading,
     /// A queue stands on the last mile: the sender must know of the loss.
@@ -197,8 +199,6 @@ pub enum NotHeldReason {
     LargeWindow,
     /// The gateway does not answer: no repair is to be expected.
     Silent,
-    /// Most of the last holes were held in vain.
-    Suspended,
 }
 
 /// Reason for ending a hold before the missing packets have arrived.
@@ -211,8 +211,8 @@ pub enum HoldEndedReason {
     /// The gateway repairs nothing there: the sender left the numbers out, or the loss was
     /// elsewhere or is beyond repair.
     Settled,
-    /// A queue stands on the last mile: the sender must know of the loss.
-    QueueStands,
+    /// More runs of losses come together than the medium has: the sender must know.
+    Overflow,
     /// The sender has begun with a window that no loss-based sender has.
     LargeWindow,
     /// The gateway does not answer.

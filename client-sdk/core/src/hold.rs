@@ -10,13 +10,12 @@
 //! ```
 //!
 //! Packrat26 (table 3) waits for a constant that depends on the setting. Here the hold
-//! follows the measured last mile, below a configured maximum, and it switches itself off where it
-//! does not pay: without a gateway, when repairs do not come, when holes never fill.
+//! follows the measured last mile, below a configured maximum. Nothing is held without a gateway, while the
+//! gateway is silent, while its Reports show a queue, and in an overflow.
 
 mod direction;
 mod holes;
-mod onset;
-mod suspension;
+mod overflow;
 
 use core::time::Duration;
 
@@ -29,8 +28,7 @@ use crate::ranges::RangeSet;
 use crate::stats::AssistStats;
 pub(crate) use direction::Direction;
 use holes::{Hole, Holes, State};
-pub(crate) use onset::Onset;
-use suspension::Suspension;
+use overflow::Overflow;
 
 /// A timer that is later than this means that this host did not run: what has arrived meanwhile
 /// must be looked at first.
@@ -72,7 +70,8 @@ pub(crate) struct Hold {
     /// Numbers of packets that are here: what is missing among them is a hole.
     arrived: RangeSet,
     holes: Holes,
-    suspension: Suspension,
+    /// `None`: no queue loses anything.
+    overflow: Option<Overflow>,
     events: Events,
 }
 
@@ -91,14 +90,14 @@ pub(crate) struct Arrival {
 
 impl Hold {
     /// `live`: for a live stream; `to_the_end`: holes are waited for until the maximum, whatever
-    /// the path is like.
-    pub(crate) fn new(maximum: Duration, live: bool, to_the_end: bool) -> Self {
+    /// the path is like; `queues_lose`: what a queue loses is shown to the sender.
+    pub(crate) fn new(maximum: Duration, live: bool, to_the_end: bool, queues_lose: bool) -> Self {
         Self {
             patience: Patience { maximum, margin: patience_margin(live), to_the_end, limit: None },
             longest_hole: u64::MAX,
             arrived: RangeSet::default(),
             holes: Holes::default(),
-            suspension: Suspension::default(),
+            overflow: queues_lose.then(Overflow::default),
             events: Events::default(),
         }
     }
@@ -151,6 +150,11 @@ impl Hold {
         let newest = highest.is_none_or(|highest| number > highest);
         if !newest {
             let filled = self.fill(number, now, stats);
+            if let Some(overflow) = &mut self.overflow
+                && filled.is_some_and(|hole| hole.state != State::Held)
+            {
+                overflow.on_repaired();
+            }
             return Arrival {
                 filled_hole: filled.is_some_and(|hole| hole.state == State::Held),
                 missed_for: filled.map(|hole| now.saturating_since(hole.opened)),
@@ -160,12 +164,19 @@ impl Hold {
         // Packet numbers begin with 0 (RFC 9000, section 12.3): the very first packets may be the
         // ones that were lost.
         let first = highest.map_or(0, |highest| highest + 1);
-        if first == number || number - first > self.longest_hole {
+        if number - first > self.longest_hole {
+            return Arrival { newest, ..Arrival::default() };
+        }
+        let overflow = self.overflow.as_mut();
+        let is_overflow = overflow.is_some_and(|overflow| overflow.on_newest(first, number, now));
+        if first == number {
             return Arrival { newest, ..Arrival::default() };
         }
         stats.holes += number - first;
-        let suspended = || self.suspension.is_suspended(now).then_some(NotHeldReason::Suspended);
-        let not_held = not_held.or_else(suspended);
+        if is_overflow {
+            self.give_up(HoldEndedReason::Overflow, now);
+        }
+        let not_held = not_held.or(is_overflow.then_some(NotHeldReason::Overflow));
         let state = if not_held.is_none() { State::Held } else { State::Expired };
         let last = number - 1;
         self.events.tell(now, || ClientEvent::HoleOpened {
@@ -197,7 +208,6 @@ impl Hold {
         if hole.state == State::Held {
             stats.filled_in_time += 1;
             stats.hold_sum += now.saturating_since(hole.opened);
-            stats.hold_suspensions += u64::from(self.suspension.on_paid(now));
         } else {
             stats.filled_late += 1;
         }
@@ -243,12 +253,7 @@ impl Hold {
             stats.hold_sum += now.saturating_since(hole.opened);
         }
         self.holes.forget_ended(|opened| now.saturating_since(opened) >= FORGET_AFTER);
-        if expired > 0 {
-            stats.expired += expired;
-            // What was lost in a queue says nothing about repairs.
-            let unpaid = if self.patience.limit.is_none() { expired } else { 0 };
-            stats.hold_suspensions += u64::from(self.suspension.on_unpaid(unpaid, now));
-        }
+        stats.expired += expired;
     }
 
     /// Nothing is waited for any more (no gateway, or it went silent).
@@ -316,7 +321,7 @@ mod tests {
     impl Client {
         fn new() -> Self {
             let path = PathEstimate::new();
-            let mut hold = Hold::new(MAXIMUM, false, false);
+            let mut hold = Hold::new(MAXIMUM, false, false, true);
             let told = Arc::new(Mutex::new(Vec::new()));
             let events = Arc::clone(&told);
             hold.observe(Observer::new(move |_, event| events.lock().unwrap().push(*event)));
@@ -442,26 +447,9 @@ mod tests {
     }
 
     #[test]
-    fn waiting_in_vain_ends_by_itself_and_is_tried_again() {
-        let mut client = Client::new();
-        let mut number = 0;
-        while client.stats.hold_suspensions == 0 {
-            client.receive([number, number + 2]);
-            number += 3;
-            client.wait(MAXIMUM);
-            assert!(number < 1000, "never suspended");
-        }
-        // A hole that opens now is not waited for.
-        client.receive([number + 1]);
-        assert_eq!(client.released(), Some(number + 1));
-        client.wait(suspension::FIRST_SUSPENSION);
-        client.receive([number + 3]);
-        assert_eq!(client.released(), Some(number + 1));
-    }
-
-    #[test]
     fn too_many_holes_are_given_up_from_the_oldest_on() {
         let mut client = Client::new();
+        client.hold.overflow = None;
         // Every odd number is missing.
         client.receive((0..=MAXIMUM_HOLES as u64).map(|number| number * 2));
         assert_eq!(client.released(), Some(0));

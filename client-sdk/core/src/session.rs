@@ -3,7 +3,7 @@
 //! ```text
 //!   recorder   the set of identifiers           scheduler   when the next eACK leaves
 //!   epoch      what an eACK says about the set  sent        when eACKs left, for round trips
-//!   liveness   whether the gateway is there     onset       whether the hold is on
+//!   liveness   whether the gateway is there
 //! ```
 
 use core::time::Duration;
@@ -18,7 +18,6 @@ use packrat_wire::{MessageCounter, SessionId};
 use crate::coded::Coded;
 use crate::epoch::CurrentEpoch;
 use crate::group_symbols::GroupSymbols;
-use crate::hold::Onset;
 use crate::liveness::Liveness;
 use crate::recorder::Recorder;
 use crate::scheduler::Scheduler;
@@ -50,10 +49,12 @@ pub(crate) struct Session {
     pub(crate) epoch: CurrentEpoch,
     pub(crate) sent: SentEacks,
     pub(crate) liveness: Liveness,
-    pub(crate) onset: Onset,
     /// The gateway says that a queue stands on the last mile: what is lost there is not repaired,
     /// and the sender must hear of it without delay, or it gives way later than others.
     pub(crate) queue_stands: bool,
+    /// The gateway has settled the last hole in the transport's own numbers: the sender has left numbers out, or
+    /// losses are those of the segment before the gateway.
+    pub(crate) loses_elsewhere: bool,
 }
 
 impl Session {

@@ -240,7 +240,7 @@ impl<M: Clone> Shim<M> {
             self.stats.recovered += 1;
             let packet_number = number;
             self.assist.tell(now, || ClientEvent::DatagramRecovered { packet_number });
-            self.assist.on_recovered(now);
+            self.assist.on_recovered();
             // The gateway codes no control datagrams.
             if self.assist.on_datagram(&datagram, now) == Datagram::Base {
                 self.assist.on_packet_number(number, now);

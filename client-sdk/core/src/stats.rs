@@ -68,8 +68,6 @@ pub struct AssistStats {
     /// Missing packet numbers whose wait ended because the gateway reported that it has no repair
     /// for them.
     pub settled: u64,
-    /// Times that the hold was suspended because it did not pay.
-    pub hold_suspensions: u64,
     /// Sum of the hold that the holes had, for their mean.
     pub hold_sum: Duration,
     /// Datagrams towards the server that got a number.

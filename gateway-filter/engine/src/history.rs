@@ -53,6 +53,13 @@ pub(crate) struct Entry {
     span: Option<Span>,
 }
 
+impl Entry {
+    /// Length of the datagram while its bytes are kept.
+    pub(crate) fn length(&self) -> Option<usize> {
+        Some(usize::from(self.span?.length))
+    }
+}
+
 /// Forwarded datagrams by sequence number (position in forwarding order) and by identifier.
 #[derive(Debug)]
 pub(crate) struct History {
@@ -331,7 +338,7 @@ impl History {
 
     /// Length of an entry's datagram while its bytes are kept.
     pub(crate) fn cached_length(&self, sequence: u64) -> Option<usize> {
-        Some(usize::from(self.get(sequence)?.span?.length))
+        self.get(sequence)?.length()
     }
 
     /// Datagrams whose bytes are kept, as an upper bound (settled ones in the middle count).

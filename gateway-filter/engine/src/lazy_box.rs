@@ -4,9 +4,9 @@
 use core::ops::{Deref, DerefMut};
 use std::collections::VecDeque;
 
-use packrat_wire::estimate::{PathEstimate, Queueing, Timestamp};
+use packrat_wire::estimate::{PathEstimate, Timestamp};
 
-use crate::session::Breaker;
+use crate::session::{Breaker, Timing};
 
 /// A type with a default that can be read without being made.
 pub(crate) trait StaticDefault: Default + 'static {
@@ -21,9 +21,9 @@ impl StaticDefault for PathEstimate {
     }
 }
 
-impl StaticDefault for Queueing {
+impl StaticDefault for Timing {
     fn static_default() -> &'static Self {
-        static DEFAULT: Queueing = Queueing::new();
+        static DEFAULT: Timing = Timing::new();
         &DEFAULT
     }
 }

@@ -77,6 +77,7 @@ pub(crate) struct Repair {
     found_at: Timestamp,
     last_sent_at: Timestamp,
     transmissions: u32,
+    is_queues: bool,
     /// Sequence number of the next datagram to be forwarded when the repair was last sent.
     mark: u64,
     /// Numbers of the first and the last transmission among all repairs of the session; 0: none.
@@ -101,6 +102,7 @@ impl Repair {
             found_at: now,
             last_sent_at: now,
             transmissions: 0,
+            is_queues: false,
             mark: 0,
             first_transmission: 0,
             last_transmission: 0,
@@ -115,6 +117,16 @@ impl Repair {
     /// True if the loss has been found just now.
     pub(crate) fn is_new(&self, now: Timestamp) -> bool {
         self.found_at == now && self.transmissions == 0
+    }
+
+    /// The queue has lost it.
+    pub(crate) fn blame_queue(&mut self) {
+        self.is_queues = true;
+    }
+
+    /// True if the queue has lost it.
+    pub(crate) fn is_queues(&self) -> bool {
+        self.is_queues
     }
 
     /// When it was last sent.

@@ -3,8 +3,8 @@
 
 use std::cell::Cell;
 
+use crate::session::Told;
 use packrat_eack::{Decoder, Identifier};
-use packrat_wire::estimate::Timestamp;
 
 thread_local! {
     static FREE: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
@@ -21,9 +21,10 @@ pub(crate) struct Scratch {
     pub(crate) candidates: Vec<Identifier>,
     pub(crate) still_missing: Vec<u64>,
     pub(crate) sequences: Vec<u64>,
-    /// Datagrams found missing, with their sequence numbers, and repairs that arrived, and when each
-    /// was sent.
-    pub(crate) fates: Vec<(Timestamp, Option<u64>)>,
+    /// Datagrams that the eACK in hand shows missing for the first time.
+    pub(crate) found: Vec<u64>,
+    /// Datagrams of the eACK in hand.
+    pub(crate) told: Vec<Told>,
     /// Allocated with the first eACK.
     pub(crate) decoder: Option<Box<Decoder>>,
 }

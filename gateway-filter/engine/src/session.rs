@@ -26,6 +26,7 @@
 //! it emptied its set) says where the gateway's set begins.
 
 mod answer;
+mod backlog;
 mod beyond;
 mod breaker;
 mod channel;
@@ -52,7 +53,7 @@ use core::time::Duration;
 use packrat_eack::{Identifier, MAX_EXPECTED_DIFFERENCE, SketchLimits};
 use packrat_wire::SessionId;
 use packrat_wire::codec::DecodeError;
-use packrat_wire::estimate::{STANDING_QUEUE, Timestamp};
+use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::{ClientParams, Established, SESSION_NAMES};
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 use packrat_wire::message::{Coded, GoodbyeReason, Message, Totals};
@@ -74,6 +75,8 @@ use crate::outbox::Outbox;
 use crate::path_validation::{NetworkPath, PathUse};
 use crate::session_event::{RepairRefusedReason, SessionEvent};
 use answer::Answers;
+use backlog::Backlog;
+pub(crate) use backlog::Told;
 use beyond::Beyond;
 pub(crate) use breaker::Breaker;
 use channel::Channel;
@@ -81,6 +84,7 @@ use coding::Coding;
 use epoch::EpochState;
 use first_window::FirstWindow;
 use last_mile::LastMile;
+pub(crate) use last_mile::Timing;
 use numbering::Numbering;
 pub(crate) use numbering::granted as granted_numbers;
 use overflows::Overflows;
@@ -133,6 +137,8 @@ pub(crate) struct Session {
     repairs: Repairs,
     last_mile: LastMile,
     breaker: LazyBox<Breaker>,
+    /// Since the first round trip, if queues lose datagrams that the sender is to see.
+    backlog: Option<Box<Backlog>>,
     probe: TailProbe,
     /// `Some`: the sender is shown what it may tolerate, and its answers are looked at.
     shown: Option<Box<Answers>>,
@@ -214,6 +220,7 @@ impl Session {
             repairs: Repairs::new(config.repair_budget),
             last_mile: LastMile::new(),
             breaker: LazyBox::new(),
+            backlog: None,
             probe: TailProbe::new(now),
             shown: None,
             first_window: FirstWindow::default(),
@@ -425,27 +432,15 @@ impl Session {
         });
     }
 
-    /// Delay of the queue in which what is lost now was lost, most likely. Live streams do not ask.
-    fn standing_queue(&self, now: Timestamp) -> Option<Duration> {
-        if self.live.is_some() || !self.agreed.queues_lose {
-            return None;
-        }
-        // Where losses are recovered without a question, none is long in doubt: a queue that begins
-        // counts.
-        let begins = || {
-            let coded = self.coding.is_some() && self.last_mile.has_grown();
-            coded.then_some(STANDING_QUEUE)
-        };
-        self.last_mile.standing_queue(now).or_else(begins)
+    /// True if losses are the sender's to see now: the queue has lost datagrams, repairs pause, or the sender
+    /// tolerates losses.
+    fn shows_losses(&self, now: Timestamp) -> bool {
+        self.queue_loses(now) || self.breaker.is_open(now) || self.is_tolerated()
     }
 
-    /// Queueing delay that the client is told while what is lost is the sender's to see: that of
-    /// the queue that stands, or the least that counts as one while repairs pause or the sender
-    /// tolerates what is lost.
-    fn left_to_sender(&self, now: Timestamp) -> Option<Duration> {
-        let pauses = || self.breaker.is_open(now) || self.is_tolerated();
-        let pause = || pauses().then_some(STANDING_QUEUE);
-        self.standing_queue(now).or_else(pause)
+    /// True if the queue of the last mile has lost datagrams within a round trip.
+    fn queue_loses(&self, now: Timestamp) -> bool {
+        self.backlog.as_ref().is_some_and(|backlog| backlog.is_shown(now))
     }
 
     /// True if the sender goes on as before when it sees the losses of this path.
@@ -486,8 +481,11 @@ impl Session {
             repairs::refuse(sequence, RepairRefusedReason::Paused, turn);
             return false;
         }
-        let Self { history, permit, live, numbering, .. } = self;
+        let Self { history, permit, live, numbering, backlog, .. } = self;
         let numbering = numbering.as_deref();
+        if let (Some(backlog), Some(length)) = (backlog, history.cached_length(sequence)) {
+            backlog.on_extra(history.next(), length);
+        }
         self.repairs.send(
             sequence,
             Means { history, permit, live: live.is_some(), numbering },
@@ -520,6 +518,9 @@ impl Session {
                 break;
             }
             self.channel.send(&message, turn);
+            if let Some(backlog) = &mut self.backlog {
+                backlog.on_extra(self.history.next(), length);
+            }
             turn.counters.symbols += 1;
             turn.counters.symbol_bytes += length as u64;
         }
@@ -543,7 +544,11 @@ impl Session {
             match Message::decode(&plaintext) {
                 Ok(Message::Eack(eack)) => self.on_eack(counter, &eack, admitted, turn),
                 Ok(Message::Reset { epoch, reason }) => self.on_client_reset(epoch, reason, turn),
-                Ok(Message::Recovered { total }) => self.on_recovered(total, turn.now),
+                Ok(Message::Recovered { total }) => {
+                    if let Some(coding) = &mut self.coding {
+                        coding.on_recovered(total);
+                    }
+                }
                 Ok(Message::Goodbye { reason }) => ended = Some(Ended(reason)),
                 // The client has come back before the address it was challenged at was accepted.
                 Ok(Message::PathResponse { .. }) => self.channel.forget_challenges(),
@@ -563,14 +568,6 @@ impl Session {
         }
         turn.scratch().plaintext = plaintext;
         ended
-    }
-
-    /// The client has recovered so many datagrams by code.
-    fn on_recovered(&mut self, total: u32, now: Timestamp) {
-        if let Some(coding) = &mut self.coding {
-            let lost = coding.on_recovered(total, now);
-            self.last_mile.on_fate(0, lost);
-        }
     }
 
     /// Charges the client for work that one of its messages made necessary.

@@ -339,8 +339,10 @@ fn a_loss_in_a_queue_that_stands_is_left_to_the_sender() {
     pair.run(100, true, |_| true);
     for _ in 0..300 {
         pair.delay += Duration::from_micros(500);
-        pair.run(1, true, |number| number % 50 != 7);
+        // The queue is full from 100 ms on.
+        pair.run(1, true, |number| number < 300 || number % 10 != 7);
     }
+    pair.run(200, true, |number| number % 10 != 7);
     assert!(pair.reasons().contains(&GiveUpReason::QueueStands), "{:?}", pair.reasons());
     assert!(pair.counters.losses_shown > 0);
     let not_held = pair.of_client(|event| match event {

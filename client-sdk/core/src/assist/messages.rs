@@ -16,7 +16,6 @@ use crate::discovery::{Outcome, Progress};
 use crate::epoch::CurrentEpoch;
 use crate::events::{ClientEvent, HoldEndedReason, SessionClosedReason};
 use crate::group_symbols::GroupSymbols;
-use crate::hold::Onset;
 use crate::liveness::{ASSUMED_ROUND_TRIP, Liveness};
 use crate::reconnection::RECONNECT_AFTER;
 use crate::recorder::Recorder;
@@ -69,11 +68,9 @@ impl Assist {
         sample: Option<Duration>,
         now: Timestamp,
     ) {
-        let mut onset = Onset::default();
         if let Some(sample) = sample {
             self.path.on_round_trip(sample);
             self.thin.on_round_trip(sample);
-            onset.on_round_trip(sample, false, now);
         }
         if self.stats.sessions == 0 {
             self.thin.on_answer(established.gateway_params.hint, now);
@@ -121,8 +118,8 @@ impl Assist {
             epoch: CurrentEpoch::first(),
             sent: SentEacks::default(),
             liveness: Liveness::default(),
-            onset,
             queue_stands: false,
+            loses_elsewhere: false,
         }));
         // In one session of sixteen: a gateway must bear what it does not know.
         if let Some(plaintext) = grease_message(self.discovery.nonce()) {
@@ -217,18 +214,7 @@ impl Assist {
         if report.wanted.is_none() && report.epoch == session.epoch.number() {
             session.recorder.on_decoded(report.echo);
         }
-        let was_on = session.onset.is_on(now);
         let sample = session.round_trip_of(report, now);
-        if let Some(sample) = sample {
-            session.onset.on_round_trip(sample, session.queue_stands, now);
-        }
-        if session.queue_stands {
-            session.onset.on_queue();
-        }
-        let turned_off = self.config.queues_lose && was_on && !session.onset.is_on(now);
-        if turned_off && self.config.live.is_none() && !self.is_coded(now) {
-            self.hold.give_up(HoldEndedReason::QueueStands, now);
-        }
         self.limit_hold(now);
         let Some(session) = &mut self.session else { return };
         if report.epoch != session.epoch.number() {
@@ -247,12 +233,11 @@ impl Assist {
         }
         if let Some(settled) =
             report.settled.and_then(|settled| session.recorder.packet_number(settled))
-            && self.hold.settle(settled, now, &mut self.stats)
-            && session.number_key.is_none()
         {
-            // The transport's numbers: its sender has left one out. The gateway leaves none out, and
-            // what is settled of its own has come without a number, as an early repair does.
-            session.onset.on_settled();
+            // The gateway's own numbers have no holes of that kind.
+            let is_own = session.number_key.is_none();
+            session.loses_elsewhere |=
+                self.hold.settle(settled, now, &mut self.stats) && is_own && !session.queue_stands;
         }
     }
 

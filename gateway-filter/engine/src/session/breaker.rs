@@ -200,6 +200,19 @@ impl Breaker {
         (saturated || in_vain).then(|| self.open(FIRST_PAUSE, now))
     }
 
+    /// Repairs may have come to an end. Only repairs are judged here, as [`super::backlog`] judges the losses.
+    pub(crate) fn on_repairs(&mut self, now: Timestamp) -> Option<Change> {
+        if let Some(until) = self.open_until {
+            if now < until {
+                return None;
+            }
+            (self.open_until, self.closed_at) = (None, now);
+            (self.repaired, self.repaired_in_vain) = (0, 0);
+            return Some(Change::Resumed);
+        }
+        self.are_repairs_in_vain(now).then(|| self.open(FIRST_PAUSE, now))
+    }
+
     fn open(&mut self, first: Duration, now: Timestamp) -> Change {
         if now.saturating_since(self.closed_at) >= FORGET {
             self.pauses = 0;

@@ -33,8 +33,6 @@ const PAUSE: core::ops::RangeInclusive<Duration> =
 const PACE_OVER: Duration = Duration::from_millis(20);
 /// A flow of which nothing was forwarded for so long has no pace.
 const LONGEST_INTERVAL: Duration = Duration::from_millis(50);
-/// Delay from finding a queue to finding what was lost in it, beside a round trip.
-const AFTER_QUEUE: Duration = Duration::from_millis(20);
 
 /// The symbols of one session.
 #[derive(Debug)]
@@ -45,14 +43,10 @@ pub(crate) struct Coding {
     rate: f64,
     seed: u16,
     medium: MediumLoss,
-    /// The same of all losses, which the medium's are some of.
-    all: MediumLoss,
     /// Datagrams that met no queue, and those of them that were lost: all in all, and those of which
     /// later sessions do not know.
     known: u64,
     unnoted: (u64, u64),
-    /// Until then, what is missing may have been lost in a queue.
-    queued_until: Option<Timestamp>,
     /// Recovered datagrams that the client has told of.
     recovered: u32,
     /// Those that eACKs have shown to be missing before: they are counted.
@@ -80,10 +74,8 @@ impl Coding {
             rate: 0.0,
             seed: 0,
             medium: MediumLoss::default(),
-            all: MediumLoss::default(),
             known: 0,
             unnoted: (0, 0),
-            queued_until: None,
             recovered: 0,
             counted: 0,
             uncovered: 0,
@@ -103,25 +95,13 @@ impl Coding {
         }
     }
 
-    /// A queue stands: what is lost now, and in the round trip after it, may have been lost there.
-    pub(crate) fn on_queue(&mut self, round_trip: Duration, now: Timestamp) {
-        self.queued_until = Some(now + round_trip + AFTER_QUEUE);
-    }
-
-    fn is_queued(&self, now: Timestamp) -> bool {
-        self.queued_until.is_some_and(|until| now < until)
-    }
-
     /// An eACK has shown the fate of `sent` datagrams: `lost` were missing, in `bursts` runs of
     /// neighbours.
-    pub(crate) fn on_fate(&mut self, sent: u64, lost: u64, bursts: u64, now: Timestamp) {
-        self.all.on_fate(sent, lost, bursts);
-        if !self.is_queued(now) {
-            self.medium.on_fate(sent, lost, bursts);
-            self.known += sent;
-            self.unnoted.0 += sent;
-            self.unnoted.1 += lost;
-        }
+    pub(crate) fn on_fate(&mut self, sent: u64, lost: u64, bursts: u64) {
+        self.medium.on_fate(sent, lost, bursts);
+        self.known += sent;
+        self.unnoted.0 += sent;
+        self.unnoted.1 += lost;
     }
 
     /// Datagrams whose fate without a queue is known.
@@ -139,21 +119,19 @@ impl Coding {
         self.unnoted = (0, 0);
     }
 
-    /// The client has recovered so many datagrams in this session, all in all. Returns how many losses
-    /// that no eACK has shown it tells of.
-    pub(crate) fn on_recovered(&mut self, total: u32, now: Timestamp) -> u64 {
+    /// The client has recovered so many datagrams in this session, all in all.
+    pub(crate) fn on_recovered(&mut self, total: u32) {
         let more = total.wrapping_sub(self.recovered);
         // An older message that was overtaken, or nonsense.
         if more > u32::MAX / 2 {
-            return 0;
+            return;
         }
         self.recovered = total;
         let known = more.min(self.counted);
         self.counted -= known;
         // Among those that arrived they are counted in any case.
         let lost = u64::from(more - known);
-        self.on_fate(0, lost, lost, now);
-        lost
+        self.on_fate(0, lost, lost);
     }
 
     /// So many datagrams that were missing have arrived, and no repair of them was sent.
@@ -161,9 +139,9 @@ impl Coding {
         self.counted = self.counted.saturating_add(datagrams);
     }
 
-    /// Loss of the medium: what was lost without a queue, and never more than what is lost now.
+    /// Loss of the medium.
     pub(crate) fn loss(&self) -> f64 {
-        self.medium.loss().min(self.all.loss())
+        self.medium.loss()
     }
 
     /// Follows what is known of the path. `maximum`: symbols per datagram, at most.
@@ -172,7 +150,7 @@ impl Coding {
         self.pace.follow(round_trip, now);
         self.rate = symbols_per_datagram(&rate::LastMile {
             loss: self.loss(),
-            burst: self.medium.burst().min(self.all.burst()),
+            burst: self.medium.burst(),
             round_trip,
             interval: self.pace.interval,
             live_window: None,

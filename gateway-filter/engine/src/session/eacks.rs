@@ -3,11 +3,12 @@
 use core::time::Duration;
 
 use packrat_eack::{Encoding, Identifier};
-use packrat_wire::estimate::Timestamp;
+use packrat_wire::estimate::{STANDING_QUEUE, Timestamp};
 use packrat_wire::message::{Eack, Message, Report, ResetReason};
 use packrat_wire::{Epoch, MessageCounter};
 
 use super::answer::Answers;
+use super::backlog::Low;
 use super::breaker::Change;
 use super::growth::RoundTrips;
 use super::overflows::Overflows;
@@ -32,6 +33,9 @@ const REPAIR_WORK: u64 = 80;
 /// When an eACK shows more to be missing than this, it was an outage: the newest of them are repaired, as
 /// far as cache and budget of a flow reach, and it says nothing about the loss of what passes.
 const MOST_AT_ONCE: usize = 256;
+
+/// Share of the repair budget that symbols may have: losses that they do not cover are left to plain repairs.
+const MOST_SYMBOLS: f64 = 0.5;
 
 /// Datagrams are counted over no shorter time than this.
 const SHORTEST_ROUND_TRIP: Duration = Duration::from_millis(1);
@@ -82,8 +86,9 @@ impl Session {
             turn.tell(|| SessionEvent::EpochAnchored { epoch, first: Sequence::new(first) });
         }
         let newest = eack.newest.and_then(|identifier| self.history.sequence_of(identifier));
+        let mut measured = None;
         if let Some(newest) = newest {
-            self.last_mile.measure(newest, eack.newest_age, &self.history, turn);
+            measured = self.last_mile.measure(newest, eack.newest_age, &self.history, turn);
             self.note_arrived(newest);
         }
         let spoken_of = newest.max(self.known_by_time(turn.now));
@@ -119,7 +124,7 @@ impl Session {
         };
         if accepted {
             self.eack_credit.charge(work);
-            self.on_decoded(counter, eack, newest, turn);
+            self.on_decoded(counter, eack, newest, measured, turn);
         } else {
             self.on_failed_decode(counter, eack.encoding, work, turn);
         }
@@ -175,11 +180,12 @@ impl Session {
         counter: MessageCounter,
         eack: &Eack<'_>,
         newest: Option<u64>,
+        round_trip: Option<Duration>,
         turn: &mut Turn<'_>,
     ) {
         turn.counters.eacks_decoded += 1;
         self.epoch.on_decoded(counter);
-        let newly_missing = self.settle(turn);
+        let newly_missing = self.settle(newest.zip(round_trip), turn);
         self.follow_beginning(newest, turn.now);
         self.follow_first_window(newest);
         self.follow_sender(newest, newly_missing, turn);
@@ -204,18 +210,28 @@ impl Session {
                 .is_some_and(|settled| self.reported.settled.replace(settled) != Some(settled));
         // What a full queue loses is the sender's to see, at once: the client does not even begin
         // to wait.
-        let turned = self.left_to_sender(turn.now).is_some() != self.reported.queue;
+        let turned = self.shows_losses(turn.now) != self.reported.queue;
         if eack.echo || is_news || turned {
             self.report(counter, None, settled, turn);
         }
     }
 
-    /// Takes in what a decoded eACK says. Returns how many datagrams it shows to be missing for the
-    /// first time.
-    fn settle(&mut self, turn: &mut Turn<'_>) -> u64 {
-        let Self { epoch, repairs, history, last_mile, permit, breaker, numbering, coding, .. } =
-            self;
-        let queues_lose = self.agreed.queues_lose;
+    /// Takes in the fates that a decoded eACK shows. `measured`: its newest datagram, and the round trip. Returns how
+    /// many datagrams it shows to be missing for the first time.
+    fn settle(&mut self, measured: Option<(u64, Duration)>, turn: &mut Turn<'_>) -> u64 {
+        let queues_lose = self.agreed.queues_lose && self.live.is_none();
+        let Self {
+            epoch,
+            repairs,
+            history,
+            last_mile,
+            permit,
+            breaker,
+            numbering,
+            coding,
+            backlog,
+            ..
+        } = self;
         let only_there = core::mem::take(&mut turn.scratch().only_there);
         for &identifier in &only_there {
             let was_forwarded = epoch.set.fold_in(identifier, history);
@@ -226,8 +242,8 @@ impl Session {
         let only_here = core::mem::take(&mut turn.scratch().only_here);
         let mut still_missing = core::mem::take(&mut turn.scratch().still_missing);
         still_missing.clear();
-        let mut fates = core::mem::take(&mut turn.scratch().fates);
-        fates.clear();
+        let mut found = core::mem::take(&mut turn.scratch().found);
+        found.clear();
         let mut newly_missing = 0u64;
         let joined = epoch.take_joined(&only_here, history);
         for &identifier in &only_here {
@@ -250,7 +266,7 @@ impl Session {
                 newly_missing += 1;
                 if let Some(entry) = history.get_mut(sequence) {
                     entry.fate = Fate::Missing;
-                    fates.push((entry.forwarded_at, Some(sequence)));
+                    found.push(sequence);
                     let age = turn.now.saturating_since(entry.forwarded_at);
                     let datagram = Sequence::new(sequence);
                     turn.tell(|| SessionEvent::DatagramMissing { datagram, age });
@@ -268,20 +284,27 @@ impl Session {
             repairs.settle(&still_missing, history, turn, |sequence, repair, length| {
                 recovered += u32::from(now.saturating_since(repair.last_sent_at()) < least);
                 breaker.on_delivered(now);
-                fates.push((repair.last_sent_at(), None));
                 if let (Some(numbering), Some(length)) = (numbering.as_mut(), length) {
                     numbering.on_repaired(sequence, length);
                 }
             });
-        fates.sort_unstable();
-        let round_trip = last_mile.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
-        for &(at, missing) in &fates {
-            match missing {
-                Some(sequence) => breaker.on_loss(sequence, at, round_trip),
-                None => breaker.on_repair_arrived(),
-            }
+        let mut low = None;
+        if queues_lose && measured.is_some() {
+            backlog.get_or_insert_default();
         }
-        turn.scratch().fates = fates;
+        if let Some(backlog) = backlog {
+            if let Some((newest, round_trip)) = measured {
+                let mut told = core::mem::take(&mut turn.scratch().told);
+                let on_queues = |sequence| repairs.blame_queue(sequence);
+                backlog.on_eack(history, newest, round_trip, now, &mut told, on_queues);
+                turn.scratch().told = told;
+            }
+            if backlog.is_over() {
+                found.iter().for_each(|sequence| repairs.blame_queue(*sequence));
+            }
+            low = Some(backlog.take_low());
+        }
+        turn.scratch().found = found;
 
         let covered = epoch.set.consider(history);
         turn.counters.datagrams_missing += newly_missing;
@@ -291,22 +314,22 @@ impl Session {
         // The mean length of all runs that are missing now stands for that of the new ones.
         let runs = still_missing.chunk_by(|before, after| before + 1 == *after).count() as u64;
         let bursts = newly_missing * runs / (still_missing.len() as u64).max(1);
-        // Otherwise it was an outage.
-        if newly_missing <= MOST_AT_ONCE as u64 {
-            if covered > 0 {
-                last_mile.path.on_fate(covered, newly_missing.min(covered));
+        if newly_missing > MOST_AT_ONCE as u64 {
+            if let Some(backlog) = backlog {
+                backlog.on_outage();
             }
-            last_mile.on_fate(covered, bursts);
+        } else {
+            let all = Low { sent: covered, lost: newly_missing, runs: bursts };
+            let Low { sent, lost, runs } = low.unwrap_or(all);
+            if sent > 0 {
+                last_mile.path.on_fate(sent, lost.min(sent));
+            }
             if let Some(coding) = coding {
                 coding.on_arrived_unrepaired(unrepaired + recovered);
-                if queues_lose && last_mile.may_be_queued(now) {
-                    coding.on_queue(last_mile.path.round_trip().unwrap_or_default(), now);
-                }
-                coding.on_fate(covered, newly_missing, bursts, now);
+                coding.on_fate(sent, lost, runs);
             }
         }
         turn.scratch().still_missing = still_missing;
-        repairs.count_fates(covered, newly_missing);
         repairs.follow_loss(last_mile.path.loss(), permit.gateway().config().repair_budget);
         newly_missing
     }
@@ -428,7 +451,7 @@ impl Session {
         let tolerated = self.is_tolerated();
         if let Some(coding) = &mut self.coding {
             let budget = self.permit.gateway().config().repair_budget;
-            let maximum = if tolerated { 0.0 } else { budget };
+            let maximum = if tolerated { 0.0 } else { budget * MOST_SYMBOLS };
             coding.follow(&self.last_mile.path, maximum, now);
         }
     }
@@ -439,7 +462,7 @@ impl Session {
             return;
         }
         self.charge(REPAIR_WORK * self.repairs.len() as u64, turn);
-        let left_to_sender = self.reason_to_show(turn.now);
+        let tolerated = self.is_tolerated();
         let patience =
             patience(&self.last_mile.path, self.live.is_some(), self.agreed.maximum_hold);
         let mut sequences = core::mem::take(&mut turn.scratch().sequences);
@@ -461,7 +484,7 @@ impl Session {
                 self.give_up(sequence, GiveUpReason::TooManyMissing, turn);
                 continue;
             }
-            let verdict = self.judge(sequence, newest, left_to_sender, patience, turn.now);
+            let verdict = self.judge(sequence, newest, tolerated, patience, turn.now);
             self.note_in_vain(sequence, &verdict, turn.now);
             match verdict {
                 Verdict::Wait => {}
@@ -493,14 +516,6 @@ impl Session {
         self.repairs.sort_copies();
     }
 
-    /// Why what is found missing now is the sender's to see, if it is.
-    fn reason_to_show(&self, now: Timestamp) -> Option<GiveUpReason> {
-        // Lost in a queue that stands, most likely: its sender must know, or it takes what belongs
-        // to others.
-        let queued = self.standing_queue(now).map(|_| GiveUpReason::QueueStands);
-        queued.or_else(|| self.is_tolerated().then_some(GiveUpReason::Tolerated))
-    }
-
     /// Tells the breaker of a datagram that was repaired and is given up.
     fn note_in_vain(&mut self, sequence: u64, verdict: &Verdict, now: Timestamp) {
         let was_sent = self.repairs.get(sequence).is_some_and(|repair| repair.transmissions() > 0);
@@ -513,13 +528,10 @@ impl Session {
 
     /// Looks at whether repairs do any good, and pauses them if not.
     fn follow_breaker(&mut self, turn: &mut Turn<'_>) {
-        let totals = self.repairs.delivery(self.history.next());
-        if totals.lost == 0 {
+        if self.repairs.totals().1 == 0 {
             return;
         }
-        let round_trip = self.last_mile.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
-        let is_shown = self.reason_to_show(turn.now).is_some();
-        match self.breaker.on_eack(totals, round_trip, is_shown, turn.now) {
+        match self.breaker.on_repairs(turn.now) {
             Some(Change::Paused(pause)) => {
                 turn.counters.repair_pauses += 1;
                 turn.tell(|| SessionEvent::RepairsPaused { pause });
@@ -535,7 +547,7 @@ impl Session {
         &self,
         sequence: u64,
         newest: Option<u64>,
-        left_to_sender: Option<GiveUpReason>,
+        tolerated: bool,
         patience: Duration,
         now: Timestamp,
     ) -> Verdict {
@@ -543,8 +555,12 @@ impl Session {
         if self.breaker.is_open(now) {
             return Verdict::GiveUp(GiveUpReason::RepairsPaused);
         }
-        if let Some(reason) = left_to_sender.filter(|_| repair.is_new(now)) {
-            return Verdict::GiveUp(reason);
+        if repair.is_new(now) && repair.is_queues() {
+            // Its sender must know, or it takes more than its share of the queue.
+            return Verdict::GiveUp(GiveUpReason::QueueStands);
+        }
+        if repair.is_new(now) && tolerated {
+            return Verdict::GiveUp(GiveUpReason::Tolerated);
         }
         if self.history.cached_length(sequence).is_none() {
             return Verdict::GiveUp(GiveUpReason::BytesGone);
@@ -665,8 +681,8 @@ impl Session {
         turn: &mut Turn<'_>,
     ) {
         turn.counters.reports_sent += 1;
-        let queueing = self.left_to_sender(turn.now);
-        self.reported.queue = queueing.is_some();
+        let queue_stands = self.shows_losses(turn.now);
+        self.reported.queue = queue_stands;
         let path = &self.last_mile.path;
         let report = Report {
             epoch: self.epoch.number(),
@@ -678,7 +694,7 @@ impl Session {
             wanted,
             round_trip: path.round_trip().unwrap_or_default(),
             loss: (path.loss() * 65536.0).min(65535.0) as u16,
-            queueing: queueing.unwrap_or_default(),
+            queueing: if queue_stands { STANDING_QUEUE } else { Duration::ZERO },
             totals: self.totals(),
         };
         turn.tell(|| SessionEvent::ReportSent {
@@ -687,7 +703,7 @@ impl Session {
                 .and_then(|settled| self.history.sequence_of(settled))
                 .map(Sequence::new),
             wanted_symbols: wanted.map(Encoding::count),
-            queue_stands: queueing.is_some(),
+            queue_stands,
         });
         self.channel.send(&Message::Report(report), turn);
         self.channel.send_grease(turn);

@@ -18,7 +18,6 @@ use std::collections::btree_map::Entry;
 use packrat_wire::estimate::Timestamp;
 
 use super::Turn;
-use super::breaker::Totals;
 use super::numbering::Numbering;
 use crate::admission::SessionPermit;
 use crate::budget::FlowBudget;
@@ -43,10 +42,6 @@ pub(crate) struct Repairs {
     unearned: usize,
     /// The same of the budgets that it shares.
     unshared: u64,
-    /// Datagrams whose fate is known: those that arrived, repaired ones included, and those that
-    /// were missing.
-    arrived_datagrams: u64,
-    lost_datagrams: u64,
     /// Datagrams repaired, and given up.
     repaired: u32,
     unrepairable: u32,
@@ -79,8 +74,6 @@ impl Repairs {
             budget: FlowBudget::new(budget),
             unearned: 0,
             unshared: 0,
-            arrived_datagrams: 0,
-            lost_datagrams: 0,
             repaired: 0,
             unrepairable: 0,
         }
@@ -149,15 +142,11 @@ impl Repairs {
         }
     }
 
-    /// An eACK has told the fate of so many more datagrams, of which so many were missing.
-    pub(crate) fn count_fates(&mut self, covered: u64, newly_missing: u64) {
-        self.arrived_datagrams += covered.saturating_sub(newly_missing);
-        self.lost_datagrams += newly_missing;
-    }
-
-    /// Totals, when so many datagrams were forwarded.
-    pub(crate) fn delivery(&self, forwarded: u64) -> Totals {
-        Totals { forwarded, arrived: self.arrived_datagrams, lost: self.lost_datagrams }
+    /// The queue has lost a missing datagram.
+    pub(crate) fn blame_queue(&mut self, sequence: u64) {
+        if let Some(repair) = self.missing.get_mut(&sequence) {
+            repair.blame_queue();
+        }
     }
 
     /// Settles all that is not among `still_missing` (ascending): it has arrived. `on_repaired` is
@@ -198,7 +187,6 @@ impl Repairs {
             keep
         });
         turn.counters.repairs_arrived += repaired;
-        self.arrived_datagrams += repaired;
         unrepaired
     }
 

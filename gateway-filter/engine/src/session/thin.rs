@@ -128,7 +128,7 @@ impl Session {
     /// Sends the copies that are due.
     pub(super) fn send_thin_copies(&mut self, turn: &mut Turn<'_>) {
         let Some(mut thin) = self.thin.take() else { return };
-        let off = self.breaker.is_open(turn.now) || self.last_mile.may_be_queued(turn.now);
+        let off = self.queue_loses(turn.now);
         while let Some(sequence) = thin.take_due(turn.now) {
             if !off {
                 self.send_thin_copy(sequence, turn);

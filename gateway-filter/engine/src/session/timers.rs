@@ -123,7 +123,7 @@ impl Session {
         }
         self.history.shrink();
         if self.is_quiet() {
-            self.last_mile.forget_old(now);
+            self.backlog = None;
         }
         self.permit.hold(self.memory());
         self.shrink_at = if self.is_quiet() { NEVER } else { now + SHRINK_INTERVAL };

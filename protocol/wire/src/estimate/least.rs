@@ -13,8 +13,8 @@ const NONE: u32 = u32::MAX;
 /// The least of the samples of the last half minute or more, in whole microseconds: gateways keep one
 /// for each client.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Least {
-    /// That of the period that began then, and that of the period before.
+pub struct Least {
+    /// Beginning of the period, its least sample, and that of the period before.
     since: Timestamp,
     now: u32,
     before: u32,
@@ -22,12 +22,18 @@ pub(super) struct Least {
 
 impl Default for Least {
     fn default() -> Self {
-        Self { since: Timestamp::ZERO, now: NONE, before: NONE }
+        Self::new()
     }
 }
 
 impl Least {
-    pub(super) fn on_sample(&mut self, sample: Duration, at: Timestamp) {
+    /// No sample yet.
+    pub const fn new() -> Self {
+        Self { since: Timestamp::ZERO, now: NONE, before: NONE }
+    }
+
+    /// Takes in one sample.
+    pub fn on_sample(&mut self, sample: Duration, at: Timestamp) {
         let sample = u32::try_from(sample.as_micros()).unwrap_or(NONE).min(NONE - 1);
         if self.now != NONE && at.saturating_since(self.since) < MEMORY {
             self.now = self.now.min(sample);
@@ -37,7 +43,7 @@ impl Least {
     }
 
     /// The least one, if there was any.
-    pub(super) fn get(&self) -> Option<Duration> {
+    pub fn get(&self) -> Option<Duration> {
         let least = self.now.min(self.before);
         (least != NONE).then(|| Duration::from_micros(least.into()))
     }

@@ -5,12 +5,8 @@ const HORIZON: f64 = 2048.0;
 /// Datagrams without loss that count as seen before the first one: one loss among the first few is
 /// no rate.
 const PRIOR: f64 = 64.0;
-
-/// Losses beyond this many times as large a share, and beyond so many, are of another kind.
-const MORE: f64 = 1.5;
-const FEW: f64 = 2.0;
-/// Nearly all are here when there are so many times as many here as there.
-const MOST: f64 = 8.0;
+/// Datagrams with one run of losses that count as seen before the first one.
+const RUNS_PRIOR: f64 = 16.0;
 
 /// Share of datagrams that the medium loses, measured while no queue stands: the corruption of
 /// CETEN04 (docs/REFERENCES.md), as its receiver can see it.
@@ -36,25 +32,21 @@ impl MediumLoss {
         }
     }
 
+    /// Datagrams that it is the share of.
+    pub(super) fn sent(&self) -> f64 {
+        self.sent
+    }
+
     /// The share, 0 to 1.
     pub fn loss(&self) -> f64 {
         (self.lost / (self.sent + PRIOR)).clamp(0.0, 1.0)
     }
 
-    /// True if more was lost here than was there, and more than by chance.
-    pub(super) fn is_worse_than(&self, there: &Self) -> bool {
-        let expected = MORE * there.loss() * self.sent;
-        self.lost > expected + FEW * (1.0 + expected).sqrt()
-    }
-
-    /// True if it is the share of many datagrams.
-    pub(super) fn is_known(&self) -> bool {
-        self.sent >= HORIZON / 2.0
-    }
-
-    /// True if hardly any datagrams were sent there instead.
-    pub(super) fn is_most_of(&self, there: &Self) -> bool {
-        self.sent >= MOST * there.sent
+    /// Runs of losses per datagram that the medium may have, by what is known: two standard deviations above the
+    /// mean, and one run in [`RUNS_PRIOR`] datagrams before the first.
+    pub fn most_runs(&self) -> f64 {
+        let runs = self.bursts + 1.0;
+        (runs + 2.0 * runs.sqrt()) / (self.sent + RUNS_PRIOR)
     }
 
     /// Mean length of a burst in datagrams, at least 1.

@@ -1,0 +1,185 @@
+//! Losses of an overflowing queue, of which the sender must hear at once.
+//!
+//! A client knows of an overflow before its gateway, which hears of it half a round trip later. A hold until then
+//! costs a sender in slow start another doubling, and with it twice the losses.
+//!
+//! Behind a full queue datagrams arrive as fast as ever, whatever the queue has dropped between them. A medium that
+//! loses several in a row leaves their time empty: such a hole is no evidence of an overflow.
+
+use core::time::Duration;
+
+use packrat_wire::estimate::{Losses, OverflowJudge, Timestamp};
+
+/// Numbers that are looked at together, one bit each.
+const WINDOW_NUMBERS: u32 = 64;
+
+/// The last numbers of one last mile, and its usual losses.
+#[derive(Debug, Default)]
+pub(super) struct Overflow {
+    /// A bit for each of the last numbers that a full queue may have lost: the lowest bit is that of the highest
+    /// number.
+    missing: u64,
+    /// True if the number before the window is missing.
+    was_missing: bool,
+    newest: u64,
+    /// Numbers in the window.
+    numbers: u32,
+    /// Knows the losses of the numbers that have left the window.
+    judge: OverflowJudge,
+    is_over: bool,
+    /// Time of the last arrival, and the smoothed time between two in order.
+    arrived_at: Option<Timestamp>,
+    interval: Duration,
+}
+
+impl Overflow {
+    /// The highest number has arrived; all numbers from `first` to before it are missing. True if they are an
+    /// overflow's.
+    pub(super) fn on_newest(&mut self, first: u64, number: u64, now: Timestamp) -> bool {
+        let is_full = self.follow_arrivals(number - first, now);
+        let ahead = u32::try_from(number - self.newest).unwrap_or(u32::MAX).min(WINDOW_NUMBERS);
+        self.newest = number;
+        self.leave(ahead);
+        let skipped = u32::try_from(number - first).unwrap_or(u32::MAX).min(WINDOW_NUMBERS - 1);
+        if is_full {
+            self.missing |= ((1 << skipped) - 1) << 1;
+        }
+        let losses = Losses {
+            sent: f64::from(self.numbers),
+            lost: f64::from(self.missing.count_ones()),
+            runs: f64::from(self.first_missing().count_ones()),
+            spread: f64::INFINITY,
+        };
+        self.is_over = self.judge.is_overflow(&losses, ahead.into());
+        self.is_over
+    }
+
+    /// A datagram has arrived behind this many missing ones. True if it came as fast as from a full queue.
+    fn follow_arrivals(&mut self, missing: u64, now: Timestamp) -> bool {
+        let Some(before) = self.arrived_at.replace(now) else { return true };
+        let gap = now.saturating_since(before);
+        if missing == 0 {
+            let interval = if self.interval.is_zero() { gap } else { self.interval };
+            self.interval = (interval * 15 + gap) / 16;
+        }
+        let missing = u32::try_from(missing).unwrap_or(u32::MAX).min(WINDOW_NUMBERS);
+        gap <= self.interval * 3 / 2 + self.interval * missing / 8
+    }
+
+    /// A number has arrived that was missing and not held: the gateway calls its loss the medium's, or it was
+    /// overtaken.
+    pub(super) fn on_repaired(&mut self) {
+        self.judge.learn(0, 1, 1);
+    }
+
+    /// The oldest numbers leave the window.
+    fn leave(&mut self, numbers: u32) {
+        let oldest = |bits: u64| bits.checked_shr(WINDOW_NUMBERS - numbers).unwrap_or(0);
+        let (lost, runs) = (oldest(self.missing), oldest(self.first_missing()));
+        let leaving = (self.numbers + numbers).saturating_sub(WINDOW_NUMBERS);
+        self.numbers += numbers - leaving;
+        if !self.is_over {
+            self.judge.learn(leaving.into(), lost.count_ones().into(), runs.count_ones().into());
+        }
+        if numbers > 0 {
+            self.was_missing = lost & 1 == 1;
+        }
+        self.missing = self.missing.checked_shl(numbers).unwrap_or(0);
+    }
+
+    /// A bit for the first number of each run of missing ones.
+    fn first_missing(&self) -> u64 {
+        let before = self.missing >> 1 | u64::from(self.was_missing) << (WINDOW_NUMBERS - 1);
+        self.missing & !before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(millis)
+    }
+
+    /// Numbers of a range, without those that are `lost`; the others arrive at a constant rate. Returns the numbers whose arrival showed an overflow.
+    fn told(
+        overflow: &mut Overflow,
+        numbers: std::ops::Range<u64>,
+        lost: impl Fn(u64) -> bool,
+    ) -> Vec<u64> {
+        let mut next = numbers.start;
+        let mut told = Vec::new();
+        for (arrivals, number) in (numbers.start..).zip(numbers.filter(|number| !lost(*number))) {
+            if overflow.on_newest(next, number, at(arrivals)) {
+                told.push(number);
+            }
+            next = number + 1;
+        }
+        told
+    }
+
+    #[test]
+    fn every_second_datagram_is_an_overflow_soon() {
+        let mut overflow = Overflow::default();
+        let told = told(&mut overflow, 0..1000, |number| number >= 500 && number % 2 == 0);
+        assert!(told.first().is_some_and(|first| *first < 520), "{:?}", told.first());
+    }
+
+    #[test]
+    fn bursts_of_a_sender_overflow_in_runs() {
+        let mut overflow = Overflow::default();
+        let told = told(&mut overflow, 0..1000, |number| number >= 500 && number % 16 >= 8);
+        assert!(!told.is_empty());
+    }
+
+    #[test]
+    fn one_burst_is_none_however_long_it_is() {
+        let mut overflow = Overflow::default();
+        assert!(told(&mut overflow, 0..5000, |number| (1000..3000).contains(&number)).is_empty());
+    }
+
+    #[test]
+    fn a_quarter_is_usual_after_some_hundreds() {
+        let mut overflow = Overflow::default();
+        let told = told(&mut overflow, 0..5000, |number| number % 4 == 3);
+        assert!(told.last().is_none_or(|last| *last < 400), "{:?}", told.last());
+    }
+
+    /// The bad state of a medium, in which it loses four of five (Packrat26, appendix A).
+    #[test]
+    fn what_a_medium_loses_in_a_row_leaves_its_time_empty() {
+        let (mut overflow, mut next) = (Overflow::default(), 0);
+        for number in (0..5000).filter(|number| number % 100 < 75 || number % 5 == 0) {
+            assert!(!overflow.on_newest(next, number, at(number)), "{number}");
+            next = number + 1;
+        }
+    }
+
+    /// The bad states of a medium that lose some datagrams here and there (Packrat26, appendix A).
+    #[test]
+    fn repairs_show_that_losses_were_the_mediums() {
+        let is_lost = |number: u64| number % 200 >= 180 && number % 3 > 0;
+        let mut overflow = Overflow::default();
+        told(&mut overflow, 0..500, |_| false);
+        let first = told(&mut overflow, 500..700, is_lost);
+        assert!(!first.is_empty());
+        (0..14).for_each(|_| overflow.on_repaired());
+        let later = told(&mut overflow, 700..5000, is_lost);
+        assert!(later.is_empty(), "{later:?}");
+    }
+
+    #[test]
+    fn a_path_that_overtakes_much_is_not_full() {
+        let mut overflow = Overflow::default();
+        let told = told(&mut overflow, 0..5000, |number| number % 3 == 0);
+        assert!(told.last().is_none_or(|last| *last < 400), "{:?}", told.last());
+    }
+
+    #[test]
+    fn any_number_is_taken() {
+        let mut overflow = Overflow::default();
+        assert!(!overflow.on_newest(0, u64::MAX - 1, at(1)));
+        assert!(!overflow.on_newest(u64::MAX, u64::MAX, at(1)));
+    }
+}

@@ -1,0 +1,685 @@
+//! The backlog of the last mile, and the losses of its queue.
+//!
+//! Delay is no evidence of a queue: jitter, aggregates and radio grants delay as well. Bytes explain a backlog: a
+//! datagram meets the bytes sent before it, less the bytes that the link has taken since, at its learnt rate.
+//! Round trips correct the explanation on one side, as jitter only adds to them: a round trip below the
+//! explained one lowers the backlog at once, and the least excess of a while raises it.
+//!
+//! ```text
+//!   sent ----> backlog = max(0, backlog + bytes / rate - time) ----> histogram: sent and lost by backlog
+//!                 ^                      ^                                  |
+//!                 | min(round trip -     | lower envelope of                v
+//!                 | base - backlog)      | arrivals over bytes      losses of the queue | of the medium
+//! ```
+//!
+//! A loss is the queue's if the backlog was near the largest of late, and losses are more frequent there than
+//! elsewhere; or in an overflow, which shows by more runs of losses than the medium has while arrivals are as
+//! fast as ever. So the first overflow shows, before a rate is known, and a policer, which has no backlog.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use packrat_wire::estimate::{Losses, OverflowJudge, Timestamp};
+
+use crate::history::{Fate, History};
+
+/// Share of the largest backlog from which on a backlog is near it.
+const NEAR_TOP_SHARE: f64 = 0.85;
+/// Backlog, in seconds, below which none is near the top.
+const LEAST_TOP_SECONDS: f64 = 0.005;
+/// Time in which the largest backlog is forgotten.
+const TOP_MEMORY_SECONDS: f64 = 10.0;
+/// Datagrams near the top that are assumed beside the counted ones.
+const NEAR_TOP_PRIOR_DATAGRAMS: f64 = 25.0;
+/// Datagrams in which a count of the histogram falls by a factor of e.
+const HISTOGRAM_MEMORY_DATAGRAMS: f32 = 500.0;
+/// Time whose least residual raises the backlog; a base round trip where that is longer.
+const RESIDUAL_WINDOW_SECONDS: f64 = 0.1;
+/// Time over which a rate is measured; a base round trip where that is longer.
+const RATE_BLOCK_SECONDS: f64 = 0.05;
+/// Rates whose median counts.
+const RATES: usize = 5;
+/// Backlog, in seconds, from which on the link is busy.
+const BUSY_SECONDS: f64 = 0.003;
+/// Datagrams of a window in which runs of losses are counted; those of a base round trip where they are more.
+const WINDOW_DATAGRAMS: f64 = 64.0;
+/// Share of the fastest arrivals below which arrivals do not come from a full queue.
+const OVERFLOW_ARRIVALS_SHARE: f64 = 0.7;
+/// Time of which the fastest arrivals are known.
+const FASTEST_MEMORY_SECONDS: f64 = 2.0;
+/// Time of which the base round trip is the least.
+const BASE_MEMORY_SECONDS: f64 = 10.0;
+/// Base round trip before one is measured.
+const ASSUMED_BASE_SECONDS: f64 = 0.03;
+/// Length of a datagram whose bytes are gone.
+const ASSUMED_LENGTH_BYTES: f64 = 1200.0;
+
+/// Bins of the histogram: quarter octaves from a millisecond on.
+const BINS: usize = 56;
+
+fn bin(backlog_seconds: f64) -> usize {
+    let micros = (backlog_seconds * 1e6) as u64;
+    if micros < 1000 {
+        return 0;
+    }
+    let octave = (micros / 1000).ilog2() as usize;
+    let quarter = ((micros << 2) / (1000 << octave)) as usize - 4;
+    (4 * octave + quarter + 1).min(BINS - 1)
+}
+
+fn seconds(at: Timestamp) -> f64 {
+    at.as_micros() as f64 / 1e6
+}
+
+/// The least or the largest value of a while, in two buckets of that length.
+#[derive(Debug, Clone, Copy, Default)]
+struct Recent {
+    before: f64,
+    now: f64,
+    since: f64,
+    is_known: bool,
+}
+
+impl Recent {
+    fn take(&mut self, value: f64, at: f64, memory: f64, better: fn(f64, f64) -> f64) {
+        if !self.is_known {
+            *self = Self { before: value, now: value, since: at, is_known: true };
+        } else if at - self.since > memory {
+            *self = Self { before: self.now, now: value, since: at, is_known: true };
+        }
+        self.now = better(self.now, value);
+    }
+}
+
+/// Datagrams at low backlogs, lost ones, and runs of losses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Low {
+    pub(crate) sent: u64,
+    pub(crate) lost: u64,
+    pub(crate) runs: u64,
+}
+
+impl Low {
+    fn count(&mut self, is_lost: bool, begins: bool) {
+        self.sent += 1;
+        self.lost += u64::from(is_lost);
+        self.runs += u64::from(begins);
+    }
+}
+
+/// Counts of one eACK, which are the medium's if no overflow follows within a base round trip.
+#[derive(Debug, Clone, Copy)]
+struct Fresh {
+    at: f64,
+    low: Low,
+    /// The same of all below the top.
+    below_top: Low,
+}
+
+/// Rate of the last mile while a backlog stands: slope of the lower envelope of arrivals over bytes.
+#[derive(Debug, Default)]
+struct Rate {
+    bytes_per_second: Option<f64>,
+    recent: VecDeque<f64>,
+    fastest: Recent,
+    edge: Option<f64>,
+    before: Option<Point>,
+    now: Option<Point>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Point {
+    key: f64,
+    at: f64,
+    bytes: f64,
+    is_busy: bool,
+}
+
+impl Rate {
+    /// The first `bytes` have arrived until `at`. `is_busy`: a backlog stood.
+    fn on_sample(&mut self, at: f64, bytes: f64, is_busy: bool, base: f64) {
+        let block = RATE_BLOCK_SECONDS.max(base);
+        let edge = *self.edge.get_or_insert(at);
+        if at - edge >= block {
+            if let (Some(before), Some(now)) = (self.before, self.now)
+                && now.at - before.at > 0.3 * block
+                && now.bytes > before.bytes
+            {
+                let slope = (now.bytes - before.bytes) / (now.at - before.at);
+                self.fastest.take(slope, at, FASTEST_MEMORY_SECONDS.max(4.0 * block), f64::max);
+                self.on_slope(slope, before.is_busy && now.is_busy);
+            }
+            self.before = self.now.take();
+            self.edge = Some(at);
+        }
+        let key = at - bytes / self.bytes_per_second.unwrap_or(1e6);
+        match &mut self.now {
+            Some(now) if key >= now.key => now.is_busy &= is_busy,
+            now => *now = Some(Point { key, at, bytes, is_busy }),
+        }
+    }
+
+    fn on_slope(&mut self, slope: f64, is_busy: bool) {
+        if !is_busy {
+            if self.bytes_per_second.is_none_or(|rate| slope > rate) {
+                self.bytes_per_second = Some(slope);
+                self.recent.clear();
+            }
+            return;
+        }
+        if self.recent.len() == RATES {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(slope);
+        let mut sorted: Vec<f64> = self.recent.iter().copied().collect();
+        sorted.sort_by(f64::total_cmp);
+        self.bytes_per_second = Some(match sorted.len() {
+            1 => slope.max(self.bytes_per_second.unwrap_or(0.0)),
+            count => sorted[count / 2],
+        });
+    }
+
+    fn fastest(&self) -> f64 {
+        self.fastest.before.max(self.fastest.now)
+    }
+}
+
+/// Datagrams and losses of a while.
+#[derive(Debug, Clone, Copy, Default)]
+struct Window {
+    sent: f64,
+    lost: f64,
+    runs: f64,
+    /// Places of the first lost datagram and of the last, counted from 1.
+    first_lost: f64,
+    last_lost: f64,
+    /// Send time of the first datagram, and arrivals until then: time, bytes.
+    began: f64,
+    arrivals: (f64, f64),
+}
+
+impl Window {
+    fn count(&mut self, is_lost: bool, begins: bool) {
+        self.sent += 1.0;
+        self.runs += f64::from(u8::from(begins));
+        if is_lost {
+            self.lost += 1.0;
+            self.last_lost = self.sent;
+            if self.lost == 1.0 {
+                self.first_lost = self.sent;
+            }
+        }
+    }
+}
+
+/// The last datagram with a known fate.
+#[derive(Debug, Clone, Copy)]
+struct Last {
+    backlog: f64,
+    sent_at: f64,
+    length: f64,
+}
+
+/// A datagram of the eACK in hand.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Told {
+    sent_at: f64,
+    length: f64,
+    extra: f64,
+    backlog: f64,
+    is_lost: bool,
+}
+
+/// Observer of the last mile's backlog.
+#[derive(Debug)]
+pub(crate) struct Backlog {
+    /// Bytes of repairs and symbols, by the sequence number of the datagram behind them.
+    extras: VecDeque<(u64, f64)>,
+    last: Option<Last>,
+    /// Fates below this sequence number are counted.
+    done: u64,
+    base: Recent,
+    /// Times and excesses of round trips over the explained ones.
+    residuals: VecDeque<(f64, f64)>,
+    rate: Rate,
+    /// Bytes that have arrived.
+    arrived: f64,
+    top: f64,
+    top_at: f64,
+    /// Datagrams and losses by backlog, in units that grow.
+    histogram: [[f32; 2]; BINS],
+    unit: f32,
+    windows: [Window; 2],
+    was_lost: bool,
+    /// Knows the losses below the top.
+    judge: OverflowJudge,
+    is_over: bool,
+    shown_until: f64,
+    low: Low,
+    fresh: VecDeque<Fresh>,
+}
+
+impl Default for Backlog {
+    fn default() -> Self {
+        Self {
+            extras: VecDeque::new(),
+            last: None,
+            done: 0,
+            base: Recent::default(),
+            residuals: VecDeque::new(),
+            rate: Rate::default(),
+            arrived: 0.0,
+            top: 0.0,
+            top_at: 0.0,
+            histogram: [[0.0; 2]; BINS],
+            unit: 1.0,
+            windows: [Window::default(); 2],
+            was_lost: false,
+            judge: OverflowJudge::default(),
+            is_over: false,
+            shown_until: 0.0,
+            low: Low::default(),
+            fresh: VecDeque::new(),
+        }
+    }
+}
+
+impl Backlog {
+    /// A repair or a symbol of `length` bytes was sent before the datagram `next`.
+    pub(crate) fn on_extra(&mut self, next: u64, length: usize) {
+        match self.extras.back_mut() {
+            Some((sequence, bytes)) if *sequence == next => *bytes += length as f64,
+            _ => self.extras.push_back((next, length as f64)),
+        }
+    }
+
+    fn base_seconds(&self) -> f64 {
+        if self.base.is_known { self.base.before.min(self.base.now) } else { ASSUMED_BASE_SECONDS }
+    }
+
+    /// An eACK has shown the fates of all datagrams up to `newest`, which was sent once and had this round trip.
+    /// Calls `on_queues` for each datagram that the queue has lost.
+    pub(crate) fn on_eack(
+        &mut self,
+        history: &History,
+        newest: u64,
+        round_trip: Duration,
+        now: Timestamp,
+        told: &mut Vec<Told>,
+        on_queues: impl FnMut(u64),
+    ) {
+        let (at, sample) = (seconds(now), round_trip.as_secs_f64());
+        self.base.take(sample, at, BASE_MEMORY_SECONDS, f64::min);
+        let first = self.done.max(history.first());
+        self.read(history, first, newest, told);
+        let Some(last) = told.last().copied() else { return };
+        self.count_arrived(told);
+        self.explain(told);
+        self.correct(told, sample, at);
+        let backlog = told.last().map_or(0.0, |it| it.backlog);
+        self.last = Some(Last { backlog, sent_at: last.sent_at, length: last.length });
+        let arrived_at = last.sent_at + sample;
+        let base = self.base_seconds();
+        self.rate.on_sample(arrived_at, self.arrived, backlog > BUSY_SECONDS, base);
+        self.count(told, arrived_at, at);
+        self.decide(first, told, at, on_queues);
+        self.done = newest + 1;
+    }
+
+    fn read(&mut self, history: &History, first: u64, newest: u64, told: &mut Vec<Told>) {
+        told.clear();
+        let mut sequence = first;
+        for entry in history.range(first..newest + 1) {
+            let mut extra = 0.0;
+            while let Some((_, bytes)) = self.extras.pop_front_if(|(next, _)| *next <= sequence) {
+                extra += bytes;
+            }
+            told.push(Told {
+                sent_at: seconds(entry.forwarded_at),
+                length: entry.length().map_or(ASSUMED_LENGTH_BYTES, |length| length as f64),
+                extra,
+                backlog: 0.0,
+                is_lost: matches!(entry.fate, Fate::Missing | Fate::GivenUp),
+            });
+            sequence += 1;
+        }
+    }
+
+    /// Counts bytes that have arrived: repairs and symbols in proportion to the datagrams around them.
+    fn count_arrived(&mut self, told: &[Told]) {
+        let (mut sent, mut arrived, mut extra) = (0.0, 0.0, 0.0);
+        for it in told {
+            sent += it.length;
+            extra += it.extra;
+            if !it.is_lost {
+                arrived += it.length;
+            }
+        }
+        self.arrived += arrived + extra * arrived / f64::max(sent, 1.0);
+    }
+
+    /// Backlogs as bytes explain them.
+    fn explain(&self, told: &mut [Told]) {
+        let first = told.first().map_or(0.0, |it| it.sent_at);
+        let Last { mut backlog, mut sent_at, mut length } =
+            self.last.unwrap_or(Last { backlog: 0.0, sent_at: first, length: 0.0 });
+        for it in told {
+            if let Some(rate) = self.rate.bytes_per_second {
+                backlog += (length + it.extra) / rate;
+            }
+            backlog = f64::max(backlog - (it.sent_at - sent_at), 0.0);
+            it.backlog = backlog;
+            sent_at = it.sent_at;
+            length = if it.is_lost && self.is_over { 0.0 } else { it.length };
+        }
+    }
+
+    /// A round trip bounds the backlog from above, and all of a while bound it from below.
+    fn correct(&mut self, told: &mut [Told], sample: f64, at: f64) {
+        let base = self.base_seconds();
+        let residual = sample - base - told.last().map_or(0.0, |it| it.backlog);
+        let window = RESIDUAL_WINDOW_SECONDS.max(base);
+        self.residuals.push_back((at, residual));
+        while self.residuals.pop_front_if(|(then, _)| *then < at - window).is_some() {}
+        let is_full = self.residuals.len() >= 4 && at - self.residuals[0].0 > 0.6 * window;
+        let shift = match residual {
+            ..0.0 => residual,
+            _ if is_full => self.residuals.iter().map(|it| it.1).fold(f64::MAX, f64::min).max(0.0),
+            _ => 0.0,
+        };
+        if shift == 0.0 {
+            return;
+        }
+        let count = told.len() as f64;
+        for (index, it) in told.iter_mut().enumerate() {
+            it.backlog = (it.backlog + shift * (index + 1) as f64 / count).max(0.0);
+        }
+        for (_, residual) in &mut self.residuals {
+            *residual -= shift;
+        }
+    }
+
+    /// Counts losses by backlog, and runs of losses.
+    fn count(&mut self, told: &[Told], arrived_at: f64, at: f64) {
+        let forgotten = ((at - self.top_at) / TOP_MEMORY_SECONDS).clamp(0.0, 1.0);
+        self.top -= self.top * forgotten;
+        self.top_at = at;
+        self.top = self.top.max(told.last().map_or(0.0, |it| it.backlog));
+        let base = self.base_seconds();
+        let arrivals = (arrived_at, self.arrived);
+        for it in told {
+            self.unit *= 1.0 + 1.0 / HISTOGRAM_MEMORY_DATAGRAMS;
+            let bin = &mut self.histogram[bin(it.backlog)];
+            bin[0] += self.unit;
+            let begins = it.is_lost && !self.was_lost;
+            self.was_lost = it.is_lost;
+            if begins {
+                bin[1] += self.unit;
+            }
+            let [before, now] = &mut self.windows;
+            let began = Window { began: it.sent_at, arrivals, ..Window::default() };
+            if now.sent == 0.0 {
+                *now = began;
+            } else if now.sent >= WINDOW_DATAGRAMS && it.sent_at - now.began >= base {
+                *before = core::mem::replace(now, began);
+            }
+            now.count(it.is_lost, begins);
+        }
+        if self.unit > 1e12 {
+            for bin in &mut self.histogram {
+                *bin = bin.map(|it| it / self.unit);
+            }
+            self.unit = 1.0;
+        }
+        self.is_over = self.is_overflow(told.len() as u64, arrived_at);
+    }
+
+    /// True if the losses of the last while come from a full queue, by their runs.
+    fn is_overflow(&mut self, news: u64, arrived_at: f64) -> bool {
+        let [before, now] = &self.windows;
+        let (sent, lost, runs) =
+            (before.sent + now.sent, before.lost + now.lost, before.runs + now.runs);
+        let first =
+            if before.lost > 0.0 { before.first_lost } else { before.sent + now.first_lost };
+        let last = if now.lost > 0.0 { before.sent + now.last_lost } else { before.last_lost };
+        let spread = last - first + 1.0;
+        let (since, bytes) = if before.sent > 0.0 { before.arrivals } else { now.arrivals };
+        let (elapsed, arrived) = (arrived_at - since, self.arrived - bytes);
+        let is_fast = elapsed < 0.5 * self.base_seconds()
+            || arrived >= OVERFLOW_ARRIVALS_SHARE * self.rate.fastest() * elapsed;
+        self.judge.is_overflow(&Losses { sent, lost, runs, spread }, news) && is_fast
+    }
+
+    /// Decides whose the losses are.
+    fn decide(&mut self, first: u64, told: &[Told], at: f64, mut on_queues: impl FnMut(u64)) {
+        let (edge, half) = (self.edge(), self.half());
+        let is_many = self.is_many(edge);
+        let mut was_lost = false;
+        let mut fresh = Fresh { at, low: Low::default(), below_top: Low::default() };
+        let mut overflows = self.is_over;
+        for (sequence, it) in (first..).zip(told) {
+            let bin = bin(it.backlog);
+            let begins = it.is_lost && !was_lost;
+            was_lost = it.is_lost;
+            if it.is_lost && (self.is_over || is_many && bin >= edge) {
+                overflows = true;
+                on_queues(sequence);
+            }
+            if bin <= half && !self.is_over {
+                fresh.low.count(it.is_lost, begins);
+            }
+            if bin < edge && !self.is_over {
+                fresh.below_top.count(it.is_lost, begins);
+            }
+        }
+        self.fresh.push_back(fresh);
+        if overflows {
+            self.fresh.clear();
+            self.shown_until = at + self.base_seconds();
+        }
+        let base = self.base_seconds();
+        while let Some(fresh) = self.fresh.pop_front_if(|fresh| fresh.at + base < at) {
+            self.low.sent += fresh.low.sent;
+            self.low.lost += fresh.low.lost;
+            self.low.runs += fresh.low.runs;
+            let Low { sent, lost, runs } = fresh.below_top;
+            self.judge.learn(sent, lost, runs);
+        }
+    }
+
+    /// True if holes that open now are not worth a hold: the queue has lost something within a base round trip.
+    pub(crate) fn is_shown(&self, now: Timestamp) -> bool {
+        seconds(now) < self.shown_until
+    }
+
+    /// True in an overflow.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// The medium's losses since the last call.
+    pub(crate) fn take_low(&mut self) -> Low {
+        core::mem::take(&mut self.low)
+    }
+
+    /// The last eACK has told of an outage, which is no evidence of the medium's loss.
+    pub(crate) fn on_outage(&mut self) {
+        self.fresh.clear();
+        self.low = Low::default();
+    }
+
+    /// Bytes of memory beside those of the observer itself.
+    pub(crate) fn memory(&self) -> usize {
+        self.extras.capacity() * size_of::<(u64, f64)>()
+            + self.residuals.capacity() * size_of::<(f64, f64)>()
+            + self.fresh.capacity() * size_of::<Fresh>()
+    }
+
+    /// The first bin near the top.
+    fn edge(&self) -> usize {
+        bin((NEAR_TOP_SHARE * self.top).max(LEAST_TOP_SECONDS))
+    }
+
+    /// The median bin.
+    fn half(&self) -> usize {
+        let all: f32 = self.histogram.iter().map(|bin| bin[0]).sum();
+        let mut below = 0.0;
+        let reaches = |bin: &[f32; 2]| {
+            below += bin[0];
+            below >= 0.5 * all
+        };
+        self.histogram.iter().position(reaches).unwrap_or(0)
+    }
+
+    /// True if runs of losses are more frequent near the top than the medium's are.
+    fn is_many(&self, edge: usize) -> bool {
+        if self.top < LEAST_TOP_SECONDS {
+            return false;
+        }
+        let [sent, runs] = self.histogram[edge..].iter().fold([0.0, 0.0], |sum, bin| {
+            [0, 1].map(|place| sum[place] + f64::from(bin[place] / self.unit))
+        });
+        let expected = self.judge.medium().most_runs() * (sent + NEAR_TOP_PRIOR_DATAGRAMS);
+        runs >= (expected + 2.0 * expected.sqrt()).max(0.9)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::{MAXIMUM_ENTRIES, identifier};
+
+    const RATE: f64 = 5e6;
+    const ROUND_TRIP: f64 = 0.04;
+    const LENGTH: usize = 1000;
+
+    /// A last mile of [`RATE`] and [`ROUND_TRIP`], in seconds and shares.
+    struct LastMile {
+        queue: f64,
+        jitter: f64,
+        loss: f64,
+        /// Datagrams beyond the rate are lost at once, without a queue.
+        polices: bool,
+        state: u64,
+    }
+
+    /// Losses, and those of them that the observer calls the queue's.
+    #[derive(Debug, Default, PartialEq, Eq)]
+    struct Found {
+        queue: u64,
+        queue_blamed: u64,
+        medium: u64,
+        medium_blamed: u64,
+    }
+
+    impl LastMile {
+        const fn new() -> Self {
+            Self { queue: 0.03, jitter: 0.0, loss: 0.0, polices: false, state: 1 }
+        }
+
+        fn random(&mut self) -> f64 {
+            self.state =
+                self.state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (self.state >> 11) as f64 / (1u64 << 53) as f64
+        }
+
+        /// Ten seconds of datagrams, at this multiple of the link's rate at each time; an eACK each 10 ms.
+        fn observe(mut self, offered: impl Fn(f64) -> f64) -> Found {
+            let (mut backlog, mut history) =
+                (Backlog::default(), History::new(1 << 24, MAXIMUM_ENTRIES));
+            let (mut found, mut told) = (Found::default(), Vec::new());
+            let (mut queue, mut at, mut last, mut next_eack) = (0.0f64, 1.0, 1.0, 1.1);
+            let mut arrivals: VecDeque<(f64, u64, f64)> = VecDeque::new();
+            let (mut losses, mut newest) = (VecDeque::new(), None);
+            for sequence in 0.. {
+                at += LENGTH as f64 / (RATE * offered(at));
+                if at > 11.0 {
+                    break;
+                }
+                queue = (queue - (at - last)).max(0.0);
+                last = at;
+                history.make_room(LENGTH, |_| true);
+                let now = Timestamp::from_micros((at * 1e6) as u64);
+                history.push(identifier(sequence + 1), &[0; LENGTH], now);
+                let is_queues = queue > if self.polices { 0.002 } else { self.queue };
+                let is_mediums = self.random() < self.loss;
+                if !is_queues {
+                    queue += LENGTH as f64 / RATE;
+                }
+                if is_queues || is_mediums {
+                    losses.push_back((sequence, is_queues));
+                } else {
+                    let wait = if self.polices { 0.0 } else { queue };
+                    let jitter = -self.jitter * (1.0 - self.random()).ln();
+                    arrivals.push_back((at + ROUND_TRIP / 2.0 + wait + jitter, sequence, at));
+                }
+                while at >= next_eack {
+                    next_eack += 0.01;
+                    let heard = next_eack - ROUND_TRIP / 2.0;
+                    let latest = arrivals.iter().filter(|it| it.0 <= heard).max_by_key(|it| it.1);
+                    let Some(&(arrived, latest, sent)) = latest else { continue };
+                    arrivals.retain(|it| it.0 > heard);
+                    if newest.is_some_and(|newest| latest <= newest) {
+                        continue;
+                    }
+                    newest = Some(latest);
+                    let mut lost = VecDeque::new();
+                    while let Some(it) = losses.pop_front_if(|it: &mut (u64, bool)| it.0 < latest) {
+                        history.get_mut(it.0).unwrap().fate = Fate::Missing;
+                        lost.push_back(it);
+                    }
+                    let sample = Duration::from_secs_f64(arrived - sent + ROUND_TRIP / 2.0);
+                    let now = Timestamp::from_micros((next_eack * 1e6) as u64);
+                    let mut blamed = Vec::new();
+                    backlog.on_eack(&history, latest, sample, now, &mut told, |it| blamed.push(it));
+                    for (sequence, is_queues) in lost {
+                        let is_blamed = u64::from(blamed.contains(&sequence));
+                        if is_queues {
+                            found.queue += 1;
+                            found.queue_blamed += is_blamed;
+                        } else {
+                            found.medium += 1;
+                            found.medium_blamed += is_blamed;
+                        }
+                    }
+                }
+            }
+            found
+        }
+    }
+
+    /// A sender that grows by a half in two seconds, and begins again.
+    fn sawtooth(at: f64) -> f64 {
+        0.7 + 0.5 * (at / 2.0).fract()
+    }
+
+    #[test]
+    fn losses_of_a_full_queue_are_the_queues() {
+        let found = LastMile::new().observe(sawtooth);
+        assert!(found.queue > 500 && found.queue_blamed * 10 > found.queue * 9, "{found:?}");
+    }
+
+    #[test]
+    fn losses_below_the_rate_are_the_mediums_whatever_the_jitter() {
+        for jitter in [0.0, 0.002, 0.005, 0.01] {
+            let found = LastMile { jitter, loss: 0.02, ..LastMile::new() }.observe(|_| 0.8);
+            assert!(
+                found.medium > 500 && found.medium_blamed * 20 < found.medium,
+                "{jitter}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn both_are_told_from_each_other() {
+        let found = LastMile { jitter: 0.003, loss: 0.01, ..LastMile::new() }.observe(sawtooth);
+        assert!(found.queue > 500 && found.queue_blamed * 4 > found.queue * 3, "{found:?}");
+        assert!(found.medium > 200 && found.medium_blamed * 4 < found.medium, "{found:?}");
+    }
+
+    #[test]
+    fn a_policer_shows_without_a_queue() {
+        let found = LastMile { polices: true, ..LastMile::new() }.observe(|at| sawtooth(at * 4.0));
+        assert!(found.queue > 500 && found.queue_blamed * 4 > found.queue * 3, "{found:?}");
+    }
+}
