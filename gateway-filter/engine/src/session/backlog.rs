@@ -508,13 +508,6 @@ impl Backlog {
         self.low = Low::default();
     }
 
-    /// Bytes of memory beside those of the observer itself.
-    pub(crate) fn memory(&self) -> usize {
-        self.extras.capacity() * size_of::<(u64, f64)>()
-            + self.residuals.capacity() * size_of::<(f64, f64)>()
-            + self.fresh.capacity() * size_of::<Fresh>()
-    }
-
     /// The first bin near the top.
     fn edge(&self) -> usize {
         bin((NEAR_TOP_SHARE * self.top).max(LEAST_TOP_SECONDS))
