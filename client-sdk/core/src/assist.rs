@@ -514,10 +514,10 @@ impl Assist {
             {
                 session.scheduler.on_urgent(now);
             }
-            if arrival.opened_hole {
-                if let Some(bundling) = &mut self.bundling {
-                    bundling.on_hole(now);
-                }
+            if arrival.opened_hole
+                && let Some(bundling) = &mut self.bundling
+            {
+                bundling.on_hole(now);
             }
             // Sooner, it was overtaken.
             let round_trip = self.path.round_trip();
@@ -525,7 +525,7 @@ impl Assist {
                 && !session.queue_stands
                 && time * 2 >= round_trip
             {
-                session.loses_elsewhere = false;
+                session.was_settled = false;
                 self.thin.on_lost();
             }
         }
@@ -574,8 +574,8 @@ impl Assist {
         if self.is_coded(now) {
             return session.liveness.is_silent().then_some(NotHeldReason::Silent);
         }
-        if session.loses_elsewhere {
-            return Some(NotHeldReason::Elsewhere);
+        if session.was_settled {
+            return Some(NotHeldReason::Settled);
         }
         if session.queue_stands {
             return Some(NotHeldReason::QueueStands);

@@ -189,7 +189,7 @@ pub enum NotHeldReason {
     /// More runs of losses come together than the medium has: the sender must know.
     Overflow,
     /// The gateway has settled the last hole: the sender leaves numbers out, or losses are before the gateway.
-    Elsewhere,
+    Settled,
     /// The client uploads: what is missing is an acknowledgement, most likely.
     Uploading,
     /// A queue stands on the last mile: the sender must know of the loss.

@@ -54,7 +54,7 @@ pub(crate) struct Session {
     pub(crate) queue_stands: bool,
     /// The gateway has settled the last hole in the transport's own numbers: the sender has left numbers out, or
     /// losses are those of the segment before the gateway.
-    pub(crate) loses_elsewhere: bool,
+    pub(crate) was_settled: bool,
 }
 
 impl Session {

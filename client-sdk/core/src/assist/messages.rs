@@ -119,7 +119,7 @@ impl Assist {
             sent: SentEacks::default(),
             liveness: Liveness::default(),
             queue_stands: false,
-            loses_elsewhere: false,
+            was_settled: false,
         }));
         // In one session of sixteen: a gateway must bear what it does not know.
         if let Some(plaintext) = grease_message(self.discovery.nonce()) {
@@ -236,7 +236,7 @@ impl Assist {
         {
             // The gateway's own numbers have no holes of that kind.
             let is_own = session.number_key.is_none();
-            session.loses_elsewhere |=
+            session.was_settled |=
                 self.hold.settle(settled, now, &mut self.stats) && is_own && !session.queue_stands;
         }
     }

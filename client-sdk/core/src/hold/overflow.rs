@@ -159,7 +159,7 @@ mod tests {
     /// The bad states of a medium that lose some datagrams here and there (Packrat26, appendix A).
     #[test]
     fn repairs_show_that_losses_were_the_mediums() {
-        let is_lost = |number: u64| number % 200 >= 180 && number % 3 > 0;
+        let is_lost = |number: u64| number % 200 >= 180 && !number.is_multiple_of(3);
         let mut overflow = Overflow::default();
         told(&mut overflow, 0..500, |_| false);
         let first = told(&mut overflow, 500..700, is_lost);

@@ -328,8 +328,7 @@ impl Backlog {
 
     fn read(&mut self, history: &History, first: u64, newest: u64, told: &mut Vec<Told>) {
         told.clear();
-        let mut sequence = first;
-        for entry in history.range(first..newest + 1) {
+        for (sequence, entry) in (first..).zip(history.range(first..newest + 1)) {
             let mut extra = 0.0;
             while let Some((_, bytes)) = self.extras.pop_front_if(|(next, _)| *next <= sequence) {
                 extra += bytes;
@@ -341,7 +340,6 @@ impl Backlog {
                 backlog: 0.0,
                 is_lost: matches!(entry.fate, Fate::Missing | Fate::GivenUp),
             });
-            sequence += 1;
         }
     }
 

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use packrat_wire::estimate::{Least, PathEstimate, STANDING_QUEUE, Timestamp};
+use packrat_wire::estimate::{Least, PathEstimate, STANDING_QUEUE};
 use packrat_wire::message::SATURATED_AGE;
 
 use super::Turn;
@@ -81,6 +81,7 @@ impl LastMile {
 #[cfg(test)]
 mod tests {
     use packrat_eack::Identifier;
+    use packrat_wire::estimate::Timestamp;
 
     use super::*;
     use crate::counters::FlowCounters;
