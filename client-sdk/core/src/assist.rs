@@ -574,11 +574,11 @@ impl Assist {
         if self.is_coded(now) {
             return session.liveness.is_silent().then_some(NotHeldReason::Silent);
         }
-        if session.was_settled {
-            return Some(NotHeldReason::Settled);
-        }
         if session.queue_stands {
             return Some(NotHeldReason::QueueStands);
+        }
+        if session.was_settled {
+            return Some(NotHeldReason::Settled);
         }
         session.liveness.is_silent().then_some(NotHeldReason::Silent)
     }

@@ -25,6 +25,8 @@ use crate::history::{Fate, History};
 
 /// Share of the largest backlog from which on a backlog is near it.
 const NEAR_TOP_SHARE: f64 = 0.85;
+/// Share of the largest backlog from which on a single loss is the queue's if the medium hardly loses datagrams.
+const STANDING_SHARE: f64 = 0.4;
 /// Backlog, in seconds, below which none is near the top.
 const LEAST_TOP_SECONDS: f64 = 0.005;
 /// Time in which the largest backlog is forgotten.
@@ -450,8 +452,10 @@ impl Backlog {
 
     /// Decides whose the losses are.
     fn decide(&mut self, first: u64, told: &[Told], at: f64, mut on_queues: impl FnMut(u64)) {
-        let (edge, half) = (self.edge(), self.half());
-        let is_many = self.is_many(edge);
+        let is_rare = self.judge.medium().is_rare();
+        let edge = self.edge(if is_rare { STANDING_SHARE } else { NEAR_TOP_SHARE });
+        let half = self.half();
+        let is_many = is_rare || self.is_many(edge);
         let mut was_lost = false;
         let mut fresh = Fresh { at, low: Low::default(), below_top: Low::default() };
         let mut overflows = self.is_over;
@@ -506,9 +510,9 @@ impl Backlog {
         self.low = Low::default();
     }
 
-    /// The first bin near the top.
-    fn edge(&self) -> usize {
-        bin((NEAR_TOP_SHARE * self.top).max(LEAST_TOP_SECONDS))
+    /// The first bin of this share of the largest backlog.
+    fn edge(&self, share: f64) -> usize {
+        bin((share * self.top).max(LEAST_TOP_SECONDS))
     }
 
     /// The median bin.

@@ -17,7 +17,7 @@ use core::time::Duration;
 
 use packrat_code::rate::{self, Schedule, symbols_per_datagram};
 use packrat_code::{Encoder, Half, Repair, Window};
-use packrat_wire::estimate::{MediumLoss, PathEstimate, Timestamp};
+use packrat_wire::estimate::{MediumLoss, Timestamp};
 
 use super::numbering::Numbering;
 use crate::history::History;
@@ -144,9 +144,10 @@ impl Coding {
         self.medium.loss()
     }
 
-    /// Follows what is known of the path. `maximum`: symbols per datagram, at most.
-    pub(crate) fn follow(&mut self, path: &PathEstimate, maximum: f64, now: Timestamp) {
-        let Some(round_trip) = path.round_trip() else { return };
+    /// Follows the last mile. `round_trip`: without a queue, as symbols would lengthen a queue that delays
+    /// repairs; `maximum`: symbols per datagram, at most.
+    pub(crate) fn follow(&mut self, round_trip: Option<Duration>, maximum: f64, now: Timestamp) {
+        let Some(round_trip) = round_trip else { return };
         self.pace.follow(round_trip, now);
         self.rate = symbols_per_datagram(&rate::LastMile {
             loss: self.loss(),

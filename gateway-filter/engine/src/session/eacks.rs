@@ -452,7 +452,7 @@ impl Session {
         if let Some(coding) = &mut self.coding {
             let budget = self.permit.gateway().config().repair_budget;
             let maximum = if tolerated { 0.0 } else { budget * MOST_SYMBOLS };
-            coding.follow(&self.last_mile.path, maximum, now);
+            coding.follow(self.last_mile.base(), maximum, now);
         }
     }
 

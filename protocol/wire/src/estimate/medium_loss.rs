@@ -7,6 +7,10 @@ const HORIZON: f64 = 2048.0;
 const PRIOR: f64 = 64.0;
 /// Datagrams with one run of losses that count as seen before the first one.
 const RUNS_PRIOR: f64 = 16.0;
+/// Datagrams after which losses are called rare.
+const RARE_AFTER_DATAGRAMS: f64 = 256.0;
+/// Runs of losses within [`HORIZON`] below which losses are rare.
+const RARE_RUNS: f64 = 1.5;
 
 /// Share of datagrams that the medium loses, measured while no queue stands: the corruption of
 /// CETEN04 (docs/REFERENCES.md), as its receiver can see it.
@@ -47,6 +51,11 @@ impl MediumLoss {
     pub fn most_runs(&self) -> f64 {
         let runs = self.bursts + 1.0;
         (runs + 2.0 * runs.sqrt()) / (self.sent + RUNS_PRIOR)
+    }
+
+    /// True if at most one run of losses is known among many datagrams.
+    pub fn is_rare(&self) -> bool {
+        self.sent >= RARE_AFTER_DATAGRAMS && self.bursts < RARE_RUNS
     }
 
     /// Mean length of a burst in datagrams, at least 1.
