@@ -39,9 +39,9 @@ func (r *roundTrip) patience(maximum time.Duration) time.Duration {
 // overflow finds losses of an overflowing queue (docs/PROTOCOL.md, section 11, "When the client holds"), of
 // which the sender must hear at once.
 type overflow struct {
-	// A bit for each of the last numbers that a full queue may have lost: the lowest bit is that of the highest
-	// number.
-	missing uint64
+	// A bit for each missing one of the last numbers, the lowest bit for the highest number, and for each that a
+	// full queue may have lost.
+	missing, suspected uint64
 	// The number before the window is missing: 1, otherwise 0.
 	wasMissing uint64
 	newest     uint64
@@ -77,10 +77,12 @@ func (o *overflow) onNewest(first, number uint64, now time.Time) bool {
 	ahead := min(number-o.newest, overflowWindow)
 	o.newest = number
 	o.leave(ahead)
+	var skipped uint64 = (1<<min(number-first, overflowWindow-1) - 1) << 1
+	o.missing |= skipped
 	if isFull {
-		o.missing |= (1<<min(number-first, overflowWindow-1) - 1) << 1
+		o.suspected |= skipped
 	}
-	lost, runs := float64(bits.OnesCount64(o.missing)), float64(bits.OnesCount64(o.firstMissing()))
+	lost, runs := float64(bits.OnesCount64(o.suspected)), float64(bits.OnesCount64(firstOfRuns(o.suspected, 0)))
 	usual := o.usualRuns + 1
 	mostRuns := (usual + overflowDeviations*math.Sqrt(usual)) / (o.usualNumbers + overflowRunsPrior)
 	usualLoss := o.usualMissing / (o.usualNumbers + overflowPrior)
@@ -116,11 +118,13 @@ func (o *overflow) followArrivals(missing uint64, now time.Time) bool {
 
 // leave takes the oldest numbers out of the window.
 func (o *overflow) leave(numbers uint64) {
-	lost, runs := o.missing>>(overflowWindow-numbers), o.firstMissing()>>(overflowWindow-numbers)
+	lost := o.missing >> (overflowWindow - numbers)
+	runs := firstOfRuns(o.missing, o.wasMissing) >> (overflowWindow - numbers)
 	if numbers > 0 {
 		o.wasMissing = lost & 1
 	}
 	o.missing <<= numbers
+	o.suspected <<= numbers
 	leaving := max(o.numbers+numbers, overflowWindow) - overflowWindow
 	o.numbers += numbers - leaving
 	if o.isOver {
@@ -135,7 +139,8 @@ func (o *overflow) leave(numbers uint64) {
 	}
 }
 
-// firstMissing has a bit for the first number of each run of missing ones.
-func (o *overflow) firstMissing() uint64 {
-	return o.missing &^ (o.missing>>1 | o.wasMissing<<(overflowWindow-1))
+// firstOfRuns has a bit for the first number of each run of missing ones. before: 1 if the number before them is
+// missing.
+func firstOfRuns(missing, before uint64) uint64 {
+	return missing &^ (missing>>1 | before<<(overflowWindow-1))
 }

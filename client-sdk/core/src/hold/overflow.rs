@@ -16,9 +16,10 @@ const WINDOW_NUMBERS: u32 = 64;
 /// The last numbers of one last mile, and its usual losses.
 #[derive(Debug, Default)]
 pub(super) struct Overflow {
-    /// A bit for each of the last numbers that a full queue may have lost: the lowest bit is that of the highest
-    /// number.
+    /// A bit for each missing one of the last numbers: the lowest bit is that of the highest number.
     missing: u64,
+    /// Those of them that a full queue may have lost.
+    suspected: u64,
     /// True if the number before the window is missing.
     was_missing: bool,
     newest: u64,
@@ -41,13 +42,13 @@ impl Overflow {
         self.newest = number;
         self.leave(ahead);
         let skipped = u32::try_from(number - first).unwrap_or(u32::MAX).min(WINDOW_NUMBERS - 1);
-        if is_full {
-            self.missing |= ((1 << skipped) - 1) << 1;
-        }
+        let skipped = ((1 << skipped) - 1) << 1;
+        self.missing |= skipped;
+        self.suspected |= if is_full { skipped } else { 0 };
         let losses = Losses {
             sent: f64::from(self.numbers),
-            lost: f64::from(self.missing.count_ones()),
-            runs: f64::from(self.first_missing().count_ones()),
+            lost: f64::from(self.suspected.count_ones()),
+            runs: f64::from(first_of_runs(self.suspected, false).count_ones()),
             spread: f64::INFINITY,
         };
         self.is_over = self.judge.is_overflow(&losses, ahead.into());
@@ -75,7 +76,8 @@ impl Overflow {
     /// The oldest numbers leave the window.
     fn leave(&mut self, numbers: u32) {
         let oldest = |bits: u64| bits.checked_shr(WINDOW_NUMBERS - numbers).unwrap_or(0);
-        let (lost, runs) = (oldest(self.missing), oldest(self.first_missing()));
+        let runs = first_of_runs(self.missing, self.was_missing);
+        let (lost, runs) = (oldest(self.missing), oldest(runs));
         let leaving = (self.numbers + numbers).saturating_sub(WINDOW_NUMBERS);
         self.numbers += numbers - leaving;
         if !self.is_over {
@@ -85,13 +87,13 @@ impl Overflow {
             self.was_missing = lost & 1 == 1;
         }
         self.missing = self.missing.checked_shl(numbers).unwrap_or(0);
+        self.suspected = self.suspected.checked_shl(numbers).unwrap_or(0);
     }
+}
 
-    /// A bit for the first number of each run of missing ones.
-    fn first_missing(&self) -> u64 {
-        let before = self.missing >> 1 | u64::from(self.was_missing) << (WINDOW_NUMBERS - 1);
-        self.missing & !before
-    }
+/// A bit for the first number of each run of missing ones. `is_run`: the number before them is missing.
+fn first_of_runs(missing: u64, is_run: bool) -> u64 {
+    missing & !(missing >> 1 | u64::from(is_run) << (WINDOW_NUMBERS - 1))
 }
 
 #[cfg(test)]
@@ -174,6 +176,20 @@ mod tests {
         let mut overflow = Overflow::default();
         let told = told(&mut overflow, 0..5000, |number| number % 3 == 0);
         assert!(told.last().is_none_or(|last| *last < 400), "{:?}", told.last());
+    }
+
+    /// Each loss of a paced flow leaves a gap; behind a queue that drains, arrivals come close together.
+    #[test]
+    fn losses_that_left_gaps_are_usual_when_later_ones_leave_none() {
+        let (mut overflow, mut next, mut now) = (Overflow::default(), 0, 0);
+        for number in 0..6000 {
+            if number % 10 == 3 {
+                continue;
+            }
+            now = if number < 4000 || number % 200 == 0 { number * 10 } else { now + 1 };
+            assert!(!overflow.on_newest(next, number, Timestamp::from_micros(now * 100)), "{number}");
+            next = number + 1;
+        }
     }
 
     #[test]

@@ -34,9 +34,6 @@ const REPAIR_WORK: u64 = 80;
 /// far as cache and budget of a flow reach, and it says nothing about the loss of what passes.
 const MOST_AT_ONCE: usize = 256;
 
-/// Share of the repair budget that symbols may have: losses that they do not cover are left to plain repairs.
-const MOST_SYMBOLS: f64 = 0.5;
-
 /// Datagrams are counted over no shorter time than this.
 const SHORTEST_ROUND_TRIP: Duration = Duration::from_millis(1);
 
@@ -451,7 +448,7 @@ impl Session {
         let tolerated = self.is_tolerated();
         if let Some(coding) = &mut self.coding {
             let budget = self.permit.gateway().config().repair_budget;
-            let maximum = if tolerated { 0.0 } else { budget * MOST_SYMBOLS };
+            let maximum = if tolerated { 0.0 } else { budget };
             coding.follow(self.last_mile.base(), maximum, now);
         }
     }
