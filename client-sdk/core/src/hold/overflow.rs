@@ -187,7 +187,10 @@ mod tests {
                 continue;
             }
             now = if number < 4000 || number % 200 == 0 { number * 10 } else { now + 1 };
-            assert!(!overflow.on_newest(next, number, Timestamp::from_micros(now * 100)), "{number}");
+            assert!(
+                !overflow.on_newest(next, number, Timestamp::from_micros(now * 100)),
+                "{number}"
+            );
             next = number + 1;
         }
     }

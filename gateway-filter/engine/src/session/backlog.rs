@@ -21,6 +21,7 @@ use std::collections::VecDeque;
 
 use packrat_wire::estimate::{Losses, OverflowJudge, Timestamp};
 
+use super::eacks::MOST_AT_ONCE;
 use crate::history::{Fate, History};
 
 /// Share of the largest backlog from which on a backlog is near it.
@@ -324,7 +325,7 @@ impl Backlog {
         let base = self.base_seconds();
         self.rate.on_sample(arrived_at, self.arrived, backlog > BUSY_SECONDS, base);
         self.count(told, arrived_at, at);
-        self.decide(first, told, at, on_queues);
+        self.decide(first, told, at, sample, on_queues);
         self.done = newest + 1;
     }
 
@@ -450,8 +451,15 @@ impl Backlog {
         self.judge.is_overflow(&Losses { sent, lost, runs, spread }, news) && is_fast
     }
 
-    /// Decides whose the losses are.
-    fn decide(&mut self, first: u64, told: &[Told], at: f64, mut on_queues: impl FnMut(u64)) {
+    /// Decides whose the losses are. `round_trip`: of the newest datagram.
+    fn decide(
+        &mut self,
+        first: u64,
+        told: &[Told],
+        at: f64,
+        round_trip: f64,
+        mut on_queues: impl FnMut(u64),
+    ) {
         let is_rare = self.judge.medium().is_rare();
         let edge = self.edge(if is_rare { STANDING_SHARE } else { NEAR_TOP_SHARE });
         let half = self.half();
@@ -474,10 +482,13 @@ impl Backlog {
                 fresh.below_top.count(it.is_lost, begins);
             }
         }
-        self.fresh.push_back(fresh);
+        // Otherwise it was an outage, or a Reset has given up what had arrived.
+        if fresh.below_top.lost <= MOST_AT_ONCE as u64 {
+            self.fresh.push_back(fresh);
+        }
         if overflows {
             self.fresh.clear();
-            self.shown_until = at + self.base_seconds();
+            self.shown_until = at + round_trip;
         }
         let base = self.base_seconds();
         while let Some(fresh) = self.fresh.pop_front_if(|fresh| fresh.at + base < at) {
@@ -489,7 +500,7 @@ impl Backlog {
         }
     }
 
-    /// True if holes that open now are not worth a hold: the queue has lost something within a base round trip.
+    /// True if holes that open now are not worth a hold: the queue has lost something within a round trip.
     pub(crate) fn is_shown(&self, now: Timestamp) -> bool {
         seconds(now) < self.shown_until
     }

@@ -32,7 +32,7 @@ const REPAIR_WORK: u64 = 80;
 
 /// When an eACK shows more to be missing than this, it was an outage: the newest of them are repaired, as
 /// far as cache and budget of a flow reach, and it says nothing about the loss of what passes.
-const MOST_AT_ONCE: usize = 256;
+pub(super) const MOST_AT_ONCE: usize = 256;
 
 /// Datagrams are counted over no shorter time than this.
 const SHORTEST_ROUND_TRIP: Duration = Duration::from_millis(1);
@@ -449,7 +449,8 @@ impl Session {
         if let Some(coding) = &mut self.coding {
             let budget = self.permit.gateway().config().repair_budget;
             let maximum = if tolerated { 0.0 } else { budget };
-            coding.follow(self.last_mile.base(), maximum, now);
+            let last_mile = &self.last_mile;
+            coding.follow(last_mile.base().or(last_mile.path.round_trip()), maximum, now);
         }
     }
 
