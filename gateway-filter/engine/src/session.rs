@@ -512,7 +512,10 @@ impl Session {
             let work = SYMBOL_WORK + (u64::from(repair.window.count()) * length as u64) / 32;
             self.eack_credit.charge(work);
             self.permit.charge_work(work, turn.now);
-            if !self.repairs.afford(length, &self.permit, self.live.is_some()) {
+            // Symbols leave as much to first repairs as copies do.
+            let affords = self.repairs.is_ample()
+                && self.repairs.afford(length, &self.permit, self.live.is_some());
+            if !affords {
                 turn.counters.budget_refusals += 1;
                 coding.forget_due();
                 break;

@@ -108,6 +108,12 @@ impl Low {
         self.lost += u64::from(is_lost);
         self.runs += u64::from(begins);
     }
+
+    fn add(&mut self, more: Self) {
+        self.sent += more.sent;
+        self.lost += more.lost;
+        self.runs += more.runs;
+    }
 }
 
 /// Counts of one eACK, which are the medium's if no overflow follows within a base round trip.
@@ -462,7 +468,7 @@ impl Backlog {
     ) {
         let is_rare = self.judge.medium().is_rare();
         let edge = self.edge(if is_rare { STANDING_SHARE } else { NEAR_TOP_SHARE });
-        let half = self.half();
+        let half = if self.top < LEAST_TOP_SECONDS { BINS } else { self.half() };
         let is_many = is_rare || self.is_many(edge);
         let mut was_lost = false;
         let mut fresh = Fresh { at, low: Low::default(), below_top: Low::default() };
@@ -482,6 +488,10 @@ impl Backlog {
                 fresh.below_top.count(it.is_lost, begins);
             }
         }
+        if self.top < LEAST_TOP_SECONDS {
+            // Short connections have no time for doubts, and no queue.
+            self.low.add(core::mem::take(&mut fresh.low));
+        }
         // Otherwise it was an outage, or a Reset has given up what had arrived.
         if fresh.below_top.lost <= MOST_AT_ONCE as u64 {
             self.fresh.push_back(fresh);
@@ -492,9 +502,7 @@ impl Backlog {
         }
         let base = self.base_seconds();
         while let Some(fresh) = self.fresh.pop_front_if(|fresh| fresh.at + base < at) {
-            self.low.sent += fresh.low.sent;
-            self.low.lost += fresh.low.lost;
-            self.low.runs += fresh.low.runs;
+            self.low.add(fresh.low);
             let Low { sent, lost, runs } = fresh.below_top;
             self.judge.learn(sent, lost, runs);
         }

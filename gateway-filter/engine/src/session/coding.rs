@@ -149,16 +149,14 @@ impl Coding {
     pub(crate) fn follow(&mut self, round_trip: Option<Duration>, maximum: f64, now: Timestamp) {
         let Some(round_trip) = round_trip else { return };
         self.pace.follow(round_trip, now);
-        let burst = self.medium.burst();
         self.rate = symbols_per_datagram(&rate::LastMile {
             loss: self.loss(),
-            burst,
+            burst: self.medium.burst(),
             round_trip,
             interval: self.pace.interval,
             live_window: None,
             window: WINDOW,
-            // Symbols of one window do not recover a long burst: plain repairs then have half of the budget.
-            maximum: 0.5 * (1.0 + 1.0 / burst) * maximum,
+            maximum,
         });
         if self.rate <= 0.0 {
             self.forget_due();
