@@ -7,10 +7,10 @@ const HORIZON: f64 = 2048.0;
 const PRIOR: f64 = 64.0;
 /// Datagrams with one run of losses that count as seen before the first one.
 const RUNS_PRIOR: f64 = 16.0;
-/// Datagrams after which losses are called rare.
-const RARE_AFTER_DATAGRAMS: f64 = 256.0;
-/// Runs of losses within [`HORIZON`] below which losses are rare.
-const RARE_RUNS: f64 = 1.5;
+/// Datagrams after which losses may be called rare.
+const RARE_AFTER_DATAGRAMS: f64 = 128.0;
+/// Datagrams for each run of losses, at least, if losses are rare.
+const RARE_RUN_DATAGRAMS: f64 = 1024.0;
 
 /// Share of datagrams that the medium loses, measured while no queue stands: the corruption of
 /// CETEN04 (docs/REFERENCES.md), as its receiver can see it.
@@ -53,9 +53,9 @@ impl MediumLoss {
         (runs + 2.0 * runs.sqrt()) / (self.sent + RUNS_PRIOR)
     }
 
-    /// True if at most one run of losses is known among many datagrams.
+    /// True if there is at most one run of losses in [`RARE_RUN_DATAGRAMS`], as far as is known.
     pub fn is_rare(&self) -> bool {
-        self.sent >= RARE_AFTER_DATAGRAMS && self.bursts < RARE_RUNS
+        self.sent >= RARE_AFTER_DATAGRAMS && self.bursts * RARE_RUN_DATAGRAMS <= self.sent
     }
 
     /// Mean length of a burst in datagrams, at least 1.
