@@ -512,8 +512,9 @@ impl Session {
             let work = SYMBOL_WORK + (u64::from(repair.window.count()) * length as u64) / 32;
             self.eack_credit.charge(work);
             self.permit.charge_work(work, turn.now);
-            // Symbols leave as much to first repairs as copies do.
-            let affords = self.repairs.is_ample()
+            // Where losses come in runs, symbols leave as much to first repairs as copies do: a run that is
+            // longer than the symbols of its window takes them all, and recovers nothing.
+            let affords = (coding.losses_come_alone() || self.repairs.is_ample())
                 && self.repairs.afford(length, &self.permit, self.live.is_some());
             if !affords {
                 turn.counters.budget_refusals += 1;

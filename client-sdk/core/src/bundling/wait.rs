@@ -39,6 +39,9 @@ const CALM_AFTER: Duration = Duration::from_millis(300);
 const BACKOFF: core::ops::RangeInclusive<Duration> =
     Duration::from_secs(2)..=Duration::from_secs(32);
 
+/// Part by which each full span with the longest wait shortens the next such time.
+const RECOVERY: u32 = 4;
+
 /// The wait of acknowledgements, derived from the arriving datagrams.
 #[derive(Debug)]
 pub(super) struct Wait {
@@ -95,6 +98,9 @@ impl Wait {
         if !self.is_calm(now) || grows {
             self.step = 0;
         } else if is_full {
+            if self.step == STEPS {
+                self.backoff = (self.backoff - self.backoff / RECOVERY).max(*BACKOFF.start());
+            }
             self.step = if now >= self.not_before { STEPS.min(self.step + 1) } else { 0 };
         } else if self.step > 0 {
             self.step = 0;

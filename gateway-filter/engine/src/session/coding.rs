@@ -34,6 +34,9 @@ const PACE_OVER: Duration = Duration::from_millis(20);
 /// A flow of which nothing was forwarded for so long has no pace.
 const LONGEST_INTERVAL: Duration = Duration::from_millis(50);
 
+/// Mean length of runs of losses below which most are single ones.
+const LONE_BURST_DATAGRAMS: f64 = 1.5;
+
 /// The symbols of one session.
 #[derive(Debug)]
 pub(crate) struct Coding {
@@ -142,6 +145,11 @@ impl Coding {
     /// Loss of the medium.
     pub(crate) fn loss(&self) -> f64 {
         self.medium.loss()
+    }
+
+    /// True if most runs of losses are single ones.
+    pub(crate) fn losses_come_alone(&self) -> bool {
+        self.medium.burst() < LONE_BURST_DATAGRAMS
     }
 
     /// Follows the last mile. `round_trip`: without a queue, as symbols would lengthen a queue that delays
