@@ -273,7 +273,7 @@ func TestWhereTheWaitMakesItSlowerThereIsNoneForLongerEachTime(t *testing.T) {
 		for p.goesOn(1, 160) == 0 {
 			spans++
 		}
-		if spans < 19 || spans <= before*3/2 {
+		if spans < 4 || spans <= before*3/2 {
 			t.Errorf("%d spans after %d", spans, before)
 		}
 		before = spans

@@ -20,7 +20,7 @@ const (
 	// Time without waiting acknowledgements after a missing datagram.
 	calmAfter = 300 * time.Millisecond
 	// The time without waiting after a wait that has made the download slower: at first, and at most.
-	firstBackoff   = 2 * time.Second
+	firstBackoff   = 500 * time.Millisecond
 	longestBackoff = 32 * time.Second
 )
 
@@ -34,7 +34,7 @@ const (
 //	     full, for a span          full, for a span
 //	0 --------------------> 1/3 --------------------> 2/3 --> 1 of the longest wait
 //	^                        |                          |     |
-//	+-- fewer come: not again for 2 s, 4 s ... 32 s ----+-----+
+//	+-- fewer come: not again for .5 s, 1 s ... 32 s ---+-----+
 //	+-- a datagram is missing, or more come: again with the next full span
 type wait struct {
 	// The span that has begun: since when, and datagrams in it.

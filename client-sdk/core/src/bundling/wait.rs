@@ -10,7 +10,7 @@
 //!        full, for a span          full, for a span
 //!   0 --------------------> 1/3 --------------------> 2/3 --> 1 of the longest wait
 //!   ^                        |                          |     |
-//!   +-- fewer come: not again for 2 s, 4 s ... 32 s ----+-----+
+//!   +-- fewer come: not again for .5 s, 1 s ... 32 s ---+-----+
 //!   +-- a datagram is missing, or more come: again with the next full span
 //! ```
 
@@ -37,10 +37,7 @@ const GROWTH: u64 = 125;
 const CALM_AFTER: Duration = Duration::from_millis(300);
 /// The time without waiting after a wait that has made the download slower: at first, and at most.
 const BACKOFF: core::ops::RangeInclusive<Duration> =
-    Duration::from_secs(2)..=Duration::from_secs(32);
-
-/// Part by which each full span with the longest wait shortens the next such time.
-const RECOVERY: u32 = 4;
+    Duration::from_millis(500)..=Duration::from_secs(32);
 
 /// The wait of acknowledgements, derived from the arriving datagrams.
 #[derive(Debug)]
@@ -98,9 +95,6 @@ impl Wait {
         if !self.is_calm(now) || grows {
             self.step = 0;
         } else if is_full {
-            if self.step == STEPS {
-                self.backoff = (self.backoff - self.backoff / RECOVERY).max(*BACKOFF.start());
-            }
             self.step = if now >= self.not_before { STEPS.min(self.step + 1) } else { 0 };
         } else if self.step > 0 {
             self.step = 0;
@@ -174,7 +168,7 @@ mod tests {
             while download.goes_on(1, 160).is_zero() {
                 spans += 1;
             }
-            assert!(spans >= 19 && spans > before * 3 / 2, "{spans} after {before}");
+            assert!(spans >= 4 && spans > before * 3 / 2, "{spans} after {before}");
             before = spans;
         }
     }
