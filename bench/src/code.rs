@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use packrat_code::rate::Schedule;
-use packrat_code::{Decoder, DecoderLimits, Encoder, Half, Repair, Window, XOR};
+use packrat_code::{Decoder, DecoderLimits, Encoder, Half, PARITY_SEED, Repair, Window};
 use packrat_instructions::callgrind;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -13,14 +13,16 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use crate::interrupt::Interrupt;
 use crate::summary::{Summary, digits, digits_or_dash};
 
-/// Bytes of a datagram, datagrams of a window.
-const BYTES: usize = 1452;
-const WINDOW: u8 = 64;
+/// Bytes of a datagram.
+const DATAGRAM_BYTES: usize = 1452;
+/// Datagrams of a window.
+const WINDOW_DATAGRAMS: u8 = 64;
 /// Datagrams in the cache: about what a gateway caches for a flow at 20 Mbit/s and 200 ms.
-const CACHED: usize = 256;
+const CACHED_DATAGRAMS: usize = 256;
 /// Datagrams of a measurement.
-const TURNS: usize = 40_000;
-const COUNTED: usize = 4_000;
+const MEASURED_DATAGRAMS: usize = 40_000;
+/// Datagrams of a measurement with instruction counts.
+const COUNTED_DATAGRAMS: usize = 4_000;
 
 /// A flow whose datagrams are coded at a rate.
 struct Flow {
@@ -37,7 +39,7 @@ struct Flow {
 impl Flow {
     fn new(symbols_per_datagram: f64, is_parity: bool) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(3);
-        let mut cache = vec![vec![0; BYTES]; CACHED];
+        let mut cache = vec![vec![0; DATAGRAM_BYTES]; CACHED_DATAGRAMS];
         cache.iter_mut().for_each(|datagram| random.fill_bytes(datagram));
         Self {
             cache,
@@ -56,8 +58,8 @@ impl Flow {
         self.place += 1;
         self.schedule.on_datagram(self.symbols_per_datagram);
         let half = self.schedule.next_due()?;
-        self.seed = if self.is_parity { XOR } else { self.seed % u16::MAX + 1 };
-        Some((self.place, Window::newest(self.place, WINDOW)?, half))
+        self.seed = if self.is_parity { PARITY_SEED } else { self.seed % u16::MAX + 1 };
+        Some((self.place, Window::newest(self.place, WINDOW_DATAGRAMS)?, half))
     }
 
     /// Makes the symbol.
@@ -76,7 +78,7 @@ fn measured_encode(
     seed: u16,
     out: &mut Vec<u8>,
 ) {
-    let cached = |place: u64| Some((&cache[place as usize % CACHED][..], &[][..]));
+    let cached = |place: u64| Some((&cache[place as usize % CACHED_DATAGRAMS][..], &[][..]));
     // Every datagram is cached and of full size.
     if let Err(error) = encoder.encode(window, half, seed, cached, out) {
         black_box(error);
@@ -119,7 +121,7 @@ fn transfer(flow: &mut Flow, loss: f64, datagrams: usize) -> Times {
     let mut times = Times::default();
     for _ in 0..datagrams {
         let due = flow.next();
-        let datagram = &flow.cache[flow.place as usize % CACHED];
+        let datagram = &flow.cache[flow.place as usize % CACHED_DATAGRAMS];
         if is_lost() {
             times.lost += 1;
         } else {
@@ -157,7 +159,7 @@ pub(crate) fn run(
     counts: bool,
     interrupt: &Interrupt,
 ) -> Result<(), Box<dyn Error>> {
-    const SETTINGS: [(&str, f64, bool, f64); 5] = [
+    const CODE_SETTINGS: [(&str, f64, bool, f64); 5] = [
         ("random_10", 0.1, false, 0.0),
         ("random_10_loss4", 0.1, false, 0.04),
         ("random_21_loss10", 0.21, false, 0.1),
@@ -165,19 +167,19 @@ pub(crate) fn run(
         ("parity_10", 0.1, true, 0.0),
     ];
     let mut rows = Vec::new();
-    for (name, symbols, is_parity, loss) in SETTINGS {
+    for (name, symbols, is_parity, loss) in CODE_SETTINGS {
         interrupt.check()?;
         eprintln!("coded repair: {name}");
-        let times = transfer(&mut Flow::new(symbols, is_parity), loss, TURNS);
-        let encode_ns = per_datagram(times.encoding, TURNS);
-        let decode_ns = per_datagram(times.decoding, TURNS);
+        let times = transfer(&mut Flow::new(symbols, is_parity), loss, MEASURED_DATAGRAMS);
+        let encode_ns = per_datagram(times.encoding, MEASURED_DATAGRAMS);
+        let decode_ns = per_datagram(times.decoding, MEASURED_DATAGRAMS);
         let recovered = times.recovered as f64 / times.lost.max(1) as f64;
         let mut instructions = (None, None);
         if counts && symbols == 0.1 && !is_parity {
-            let text = [loss.to_string(), COUNTED.to_string()];
+            let text = [loss.to_string(), COUNTED_DATAGRAMS.to_string()];
             let arguments = ["workload", "code", &text[0], &text[1]];
             let count = |function| -> Result<f64, Box<dyn Error>> {
-                Ok(callgrind::count(function, &arguments)? / COUNTED as f64)
+                Ok(callgrind::count(function, &arguments)? / COUNTED_DATAGRAMS as f64)
             };
             instructions.0 = Some(count("measured_encode")?);
             instructions.1 = Some(count("measured_datagram")? + count("measured_repair")?);

@@ -48,8 +48,8 @@ pub(crate) fn run(
     counts: bool,
     interrupt: &Interrupt,
 ) -> Result<(), Box<dyn Error>> {
-    const TURNS: usize = 8000;
-    const COUNTED: usize = 2000;
+    const MEASURED_TURNS: usize = 8000;
+    const COUNTED_TURNS: usize = 2000;
     let gigahertz = machine::gigahertz();
     let mut rows = Vec::new();
     for (bytes, loss) in
@@ -58,15 +58,16 @@ pub(crate) fn run(
         interrupt.check()?;
         let percent = (loss * 100.0) as u32;
         eprintln!("engine: {bytes} bytes, {percent} % loss");
-        let (data_ns, eack_ns) = time(bytes, loss, TURNS)?;
-        let text = [bytes.to_string(), loss.to_string(), COUNTED.to_string()];
+        let (data_ns, eack_ns) = time(bytes, loss, MEASURED_TURNS)?;
+        let text = [bytes.to_string(), loss.to_string(), COUNTED_TURNS.to_string()];
         let arguments = ["workload", "engine", &text[0], &text[1], &text[2]];
         let (mut data, mut eack) = (None, None);
         if counts {
             data = Some(
-                callgrind::count("measured_forward", &arguments)? / (COUNTED * PER_EACK) as f64,
+                callgrind::count("measured_forward", &arguments)?
+                    / (COUNTED_TURNS * PER_EACK) as f64,
             );
-            eack = Some(callgrind::count("measured_eack", &arguments)? / COUNTED as f64);
+            eack = Some(callgrind::count("measured_eack", &arguments)? / COUNTED_TURNS as f64);
         }
         let key = |what: &str| format!("engine.b{bytes}.loss{percent}.{what}");
         summary.set(&key("data_ns"), data_ns);

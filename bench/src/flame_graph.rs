@@ -4,10 +4,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-const WIDTH: f64 = 1400.0;
-const ROW: f64 = 17.0;
-/// The smallest width that is drawn.
-const NARROWEST: f64 = 0.4;
+/// Width of the picture, pixels.
+const PICTURE_WIDTH: f64 = 1400.0;
+/// Height of a row, pixels.
+const ROW_HEIGHT: f64 = 17.0;
+/// Smallest width that is drawn, pixels.
+const NARROWEST_WIDTH: f64 = 0.4;
 
 /// A function at one place of the call tree, and the functions that it called.
 #[derive(Debug, Default, PartialEq)]
@@ -49,21 +51,21 @@ impl Frame {
 
     /// The picture: callers below, callees above, the width proportional to the samples.
     pub(crate) fn svg(&self, title: &str) -> String {
-        let height = ROW * (self.depth() + 2) as f64;
+        let height = ROW_HEIGHT * (self.depth() + 2) as f64;
         let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"monospace\" font-size=\"11\">\n\
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {PICTURE_WIDTH} {height}\" font-family=\"monospace\" font-size=\"11\">\n\
              <text x=\"4\" y=\"13\">{}</text>\n",
             escaped(title)
         );
-        let scale = WIDTH / self.samples.max(1) as f64;
-        self.draw("all", 0.0, height - ROW, scale, self.samples, &mut svg);
+        let scale = PICTURE_WIDTH / self.samples.max(1) as f64;
+        self.draw("all", 0.0, height - ROW_HEIGHT, scale, self.samples, &mut svg);
         svg.push_str("</svg>\n");
         svg
     }
 
     fn draw(&self, name: &str, left: f64, top: f64, scale: f64, all: u64, svg: &mut String) {
         let width = self.samples as f64 * scale;
-        if width < NARROWEST {
+        if width < NARROWEST_WIDTH {
             return;
         }
         // Kernel, library, own code: the name decides the shade, so that it is the same in every
@@ -78,7 +80,7 @@ impl Frame {
             svg,
             "<g><title>{name}: {share:.1} %</title><rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{}\" \
              fill=\"hsl({hue},{}%,70%)\"/>",
-            ROW - 1.0,
+            ROW_HEIGHT - 1.0,
             40 + shade / 2
         );
         let letters = (width / 6.8) as usize;
@@ -98,7 +100,7 @@ impl Frame {
         svg.push_str("</g>\n");
         let mut left = left;
         for (name, callee) in &self.callees {
-            callee.draw(name, left, top - ROW, scale, all, svg);
+            callee.draw(name, left, top - ROW_HEIGHT, scale, all, svg);
             left += callee.samples as f64 * scale;
         }
     }

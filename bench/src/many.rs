@@ -15,12 +15,12 @@ use crate::interrupt::Interrupt;
 use crate::peer::Phase;
 use crate::summary::{Summary, digits, digits_or_dash};
 
-/// Windows in which a phase is measured.
-const WINDOWS: usize = 3;
+/// Number of windows in which a phase is measured.
+const MEASURED_WINDOWS: usize = 3;
 /// Time after the load at which a gateway should have given memory back.
-const QUIET: Duration = Duration::from_secs(30);
+const QUIET_TIME: Duration = Duration::from_secs(30);
 /// Share of the datagrams that the last mile loses where clients are assisted.
-const LOSS: f64 = 0.01;
+const LAST_MILE_LOSS: f64 = 0.01;
 
 /// The sizes of the matrix.
 fn sessions(full: bool) -> &'static [usize] {
@@ -57,7 +57,7 @@ impl Load {
         let counted =
             |seconds, system_calls| Counted { phase: Phase { batch, rate, seconds }, system_calls };
         let mut phases = vec![counted(round + 0.5, false)];
-        phases.extend([counted(0.7, false); WINDOWS]);
+        phases.extend([counted(0.7, false); MEASURED_WINDOWS]);
         phases.push(counted(0.6, true));
         phases
     }
@@ -88,17 +88,17 @@ struct Cost {
 impl Cost {
     /// The costs of one load, from the outcomes of its phases.
     fn of(phases: &[Outcome]) -> Option<Self> {
-        let windows = phases.get(1..=WINDOWS)?;
+        let windows = phases.get(1..=MEASURED_WINDOWS)?;
         let median = |value: fn(&Outcome) -> f64| {
             let mut values: Vec<f64> = windows.iter().map(value).collect();
             values.sort_by(f64::total_cmp);
-            (values[WINDOWS / 2], values[0], values[WINDOWS - 1])
+            (values[MEASURED_WINDOWS / 2], values[0], values[MEASURED_WINDOWS - 1])
         };
         let (middle, least, most) = median(|outcome| outcome.cpu_s_per_mpkt);
         Some(Self {
             cpu: [middle, least, most],
             wakeups: median(|outcome| outcome.wakeups).0,
-            system_calls: phases.get(WINDOWS + 1)?.system_calls,
+            system_calls: phases.get(MEASURED_WINDOWS + 1)?.system_calls,
             kpps: median(|outcome| outcome.kpps).0,
             dropped: median(|outcome| outcome.dropped).0,
             p99: median(|outcome| outcome.seen.p99).0,
@@ -112,7 +112,7 @@ struct Column {
     assist: bool,
     sessions: usize,
     costs: Vec<Option<Cost>>,
-    /// Bytes of the process per session: idle, right after the load, and [`QUIET`] later, if that was
+    /// Bytes of the process per session: idle, right after the load, and [`QUIET_TIME`] later, if that was
     /// waited for.
     memory: [Option<f64>; 3],
 }
@@ -125,7 +125,7 @@ impl Column {
 }
 
 /// Gateways, each with true if its clients are assisted.
-const GATEWAYS: [(Kind, bool); 7] = [
+const MEASURED_GATEWAYS: [(Kind, bool); 7] = [
     (Kind::Direct, false),
     (Kind::UdpProxy, false),
     (Kind::UdpProxyGso, false),
@@ -175,7 +175,7 @@ pub(crate) fn run(
     let all: Vec<String> = loads(full).iter().map(|load| load.key()).collect();
     let mut loads = loads(full);
     loads.retain(|load| wanted.admits(&all, &load.key()));
-    let kinds = GATEWAYS.map(|(kind, assist)| key(kind, assist));
+    let kinds = MEASURED_GATEWAYS.map(|(kind, assist)| key(kind, assist));
     let sizes: Vec<String> = sessions(true).iter().map(usize::to_string).collect();
     let is_size = |size: usize| {
         let mut named = wanted.parts.iter().filter(|part| sizes.contains(part)).peekable();
@@ -185,7 +185,7 @@ pub(crate) fn run(
         named.any(|part| *part == size.to_string())
     };
     let mut columns = Vec::new();
-    for (kind, assist) in GATEWAYS {
+    for (kind, assist) in MEASURED_GATEWAYS {
         if !wanted.admits(&kinds, &key(kind, assist)) {
             continue;
         }
@@ -227,7 +227,7 @@ fn column(
     loads: &[Load],
     interrupt: &Interrupt,
 ) -> Result<Column, Box<dyn Error>> {
-    let loss = if assist { LOSS } else { 0.0 };
+    let loss = if assist { LAST_MILE_LOSS } else { 0.0 };
     let trial = Trial { sessions, assist, loss, ..Trial::PLAIN };
     let phases: Vec<Counted> = loads.iter().flat_map(|load| load.phases(sessions)).collect();
     // A gateway of its own, so that only these sessions use its memory.
@@ -239,7 +239,7 @@ fn column(
     // The memory of few sessions is too small beside the process's own.
     let mut later = None;
     if assist && sessions >= 10_000 {
-        while ended.elapsed() < QUIET {
+        while ended.elapsed() < QUIET_TIME {
             interrupt.check()?;
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -256,7 +256,7 @@ fn column(
         kind,
         assist,
         sessions,
-        costs: outcomes.chunks(WINDOWS + 2).map(Cost::of).collect(),
+        costs: outcomes.chunks(MEASURED_WINDOWS + 2).map(Cost::of).collect(),
         memory: [per_session(memory[1]), per_session(memory[2]), later],
     })
 }
@@ -334,7 +334,7 @@ fn operator(summary: &mut Summary, columns: &[Column], loads: &[Load]) {
 }
 
 fn ratios(summary: &mut Summary, columns: &[Column], loads: &[Load]) {
-    let packrat = GATEWAYS.into_iter().filter(|(kind, _)| kind.assists());
+    let packrat = MEASURED_GATEWAYS.into_iter().filter(|(kind, _)| kind.assists());
     let mut rows = Vec::new();
     for (index, load) in loads.iter().enumerate() {
         for (kind, assist) in packrat.clone() {
@@ -474,7 +474,7 @@ mod tests {
     #[test]
     fn a_warm_up_visits_every_session() {
         let phases = Load::TENS.phases(10_000);
-        assert!(phases[0].phase.seconds >= 2.0 && phases.len() == WINDOWS + 2);
-        assert!(phases[..=WINDOWS].iter().all(|counted| !counted.system_calls));
+        assert!(phases[0].phase.seconds >= 2.0 && phases.len() == MEASURED_WINDOWS + 2);
+        assert!(phases[..=MEASURED_WINDOWS].iter().all(|counted| !counted.system_calls));
     }
 }

@@ -11,7 +11,7 @@ use crate::forwarding::trial::{self, Trial};
 use crate::interrupt::Interrupt;
 
 /// Samples per second of processor time.
-const FREQUENCY: &str = "1999";
+const SAMPLE_FREQUENCY: &str = "1999";
 
 /// Writes `file`: Packrat alone, with cache, 4 % loss, 100,000 datagrams per second in batches of
 /// ten.
@@ -48,7 +48,7 @@ pub(crate) fn run(file: &Path, interrupt: &Interrupt) -> Result<(), Box<dyn Erro
             "-e",
             "cpu-clock",
             "-F",
-            FREQUENCY,
+            SAMPLE_FREQUENCY,
             "-g",
             "-p",
             &gateway.process_id().to_string(),

@@ -22,10 +22,10 @@ const ACTIVE_DATAGRAMS: usize = 24;
 /// Bytes that a session may cache here: few, so that ten thousand sessions fit, and the ring wraps.
 const CACHE_BYTES: usize = 32 * 1024;
 /// Datagrams forwarded to measure the cost of one.
-const FORWARDED: usize = 200_000;
+const FORWARDED_DATAGRAMS: usize = 200_000;
 
 /// Sessions, true if they are assisted, and workers.
-const LIVE: [(usize, bool, usize); 6] = [
+const LIVE_SETTINGS: [(usize, bool, usize); 6] = [
     (100, false, 1),
     (100, false, 2),
     (100, true, 1),
@@ -104,8 +104,8 @@ pub(crate) fn workload(sessions: usize) -> Result<(), Box<dyn Error>> {
     order.truncate(10_000);
     // The first rounds fill the rings.
     let filling = order.len() * 2 * ACTIVE_DATAGRAMS;
-    let mut times = Vec::with_capacity(FORWARDED);
-    for turn in 0..filling + FORWARDED {
+    let mut times = Vec::with_capacity(FORWARDED_DATAGRAMS);
+    for turn in 0..filling + FORWARDED_DATAGRAMS {
         random.fill_bytes(&mut datagram[1184..]);
         let flow = &mut flows[order[turn % order.len()]];
         let started = Instant::now();
@@ -115,7 +115,7 @@ pub(crate) fn workload(sessions: usize) -> Result<(), Box<dyn Error>> {
         }
     }
     times.sort_unstable();
-    times.truncate(FORWARDED * 95 / 100);
+    times.truncate(FORWARDED_DATAGRAMS * 95 / 100);
     measured.forward_ns = times.iter().sum::<Duration>().as_nanos() as f64 / times.len() as f64;
     println!("{}", serde_json::to_string(&measured)?);
     Ok(())
@@ -200,7 +200,7 @@ fn live(summary: &mut Summary, interrupt: &Interrupt) -> Result<(), Box<dyn Erro
             summary.say(&format!("\nSKIPPED: live sessions, {}: {reason}", kind.name()));
             continue;
         }
-        for (sessions, assist, workers) in LIVE {
+        for (sessions, assist, workers) in LIVE_SETTINGS {
             interrupt.check()?;
             eprintln!(
                 "{}: {sessions} live sessions, assist {assist}, {workers} workers",

@@ -16,9 +16,10 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use crate::interrupt::Interrupt;
 use crate::summary::{Summary, digits, digits_or_dash};
 
-/// The field of the power sums.
-const MODULUS: u64 = 4_294_967_291;
-const ROUNDS: usize = 30;
+/// Modulus of the field of the power sums.
+const FIELD_MODULUS: u64 = 4_294_967_291;
+/// Rounds of a measurement of time.
+const TIMING_ROUNDS: usize = 30;
 
 /// Costs of the code of Packrat26 on a machine of this kind (docs/PERFORMANCE.md describes the
 /// measurement): nanoseconds per insertion into 40 and 160 symbols, as published and with a key of 64
@@ -29,7 +30,7 @@ const REFERENCE_DECODE: [(usize, f64); 4] = [(1, 97.0), (8, 680.0), (20, 1900.0)
 const REFERENCE_POWER_SUMS: [(usize, f64); 2] = [(20, 78_000.0), (80, 1_690_000.0)];
 
 /// Sizes of the decoded differences.
-const MISSING: [usize; 8] = [1, 2, 5, 8, 20, 40, 80, 128];
+const MISSING_COUNTS: [usize; 8] = [1, 2, 5, 8, 20, 40, 80, 128];
 
 struct Material {
     key: SketchKey,
@@ -185,7 +186,7 @@ fn decodes(
 ) -> Result<(), Box<dyn Error>> {
     let coded = SketchLimits { coded_symbols: CodedSymbols::MAX_CAPACITY, power_sums: 0 };
     let mut rows = Vec::new();
-    for missing in MISSING {
+    for missing in MISSING_COUNTS {
         interrupt.check()?;
         eprintln!("sketches: {missing} missing");
         let picked = encoding_for(missing);
@@ -257,7 +258,7 @@ fn decode(material: &Material, missing: usize, encoding: Encoding) -> Result<f64
     }
     let mut decoder = Decoder::new();
     let mut best = f64::INFINITY;
-    for _ in 0..ROUNDS {
+    for _ in 0..TIMING_ROUNDS {
         let start = Instant::now();
         for (own, bytes, candidates) in &cases {
             let theirs = EncodedPrefix::new(encoding, bytes)?;
@@ -270,7 +271,7 @@ fn decode(material: &Material, missing: usize, encoding: Encoding) -> Result<f64
 
 /// The best of several rounds over all identifiers, in nanoseconds each.
 fn per_identifier(identifiers: &[Identifier], mut work: impl FnMut(Identifier)) -> f64 {
-    (0..ROUNDS)
+    (0..TIMING_ROUNDS)
         .map(|_| {
             let start = Instant::now();
             identifiers.iter().for_each(|identifier| work(*identifier));
@@ -302,7 +303,7 @@ fn plain_powers(sums: &mut [u64], identifier: Identifier) {
     let value = u64::from(identifier.get());
     let mut power = 1;
     for sum in sums {
-        power = power * value % MODULUS;
-        *sum = (*sum + power) % MODULUS;
+        power = power * value % FIELD_MODULUS;
+        *sum = (*sum + power) % FIELD_MODULUS;
     }
 }

@@ -110,7 +110,7 @@ fn arms(real: &Real) -> Result<Vec<RealArm>, String> {
 
 async fn measure(real: &Real) -> Result<(), demo::Error> {
     let arms = arms(real).map_err(demo::Error::Transfer)?;
-    let mut table = String::from(HEAD);
+    let mut table = String::from(TABLE_HEAD);
     let same = |one: &Trial, other: &Trial| {
         one.scenario.last_mile == other.scenario.last_mile
             && one.scenario.queue == other.scenario.queue
@@ -161,7 +161,8 @@ async fn measure(real: &Real) -> Result<(), demo::Error> {
     Ok(())
 }
 
-const HEAD: &str = "| scenario | loss | arm | Mbit/s | least–most | of lossless | least–most | complete | bytes down / file | bytes up / file | neighbour Mbit/s |\n\
+/// First lines of the table in Markdown.
+const TABLE_HEAD: &str = "| scenario | loss | arm | Mbit/s | least–most | of lossless | least–most | complete | bytes down / file | bytes up / file | neighbour Mbit/s |\n\
      |---|---|---|---|---|---|---|---|---|---|---|\n";
 
 /// The rows of one path: medians over the seeds, and their spread. Ratios compare equal seeds.

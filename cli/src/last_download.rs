@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::get::Report;
 
 /// Version of the file.
-const VERSION: u32 = 1;
+const FILE_VERSION: u32 = 1;
 
 /// A download and its path.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -71,7 +71,7 @@ impl LastDownload {
             None => loss_of(&report.received_packet_numbers),
         };
         Self {
-            version: VERSION,
+            version: FILE_VERSION,
             finished_unix_seconds: since_1970.as_secs(),
             host,
             bytes: report.bytes,
@@ -125,8 +125,8 @@ impl LastDownload {
         let wrong = |problem: String| MemoryError::Form { path: path.to_owned(), problem };
         let found: Self =
             serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
-        if found.version != VERSION {
-            return Err(wrong(format!("version {} instead of {VERSION}", found.version)));
+        if found.version != FILE_VERSION {
+            return Err(wrong(format!("version {} instead of {FILE_VERSION}", found.version)));
         }
         if !found.is_plausible() {
             return Err(wrong("a figure is out of its range".to_owned()));
@@ -189,7 +189,7 @@ mod tests {
 
     fn memory() -> LastDownload {
         LastDownload {
-            version: VERSION,
+            version: FILE_VERSION,
             finished_unix_seconds: 1_800_000_000,
             host: "shop.example".to_owned(),
             bytes: 25_000_000,

@@ -31,11 +31,11 @@ use rustix::process::geteuid;
 
 use crate::agent::read_token;
 
-/// The port whose datagrams are redirected if no port is named: HTTP/3.
-const HTTP: u16 = 443;
-/// The bits of packets' marks that are ours; all others stay as they are. Kubernetes has 0xc000,
+/// Port whose datagrams are redirected if no port is named: HTTP/3.
+const HTTP_PORT: u16 = 443;
+/// Bits of packets' marks that are ours; all others stay as they are. Kubernetes has 0xc000,
 /// Tailscale 0xff0000.
-const MARKS: u32 = 0xff00_0000;
+const MARK_BITS: u32 = 0xff00_0000;
 /// The mark of the datagrams of other hosts, and the number of the routing table.
 const OF_HOSTS: u32 = 0x6000_0000;
 /// The mark of the first of the programs that run at the same time, and the next one's distance.
@@ -43,7 +43,7 @@ const OF_PROGRAMS: u32 = 0x5000_0000;
 const NEXT_MARK: u32 = 0x0100_0000;
 /// Seconds for which a socket of a host counts as used: longer than the agent keeps a socket whose
 /// place it may need.
-const USED: u32 = 30;
+const USED_SECONDS: u32 = 30;
 /// Programs that are run at the same time.
 const MOST_PROGRAMS: u32 = 16;
 /// The first part of the name of a program's control group; the identifier of its `packrat run` follows.
@@ -172,7 +172,7 @@ pub(crate) fn listeners(options: &Assistance) -> Result<(Vec<Service>, Vec<Rules
         access.token = read_token(path)?;
     }
     let config = ClientConfig::from(access).with_scheme(IdentifierScheme::Payload);
-    let mut ports = if options.ports.is_empty() { vec![HTTP] } else { options.ports.clone() };
+    let mut ports = if options.ports.is_empty() { vec![HTTP_PORT] } else { options.ports.clone() };
     ports.sort_unstable();
     ports.dedup();
     let (mut services, mut rules) = (Vec::new(), Vec::new());
@@ -381,7 +381,7 @@ impl Redirection {
 
     /// The mark of a routing rule, and its table.
     fn route_names(&self) -> (String, String) {
-        (format!("{:#x}/{MARKS:#x}", self.mark), self.mark.to_string())
+        (format!("{:#x}/{MARK_BITS:#x}", self.mark), self.mark.to_string())
     }
 }
 
@@ -460,7 +460,7 @@ fn answer(own: &u16, port: u16) -> String {
 
 /// Sets our bits of a packet's mark.
 fn set_mark(mark: u32) -> String {
-    format!("meta mark set meta mark & {:#x} | {mark:#x}", !MARKS)
+    format!("meta mark set meta mark & {:#x} | {mark:#x}", !MARK_BITS)
 }
 
 /// Excludes addresses of one link: they mean nothing without its interface.
@@ -496,7 +496,7 @@ fn of_program(
                 set_mark(mark)
             );
             prerouting += &format!(
-                "    meta mark & {MARKS:#x} == {mark:#x} {these} tproxy {family} to {address}:{own} accept\n"
+                "    meta mark & {MARK_BITS:#x} == {mark:#x} {these} tproxy {family} to {address}:{own} accept\n"
             );
         }
     }
@@ -541,7 +541,7 @@ fn of_hosts(
     for (set, kind) in [("flows_ip", "ipv4_addr"), ("flows_ip6", "ipv6_addr")] {
         sets += &format!(
             "  set {set} {{\n    type {kind} . inet_service . {kind} . inet_service\n    \
-             flags dynamic, timeout\n    size {}\n    timeout {USED}s\n  }}\n",
+             flags dynamic, timeout\n    size {}\n    timeout {USED_SECONDS}s\n  }}\n",
             (flows / 2).max(1)
         );
     }

@@ -14,7 +14,8 @@ use crate::redirection::{
 };
 use crate::run::summary;
 
-const EXAMPLES: &str = "\
+/// Examples in the help text.
+const EXAMPLES_HELP: &str = "\
 Examples:
     packrat router --interface br-lan
     packrat router --interface br-lan --interface wlan-guests --port 443 --port 51820 --to 203.0.113.0/24
@@ -23,7 +24,7 @@ It needs root (CAP_NET_ADMIN), nft and iproute2. To the firewall, these datagram
 docs/CLIENTS.md says what it has to let in, and how it forbids some.";
 /// Options of `packrat router`.
 #[derive(Debug, Clone, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES_HELP)]
 pub(crate) struct Options {
     /// Serve the hosts whose datagrams come in on this interface; repeat it for more
     #[arg(long = "interface", value_name = "NAME", required = true)]

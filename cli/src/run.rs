@@ -16,7 +16,8 @@ use tokio::sync::oneshot;
 use crate::agent::{OTHER_DESCRIPTORS, limits, raise_descriptor_limit};
 use crate::redirection::{self, Redirection, Whose, listeners};
 
-const EXAMPLES: &str = "\
+/// Examples in the help text.
+const EXAMPLES_HELP: &str = "\
 Examples:
     packrat run -- curl --http3-only https://edge.example/file -O
     packrat run --port 443 --port 8443 -- setpriv --reuid USER --regid GROUP --init-groups PROGRAM
@@ -26,7 +27,7 @@ It needs root (CAP_NET_ADMIN), nft, iproute2 and control groups version 2. Witho
 
 /// Options of `packrat run`.
 #[derive(Debug, Clone, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES_HELP)]
 pub(crate) struct Options {
     #[command(flatten)]
     redirection: redirection::Assistance,

@@ -59,7 +59,7 @@ const fn long(name: &'static str, run: Trial) -> Claim {
 }
 
 /// All claims.
-pub(crate) const CLAIMS: &[Claim] = &[
+pub(crate) const ALL_CLAIMS: &[Claim] = &[
     preparation("install", first_download::install),
     smoke("helm-test", first_download::helm_test),
     preparation("annotate", first_download::annotate),
@@ -109,7 +109,7 @@ pub(crate) const CLAIMS: &[Claim] = &[
 ];
 
 /// Faults that leave the gateway's process alone, for the soak.
-pub(crate) const FAULTS: &[Claim] = &[
+pub(crate) const HARMLESS_FAULTS: &[Claim] = &[
     full("last-mile-blackhole-5s", weather::blackhole),
     full("last-mile-30-percent-in-bursts-10s", weather::bursts),
     full("client-port-changes", weather::port_changes),

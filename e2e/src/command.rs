@@ -34,7 +34,7 @@ impl From<serde_json::Error> for Failure {
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
 /// Interval of checks for an expected condition.
-const POLL: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The words before a command that run it elsewhere: `["nsenter", "--net=…", "packrat"]`.
 #[derive(Debug, Clone)]
@@ -155,7 +155,7 @@ pub(crate) fn until<T>(
             Err(error) if Instant::now() >= end => {
                 return Err(Failure(format!("not within {} s: {what}: {error}", limit.as_secs())));
             }
-            Err(_) => thread::sleep(POLL),
+            Err(_) => thread::sleep(POLL_INTERVAL),
         }
     }
 }

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use crate::command::{Background, Failure, Outcome, Prefix, last_lines};
 
 /// Seconds over which goodput is averaged.
-pub(crate) const WINDOW: usize = 5;
+pub(crate) const WINDOW_SECONDS: usize = 5;
 
 /// The parameters of a download.
 #[derive(Debug, Clone)]
@@ -58,13 +58,14 @@ impl Transfer {
         self.bytes as f64 * 8e-6 / self.time.as_secs_f64()
     }
 
-    /// The goodput of each [`WINDOW`] that the download fills, one for each second, in Mbit/s. The
+    /// The goodput of each [`WINDOW_SECONDS`] that the download fills, one for each second, in Mbit/s. The
     /// first second belongs to the transport's start.
     pub(crate) fn windows(&self) -> Vec<f64> {
         let full = self.seconds.split_last().map_or(&[][..], |(_, full)| full);
         let settled = full.get(1..).unwrap_or_default();
-        let goodput = |bytes: &[u64]| bytes.iter().sum::<u64>() as f64 * 8e-6 / WINDOW as f64;
-        settled.windows(WINDOW).map(goodput).collect()
+        let goodput =
+            |bytes: &[u64]| bytes.iter().sum::<u64>() as f64 * 8e-6 / WINDOW_SECONDS as f64;
+        settled.windows(WINDOW_SECONDS).map(goodput).collect()
     }
 
     /// Datagrams that the gateway repaired; `None` without assistance.

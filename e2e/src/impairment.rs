@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::command::{Background, Failure, Outcome, Prefix};
 
 /// Table of the routes into a TUN device.
-const TABLE: &str = "100";
+const ROUTE_TABLE: &str = "100";
 
 /// The properties of a segment, the same in both directions.
 #[derive(Debug, Clone, Copy)]
@@ -145,13 +145,13 @@ impl Impairment {
         let device = self.place.device;
         let mut script = format!(
             "set -e; ip link set {device} up; echo 0 >/proc/sys/net/ipv4/conf/{device}/rp_filter; \
-             ip route replace default dev {device} table {TABLE}; \
+             ip route replace default dev {device} table {ROUTE_TABLE}; \
              nft add table ip {device}; nft 'add chain ip {device} raw {{ type filter hook prerouting priority raw; }}'; \
              nft add rule ip {device} raw iifname {device} notrack; "
         );
         script += &format!("ip rule add iif {device} lookup main priority 90; ");
         for selector in &self.place.selectors {
-            script += &format!("ip rule add {selector} lookup {TABLE} priority 100; ");
+            script += &format!("ip rule add {selector} lookup {ROUTE_TABLE} priority 100; ");
         }
         self.place.inside.output(["sh", "-c", &script]).map(drop)
     }
@@ -163,7 +163,7 @@ impl Drop for Impairment {
         let mut script =
             format!("nft delete table ip {device}; ip rule del iif {device} priority 90; ");
         for selector in &self.place.selectors {
-            script += &format!("ip rule del {selector} lookup {TABLE} priority 100; ");
+            script += &format!("ip rule del {selector} lookup {ROUTE_TABLE} priority 100; ");
         }
         // The namespace may be gone already, with everything in it.
         let _ = self.place.inside.output(["sh", "-c", &script]);

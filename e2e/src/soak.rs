@@ -3,16 +3,16 @@
 
 use std::time::{Duration, Instant};
 
-use crate::claims::{FAULTS, let_gateway_be_set, process_of};
+use crate::claims::{HARMLESS_FAULTS, let_gateway_be_set, process_of};
 use crate::command::{Failure, Outcome, until};
-use crate::suite::{GATEWAY, SHOP, Suite};
+use crate::suite::{SHOP_GATEWAY, SHOP_NAMESPACE, Suite};
 
 /// Permitted growth of resident memory in kilobytes: allocators keep some of it.
 const MEMORY_GROWTH: u64 = 48 * 1024;
 /// Permitted growth of the number of descriptors.
 const DESCRIPTOR_GROWTH: u64 = 8;
 /// Time after which idle sessions end in the gateway's default configuration, and a margin.
-const IDLE: Duration = Duration::from_secs(180);
+const IDLE_TIME: Duration = Duration::from_secs(180);
 
 /// The resources that a gateway uses.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +36,7 @@ pub(crate) fn soak(suite: &mut Suite, time: Duration, seed: u64) -> Outcome<Stri
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        let fault = &FAULTS[(state % FAULTS.len() as u64) as usize];
+        let fault = &HARMLESS_FAULTS[(state % HARMLESS_FAULTS.len() as u64) as usize];
         let text = (fault.run)(suite).map_err(|error| {
             Failure(format!(
                 "seed {seed}, fault {} after {} others: {}: {error}",
@@ -65,7 +65,7 @@ pub(crate) fn soak(suite: &mut Suite, time: Duration, seed: u64) -> Outcome<Stri
 
 /// Waits until the gateway has no session and no cached byte.
 fn wait_until_idle(suite: &Suite) -> Outcome {
-    until(IDLE, "no session and no cached byte are left", || {
+    until(IDLE_TIME, "no session and no cached byte are left", || {
         for name in ["packrat_sessions", "packrat_sessions_assisted", "packrat_cache_bytes"] {
             let value = metric(suite, name)?;
             if value != 0.0 {
@@ -78,13 +78,13 @@ fn wait_until_idle(suite: &Suite) -> Outcome {
 
 /// Sum over all labels of a metric of the gateway.
 fn metric(suite: &Suite, name: &str) -> Outcome<f64> {
-    let (pod, _) = suite.gateway_pod(GATEWAY)?;
+    let (pod, _) = suite.gateway_pod(SHOP_GATEWAY)?;
     suite.metric(&pod, name)
 }
 
 fn usage(suite: &Suite) -> Outcome<Usage> {
-    let (pod, node) = suite.gateway_pod(GATEWAY)?;
-    let process = process_of(suite, SHOP, &pod, &node, "envoy")?;
+    let (pod, node) = suite.gateway_pod(SHOP_GATEWAY)?;
+    let process = process_of(suite, SHOP_NAMESPACE, &pod, &node, "envoy")?;
     let script = format!(
         "sed -n 's/^VmRSS:[^0-9]*\\([0-9]*\\).*/\\1/p' /proc/{process}/status; ls /proc/{process}/fd | wc -l"
     );

@@ -19,25 +19,25 @@ use crate::download::{Download, Request, Transfer};
 use crate::impairment::{Impairment, Segment};
 
 /// Host name of the servers.
-pub(crate) const HOST: &str = "shop.example";
+pub(crate) const HOST_NAME: &str = "shop.example";
 /// Namespace of the servers.
-pub(crate) const SHOP: &str = "shop";
+pub(crate) const SHOP_NAMESPACE: &str = "shop";
 /// The EdgeGateway of the shop, the default of annotations.
-pub(crate) const GATEWAY: &str = "default";
+pub(crate) const SHOP_GATEWAY: &str = "default";
 /// Namespace and name of the Helm release.
-pub(crate) const RELEASE: [&str; 2] = ["packrat-system", "packrat"];
-/// The file for many clients at once.
-pub(crate) const SMALLEST: &str = "1mb.bin";
-/// The file for comparisons.
-pub(crate) const SMALL: &str = "4mb.bin";
-/// The file for long downloads.
-pub(crate) const LARGE: &str = "25mb.bin";
+pub(crate) const HELM_RELEASE: [&str; 2] = ["packrat-system", "packrat"];
+/// Name of the file for many clients at once.
+pub(crate) const SMALLEST_FILE: &str = "1mb.bin";
+/// Name of the file for comparisons.
+pub(crate) const SMALL_FILE: &str = "4mb.bin";
+/// Name of the file for long downloads.
+pub(crate) const LARGE_FILE: &str = "25mb.bin";
 /// Loss of the last mile.
-pub(crate) const LOSS: f64 = 0.04;
-/// The far segment, between gateway and servers: the demo's.
-const FAR: Segment = Segment { delay: 30, rate: 20, loss: 0.0 };
+pub(crate) const LAST_MILE_LOSS: f64 = 0.04;
+/// Far segment, between gateway and servers: the demo's.
+const FAR_SEGMENT: Segment = Segment { delay: 30, rate: 20, loss: 0.0 };
 /// The last mile, between client and cluster.
-const LAST_MILE: Segment = Segment { delay: 2, rate: 50, loss: LOSS };
+const LAST_MILE: Segment = Segment { delay: 2, rate: 50, loss: LAST_MILE_LOSS };
 /// Trials of a figure that is bad while this machine is late.
 const MOST_TRIALS: u32 = 3;
 /// One of this many datagrams may be late on a path that is on time.
@@ -101,11 +101,13 @@ impl Suite {
             "packrat.dev/e2e-first=true",
             "--overwrite",
         ])?;
-        let certificate = Certificate::create(HOST)?;
+        let certificate = Certificate::create(HOST_NAME)?;
         let folder = tempfile::tempdir()?;
         fs::write(folder.path().join("authority.pem"), &certificate.authority)?;
-        let far =
-            cluster.far_segment().map(|place| Impairment::start(place?, FAR, 1)).transpose()?;
+        let far = cluster
+            .far_segment()
+            .map(|place| Impairment::start(place?, FAR_SEGMENT, 1))
+            .transpose()?;
         let last_mile = Impairment::start(cluster.last_mile(), LAST_MILE, 2)?;
         let suite = Self {
             cluster,
@@ -145,15 +147,15 @@ impl Suite {
 
     fn start_servers(&self) -> Outcome {
         self.apply(
-            &format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {SHOP}}}}}"),
+            &format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {SHOP_NAMESPACE}}}}}"),
             None,
         )?;
-        self.tls_secret("web-tls", SHOP)?;
-        self.apply(&self.manifest("origin.yaml")?, Some(SHOP))?;
-        self.rolled_out("deployment/web", SHOP)
+        self.tls_secret("web-tls", SHOP_NAMESPACE)?;
+        self.apply(&self.manifest("origin.yaml")?, Some(SHOP_NAMESPACE))?;
+        self.rolled_out("deployment/web", SHOP_NAMESPACE)
     }
 
-    /// Creates a Secret with the certificate of [`HOST`], which gateways may also use.
+    /// Creates a Secret with the certificate of [`HOST_NAME`], which gateways may also use.
     pub(crate) fn tls_secret(&self, name: &str, namespace: &str) -> Outcome {
         let secret = serde_json::json!({
             "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
@@ -195,17 +197,26 @@ impl Suite {
     /// Merges `patch` into an EdgeGateway of the shop.
     pub(crate) fn patch_gateway(&self, name: &str, patch: &Value) -> Outcome<String> {
         let (kind, patch) = ("edgegateway", patch.to_string());
-        self.kubectl.output(["patch", kind, name, "-n", SHOP, "--type=merge", "-p", &patch])
+        self.kubectl.output([
+            "patch",
+            kind,
+            name,
+            "-n",
+            SHOP_NAMESPACE,
+            "--type=merge",
+            "-p",
+            &patch,
+        ])
     }
 
     /// Installs or upgrades the chart as a user does.
     pub(crate) fn install_chart(&self, settings: &[&str]) -> Outcome {
-        let [namespace, name] = RELEASE;
+        let [namespace, name] = HELM_RELEASE;
         let chart = self.places.project.join("charts/packrat").to_string_lossy().into_owned();
         let mut arguments =
             vec!["upgrade", "--install", name, &chart, "-n", namespace, "--create-namespace"];
         arguments.extend(["--wait", "--timeout", "180s"]);
-        let namespaces = format!("gateway.namespaces[0]={SHOP}");
+        let namespaces = format!("gateway.namespaces[0]={SHOP_NAMESPACE}");
         for allowed in [
             &namespaces,
             "gateway.hostNetwork=true",
@@ -221,7 +232,9 @@ impl Suite {
     pub(crate) fn gateway_is(&self, name: &str, condition: &str) -> Outcome {
         let condition = format!("--for=condition={condition}");
         let name = format!("edgegateway/{name}");
-        self.kubectl.output(["wait", &condition, &name, "-n", SHOP, "--timeout=120s"]).map(drop)
+        self.kubectl
+            .output(["wait", &condition, &name, "-n", SHOP_NAMESPACE, "--timeout=120s"])
+            .map(drop)
     }
 
     /// `address:port` of the gateway's node port on a node that runs the gateway.
@@ -241,7 +254,7 @@ impl Suite {
     /// Name and node of a ready Pod of a gateway.
     pub(crate) fn gateway_pod(&self, gateway: &str) -> Outcome<(String, String)> {
         let selector = format!("packrat.dev/edge-gateway={gateway}");
-        let pods = self.get(SHOP, &["pods", "-l", &selector])?;
+        let pods = self.get(SHOP_NAMESPACE, &["pods", "-l", &selector])?;
         let ready = |pod: &&Value| {
             pod["metadata"]["deletionTimestamp"].is_null()
                 && pod["status"]["conditions"].as_array().is_some_and(|conditions| {
@@ -259,7 +272,8 @@ impl Suite {
 
     /// The metrics of a gateway's Pod, in Prometheus' text format.
     pub(crate) fn metrics_page(&self, pod: &str) -> Outcome<String> {
-        let path = format!("/api/v1/namespaces/{SHOP}/pods/{pod}:9902/proxy/stats/prometheus");
+        let path =
+            format!("/api/v1/namespaces/{SHOP_NAMESPACE}/pods/{pod}:9902/proxy/stats/prometheus");
         self.kubectl.output(["get", "--raw", &path])
     }
 
@@ -274,7 +288,7 @@ impl Suite {
     pub(crate) fn service_of(&self, gateway: &str) -> Outcome<String> {
         let selector = format!("packrat.dev/edge-gateway={gateway}");
         until(Duration::from_secs(60), "the gateway's Service", || {
-            let services = self.get(SHOP, &["services", "-l", &selector])?;
+            let services = self.get(SHOP_NAMESPACE, &["services", "-l", &selector])?;
             let name = services["items"][0]["metadata"]["name"].as_str();
             name.map(str::to_owned)
                 .ok_or_else(|| Failure(format!("the gateway {gateway} has no Service")))
@@ -316,7 +330,7 @@ impl Suite {
     /// A request for a file of the servers through this address.
     pub(crate) fn request(&self, file: &str, connect_to: &str) -> Request {
         Request {
-            url: format!("https://{HOST}/{file}"),
+            url: format!("https://{HOST_NAME}/{file}"),
             connect_to: connect_to.to_owned(),
             options: Vec::new(),
             connect_limit: Duration::from_secs(20),
@@ -371,7 +385,7 @@ impl Suite {
                     "get",
                     "edgegateways,gateways,udproutes,packratpolicies,services,endpointslices",
                     "-n",
-                    SHOP,
+                    SHOP_NAMESPACE,
                     "-o",
                     "yaml",
                 ],
@@ -381,7 +395,7 @@ impl Suite {
                 vec![
                     "logs",
                     "-n",
-                    RELEASE[0],
+                    HELM_RELEASE[0],
                     "-l",
                     "app.kubernetes.io/name=packrat",
                     "--tail=2000",
@@ -393,7 +407,7 @@ impl Suite {
                 vec![
                     "logs",
                     "-n",
-                    SHOP,
+                    SHOP_NAMESPACE,
                     "-l",
                     "packrat.dev/edge-gateway",
                     "--tail=2000",
@@ -405,7 +419,7 @@ impl Suite {
                 vec![
                     "logs",
                     "-n",
-                    SHOP,
+                    SHOP_NAMESPACE,
                     "-l",
                     "packrat.dev/edge-gateway",
                     "--tail=500",

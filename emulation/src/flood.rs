@@ -5,12 +5,12 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use packrat_wire::control::{Control, FIRST_BYTE, MAGIC, VERSION};
+use packrat_wire::control::{Control, FIRST_BYTE, MAGIC, PROTOCOL_VERSION};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 /// Datagrams that are sent in one go; in between the flood waits for its pace.
-const BATCH: usize = 50;
+const BATCH_DATAGRAMS: usize = 50;
 /// Longest garbage that looks like the base connection: the gateway forwards it, as any UDP proxy
 /// does, and the link behind the gateway is not under attack.
 const LONGEST_PLAIN: u64 = 64;
@@ -49,7 +49,7 @@ impl Flood {
         let begun = Instant::now();
         let mut sent = 0;
         while sent < total && !stop.load(Ordering::Relaxed) {
-            for _ in 0..BATCH.min(total - sent) {
+            for _ in 0..BATCH_DATAGRAMS.min(total - sent) {
                 let datagram = if sent % every == every - 1 {
                     forged(&mut random)
                 } else {
@@ -105,7 +105,7 @@ fn forged(random: &mut ChaCha8Rng) -> Vec<u8> {
         // it is not busy.
         let noise = [&bytes(random, 32)[..], &[1, 191, 129, 0, 1, 0, 0, 0]].concat();
         let noise = if kind == 0 { &[][..] } else { &noise };
-        Control::Discover { nonce, versions: &[VERSION], noise }.encode(&mut forged);
+        Control::Discover { nonce, versions: &[PROTOCOL_VERSION], noise }.encode(&mut forged);
     } else {
         let mut cookie = [0; 16];
         random.fill_bytes(&mut cookie);

@@ -5,9 +5,9 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU16, Ordering};
 
 /// The first port; all ports are below the range that the system chooses from.
-const FIRST: u16 = 10_000;
-/// Ports to choose from.
-const PORTS: u16 = 20_000;
+const FIRST_PORT: u16 = 10_000;
+/// Number of ports to choose from.
+const PORT_COUNT: u16 = 20_000;
 
 /// A port that is free for UDP and TCP at all addresses, and that is this process's until it ends:
 /// no socket gets it that takes any port, and no other process by this function.
@@ -15,12 +15,12 @@ const PORTS: u16 = 20_000;
 /// # Errors
 /// `AddrInUse` if none is free.
 pub fn free_port() -> io::Result<u16> {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
+    static NEXT_PORT: AtomicU16 = AtomicU16::new(0);
     // Each process begins at another port.
     let first = (std::process::id().wrapping_mul(2_654_435_761) >> 16) as u16;
-    for _ in 0..PORTS {
-        let number = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
-        let port = FIRST + number % PORTS;
+    for _ in 0..PORT_COUNT {
+        let number = first.wrapping_add(NEXT_PORT.fetch_add(1, Ordering::Relaxed));
+        let port = FIRST_PORT + number % PORT_COUNT;
         let any = (Ipv4Addr::UNSPECIFIED, port);
         if UdpSocket::bind(any).is_ok() && TcpListener::bind(any).is_ok() && reserve(port) {
             return Ok(port);

@@ -224,22 +224,22 @@ fn read(path: &Path, known: impl Iterator<Item = &'static str>) -> Result<String
 impl Scenario {
     /// The names of the scenarios that come with the laboratory.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        built_in::SCENARIOS
+        built_in::PAPER_SCENARIOS
             .iter()
-            .chain(&built_in::FIELD)
-            .chain(&built_in::PROFILES)
+            .chain(&built_in::FIELD_PATHS)
+            .chain(&built_in::PROFILE_SCENARIOS)
             .map(|(name, _)| *name)
     }
 
     /// The names of the paths of the field matrix: the last mile is the bottleneck, and has no loss
     /// by default.
     pub fn field_paths() -> impl Iterator<Item = &'static str> {
-        built_in::FIELD.iter().map(|(name, _)| *name)
+        built_in::FIELD_PATHS.iter().map(|(name, _)| *name)
     }
 
     /// The names of the profiles of last miles that people have; most of them name recordings.
     pub fn profiles() -> impl Iterator<Item = &'static str> {
-        built_in::PROFILES.iter().map(|(name, _)| *name)
+        built_in::PROFILE_SCENARIOS.iter().map(|(name, _)| *name)
     }
 
     /// A scenario by its name, or from a TOML file.
@@ -247,8 +247,10 @@ impl Scenario {
     /// # Errors
     /// See [`ScenarioError`].
     pub fn load(name: &str) -> Result<Self, ScenarioError> {
-        let mut built_in =
-            built_in::SCENARIOS.iter().chain(&built_in::FIELD).chain(&built_in::PROFILES);
+        let mut built_in = built_in::PAPER_SCENARIOS
+            .iter()
+            .chain(&built_in::FIELD_PATHS)
+            .chain(&built_in::PROFILE_SCENARIOS);
         if let Some((name, text)) = built_in.find(|(known, _)| *known == name) {
             return Self::parse(name, text);
         }

@@ -289,7 +289,7 @@ pub fn run(options: &Options) -> ExitCode {
         }
         Action::FirstByte(measurement) => measurement.run().map_err(FigureError::from),
         Action::Live(live) => Ok(crate::live::command::run(live)),
-        Action::Figures(making) => making.make(&figures::RECIPES.iter().collect::<Vec<_>>()),
+        Action::Figures(making) => making.make(&figures::ALL_RECIPES.iter().collect::<Vec<_>>()),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error}");

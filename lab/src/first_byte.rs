@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Bytes of the answer.
-const ANSWER: u64 = 1000;
+const ANSWER_BYTES: u64 = 1000;
 
 /// Options of `packrat-lab first-byte`.
 #[derive(Debug, Args)]
@@ -71,7 +71,7 @@ impl Way {
             Self::WithoutCopies | Self::First | Self::Known => Arm::Packrat,
         };
         let mut scenario = scenario.clone();
-        scenario.size = ANSWER;
+        scenario.size = ANSWER_BYTES;
         let mut trial = Trial::new(scenario, arm, sender, seed);
         if self == Self::WithoutCopies {
             trial.client = trial.client.with_copies(false);

@@ -5,9 +5,10 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde::Serialize;
 
-/// Draws of a bootstrap, and the share of them that its interval covers.
-const DRAWS: usize = 2000;
-const COVERED: f64 = 0.95;
+/// Draws of a bootstrap.
+const BOOTSTRAP_DRAWS: usize = 2000;
+/// Share of the draws that an interval covers.
+const COVERED_SHARE: f64 = 0.95;
 /// Draws where each sorts thousands of values.
 const POOLED_DRAWS: usize = 200;
 
@@ -38,13 +39,13 @@ pub(crate) fn paired_ratio(
     }
     // Always the same draws: an interval is as reproducible as the trials.
     let mut random = ChaCha8Rng::seed_from_u64(seeds.len() as u64);
-    let draws = sorted((0..DRAWS).map(|_| {
+    let draws = sorted((0..BOOTSTRAP_DRAWS).map(|_| {
         let chosen: Vec<usize> =
             seeds.iter().map(|_| (random.next_u64() % seeds.len() as u64) as usize).collect();
         ratio(&chosen)
     }));
-    let [low, high] =
-        [(1.0 - COVERED) / 2.0, (1.0 + COVERED) / 2.0].map(|share| quantile(&draws, share));
+    let [low, high] = [(1.0 - COVERED_SHARE) / 2.0, (1.0 + COVERED_SHARE) / 2.0]
+        .map(|share| quantile(&draws, share));
     Some(Interval { low, value, high })
 }
 
@@ -62,8 +63,8 @@ pub(crate) fn pooled_quantile(seeds: &[Vec<f64>], share: f64) -> Option<Interval
     let draws = sorted((0..POOLED_DRAWS).map(|_| {
         of(&mut (0..seeds.len()).map(|_| (random.next_u64() % seeds.len() as u64) as usize))
     }));
-    let [low, high] =
-        [(1.0 - COVERED) / 2.0, (1.0 + COVERED) / 2.0].map(|share| quantile(&draws, share));
+    let [low, high] = [(1.0 - COVERED_SHARE) / 2.0, (1.0 + COVERED_SHARE) / 2.0]
+        .map(|share| quantile(&draws, share));
     Some(Interval { low, value, high })
 }
 

@@ -12,7 +12,7 @@ use crate::observer::Observer;
 use crate::quinn_runtime::{VirtualRuntime, VirtualSocket};
 use crate::quinn_server::{CONNECTION_ID, ConnectionIds, ResetKey};
 use crate::randomness;
-use crate::s2n_server::WINDOW;
+use crate::s2n_server::WINDOW_BYTES;
 use crate::sender::Sender;
 use crate::tls;
 use noq::crypto::{CryptoError, HmacKey};
@@ -28,7 +28,7 @@ use std::time::Duration;
 
 /// Packets that may arrive before one that was sent earlier, of the CUBIC sender: stacks that adapt (ngtcp2, nginx, haproxy) come to
 /// about that at these rates, and leave the rest to the time threshold.
-const TOLERANCE: u32 = 128;
+const REORDERING_PACKETS: u32 = 128;
 
 /// Starts a server with the sender's congestion control.
 pub(crate) fn start(
@@ -41,14 +41,14 @@ pub(crate) fn start(
 ) -> Result<Endpoint, Box<dyn Error>> {
     let runtime = VirtualRuntime::new(clock);
     let mut transport = TransportConfig::default();
-    transport.send_window(WINDOW);
+    transport.send_window(WINDOW_BYTES);
     let of_control = random.clone();
     let control: Box<dyn Fn(u16) -> Control + Send + Sync> = match sender {
         Sender::NoqBbr => {
             Box::new(move |datagram| Control::Bbr(Box::new(Bbr::new(datagram, of_control.clone()))))
         }
         _ => {
-            transport.packet_threshold(TOLERANCE);
+            transport.packet_threshold(REORDERING_PACKETS);
             Box::new(|datagram| Control::Cubic(Cubic::new(datagram)))
         }
     };

@@ -14,7 +14,7 @@ pub enum Oracle {
     /// nor repaired. All others are the medium's: they are waited for and repaired, whether a queue
     /// stands or not.
     Classification,
-    /// The losses of the medium: each comes [`RECOVERY`] later, in order, if the client waits for it.
+    /// The losses of the medium: each comes [`RECOVERY_DELAY`] later, in order, if the client waits for it.
     Repair,
     /// Both.
     Both,
@@ -27,7 +27,7 @@ packrat_emulation::choices!(Oracle, "oracle", [
 ]);
 
 /// Delay of what [`Oracle::Repair`] recovers.
-pub(crate) const RECOVERY: Duration = Duration::from_millis(5);
+pub(crate) const RECOVERY_DELAY: Duration = Duration::from_millis(5);
 
 impl Oracle {
     pub(crate) fn classifies(self) -> bool {
@@ -109,10 +109,10 @@ impl<T> Order<T> {
 }
 
 /// Last bytes of a datagram that tell it from others: the tag of its encryption.
-const TAG: usize = 16;
+const TAG_BYTES: usize = 16;
 
 fn tag(base: &[u8]) -> &[u8] {
-    &base[base.len().saturating_sub(TAG)..]
+    &base[base.len().saturating_sub(TAG_BYTES)..]
 }
 
 impl Shown {

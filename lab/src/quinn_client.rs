@@ -10,7 +10,7 @@ use crate::quinn_runtime::{VirtualRuntime, VirtualSocket};
 use crate::quinn_server::{ConnectionIds, ResetKey, congestion_of};
 use crate::randomness::{self, Stream};
 use crate::receiver::{Download, Order};
-use crate::s2n_server::WINDOW;
+use crate::s2n_server::WINDOW_BYTES;
 use crate::sender::Sender;
 use crate::tls;
 use crate::traffic::exchange::{ClientConnection, Failure};
@@ -46,8 +46,8 @@ impl QuinnReceiver {
         if let Some(sender) = uploader {
             congestion_of(sender, &mut transport, runtime, &observer);
         }
-        let window = VarInt::try_from(WINDOW)?;
-        transport.receive_window(window).stream_receive_window(window).send_window(WINDOW);
+        let window = VarInt::try_from(WINDOW_BYTES)?;
+        transport.receive_window(window).stream_receive_window(window).send_window(WINDOW_BYTES);
         let mut qlog = QlogConfig::default();
         qlog.start_time(runtime.base());
         qlog.writer(Box::new(QlogReader::new(clock, observer).of_receiver(received.clone())));

@@ -8,7 +8,7 @@ use crate::quinn_ceten::CetenConfig;
 use crate::quinn_observer::{Observed, QlogReader};
 use crate::quinn_runtime::{VirtualRuntime, VirtualSocket};
 use crate::randomness;
-use crate::s2n_server::WINDOW;
+use crate::s2n_server::WINDOW_BYTES;
 use crate::sender::Sender;
 use crate::tls;
 use hmac::{Hmac, Mac};
@@ -41,7 +41,7 @@ pub(crate) fn start(
 ) -> Result<Endpoint, Box<dyn Error>> {
     let runtime = VirtualRuntime::new(clock);
     let mut transport = TransportConfig::default();
-    transport.send_window(WINDOW);
+    transport.send_window(WINDOW_BYTES);
     if let Sender::CetenP | Sender::CetenA = sender {
         let answer = match sender {
             Sender::CetenP => Answer::Probabilistic,

@@ -23,20 +23,20 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 /// The application protocol of the laboratory.
-const PROTOCOL: &[u8] = b"packrat-lab";
+const APPLICATION_PROTOCOL: &[u8] = b"packrat-lab";
 
 thread_local! {
     /// A trial runs on one thread from its beginning to its end.
-    static RANDOM: RefCell<Option<ChaCha8Rng>> = const { RefCell::new(None) };
+    static TRIAL_RANDOM: RefCell<Option<ChaCha8Rng>> = const { RefCell::new(None) };
 }
 
 /// All TLS on this thread belongs to the trial with this seed from now on.
 pub(crate) fn begin_trial(seed: u64) {
-    RANDOM.set(Some(randomness::generator(seed, Stream::Tls)));
+    TRIAL_RANDOM.set(Some(randomness::generator(seed, Stream::Tls)));
 }
 
 fn fill(buffer: &mut [u8]) -> Result<(), GetRandomFailed> {
-    RANDOM.with_borrow_mut(|random| match random {
+    TRIAL_RANDOM.with_borrow_mut(|random| match random {
         Some(random) => {
             random.fill_bytes(buffer);
             Ok(())
@@ -129,7 +129,7 @@ fn server(certificate: &Certificate) -> Result<ServerConfig, Error> {
             vec![CertificateDer::from(certificate.certificate.clone())],
             PrivatePkcs8KeyDer::from(certificate.key.clone()).into(),
         )?;
-    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    config.alpn_protocols = vec![APPLICATION_PROTOCOL.to_vec()];
     Ok(config)
 }
 
@@ -151,6 +151,6 @@ fn client_config(certificate: &Certificate) -> Result<ClientConfig, Error> {
         .with_protocol_versions(&[&TLS13])?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    config.alpn_protocols = vec![APPLICATION_PROTOCOL.to_vec()];
     Ok(config)
 }

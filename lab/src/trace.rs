@@ -31,7 +31,7 @@ pub(crate) fn identity(payload: &[u8]) -> u64 {
 
 /// Packets that a search for the one in a datagram may skip: packets that left inside of handshake
 /// datagrams.
-const SEARCH: usize = 16;
+const SEARCHED_PACKETS: usize = 16;
 
 /// Everything that happened, in order. `upload`: the sender is the client.
 pub(crate) fn complete(outcome: FlowOutcome, world: &World, upload: bool) -> Vec<TraceEvent> {
@@ -71,7 +71,7 @@ fn numbers(trace: &[TraceEvent], departures: &[Departure]) -> BTreeMap<u64, u64>
     });
     let mut numbers = BTreeMap::new();
     for departure in departures.iter().filter(|departure| departure.short_header) {
-        let mut ahead = sent.clone().take(SEARCH);
+        let mut ahead = sent.clone().take(SEARCHED_PACKETS);
         if let Some(skipped) = ahead.position(|(_, bytes)| bytes == departure.bytes)
             && let Some((number, _)) = sent.nth(skipped)
         {

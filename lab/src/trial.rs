@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Virtual time after which a download is given up; bytes that have arrived by then count.
-pub(crate) const LIMIT: Duration = Duration::from_secs(1200);
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(1200);
 
 /// Bytes of the download by which a client and its gateway know their last mile.
 const KNOWN_BY: u64 = 500_000;

@@ -15,8 +15,8 @@ use stateright::{Model, Property};
 
 use crate::check::Mutated;
 
-/// Epochs that a check can come to, with one to spare.
-const EPOCHS: usize = 5;
+/// Number of epochs that a check can come to, with one to spare.
+const EPOCH_COUNT: usize = 5;
 /// Transmissions of one repair.
 const MOST_REPAIRS: u8 = 2;
 /// Rounds of an idle session within which both ends must have come together.
@@ -135,7 +135,7 @@ struct Client {
     next_counter: u8,
     eack_due: bool,
     /// Datagrams that it has counted, by epoch. No rule looks at it.
-    counted: [Set; EPOCHS],
+    counted: [Set; EPOCH_COUNT],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -163,7 +163,7 @@ struct Gateway {
     next_data: u8,
     /// Datagrams that it has credited, by epoch, and that have left for the client. No rule looks at
     /// them.
-    credited: [Set; EPOCHS],
+    credited: [Set; EPOCH_COUNT],
     sent: Set,
     /// Something received was found missing. No rule looks at it.
     contradicted: bool,
@@ -464,7 +464,7 @@ impl Model for Epochs {
             path: 0,
             next_counter: 0,
             eack_due: false,
-            counted: [0; EPOCHS],
+            counted: [0; EPOCH_COUNT],
         };
         let gateway = Gateway {
             epoch: 0,
@@ -478,7 +478,7 @@ impl Model for Epochs {
             path: 0,
             challenges: Vec::new(),
             next_data: 0,
-            credited: [0; EPOCHS],
+            credited: [0; EPOCH_COUNT],
             sent: 0,
             contradicted: false,
         };

@@ -46,18 +46,21 @@ impl Mutation {
     pub const ALL: [(Self, &str); 8] = [
         (Self::UncheckedVersions, NO_DOWNGRADE),
         (Self::UnauthenticatedParams, NO_DOWNGRADE),
-        (Self::UnboundVersion, AGREEMENT),
-        (Self::NoStaticKey, AGREEMENT),
-        (Self::NoEphemeralKey, SECRECY),
-        (Self::UncheckedPin, PINNED),
+        (Self::UnboundVersion, ENDS_AGREE),
+        (Self::NoStaticKey, ENDS_AGREE),
+        (Self::NoEphemeralKey, KEEPS_SECRETS),
+        (Self::UncheckedPin, PINNED_OWNER),
         (Self::NoProof, TAKES_OVER_ONCE),
-        (Self::UnboundQuestion, AGREEMENT),
+        (Self::UnboundQuestion, ENDS_AGREE),
     ];
 }
 
-const SECRECY: &str = "the attacker learns no secret of a gateway's session with a client";
-const AGREEMENT: &str = "a client and the gateway of its session agree on question and version";
-const PINNED: &str = "a client that has pinned a key is with the owner of that key";
+/// Name of the property that the attacker learns no secret.
+const KEEPS_SECRETS: &str = "the attacker learns no secret of a gateway's session with a client";
+/// Name of the property that both ends agree.
+const ENDS_AGREE: &str = "a client and the gateway of its session agree on question and version";
+/// Name of the property of a client that has pinned a key.
+const PINNED_OWNER: &str = "a client that has pinned a key is with the owner of that key";
 const NO_DOWNGRADE: &str = "a session has the best version that both ends know";
 const TAKES_OVER_ONCE: &str = "one session takes over for one client, which has its key";
 
@@ -74,9 +77,10 @@ pub enum Key {
     Answer(u8),
 }
 
-/// The versions of both ends, in order of preference: 3, then 2.
-const BEST: u8 = 3;
-const WORSE: u8 = 2;
+/// Version that both ends prefer.
+const BEST_VERSION: u8 = 3;
+/// Version that both ends know and do not prefer.
+const WORSE_VERSION: u8 = 2;
 
 /// Noise message 1 and its datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -204,7 +208,12 @@ impl Handshake {
         let keys: BTreeSet<Key> = state.questions.iter().map(|question| question.key).collect();
         let keys: Vec<Key> = keys.into_iter().chain([Key::Attacker]).collect();
         let of_nonce = move |nonce: u8| {
-            let variants = [(BEST, BEST), (BEST, WORSE), (WORSE, BEST), (WORSE, WORSE)];
+            let variants = [
+                (BEST_VERSION, BEST_VERSION),
+                (BEST_VERSION, WORSE_VERSION),
+                (WORSE_VERSION, BEST_VERSION),
+                (WORSE_VERSION, WORSE_VERSION),
+            ];
             let of_key = move |key: Key| {
                 variants.map(|(version, best)| Question { nonce, version, key, best })
             };
@@ -242,7 +251,7 @@ impl Model for Handshake {
         for (index, attempt) in state.attempts.iter().enumerate() {
             let Some(question) = attempt.question else {
                 // The Offer is not authenticated: it names any version of the client's list.
-                actions.extend([Step::Ask(index, BEST), Step::Ask(index, WORSE)]);
+                actions.extend([Step::Ask(index, BEST_VERSION), Step::Ask(index, WORSE_VERSION)]);
                 continue;
             };
             if attempt.accepted.is_none() {
@@ -277,7 +286,7 @@ impl Model for Handshake {
             Step::Ask(index, version) => {
                 let number = index as u8;
                 let key = Key::Client(number);
-                let question = Question { nonce: number, version, key, best: BEST };
+                let question = Question { nonce: number, version, key, best: BEST_VERSION };
                 state.attempts[index].question = Some(question);
                 state.questions.insert(question);
             }
@@ -321,13 +330,13 @@ impl Model for Handshake {
             state.attempts.iter().filter_map(of)
         }
         vec![
-            Property::always(SECRECY, |model: &Self, state: &State| {
+            Property::always(KEEPS_SECRETS, |model: &Self, state: &State| {
                 let of_client =
                     |session: &&Session| matches!(session.answer.question.key, Key::Client(_));
                 let mut answers = state.sessions.iter().filter(of_client);
                 !answers.any(|session| model.can_open(state, &session.answer))
             }),
-            Property::always(AGREEMENT, |_, state: &State| {
+            Property::always(ENDS_AGREE, |_, state: &State| {
                 let has_gateway = |(question, answer): (Question, Answer)| {
                     answer.static_key != Key::Static
                         || state.sessions.iter().any(|session| {
@@ -336,11 +345,11 @@ impl Model for Handshake {
                 };
                 safe(state).all(has_gateway)
             }),
-            Property::always(PINNED, |_, state: &State| {
+            Property::always(PINNED_OWNER, |_, state: &State| {
                 safe(state).all(|(_, answer)| answer.static_key == Key::Static)
             }),
             Property::always(NO_DOWNGRADE, |_, state: &State| {
-                safe(state).all(|(question, _)| question.version == BEST)
+                safe(state).all(|(question, _)| question.version == BEST_VERSION)
             }),
             Property::always(TAKES_OVER_ONCE, |_, state: &State| {
                 let established = |number: u8| {

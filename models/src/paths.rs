@@ -59,7 +59,8 @@ pub enum Place {
     Victim,
 }
 
-const PLACES: [Place; 4] = [Place::Attacker, Place::Honest, Place::Moved, Place::Victim];
+/// Places that datagrams come from.
+const ALL_PLACES: [Place; 4] = [Place::Attacker, Place::Honest, Place::Moved, Place::Victim];
 
 /// The attacker's session and the honest client's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -70,7 +71,8 @@ pub enum Owner {
     Honest,
 }
 
-const OWNERS: [Owner; 2] = [Owner::Hostile, Owner::Honest];
+/// Owners of sessions.
+const ALL_OWNERS: [Owner; 2] = [Owner::Hostile, Owner::Honest];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Message {
@@ -278,11 +280,11 @@ impl Model for Paths {
 
     fn actions(&self, state: &State, actions: &mut Vec<Step>) {
         if state.hostile_left > 0 {
-            actions.extend(PLACES.map(Step::Hostile));
+            actions.extend(ALL_PLACES.map(Step::Hostile));
             let predictable = self.has(Mutation::PredictableData);
             for data in 0..state.next_data {
                 if predictable || state.known & 1 << data != 0 {
-                    actions.extend(PLACES.map(|place| Step::HostileResponse(place, data)));
+                    actions.extend(ALL_PLACES.map(|place| Step::HostileResponse(place, data)));
                 }
             }
         }
@@ -294,7 +296,7 @@ impl Model for Paths {
                 actions.push(Step::Deliver(index, Place::Attacker));
             }
         }
-        for owner in OWNERS {
+        for owner in ALL_OWNERS {
             let session = &state.sessions[owner as usize];
             let answers = match owner {
                 // The attacker may answer, or not.

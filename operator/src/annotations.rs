@@ -3,46 +3,49 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use crate::inject::{COLLECTOR, INJECT};
+use crate::inject::{COLLECTOR_ANNOTATION, INJECT_ANNOTATION};
 use crate::overrides::{Multicast, Overrides, knob};
 use packrat_api::knobs;
 
-/// `enabled` or `disabled`, on a Service or on a Namespace for all of its Services.
-pub const ASSIST: &str = "packrat.dev/assist";
-/// The EdgeGateway, `name` or `namespace/name`.
-pub const GATEWAY: &str = "packrat.dev/gateway";
-/// Ports of the Service, for UDP, or for TCP if connections end at the gateway: names or numbers,
-/// each with the gateway's port in front if it differs.
-pub const PORT: &str = "packrat.dev/port";
-/// The Service's UDP port is one live stream for all subscribers: the address at which it arrives
-/// at the gateway, and after a comma the group that it is sent to, if there is one.
-pub const MULTICAST: &str = "packrat.dev/multicast";
-/// TCP connections to the gateway's port of the same number: `passthrough`, `proxy-protocol`, or `off`.
-pub const TCP: &str = "packrat.dev/tcp";
-/// The work of the gateway for the Service: `assist`, or `terminate`.
-pub const MODE: &str = "packrat.dev/mode";
-/// The Secret with the certificate of a Service whose connections end at the gateway.
-pub const CERTIFICATE: &str = "packrat.dev/certificate";
+/// Annotation with `enabled` or `disabled`, on a Service or on a Namespace for all of its Services.
+pub const ASSIST_ANNOTATION: &str = "packrat.dev/assist";
+/// Annotation with the EdgeGateway, `name` or `namespace/name`.
+pub const GATEWAY_ANNOTATION: &str = "packrat.dev/gateway";
+/// Annotation with ports of the Service, for UDP, or for TCP if connections end at the gateway:
+/// names or numbers, each with the gateway's port in front if it differs.
+pub const PORT_ANNOTATION: &str = "packrat.dev/port";
+/// Annotation that makes the Service's UDP port one live stream for all subscribers: the address at
+/// which it arrives at the gateway, and after a comma the group that it is sent to, if there is
+/// one.
+pub const MULTICAST_ANNOTATION: &str = "packrat.dev/multicast";
+/// Annotation for TCP connections to the gateway's port of the same number: `passthrough`,
+/// `proxy-protocol`, or `off`.
+pub const TCP_ANNOTATION: &str = "packrat.dev/tcp";
+/// Annotation with the work of the gateway for the Service: `assist`, or `terminate`.
+pub const MODE_ANNOTATION: &str = "packrat.dev/mode";
+/// Annotation with the Secret that has the certificate of a Service whose connections end at the
+/// gateway.
+pub const CERTIFICATE_ANNOTATION: &str = "packrat.dev/certificate";
 /// The Secret with the configuration by which connection IDs of the Service's servers name them.
 pub const QUIC_LB: &str = "packrat.dev/quic-lb";
 /// Prefix of the names of overrides.
 pub const CONFIG_PREFIX: &str = "packrat.dev/config.";
 /// Prefix of all annotations of Packrat.
-pub const PREFIX: &str = "packrat.dev/";
+pub const ANNOTATION_PREFIX: &str = "packrat.dev/";
 /// Annotations that people write, and the objects that they are for: the table in
 /// operator/README.md.
-pub const ANNOTATIONS: [(&str, &str); 11] = [
-    (ASSIST, "Service, Namespace"),
-    (GATEWAY, "Service, Namespace"),
-    (PORT, "Service"),
-    (TCP, "Service, UDPRoute"),
-    (MODE, "Service"),
-    (CERTIFICATE, "Service"),
+pub const WRITTEN_ANNOTATIONS: [(&str, &str); 11] = [
+    (ASSIST_ANNOTATION, "Service, Namespace"),
+    (GATEWAY_ANNOTATION, "Service, Namespace"),
+    (PORT_ANNOTATION, "Service"),
+    (TCP_ANNOTATION, "Service, UDPRoute"),
+    (MODE_ANNOTATION, "Service"),
+    (CERTIFICATE_ANNOTATION, "Service"),
     (QUIC_LB, "Service, UDPRoute"),
-    (MULTICAST, "Service"),
+    (MULTICAST_ANNOTATION, "Service"),
     ("packrat.dev/config.NAME", "Service, Namespace"),
-    (INJECT, "Pod template"),
-    (COLLECTOR, "Pod template"),
+    (INJECT_ANNOTATION, "Pod template"),
+    (COLLECTOR_ANNOTATION, "Pod template"),
 ];
 /// Name of the EdgeGateway that applies by default.
 pub const DEFAULT_GATEWAY: &str = "default";
@@ -245,7 +248,7 @@ impl Annotations {
         let mut read = Self::default();
         // Sorted, so that problems have an order of their own.
         let ours: BTreeMap<&str, &str> =
-            all.into_iter().filter(|(name, _)| name.starts_with(PREFIX)).collect();
+            all.into_iter().filter(|(name, _)| name.starts_with(ANNOTATION_PREFIX)).collect();
         for (name, value) in ours {
             read.read_one(carrier, name, value);
         }
@@ -254,7 +257,7 @@ impl Annotations {
 
     fn read_one(&mut self, carrier: Carrier, name: &str, value: &str) {
         match name {
-            ASSIST => match value {
+            ASSIST_ANNOTATION => match value {
                 "enabled" => self.assist = Some(true),
                 "disabled" => self.assist = Some(false),
                 _ => {
@@ -262,20 +265,20 @@ impl Annotations {
                     self.invalid(name, value, "write enabled or disabled");
                 }
             },
-            GATEWAY => {
+            GATEWAY_ANNOTATION => {
                 let gateway = read_gateway(value);
                 if gateway.is_err() {
                     self.invalid(name, value, "write the name of an EdgeGateway, or namespace/name");
                 }
                 self.gateway = Some(gateway);
             }
-            PORT | MULTICAST | TCP | MODE | CERTIFICATE | QUIC_LB if carrier == Carrier::Namespace => {
+            PORT_ANNOTATION | MULTICAST_ANNOTATION | TCP_ANNOTATION | MODE_ANNOTATION | CERTIFICATE_ANNOTATION | QUIC_LB if carrier == Carrier::Namespace => {
                 self.problem(
                     Reason::UnknownAnnotation,
                     format!("{name} has no effect on a Namespace; put it on the Service"),
                 );
             }
-            PORT => {
+            PORT_ANNOTATION => {
                 let ports: Result<Vec<_>, _> = value.split(',').map(|part| read_port(part.trim())).collect();
                 if ports.is_err() {
                     self.invalid(
@@ -286,11 +289,11 @@ impl Annotations {
                 }
                 self.ports = Some(ports);
             }
-            TCP => match read_tcp(value) {
+            TCP_ANNOTATION => match read_tcp(value) {
                 Ok(tcp) => self.tcp = Some(tcp),
                 Err(remedy) => self.invalid(name, value, remedy),
             },
-            MODE => {
+            MODE_ANNOTATION => {
                 self.mode = Some(match value {
                     "assist" => Ok(Mode::Assist),
                     "terminate" => Ok(Mode::Terminate),
@@ -300,12 +303,12 @@ impl Annotations {
                     }
                 });
             }
-            CERTIFICATE | QUIC_LB if !is_name(value) => {
+            CERTIFICATE_ANNOTATION | QUIC_LB if !is_name(value) => {
                 self.invalid(name, value, "write the name of a Secret of the Service's namespace");
             }
-            CERTIFICATE => self.certificate = Some(value.to_owned()),
+            CERTIFICATE_ANNOTATION => self.certificate = Some(value.to_owned()),
             QUIC_LB => self.quic_lb = Some(value.to_owned()),
-            MULTICAST => match Multicast::read(value) {
+            MULTICAST_ANNOTATION => match Multicast::read(value) {
                 Some(multicast) => self.overrides.multicast = Some(multicast),
                 None => self.invalid(
                     name,
@@ -319,7 +322,7 @@ impl Annotations {
                 None => self.problem(
                     Reason::UnknownAnnotation,
                     format!(
-                        "{name} does not exist; there are {ASSIST}, {GATEWAY}, {PORT}, {TCP}, {MODE}, {CERTIFICATE}, {QUIC_LB}, {MULTICAST} and {CONFIG_PREFIX}*"
+                        "{name} does not exist; there are {ASSIST_ANNOTATION}, {GATEWAY_ANNOTATION}, {PORT_ANNOTATION}, {TCP_ANNOTATION}, {MODE_ANNOTATION}, {CERTIFICATE_ANNOTATION}, {QUIC_LB}, {MULTICAST_ANNOTATION} and {CONFIG_PREFIX}*"
                     ),
                 ),
             },
@@ -360,7 +363,7 @@ impl Annotations {
 
 /// True if an annotation of ours is for other objects and does no harm on this one.
 fn reserved(name: &str) -> bool {
-    name == INJECT
+    name == INJECT_ANNOTATION
 }
 
 /// A value as it can be shown: not too long, without control characters.
@@ -384,7 +387,7 @@ pub(crate) fn is_name(text: &str) -> bool {
         && !text.ends_with(['-', '.'])
 }
 
-/// The meaning of [`TCP`].
+/// The meaning of [`TCP_ANNOTATION`].
 ///
 /// # Errors
 /// The text to write instead.
@@ -446,16 +449,19 @@ mod tests {
 
     #[test]
     fn what_is_understood() {
-        assert_eq!(service(ASSIST, "enabled").assist, Some(true));
-        assert_eq!(service(ASSIST, "disabled").assist, Some(false));
-        assert_eq!(service(GATEWAY, "edge").gateway, Some(Ok((None, "edge".to_owned()))));
+        assert_eq!(service(ASSIST_ANNOTATION, "enabled").assist, Some(true));
+        assert_eq!(service(ASSIST_ANNOTATION, "disabled").assist, Some(false));
         assert_eq!(
-            service(GATEWAY, "infra/edge").gateway,
+            service(GATEWAY_ANNOTATION, "edge").gateway,
+            Some(Ok((None, "edge".to_owned())))
+        );
+        assert_eq!(
+            service(GATEWAY_ANNOTATION, "infra/edge").gateway,
             Some(Ok((Some("infra".to_owned()), "edge".to_owned())))
         );
         let choice = |listener, service| PortChoice { listener, service };
         assert_eq!(
-            service(PORT, "443, quic,8443:h3, 8444:444").ports,
+            service(PORT_ANNOTATION, "443, quic,8443:h3, 8444:444").ports,
             Some(Ok(vec![
                 choice(None, PortName::Number(443)),
                 choice(None, PortName::Name("quic".to_owned())),
@@ -504,7 +510,7 @@ mod tests {
                 multicast: None,
             }
         );
-        let stream = |value| service(MULTICAST, value).overrides.multicast;
+        let stream = |value| service(MULTICAST_ANNOTATION, value).overrides.multicast;
         let (upstream, group) =
             ("239.1.2.3:5004".parse().unwrap(), "239.9.9.9:5006".parse().unwrap());
         assert_eq!(stream("239.1.2.3:5004"), Some(Multicast { upstream, group: None }));
@@ -520,7 +526,7 @@ mod tests {
             "239.9.9.9:5006,239.9.9.9:5006",
         ] {
             assert_eq!(stream(wrong), None, "{wrong}");
-            assert_eq!(service(MULTICAST, wrong).problems.len(), 1, "{wrong}");
+            assert_eq!(service(MULTICAST_ANNOTATION, wrong).problems.len(), 1, "{wrong}");
         }
     }
 
@@ -578,7 +584,7 @@ mod tests {
             ("config.handshakes-per-second-per-source", "+5", range(1, 10_000_000)),
             ("config.tokens", "Required", format!("write off, optional or required; {meanwhile}")),
         ] {
-            let annotation = format!("{PREFIX}{annotation}");
+            let annotation = format!("{ANNOTATION_PREFIX}{annotation}");
             let read = service(&annotation, value);
             let message = format!("{annotation}: \"{value}\" is not understood; {remedy}");
             assert_eq!(read.problems, [Problem { reason: Reason::InvalidAnnotation, message }]);
@@ -604,7 +610,7 @@ mod tests {
             "packrat.dev/config.cache does not exist; after packrat.dev/config. there can be affinity, assist, cache-bytes-per-session, cache-bytes-total, repair-budget-percent, sparse-copies, residual-loss-per-million, idle-timeout-seconds, maximum-sessions, sessions-per-source, handshakes-per-second-per-source, sender, holdout-percent, tokens"
         );
         assert_eq!(
-            unknown(Annotations::read(Carrier::Namespace, [(PORT, "443")])),
+            unknown(Annotations::read(Carrier::Namespace, [(PORT_ANNOTATION, "443")])),
             "packrat.dev/port has no effect on a Namespace; put it on the Service"
         );
     }
@@ -612,11 +618,11 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_gives_a_value_or_a_problem(name in "(assist|gateway|port|tcp|mode|certificate|quic-lb|config\\.[a-z-]{0,12}|\\PC{0,8})", value in "\\PC{0,80}") {
-            let read = service(&format!("{PREFIX}{name}"), &value);
+            let read = service(&format!("{ANNOTATION_PREFIX}{name}"), &value);
             let understood = read.assist == Some(true) || value == "disabled"
                 || matches!(read.gateway, Some(Ok(_))) || matches!(read.ports, Some(Ok(_)))
                 || read.tcp.is_some() || matches!(read.mode, Some(Ok(_))) || read.certificate.is_some() || read.quic_lb.is_some()
-                || read.overrides != Overrides::default() || reserved(&format!("{PREFIX}{name}"));
+                || read.overrides != Overrides::default() || reserved(&format!("{ANNOTATION_PREFIX}{name}"));
             prop_assert!(understood != (read.problems.len() == 1));
             for problem in &read.problems {
                 prop_assert!(problem.message.len() < 700 && !problem.message.contains(char::is_control));

@@ -14,22 +14,23 @@ use serde::{Deserialize, Serialize};
 use crate::annotations::ObjectKey;
 use crate::rotation::{Rotation, Schedule};
 
-const DAY: i64 = 86_400;
+/// Seconds of a day.
+const DAY_SECONDS: i64 = 86_400;
 /// Validity of an authority's certificate.
 const AUTHORITY_DAYS: i64 = 730;
 /// Validity of the certificates that it issues.
 pub const LEAF_DAYS: i64 = 7;
 /// Age at which a certificate is made again.
-pub const LEAF_RENEWAL_SECONDS: i64 = 2 * DAY;
+pub const LEAF_RENEWAL_SECONDS: i64 = 2 * DAY_SECONDS;
 /// Clocks may differ.
 const LEEWAY_SECONDS: i64 = 3600;
 
-const SCHEDULE: Schedule = Schedule {
-    period: 365 * DAY,
+const CERTIFICATE_SCHEDULE: Schedule = Schedule {
+    period: 365 * DAY_SECONDS,
     // Longer than Kubernetes takes to bring a changed Secret into a Pod.
-    announcement: DAY,
+    announcement: DAY_SECONDS,
     // The certificates that the old one has issued have been replaced by then.
-    overlap: LEAF_DAYS * DAY,
+    overlap: LEAF_DAYS * DAY_SECONDS,
 };
 
 /// An authority: certificate and key.
@@ -121,7 +122,7 @@ impl Authority {
     /// # Errors
     /// When no key can be made.
     pub fn advance(&mut self, now: i64) -> Result<bool, CertificateError> {
-        self.members.advance(now, SCHEDULE, |current| {
+        self.members.advance(now, CERTIFICATE_SCHEDULE, |current| {
             let number: u32 =
                 current.name.rsplit(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0);
             Member::generate(number.wrapping_add(1), now)
@@ -130,7 +131,7 @@ impl Authority {
 
     /// The time at which the certificate that issues ends, in seconds since 1970.
     pub fn expires(&self) -> i64 {
-        self.members.current.not_before + AUTHORITY_DAYS * DAY
+        self.members.current.not_before + AUTHORITY_DAYS * DAY_SECONDS
     }
 
     /// Certificates that are to be trusted, in PEM.
@@ -209,7 +210,7 @@ impl Member {
         parameters.distinguished_name.remove(DnType::CommonName);
         parameters.distinguished_name.push(DnType::OrganizationName, "packrat");
         parameters.not_before = date_time_ymd(1970, 1, 1) + seconds(now - LEEWAY_SECONDS);
-        parameters.not_after = date_time_ymd(1970, 1, 1) + seconds(now + LEAF_DAYS * DAY);
+        parameters.not_after = date_time_ymd(1970, 1, 1) + seconds(now + LEAF_DAYS * DAY_SECONDS);
         parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         parameters.extended_key_usages = vec![purpose];
         parameters.use_authority_key_identifier_extension = true;
@@ -226,7 +227,7 @@ fn authority_parameters(name: &str, now: i64) -> CertificateParams {
     parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     parameters.not_before = date_time_ymd(1970, 1, 1) + seconds(now - LEEWAY_SECONDS);
-    parameters.not_after = date_time_ymd(1970, 1, 1) + seconds(now + AUTHORITY_DAYS * DAY);
+    parameters.not_after = date_time_ymd(1970, 1, 1) + seconds(now + AUTHORITY_DAYS * DAY_SECONDS);
     parameters
 }
 
@@ -242,14 +243,14 @@ mod tests {
     fn a_new_authority_is_trusted_before_it_issues() {
         let mut authority = Authority::generate(0).unwrap();
         let first = authority.bundle();
-        assert!(!authority.advance(364 * DAY).unwrap());
-        assert!(authority.advance(365 * DAY).unwrap());
+        assert!(!authority.advance(364 * DAY_SECONDS).unwrap());
+        assert!(authority.advance(365 * DAY_SECONDS).unwrap());
         assert_eq!(authority.issuer(), "packrat-operator 1");
         assert!(authority.bundle().starts_with(&first) && authority.bundle().len() > first.len());
-        assert!(authority.advance(366 * DAY).unwrap());
+        assert!(authority.advance(366 * DAY_SECONDS).unwrap());
         assert_eq!(authority.issuer(), "packrat-operator 2");
         assert!(authority.bundle().ends_with(&first), "what the old one has issued is still good");
-        assert!(authority.advance((366 + LEAF_DAYS) * DAY).unwrap());
+        assert!(authority.advance((366 + LEAF_DAYS) * DAY_SECONDS).unwrap());
         assert!(!authority.bundle().contains(&first));
         let again = Authority::from_json(authority.to_json().unwrap().as_bytes()).unwrap();
         assert_eq!(again, authority);
@@ -271,7 +272,11 @@ mod tests {
 
     #[test]
     fn certificates_live_for_days_and_survive_a_weekend_without_an_operator() {
-        const { assert!(LEAF_DAYS <= 7 && LEAF_DAYS * DAY - LEAF_RENEWAL_SECONDS >= 4 * DAY) };
+        const {
+            assert!(
+                LEAF_DAYS <= 7 && LEAF_DAYS * DAY_SECONDS - LEAF_RENEWAL_SECONDS >= 4 * DAY_SECONDS
+            )
+        };
     }
 
     #[test]

@@ -8,20 +8,20 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Envoy's counts of the connections to the clusters of TCP servers, and of the connections that
-/// end at it.
-pub const CONNECTIONS: &str = "/stats?filter=%5E(cluster%5C.servers-.*%5C.upstream|http%5C.terminated-.*%5C.downstream)_cx_active%24";
+/// Path of Envoy's counts of the connections to the clusters of TCP servers, and of the connections
+/// that end at it.
+pub const CONNECTIONS_PATH: &str = "/stats?filter=%5E(cluster%5C.servers-.*%5C.upstream|http%5C.terminated-.*%5C.downstream)_cx_active%24";
 /// Time between two looks at the number of sessions.
-const INTERVAL: Duration = Duration::from_millis(500);
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// Longest time for one request.
-const PATIENCE: Duration = Duration::from_secs(2);
+const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 /// Shortest time before "no session" ends the wait: a load balancer, which hears of the end at the
 /// same time as Envoy, may send new clients for as long.
-const SETTLING: Duration = Duration::from_secs(5);
+const SETTLING_TIME: Duration = Duration::from_secs(5);
 /// Time before Envoy hears of the end. The nodes hear of it at the same time as this command, and
 /// send new clients here until then (kube-proxy: for a second): those stay here for the whole
 /// drain, and shall have assistance during it.
-const NOTICE: Duration = Duration::from_secs(3);
+const NOTICE_TIME: Duration = Duration::from_secs(3);
 
 /// The reason for the end of waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,8 +43,9 @@ pub enum End {
 pub fn drain(admin: &Path, longest: Duration) -> std::io::Result<End> {
     let start = Instant::now();
     let end = start + longest;
-    let pause = || std::thread::sleep(INTERVAL.min(end.saturating_duration_since(Instant::now())));
-    std::thread::sleep(NOTICE.min(longest / 4));
+    let pause =
+        || std::thread::sleep(LOOK_INTERVAL.min(end.saturating_duration_since(Instant::now())));
+    std::thread::sleep(NOTICE_TIME.min(longest / 4));
     while let Err(error) = request(admin, "POST", "/drain_listeners?graceful&skip_exit") {
         if is_gone(&error) || Instant::now() >= end {
             return Err(error);
@@ -53,7 +54,7 @@ pub fn drain(admin: &Path, longest: Duration) -> std::io::Result<End> {
     }
     while Instant::now() < end {
         match request(admin, "GET", "/packrat/sessions?limit=0").map(|body| sessions(&body)) {
-            Ok(Some(0)) if start.elapsed() >= SETTLING && connections(admin) == Some(0) => {
+            Ok(Some(0)) if start.elapsed() >= SETTLING_TIME && connections(admin) == Some(0) => {
                 return Ok(End::NoSessions);
             }
             // An unknown count does not mean that there are no connections.
@@ -88,7 +89,7 @@ fn sessions(body: &str) -> Option<u64> {
 
 /// TCP connections that are passed through, and connections that end here, of all routes.
 fn connections(admin: &Path) -> Option<u64> {
-    total(&request(admin, "GET", CONNECTIONS).ok()?)
+    total(&request(admin, "GET", CONNECTIONS_PATH).ok()?)
 }
 
 /// The sum of counts as Envoy lists them.
@@ -98,8 +99,8 @@ fn total(counts: &str) -> Option<u64> {
 
 fn request(admin: &Path, method: &str, path: &str) -> std::io::Result<String> {
     let mut stream = UnixStream::connect(admin)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(REQUEST_PATIENCE))?;
+    stream.set_write_timeout(Some(REQUEST_PATIENCE))?;
     // Envoy takes no HTTP/1.0.
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"

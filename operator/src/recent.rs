@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Time that a gateway has to acknowledge a newer version.
-pub const GRACE: Duration = Duration::from_secs(5);
+pub const ACKNOWLEDGEMENT_GRACE: Duration = Duration::from_secs(5);
 
 /// The newest version of a gateway's configuration, and the versions that were the newest within
-/// [`GRACE`]: endpoints change often, and each change takes a moment to arrive.
+/// [`ACKNOWLEDGEMENT_GRACE`]: endpoints change often, and each change takes a moment to arrive.
 #[derive(Debug, Default)]
 pub struct RecentVersions {
     newest: Option<String>,
@@ -21,7 +21,7 @@ impl RecentVersions {
     pub fn see(&mut self, newest: Option<&String>, now: Duration) {
         if self.newest.as_ref() != newest {
             let before = std::mem::replace(&mut self.newest, newest.cloned());
-            self.former.extend(before.map(|version| (version, now + GRACE)));
+            self.former.extend(before.map(|version| (version, now + ACKNOWLEDGEMENT_GRACE)));
         }
         self.former.retain(|version, until| *until > now && Some(version) != newest);
     }

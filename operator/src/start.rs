@@ -23,11 +23,11 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::workload::LAST_CLUSTERS;
 
 /// Time between two looks for the operator before Envoy starts.
-const SOON: Duration = Duration::from_secs(1);
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest time for one look.
-const PATIENCE: Duration = Duration::from_secs(2);
+const LOOK_PATIENCE: Duration = Duration::from_secs(2);
 /// Longest time that Envoy has to end.
-const ENDING: Duration = Duration::from_secs(10);
+const ENDING_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The operator's address, the paths of files, and times.
 #[derive(Debug, Clone)]
@@ -64,7 +64,7 @@ pub async fn start(settings: &Settings, arguments: &[String]) -> io::Result<Exit
     while !answers && Instant::now() < end {
         tokio::select! {
             _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
-            () = sleep(SOON) => answers = self::answers(&settings.operator).await,
+            () = sleep(LOOK_INTERVAL) => answers = self::answers(&settings.operator).await,
         }
     }
     if !answers && settings.last.exists() {
@@ -89,7 +89,7 @@ pub async fn start(settings: &Settings, arguments: &[String]) -> io::Result<Exit
 
 /// True if something listens at the operator's address.
 async fn answers(operator: &str) -> bool {
-    matches!(timeout(PATIENCE, TcpStream::connect(operator)).await, Ok(Ok(_)))
+    matches!(timeout(LOOK_PATIENCE, TcpStream::connect(operator)).await, Ok(Ok(_)))
 }
 
 /// Waits with an Envoy that has the last configuration. `None`: the operator answers, and Envoy has
@@ -108,7 +108,7 @@ async fn until_the_operator_answers(
     let admin = settings.admin.clone();
     // What it answers does not matter: it ends, or is ended.
     let _ = tokio::task::spawn_blocking(move || crate::drain::quit(&admin)).await;
-    let ended = match timeout(ENDING, envoy.wait()).await {
+    let ended = match timeout(ENDING_PATIENCE, envoy.wait()).await {
         Ok(ended) => ended?,
         Err(_) => {
             envoy.kill().await?;
@@ -152,9 +152,9 @@ fn clusters_of(settings: &Settings) -> io::Result<PathBuf> {
 /// Envoy's arguments with the listeners and clusters of files instead of the operator's. Envoy
 /// takes one piece of further configuration: if there is one, this goes into it.
 fn with_last(arguments: &[String], last: &Path, clusters: &Path) -> io::Result<Vec<String>> {
-    const FLAG: &str = "--config-yaml";
+    const CONFIG_FLAG: &str = "--config-yaml";
     let mut arguments = arguments.to_vec();
-    let place = arguments.iter().position(|argument| argument == FLAG).map(|flag| flag + 1);
+    let place = arguments.iter().position(|argument| argument == CONFIG_FLAG).map(|flag| flag + 1);
     let mut further = match place.and_then(|place| arguments.get(place)) {
         Some(text) => serde_json::from_str::<Value>(text)?,
         None => json!({}),
@@ -170,7 +170,7 @@ fn with_last(arguments: &[String], last: &Path, clusters: &Path) -> io::Result<V
         json!({ "lds_config": source(last), "cds_config": source(clusters) });
     match place.and_then(|place| arguments.get_mut(place)) {
         Some(text) => *text = further.to_string(),
-        None => arguments.extend([FLAG.to_owned(), further.to_string()]),
+        None => arguments.extend([CONFIG_FLAG.to_owned(), further.to_string()]),
     }
     Ok(arguments)
 }

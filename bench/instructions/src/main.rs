@@ -20,16 +20,18 @@ use packrat_instructions::scene::{self, PER_EACK};
 use packrat_instructions::table::{self, Row};
 
 /// Bytes of a datagram, and loss of the last mile in percent.
-const SETTINGS: [(u32, u32); 4] = [(60, 0), (1452, 0), (1452, 4), (1452, 10)];
+const WORKLOAD_SETTINGS: [(u32, u32); 4] = [(60, 0), (1452, 0), (1452, 4), (1452, 10)];
 /// Measured steps: the name, the workload, the function that does it and nothing else, and how often
 /// it does it in a turn. "receipt": all that the SDK does at a client, its eACKs included.
-const MEASURED: [(&str, &str, &str, usize); 3] = [
+const MEASURED_STEPS: [(&str, &str, &str, usize); 3] = [
     ("datagram", "workload", "measured_forward", PER_EACK),
     ("eack", "workload", "measured_eack", 1),
     ("receipt", "client", "measured_receive", PER_TURN),
 ];
-const TURNS: usize = 1000;
-const WRITE: &str = "make instructions";
+/// Turns of a measured step.
+const STEP_TURNS: usize = 1000;
+/// Command that writes the table.
+const WRITE_COMMAND: &str = "make instructions";
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
@@ -71,7 +73,7 @@ fn check() -> Result<(), Box<dyn Error>> {
     let Ok(text) = fs::read_to_string(&path) else {
         let (architecture, path) = (std::env::consts::ARCH, path.display());
         println!(
-            "SKIPPED: instruction counts: no table for {architecture} ({path}); `{WRITE}` writes one"
+            "SKIPPED: instruction counts: no table for {architecture} ({path}); `{WRITE_COMMAND}` writes one"
         );
         return Ok(());
     };
@@ -101,12 +103,12 @@ fn check() -> Result<(), Box<dyn Error>> {
         text += "\nWrite the table, so that it stays true and the next change is compared with this one:\n";
     }
     let path = path.display();
-    Err(format!("{text}    {WRITE}    (it writes {path})").into())
+    Err(format!("{text}    {WRITE_COMMAND}    (it writes {path})").into())
 }
 
 fn write() -> Result<(), Box<dyn Error>> {
     let path = path();
-    let text = table::write(&measure()?, WRITE);
+    let text = table::write(&measure()?, WRITE_COMMAND);
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
@@ -124,13 +126,13 @@ fn measure() -> Result<Vec<Row>, Box<dyn Error>> {
         "what      bytes  loss  instructions  calls into the C library  instructions there (not compared)"
     );
     let mut rows = Vec::new();
-    for (bytes, loss_percent) in SETTINGS {
-        let text = [bytes.to_string(), loss_percent.to_string(), TURNS.to_string()];
-        for (what, kind, function, times) in MEASURED {
+    for (bytes, loss_percent) in WORKLOAD_SETTINGS {
+        let text = [bytes.to_string(), loss_percent.to_string(), STEP_TURNS.to_string()];
+        for (what, kind, function, times) in MEASURED_STEPS {
             let arguments = [kind, &text[0], &text[1], &text[2]];
             let file = folder.join(format!("{what}-{bytes}-loss{loss_percent}.callgrind"));
             let counts = callgrind::counts(function, &file, &arguments)?;
-            let mean = |count: u64| count as f64 / (TURNS * times) as f64;
+            let mean = |count: u64| count as f64 / (STEP_TURNS * times) as f64;
             let row = Row {
                 what: what.to_owned(),
                 bytes,

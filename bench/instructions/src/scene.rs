@@ -18,7 +18,7 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 /// Datagrams between two eACKs.
 pub const PER_EACK: usize = 16;
 /// Time between two datagrams of 1200 bytes at 100 Mbit/s.
-const SPACING: Duration = Duration::from_micros(96);
+const DATAGRAM_SPACING: Duration = Duration::from_micros(96);
 
 /// An assisted flow with its client.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Scene {
         measured_forward(&mut self.flow, &self.datagrams, self.now);
         let forward = started.elapsed();
         for datagram in &self.datagrams {
-            self.now = self.now + SPACING;
+            self.now = self.now + DATAGRAM_SPACING;
             if f64::from(self.random.next_u32()) >= self.loss * f64::from(u32::MAX) {
                 self.client.on_datagram(datagram, self.now);
                 self.client.on_packet_number(PacketNumber::new(self.number), self.now);
@@ -199,7 +199,7 @@ pub fn workload_of_many(sessions: usize, turns: usize) -> Result<(), Box<dyn Err
     let mut scenes =
         seeds.map(|seed| Scene::new(&gateway, 1200, 0.01, seed)).collect::<Result<Vec<_>, _>>()?;
     // Each turn comes when its session has been quiet for as long as the others take.
-    let quiet = SPACING * (PER_EACK * sessions) as u32;
+    let quiet = DATAGRAM_SPACING * (PER_EACK * sessions) as u32;
     for turn in 0..turns {
         if let Some(scene) = scenes.get_mut(turn % sessions) {
             scene.now = scene.now + quiet;

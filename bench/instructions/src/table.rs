@@ -3,10 +3,11 @@
 use std::fmt::Write;
 
 /// The relative difference, up or down, beyond which table and measurement disagree.
-pub const TOLERANCE: f64 = 0.05;
-/// Calls into libraries are few: a difference of less than this is none.
-const SMALLEST: f64 = 0.02;
-const COLUMNS: &str = "what,bytes,loss_percent,instructions,library_calls";
+pub const RELATIVE_TOLERANCE: f64 = 0.05;
+/// Least number of calls into libraries, a rare event: a difference of less is none.
+const SMALLEST_CALLS: f64 = 0.02;
+/// First line of the table.
+const TABLE_COLUMNS: &str = "what,bytes,loss_percent,instructions,library_calls";
 
 /// A setting with its counts.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,8 +39,9 @@ impl Row {
 /// The table as text; `command` is the command that writes it.
 #[must_use]
 pub fn write(rows: &[Row], command: &str) -> String {
-    let mut text =
-        format!("# Means of one datagram and of one eACK; written by `{command}`.\n{COLUMNS}\n");
+    let mut text = format!(
+        "# Means of one datagram and of one eACK; written by `{command}`.\n{TABLE_COLUMNS}\n"
+    );
     for row in rows {
         let (what, bytes, loss) = row.setting();
         let (instructions, calls) = (row.instructions, row.library_calls);
@@ -56,9 +58,9 @@ pub fn write(rows: &[Row], command: &str) -> String {
 /// Names the line that is not a row.
 pub fn read(text: &str) -> Result<Vec<Row>, String> {
     let lines = (1..).zip(text.lines());
-    let rows = lines.filter(|(_, line)| !line.starts_with('#') && *line != COLUMNS);
+    let rows = lines.filter(|(_, line)| !line.starts_with('#') && *line != TABLE_COLUMNS);
     rows.map(|(number, line)| {
-        row(line).ok_or_else(|| format!("line {number} is not a row of {COLUMNS}: {line}"))
+        row(line).ok_or_else(|| format!("line {number} is not a row of {TABLE_COLUMNS}: {line}"))
     })
     .collect()
 }
@@ -110,7 +112,7 @@ pub fn compare(table: &[Row], measured: &[Row]) -> Disagreements {
         for (unit, before, now, digits) in counts {
             let difference = now - before;
             // Not a number, which a table could contain, disagrees as well.
-            if difference.abs() <= (before * TOLERANCE).max(SMALLEST) {
+            if difference.abs() <= (before * RELATIVE_TOLERANCE).max(SMALLEST_CALLS) {
                 continue;
             }
             let percent = 100.0 * difference / before;
@@ -145,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_line_that_is_no_row_is_named() {
-        let text = format!("{COLUMNS}\neack,1452,4,14220.5\n");
+        let text = format!("{TABLE_COLUMNS}\neack,1452,4,14220.5\n");
         assert!(read(&text).unwrap_err().starts_with("line 2 "));
     }
 

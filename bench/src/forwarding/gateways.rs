@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::network::{GATEWAY, Network, Place, SERVER};
+use super::network::{GATEWAY_ADDRESS, Network, Place, SERVER_ADDRESS};
 
 /// The port of gateways, and of the servers behind them.
 pub(crate) const PORT: u16 = 4433;
 /// The port of servers when the kernel forwards packets without a gateway.
 pub(crate) const SERVER_PORT: u16 = 9000;
 /// Longest time until a gateway is ready.
-const PATIENCE: Duration = Duration::from_secs(20);
+const READY_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The forwarder between client and server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,8 +67,8 @@ impl Kind {
     /// The address to which clients send.
     pub(crate) fn address(self) -> String {
         match self {
-            Self::Direct => format!("{SERVER}:{SERVER_PORT}"),
-            _ => format!("{GATEWAY}:{PORT}"),
+            Self::Direct => format!("{SERVER_ADDRESS}:{SERVER_PORT}"),
+            _ => format!("{GATEWAY_ADDRESS}:{PORT}"),
         }
     }
 }
@@ -166,7 +166,7 @@ impl Gateway {
             if let Some(status) = process.try_wait()? {
                 return Err(format!("{} ended ({status}): {}", kind.name(), tail(&log)).into());
             }
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > READY_PATIENCE {
                 return Err(format!("{} does not listen: {}", kind.name(), tail(&log)).into());
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -218,7 +218,7 @@ fn tail(log: &Path) -> String {
 /// The route of Packrat's gateways, as JSON (which is also YAML).
 fn route() -> String {
     format!(
-        r#"{{"route":"bench","endpoints":["{SERVER}:{SERVER_PORT}"],"sessions_per_source":100000,"handshakes_per_second_per_source":100000}}"#
+        r#"{{"route":"bench","endpoints":["{SERVER_ADDRESS}:{SERVER_PORT}"],"sessions_per_source":100000,"handshakes_per_second_per_source":100000}}"#
     )
 }
 
@@ -237,11 +237,11 @@ static_resources:
     type: STATIC
     load_assignment:
       cluster_name: server
-      endpoints: [ {{ lb_endpoints: [ {{ endpoint: {{ address: {{ socket_address: {{ protocol: UDP, address: {SERVER}, port_value: {SERVER_PORT} }} }} }} }} ] }} ]
+      endpoints: [ {{ lb_endpoints: [ {{ endpoint: {{ address: {{ socket_address: {{ protocol: UDP, address: {SERVER_ADDRESS}, port_value: {SERVER_PORT} }} }} }} }} ] }} ]
     circuit_breakers: {{ thresholds: [ {{ max_connections: 100000 }} ] }}
   listeners:
   - name: bench
-    address: {{ socket_address: {{ protocol: UDP, address: {GATEWAY}, port_value: {PORT} }} }}
+    address: {{ socket_address: {{ protocol: UDP, address: {GATEWAY_ADDRESS}, port_value: {PORT} }} }}
     udp_listener_config:
       downstream_socket_config: {{ prefer_gro: true }}
 {writer}

@@ -8,20 +8,22 @@ use std::process::{Command, Stdio};
 /// Addresses of further clients: a gateway does not give all of its room to one.
 const MORE_CLIENTS: [&str; 7] =
     ["10.77.1.3", "10.77.1.4", "10.77.1.5", "10.77.1.6", "10.77.1.7", "10.77.1.8", "10.77.1.9"];
-/// Addresses of the client's link: client, gateway. And of the server's: gateway, server.
-const CLIENT: &str = "10.77.1.2";
-pub(crate) const GATEWAY: &str = "10.77.1.1";
+/// Address of the client on its link.
+const CLIENT_ADDRESS: &str = "10.77.1.2";
+/// Address of the gateway on the client's link.
+pub(crate) const GATEWAY_ADDRESS: &str = "10.77.1.1";
 const GATEWAY_INSIDE: &str = "10.77.2.1";
-pub(crate) const SERVER: &str = "10.77.2.2";
+/// Address of the server on its link.
+pub(crate) const SERVER_ADDRESS: &str = "10.77.2.2";
 
-/// Sets the group's niceness: if the kernel groups processes by session to share the processors
-/// fairly, a process's own niceness counts only within its group. Raises the limit of descriptors:
-/// each client has one at both ends.
-const PRECEDENCE: &str =
+/// Commands that set the group's niceness: if the kernel groups processes by session to share the
+/// processors fairly, a process's own niceness counts only within its group. They raise the limit
+/// of descriptors: each client has one at both ends.
+const PRECEDENCE_COMMANDS: &str =
     "echo -15 2>/dev/null >/proc/self/autogroup; ulimit -n $(ulimit -Hn); exec \"$@\"";
 
-/// The gateway's namespace forwards packets, and has a port for each session.
-const SETTINGS: &str =
+/// Settings of the gateway's namespace, which forwards packets, and has a port for each session.
+const NAMESPACE_SETTINGS: &str =
     "cd /proc/sys/net/ipv4 && echo 1 >ip_forward && echo 2048 65535 >ip_local_port_range";
 
 /// A namespace of the network.
@@ -63,8 +65,10 @@ impl Network {
             ip(&["netns", "add", name])?;
             ip(&["-n", name, "link", "set", "lo", "up"])?;
         }
-        let links =
-            [("client", &client, CLIENT, GATEWAY), ("server", &server, SERVER, GATEWAY_INSIDE)];
+        let links = [
+            ("client", &client, CLIENT_ADDRESS, GATEWAY_ADDRESS),
+            ("server", &server, SERVER_ADDRESS, GATEWAY_INSIDE),
+        ];
         for (link, place, address, gateway_address) in links {
             let peer = ["peer", "name", "gateway", "netns", place];
             ip(&[&["-n", &gateway, "link", "add", link, "type", "veth"][..], &peer].concat())?;
@@ -79,12 +83,12 @@ impl Network {
             let address = format!("{address}/24");
             ip(&["-n", &client, "address", "add", &address, "dev", "gateway"])?;
         }
-        ip(&["netns", "exec", &gateway, "sh", "-c", SETTINGS])
+        ip(&["netns", "exec", &gateway, "sh", "-c", NAMESPACE_SETTINGS])
     }
 
     /// The addresses from which clients send.
     pub(crate) fn clients() -> impl Iterator<Item = &'static str> {
-        std::iter::once(CLIENT).chain(MORE_CLIENTS)
+        std::iter::once(CLIENT_ADDRESS).chain(MORE_CLIENTS)
     }
 
     fn name(&self, place: Place) -> String {
@@ -106,7 +110,9 @@ impl Network {
             let others = format!("1-{}", crate::machine::processors() - 1);
             command.args(["taskset", "-c", if place == Place::Gateway { "0" } else { &others }]);
         }
-        command.args(["setsid", "nice", "-n", "-15", "sh", "-c", PRECEDENCE, "sh"]).arg(program);
+        command
+            .args(["setsid", "nice", "-n", "-15", "sh", "-c", PRECEDENCE_COMMANDS, "sh"])
+            .arg(program);
         command.stdin(Stdio::null());
         command
     }

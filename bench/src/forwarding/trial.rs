@@ -7,12 +7,12 @@ use std::process::{Child, ChildStdout, Stdio};
 use std::time::Duration;
 
 use super::gateways::{Gateway, Kind, SERVER_PORT};
-use super::network::{Network, Place, SERVER};
+use super::network::{Network, Place, SERVER_ADDRESS};
 use super::usage::{SystemCalls, Usage};
 use crate::interrupt::Interrupt;
 use crate::peer::Phase;
 use crate::peer::client::Seen;
-use crate::peer::server::{BEGUN, COMPLETE, LISTENING, Served};
+use crate::peer::server::{BEGUN_LINE, COMPLETE_LINE, LISTENING_LINE, Served};
 
 /// The parameters of a trial.
 #[derive(Debug, Clone, Copy)]
@@ -177,18 +177,22 @@ pub(crate) fn run_phases(
     let at = |address: String| [&[format!("--address={address}")], &common[..]].concat();
 
     let before = gateway.memory();
-    let mut server =
-        Peer::start(network, Place::Server, "server", &at(format!("{SERVER}:{SERVER_PORT}")))?;
-    server.expect(LISTENING)?;
+    let mut server = Peer::start(
+        network,
+        Place::Server,
+        "server",
+        &at(format!("{SERVER_ADDRESS}:{SERVER_PORT}")),
+    )?;
+    server.expect(LISTENING_LINE)?;
     let mut arguments = at(kind.address());
     arguments.extend(Network::clients().map(|address| format!("--source={address}")));
     let mut client = Peer::start(network, Place::Client, "client", &arguments)?;
     let first = Usage::of(gateway);
-    server.expect(COMPLETE)?;
+    server.expect(COMPLETE_LINE)?;
     let with_clients = gateway.memory();
     let mut measured = Vec::with_capacity(phases.len());
     for (index, counted) in phases.iter().enumerate() {
-        server.expect(BEGUN)?;
+        server.expect(BEGUN_LINE)?;
         let begun = if trial.upload && index == 0 { first } else { Usage::of(gateway) };
         let softirq = softirq_seconds();
         let window = Duration::from_secs_f64(counted.phase.seconds * 0.8);

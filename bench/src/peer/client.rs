@@ -202,7 +202,7 @@ impl Clients {
 
     /// Sends a client's greeting to the server.
     fn greet(&self, index: usize) {
-        let mut hello = [0; datagram::SHORTEST];
+        let mut hello = [0; datagram::SHORTEST_BYTES];
         datagram::write(&mut hello, Header::message(Purpose::Hello, 0));
         if let Some(client) = self.all.get(index).filter(|client| client.next == 0) {
             // A greeting that is lost is repeated.
@@ -290,7 +290,7 @@ impl Clients {
             seen.bytes += bytes.len() as u64;
             self.received += 1;
             if let Some(progress) = &self.behaviour.progress
-                && self.received.is_multiple_of(progress::INTERVAL)
+                && self.received.is_multiple_of(progress::WRITE_INTERVAL)
             {
                 progress.report(self.received);
             }
@@ -363,7 +363,7 @@ impl Clients {
         let interval = feedback_interval(usize::try_from(size).unwrap_or(usize::MAX));
         if client.next >= client.reported + interval {
             client.reported = client.next;
-            let mut feedback = [0; datagram::SHORTEST];
+            let mut feedback = [0; datagram::SHORTEST_BYTES];
             datagram::write(&mut feedback, Header::message(Purpose::Feedback, client.next));
             let _ = client.socket.send(&feedback);
         }

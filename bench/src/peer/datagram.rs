@@ -3,8 +3,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The shortest datagram.
-pub(crate) const SHORTEST: usize = 48;
+/// Bytes of the shortest datagram.
+pub(crate) const SHORTEST_BYTES: usize = 48;
 
 /// The purpose of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Header {
     }
 }
 
-/// Writes a datagram into `bytes`, whose length is at least [`SHORTEST`]. It ends in sixteen bytes
+/// Writes a datagram into `bytes`, whose length is at least [`SHORTEST_BYTES`]. It ends in sixteen bytes
 /// that no other datagram of the flow ends in, as a transport's authentication tag does.
 pub(crate) fn write(bytes: &mut [u8], header: Header) {
     let Header { purpose, phase, number, sent } = header;
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_and_tails_differ() {
-        let (mut first, mut second) = ([0; 60], [0; SHORTEST]);
+        let (mut first, mut second) = ([0; 60], [0; SHORTEST_BYTES]);
         let at = Duration::from_nanos(123_456_789_012);
         let data = Header { purpose: Purpose::Data, phase: 3, number: 7, sent: at };
         let feedback = Header { purpose: Purpose::Feedback, phase: 0, number: 8, sent: at };

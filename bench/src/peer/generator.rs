@@ -13,7 +13,7 @@ use super::progress::Progress;
 /// Most bytes in flight when datagrams are sent as fast as the path delivers them.
 const WINDOW_BYTES: usize = 2 << 20;
 /// Longest time without feedback; after it, all bytes in flight count as lost.
-const PATIENCE: Duration = Duration::from_millis(20);
+const FEEDBACK_PATIENCE: Duration = Duration::from_millis(20);
 /// The longest delay that the generator makes up for.
 const LARGEST_DEBT: Duration = Duration::from_millis(20);
 
@@ -108,7 +108,7 @@ pub(crate) fn send(
 pub(crate) fn end(socket: BorrowedFd<'_>, connected: bool, receivers: &[Receiver]) {
     let (mut sender, offload) = (Sender::default(), Offload::default());
     for receiver in receivers {
-        let mut end = [0; datagram::SHORTEST];
+        let mut end = [0; datagram::SHORTEST_BYTES];
         datagram::write(&mut end, Header::message(Purpose::End, receiver.next));
         let last = GsoBatch::single(&end, Ecn::NOT_CAPABLE);
         sender.send(socket, &offload, &destination(receiver.address, connected), &[last]);
@@ -147,7 +147,7 @@ fn wait_for_window(
         if receiver.next < receiver.acknowledged + window {
             return;
         }
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > FEEDBACK_PATIENCE {
             receiver.acknowledged = receiver.next;
             return;
         }
@@ -165,7 +165,7 @@ fn wait_for_progress(progress: &Progress, sent: u64, settled: &mut i64, window: 
         if sent.cast_signed() + *settled < received + window.cast_signed() {
             return;
         }
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > FEEDBACK_PATIENCE {
             *settled = received - sent.cast_signed();
             return;
         }

@@ -89,7 +89,7 @@ impl Arguments {
         phases
             .map(|(number, phase)| Pattern {
                 phase: number,
-                size: self.size.max(datagram::SHORTEST),
+                size: self.size.max(datagram::SHORTEST_BYTES),
                 batch: phase.batch.max(1),
                 rate: phase.rate,
                 duration: Duration::from_secs_f64(phase.seconds),

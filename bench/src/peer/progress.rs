@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Datagrams received between two writes.
-pub(crate) const INTERVAL: u64 = 64;
+/// Number of datagrams received between two writes.
+pub(crate) const WRITE_INTERVAL: u64 = 64;
 
 /// The number of datagrams that all clients have received, in a file that both ends have open.
 #[derive(Debug)]

@@ -45,11 +45,13 @@ pub(crate) struct Served {
     pub(crate) seconds: f64,
 }
 
-/// Lines on standard output that report the server's progress to the parent process: it listens,
-/// all clients have greeted, it has begun a phase. The phase's counts follow.
-pub(crate) const LISTENING: &str = "listening";
-pub(crate) const COMPLETE: &str = "complete";
-pub(crate) const BEGUN: &str = "begun";
+/// Line on standard output by which the server reports to the parent process that it listens.
+pub(crate) const LISTENING_LINE: &str = "listening";
+/// Line on standard output by which the server reports that all clients have greeted.
+pub(crate) const COMPLETE_LINE: &str = "complete";
+/// Line on standard output by which the server reports that it has begun a phase, whose counts
+/// follow.
+pub(crate) const BEGUN_LINE: &str = "begun";
 
 fn say(line: &str) {
     println!("{line}");
@@ -61,7 +63,7 @@ fn say(line: &str) {
 pub(crate) fn run(service: &Service) -> Result<(), Box<dyn Error>> {
     let socket = UdpSocket::bind(service.listen)?;
     listener_options(socket.as_fd(), true)?;
-    say(LISTENING);
+    say(LISTENING_LINE);
     if service.upload {
         say(&serde_json::to_string(&receive(&socket, service))?);
         return Ok(());
@@ -90,7 +92,7 @@ pub(crate) fn run(service: &Service) -> Result<(), Box<dyn Error>> {
             });
         }
     }
-    say(COMPLETE);
+    say(COMPLETE_LINE);
     std::thread::sleep(service.pause);
     let mut reports = |receivers: &mut [Receiver]| {
         while batch.receive(socket.as_fd()).is_ok() {
@@ -114,7 +116,7 @@ pub(crate) fn run(service: &Service) -> Result<(), Box<dyn Error>> {
         None => Feedback::Reports(&mut reports),
     };
     for pattern in &service.patterns {
-        say(BEGUN);
+        say(BEGUN_LINE);
         let sent = generator::send(socket.as_fd(), false, pattern, &mut receivers, &mut feedback);
         let served = Served { sessions: receivers.len() as u64, sent, ..Served::default() };
         say(&serde_json::to_string(&served)?);
@@ -129,7 +131,7 @@ fn receive(socket: &UdpSocket, service: &Service) -> Served {
     let mut batch = ReceiveBatch::new(32);
     let mut served = Served { sessions: 1, ..Served::default() };
     let (mut first, mut last, mut reported) = (None, Instant::now(), 0);
-    let size = service.patterns.first().map_or(datagram::SHORTEST, |pattern| pattern.size);
+    let size = service.patterns.first().map_or(datagram::SHORTEST_BYTES, |pattern| pattern.size);
     let interval = feedback_interval(size);
     while begun.elapsed() < service.limit {
         wait_readable(socket.as_fd(), Duration::from_millis(50));
@@ -155,8 +157,8 @@ fn receive(socket: &UdpSocket, service: &Service) -> Served {
             }
             if highest > 0 {
                 if first.is_none() {
-                    say(COMPLETE);
-                    say(BEGUN);
+                    say(COMPLETE_LINE);
+                    say(BEGUN_LINE);
                 }
                 last = Instant::now();
                 first.get_or_insert(last);
@@ -165,7 +167,7 @@ fn receive(socket: &UdpSocket, service: &Service) -> Served {
                 && let Some(source) = message.source
             {
                 reported = highest;
-                let mut feedback = [0; datagram::SHORTEST];
+                let mut feedback = [0; datagram::SHORTEST_BYTES];
                 datagram::write(&mut feedback, Header::message(Purpose::Feedback, highest));
                 // The next report replaces a lost one.
                 let _ = socket.send_to(&feedback, source);

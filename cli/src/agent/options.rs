@@ -8,7 +8,8 @@ use std::path::PathBuf;
 
 use crate::get::token::TokenSource;
 
-const EXAMPLES: &str = "\
+/// Examples in the help text.
+const EXAMPLES_HELP: &str = "\
 Examples:
     packrat agent --to edge.example:443 --listen 127.0.0.1:4433
     curl --http3-only --connect-to edge.example:443:127.0.0.1:4433 https://edge.example/file
@@ -30,7 +31,7 @@ docs/CLIENTS.md has more programs, all settings of the file, and units for syste
 
 /// Options of `packrat agent`.
 #[derive(Debug, Clone, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES_HELP)]
 pub(crate) struct Options {
     /// The service, or the gateway in front of it, that datagrams go to
     #[arg(

@@ -25,21 +25,21 @@ use super::server::{Server, ServerSetup};
 use crate::get::Report;
 
 /// Name of the file that is transferred.
-pub(crate) const FILE: &str = "payload.bin";
+pub(crate) const FILE_NAME: &str = "payload.bin";
 /// Name of a file that shows a server to be there.
 pub(crate) const SMALL_FILE: &str = "ready";
 /// Name of the file with every datagram that the server sent, in a directory that is kept.
-const CAPTURE: &str = "datagrams.capture";
+const CAPTURE_NAME: &str = "datagrams.capture";
 /// Interval of reading the gateway's gauges.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 /// Longest age of a gateway's metrics when they are read (Envoy flushes them by a timer).
 const METRICS_SETTLE: Duration = Duration::from_millis(1200);
-/// Longest transfer: a stalled one would never end by itself.
-const LONGEST: Duration = Duration::from_secs(600);
+/// Longest time of a transfer: a stalled one would never end by itself.
+const LONGEST_TRANSFER: Duration = Duration::from_secs(600);
 /// Attempts to start an arm's processes.
-const ATTEMPTS: usize = 3;
+const START_ATTEMPTS: usize = 3;
 /// A period longer than any demo.
-const NEVER: Duration = Duration::from_secs(86_400);
+const ENDLESS_PERIOD: Duration = Duration::from_secs(86_400);
 
 /// The environment that all arms share.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl Stage<'_> {
         let mut scene = Scene::build_patiently(self, name, network, &work, &uploads).await?;
         let patience = match name.may_be_stopped() {
             true => Duration::from_secs(self.options.patience),
-            false => LONGEST,
+            false => LONGEST_TRANSFER,
         };
         let last_mile = scene.last_mile.address();
         let client = self.options.client;
@@ -87,7 +87,7 @@ impl Stage<'_> {
             needs_agent.then(|| RunningAgent::start(self.options, last_mile)).transpose()?;
         let transfer = Transfer {
             server: agent.as_ref().and_then(|agent| agent.address).unwrap_or(last_mile),
-            file: FILE,
+            file: FILE_NAME,
             authority: &self.certificate.authority,
             assist: name.is_assisted(),
             patience,
@@ -110,7 +110,7 @@ impl Stage<'_> {
             }
             match client {
                 ClientKind::Packrat if self.options.upload => {
-                    transfer.upload(&self.files.join(FILE), progress).await.map(Outcome::from)
+                    transfer.upload(&self.files.join(FILE_NAME), progress).await.map(Outcome::from)
                 }
                 ClientKind::Packrat => transfer.download(progress).await.map(Outcome::from),
                 _ => {
@@ -133,7 +133,12 @@ impl Stage<'_> {
         let finished = scene.finish(network.round_trip()).await?;
         let mut report = self.report(name, &transferred, cache_high_water, &finished);
         if self.options.upload {
-            self.account_for_upload(&mut report, &transferred, &uploads.join(FILE), &finished)?;
+            self.account_for_upload(
+                &mut report,
+                &transferred,
+                &uploads.join(FILE_NAME),
+                &finished,
+            )?;
         }
         if client != ClientKind::Packrat {
             report.spurious = None;
@@ -257,7 +262,7 @@ impl Scene {
         work: &Path,
         uploads: &Path,
     ) -> Result<Self, DemoError> {
-        for _ in 0..ATTEMPTS - 1 {
+        for _ in 0..START_ATTEMPTS - 1 {
             match Self::build(stage, name, network, work, uploads).await {
                 Err(DemoError::Ended { .. }) => {}
                 outcome => return outcome,
@@ -289,7 +294,7 @@ impl Scene {
             downward: network.links().far_down,
         })?;
         if options.keep.is_some() {
-            let path = work.join(CAPTURE);
+            let path = work.join(CAPTURE_NAME);
             far.capture(fs::File::create(&path).map_err(|error| DemoError::write(&path, error))?);
         }
         let setup = GatewaySetup {
@@ -321,7 +326,8 @@ impl Scene {
         let mut transferring = std::pin::pin!(transferring);
         let mut ticks = tokio::time::interval(SAMPLE_EVERY);
         let mut high_water = 0;
-        let mut departure = std::pin::pin!(tokio::time::sleep(move_after.unwrap_or(NEVER)));
+        let mut departure =
+            std::pin::pin!(tokio::time::sleep(move_after.unwrap_or(ENDLESS_PERIOD)));
         let mut has_moved = false;
         loop {
             tokio::select! {

@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use packrat_emulation::flood::Flood;
 
-/// Random datagrams for a download of [`SIZE`]; in proportion for others.
-const RANDOM: u64 = 200_000;
-/// Forged handshakes for a download of [`SIZE`]; in proportion for others.
-const FORGED: u64 = 50_000;
+/// Random datagrams for a download of [`DOWNLOAD_BYTES`]; in proportion for others.
+const RANDOM_DATAGRAMS: u64 = 200_000;
+/// Forged handshakes for a download of [`DOWNLOAD_BYTES`]; in proportion for others.
+const FORGED_HANDSHAKES: u64 = 50_000;
 /// Bytes of the demo's default download.
-const SIZE: u64 = 25_000_000;
+const DOWNLOAD_BYTES: u64 = 25_000_000;
 /// Duration of the flood; the download takes somewhat longer at the networks' rate.
-const TIME: Duration = Duration::from_secs(9);
-const SOURCES: usize = 50;
+const FLOOD_TIME: Duration = Duration::from_secs(9);
+/// Number of addresses from which the flood comes.
+const FLOOD_SOURCES: usize = 50;
 
 /// A flood in progress.
 pub(crate) struct RunningFlood {
@@ -27,13 +28,13 @@ pub(crate) struct RunningFlood {
 impl RunningFlood {
     /// Starts a flood, for a download of `size` bytes.
     pub(crate) fn start(size: u64, seed: u64, target: SocketAddr) -> Self {
-        let share = size as f64 / SIZE as f64;
+        let share = size as f64 / DOWNLOAD_BYTES as f64;
         let count = |number: u64| (number as f64 * share) as usize;
         let flood = Flood {
-            random: count(RANDOM),
-            forged: count(FORGED),
-            sources: SOURCES,
-            duration: TIME.mul_f64(share),
+            random: count(RANDOM_DATAGRAMS),
+            forged: count(FORGED_HANDSHAKES),
+            sources: FLOOD_SOURCES,
+            duration: FLOOD_TIME.mul_f64(share),
             seed,
         };
         let stop = Arc::new(AtomicBool::new(false));

@@ -49,7 +49,7 @@ pub(crate) use {
 };
 
 /// The exit status of a command that Ctrl-C ended, by the shells' convention.
-const INTERRUPTED: u8 = 130;
+const INTERRUPTED_STATUS: u8 = 130;
 
 /// Runs the demo on the calling thread, which must be the main thread or live as long as the
 /// process: the demo's processes are tied to it.
@@ -75,7 +75,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         Some(Err(error)) => failed(&error),
         None => {
             eprintln!("packrat demo: interrupted; everything that it had started is ended");
-            ExitCode::from(INTERRUPTED)
+            ExitCode::from(INTERRUPTED_STATUS)
         }
     }
 }
@@ -161,7 +161,7 @@ fn stage<'a>(
     let files = work.join("files");
     fs::create_dir_all(&files).map_err(|error| DemoError::write(&files, error))?;
     let payload = Payload::new(options.seed, options.size.0);
-    payload.write(&files.join(arm::FILE))?;
+    payload.write(&files.join(arm::FILE_NAME))?;
     let small = files.join(arm::SMALL_FILE);
     fs::write(&small, "ready").map_err(|error| DemoError::write(&small, error))?;
     if options.client == ClientKind::Chromium {

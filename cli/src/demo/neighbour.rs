@@ -17,11 +17,12 @@ use super::options::ServerKind;
 use super::profile::Network;
 use super::server::{Server, ServerSetup};
 
-/// The file that it downloads: 100 s at 50 Mbit/s.
-const FILE: &str = "neighbour.bin";
-const SIZE: u64 = 625_000_000;
+/// Name of the file that it downloads.
+const FILE_NAME: &str = "neighbour.bin";
+/// Bytes of the file: 100 s at 50 Mbit/s.
+const FILE_BYTES: u64 = 625_000_000;
 /// Maximum time of the download, longer than the one beside it.
-const LONGEST: Duration = Duration::from_secs(900);
+const LONGEST_TRANSFER: Duration = Duration::from_secs(900);
 
 /// The parts that are the neighbour's own; the last mile is shared.
 pub(crate) struct Neighbour {
@@ -45,10 +46,10 @@ impl Neighbour {
         for folder in [&files, &work] {
             fs::create_dir_all(folder).map_err(|error| DemoError::write(folder, error))?;
         }
-        let file = files.join(FILE);
+        let file = files.join(FILE_NAME);
         // Zeros, which take no place on the disk.
         fs::File::create(&file)
-            .and_then(|file| file.set_len(SIZE))
+            .and_then(|file| file.set_len(FILE_BYTES))
             .map_err(|error| DemoError::write(&file, error))?;
         let setup = ServerSetup {
             parts: &stage.options.parts,
@@ -77,10 +78,10 @@ impl Neighbour {
     ) -> Result<T, DemoError> {
         let transfer = Transfer {
             server: self.address,
-            file: FILE,
+            file: FILE_NAME,
             authority: &self.authority,
             assist: false,
-            patience: LONGEST,
+            patience: LONGEST_TRANSFER,
         };
         let begun = Instant::now();
         let own = transfer.download(|bytes| self.bytes.store(bytes, Ordering::Relaxed));

@@ -355,8 +355,8 @@ displayed_as_on_the_command_line!(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Size(pub(crate) u64);
 
-/// Largest download. It is kept in a file, and a demo must end.
-const LARGEST: u64 = 10_000_000_000;
+/// Bytes of the largest download: it is kept in a file, and a demo must end.
+const LARGEST_BYTES: u64 = 10_000_000_000;
 
 impl FromStr for Size {
     type Err = String;
@@ -373,7 +373,7 @@ impl FromStr for Size {
         };
         let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
         match bytes {
-            Some(bytes) if (1..=LARGEST).contains(&bytes) => Ok(Self(bytes)),
+            Some(bytes) if (1..=LARGEST_BYTES).contains(&bytes) => Ok(Self(bytes)),
             _ => Err("give a size from 1 byte to 10 GB, for example 25MB".to_owned()),
         }
     }

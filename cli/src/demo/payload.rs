@@ -11,7 +11,8 @@ use sha2::{Digest, Sha256};
 
 use super::error::DemoError;
 
-const CHUNK: usize = 64 * 1024;
+/// Bytes that are made at a time.
+const CHUNK_BYTES: usize = 64 * 1024;
 
 /// The bytes that follow from a seed; they can be made again at any time.
 #[derive(Debug, Clone, Copy)]
@@ -56,11 +57,11 @@ impl Payload {
         mut each: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut random = ChaCha8Rng::seed_from_u64(self.seed);
-        let mut buffer = vec![0; CHUNK];
+        let mut buffer = vec![0; CHUNK_BYTES];
         let mut left = length.min(self.size);
         while left > 0 {
             random.fill_bytes(&mut buffer);
-            let take = (left as usize).min(CHUNK);
+            let take = (left as usize).min(CHUNK_BYTES);
             each(&buffer[..take])?;
             left -= take as u64;
         }
@@ -70,7 +71,7 @@ impl Payload {
 
 /// Length and SHA-256, in hexadecimal, of the content of `reader`.
 pub(crate) fn hash(mut reader: impl Read) -> io::Result<(u64, String)> {
-    let (mut hash, mut buffer, mut length) = (Sha256::new(), vec![0; CHUNK], 0);
+    let (mut hash, mut buffer, mut length) = (Sha256::new(), vec![0; CHUNK_BYTES], 0);
     loop {
         match reader.read(&mut buffer) {
             Ok(0) => return Ok((length, hexadecimal::encode(&hash.finalize()))),
@@ -96,7 +97,7 @@ mod tests {
         payload.write(&file).unwrap();
         let bytes = std::fs::read(&file).unwrap();
         assert_eq!(bytes.len(), 200_001);
-        for length in [0, 1, CHUNK, CHUNK + 1, 200_001] {
+        for length in [0, 1, CHUNK_BYTES, CHUNK_BYTES + 1, 200_001] {
             let expected = format!("{:x}", Sha256::digest(&bytes[..length]));
             assert_eq!(payload.sha256_of_first(length as u64), expected, "{length}");
         }

@@ -15,7 +15,8 @@ use super::error::DemoError;
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// Longest time for a process to end after a signal: servers write their logs.
 const STOP_WITHIN: Duration = Duration::from_secs(20);
-const POLL: Duration = Duration::from_millis(20);
+/// Interval of looking if a process has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Lines of a log that an error shows.
 const LOG_LINES: usize = 15;
 
@@ -77,7 +78,7 @@ impl Process {
                     log: self.last_lines(),
                 });
             }
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
@@ -107,7 +108,7 @@ impl Process {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Some(status);
             }
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         None
     }
@@ -175,7 +176,7 @@ mod tests {
         let grandchild = loop {
             match fs::read_to_string(&pids) {
                 Ok(pid) => break pid.trim().parse().unwrap(),
-                Err(_) => std::thread::sleep(POLL),
+                Err(_) => std::thread::sleep(POLL_INTERVAL),
             }
         };
         let child = process.child.id();
@@ -183,7 +184,7 @@ mod tests {
         drop(process);
         let killed = Instant::now();
         while alive(grandchild) && killed.elapsed() < Duration::from_secs(60) {
-            std::thread::sleep(POLL);
+            std::thread::sleep(POLL_INTERVAL);
         }
         assert!(!alive(child) && !alive(grandchild));
     }

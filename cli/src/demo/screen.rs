@@ -8,10 +8,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::options::ArmName;
 use super::report::{self, ArmReport, DemoReport, TimesReport};
 
-/// Width of the longest bar.
-const BAR: usize = 50;
-const LABEL: usize = 34;
-const COLUMN: usize = 16;
+/// Characters of the longest bar.
+const BAR_WIDTH: usize = 50;
+/// Characters of a label.
+const LABEL_WIDTH: usize = 34;
+/// Characters of a column.
+const COLUMN_WIDTH: usize = 16;
 
 /// A progress bar over the bytes of one transfer; silent when the output is not a terminal.
 pub(crate) fn progress_bar(name: ArmName, size: u64) -> ProgressBar {
@@ -71,9 +73,9 @@ fn table(arms: &[ArmReport], upload: bool) -> String {
     let mut text = String::new();
     let mut row = |label: &str, value: &dyn Fn(&ArmReport) -> String| {
         // Writing to a String cannot fail.
-        let _ = write!(text, "{label:<LABEL$}");
+        let _ = write!(text, "{label:<LABEL_WIDTH$}");
         for arm in arms {
-            let _ = write!(text, "{:>COLUMN$}", value(arm));
+            let _ = write!(text, "{:>COLUMN_WIDTH$}", value(arm));
         }
         text.push('\n');
     };
@@ -127,7 +129,7 @@ fn chart(arms: &[ArmReport]) -> String {
     let mut text = String::new();
     for arm in arms {
         let eighths = if most > 0.0 {
-            (arm.goodput_mbps / most * (BAR * 8) as f64).round() as usize
+            (arm.goodput_mbps / most * (BAR_WIDTH * 8) as f64).round() as usize
         } else {
             0
         };
@@ -138,6 +140,6 @@ fn chart(arms: &[ArmReport]) -> String {
 
 /// A bar of `eighths` of a character.
 fn bar(eighths: usize) -> String {
-    const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-    "█".repeat(eighths / 8) + PARTS[eighths % 8]
+    const BAR_PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    "█".repeat(eighths / 8) + BAR_PARTS[eighths % 8]
 }

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 /// Longest time an open-ended wait takes.
-pub(crate) const NEVER: Duration = Duration::from_secs(60 * 60 * 24 * 365);
+pub(crate) const ENDLESS_WAIT: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
 /// Downloads `request` into `sink`, and reports events to `progress`. Dropping the future ends the
 /// download.
@@ -58,7 +58,7 @@ async fn run(
     progress(Progress::Connected { remote });
     let message = http_request(request).map_err(|error| broken(error.to_string()))?;
     let started = Instant::now();
-    let stop = tokio::time::sleep(request.stop_after.unwrap_or(NEVER));
+    let stop = tokio::time::sleep(request.stop_after.unwrap_or(ENDLESS_WAIT));
     tokio::pin!(stop);
     let mut answer = connection.send(request, message).await?;
     if let Some(other) = at_alternative(request, answer.response.headers())
@@ -191,7 +191,7 @@ async fn exchange(
 ) -> Result<Exchanged, GetError> {
     let started = Instant::now();
     let message = http_request(request).map_err(|error| broken(error.to_string()))?;
-    let stop = tokio::time::sleep(request.stop_after.unwrap_or(NEVER));
+    let stop = tokio::time::sleep(request.stop_after.unwrap_or(ENDLESS_WAIT));
     tokio::pin!(stop);
 
     let response = async {

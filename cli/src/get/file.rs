@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use tempfile::{Builder, NamedTempFile, TempPath};
 
 /// Bytes gathered before they are written.
-const BUFFER: usize = 256 << 10;
+const BUFFER_BYTES: usize = 256 << 10;
 
 /// A file that appears under its name only when it is complete.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl PartialFile {
             let file = OpenOptions::new().write(true).open(&target)?;
             return Ok(Self {
                 target,
-                writer: BufWriter::with_capacity(BUFFER, file),
+                writer: BufWriter::with_capacity(BUFFER_BYTES, file),
                 place: Place::Direct,
             });
         }
@@ -60,7 +60,7 @@ impl PartialFile {
         let (file, path) = temporary;
         Ok(Self {
             target,
-            writer: BufWriter::with_capacity(BUFFER, file),
+            writer: BufWriter::with_capacity(BUFFER_BYTES, file),
             place: Place::Temporary(path),
         })
     }
@@ -84,7 +84,7 @@ impl PartialFile {
             .map(|text| Resume { offset, validator: Some(text), digest });
         let partial = Self {
             target: target.to_owned(),
-            writer: BufWriter::with_capacity(BUFFER, file),
+            writer: BufWriter::with_capacity(BUFFER_BYTES, file),
             place: Place::Resumable { part, validator },
         };
         Ok((partial, resume))
@@ -236,7 +236,7 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
 fn digest_of(file: &mut File) -> io::Result<(u64, Sha256)> {
     let mut digest = Sha256::new();
     let mut length = 0;
-    let mut buffer = vec![0; BUFFER];
+    let mut buffer = vec![0; BUFFER_BYTES];
     file.seek(SeekFrom::Start(0))?;
     loop {
         let count = file.read(&mut buffer)?;

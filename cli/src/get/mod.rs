@@ -30,7 +30,7 @@ mod summary;
 pub(crate) mod token;
 mod trust;
 
-pub(crate) use download::{NEVER, download};
+pub(crate) use download::{ENDLESS_WAIT, download};
 pub(crate) use error::GetError;
 pub(crate) use report::{Progress, Report};
 pub(crate) use request::{Request, Trust};

@@ -1,7 +1,7 @@
 //! The gateway that the DNS names for a host: HTTPS records (RFC 9460) with its key.
 
 use super::request::Request;
-use packrat_wire::dns::{self, Answer, LONGEST_ANSWER, NamedGateway, named_gateway};
+use packrat_wire::dns::{self, Answer, LONGEST_ANSWER_BYTES, NamedGateway, named_gateway};
 use rustls::crypto::aws_lc_rs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -14,9 +14,10 @@ const MOST_ALIASES: usize = 3;
 /// does.
 const MOST_SERVERS: usize = 3;
 /// Time for an answer, before the next server is asked.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// The system's servers, on Unix. Elsewhere nothing is asked, unless a server is given.
-const SERVERS: &str = "/etc/resolv.conf";
+const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
+/// Path of the file with the system's servers, on Unix. Elsewhere nothing is asked, unless a server
+/// is given.
+const RESOLVER_FILE: &str = "/etc/resolv.conf";
 
 /// The question to ask before a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +48,7 @@ impl Question {
     pub(super) async fn ask(self) -> Option<NamedGateway> {
         let servers = match self.server {
             Some(server) => vec![server],
-            None => servers(&tokio::fs::read_to_string(SERVERS).await.ok()?),
+            None => servers(&tokio::fs::read_to_string(RESOLVER_FILE).await.ok()?),
         };
         let mut name = self.name.clone();
         for _ in 0..=MOST_ALIASES {
@@ -80,7 +81,7 @@ fn servers(text: &str) -> Vec<SocketAddr> {
 
 async fn ask_each(servers: &[SocketAddr], name: &str) -> Option<Answer> {
     for server in servers {
-        match tokio::time::timeout(PATIENCE, ask(*server, name)).await {
+        match tokio::time::timeout(ANSWER_PATIENCE, ask(*server, name)).await {
             Ok(Some(answer)) => return Some(answer),
             Ok(None) => tracing::debug!(%server, name, "the DNS server cannot be asked"),
             Err(_) => tracing::debug!(%server, name, "the DNS server does not answer"),
@@ -102,7 +103,7 @@ async fn ask(server: SocketAddr, name: &str) -> Option<Answer> {
     // Datagrams of others do not come in.
     socket.connect(server).await.ok()?;
     socket.send(&dns::question(id, name)?).await.ok()?;
-    let mut buffer = [0; LONGEST_ANSWER];
+    let mut buffer = [0; LONGEST_ANSWER_BYTES];
     loop {
         let length = socket.recv(&mut buffer).await.ok()?;
         if let Some(answer) = dns::answer(&buffer[..length], id, name) {

@@ -16,9 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Version of the main schema.
-const VERSION: &str = "0.3";
+const QLOG_VERSION: &str = "0.3";
 /// Namespace of the events of assistance.
-const NAMESPACE: &str = "packrat";
+const EVENT_NAMESPACE: &str = "packrat";
 /// The first byte of a record in a JSON text sequence.
 const RECORD_SEPARATOR: u8 = 0x1e;
 
@@ -62,7 +62,7 @@ impl Qlog {
         };
         let reference = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         log.record(&json!({
-            "qlog_version": VERSION,
+            "qlog_version": QLOG_VERSION,
             "qlog_format": "JSON-SEQ",
             "title": title,
             "trace": {
@@ -146,7 +146,7 @@ impl Log {
         if let Ok(Value::Object(mut data)) = serde_json::to_value(event)
             && let Some(Value::String(name)) = data.shift_remove("event")
         {
-            self.event(&format!("{NAMESPACE}:{name}"), &Value::Object(data));
+            self.event(&format!("{EVENT_NAMESPACE}:{name}"), &Value::Object(data));
         }
     }
 

@@ -13,7 +13,7 @@ use super::cluster::{Forward, Place, told};
 use super::error::OperateError;
 
 /// Time within which a gateway must answer.
-const TIMEOUT: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest answer that is read.
 const LARGEST_ANSWER: u64 = 64 << 20;
 
@@ -54,7 +54,7 @@ pub(crate) type Events = packrat_api::status::Events<Map<String, Value>>;
 impl Gateway {
     pub(crate) fn new(base: Url) -> Self {
         let agent = ureq::Agent::config_builder()
-            .timeout_global(Some(TIMEOUT))
+            .timeout_global(Some(ANSWER_TIMEOUT))
             .http_status_as_error(true)
             .build()
             .into();

@@ -6,14 +6,14 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use packrat_wire::control::{Control, VERSION};
+use packrat_wire::control::{Control, PROTOCOL_VERSION};
 
 /// Discovers in a probe; well below the number that a gateway accepts per second from one source.
-const DISCOVERS: u64 = 20;
-/// Time between two of them.
-const SPACING: Duration = Duration::from_millis(25);
-/// Wait for answers after the last one.
-const PATIENCE: Duration = Duration::from_millis(800);
+const PROBE_DISCOVERS: u64 = 20;
+/// Time between two Discovers.
+const DISCOVER_SPACING: Duration = Duration::from_millis(25);
+/// Wait for answers after the last Discover.
+const ANSWER_PATIENCE: Duration = Duration::from_millis(800);
 
 /// Result of a probe.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,22 +79,22 @@ pub(crate) fn probe(address: SocketAddr) -> io::Result<Probed> {
             let round_trip = sent.elapsed();
             probed.round_trip =
                 Some(probed.round_trip.map_or(round_trip, |least| least.min(round_trip)));
-            if probed.offers + probed.refusals == DISCOVERS {
+            if probed.offers + probed.refusals == PROBE_DISCOVERS {
                 return Ok(());
             }
         }
     };
-    for number in 0..DISCOVERS {
+    for number in 0..PROBE_DISCOVERS {
         let mut datagram = Vec::new();
-        Control::Discover { nonce: seed + number, versions: &[VERSION], noise: &[] }
+        Control::Discover { nonce: seed + number, versions: &[PROTOCOL_VERSION], noise: &[] }
             .encode(&mut datagram);
         sent_at.push(Instant::now());
         socket.send(&datagram)?;
         probed.sent += 1;
-        receive(Instant::now() + SPACING, &sent_at, &mut probed)?;
+        receive(Instant::now() + DISCOVER_SPACING, &sent_at, &mut probed)?;
     }
-    if probed.offers + probed.refusals < DISCOVERS {
-        receive(Instant::now() + PATIENCE, &sent_at, &mut probed)?;
+    if probed.offers + probed.refusals < PROBE_DISCOVERS {
+        receive(Instant::now() + ANSWER_PATIENCE, &sent_at, &mut probed)?;
     }
     Ok(probed)
 }

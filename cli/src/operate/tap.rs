@@ -15,16 +15,16 @@ use super::target::Target;
 use super::{finish, warn};
 
 /// Time between two questions.
-const INTERVAL: Duration = Duration::from_millis(400);
+const QUESTION_INTERVAL: Duration = Duration::from_millis(400);
 
 /// Events of a session in one answer from which the next ones are asked for without a pause.
-const MANY: usize = 500;
+const MANY_EVENTS: usize = 500;
 
 /// Position in a gateway that does not have the session, or not any more.
-const GONE: u64 = u64::MAX;
+const GONE_POSITION: u64 = u64::MAX;
 
 /// Questions without an answer before the command gives up.
-const PATIENCE: u32 = 25;
+const UNANSWERED_QUESTIONS: u32 = 25;
 
 /// Options of the command.
 #[derive(Debug, Args)]
@@ -70,7 +70,7 @@ fn tap(options: &Options) -> Result<ExitCode, OperateError> {
         // Asking for a session's events begins to observe it.
         let newest = match options.ask(gateway, if options.past { 0 } else { u64::MAX >> 1 })? {
             Some(events) => events.newest,
-            None => return Ok(GONE),
+            None => return Ok(GONE_POSITION),
         };
         Ok(if options.past { 0 } else { newest })
     });
@@ -92,7 +92,7 @@ fn tap(options: &Options) -> Result<ExitCode, OperateError> {
         return Err(problem);
     }
     warn("tap", &problems);
-    let is_gone = |position: &AtomicU64| position.load(Ordering::Relaxed) == GONE;
+    let is_gone = |position: &AtomicU64| position.load(Ordering::Relaxed) == GONE_POSITION;
     if let Some(session) = options.session.filter(|_| positions.iter().all(is_gone)) {
         return Err(OperateError::NoGateway(format!(
             "no session {session}; `packrat tap --event session_opened --past` shows the numbers of sessions"
@@ -112,7 +112,7 @@ fn tap(options: &Options) -> Result<ExitCode, OperateError> {
         }
         // A gateway may be gone for a while; all of them for longer is the end.
         failures = if problem.is_none() || !events.is_empty() { 0 } else { failures + 1 };
-        if let Some(problem) = problem.filter(|_| failures >= PATIENCE) {
+        if let Some(problem) = problem.filter(|_| failures >= UNANSWERED_QUESTIONS) {
             return Err(problem);
         }
         events.sort_by(|one: &Map<String, Value>, other| {
@@ -140,8 +140,8 @@ fn tap(options: &Options) -> Result<ExitCode, OperateError> {
         if positions.iter().all(is_gone) {
             return Ok(ExitCode::SUCCESS);
         }
-        if events.is_empty() || (options.session.is_some() && events.len() < MANY) {
-            std::thread::sleep(INTERVAL);
+        if events.is_empty() || (options.session.is_some() && events.len() < MANY_EVENTS) {
+            std::thread::sleep(QUESTION_INTERVAL);
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -155,11 +155,11 @@ fn news(
 ) -> Result<Vec<Map<String, Value>>, OperateError> {
     let Some(position) = position else { return Ok(Vec::new()) };
     let after = position.load(Ordering::Relaxed);
-    if after == GONE {
+    if after == GONE_POSITION {
         return Ok(Vec::new());
     }
     let Some(news) = options.ask(gateway, after)? else {
-        position.store(GONE, Ordering::Relaxed);
+        position.store(GONE_POSITION, Ordering::Relaxed);
         return Ok(Vec::new());
     };
     // A gateway that was restarted counts from the beginning.

@@ -17,7 +17,7 @@ use super::error::OperateError;
 use super::gateway::{Gateway, Route, Status};
 
 /// Gateways that are asked at the same time.
-const PARALLEL: usize = 16;
+const PARALLEL_GATEWAYS: usize = 16;
 
 /// Which gateways.
 #[derive(Debug, Clone, Args)]
@@ -180,7 +180,7 @@ impl Gateways {
     ) -> Vec<T> {
         let mut answers = Vec::new();
         let numbered: Vec<(usize, &Gateway)> = self.members.iter().enumerate().collect();
-        for some in numbered.chunks(PARALLEL) {
+        for some in numbered.chunks(PARALLEL_GATEWAYS) {
             let ask = &ask;
             answers.extend(std::thread::scope(|scope| {
                 let threads: Vec<_> = some

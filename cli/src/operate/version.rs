@@ -29,7 +29,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 
 fn version(options: &Options) -> Result<ExitCode, OperateError> {
     let ours = env!("CARGO_PKG_VERSION");
-    let protocol = format!("packrat/{}", packrat_wire::control::VERSION);
+    let protocol = format!("packrat/{}", packrat_wire::control::PROTOCOL_VERSION);
     let gateway = options.gateway.clone().map(Gateway::new);
     let theirs = gateway.map(|gateway| gateway.status()).transpose()?.map(|status| status.version);
     if options.output == Format::Json {

@@ -25,13 +25,13 @@ use url::Url;
 const TUS_RESUMABLE: HeaderName = HeaderName::from_static("tus-resumable");
 const UPLOAD_LENGTH: HeaderName = HeaderName::from_static("upload-length");
 const UPLOAD_METADATA: HeaderName = HeaderName::from_static("upload-metadata");
-const VERSION: HeaderValue = HeaderValue::from_static("1.0.0");
-/// The type of the rest of an upload.
-const REST: HeaderValue = HeaderValue::from_static("application/offset+octet-stream");
+/// Version of the protocol of resumable uploads.
+const TUS_VERSION: HeaderValue = HeaderValue::from_static("1.0.0");
+/// Media type of the rest of an upload.
+const REST_TYPE: HeaderValue = HeaderValue::from_static("application/offset+octet-stream");
 
-/// Attempts in a row without progress before an upload is given up, and the pauses before them: the
-/// first, and the longest.
-const ATTEMPTS: u32 = 8;
+/// Attempts in a row without progress before an upload is given up.
+const MOST_ATTEMPTS: u32 = 8;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -71,7 +71,7 @@ impl Resumable {
         self.place.as_ref()
     }
 
-    /// Uploads, and continues after a break as long as an attempt in [`ATTEMPTS`] makes progress.
+    /// Uploads, and continues after a break as long as an attempt in [`MOST_ATTEMPTS`] makes progress.
     /// `paused` is called with the reason of a pause, and its length.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ impl Resumable {
                     (attempts, pause) = (0, FIRST_PAUSE);
                 }
                 attempts += 1;
-                if self.place.is_none() || !may_pass(&error) || attempts == ATTEMPTS {
+                if self.place.is_none() || !may_pass(&error) || attempts == MOST_ATTEMPTS {
                     return Err(error);
                 }
                 paused(&error, pause);
@@ -150,9 +150,9 @@ impl Resumable {
             });
         }
         let headers = [
-            (TUS_RESUMABLE, VERSION),
+            (TUS_RESUMABLE, TUS_VERSION),
             (UPLOAD_OFFSET, HeaderValue::from(self.offset)),
-            (header::CONTENT_TYPE, REST),
+            (header::CONTENT_TYPE, REST_TYPE),
         ];
         let mut upload = Upload {
             method: Method::PATCH,
@@ -176,7 +176,7 @@ impl Resumable {
     /// Creates an upload, and returns its URL.
     async fn create(&self, request: &Request, requests: &mut Requests) -> Result<Url, GetError> {
         let mut message = request_head(request, Method::POST)
-            .header(TUS_RESUMABLE, VERSION)
+            .header(TUS_RESUMABLE, TUS_VERSION)
             .header(UPLOAD_LENGTH, self.length)
             .header(header::CONTENT_LENGTH, 0);
         let name = self.file.file_name().unwrap_or_default().as_encoded_bytes();
@@ -209,7 +209,7 @@ impl Resumable {
         requests: &mut Requests,
     ) -> Result<u64, GetError> {
         let request = Request { url: place.clone(), ..request.clone() };
-        let message = request_head(&request, Method::HEAD).header(TUS_RESUMABLE, VERSION);
+        let message = request_head(&request, Method::HEAD).header(TUS_RESUMABLE, TUS_VERSION);
         let response = ask(message.body(()), requests).await?;
         judge(place, &Method::HEAD, &response)?;
         let unusable = |reason| Err(GetError::Resumable { url: place.to_string(), reason });

@@ -8,9 +8,10 @@ use std::ops::Range;
 use std::path::Path;
 use tokio::sync::mpsc;
 
-/// Bytes that are read at once, and such pieces that wait for QUIC.
-const CHUNK: usize = 64 << 10;
-const WAITING: usize = 4;
+/// Bytes that are read at once.
+const CHUNK_BYTES: usize = 64 << 10;
+/// Most pieces that wait for QUIC.
+const WAITING_CHUNKS: usize = 4;
 
 /// The bytes of an upload, read in a thread of their own: a slow disk or pipe does not hold up the
 /// connection, and a large file is never in memory as a whole.
@@ -59,7 +60,7 @@ impl Source {
         length: Option<u64>,
         reader: impl Read + Send + 'static,
     ) -> Self {
-        let (sender, chunks) = mpsc::channel(WAITING);
+        let (sender, chunks) = mpsc::channel(WAITING_CHUNKS);
         tokio::task::spawn_blocking(move || read(reader, length, &sender));
         Self { name, length, chunks }
     }
@@ -112,7 +113,7 @@ fn opened(path: &Path) -> io::Result<(File, Option<u64>)> {
 fn read(mut reader: impl Read, length: Option<u64>, sender: &mpsc::Sender<io::Result<Bytes>>) {
     let mut left = length.unwrap_or(u64::MAX);
     while left > 0 {
-        let most = usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK);
+        let most = usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK_BYTES);
         let mut chunk = vec![0; most];
         let read = match reader.read(&mut chunk) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -143,7 +144,7 @@ mod tests {
     async fn all(mut source: Source) -> Result<Vec<u8>, GetError> {
         let mut bytes = Vec::new();
         while let Some(chunk) = source.next().await? {
-            assert!(chunk.len() <= CHUNK, "it is read piece by piece");
+            assert!(chunk.len() <= CHUNK_BYTES, "it is read piece by piece");
             bytes.extend_from_slice(&chunk);
         }
         Ok(bytes)

@@ -2,7 +2,7 @@
 
 use super::Source;
 use crate::get::connection::{Exchanged, Http3, Requests, Stream, request_head};
-use crate::get::{GetError, NEVER, Progress, Report, Request};
+use crate::get::{ENDLESS_WAIT, GetError, Progress, Report, Request};
 use bytes::{Buf, Bytes};
 use h3::error::{Code, StreamError};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
@@ -117,7 +117,7 @@ pub(crate) async fn exchange(
     let expected_bytes = upload.source.length().map(|rest| offset + rest);
     progress(Progress::Sending { expected_bytes, resumed_from: offset });
 
-    let stop = tokio::time::sleep(request.stop_after.unwrap_or(NEVER));
+    let stop = tokio::time::sleep(request.stop_after.unwrap_or(ENDLESS_WAIT));
     let (sent, response) = {
         let source = &mut upload.source;
         let (digest, bytes) = (&mut digest, &mut *bytes);

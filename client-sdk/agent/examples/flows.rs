@@ -18,7 +18,7 @@ use packrat_agent::{
     Agent, ClientConfig, Condition, DontFragment, IdentifierScheme, Limits, Service, Target,
 };
 use packrat_emulation::path::{LinkConfig, LossModel, PathConfig, UdpPath};
-use packrat_path::{ANY, Gateway};
+use packrat_path::{ANY_PORT, Gateway};
 use quinn_udp::{Transmit, UdpSocketState};
 
 /// Programs, each of which has a flow: as many as an agent takes.
@@ -42,7 +42,7 @@ const COUNT: u64 = SECONDS * RATE / 8 / LENGTH as u64;
 
 /// The agent's process: it prints its address, and the number of its flows and of the assisted ones for each line that it reads.
 fn be_the_agent(to: SocketAddr) {
-    let socket = UdpSocket::bind(ANY).unwrap();
+    let socket = UdpSocket::bind(ANY_PORT).unwrap();
     println!("{}", socket.local_addr().unwrap());
     let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
     let dont_fragment = DontFragment::default();
@@ -145,7 +145,7 @@ fn greet(count: u32, programs: &UdpSocket, agent: SocketAddr) {
 
 /// A server that reads all datagrams and never answers.
 fn silent_server() -> SocketAddr {
-    let server = UdpSocket::bind(ANY).unwrap();
+    let server = UdpSocket::bind(ANY_PORT).unwrap();
     let address = server.local_addr().unwrap();
     std::thread::spawn(move || while server.recv(&mut [0; 2048]).is_ok() {});
     address
@@ -153,7 +153,7 @@ fn silent_server() -> SocketAddr {
 
 fn idle(count: u32, assisted: bool) {
     let server = silent_server();
-    let gateway = assisted.then(|| Gateway::for_many(ANY, server, count + 1));
+    let gateway = assisted.then(|| Gateway::for_many(ANY_PORT, server, count + 1));
     let mut agent = Running::start(gateway.as_ref().map_or(server, Gateway::address));
     let programs = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
     programs.send_to(b"hello", agent.address).unwrap();
@@ -208,7 +208,8 @@ fn read(program: &UdpSocket) -> u64 {
 /// Sends from the server to the program without an agent, and without loss: measures the losses on
 /// this host of a program with a receive buffer of the system's default.
 fn directly() {
-    let (server, program) = (UdpSocket::bind(ANY).unwrap(), UdpSocket::bind(ANY).unwrap());
+    let (server, program) =
+        (UdpSocket::bind(ANY_PORT).unwrap(), UdpSocket::bind(ANY_PORT).unwrap());
     let to = program.local_addr().unwrap();
     let reader = std::thread::spawn(move || read(&program));
     send_at_rate(&server, to, || {});
@@ -222,18 +223,18 @@ fn directly() {
 /// One flow at full rate. A hole waits for a round trip of the last mile, as do all datagrams
 /// behind it. `receive_buffer`: of the program's socket, or the system's default.
 fn full_rate(one_way: Duration, receive_buffer: Option<usize>) {
-    let server = UdpSocket::bind(ANY).unwrap();
+    let server = UdpSocket::bind(ANY_PORT).unwrap();
     let link = |seed, loss| {
         LinkConfig::new(one_way, 2 * RATE)
             .with_seed(seed)
             .with_loss(LossModel::Independent { rate: loss })
     };
-    let gateway = Gateway::start(ANY, server.local_addr().unwrap());
+    let gateway = Gateway::start(ANY_PORT, server.local_addr().unwrap());
     let to = gateway.address();
     let path = PathConfig { server: to, upward: link(1, 0.02), downward: link(2, 0.02) };
     let near = UdpPath::start(path).unwrap();
     let mut agent = Running::start(near.address());
-    let program = UdpSocket::bind(ANY).unwrap();
+    let program = UdpSocket::bind(ANY_PORT).unwrap();
     if let Some(bytes) = receive_buffer {
         let state = UdpSocketState::new((&program).into()).unwrap();
         let _ = state.set_recv_buffer_size((&program).into(), bytes);

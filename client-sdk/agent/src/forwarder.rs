@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use mio::{Events, Interest, Poll, Waker};
-use packrat_client::{ClientConfig, LONGEST_BUNDLED, SourceAddress, Timestamp};
+use packrat_client::{ClientConfig, LONGEST_BUNDLED_BYTES, SourceAddress, Timestamp};
 
 use packrat_socket::{
     Batch, FlowId, Limits, Mark, Message, Outlet, Peer, Table, same_peer, source_towards,
@@ -28,17 +28,17 @@ use crate::statistics::{FlowStatus, ServiceStatus, Status};
 use crate::token::{MOST_LISTENERS, Ready};
 
 /// Events taken at once.
-const EVENTS: usize = 1024;
+const EVENT_ROOM: usize = 1024;
 /// Receiving calls for one socket before the others have their turn.
-const TURN: usize = 8;
+const TURN_RECEIVES: usize = 8;
 /// The agent looks at least this often if the host has slept.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// Divisor of the agent's time that limits the search for another network.
 const NETWORK_SHARE: u32 = 20;
 /// Flows in a status.
 const FLOWS_SHOWN: usize = 100;
-/// The association of datagrams that the system redirects.
-const REDIRECTED: AssociationId = AssociationId::MAX;
+/// Association of datagrams that the system redirects.
+const REDIRECTED_ASSOCIATION: AssociationId = AssociationId::MAX;
 
 /// A service that programs reach through the agent.
 #[derive(Debug)]
@@ -315,7 +315,7 @@ impl Agent {
     /// # Errors
     /// When the system cannot wait for sockets any more.
     pub fn run(mut self) -> io::Result<()> {
-        let mut events = Events::with_capacity(EVENTS);
+        let mut events = Events::with_capacity(EVENT_ROOM);
         let mut ready = BTreeSet::new();
         let mut batch = Batch::new();
         loop {
@@ -361,7 +361,7 @@ impl Agent {
     }
 
     fn read_listener(&mut self, service: usize, batch: &mut Batch) -> bool {
-        for _ in 0..TURN {
+        for _ in 0..TURN_RECEIVES {
             let now = self.now();
             let (socket, port) = match self.listeners.get_mut(service).map(|one| &mut one.entrance)
             {
@@ -381,7 +381,7 @@ impl Agent {
             for message in batch.messages() {
                 // The address that a redirected datagram has arrived at is its destination.
                 let to = port.zip(message.local).map(|(port, ip)| SocketAddr::from((ip, port)));
-                let through = to.map(|to| (REDIRECTED, to));
+                let through = to.map(|to| (REDIRECTED_ASSOCIATION, to));
                 if port.is_some() && through.is_none() {
                     continue;
                 }
@@ -439,7 +439,7 @@ impl Agent {
     }
 
     fn read_relay(&mut self, association: AssociationId, batch: &mut Batch) -> bool {
-        for _ in 0..TURN {
+        for _ in 0..TURN_RECEIVES {
             let now = self.now();
             let Some((service, socks)) = self.socks() else { return false };
             let Some(relay) = socks.relay(association) else { return false };
@@ -493,7 +493,8 @@ impl Agent {
         let Some(upstream) = self.upstreams.get_mut(&id) else { return };
         let way = Way { to: upstream.to, from: None };
         // Short datagrams may leave with others.
-        let errors = if self.table.repairs_uploads(service) || message.size <= LONGEST_BUNDLED {
+        let errors = if self.table.repairs_uploads(service) || message.size <= LONGEST_BUNDLED_BYTES
+        {
             let mut errors = 0;
             for (datagram, mark) in message.datagrams() {
                 if self.table.bundle(id, datagram, now) {
@@ -599,7 +600,7 @@ impl Agent {
     }
 
     fn read_upstream(&mut self, id: FlowId, batch: &mut Batch) -> bool {
-        for _ in 0..TURN {
+        for _ in 0..TURN_RECEIVES {
             let Some(upstream) = self.upstreams.get(&id) else { return false };
             let to = upstream.to;
             if upstream.socket.receive(batch).is_err() {

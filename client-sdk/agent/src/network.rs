@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use packrat_socket::source_towards;
 
 /// Advance of the wall clock over the monotonic clock that shows that the host has slept.
-const SLEEP: Duration = Duration::from_secs(3);
+const SLEEP_ADVANCE: Duration = Duration::from_secs(3);
 
 /// The first address that there is a route to, or the first one.
 pub fn choose(found: impl IntoIterator<Item = SocketAddr>) -> Option<SocketAddr> {
@@ -38,7 +38,7 @@ impl Wakefulness {
         let passed = steady.saturating_duration_since(self.steady);
         let of_day_passed = of_day.duration_since(self.of_day).unwrap_or_default();
         *self = Self { steady, of_day };
-        of_day_passed.saturating_sub(passed) >= SLEEP
+        of_day_passed.saturating_sub(passed) >= SLEEP_ADVANCE
     }
 }
 
@@ -115,7 +115,8 @@ impl NetworkEvents {
 /// IFA_ADDRESS and IFA_LOCAL.
 #[cfg(any(target_os = "linux", test))]
 fn lost_addresses(mut messages: &[u8]) -> Vec<IpAddr> {
-    const HEADER: usize = 16;
+    /// Bytes of a message's header.
+    const HEADER_BYTES: usize = 16;
     const ADDRESS_MESSAGE: usize = 8;
     const RTM_DELADDR: u16 = 21;
     const IFA_ADDRESS: u16 = 1;
@@ -123,7 +124,7 @@ fn lost_addresses(mut messages: &[u8]) -> Vec<IpAddr> {
     let mut lost = Vec::new();
     while let Some(([a, b, c, d, e, f], _)) = messages.split_first_chunk() {
         let length = u32::from_ne_bytes([*a, *b, *c, *d]) as usize;
-        let Some(message) = messages.get(HEADER..length) else { return lost };
+        let Some(message) = messages.get(HEADER_BYTES..length) else { return lost };
         if u16::from_ne_bytes([*e, *f]) == RTM_DELADDR {
             let mut attributes = message.get(ADDRESS_MESSAGE..).unwrap_or_default();
             while let Some(([a, b, c, d], _)) = attributes.split_first_chunk() {

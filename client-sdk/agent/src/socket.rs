@@ -45,9 +45,9 @@ impl FromStr for DontFragment {
 /// True for the first datagram of a QUIC connection: a long header (RFC 8999, section 5.1) of some
 /// version, in as many bytes as clients have to send (RFC 9000, section 14.1).
 pub(crate) fn is_quic_initial(datagram: &[u8]) -> bool {
-    const SHORTEST: usize = 1200;
+    const SHORTEST_BYTES: usize = 1200;
     let [first, version @ .., _] = datagram.first_chunk::<6>().copied().unwrap_or_default();
-    datagram.len() >= SHORTEST && first & 0xc0 == 0xc0 && version != [0; 4]
+    datagram.len() >= SHORTEST_BYTES && first & 0xc0 == 0xc0 && version != [0; 4]
 }
 
 /// Lets the system fragment datagrams longer than the path MTU that it knows.

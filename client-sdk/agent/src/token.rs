@@ -7,13 +7,16 @@ use packrat_socket::FlowId;
 
 use crate::socks::AssociationId;
 
-const WAKER: usize = 0;
-const NETWORK: usize = usize::MAX - 1;
+/// Token of the waker.
+const WAKER_TOKEN: usize = 0;
+/// Token of the socket that reports changes of the network.
+const NETWORK_TOKEN: usize = usize::MAX - 1;
 /// Flows have the numbers from here on, listeners those between the waker's and this.
 const FIRST_FLOW: usize = 1 << 16;
-/// Numbers of control connections and of relays have one of these bits set.
-const CONNECTION: usize = 1 << (usize::BITS - 2);
-const RELAY: usize = 1 << (usize::BITS - 3);
+/// Bit that is set in the tokens of control connections.
+const CONNECTION_BIT: usize = 1 << (usize::BITS - 2);
+/// Bit that is set in the tokens of relays.
+const RELAY_BIT: usize = 1 << (usize::BITS - 3);
 
 /// Listeners of one agent at most.
 pub(crate) const MOST_LISTENERS: usize = FIRST_FLOW - 1;
@@ -42,15 +45,15 @@ impl Ready {
     /// When the numbers of flows are used up.
     pub(crate) fn token(self) -> io::Result<Token> {
         let number = match self {
-            Self::Waker => WAKER,
+            Self::Waker => WAKER_TOKEN,
             Self::Listener(index) => index + 1,
             Self::Flow(FlowId(id)) => usize::try_from(id)
                 .ok()
                 .and_then(|id| id.checked_add(FIRST_FLOW))
                 .ok_or_else(|| io::Error::other("the numbers are used up"))?,
-            Self::Relay(association) => RELAY | association,
-            Self::Connection(association) => CONNECTION | association,
-            Self::Network => NETWORK,
+            Self::Relay(association) => RELAY_BIT | association,
+            Self::Connection(association) => CONNECTION_BIT | association,
+            Self::Network => NETWORK_TOKEN,
         };
         Ok(Token(number))
     }
@@ -59,10 +62,10 @@ impl Ready {
 impl From<Token> for Ready {
     fn from(Token(number): Token) -> Self {
         match number {
-            WAKER => Self::Waker,
-            NETWORK => Self::Network,
-            _ if number & CONNECTION != 0 => Self::Connection(number & !CONNECTION),
-            _ if number & RELAY != 0 => Self::Relay(number & !RELAY),
+            WAKER_TOKEN => Self::Waker,
+            NETWORK_TOKEN => Self::Network,
+            _ if number & CONNECTION_BIT != 0 => Self::Connection(number & !CONNECTION_BIT),
+            _ if number & RELAY_BIT != 0 => Self::Relay(number & !RELAY_BIT),
             _ => match number.checked_sub(FIRST_FLOW) {
                 Some(flow) => Self::Flow(FlowId(flow as u64)),
                 None => Self::Listener(number - 1),

@@ -18,8 +18,8 @@ use packrat_agent::{
     Status, Target,
 };
 use packrat_path::{
-    ANY, Datagrams, FILE_BYTES, Gateway, LossyPath, PATIENCE, Quic, Trials, datagram, expected,
-    far_segment, last_mile, most_copies,
+    ANY_PORT, Datagrams, FILE_BYTES, Gateway, LossyPath, Quic, STEP_PATIENCE, Trials, datagram,
+    expected, far_segment, last_mile, most_copies,
 };
 
 /// An agent in a thread of its own; ends when it is dropped.
@@ -60,7 +60,11 @@ impl Running {
     fn wait_for(&self, what: &str, condition: impl Fn(&Status) -> bool) {
         let begun = Instant::now();
         while !condition(&self.status()) {
-            assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}: {:?}", self.status());
+            assert!(
+                begun.elapsed() < STEP_PATIENCE,
+                "waited in vain for {what}: {:?}",
+                self.status()
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -171,7 +175,8 @@ impl Forger {
     const EVERY: u64 = 10;
 
     fn start(to: SocketAddr) -> Self {
-        let (front, back) = (UdpSocket::bind(ANY).unwrap(), UdpSocket::bind(ANY).unwrap());
+        let (front, back) =
+            (UdpSocket::bind(ANY_PORT).unwrap(), UdpSocket::bind(ANY_PORT).unwrap());
         let address = front.local_addr().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         for socket in [&front, &back] {
@@ -191,7 +196,7 @@ impl Forger {
         });
         let stopped = Arc::clone(&stop);
         let downwards = std::thread::spawn(move || {
-            let stranger = UdpSocket::bind(ANY).unwrap();
+            let stranger = UdpSocket::bind(ANY_PORT).unwrap();
             let (mut buffer, mut passed, mut forged) = ([0; 65_536], 0u64, 0);
             while !stopped.load(Ordering::Relaxed) {
                 let Ok((length, _)) = back.recv_from(&mut buffer) else { continue };
@@ -224,7 +229,7 @@ impl Forger {
 async fn forged_datagrams_and_those_of_strangers_cost_nothing() {
     let quic = Quic::start();
     let far = far_segment(quic.address());
-    let gateway = Gateway::start(ANY, far.address());
+    let gateway = Gateway::start(ANY_PORT, far.address());
     let near = last_mile(gateway.address(), 0.02);
     let forger = Forger::start(near.address());
     let agent = Running::start(forger.address, Limits::default());
@@ -252,11 +257,11 @@ fn a_program_gets_no_numbered_datagram_twice() {
     path.near.capture(File::create(capture).unwrap());
     let config = ClientConfig::default().with_maximum_hold(Duration::ZERO);
     let agent = Running::with(path.address(), Limits::default(), config);
-    let program = UdpSocket::bind(ANY).unwrap();
+    let program = UdpSocket::bind(ANY_PORT).unwrap();
     let (mut came, mut buffer) = (HashMap::<Vec<u8>, usize>::new(), [0; 2048]);
     let begun = Instant::now();
     loop {
-        assert!(begun.elapsed() < PATIENCE, "it does not end");
+        assert!(begun.elapsed() < STEP_PATIENCE, "it does not end");
         // The question may be lost; a busy host may be silent for a while.
         let is_over = came.contains_key(&datagram(COUNT - 1));
         let wait = if came.is_empty() || is_over { 1 } else { 10 };
@@ -280,11 +285,11 @@ fn a_program_gets_no_numbered_datagram_twice() {
 /// Datagrams as of games, tunnels and probes, alone and in batches.
 #[test]
 fn datagrams_of_all_sizes_pass_unchanged_in_both_directions() {
-    let server = UdpSocket::bind(ANY).unwrap();
-    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let server = UdpSocket::bind(ANY_PORT).unwrap();
+    server.set_read_timeout(Some(STEP_PATIENCE)).unwrap();
     let agent = Running::start(server.local_addr().unwrap(), Limits::default());
-    let program = UdpSocket::bind(ANY).unwrap();
-    program.set_read_timeout(Some(PATIENCE)).unwrap();
+    let program = UdpSocket::bind(ANY_PORT).unwrap();
+    program.set_read_timeout(Some(STEP_PATIENCE)).unwrap();
     let mut buffer = vec![0; 70_000];
     let mut next = |socket: &UdpSocket| loop {
         let (length, from) = socket.recv_from(&mut buffer).unwrap();
@@ -325,13 +330,13 @@ fn datagrams_of_all_sizes_pass_unchanged_in_both_directions() {
 
 #[test]
 fn no_more_programs_than_there_may_be_and_each_has_a_way_of_its_own() {
-    let server = UdpSocket::bind(ANY).unwrap();
-    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let server = UdpSocket::bind(ANY_PORT).unwrap();
+    server.set_read_timeout(Some(STEP_PATIENCE)).unwrap();
     let limits = Limits { flows: 3, ..Limits::default() };
     let agent = Running::start(server.local_addr().unwrap(), limits);
     let programs: Vec<_> = (0..5u8)
         .map(|number| {
-            let socket = UdpSocket::bind(ANY).unwrap();
+            let socket = UdpSocket::bind(ANY_PORT).unwrap();
             socket.send_to(&[number], agent.address).unwrap();
             socket
         })
@@ -354,7 +359,7 @@ fn no_more_programs_than_there_may_be_and_each_has_a_way_of_its_own() {
         server.send_to(&[*number + 100], from).unwrap();
     }
     for (number, program) in programs.iter().enumerate().take(3) {
-        program.set_read_timeout(Some(PATIENCE)).unwrap();
+        program.set_read_timeout(Some(STEP_PATIENCE)).unwrap();
         assert_eq!(program.recv(&mut buffer).unwrap(), 1);
         assert_eq!(usize::from(buffer[0]), number + 100);
     }
@@ -371,7 +376,8 @@ fn marks_of_congestion_are_copied_both_ways() {
     const MARKS: [Option<EcnCodepoint>; 4] =
         [Some(EcnCodepoint::Ect0), Some(EcnCodepoint::Ce), None, Some(EcnCodepoint::Ect1)];
     let state = |socket: &UdpSocket| UdpSocketState::new(socket.into()).unwrap();
-    let (server, program) = (UdpSocket::bind(ANY).unwrap(), UdpSocket::bind(ANY).unwrap());
+    let (server, program) =
+        (UdpSocket::bind(ANY_PORT).unwrap(), UdpSocket::bind(ANY_PORT).unwrap());
     let agent = Running::start(server.local_addr().unwrap(), Limits::default());
     let (of_server, of_program) = (state(&server), state(&program));
     // Two of each mark, and their numbers.
@@ -401,7 +407,7 @@ fn marks_of_congestion_are_copied_both_ways() {
                 }
                 from = Some(meta[0].addr);
             } else {
-                assert!(begun.elapsed() < PATIENCE, "not all come: {marks:?}");
+                assert!(begun.elapsed() < STEP_PATIENCE, "not all come: {marks:?}");
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
@@ -418,15 +424,15 @@ fn marks_of_congestion_are_copied_both_ways() {
 /// A name that comes to lead to the agent itself.
 #[test]
 fn a_service_is_never_the_agent_itself() {
-    let server = UdpSocket::bind(ANY).unwrap();
-    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let server = UdpSocket::bind(ANY_PORT).unwrap();
+    server.set_read_timeout(Some(STEP_PATIENCE)).unwrap();
     let agent = Running::start(server.local_addr().unwrap(), Limits::default());
     let mut circle = agent.address;
     for ip in [agent.address.ip(), Ipv4Addr::UNSPECIFIED.into()] {
         circle.set_ip(ip);
         agent.handle.set_target(0, circle);
     }
-    let program = UdpSocket::bind(ANY).unwrap();
+    let program = UdpSocket::bind(ANY_PORT).unwrap();
     program.send_to(b"where to?", agent.address).unwrap();
     let mut buffer = [0; 2048];
     assert_eq!(server.recv(&mut buffer).unwrap(), 9);
@@ -474,9 +480,9 @@ fn on_a_host_with_mtu<R: Send + 'static>(mtu: u16, work: fn() -> R) -> Option<R>
 #[test]
 fn long_datagrams_are_fragmented_unless_the_program_speaks_quic() {
     fn work() {
-        for any in [ANY, SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, 0))] {
+        for any in [ANY_PORT, SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, 0))] {
             let server = UdpSocket::bind(any).unwrap();
-            server.set_read_timeout(Some(PATIENCE)).unwrap();
+            server.set_read_timeout(Some(STEP_PATIENCE)).unwrap();
             let agent = Running::start(server.local_addr().unwrap(), Limits::default());
             let mut buffer = vec![0; 70_000];
             let mut next = |socket: &UdpSocket| loop {
@@ -487,7 +493,7 @@ fn long_datagrams_are_fragmented_unless_the_program_speaks_quic() {
             };
             let [game, quic] = [(); 2].map(|()| {
                 let program = UdpSocket::bind(any).unwrap();
-                program.set_read_timeout(Some(PATIENCE)).unwrap();
+                program.set_read_timeout(Some(STEP_PATIENCE)).unwrap();
                 program
             });
             for length in [1300, 4000, 60_000] {
@@ -527,10 +533,10 @@ fn the_host_tells_of_another_network_where_the_address_is_the_same() {
     fn work() {
         join();
         let server = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
-        server.set_read_timeout(Some(PATIENCE)).unwrap();
+        server.set_read_timeout(Some(STEP_PATIENCE)).unwrap();
         let to = SocketAddr::from(([203, 0, 113, 7], server.local_addr().unwrap().port()));
         let agent = Running::start(to, Limits::default());
-        let program = UdpSocket::bind(ANY).unwrap();
+        let program = UdpSocket::bind(ANY_PORT).unwrap();
         program.send_to(b"hello", agent.address).unwrap();
         let (_, from) = server.recv_from(&mut [0; 2048]).unwrap();
         assert_eq!(from.ip(), IpAddr::from([192, 0, 2, 10]));
@@ -540,7 +546,7 @@ fn the_host_tells_of_another_network_where_the_address_is_the_same() {
         join();
         let begun = Instant::now();
         while agent.status().network_changes == 0 {
-            assert!(begun.elapsed() < PATIENCE, "it does not notice");
+            assert!(begun.elapsed() < STEP_PATIENCE, "it does not notice");
             std::thread::sleep(Duration::from_millis(10));
         }
     }

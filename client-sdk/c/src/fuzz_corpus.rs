@@ -116,8 +116,8 @@ fn make(settings: &[u8], now: u64) -> *mut Shim {
 
 /// Takes all that there is with a buffer that is too small at first; returns the number.
 fn drain(number: u64, mut take: impl FnMut(*mut u8, usize, *mut usize) -> i32) -> usize {
-    const GUARD: u8 = 0xa5;
-    let mut buffer = vec![GUARD; 70_000];
+    const GUARD_BYTE: u8 = 0xa5;
+    let mut buffer = vec![GUARD_BYTE; 70_000];
     let mut taken = 0;
     let mut space = number as usize * 100;
     loop {
@@ -125,7 +125,7 @@ fn drain(number: u64, mut take: impl FnMut(*mut u8, usize, *mut usize) -> i32) -
         match take(buffer.as_mut_ptr(), space, &raw mut length) {
             PACKRAT_OK => {
                 assert!(length <= space, "{length} bytes in {space}");
-                buffer[..length].fill(GUARD);
+                buffer[..length].fill(GUARD_BYTE);
                 taken += 1;
                 space = number as usize * 100;
             }
@@ -136,7 +136,7 @@ fn drain(number: u64, mut take: impl FnMut(*mut u8, usize, *mut usize) -> i32) -
             PACKRAT_EMPTY => break,
             other => panic!("it returned {other}"),
         }
-        assert!(buffer.iter().all(|byte| *byte == GUARD), "it wrote beyond the datagram");
+        assert!(buffer.iter().all(|byte| *byte == GUARD_BYTE), "it wrote beyond the datagram");
         if taken > 1000 {
             panic!("it never runs dry");
         }

@@ -186,7 +186,7 @@ pub extern "C" fn packrat_abi() -> u32 {
 /// The version of the protocol that the library speaks with gateways.
 #[unsafe(no_mangle)]
 pub extern "C" fn packrat_protocol_version() -> u32 {
-    packrat_wire::control::VERSION.into()
+    packrat_wire::control::PROTOCOL_VERSION.into()
 }
 
 /// The meaning of a code, in English. Never NULL.

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use packrat_wire::SessionId;
 use packrat_wire::control::Control;
 use packrat_wire::handshake::{Established, GatewayParams, Numbered, respond};
-use packrat_wire::registry::GREASE;
+use packrat_wire::registry::GREASE_VALUES;
 
 const NOW: u64 = 1_000_000;
 
@@ -113,7 +113,7 @@ fn a_program_gets_each_datagram_once() {
             if place % 50 == 0 {
                 // It is there.
                 let mut message = Vec::new();
-                gateway.sealer.seal(&[*GREASE.start()], &mut message).unwrap();
+                gateway.sealer.seal(&[*GREASE_VALUES.start()], &mut message).unwrap();
                 receive(shim, &message, now);
             }
             now += 1000;

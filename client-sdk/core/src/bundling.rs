@@ -23,7 +23,7 @@ use wait::Wait;
 
 /// Longest datagram that goes into a bundle: an acknowledgement of a few ranges, with ECN counts. A
 /// request is longer.
-pub const LONGEST_BUNDLED: usize = 64;
+pub const LONGEST_BUNDLED_BYTES: usize = 64;
 
 /// The waiting datagrams, and the estimate that decides whether one may wait.
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ impl Bundling {
     pub(crate) const fn suits(datagram: &[u8]) -> bool {
         matches!(datagram, [0x40..=0x7f, ..])
             && datagram.len() >= *BUNDLED_LENGTHS.start()
-            && datagram.len() <= LONGEST_BUNDLED
+            && datagram.len() <= LONGEST_BUNDLED_BYTES
     }
 
     /// The time for which a datagram may wait for others. `round_trip`: to the server.
@@ -182,7 +182,7 @@ mod tests {
         let mut bundling = Bundling::default();
         for _ in 0..MAXIMUM_BUNDLED {
             assert!(bundling.has_room() && bundling.deadline() != Some(at(10)));
-            bundling.take(&[0x40; LONGEST_BUNDLED], WAIT, at(10));
+            bundling.take(&[0x40; LONGEST_BUNDLED_BYTES], WAIT, at(10));
         }
         assert_eq!((bundling.has_room(), bundling.deadline()), (false, Some(at(10))));
         // A long eACK leaves by itself: a bundle with it would exceed the size that every path
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn requests_handshakes_and_other_protocols_never_wait() {
         assert!(Bundling::suits(&[0x5a; 40]) && Bundling::suits(&[0x40; 21]));
-        assert!(!Bundling::suits(&[0x40; LONGEST_BUNDLED + 1]), "a request");
+        assert!(!Bundling::suits(&[0x40; LONGEST_BUNDLED_BYTES + 1]), "a request");
         for first in [0xc0, 0x80, 0x3f, 0x16, 0x00, 0x0b] {
             assert!(!Bundling::suits(&[first; 40]), "{first:#x}");
         }

@@ -14,15 +14,15 @@ use packrat_code::Repair;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::message;
 
-/// Symbols that wait for the shim, at most.
-const MAXIMUM_WAITING: usize = 64;
+/// Most symbols that wait for the shim.
+const WAITING_SYMBOLS: usize = 64;
 /// Time without a symbol after which no recovery is expected of the code.
 const ACTIVE_FOR: Duration = Duration::from_millis(250);
 /// Symbols that a hole waits for while a queue stands, each counting a half. By then, most losses
 /// of the medium are recovered, and losses of the queue must be shown soon.
 const SYMBOLS_WAITED_FOR: u32 = 12;
-/// Bounds of that wait.
-const WAIT: core::ops::RangeInclusive<Duration> =
+/// Bounds of the wait for symbols while a queue stands.
+const WAIT_BOUNDS: core::ops::RangeInclusive<Duration> =
     Duration::from_millis(4)..=Duration::from_millis(40);
 /// Shortest interval between reports of recovered datagrams to the gateway.
 const TELL_INTERVAL: Duration = Duration::from_millis(20);
@@ -66,11 +66,11 @@ impl Coded {
     /// A symbol has come.
     pub(crate) fn on_symbol(&mut self, symbol: Symbol, now: Timestamp) {
         if let Some(last) = self.last.replace(now) {
-            let sample = now.saturating_since(last).min(*WAIT.end());
+            let sample = now.saturating_since(last).min(*WAIT_BOUNDS.end());
             self.interval = (self.interval * 7 + sample) / 8;
         }
         self.waiting.push_back(symbol);
-        if self.waiting.len() > MAXIMUM_WAITING {
+        if self.waiting.len() > WAITING_SYMBOLS {
             self.waiting.pop_front();
         }
     }
@@ -87,7 +87,7 @@ impl Coded {
 
     /// The time for which a hole waits while a queue stands.
     pub(crate) fn wait(&self) -> Duration {
-        (self.interval * SYMBOLS_WAITED_FOR).clamp(*WAIT.start(), *WAIT.end())
+        (self.interval * SYMBOLS_WAITED_FOR).clamp(*WAIT_BOUNDS.start(), *WAIT_BOUNDS.end())
     }
 
     /// A datagram was recovered.

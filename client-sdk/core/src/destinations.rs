@@ -21,26 +21,27 @@ use core::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
 
-/// Connection IDs are no longer than this in QUIC, versions 1 and 2.
-const LONGEST: usize = 20;
+/// Bytes of the longest connection ID in QUIC, versions 1 and 2.
+const LONGEST_ID_BYTES: usize = 20;
 /// Versions whose long headers have the server's connection ID (RFC 9000, section 17.2; RFC 9369).
-const VERSIONS: [[u8; 4]; 2] = [[0, 0, 0, 1], [0x6b, 0x33, 0x43, 0xcf]];
-/// Connection IDs to remember: IDs that the client has sent to, and IDs offered by handshakes.
-const MOST_USED: usize = 8;
-const MOST_OFFERED: usize = 4;
+const QUIC_VERSIONS: [[u8; 4]; 2] = [[0, 0, 0, 1], [0x6b, 0x33, 0x43, 0xcf]];
+/// Most connection IDs to remember that the client has sent to.
+const USED_IDS: usize = 8;
+/// Most connection IDs to remember that handshakes have offered.
+const OFFERED_IDS: usize = 4;
 /// Longest pause of a connection, among several, during which its datagrams are still sent again.
-const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// A connection ID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ConnectionId {
-    bytes: [u8; LONGEST],
+    bytes: [u8; LONGEST_ID_BYTES],
     length: usize,
 }
 
 impl ConnectionId {
     fn new(id: &[u8]) -> Option<Self> {
-        let mut bytes = [0; LONGEST];
+        let mut bytes = [0; LONGEST_ID_BYTES];
         bytes.get_mut(..id.len())?.copy_from_slice(id);
         Some(Self { bytes, length: id.len() })
     }
@@ -81,7 +82,7 @@ impl Destinations {
         if self.offered.contains(&id) || self.used.iter().any(|used| used.id == id) {
             return;
         }
-        if self.offered.len() == MOST_OFFERED {
+        if self.offered.len() == OFFERED_IDS {
             self.offered.remove(0);
         }
         self.offered.push(id);
@@ -111,7 +112,7 @@ impl Destinations {
     /// A connection ID is sent to for the first time.
     fn begin(&mut self, id: ConnectionId, now: Timestamp) {
         self.used.iter_mut().for_each(|used| used.in_doubt = true);
-        self.used.truncate(MOST_USED - 1);
+        self.used.truncate(USED_IDS - 1);
         self.used.insert(0, Used { id, at: now, in_doubt: false });
     }
 
@@ -127,7 +128,7 @@ impl Destinations {
             Some(0) => true,
             Some(at) => {
                 let used = &self.used[at];
-                !used.in_doubt && now.saturating_since(used.at) < PAUSE
+                !used.in_doubt && now.saturating_since(used.at) < LONGEST_PAUSE
             }
             None => !self.knows_length(),
         }
@@ -147,7 +148,7 @@ fn behind_short_header(datagram: &[u8]) -> Option<&[u8]> {
 fn long_header(datagram: &[u8]) -> Option<(&[u8], &[u8])> {
     let (first, rest) = datagram.split_first()?;
     let (version, rest) = rest.split_first_chunk()?;
-    if first & 0x80 == 0 || !VERSIONS.contains(version) {
+    if first & 0x80 == 0 || !QUIC_VERSIONS.contains(version) {
         return None;
     }
     let (&length, rest) = rest.split_first()?;
@@ -176,8 +177,8 @@ mod tests {
     /// The handshake of a server with this connection ID.
     fn after_handshake(id: &[u8]) -> Destinations {
         let mut destinations = Destinations::default();
-        destinations.on_received(&long(VERSIONS[0], &[1, 2], id));
-        destinations.on_sent(&long(VERSIONS[0], id, &[1, 2]), at(0));
+        destinations.on_received(&long(QUIC_VERSIONS[0], &[1, 2], id));
+        destinations.on_sent(&long(QUIC_VERSIONS[0], id, &[1, 2]), at(0));
         destinations
     }
 
@@ -204,7 +205,7 @@ mod tests {
             let destinations = sent_to(sent);
             let found = |id: &u8| destinations.is_in_use(&short(&[*id; 8], 9), at(10));
             assert_eq!((1..5).filter(found).collect::<Vec<_>>(), in_use, "{sent:?}");
-            let long = long(VERSIONS[0], &[1; 8], &[]);
+            let long = long(QUIC_VERSIONS[0], &[1; 8], &[]);
             assert!(destinations.is_in_use(&long, at(10)), "a handshake's are ignored, not reset");
         }
     }
@@ -212,27 +213,27 @@ mod tests {
     #[test]
     fn what_is_not_sent_to_for_a_while_is_out_of_use_beside_what_is() {
         let destinations = sent_to(&[1, 2, 1, 2]);
-        let late = at(2) + PAUSE;
-        assert!(destinations.is_in_use(&short(&[1; 8], 9), at(1) + PAUSE));
+        let late = at(2) + LONGEST_PAUSE;
+        assert!(destinations.is_in_use(&short(&[1; 8], 9), at(1) + LONGEST_PAUSE));
         assert!(!destinations.is_in_use(&short(&[1; 8], 9), late));
-        assert!(destinations.is_in_use(&short(&[2; 8], 9), late + PAUSE));
+        assert!(destinations.is_in_use(&short(&[2; 8], 9), late + LONGEST_PAUSE));
     }
 
     #[test]
     fn more_connections_than_are_remembered_send_nothing_again_but_of_the_last() {
-        let most = MOST_USED as u8;
+        let most = USED_IDS as u8;
         let few: Vec<u8> = (1..=most).chain(1..=most).collect();
         let in_use = |destinations: &Destinations, ids: u8| {
             (1..=ids).filter(|id| destinations.is_in_use(&short(&[*id; 8], 9), at(50))).count()
         };
-        assert_eq!(in_use(&sent_to(&few), most), MOST_USED);
+        assert_eq!(in_use(&sent_to(&few), most), USED_IDS);
         let many: Vec<u8> = (1..=most + 1).chain(1..=most + 1).collect();
         assert_eq!(in_use(&sent_to(&many), most + 1), 1);
     }
 
     #[test]
     fn a_connection_id_is_believed_once_the_clients_handshake_goes_to_it() {
-        for version in VERSIONS {
+        for version in QUIC_VERSIONS {
             let mut destinations = Destinations::default();
             destinations.on_sent(&long(version, &[4; 9], &[1, 2]), at(0));
             // The client sends to no forged ID, before or after.
@@ -258,8 +259,8 @@ mod tests {
     #[test]
     fn connections_have_connection_ids_of_their_own_lengths() {
         let mut destinations = after_handshake(&[7; 8]);
-        destinations.on_received(&long(VERSIONS[1], &[1, 2], &[9; 5]));
-        destinations.on_sent(&long(VERSIONS[1], &[9; 5], &[1, 2]), at(1));
+        destinations.on_received(&long(QUIC_VERSIONS[1], &[1, 2], &[9; 5]));
+        destinations.on_sent(&long(QUIC_VERSIONS[1], &[9; 5], &[1, 2]), at(1));
         for number in 0..4 {
             destinations.on_sent(&short(&[7; 8], number), at(2));
             destinations.on_sent(&short(&[9; 5], number), at(2));
@@ -275,11 +276,11 @@ mod tests {
             empty.on_sent(&short(&[id; 8], 1), at(0));
         }
         assert!(empty.knows_length() && empty.is_in_use(&short(&[7; 8], 1), at(9)));
-        let whole = long(VERSIONS[0], &[7; 8], &[7; 8]);
+        let whole = long(QUIC_VERSIONS[0], &[7; 8], &[7; 8]);
         for offered in [
             &long([0x12, 0x34, 0x56, 0x78], &[7; 8], &[7; 8])[..],
             &long([0; 4], &[7; 8], &[7; 8]),
-            &long(VERSIONS[0], &[7; 21], &[7; 21]),
+            &long(QUIC_VERSIONS[0], &[7; 21], &[7; 21]),
             &whole[..whole.len() - 21],
             &[0xc0, 0, 0, 0, 1, 200, 1],
             &[0x80],

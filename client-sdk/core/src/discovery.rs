@@ -11,7 +11,7 @@
 
 use core::time::Duration;
 
-use packrat_wire::control::{Control, RefusalReason, VERSION};
+use packrat_wire::control::{Control, PROTOCOL_VERSION, RefusalReason};
 use packrat_wire::cookie::COOKIE_LENGTH;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::{ClientParams, Established, Initiator, ServerTicket};
@@ -22,7 +22,7 @@ use crate::token::Token;
 /// First distance between repetitions; doubles each time.
 const FIRST_RETRY: Duration = Duration::from_millis(25);
 /// Questions of one attempt.
-const TRIES: u32 = 6;
+const ATTEMPT_QUESTIONS: u32 = 6;
 /// Distance between attempts.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_secs(30);
 /// First interval between attempts while a gateway has no room; doubles each time up to
@@ -222,7 +222,7 @@ impl Discovery {
             self.restart(nonce, seed, now);
             if refused.is_none() {
                 // One question only: the last attempt got no answer.
-                self.tries = TRIES + self.copies - 1;
+                self.tries = ATTEMPT_QUESTIONS + self.copies - 1;
             }
         }
         let mut datagram = Vec::new();
@@ -250,7 +250,7 @@ impl Discovery {
             Step::Waiting { .. } | Step::Done => return None,
         }
         self.tries += 1;
-        if self.tries > TRIES + self.copies {
+        if self.tries > ATTEMPT_QUESTIONS + self.copies {
             self.step = Step::Waiting { refused: None };
             self.next_at = now + self.wait();
             return None;
@@ -298,7 +298,7 @@ impl Discovery {
         let fresh = self.tries <= 1 + self.copies;
         match (control, &self.step) {
             (Control::Offer { nonce, version, cookie_time, cookie }, Step::Discovering)
-                if *nonce == self.nonce && *version == VERSION =>
+                if *nonce == self.nonce && *version == PROTOCOL_VERSION =>
             {
                 self.step = Step::Initiating { cookie_time: *cookie_time, cookie: *cookie };
                 self.tries = 0;

@@ -11,7 +11,7 @@ use core::time::Duration;
 use packrat_wire::estimate::{Timestamp, is_large_window};
 
 /// Acknowledged datagrams after which the first window has passed.
-const PASSED: usize = 64;
+const PASSED_DATAGRAMS: usize = 64;
 
 /// The first arrivals of a connection, and whether they are of a large window.
 #[derive(Debug, Default)]
@@ -49,12 +49,12 @@ impl FirstWindow {
         let Self::Open(arrivals) = self else { return false };
         let Arrivals { times, arrived } = &mut **arrivals;
         *arrived += 1;
-        if times.len() < PASSED {
+        if times.len() < PASSED_DATAGRAMS {
             times.push(now);
         }
         let Some(round_trip) = round_trip else { return false };
         let acknowledged = times.partition_point(|at| *at + round_trip <= now);
-        if acknowledged >= PASSED {
+        if acknowledged >= PASSED_DATAGRAMS {
             *self = Self::Closed;
             return false;
         }

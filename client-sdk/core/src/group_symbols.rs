@@ -23,18 +23,20 @@ use packrat_wire::seal::Opener;
 use packrat_wire::{SessionId, seal};
 
 /// Places that are remembered: twice the widest window.
-const PLACES: usize = 512;
-/// Datagrams and their bytes that wait for a place: as many as a window has.
-const MAXIMUM_UNPLACED: usize = 256;
+const REMEMBERED_PLACES: usize = 512;
+/// Most datagrams that wait for a place: as many as a window has.
+const MAXIMUM_UNPLACED_DATAGRAMS: usize = 256;
+/// Most bytes of the datagrams that wait for a place.
 const MAXIMUM_UNPLACED_BYTES: usize = 384 * 1024;
-/// Bounds of the decoder.
-const LIMITS: DecoderLimits = DecoderLimits { places: PLACES, bytes: 768 * 1024, unknowns: 64 };
-/// Time without a symbol after which no recovery is expected of them.
+/// Limits of the decoder.
+const DECODER_LIMITS: DecoderLimits =
+    DecoderLimits { places: REMEMBERED_PLACES, bytes: 768 * 1024, unknowns: 64 };
+/// Time without a symbol after which no recovery is expected of symbols.
 const ACTIVE_FOR: Duration = Duration::from_millis(500);
 /// Shortest interval between reports of recovered datagrams to the gateway.
 const TELL_INTERVAL: Duration = Duration::from_millis(500);
-/// Recovered datagrams that wait to be taken.
-const MAXIMUM_RECOVERED: usize = PLACES;
+/// Most recovered datagrams that wait to be taken.
+const MAXIMUM_RECOVERED_DATAGRAMS: usize = REMEMBERED_PLACES;
 
 /// The symbols of one subscription.
 #[derive(Debug)]
@@ -119,7 +121,8 @@ impl GroupSymbols {
         }
         self.unplaced_bytes += datagram.len();
         self.unplaced.push_back((identifier, datagram.to_vec()));
-        while self.unplaced.len() > MAXIMUM_UNPLACED || self.unplaced_bytes > MAXIMUM_UNPLACED_BYTES
+        while self.unplaced.len() > MAXIMUM_UNPLACED_DATAGRAMS
+            || self.unplaced_bytes > MAXIMUM_UNPLACED_BYTES
         {
             self.remove_unplaced(0);
         }
@@ -153,12 +156,12 @@ impl GroupSymbols {
         let end = self.base + self.names.len() as u64;
         let Some(repair) = coded.repair(end) else { return };
         let window = repair.window;
-        if self.decoder.is_none() || window.first() > end + PLACES as u64 {
+        if self.decoder.is_none() || window.first() > end + REMEMBERED_PLACES as u64 {
             // This is the first symbol, or it is so far ahead that the earlier ones are useless.
             self.names.clear();
             self.missing.clear();
             self.base = window.first();
-            self.decoder = Some(Decoder::from_place(LIMITS, window.first()));
+            self.decoder = Some(Decoder::from_place(DECODER_LIMITS, window.first()));
         }
         for (place, identifier) in coded.names(window) {
             self.name(place, identifier);
@@ -186,8 +189,8 @@ impl GroupSymbols {
                 _ => self.missing.push((place, identifier)),
             }
         }
-        if self.names.len() > PLACES {
-            let more = self.names.len() - PLACES;
+        if self.names.len() > REMEMBERED_PLACES {
+            let more = self.names.len() - REMEMBERED_PLACES;
             self.names.drain(..more);
             self.base += more as u64;
             self.missing.retain(|(place, _)| *place >= self.base);
@@ -202,7 +205,9 @@ impl GroupSymbols {
             // The datagram has probably arrived, but no symbol has named it.
             let Some(at) = at else { continue };
             let (_, identifier) = self.missing.swap_remove(at);
-            if identify(datagram) == identifier && self.recovered.len() < MAXIMUM_RECOVERED {
+            if identify(datagram) == identifier
+                && self.recovered.len() < MAXIMUM_RECOVERED_DATAGRAMS
+            {
                 self.total = self.total.wrapping_add(1);
                 self.recovered.push_back((identifier, datagram.to_vec()));
             }
@@ -373,8 +378,11 @@ mod tests {
             // Each that comes out is the packet that has the name.
             recovered(&mut group);
             let decoder = group.decoder.as_ref().map_or(0, Decoder::len);
-            assert!(decoder <= LIMITS.bytes && group.names.len() <= PLACES);
-            assert!(group.missing.len() <= PLACES && group.unplaced.len() <= MAXIMUM_UNPLACED);
+            assert!(decoder <= DECODER_LIMITS.bytes && group.names.len() <= REMEMBERED_PLACES);
+            assert!(
+                group.missing.len() <= REMEMBERED_PLACES
+                    && group.unplaced.len() <= MAXIMUM_UNPLACED_DATAGRAMS
+            );
         }
     }
 }

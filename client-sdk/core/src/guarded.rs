@@ -14,7 +14,7 @@ use crate::stats::AssistStats;
 use crate::token::Token;
 
 /// Control datagrams sent at one go: a shim that never runs dry must not starve the transport.
-const TRANSMIT_BATCH: usize = 64;
+const TRANSMIT_DATAGRAMS: usize = 64;
 
 /// The condition of a guarded shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,7 +173,7 @@ impl<M: Clone> GuardedShim<M> {
 
     /// Hands `send` the control datagrams that are ready, as many as may leave at one go.
     pub fn transmit(&mut self, now: Timestamp, mut send: impl FnMut(Vec<u8>)) {
-        for _ in 0..TRANSMIT_BATCH {
+        for _ in 0..TRANSMIT_DATAGRAMS {
             let Some(control) = self.poll_transmit(now) else { return };
             send(control);
         }

@@ -62,7 +62,7 @@ mod whole_path;
 
 pub use assist::{Assist, Datagram, TimeoutActions};
 pub use base::{base_of, bears_mark};
-pub use bundling::LONGEST_BUNDLED;
+pub use bundling::LONGEST_BUNDLED_BYTES;
 pub use config::{Access, ClientConfig};
 pub use counters::{Condition, Counters};
 pub use events::{ClientEvent, HoldEndedReason, NotHeldReason, Observer, SessionClosedReason};

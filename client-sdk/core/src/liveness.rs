@@ -20,7 +20,7 @@ use core::time::Duration;
 use packrat_wire::MessageCounter;
 use packrat_wire::estimate::{PathEstimate, Timestamp};
 
-/// While datagrams arrive, the gateway is asked for an echo this often.
+/// Interval at which the gateway is asked for an echo while datagrams arrive.
 pub(crate) const ECHO_INTERVAL: Duration = Duration::from_millis(150);
 /// Datagrams per echo on a slow flow without held datagrams: an answer then takes half a percent of
 /// the flow.

@@ -11,8 +11,9 @@ use packrat_wire::estimate::{MediumLoss, Timestamp};
 use packrat_wire::handshake::LossClass;
 
 /// Number of peers to remember, the latest.
-const PEERS: usize = 256;
-const MEMORY: Duration = Duration::from_secs(3600);
+const REMEMBERED_PEERS: usize = 256;
+/// Time for which a peer's loss is remembered.
+const LOSS_MEMORY: Duration = Duration::from_secs(3600);
 
 /// Expectations of a last mile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -74,7 +75,7 @@ impl<P: Copy + Eq + Hash> LossMemory<P> {
             return;
         }
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        if !peers.contains_key(&peer) && peers.len() >= PEERS {
+        if !peers.contains_key(&peer) && peers.len() >= REMEMBERED_PEERS {
             let oldest = peers.iter().min_by_key(|(_, known)| known.at);
             if let Some(oldest) = oldest.map(|(peer, _)| *peer) {
                 peers.remove(&oldest);
@@ -93,7 +94,7 @@ impl<P: Copy + Eq + Hash> LossMemory<P> {
 
 impl Known {
     fn is_young(&self, now: Timestamp) -> bool {
-        now.saturating_since(self.at) < MEMORY
+        now.saturating_since(self.at) < LOSS_MEMORY
     }
 }
 
@@ -130,7 +131,7 @@ mod tests {
     #[test]
     fn the_latest_peers_are_remembered() {
         let memory = LossMemory::<IpAddr>::default();
-        for number in 0..=PEERS as u32 {
+        for number in 0..=REMEMBERED_PEERS as u32 {
             let seen = Experience { sent: 1000, lost: 100, round_trip: None };
             memory.note(peer(number), seen, at(u64::from(number)));
         }

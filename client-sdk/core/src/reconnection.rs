@@ -17,11 +17,12 @@ use packrat_wire::identifier::Material;
 /// Silence after which the server is reminded of this client, once the gateway is lost; doubles
 /// each time up to [`LONGEST_SILENCE`].
 const FIRST_SILENCE: Duration = Duration::from_millis(500);
+/// Longest silence before a reminder.
 const LONGEST_SILENCE: Duration = Duration::from_secs(4);
 /// Silence after which reminders end: the connection is idle.
-const PATIENCE: Duration = Duration::from_secs(60);
+const REMINDER_PATIENCE: Duration = Duration::from_secs(60);
 
-/// A new attempt after a gateway has gone comes after this.
+/// Time after a gateway has gone at which a new attempt begins.
 pub(crate) const RECONNECT_AFTER: Duration = Duration::from_millis(200);
 
 /// State between two sessions.
@@ -87,7 +88,7 @@ struct Orphaned {
 
 impl Orphaned {
     fn new(at: Timestamp, now: Timestamp) -> Self {
-        Self { at, silence: FIRST_SILENCE, until: now + PATIENCE }
+        Self { at, silence: FIRST_SILENCE, until: now + REMINDER_PATIENCE }
     }
 
     /// The path carries datagrams.

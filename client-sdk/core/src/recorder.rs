@@ -15,11 +15,11 @@ use crate::packet_number::PacketNumber;
 
 /// Fewest identifiers to remember for recognising duplicates; datagrams with a place are recognised
 /// by the place as well.
-const REMEMBERED: usize = 7168;
+const REMEMBERED_IDENTIFIERS: usize = 7168;
 
 /// Fewest packet numbers to remember by identifier: the gateway refers to datagrams that are at
 /// most a few round trips old.
-const JOINED: usize = 1792;
+const JOINED_NUMBERS: usize = 1792;
 
 /// Unproven datagrams of the set about which the gateway may not have been informed yet.
 #[derive(Debug, Clone, Copy, Default)]
@@ -83,9 +83,9 @@ impl Recorder {
             scheme: gateway_params.scheme,
             key,
             sketch: Sketch::new(gateway_params.sketch_key(), gateway_params.limits),
-            known: Generations::new(REMEMBERED),
+            known: Generations::new(REMEMBERED_IDENTIFIERS),
             unknown: None,
-            packet_numbers: Generations::new(JOINED),
+            packet_numbers: Generations::new(JOINED_NUMBERS),
             // With only part of the bytes, a forged datagram could equal a genuine one.
             knows_copies: gateway_params.distinct
                 && gateway_params.scheme == IdentifierScheme::Payload,

@@ -12,9 +12,9 @@ use core::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
 
-/// Part of a token's lifetime after which it is renewed, but not before the shortest interval
-/// between requests.
-const RENEWED_AFTER: f64 = 0.75;
+/// Share of a token's lifetime after which it is renewed, but not before [`SHORTEST_RENEWAL`].
+const RENEWAL_SHARE: f64 = 0.75;
+/// Shortest interval between two requests for a token.
 const SHORTEST_RENEWAL: Duration = Duration::from_secs(5);
 /// Longest time until a renewal, for a token that never expires, or if the clocks are wrong.
 const LONGEST_RENEWAL: Duration = Duration::from_secs(3600);
@@ -69,7 +69,7 @@ impl RenewalSchedule {
 fn lifetime(expires: Option<Duration>, since_1970: Duration) -> Duration {
     let lifetime = expires.map_or(LONGEST_RENEWAL, |expires| expires.saturating_sub(since_1970));
     // Wherever a clock is wrong a token seems to have expired already, or to last for years.
-    lifetime.min(LONGEST_RENEWAL).mul_f64(RENEWED_AFTER).max(SHORTEST_RENEWAL)
+    lifetime.min(LONGEST_RENEWAL).mul_f64(RENEWAL_SHARE).max(SHORTEST_RENEWAL)
 }
 
 #[cfg(test)]
@@ -84,8 +84,8 @@ mod tests {
         };
         assert_eq!(wait(300), Duration::from_secs(225));
         assert_eq!((wait(3), wait(-9)), (SHORTEST_RENEWAL, SHORTEST_RENEWAL));
-        assert_eq!(wait(10_000_000), LONGEST_RENEWAL.mul_f64(RENEWED_AFTER));
-        assert_eq!(lifetime(None, now), LONGEST_RENEWAL.mul_f64(RENEWED_AFTER));
+        assert_eq!(wait(10_000_000), LONGEST_RENEWAL.mul_f64(RENEWAL_SHARE));
+        assert_eq!(lifetime(None, now), LONGEST_RENEWAL.mul_f64(RENEWAL_SHARE));
     }
 
     #[test]

@@ -9,16 +9,16 @@ use packrat_wire::estimate::Timestamp;
 /// Datagrams after which an eACK is due.
 const EVERY_DATAGRAMS: u32 = 24;
 /// Time after the first unreported datagram at which an eACK is due.
-const EVERY: Duration = Duration::from_millis(15);
+const EACK_DELAY: Duration = Duration::from_millis(15);
 /// Shortest interval between eACKs, including eACKs for new holes.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
 /// Delay of an eACK about one of the first datagrams, so that it follows the transport's answer:
 /// BBR derives the rate of the path from the distance of the first acknowledgements.
-const BEHIND: Duration = Duration::from_micros(200);
+const TRANSPORT_LEAD: Duration = Duration::from_micros(200);
 /// Unreported datagrams above which an eACK is not delayed: a larger difference would not fit into
 /// the sketch.
 const AT_ONCE_DATAGRAMS: u32 = 256;
-/// While a hole is open, eACKs are sent at least every round trip, in these bounds, so that a lost
+/// Bounds of the interval of eACKs while a hole is open, a round trip within them, so that a lost
 /// repair is noticed on a quiet flow.
 const OPEN_HOLE_INTERVAL: core::ops::RangeInclusive<Duration> =
     Duration::from_millis(4)..=Duration::from_millis(30);
@@ -30,12 +30,13 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Number of datagrams before an eACK is due from which it leaves together with the transport's
 /// next datagram: one wake-up of the radio instead of two.
 const SOON_DATAGRAMS: u32 = 8;
-const SOON: Duration = Duration::from_millis(5);
+/// Time before an eACK is due from which it leaves together with the transport's next datagram.
+const SOON_TIME: Duration = Duration::from_millis(5);
 
 /// Time without an eACK after which one leaves with the transport's next datagram. A NAT may have
 /// given the client another port; datagrams from there wait for a sealed message, or are taken for
 /// another client's.
-const SILENT: Duration = Duration::from_millis(500);
+const SILENT_TIME: Duration = Duration::from_millis(500);
 
 /// Decides when the next eACK is due.
 #[derive(Debug, Default)]
@@ -88,7 +89,7 @@ impl Scheduler {
     /// Called for a datagram whose loss costs most: it is reported after the transport's answer to
     /// it.
     pub(crate) fn on_precious(&mut self, now: Timestamp) {
-        let due = now + BEHIND;
+        let due = now + TRANSPORT_LEAD;
         self.at_once = Some(self.at_once.map_or(due, |at| at.min(due)));
     }
 
@@ -98,7 +99,7 @@ impl Scheduler {
             return;
         }
         let by_count = self.unreported + SOON_DATAGRAMS >= EVERY_DATAGRAMS;
-        if by_count || self.first_unreported.is_some_and(|at| at + EVERY <= now + SOON) {
+        if by_count || self.first_unreported.is_some_and(|at| at + EACK_DELAY <= now + SOON_TIME) {
             self.on_urgent(now);
         }
     }
@@ -106,7 +107,7 @@ impl Scheduler {
     /// True if the gateway has not heard anything for long enough that this client may have another
     /// address by now.
     pub(crate) fn is_silent(&self, now: Timestamp) -> bool {
-        !self.selective && self.last_sent.is_some_and(|last| last + SILENT <= now)
+        !self.selective && self.last_sent.is_some_and(|last| last + SILENT_TIME <= now)
     }
 
     /// Time at which the next eACK is due. `open_holes`: whether a hole is being waited for;
@@ -118,8 +119,8 @@ impl Scheduler {
             add(match self.unreported {
                 _ if self.selective => first + KEEP_ALIVE,
                 AT_ONCE_DATAGRAMS.. => first,
-                EVERY_DATAGRAMS.. => self.not_before(first).min(first + EVERY),
-                _ => first + EVERY,
+                EVERY_DATAGRAMS.. => self.not_before(first).min(first + EACK_DELAY),
+                _ => first + EACK_DELAY,
             });
         }
         if let Some(last) = self.last_sent.filter(|_| open_holes) {

@@ -22,20 +22,22 @@ use packrat_wire::handshake::{LossClass, MOST_HEARD, RouteHint};
 use crate::loss_memory::{Experience, Remembered};
 
 /// Rate of copied datagrams: burst, and number per second.
-const THIN: Rate = Rate { per_second: 10.0, burst: 10.0 };
+const THIN_RATE: Rate = Rate { per_second: 10.0, burst: 10.0 };
 /// Bounds of the time between a datagram and its copy, and between copies; within them, a quarter
 /// of a round trip.
-const SPACING: core::ops::RangeInclusive<Duration> =
+const COPY_SPACING: core::ops::RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_millis(5);
 /// Datagrams that are kept of the transport's first flight.
-const FIRST_FLIGHT: usize = 6;
-const _: () = assert!(FIRST_FLIGHT <= MOST_HEARD as usize);
+const FIRST_FLIGHT_DATAGRAMS: usize = 6;
+const _: () = assert!(FIRST_FLIGHT_DATAGRAMS <= MOST_HEARD as usize);
 /// Datagrams of a first connection, after its first flight, that are sent twice if the loss is
-/// unknown: the rest of the client's handshake, and its request. Longer ones probe the path MTU.
-const UNKNOWN: u8 = 4;
-const LONGEST_UNKNOWN: usize = 1200;
+/// unknown: the rest of the client's handshake, and its request.
+const UNKNOWN_LOSS_COPIES: u8 = 4;
+/// Bytes of the longest datagram that is sent twice if the loss is unknown: longer ones probe the
+/// path MTU.
+const LONGEST_UNKNOWN_BYTES: usize = 1200;
 /// Datagrams after which the measured loss replaces the remembered one.
-const MEASURED: u64 = 256;
+const MEASURED_DATAGRAMS: u64 = 256;
 
 /// A copy that is to be sent.
 #[derive(Debug)]
@@ -78,7 +80,7 @@ impl Thin {
             before_question: None,
             is_known: false,
             unknown: 0,
-            limit: RateLimit::new(THIN.burst, now),
+            limit: RateLimit::new(THIN_RATE.burst, now),
             planned: VecDeque::new(),
             reminders: VecDeque::new(),
             copies: 0,
@@ -103,7 +105,11 @@ impl Thin {
             return LossClass::Low;
         }
         let measured = LossClass::of(self.medium.loss());
-        if self.experience.sent >= MEASURED { measured } else { measured.max(self.remembered.loss) }
+        if self.experience.sent >= MEASURED_DATAGRAMS {
+            measured
+        } else {
+            measured.max(self.remembered.loss)
+        }
     }
 
     /// Copies of a datagram, of which one in 1000 is lost with all of them.
@@ -114,7 +120,9 @@ impl Thin {
     /// Time between copies.
     pub(crate) fn spacing(&self) -> Duration {
         let quarter = self.remembered.round_trip.map(|round_trip| round_trip / 4);
-        quarter.map_or(*SPACING.end(), |time| time.clamp(*SPACING.start(), *SPACING.end()))
+        quarter.map_or(*COPY_SPACING.end(), |time| {
+            time.clamp(*COPY_SPACING.start(), *COPY_SPACING.end())
+        })
     }
 
     /// A round trip of the last mile was measured.
@@ -147,7 +155,7 @@ impl Thin {
             return;
         }
         if let Some(first) = &mut self.first {
-            if first.len() < FIRST_FLIGHT {
+            if first.len() < FIRST_FLIGHT_DATAGRAMS {
                 first.push(datagram.to_vec());
             } else {
                 self.first = None;
@@ -157,7 +165,7 @@ impl Thin {
         if copies == 0 || !is_free {
             return;
         }
-        if self.limit.try_acquire(&THIN, now) {
+        if self.limit.try_acquire(&THIN_RATE, now) {
             let spacing = self.spacing();
             for copy in 1..=copies {
                 self.plan(now + spacing * copy, datagram.to_vec());
@@ -167,7 +175,7 @@ impl Thin {
 
     /// Copies of one of the first datagrams of a first connection.
     fn copies_of_unknown(&mut self, length: usize) -> u32 {
-        if self.unknown == 0 || length > LONGEST_UNKNOWN {
+        if self.unknown == 0 || length > LONGEST_UNKNOWN_BYTES {
             return 0;
         }
         self.unknown -= 1;
@@ -191,7 +199,7 @@ impl Thin {
     pub(crate) fn on_answer(&mut self, hint: RouteHint, now: Timestamp) {
         self.remembered.loss = self.remembered.loss.max(hint.loss);
         if !self.is_known {
-            self.unknown = UNKNOWN;
+            self.unknown = UNKNOWN_LOSS_COPIES;
         }
         let (copies, spacing) = (self.copies_of_each(), self.spacing());
         self.reminders = (1..=copies).map(|copy| now + spacing * copy).collect();

@@ -23,49 +23,55 @@ use packrat_wire::number::{NumberHeader, NumberKey};
 
 use crate::liveness::ASSUMED_ROUND_TRIP;
 
-/// Datagrams and bytes that are kept at most.
-const MAXIMUM_KEPT: usize = 2048;
+/// Most datagrams that are kept.
+const MAXIMUM_DATAGRAMS: usize = 2048;
+/// Most bytes of datagrams that are kept.
 const MAXIMUM_BYTES: usize = 2 << 20;
 /// Age from which a copy is of no use: the longest hold is over.
 const MAXIMUM_AGE: Duration = Duration::from_secs(1);
 
-/// Length from which a datagram belongs to an upload, as do all following ones for a while.
+/// Bytes of a datagram from which it belongs to an upload.
 const BULK_LENGTH: usize = 400;
-const BULK: Duration = Duration::from_millis(250);
-/// Shorter ones of a download that get a number: requests and the first acknowledgements of an answer. Of
-/// any other connection all do: a call, or a stream that is sent.
-const THIN: Rate = Rate { per_second: 10.0, burst: 16.0 };
+/// Time for which all datagrams behind a long one belong to an upload as well.
+const BULK_TIME: Duration = Duration::from_millis(250);
+/// Rate of a download's shorter datagrams that get a number: requests and the first
+/// acknowledgements of an answer. Of any other connection all do: a call, or a stream that is sent.
+const THIN_RATE: Rate = Rate { per_second: 10.0, burst: 16.0 };
 
 /// Number of datagrams, longer than any numbered one known to have arrived, that get a number
-/// nevertheless; after these, one of every `ONE_OF` gets a number.
-const UNPROVEN: u32 = 64;
-const ONE_OF: u32 = 64;
+/// nevertheless.
+const UNPROVEN_DATAGRAMS: u32 = 64;
+/// Number of later datagrams of unproven length of which one gets a number.
+const UNPROVEN_INTERVAL: u32 = 64;
 /// Datagrams of unproven length that did not arrive, until such lengths go plain.
-const VANISHED: u32 = 8;
+const VANISHED_DATAGRAMS: u32 = 8;
 
-/// Share of the sent datagrams that may be sent again, and the largest share if the loss requires
-/// it.
-const SHARE: f64 = 0.25;
+/// Share of the sent datagrams that may be sent again.
+const REPEATED_SHARE: f64 = 0.25;
+/// Largest share of the sent datagrams that may be sent again if the loss requires it.
 const MAXIMUM_SHARE: f64 = 0.5;
-/// Savings of it: as much as was sent in this time, within these limits in bytes.
-const SAVED: Duration = Duration::from_millis(100);
-const MINIMUM_BURST: f64 = 24_000.0;
-const MAXIMUM_BURST: f64 = 256_000.0;
+/// Time whose sent bytes may be saved up for sending datagrams again.
+const SAVINGS_TIME: Duration = Duration::from_millis(100);
+/// Fewest bytes that may be saved up.
+const MINIMUM_BURST_BYTES: f64 = 24_000.0;
+/// Most bytes that may be saved up.
+const MAXIMUM_BURST_BYTES: f64 = 256_000.0;
 /// Transmissions of one datagram.
 const MAXIMUM_TRANSMISSIONS: u8 = 12;
 /// Time beside one and a half round trips in which the gateway would have reported the arrival of a
 /// repair: while a datagram is missing, it reports every half round trip, or at this interval.
 const AGAIN_MARGIN: Duration = Duration::from_millis(2);
 
-/// Time beside the round trip in which the gateway reports the last datagram: of a few, and of
-/// many.
+/// Time beside the round trip in which the gateway reports the last datagram of a few.
 const TAIL_MARGIN: Duration = Duration::from_millis(10);
+/// Time beside the round trip in which the gateway reports the last datagram of many.
 const TAIL_MARGIN_OF_MANY: Duration = Duration::from_millis(30);
-const FEW: u64 = 4;
+/// Number of unreported datagrams from which they are many.
+const FEW_DATAGRAMS: u64 = 4;
 /// Repetitions of a last datagram that the gateway has not reported.
 const MAXIMUM_PROBES: u32 = 4;
 /// Shortest silence of the gateway about numbered datagrams after which they leave unnumbered.
-const SILENCE: Duration = Duration::from_millis(250);
+const GATEWAY_SILENCE: Duration = Duration::from_millis(250);
 
 /// A numbered datagram that may have to be sent again.
 #[derive(Debug)]
@@ -155,14 +161,14 @@ impl Upward {
             untold_since: None,
             is_silent: false,
             path,
-            budget: TokenBucket::new(MINIMUM_BURST),
+            budget: TokenBucket::new(MINIMUM_BURST_BYTES),
             recent: 0.0,
             sent_at: now,
             ready: VecDeque::new(),
             probes: 0,
             tail_since: now,
             bulk_until: now,
-            thin: TokenBucket::new(THIN.burst),
+            thin: TokenBucket::new(THIN_RATE.burst),
             thin_at: now,
             stats: UpwardStats::default(),
         })
@@ -178,9 +184,9 @@ impl Upward {
             return false;
         }
         if length >= BULK_LENGTH {
-            self.bulk_until = now + BULK;
+            self.bulk_until = now + BULK_TIME;
         } else if download && now >= self.bulk_until {
-            self.thin.earn(THIN.earned(now.saturating_since(self.thin_at)), THIN.burst);
+            self.thin.earn(THIN_RATE.earned(now.saturating_since(self.thin_at)), THIN_RATE.burst);
             self.thin_at = now;
             if !self.thin.try_take(1.0) {
                 return false;
@@ -188,13 +194,14 @@ impl Upward {
         }
         if length > self.proven {
             self.unproven = self.unproven.saturating_add(1);
-            return self.unproven <= UNPROVEN || self.unproven.is_multiple_of(ONE_OF);
+            return self.unproven <= UNPROVEN_DATAGRAMS
+                || self.unproven.is_multiple_of(UNPROVEN_INTERVAL);
         }
         true
     }
 
     fn silence(&self) -> Duration {
-        (self.again_after() * 4).max(SILENCE)
+        (self.again_after() * 4).max(GATEWAY_SILENCE)
     }
 
     /// Ends numbering, and drops all copies.
@@ -202,7 +209,7 @@ impl Upward {
         self.is_silent = true;
         if self.unproven > 0 {
             // It may be the length that the path does not carry.
-            self.unproven = UNPROVEN;
+            self.unproven = UNPROVEN_DATAGRAMS;
         }
         self.forget();
     }
@@ -262,7 +269,7 @@ impl Upward {
         self.next += 1;
         self.bytes += datagram.len();
         while let Some(oldest) = self.kept.front()
-            && (self.kept.len() > MAXIMUM_KEPT
+            && (self.kept.len() > MAXIMUM_DATAGRAMS
                 || self.bytes > MAXIMUM_BYTES
                 || oldest.datagram.is_empty()
                 || now.saturating_since(oldest.at) > MAXIMUM_AGE)
@@ -273,9 +280,9 @@ impl Upward {
         self.stats.numbered += 1;
         let elapsed = now.saturating_since(self.sent_at).as_secs_f64();
         self.sent_at = now;
-        self.recent *= (-elapsed / SAVED.as_secs_f64()).exp();
+        self.recent *= (-elapsed / SAVINGS_TIME.as_secs_f64()).exp();
         self.recent += datagram.len() as f64;
-        let burst = self.recent.clamp(MINIMUM_BURST, MAXIMUM_BURST);
+        let burst = self.recent.clamp(MINIMUM_BURST_BYTES, MAXIMUM_BURST_BYTES);
         self.budget.earn(datagram.len() as f64 * self.share(), burst);
         self.untold_since.get_or_insert(now);
         (self.probes, self.tail_since) = (0, now);
@@ -284,7 +291,7 @@ impl Upward {
 
     fn share(&self) -> f64 {
         let loss = self.path.loss();
-        (1.3 * loss / (1.0 - loss).max(0.1)).clamp(SHARE, MAXIMUM_SHARE)
+        (1.3 * loss / (1.0 - loss).max(0.1)).clamp(REPEATED_SHARE, MAXIMUM_SHARE)
     }
 
     /// The sender's link refuses a datagram of this length with its number: all of its length and above
@@ -388,7 +395,7 @@ impl Upward {
         if is_new && length > proven {
             self.vanished += 1;
             self.shortest_vanished = self.shortest_vanished.min(length);
-            if self.vanished >= VANISHED {
+            if self.vanished >= VANISHED_DATAGRAMS {
                 self.largest = self.largest.min(self.shortest_vanished.saturating_sub(1));
                 (self.unproven, self.vanished, self.shortest_vanished) = (0, 0, usize::MAX);
             }
@@ -444,7 +451,7 @@ impl Upward {
         if untold == 0 || self.is_silent || self.probes >= MAXIMUM_PROBES {
             return None;
         }
-        let margin = if untold < FEW { TAIL_MARGIN } else { TAIL_MARGIN_OF_MANY };
+        let margin = if untold < FEW_DATAGRAMS { TAIL_MARGIN } else { TAIL_MARGIN_OF_MANY };
         Some(self.tail_since + (self.again_after() + margin) * (1 << self.probes))
     }
 

@@ -10,7 +10,7 @@ use packrat_wire::control::Control;
 use packrat_wire::handshake::{Established, GatewayParams, Numbered, respond};
 use packrat_wire::message::{Holes, Message, Run};
 use packrat_wire::number::split;
-use packrat_wire::registry::GREASE;
+use packrat_wire::registry::GREASE_VALUES;
 
 /// The client, and the gateway's half of its session.
 struct World {
@@ -201,7 +201,7 @@ fn download(handshakes: &[&[u8]]) -> World {
         }
         world.receive(&[&[0x41, number][..], &[number; 1200]].concat());
         // The gateway is there.
-        world.say(&[*GREASE.start()]);
+        world.say(&[*GREASE_VALUES.start()]);
         world.pass(4);
         world.shim.handle_timeout(world.now);
         world.leaving();
@@ -296,7 +296,7 @@ fn what_is_no_copy_is_handed_on() {
                 assert_eq!(passed, [base(place)], "{place}");
                 if place % 50 == 0 {
                     // The gateway is there.
-                    world.say(&[*GREASE.start()]);
+                    world.say(&[*GREASE_VALUES.start()]);
                 }
             }
         };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use packrat_client::{Assist, AssistState, ClientConfig, RefusalReason, Token};
-use packrat_wire::control::{Control, VERSION};
+use packrat_wire::control::{Control, PROTOCOL_VERSION};
 use packrat_wire::estimate::Timestamp;
 
 fn client(token: &[u8], seed: u8) -> Assist {
@@ -117,8 +117,13 @@ fn a_token_is_shown_only_to_who_says_that_he_is_a_gateway() {
     assert!(!shows(&discover));
     assert!(matches!(Control::decode(&discover), Ok(Control::Discover { noise: [], .. })));
     let mut offer = Vec::new();
-    Control::Offer { nonce: nonce(&discover), version: VERSION, cookie_time: 1, cookie: [2; 16] }
-        .encode(&mut offer);
+    Control::Offer {
+        nonce: nonce(&discover),
+        version: PROTOCOL_VERSION,
+        cookie_time: 1,
+        cookie: [2; 16],
+    }
+    .encode(&mut offer);
     client.on_datagram(&offer, at);
     assert!(shows(&client.poll_transmit(at).unwrap()));
     // Without a token the first question brings the first Noise message along.

@@ -23,33 +23,36 @@ use packrat_wire::identifier::{IdentifierScheme, Material};
 use crate::rtp::{Extender, RtpHeader};
 
 /// Unproven datagrams recorded at once: fewer than a gateway tolerates in one eACK (64).
-const BURST: f64 = 24.0;
+const UNPROVEN_BURST: f64 = 24.0;
 /// Unproven datagrams recorded per second.
 const UNPROVEN_RATE: u32 = 100;
-const UNPROVEN: Rate = Rate { per_second: UNPROVEN_RATE as f64, burst: BURST };
+/// Limit of the unproven datagrams that are recorded.
+const UNPROVEN_LIMIT: Rate = Rate { per_second: UNPROVEN_RATE as f64, burst: UNPROVEN_BURST };
 /// Packets in sequence after which a source is followed (RFC 3550, appendix A.1).
-const IN_SEQUENCE: u32 = 2;
-/// Packets in sequence may be so far apart.
-const GAP: u16 = 16;
-/// Sources that were heard and have not sent packets in sequence yet, at most.
-const CANDIDATES: usize = 1024;
-/// Sources that are followed, at most.
-const SOURCES: usize = 64;
+const SEQUENCE_PACKETS: u32 = 2;
+/// Longest distance of two packets in sequence, numbers.
+const SEQUENCE_GAP: u16 = 16;
+/// Most sources that were heard and have not sent packets in sequence yet.
+const MOST_CANDIDATES: usize = 1024;
+/// Most sources that are followed.
+const MOST_SOURCES: usize = 64;
 /// Silence of a source after which another one takes its place.
-const SUCCESSION: Duration = Duration::from_secs(1);
-/// A number that is further above the newest one is believed when the next packets continue it.
-const NEAR: u64 = 64;
+const SUCCESSION_SILENCE: Duration = Duration::from_secs(1);
+/// Distance above the newest number beyond which a number is believed when the next packets
+/// continue it.
+const NEAR_NUMBERS: u64 = 64;
 /// Distance below the newest number from which a number is rejected.
-const LATE: u64 = 1000;
-/// Packets that confirm a jump, and the time without a packet that continues the old numbers.
-const JUMP: u32 = 3;
+const LATE_NUMBERS: u64 = 1000;
+/// Packets that confirm a jump.
+const JUMP_PACKETS: u32 = 3;
+/// Time without a packet that continues the old numbers, after which a jump is confirmed.
 const JUMP_SILENCE: Duration = Duration::from_millis(100);
 /// Numbers whose datagram is remembered.
-const REMEMBERED: usize = 1024;
-/// Numbers with several datagrams in a second, at most.
-const CONFLICTS: u32 = 32;
+const REMEMBERED_NUMBERS: usize = 1024;
+/// Most numbers with several datagrams in a second.
+const CONFLICTS_PER_SECOND: u32 = 32;
 /// Duration of the doubt after more conflicts.
-const DOUBT: Duration = Duration::from_secs(10);
+const DOUBT_TIME: Duration = Duration::from_secs(10);
 
 /// The belief in a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +74,7 @@ struct Source {
 
 impl Source {
     fn is_confirmed(self) -> bool {
-        self.in_sequence >= IN_SEQUENCE
+        self.in_sequence >= SEQUENCE_PACKETS
     }
 }
 
@@ -123,7 +126,7 @@ impl Credibility {
             seen: BTreeMap::new(),
             conflicts: (now, 0),
             doubted_until: None,
-            limit: RateLimit::new(UNPROVEN.burst, now),
+            limit: RateLimit::new(UNPROVEN_LIMIT.burst, now),
         }
     }
 
@@ -158,7 +161,7 @@ impl Credibility {
                 Belief::Numbered(number)
             }
             Some(_) => Belief::Ignored,
-            None if self.limit.try_acquire(&UNPROVEN, now) => Belief::Recorded,
+            None if self.limit.try_acquire(&UNPROVEN_LIMIT, now) => Belief::Recorded,
             None => Belief::Ignored,
         }
     }
@@ -179,7 +182,7 @@ impl Credibility {
         // The very first one is followed at once, and gives way to the first that is confirmed.
         let only_unconfirmed = self.followed.values().all(|source| !source.is_confirmed());
         let replaces = self.is_single && !self.followed.is_empty();
-        let silent = |source: &Source| now.saturating_since(source.at) >= SUCCESSION;
+        let silent = |source: &Source| now.saturating_since(source.at) >= SUCCESSION_SILENCE;
         let may = if self.followed.is_empty() {
             true
         } else if replaces {
@@ -194,7 +197,7 @@ impl Credibility {
                 self.begin_anew();
             }
             self.followed.clear();
-        } else if self.followed.len() == SOURCES {
+        } else if self.followed.len() == MOST_SOURCES {
             let oldest = self.followed.iter().min_by_key(|(name, source)| (source.at, **name));
             if let Some(oldest) = oldest.map(|(name, _)| *name) {
                 self.followed.remove(&oldest);
@@ -210,7 +213,7 @@ impl Credibility {
             continue_source(source, header.sequence, now);
             return source.is_confirmed();
         }
-        if self.order.len() == CANDIDATES
+        if self.order.len() == MOST_CANDIDATES
             && let Some(oldest) = self.order.pop_front()
         {
             self.candidates.remove(&oldest);
@@ -232,19 +235,19 @@ impl Credibility {
 
     fn number(&mut self, header: &RtpHeader, sequence: u16, now: Timestamp) -> Option<u64> {
         let number = self.extender.extend(sequence);
-        let is_near = self
-            .extender
-            .newest()
-            .is_none_or(|newest| number <= newest + NEAR && number + LATE >= newest);
+        let is_near = self.extender.newest().is_none_or(|newest| {
+            number <= newest + NEAR_NUMBERS && number + LATE_NUMBERS >= newest
+        });
         if is_near {
             self.jump = None;
             self.last_near = now;
         } else {
-            let continues = self.jump.filter(|jump| sequence.wrapping_sub(jump.next) < GAP);
+            let continues =
+                self.jump.filter(|jump| sequence.wrapping_sub(jump.next) < SEQUENCE_GAP);
             let count = continues.map_or(1, |jump| jump.count + 1);
             self.jump = Some(Jump { next: sequence.wrapping_add(1), count });
             let alone = now.saturating_since(self.last_near) >= JUMP_SILENCE;
-            if count < JUMP || !alone {
+            if count < JUMP_PACKETS || !alone {
                 // A source far from the others has to prove itself again.
                 if self.followed.len() > 1 {
                     self.followed.remove(&header.source);
@@ -254,7 +257,7 @@ impl Credibility {
             self.last_near = now;
             self.jump = None;
             let newest = self.extender.newest()?;
-            if number > newest && number - newest <= LATE {
+            if number > newest && number - newest <= LATE_NUMBERS {
                 // A long burst of loss.
             } else {
                 self.begin_anew();
@@ -280,7 +283,7 @@ impl Credibility {
     fn is_only_one(&mut self, number: u64, source: u32, datagram: &[u8], now: Timestamp) -> bool {
         let material = Material::of(IdentifierScheme::Payload, datagram);
         let (known, other) = *self.seen.entry(number).or_insert((material, source));
-        while self.seen.len() > REMEMBERED {
+        while self.seen.len() > REMEMBERED_NUMBERS {
             self.seen.pop_first();
         }
         if known == material {
@@ -291,8 +294,8 @@ impl Credibility {
             let is_older = length(source) > length(other);
             let younger = if is_older { other } else { source };
             self.followed.remove(&younger);
-            self.banned.push_back((younger, now + DOUBT));
-            if self.banned.len() > SOURCES {
+            self.banned.push_back((younger, now + DOUBT_TIME));
+            if self.banned.len() > MOST_SOURCES {
                 self.banned.pop_front();
             }
             if is_older {
@@ -305,21 +308,21 @@ impl Credibility {
             (*since, *count) = (now, 0);
         }
         *count += 1;
-        if *count > CONFLICTS {
-            self.doubted_until = Some(now + DOUBT);
+        if *count > CONFLICTS_PER_SECOND {
+            self.doubted_until = Some(now + DOUBT_TIME);
             self.seen.clear();
         }
-        *count <= CONFLICTS
+        *count <= CONFLICTS_PER_SECOND
     }
 }
 
 fn continue_source(source: &mut Source, sequence: u16, now: Timestamp) {
     let step = sequence.wrapping_sub(source.last);
-    if (1..=GAP).contains(&step) {
+    if (1..=SEQUENCE_GAP).contains(&step) {
         source.in_sequence = source.in_sequence.saturating_add(1);
         source.last = sequence;
     } else if step != 0 && step < 0x8000 {
-        source.in_sequence = source.in_sequence.min(IN_SEQUENCE - 1);
+        source.in_sequence = source.in_sequence.min(SEQUENCE_PACKETS - 1);
         source.last = sequence;
     }
     source.at = now;
@@ -417,7 +420,7 @@ mod tests {
                 ended.get_or_insert(number);
             }
         }
-        assert_eq!(ended, Some(CONFLICTS as u16));
+        assert_eq!(ended, Some(CONFLICTS_PER_SECOND as u16));
         assert!(session.0.is_in_doubt() && !session.0.ends_doubt(at(9_999)));
         assert!(session.0.ends_doubt(at(10_000)) && !session.0.is_in_doubt());
         assert_eq!(session.packet(7, 60, 10_001), Belief::Numbered(60));

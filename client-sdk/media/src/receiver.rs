@@ -30,18 +30,18 @@ const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(200);
 /// before it is overdue.
 const MINIMUM_MARGIN: Duration = Duration::from_millis(2);
 /// Overdue packets in a row that are announced: after these the stream has probably stopped.
-const MAXIMUM_OVERDUE: u64 = 4;
+const OVERDUE_PACKETS: u64 = 4;
 /// Largest number of units to keep, whatever their times.
 const MAXIMUM_UNITS: u64 = 8192;
 /// Largest jump of a number within a stream: a further one is another stream's, or a restart.
-const LARGEST_JUMP: u64 = 4096;
+const LARGEST_JUMP_NUMBERS: u64 = 4096;
 /// Microseconds per packet that the sender's clock may be slower than this one: 50 in a million at
 /// 50 packets per second.
-const DRIFT: i64 = 1;
+const DRIFT_MICROS: i64 = 1;
 /// Sending times that are remembered.
 const REMEMBERED_TIMES: usize = 2048;
-/// Numbers of one message to the sender.
-pub(crate) const MAXIMUM_ASKED: usize = 128;
+/// Most numbers of one message to the sender.
+pub(crate) const ASKED_NUMBERS: usize = 128;
 
 /// Configuration of a receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -195,7 +195,7 @@ impl Receiver {
             self.fill(number, sent, unit, Recovery::None, now);
             return;
         };
-        if number > highest + LARGEST_JUMP {
+        if number > highest + LARGEST_JUMP_NUMBERS {
             self.count(|counts| counts.restarts += 1);
             self.slots.clear();
             self.open.clear();
@@ -208,7 +208,7 @@ impl Receiver {
         let newest = number > highest;
         if newest {
             // Up slowly, as the two clocks drift; down at once.
-            self.travel = (self.travel + DRIFT).min(transit);
+            self.travel = (self.travel + DRIFT_MICROS).min(transit);
             if let Some(last) = self.last_transit.replace(transit) {
                 // RFC 3550 section 6.4.1.
                 self.jitter += (transit.abs_diff(last) as f64 - self.jitter) / 16.0;
@@ -412,7 +412,7 @@ impl Receiver {
         let behind = number - highest;
         let margin = MINIMUM_MARGIN.max(Duration::from_micros((self.jitter * 4.0) as u64));
         let at = self.expected(sent + behind * rhythm.as_micros() as u64) + margin;
-        (behind <= MAXIMUM_OVERDUE).then_some((number, at))
+        (behind <= OVERDUE_PACKETS).then_some((number, at))
     }
 
     /// Writes the numbers of the units to ask the sender for now. `is_awaited` returns whether the
@@ -436,7 +436,7 @@ impl Receiver {
         let numbers: Vec<u64> =
             self.open.range(..=highest.saturating_sub(carriers)).copied().collect();
         for number in numbers {
-            if asked.len() == MAXIMUM_ASKED {
+            if asked.len() == ASKED_NUMBERS {
                 break;
             }
             let deadline = self.release_at(number).map(|at| at + self.config.patience);

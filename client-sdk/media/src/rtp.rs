@@ -2,12 +2,15 @@
 //! numbers that do not wrap.
 
 /// Bytes of the fixed header.
-pub const HEADER: usize = 12;
-const VERSION: u8 = 2;
-const HAS_EXTENSION: u8 = 0x10;
-/// Profiles of header extensions (RFC 8285 sections 4.2 and 4.3).
-const ONE_BYTE: u16 = 0xbede;
-const TWO_BYTES: u16 = 0x1000;
+pub const HEADER_BYTES: usize = 12;
+/// Version of RTP (RFC 3550, section 5.1).
+const RTP_VERSION: u8 = 2;
+/// Bit of the first byte that marks a header extension (RFC 3550, section 5.1).
+const EXTENSION_FLAG: u8 = 0x10;
+/// Profile of header extensions with headers of one byte (RFC 8285, section 4.2).
+const ONE_BYTE_PROFILE: u16 = 0xbede;
+/// Profile of header extensions with headers of two bytes (RFC 8285, section 4.3).
+const TWO_BYTE_PROFILE: u16 = 0x1000;
 /// The name of the extension with transport-wide numbers
 /// (draft-holmer-rmcat-transport-wide-cc-extensions-01).
 const TRANSPORT_WIDE: &str =
@@ -30,9 +33,9 @@ impl RtpHeader {
     /// Reads the header of a datagram; returns `None` if it is not RTP (RTCP is excluded, RFC 5761
     /// section 4).
     pub fn decode(datagram: &[u8]) -> Option<Self> {
-        let header = datagram.first_chunk::<HEADER>()?;
+        let header = datagram.first_chunk::<HEADER_BYTES>()?;
         let payload_type = header[1] & 0x7f;
-        if header[0] >> 6 != VERSION || (64..=95).contains(&payload_type) {
+        if header[0] >> 6 != RTP_VERSION || (64..=95).contains(&payload_type) {
             return None;
         }
         Some(Self {
@@ -45,7 +48,7 @@ impl RtpHeader {
 
     /// Appends the header, without marker, padding, extension and contributing sources.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&[VERSION << 6, self.payload_type & 0x7f]);
+        out.extend_from_slice(&[RTP_VERSION << 6, self.payload_type & 0x7f]);
         out.extend_from_slice(&self.sequence.to_be_bytes());
         out.extend_from_slice(&self.timestamp.to_be_bytes());
         out.extend_from_slice(&self.source.to_be_bytes());
@@ -55,9 +58,9 @@ impl RtpHeader {
 /// The value of a header extension (RFC 8285) of an RTP packet, with headers of one byte or of two;
 /// `None` if the packet lacks this number.
 pub fn header_extension(datagram: &[u8], number: u8) -> Option<&[u8]> {
-    RtpHeader::decode(datagram).filter(|_| datagram[0] & HAS_EXTENSION != 0)?;
+    RtpHeader::decode(datagram).filter(|_| datagram[0] & EXTENSION_FLAG != 0)?;
     let sources = usize::from(datagram[0] & 0x0f);
-    let rest = datagram.get(HEADER + sources * 4..)?;
+    let rest = datagram.get(HEADER_BYTES + sources * 4..)?;
     let (head, rest) = rest.split_first_chunk::<4>()?;
     let length = usize::from(u16::from_be_bytes([head[2], head[3]])) * 4;
     let mut elements = rest.get(..length)?;
@@ -70,9 +73,9 @@ pub fn header_extension(datagram: &[u8], number: u8) -> Option<&[u8]> {
                 elements = tail;
                 continue;
             }
-            (15, ONE_BYTE) => return None,
-            (_, ONE_BYTE) => (first >> 4, usize::from(first & 0x0f) + 1, tail),
-            (_, profile) if profile & 0xfff0 == TWO_BYTES => {
+            (15, ONE_BYTE_PROFILE) => return None,
+            (_, ONE_BYTE_PROFILE) => (first >> 4, usize::from(first & 0x0f) + 1, tail),
+            (_, profile) if profile & 0xfff0 == TWO_BYTE_PROFILE => {
                 let (&length, tail) = tail.split_first()?;
                 (first, usize::from(length), tail)
             }

@@ -17,14 +17,14 @@
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use chacha20poly1305::{Key, XChaCha20Poly1305, XNonce};
 
-use crate::rtp::{HEADER, RtpHeader};
+use crate::rtp::{HEADER_BYTES, RtpHeader};
 
 /// Bytes of a run.
-const RUN: usize = 16;
+const RUN_BYTES: usize = 16;
 /// Bytes in the clear: the RTP header, the upper part of the number, the run.
-const CLEAR: usize = HEADER + 4 + RUN;
-/// Numbers end here.
-const NUMBERS: u64 = 1 << 48;
+const CLEAR_BYTES: usize = HEADER_BYTES + 4 + RUN_BYTES;
+/// First number that is too large.
+const NUMBER_LIMIT: u64 = 1 << 48;
 
 /// The key of a stream, which both ends get by other means.
 #[derive(Clone)]
@@ -38,11 +38,11 @@ impl core::fmt::Debug for MediaKey {
 
 /// A lifetime of a sealing end, from its start to its end: 128 random bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Run([u8; RUN]);
+pub(crate) struct Run([u8; RUN_BYTES]);
 
 impl Run {
     /// Creates a run from bytes that no other run has.
-    pub(crate) fn new(random: [u8; RUN]) -> Self {
+    pub(crate) fn new(random: [u8; RUN_BYTES]) -> Self {
         Self(random)
     }
 }
@@ -72,7 +72,7 @@ impl MediaKey {
         number: u64,
         payload: &[u8],
     ) -> Option<Vec<u8>> {
-        let mut datagram = Vec::with_capacity(CLEAR + payload.len() + 16);
+        let mut datagram = Vec::with_capacity(CLEAR_BYTES + payload.len() + 16);
         RtpHeader { sequence: number as u16, ..*header }.encode(&mut datagram);
         datagram.extend_from_slice(&u32::try_from(number >> 16).ok()?.to_be_bytes());
         datagram.extend_from_slice(&run.0);
@@ -84,8 +84,8 @@ impl MediaKey {
 
     /// The content of a datagram; `None` when it was not sealed with this key.
     pub(crate) fn open(&self, header: &RtpHeader, datagram: &[u8]) -> Option<Opened> {
-        let (aad, msg) = datagram.split_at_checked(CLEAR)?;
-        let (_, rest) = aad.split_at_checked(HEADER)?;
+        let (aad, msg) = datagram.split_at_checked(CLEAR_BYTES)?;
+        let (_, rest) = aad.split_at_checked(HEADER_BYTES)?;
         let (rollover, run) = rest.split_first_chunk::<4>()?;
         let run = Run(*run.first_chunk()?);
         let number = u64::from(u32::from_be_bytes(*rollover)) << 16 | u64::from(header.sequence);
@@ -99,9 +99,9 @@ impl MediaKey {
 /// so that the halves differ.
 fn nonce(Run(run): Run, source: u32, number: u64) -> XNonce {
     let mut nonce = [0; 24];
-    let counter = u64::from(source as u16) << 48 | (number & (NUMBERS - 1));
-    nonce[..RUN].copy_from_slice(&run);
-    nonce[RUN..].copy_from_slice(&counter.to_be_bytes());
+    let counter = u64::from(source as u16) << 48 | (number & (NUMBER_LIMIT - 1));
+    nonce[..RUN_BYTES].copy_from_slice(&run);
+    nonce[RUN_BYTES..].copy_from_slice(&counter.to_be_bytes());
     XNonce::from(nonce)
 }
 
@@ -151,7 +151,7 @@ mod tests {
     fn only_untouched_bytes_open() {
         let (key, run) = (MediaKey::new([7; 32]), Run::new([1; 16]));
         let sealed = key.seal(run, &HEAD, 65_539, b"sound").unwrap();
-        assert_eq!(sealed.len(), CLEAR + 5 + 16);
+        assert_eq!(sealed.len(), CLEAR_BYTES + 5 + 16);
         let open = |sealed: &[u8]| key.open(&RtpHeader::decode(sealed)?, sealed);
         assert_eq!(open(&sealed), Some(Opened { run, number: 65_539, payload: b"sound".to_vec() }));
         for position in 0..sealed.len() {
@@ -159,8 +159,8 @@ mod tests {
             bent[position] ^= 1;
             assert_eq!(open(&bent), None, "byte {position}");
         }
-        assert_eq!(open(&sealed[..CLEAR - 1]), None);
-        assert_eq!(key.seal(run, &HEAD, NUMBERS, b""), None);
+        assert_eq!(open(&sealed[..CLEAR_BYTES - 1]), None);
+        assert_eq!(key.seal(run, &HEAD, NUMBER_LIMIT, b""), None);
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
         let key = MediaKey::new([7; 32]);
         let bytes = |run: u8, source: u32| {
             let header = RtpHeader { source, ..HEAD };
-            key.seal(Run::new([run; 16]), &header, 3, &[0; 32]).unwrap()[CLEAR..].to_vec()
+            key.seal(Run::new([run; 16]), &header, 3, &[0; 32]).unwrap()[CLEAR_BYTES..].to_vec()
         };
         assert_eq!(bytes(1, 9), bytes(1, 9));
         assert_ne!(bytes(1, 9)[..32], bytes(2, 9)[..32], "two units under one keystream");

@@ -5,24 +5,24 @@ use std::collections::VecDeque;
 
 use packrat_wire::estimate::Timestamp;
 
-use crate::receiver::MAXIMUM_ASKED;
+use crate::receiver::ASKED_NUMBERS;
 use crate::rtp::RtpHeader;
 use crate::seal::{MediaKey, Opened, ReplayWindows, Run};
 
 /// Payload type of media packets.
-pub(crate) const MEDIA: u8 = 96;
+pub(crate) const MEDIA_TYPE: u8 = 96;
 /// Payload type of retransmissions, which are a stream of their own (as with RFC 4588's session
 /// multiplexing by source).
-pub(crate) const RETRANSMISSION: u8 = 97;
+pub(crate) const RETRANSMISSION_TYPE: u8 = 97;
 /// Payload type of a receiver's requests.
-pub(crate) const REQUEST: u8 = 98;
+pub(crate) const REQUEST_TYPE: u8 = 98;
 /// Payload type of the question whether a receiver is at its requests' source address, and of the
 /// answer, which repeats it.
-pub(crate) const ECHO: u8 = 99;
-/// Bytes of that question.
-pub(crate) const CHALLENGE: usize = 16;
+pub(crate) const ECHO_TYPE: u8 = 99;
+/// Bytes of the question whether a receiver is at its requests' source address.
+pub(crate) const CHALLENGE_BYTES: usize = 16;
 /// Units that are remembered.
-const REMEMBERED: usize = 4096;
+const REMEMBERED_UNITS: usize = 4096;
 
 /// The form of the sender's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl Sender {
         }
         payload.extend_from_slice(unit);
         let header = RtpHeader {
-            payload_type: MEDIA,
+            payload_type: MEDIA_TYPE,
             sequence: 0,
             timestamp: sent as u32,
             source: self.config.source,
@@ -105,7 +105,7 @@ impl Sender {
         let datagram = self.key.seal(self.run, &header, number, &payload)?;
         self.next += 1;
         self.units.push_back((sent, unit.to_vec()));
-        if self.units.len() > REMEMBERED {
+        if self.units.len() > REMEMBERED_UNITS {
             self.units.pop_front();
         }
         Some(datagram)
@@ -114,18 +114,18 @@ impl Sender {
     /// A datagram from a receiver; `None` when it is not authentic, or was heard before.
     pub fn on_datagram(&mut self, datagram: &[u8]) -> Option<Heard> {
         let header = RtpHeader::decode(datagram).filter(|header| {
-            matches!(header.payload_type, REQUEST | ECHO)
+            matches!(header.payload_type, REQUEST_TYPE | ECHO_TYPE)
                 && header.source == self.config.source.wrapping_add(2)
         })?;
         let Opened { run, number, payload } = self.key.open(&header, datagram)?;
         if !self.requests.accept(run, number) {
             return None;
         }
-        if header.payload_type == ECHO {
+        if header.payload_type == ECHO_TYPE {
             return Some(Heard::Echo(*payload.first_chunk()?));
         }
         let (numbers, _) = payload.as_chunks::<4>();
-        let wanted = numbers.iter().take(MAXIMUM_ASKED).map(|bytes| u32::from_be_bytes(*bytes));
+        let wanted = numbers.iter().take(ASKED_NUMBERS).map(|bytes| u32::from_be_bytes(*bytes));
         Some(Heard::Asked(wanted.filter_map(|low| self.retransmit(low)).collect()))
     }
 
@@ -133,7 +133,7 @@ impl Sender {
     /// [`Heard::Echo`]. `random`: fresh bytes from the operating system.
     pub fn challenge(&mut self, random: [u8; 16]) -> Option<Vec<u8>> {
         let header = RtpHeader {
-            payload_type: ECHO,
+            payload_type: ECHO_TYPE,
             sequence: 0,
             timestamp: 0,
             source: self.config.source.wrapping_add(3),
@@ -152,7 +152,7 @@ impl Sender {
         payload.extend_from_slice(&low.to_be_bytes());
         payload.extend_from_slice(unit);
         let header = RtpHeader {
-            payload_type: RETRANSMISSION,
+            payload_type: RETRANSMISSION_TYPE,
             sequence: 0,
             timestamp: *sent as u32,
             source: self.config.source.wrapping_add(1),

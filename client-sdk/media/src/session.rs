@@ -12,15 +12,15 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use crate::receiver::{Receiver, ReceiverConfig, Unit};
 use crate::rtp::{Extender, RtpHeader};
 use crate::seal::{MediaKey, Opened, ReplayWindows, Run};
-use crate::sender::{CHALLENGE, ECHO, MEDIA, REQUEST, RETRANSMISSION};
+use crate::sender::{CHALLENGE_BYTES, ECHO_TYPE, MEDIA_TYPE, REQUEST_TYPE, RETRANSMISSION_TYPE};
 use crate::statistics::Statistics;
 
 /// Retransmissions whose numbers are remembered.
-const RETRANSMISSIONS: usize = 256;
+const REMEMBERED_RETRANSMISSIONS: usize = 256;
 /// Answers to the sender's questions that wait to be sent.
-const ECHOES: usize = 8;
-/// The silence of a sender's run after which another one is its successor.
-const SUCCESSION: Duration = Duration::from_secs(1);
+const WAITING_ECHOES: usize = 8;
+/// Silence of a sender's run after which another one is its successor.
+const SUCCESSION_SILENCE: Duration = Duration::from_secs(1);
 
 /// Assistance of a stream's receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -183,7 +183,7 @@ impl MediaReceiver {
     fn on_packet(&mut self, datagram: &[u8], now: Timestamp) -> Option<Option<u64>> {
         let header = RtpHeader::decode(datagram)?;
         match (header.payload_type, header.source.wrapping_sub(self.source)) {
-            (MEDIA, 0) => {
+            (MEDIA_TYPE, 0) => {
                 let Opened { run, number, payload } = self.key.open(&header, datagram)?;
                 if !self.follow(run, now) {
                     return None;
@@ -195,7 +195,7 @@ impl MediaReceiver {
                 self.receiver.on_packet(number, sent, unit, before, now);
                 Some(Some(number))
             }
-            (RETRANSMISSION, 1) => {
+            (RETRANSMISSION_TYPE, 1) => {
                 let Opened { run, number, payload } = self.key.open(&header, datagram)?;
                 if self.followed.is_none_or(|(followed, _)| followed != run) {
                     return None;
@@ -204,7 +204,7 @@ impl MediaReceiver {
                     return Some(None);
                 }
                 self.retransmitted.push_back(number);
-                if self.retransmitted.len() > RETRANSMISSIONS {
+                if self.retransmitted.len() > REMEMBERED_RETRANSMISSIONS {
                     self.retransmitted.pop_front();
                 }
                 let (low, unit) = payload.split_first_chunk::<4>()?;
@@ -215,11 +215,11 @@ impl MediaReceiver {
                 self.receiver.on_retransmission(unit_number, sent, unit, now);
                 Some(None)
             }
-            (ECHO, 3) => {
+            (ECHO_TYPE, 3) => {
                 let Opened { run, number, payload } = self.key.open(&header, datagram)?;
-                let challenge = payload.first_chunk::<CHALLENGE>()?;
-                if self.challenges.accept(run, number) && self.echoes.len() < ECHOES {
-                    let echo = self.seal(ECHO, challenge, now)?;
+                let challenge = payload.first_chunk::<CHALLENGE_BYTES>()?;
+                if self.challenges.accept(run, number) && self.echoes.len() < WAITING_ECHOES {
+                    let echo = self.seal(ECHO_TYPE, challenge, now)?;
                     self.echoes.push_back(echo);
                 }
                 Some(None)
@@ -233,7 +233,7 @@ impl MediaReceiver {
     fn follow(&mut self, run: Run, now: Timestamp) -> bool {
         match self.followed {
             Some((followed, last)) if followed != run => {
-                if now.saturating_since(last) < SUCCESSION {
+                if now.saturating_since(last) < SUCCESSION_SILENCE {
                     return false;
                 }
                 let next = self.media.newest().and_then(|newest| self.index(newest));
@@ -291,12 +291,12 @@ impl MediaReceiver {
         let payload: Vec<u8> =
             asked.iter().flat_map(|number| (*number as u32).to_be_bytes()).collect();
         self.asked = asked;
-        if payload.is_empty() { None } else { self.seal(REQUEST, &payload, now) }
+        if payload.is_empty() { None } else { self.seal(REQUEST_TYPE, &payload, now) }
     }
 
     /// An empty request: it informs the sender of this receiver's address.
     pub fn hello(&mut self, now: Timestamp) -> Option<Vec<u8>> {
-        self.seal(REQUEST, &[], now)
+        self.seal(REQUEST_TYPE, &[], now)
     }
 
     fn seal(&mut self, payload_type: u8, payload: &[u8], now: Timestamp) -> Option<Vec<u8>> {

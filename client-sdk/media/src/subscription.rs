@@ -13,8 +13,8 @@ use crate::rtp::RtpHeader;
 use crate::session::Assistance;
 use crate::statistics::Statistics;
 
-/// Packets without a number that wait to be taken.
-const MAXIMUM_UNNUMBERED: usize = 4096;
+/// Most packets without a number that wait to be taken.
+const UNNUMBERED_PACKETS: usize = 4096;
 
 /// The numbers by which a subscriber finds missing packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,7 +135,7 @@ impl Subscription {
         };
         self.count += 1;
         self.unnumbered.push_back(unit);
-        if self.unnumbered.len() > MAXIMUM_UNNUMBERED {
+        if self.unnumbered.len() > UNNUMBERED_PACKETS {
             self.unnumbered.pop_front();
         }
     }

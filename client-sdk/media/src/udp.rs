@@ -13,19 +13,19 @@ use tokio::time::{sleep_until, timeout};
 
 use crate::receiver::{ReceiverConfig, Unit};
 use crate::seal::MediaKey;
-use crate::sender::{CHALLENGE, Heard, Sender};
+use crate::sender::{CHALLENGE_BYTES, Heard, Sender};
 use crate::session::{Assistance, MediaReceiver};
 use crate::statistics::Statistics;
 use crate::subscription::{Numbers, Subscription};
 
 /// Interval at which a receiver shows its sender that it is there.
-const HELLO: Duration = Duration::from_secs(1);
-/// A sender stops sending to a receiver that it has not heard of for this long.
-const SILENCE: Duration = Duration::from_secs(10);
+const HELLO_INTERVAL: Duration = Duration::from_secs(1);
+/// Silence of a receiver after which a sender stops sending to it.
+const RECEIVER_SILENCE: Duration = Duration::from_secs(10);
 /// Addresses of which a sender remembers that it has asked them.
-const ASKED: usize = 16;
-/// Room for the largest datagram.
-const LARGEST: usize = 65_536;
+const REMEMBERED_QUESTIONS: usize = 16;
+/// Room for the largest datagram, bytes.
+const LARGEST_DATAGRAM_BYTES: usize = 65_536;
 
 /// The core behind a socket.
 #[derive(Debug)]
@@ -120,8 +120,8 @@ impl UdpReceiver {
             core,
             origin: Instant::now(),
             hello_at: Timestamp::ZERO,
-            buffer: vec![0; LARGEST],
-            group_buffer: vec![0; LARGEST],
+            buffer: vec![0; LARGEST_DATAGRAM_BYTES],
+            group_buffer: vec![0; LARGEST_DATAGRAM_BYTES],
         })
     }
 
@@ -138,7 +138,7 @@ impl UdpReceiver {
             let now = self.now();
             core!(&mut self.core, core => core.handle_timeout(now));
             if now >= self.hello_at {
-                self.hello_at = now + HELLO;
+                self.hello_at = now + HELLO_INTERVAL;
                 if let Core::Media(receiver) = &mut self.core
                     && let Some(hello) = receiver.hello(now)
                 {
@@ -265,7 +265,7 @@ pub struct UdpSender {
     origin: Instant,
     receiver: Option<(SocketAddr, Instant)>,
     /// Addresses that were asked whether a receiver is there.
-    asked: VecDeque<(SocketAddr, [u8; CHALLENGE])>,
+    asked: VecDeque<(SocketAddr, [u8; CHALLENGE_BYTES])>,
     buffer: Vec<u8>,
 }
 
@@ -282,7 +282,7 @@ impl UdpSender {
             origin: Instant::now(),
             receiver: None,
             asked: VecDeque::new(),
-            buffer: vec![0; LARGEST],
+            buffer: vec![0; LARGEST_DATAGRAM_BYTES],
         })
     }
 
@@ -346,16 +346,17 @@ impl UdpSender {
 
     /// True if the stream goes to this address.
     fn is_there(&self, address: SocketAddr) -> bool {
-        self.receiver
-            .is_some_and(|(receiver, heard)| receiver == address && heard.elapsed() < SILENCE)
+        self.receiver.is_some_and(|(receiver, heard)| {
+            receiver == address && heard.elapsed() < RECEIVER_SILENCE
+        })
     }
 
     /// Asks whether a receiver is at this address; a request may have been repeated by someone else.
     async fn ask(&mut self, address: SocketAddr) -> io::Result<()> {
-        let mut challenge = [0; CHALLENGE];
+        let mut challenge = [0; CHALLENGE_BYTES];
         getrandom::fill(&mut challenge).map_err(io::Error::other)?;
         let Some(datagram) = self.sender.challenge(challenge) else { return Ok(()) };
-        if self.asked.len() == ASKED {
+        if self.asked.len() == REMEMBERED_QUESTIONS {
             self.asked.pop_front();
         }
         self.asked.push_back((address, challenge));
@@ -370,7 +371,7 @@ impl UdpSender {
         let now = Timestamp::ZERO + self.origin.elapsed();
         let datagram = self.sender.send(unit, now).ok_or(io::ErrorKind::InvalidInput)?;
         match self.receiver {
-            Some((receiver, heard)) if heard.elapsed() < SILENCE => {
+            Some((receiver, heard)) if heard.elapsed() < RECEIVER_SILENCE => {
                 self.socket.send_to(&datagram, receiver).await.map(|_| ())
             }
             _ => Ok(()),

@@ -163,6 +163,6 @@ fn base_of<'py>(python: Python<'py>, datagram: &[u8]) -> Option<Bound<'py, PyByt
 fn _packrat(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Shim>()?;
     module.add_function(wrap_pyfunction!(base_of, module)?)?;
-    module.add("PROTOCOL_VERSION", packrat_wire::control::VERSION)?;
+    module.add("PROTOCOL_VERSION", packrat_wire::control::PROTOCOL_VERSION)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

@@ -4,7 +4,7 @@
 use std::net::{Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use packrat_path::{ANY, LossyPath, PATIENCE, Quic, Trials, expected, far_segment};
+use packrat_path::{ANY_PORT, LossyPath, Quic, STEP_PATIENCE, Trials, expected, far_segment};
 use packrat_quinn::{ClientConfig, Condition, Socket};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -13,7 +13,7 @@ async fn at_least_a_third_of_the_losses_of_a_last_mile_is_hidden_from_the_server
     while trials.go_on() {
         let quic = Quic::start();
         let path = LossyPath::start(quic.address(), 0.04);
-        let socket = Socket::bind(ANY, ClientConfig::default()).unwrap();
+        let socket = Socket::bind(ANY_PORT, ClientConfig::default()).unwrap();
         let endpoint = socket.endpoint().unwrap();
         assert_eq!(quic.download_with(&endpoint, path.address()).await, expected());
         let (lost, counters) = (path.lost(), socket.counters());
@@ -57,7 +57,7 @@ async fn connections_of_one_endpoint_to_two_servers_are_assisted_each_by_its_own
     let (one, other) = (Quic::start(), Quic::start());
     let first = LossyPath::start(one.address(), 0.02);
     let second = LossyPath::start(other.address(), 0.02);
-    let socket = Socket::bind(ANY, ClientConfig::default()).unwrap();
+    let socket = Socket::bind(ANY_PORT, ClientConfig::default()).unwrap();
     let endpoint = socket.endpoint().unwrap();
     let (a, b) = tokio::join!(
         one.download_with(&endpoint, first.address()),
@@ -76,7 +76,7 @@ async fn connections_of_one_endpoint_to_two_servers_are_assisted_each_by_its_own
 async fn a_socket_that_ends_says_goodbye() {
     let quic = Quic::start();
     let path = LossyPath::start(quic.address(), 0.0);
-    let socket = Socket::bind(ANY, ClientConfig::default()).unwrap();
+    let socket = Socket::bind(ANY_PORT, ClientConfig::default()).unwrap();
     let endpoint = socket.endpoint().unwrap();
     assert_eq!(quic.download_with(&endpoint, path.address()).await, expected());
     assert_eq!(path.gateway.assisted(), 1);
@@ -85,7 +85,7 @@ async fn a_socket_that_ends_says_goodbye() {
     drop((endpoint, socket));
     let begun = Instant::now();
     while path.gateway.assisted() > 0 {
-        assert!(begun.elapsed() < PATIENCE, "the gateway still has the session");
+        assert!(begun.elapsed() < STEP_PATIENCE, "the gateway still has the session");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -96,7 +96,7 @@ async fn what_an_upload_loses_on_the_last_mile_comes_again_from_below_quinn() {
     let mut trials = Trials::of("repairs of uploads below quinn");
     while trials.go_on() {
         let path = LossyPath::start(quic.address(), 0.04);
-        let socket = Socket::bind(ANY, ClientConfig::default().with_uploads(true)).unwrap();
+        let socket = Socket::bind(ANY_PORT, ClientConfig::default().with_uploads(true)).unwrap();
         let endpoint = socket.endpoint().unwrap();
         let sum = quic.upload_with(&endpoint, path.address()).await;
         assert_eq!(sum, expected());
@@ -114,7 +114,7 @@ async fn what_an_upload_loses_on_the_last_mile_comes_again_from_below_quinn() {
 async fn an_upload_without_a_gateway_leaves_as_it_is() {
     let quic = Quic::start();
     let far = far_segment(quic.address());
-    let socket = Socket::bind(ANY, ClientConfig::default().with_uploads(true)).unwrap();
+    let socket = Socket::bind(ANY_PORT, ClientConfig::default().with_uploads(true)).unwrap();
     let endpoint = socket.endpoint().unwrap();
     let sum = quic.upload_with(&endpoint, far.address()).await;
     assert_eq!((sum, socket.counters().upward_numbered), (expected(), 0));

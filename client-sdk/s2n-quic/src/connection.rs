@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Numbers of handles.
-static NEXT: AtomicU64 = AtomicU64::new(0);
+/// Number of the next handle.
+static NEXT_HANDLE: AtomicU64 = AtomicU64::new(0);
 
 /// A connected s2n-quic connection and its assistance.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ pub struct Assistance {
 
 impl Assistance {
     pub(crate) fn new(path: Arc<AssistedPath>, paths: Arc<Paths>) -> Self {
-        Self { path, paths, number: NEXT.fetch_add(1, Ordering::Relaxed) }
+        Self { path, paths, number: NEXT_HANDLE.fetch_add(1, Ordering::Relaxed) }
     }
 
     /// Called when the handshake of the connection that was prepared for this is complete: from now

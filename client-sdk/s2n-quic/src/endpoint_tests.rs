@@ -149,14 +149,14 @@ fn injecting_relay(server: SocketAddr, injected: Vec<u8>) -> (SocketAddr, Arc<At
 
 /// Forged control datagrams of every type.
 fn forgeries() -> Vec<Vec<u8>> {
-    use packrat_wire::control::{Control, RefusalReason, VERSION};
+    use packrat_wire::control::{Control, PROTOCOL_VERSION, RefusalReason};
     let (nonce, noise) = (0xa5a5, &[0xa5; 100][..]);
     [
-        Control::Discover { nonce, versions: &[VERSION], noise },
-        Control::Offer { nonce, version: VERSION, cookie_time: 7, cookie: [0xa5; 16] },
+        Control::Discover { nonce, versions: &[PROTOCOL_VERSION], noise },
+        Control::Offer { nonce, version: PROTOCOL_VERSION, cookie_time: 7, cookie: [0xa5; 16] },
         Control::Init { nonce, cookie_time: 7, cookie: [0xa5; 16], noise },
         Control::InitAck { nonce, noise },
-        Control::Refusal { nonce, reason: RefusalReason::Full, versions: &[VERSION] },
+        Control::Refusal { nonce, reason: RefusalReason::Full, versions: &[PROTOCOL_VERSION] },
         Control::Sealed {
             session: packrat_wire::SessionId::new(7),
             counter: packrat_wire::MessageCounter::new(7),

@@ -1,7 +1,7 @@
 //! The shell around a real shim, without s2n-quic.
 
 use super::*;
-use crate::test_gateway::{SERVER, TestGateway, TestHost, metadata, new_path};
+use crate::test_gateway::{SERVER_ADDRESS, TestGateway, TestHost, metadata, new_path};
 use packrat_wire::seal::session_of;
 use packrat_wire::{SessionId, bundle};
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl World {
 
     /// Datagrams that s2n-quic sees when one arrives.
     fn arrive(&self, datagram: &[u8]) -> Vec<Vec<u8>> {
-        let front = self.path.arrive(datagram, metadata(SERVER.parse().unwrap()));
+        let front = self.path.arrive(datagram, metadata(SERVER_ADDRESS.parse().unwrap()));
         let mut seen: Vec<Vec<u8>> =
             front.map(|front| datagram[front..].to_vec()).into_iter().collect();
         seen.extend(self.released());
@@ -292,7 +292,7 @@ fn without_a_shim_the_path_passes_everything_on() {
 #[test]
 fn a_token_that_comes_late_is_shown_at_once_to_the_gateway_that_has_asked_for_one() {
     use packrat_client::{AssistState, RefusalReason};
-    use packrat_wire::control::{Control, VERSION};
+    use packrat_wire::control::{Control, PROTOCOL_VERSION};
     let world = World::new(true);
     let World { path, host, .. } = &world;
     path.step();
@@ -312,7 +312,8 @@ fn a_token_that_comes_late_is_shown_at_once_to_the_gateway_that_has_asked_for_on
     let sent = host.sent();
     let Ok(Control::Discover { nonce, .. }) = Control::decode(&sent[0]) else { panic!("{sent:?}") };
     let mut offer = Vec::new();
-    Control::Offer { nonce, version: VERSION, cookie_time: 1, cookie: [2; 16] }.encode(&mut offer);
+    Control::Offer { nonce, version: PROTOCOL_VERSION, cookie_time: 1, cookie: [2; 16] }
+        .encode(&mut offer);
     world.arrive(&offer);
     path.step();
     let sent = host.sent();

@@ -137,10 +137,10 @@ impl Paths {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_gateway::{SERVER, new_path};
+    use crate::test_gateway::{SERVER_ADDRESS, new_path};
 
     fn server() -> SocketAddr {
-        SERVER.parse().unwrap()
+        SERVER_ADDRESS.parse().unwrap()
     }
 
     fn join(paths: &Paths) -> (Arc<AssistedPath>, bool) {

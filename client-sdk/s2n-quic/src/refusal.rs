@@ -12,11 +12,11 @@ use tokio::net::UdpSocket;
 
 /// Silence after which the address is probed, and between probes.
 const PROBE_AFTER: Duration = Duration::from_millis(400);
-/// Probes sent at most: ICMP errors are rate-limited and can be lost.
-const PROBES: usize = 5;
-/// An invalid packet for any transport: its first byte is in a range that RFC 7983 and RFC 9443
-/// leave unassigned.
-const PROBE: [u8; 1] = [0x0f];
+/// Most probes that are sent: ICMP errors are rate-limited and can be lost.
+const MOST_PROBES: usize = 5;
+/// Packet that is invalid for any transport: its first byte is in a range that RFC 7983 and RFC
+/// 9443 leave unassigned.
+const PROBE_PACKET: [u8; 1] = [0x0f];
 
 /// Completes with the reason when the network reports `remote` as unreachable; otherwise never.
 pub(crate) async fn refused(remote: SocketAddr) -> io::Error {
@@ -34,9 +34,9 @@ async fn probe(remote: SocketAddr) -> io::Result<()> {
     let socket = UdpSocket::bind(any).await?;
     socket.connect(remote).await?;
     let mut buffer = [0; 64];
-    for _ in 0..PROBES {
+    for _ in 0..MOST_PROBES {
         tokio::time::sleep(PROBE_AFTER).await;
-        socket.send(&PROBE).await?;
+        socket.send(&PROBE_PACKET).await?;
         // An answer proves an endpoint; silence proves neither.
         if let Ok(answer) = tokio::time::timeout(PROBE_AFTER, socket.recv(&mut buffer)).await {
             answer?;

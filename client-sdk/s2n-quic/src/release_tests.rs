@@ -1,7 +1,7 @@
 //! Datagrams between a provider's queue and s2n-quic.
 
 use super::*;
-use crate::test_gateway::{SERVER, TestGateway, TestHost, metadata, new_path};
+use crate::test_gateway::{SERVER_ADDRESS, TestGateway, TestHost, metadata, new_path};
 use s2n_quic_core::inet::ExplicitCongestionNotification;
 use s2n_quic_core::path::LocalAddress;
 use std::time::Duration;
@@ -13,7 +13,7 @@ struct World {
 }
 
 fn server() -> SocketAddr {
-    SERVER.parse().unwrap()
+    SERVER_ADDRESS.parse().unwrap()
 }
 
 impl World {

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Address of the server, with the gateway in front of it.
-pub(crate) const SERVER: &str = "127.0.0.1:9";
+pub(crate) const SERVER_ADDRESS: &str = "127.0.0.1:9";
 
 /// A host in virtual time that records the sent datagrams.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ pub(crate) fn new_path_on(
 ) -> AssistedPath {
     let shim = || Box::new(Shim::new(ClientConfig::default(), [1; 32], host.now()));
     let shim = Guarded::new(assisted.then(shim));
-    AssistedPath::new(SERVER.parse().unwrap(), host.clone(), shim, released, Arc::default())
+    AssistedPath::new(SERVER_ADDRESS.parse().unwrap(), host.clone(), shim, released, Arc::default())
 }
 
 /// Metadata of a datagram from this address.
@@ -157,7 +157,7 @@ impl TestGateway {
                 return;
             }
             for answer in sent.iter().flat_map(|said| self.hear(said, host)) {
-                path.arrive(&answer, metadata(SERVER.parse().unwrap()));
+                path.arrive(&answer, metadata(SERVER_ADDRESS.parse().unwrap()));
             }
         }
     }

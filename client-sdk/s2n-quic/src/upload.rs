@@ -11,8 +11,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest datagram that is written here.
-const LONGEST: usize = 1 << 16;
+/// Bytes of the longest datagram that is written here.
+const LONGEST_DATAGRAM_BYTES: usize = 1 << 16;
 
 /// Queue of the datagrams that s2n-quic sends.
 pub(crate) struct Numbering<'a, Q: tx::Queue> {
@@ -59,7 +59,7 @@ impl<Q: tx::Queue> tx::Queue for Numbering<'_, Q> {
         if !self.queue.has_capacity() {
             return Err(Error::AtCapacity);
         }
-        self.buffer.resize(LONGEST, 0);
+        self.buffer.resize(LONGEST_DATAGRAM_BYTES, 0);
         let (front, payload) = self.buffer.split_at_mut(NUMBER_LENGTH);
         let length = message.write_payload(PayloadBuffer::new(payload), 0)?;
         let payload = payload.get(..length).unwrap_or_default();

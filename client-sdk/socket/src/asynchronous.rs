@@ -14,7 +14,7 @@ use crate::table::FlowFigures;
 
 /// Datagrams that are taken from the system before the first of them is handed out: the program's
 /// other tasks have their turn.
-const TURN: usize = 8;
+const TURN_DATAGRAMS: usize = 8;
 /// A receiving task looks at least this often if another one has begun a flow.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
@@ -116,7 +116,7 @@ impl AsyncAssistedSocket {
     /// Takes the datagrams that the system has received.
     fn take_in(&self) -> io::Result<()> {
         let mut received = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
-        for _ in 0..TURN {
+        for _ in 0..TURN_DATAGRAMS {
             match self.shared.socket().try_recv_from(&mut received) {
                 Ok((length, peer)) => {
                     self.shared.on_received(peer, received.get(..length).unwrap_or_default());

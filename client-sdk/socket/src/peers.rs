@@ -13,14 +13,14 @@ use crate::flow::Outlet;
 use crate::source::same_peer;
 use crate::table::{FlowFigures, FlowId, Limits, Peer, Table};
 
-/// All flows of a socket are of one service.
-const SERVICE: usize = 0;
+/// Service of all flows of a socket.
+const ONLY_SERVICE: usize = 0;
 
 /// Time for which the gateway of a peer without a flow may still number, if the goodbye is lost:
 /// longer than the idle timeout of sessions.
-const NUMBERING: Duration = Duration::from_secs(180);
-/// Former peers that are known.
-const MOST_FORMER: usize = 10_000;
+const NUMBERING_TIME: Duration = Duration::from_secs(180);
+/// Most former peers that are known.
+const FORMER_PEERS: usize = 10_000;
 
 /// The socket, and the program that reads it.
 pub trait Wire<M> {
@@ -127,11 +127,11 @@ impl<M: Clone> Peers<M> {
 
     /// The flow of a peer is over.
     fn is_former(&mut self, address: SocketAddr, now: Timestamp) {
-        if self.former.len() >= MOST_FORMER {
+        if self.former.len() >= FORMER_PEERS {
             self.former.retain(|_, until| now < *until);
         }
-        if self.former.len() < MOST_FORMER {
-            self.former.insert(same_peer(address), now + NUMBERING);
+        if self.former.len() < FORMER_PEERS {
+            self.former.insert(same_peer(address), now + NUMBERING_TIME);
         }
     }
 
@@ -216,8 +216,8 @@ impl<M: Clone> Peers<M> {
     /// Sets the gateway to accept (`None`: any, on first use) and another token: a session with
     /// another gateway ends.
     pub fn set_access(&mut self, access: Access, now: Timestamp, wire: &mut impl Wire<M>) {
-        self.table.set_access(SERVICE, access);
-        for id in self.table.flows_of(SERVICE) {
+        self.table.set_access(ONLY_SERVICE, access);
+        for id in self.table.flows_of(ONLY_SERVICE) {
             let Some(peer) = self.follow(id, now, wire) else { continue };
             self.table.give_access(id, now, &mut Line { peer, wire });
         }
@@ -226,7 +226,7 @@ impl<M: Clone> Peers<M> {
     /// Reports that the network has changed: call it before a datagram is sent from there. A change
     /// of the host's own address is detected without this call.
     pub fn on_network_change(&mut self, now: Timestamp, wire: &mut impl Wire<M>) {
-        for id in self.table.flows_of(SERVICE) {
+        for id in self.table.flows_of(ONLY_SERVICE) {
             let Some(flow) = self.flows.get_mut(&id) else { continue };
             // The host would report the same change later by itself.
             flow.source.set(wire.source(flow.address));
@@ -237,7 +237,7 @@ impl<M: Clone> Peers<M> {
 
     /// Closes the socket: notifies the gateways, and releases the waiting datagrams.
     pub fn close(&mut self, now: Timestamp, wire: &mut impl Wire<M>) {
-        for id in self.table.flows_of(SERVICE) {
+        for id in self.table.flows_of(ONLY_SERVICE) {
             let Some(flow) = self.flows.remove(&id) else { continue };
             self.table.close(id, now, &mut Line { peer: flow.address, wire });
         }
@@ -252,12 +252,12 @@ impl<M: Clone> Peers<M> {
 
     /// The sums of all flows, including ended ones.
     pub fn counters(&mut self) -> Counters {
-        self.table.sums(SERVICE).0
+        self.table.sums(ONLY_SERVICE).0
     }
 
     /// Flows in this condition.
     pub fn flows_in(&mut self, condition: Condition) -> u64 {
-        self.table.sums(SERVICE).1.get(&condition).copied().unwrap_or_default()
+        self.table.sums(ONLY_SERVICE).1.get(&condition).copied().unwrap_or_default()
     }
 
     fn serve(&mut self, id: FlowId, now: Timestamp, wire: &mut impl Wire<M>) {
@@ -289,7 +289,7 @@ impl<M> std::fmt::Debug for Peers<M> {
 }
 
 fn key(peer: SocketAddr) -> Peer {
-    Peer { service: SERVICE, address: same_peer(peer), through: None }
+    Peer { service: ONLY_SERVICE, address: same_peer(peer), through: None }
 }
 
 fn seed() -> Option<[u8; 32]> {

@@ -84,7 +84,7 @@ pub struct Peer {
 }
 
 /// Flows of a source to examine for an unused one, if the source has its share.
-const LOOKED_AT: usize = 16;
+const EXAMINED_FLOWS: usize = 16;
 
 /// The source of an address: the address itself for IPv4, the /64 for IPv6, since a machine may
 /// have all of it. `None`: a program of this host.
@@ -190,7 +190,7 @@ impl<M: Clone> Table<M> {
             let own = self.by_source.entry(source).or_default();
             own.count += 1;
             own.flows.push_back((id, now));
-            if own.flows.len() > 2 * own.count + LOOKED_AT {
+            if own.flows.len() > 2 * own.count + EXAMINED_FLOWS {
                 own.flows.retain(|(id, _)| self.flows.contains_key(id));
             }
         }
@@ -215,7 +215,7 @@ impl<M: Clone> Table<M> {
         while let Some((id, seen)) = own.flows.pop_front() {
             let Some(flow) = self.flows.get(&id) else { continue };
             looked_at += 1;
-            if flow.last_active <= seen || looked_at > LOOKED_AT {
+            if flow.last_active <= seen || looked_at > EXAMINED_FLOWS {
                 own.flows.push_front((id, seen));
                 return Some(id);
             }

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use packrat_path::{ANY, Datagrams, LossyPath, PATIENCE, Trials, datagram};
+use packrat_path::{ANY_PORT, Datagrams, LossyPath, STEP_PATIENCE, Trials, datagram};
 use packrat_socket::{AsyncAssistedSocket, ClientConfig, Condition, IdentifierScheme};
 use tokio::net::UdpSocket;
 use tokio::time::timeout;
@@ -14,7 +14,7 @@ const SILENCE: Duration = Duration::from_secs(10);
 
 async fn socket() -> AsyncAssistedSocket {
     let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
-    AsyncAssistedSocket::new(UdpSocket::bind(ANY).await.unwrap(), config)
+    AsyncAssistedSocket::new(UdpSocket::bind(ANY_PORT).await.unwrap(), config)
 }
 
 fn in_runtime(test: impl Future<Output = ()>) {
@@ -38,7 +38,7 @@ fn datagrams_come_repaired_unchanged_and_in_order_though_calls_are_dropped() {
             let mut buffer = [0; 2048];
             let mut last = Instant::now();
             while received.contains(&false) {
-                assert!(begun.elapsed() < PATIENCE, "nothing comes");
+                assert!(begun.elapsed() < STEP_PATIENCE, "nothing comes");
                 let result = tokio::select! {
                     result = socket.receive_from(&mut buffer) => result,
                     () = tokio::time::sleep(Duration::from_millis(3)) => {
@@ -93,7 +93,7 @@ fn datagrams_come_repaired_unchanged_and_in_order_though_calls_are_dropped() {
 #[test]
 fn without_a_gateway_everything_passes_and_tasks_share_the_socket() {
     in_runtime(async {
-        let server = UdpSocket::bind(ANY).await.unwrap();
+        let server = UdpSocket::bind(ANY_PORT).await.unwrap();
         let socket = Arc::new(socket().await);
         let receiver = tokio::spawn({
             let socket = Arc::clone(&socket);
@@ -120,7 +120,7 @@ fn without_a_gateway_everything_passes_and_tasks_share_the_socket() {
         for said in [&b"one"[..], b"", b"three"] {
             server.send_to(said, client).await.unwrap();
         }
-        let taken = timeout(PATIENCE, receiver).await.unwrap().unwrap();
+        let taken = timeout(STEP_PATIENCE, receiver).await.unwrap().unwrap();
         let expected = [&b"one"[..], b"", b"thre"].map(|said| (said.to_vec(), address));
         assert_eq!(taken, expected, "what does not fit is cut off");
         // A gateway is asked for again, although no datagram wakes a task.
@@ -131,7 +131,7 @@ fn without_a_gateway_everything_passes_and_tasks_share_the_socket() {
             biased;
             () = asked => {}
             result = waiting => panic!("{result:?}"),
-            () = tokio::time::sleep(PATIENCE) => panic!("its timers do not run"),
+            () = tokio::time::sleep(STEP_PATIENCE) => panic!("its timers do not run"),
         }
     });
 }

@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use packrat_path::{ANY, Datagrams, LossyPath, PATIENCE, Trials, datagram};
+use packrat_path::{ANY_PORT, Datagrams, LossyPath, STEP_PATIENCE, Trials, datagram};
 use packrat_socket::{AssistedSocket, ClientConfig, Condition, IdentifierScheme};
 
 /// Time without a datagram after which no more are expected.
@@ -13,7 +13,7 @@ const SILENCE: Duration = Duration::from_secs(10);
 
 fn socket() -> AssistedSocket {
     let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
-    AssistedSocket::new(UdpSocket::bind(ANY).unwrap(), config).unwrap()
+    AssistedSocket::new(UdpSocket::bind(ANY_PORT).unwrap(), config).unwrap()
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn datagrams_come_repaired_unchanged_and_in_order() {
         let (mut newest, mut out_of_order) = (0, 0);
         let mut buffer = [0; 2048];
         loop {
-            assert!(begun.elapsed() < PATIENCE, "nothing comes");
+            assert!(begun.elapsed() < STEP_PATIENCE, "nothing comes");
             // The question may be lost; a busy host may be silent for a while.
             let wait = if received.contains(&true) { SILENCE } else { Duration::from_secs(1) };
             match socket.receive_from(&mut buffer, Some(wait)) {
@@ -75,7 +75,7 @@ fn datagrams_come_repaired_unchanged_and_in_order() {
 
 #[test]
 fn silence_ends_a_wait_and_without_a_gateway_everything_passes() {
-    let (server, socket) = (UdpSocket::bind(ANY).unwrap(), socket());
+    let (server, socket) = (UdpSocket::bind(ANY_PORT).unwrap(), socket());
     let mut buffer = [0; 2048];
     let error = socket.receive_from(&mut buffer, Some(Duration::from_millis(20))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
@@ -98,13 +98,13 @@ fn silence_ends_a_wait_and_without_a_gateway_everything_passes() {
     assert_eq!(&buffer[..length], b"at once");
     for said in [&b"one"[..], b"", b"three"] {
         server.send_to(said, client).unwrap();
-        let (length, peer) = socket.receive_from(&mut buffer, Some(PATIENCE)).unwrap();
+        let (length, peer) = socket.receive_from(&mut buffer, Some(STEP_PATIENCE)).unwrap();
         assert_eq!((&buffer[..length], peer), (said, server.local_addr().unwrap()));
     }
     // A datagram of a stranger, to whom the program has sent none.
-    let stranger = UdpSocket::bind(ANY).unwrap();
+    let stranger = UdpSocket::bind(ANY_PORT).unwrap();
     stranger.send_to(b"anything", client).unwrap();
-    let (_, peer) = socket.receive_from(&mut buffer, Some(PATIENCE)).unwrap();
+    let (_, peer) = socket.receive_from(&mut buffer, Some(STEP_PATIENCE)).unwrap();
     assert_eq!(peer, stranger.local_addr().unwrap());
     assert!(socket.figures(peer).is_none());
 }
@@ -114,12 +114,13 @@ fn what_the_program_sends_comes_again_where_it_is_lost() {
     const COUNT: u32 = 3000;
     let mut trials = Trials::of("repairs of what is sent by a socket");
     while trials.go_on() {
-        let server = UdpSocket::bind(ANY).unwrap();
+        let server = UdpSocket::bind(ANY_PORT).unwrap();
         server.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
         let path = LossyPath::start(server.local_addr().unwrap(), 0.04);
         let config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
         let socket =
-            AssistedSocket::new(UdpSocket::bind(ANY).unwrap(), config.with_uploads(true)).unwrap();
+            AssistedSocket::new(UdpSocket::bind(ANY_PORT).unwrap(), config.with_uploads(true))
+                .unwrap();
         let over = AtomicBool::new(false);
         let (received, out_of_order) = std::thread::scope(|scope| {
             // Assistance is at work while a thread receives.
@@ -147,7 +148,7 @@ fn what_the_program_sends_comes_again_where_it_is_lost() {
             let mut silent = 0;
             // A busy host may be silent for a while.
             while received.contains(&false) && silent < SILENCE.as_secs() {
-                assert!(begun.elapsed() < PATIENCE, "it does not end");
+                assert!(begun.elapsed() < STEP_PATIENCE, "it does not end");
                 let Ok((length, _)) = server.recv_from(&mut buffer) else {
                     silent += u64::from(received.contains(&true));
                     continue;

@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use url::{Host, Url};
 
-/// Longest document that is read.
-pub(crate) const MAXIMUM_DOCUMENT: usize = 16 * 1024;
+/// Bytes of the longest document that is read.
+pub(crate) const MAXIMUM_DOCUMENT_BYTES: usize = 16 * 1024;
 /// Longest time for the transfer of the document, after the connection stands.
 const TRANSFER_TIME: Duration = Duration::from_secs(10);
 /// HTTP/3 is asked this much earlier than the others: who speaks it is asked once.
@@ -181,9 +181,9 @@ impl TokenEndpoint {
         Ok(())
     }
 
-    /// The error of a document that is longer than [`MAXIMUM_DOCUMENT`].
+    /// The error of a document that is longer than [`MAXIMUM_DOCUMENT_BYTES`].
     pub(crate) fn too_long(&self) -> TokenError {
-        let reason = format!("it is longer than {MAXIMUM_DOCUMENT} bytes");
+        let reason = format!("it is longer than {MAXIMUM_DOCUMENT_BYTES} bytes");
         TokenError::Document { url: self.url.to_string(), reason }
     }
 }

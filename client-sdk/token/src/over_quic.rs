@@ -1,6 +1,6 @@
 //! A single short GET request over HTTP/3.
 
-use crate::endpoint::{MAXIMUM_DOCUMENT, TokenEndpoint, request, share};
+use crate::endpoint::{MAXIMUM_DOCUMENT_BYTES, TokenEndpoint, request, share};
 use crate::error::TokenError;
 use bytes::Buf;
 use h3_util::s2n::s2n_quic_h3;
@@ -74,7 +74,7 @@ async fn exchange(
         endpoint.check(&stream.recv_response().await.map_err(|e| broken(&e))?)?;
         let mut document = Vec::new();
         while let Some(mut data) = stream.recv_data().await.map_err(|e| broken(&e))? {
-            if document.len() + data.remaining() > MAXIMUM_DOCUMENT {
+            if document.len() + data.remaining() > MAXIMUM_DOCUMENT_BYTES {
                 return Err(endpoint.too_long());
             }
             document.extend_from_slice(&data.copy_to_bytes(data.remaining()));

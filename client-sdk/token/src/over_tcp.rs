@@ -1,6 +1,6 @@
 //! A single short GET request over TLS and TCP: HTTP/2, or HTTP/1.1 if the server lacks HTTP/2.
 
-use crate::endpoint::{MAXIMUM_DOCUMENT, TokenEndpoint, request, share};
+use crate::endpoint::{MAXIMUM_DOCUMENT_BYTES, TokenEndpoint, request, share};
 use crate::error::TokenError;
 use bytes::Bytes;
 use http::header::HOST;
@@ -48,7 +48,7 @@ pub(crate) async fn get(
     };
     let response = response.map_err(|error| broken(&format!("{remote} (TCP): {error}")))?;
     endpoint.check(&response)?;
-    match Limited::new(response.into_body(), MAXIMUM_DOCUMENT).collect().await {
+    match Limited::new(response.into_body(), MAXIMUM_DOCUMENT_BYTES).collect().await {
         Ok(body) => Ok(body.to_bytes().to_vec()),
         Err(error) if error.is::<LengthLimitError>() => Err(endpoint.too_long()),
         Err(error) => Err(broken(&error)),

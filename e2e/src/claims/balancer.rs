@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::command::{Outcome, until};
-use crate::suite::{SHOP, Suite};
+use crate::suite::{SHOP_NAMESPACE, Suite};
 
 /// The nodes' proxies have seen a new address of a Service after this time. A flow that comes before is
 /// tracked as one to nowhere.
@@ -20,8 +20,8 @@ impl Balancer {
     /// none.
     pub(super) fn before(suite: &Suite, gateway: &str) -> Outcome<Option<Self>> {
         suite.gateway_is(gateway, "Programmed")?;
-        suite.rolled_out(&deployment(gateway), SHOP)?;
-        let service = format!("{SHOP}/{}", suite.service_of(gateway)?);
+        suite.rolled_out(&deployment(gateway), SHOP_NAMESPACE)?;
+        let service = format!("{SHOP_NAMESPACE}/{}", suite.service_of(gateway)?);
         let address = until(Duration::from_secs(60), "a way to the balancer's address", || {
             balance(suite, &service)
         })?;

@@ -8,21 +8,21 @@ use super::exposure::with;
 use super::tokens::{assisted_with_token, with_token};
 use super::weather::{during, process_of};
 use crate::command::{Failure, Outcome, until};
-use crate::suite::{GATEWAY as SHOP_GATEWAY, LARGE, RELEASE, SHOP, Suite};
+use crate::suite::{HELM_RELEASE, LARGE_FILE, SHOP_GATEWAY, SHOP_NAMESPACE, Suite};
 
-/// The gateway whose calendar can be set, and its node port, as in
-/// `manifests/gateway-calendar.yaml`.
-const GATEWAY: &str = "with-calendar";
+/// Name of the gateway whose calendar can be set, as in `manifests/gateway-calendar.yaml`.
+const GATEWAY_NAME: &str = "with-calendar";
 const NODE_PORT: u16 = 30446;
 /// The file with the offset of a Pod's calendar, as `clock/settable_clock.c` defines it.
-const CALENDAR: &str = "/dev/shm/packrat-calendar";
-/// The operator's program. The kernel keeps fifteen characters of its name.
-const OPERATOR: &str = "packrat-operato";
-const HOUR: i64 = 3600;
+const CALENDAR_FILE: &str = "/dev/shm/packrat-calendar";
+/// Name of the operator's program, of which the kernel keeps fifteen characters.
+const OPERATOR_PROGRAM: &str = "packrat-operato";
+/// Seconds of an hour.
+const HOUR_SECONDS: i64 = 3600;
 /// Longest time in seconds between an event and its check.
-const TOLERANCE: i64 = 300;
+const TOLERANCE_SECONDS: i64 = 300;
 /// Bytes of a download that have arrived when a clock is set.
-const BEFORE: u64 = 5_000_000;
+const BYTES_BEFORE: u64 = 5_000_000;
 
 /// The clocks of a gateway and of the operator are set forwards and backwards by an hour, with
 /// downloads in flight.
@@ -44,42 +44,44 @@ pub(crate) fn let_gateway_be_set(suite: &mut Suite) -> Outcome {
     suite.patch_gateway(SHOP_GATEWAY, &patch)?;
     let name = format!("packrat-gateway-{}", SHOP_GATEWAY);
     until(Duration::from_secs(60), "the operator passes the image on", || {
-        let deployment = suite.get(SHOP, &["deployment", &name])?;
+        let deployment = suite.get(SHOP_NAMESPACE, &["deployment", &name])?;
         let now = &deployment["spec"]["template"]["spec"]["containers"][0]["image"];
         if *now == image { Ok(()) } else { Err(Failure(format!("it is {now}"))) }
     })?;
-    suite.rolled_out(&format!("deployment/{name}"), SHOP)
+    suite.rolled_out(&format!("deployment/{name}"), SHOP_NAMESPACE)
 }
 
 /// The clock of the shop's gateway is set forwards by an hour, and back, during one download.
 pub(super) fn there_and_back(suite: &mut Suite) -> Outcome<String> {
     during(suite, |suite, _| {
         let (pod, node) = suite.gateway_pod(SHOP_GATEWAY)?;
-        set(suite, [SHOP, &pod, &node, "envoy"], HOUR)?;
+        set(suite, [SHOP_NAMESPACE, &pod, &node, "envoy"], HOUR_SECONDS)?;
         std::thread::sleep(Duration::from_secs(2));
-        set(suite, [SHOP, &pod, &node, "envoy"], 0)?;
+        set(suite, [SHOP_NAMESPACE, &pod, &node, "envoy"], 0)?;
         Ok(String::new())
     })
 }
 
 /// An operator that is an hour ahead makes everything for the gateway.
 fn with_operator_ahead(suite: &mut Suite) -> Outcome<String> {
-    set_operator(suite, HOUR)?;
+    set_operator(suite, HOUR_SECONDS)?;
     with(suite, "gateway-calendar.yaml", |suite| {
-        suite.gateway_is(GATEWAY, "Programmed")?;
-        suite.gateway_is(GATEWAY, "Ready")?;
-        let to = suite.node_port(GATEWAY, NODE_PORT)?;
+        suite.gateway_is(GATEWAY_NAME, "Programmed")?;
+        suite.gateway_is(GATEWAY_NAME, "Ready")?;
+        let to = suite.node_port(GATEWAY_NAME, NODE_PORT)?;
         // A gateway that is ready can be reached a moment later.
         until(Duration::from_secs(60), "assistance with a token", || {
             assisted_with_token(suite, &to)
         })?;
         let mut said = Vec::new();
-        for (jump, seconds) in [("forwards", HOUR), ("back", 0), ("an hour behind", -HOUR)] {
+        for (jump, seconds) in
+            [("forwards", HOUR_SECONDS), ("back", 0), ("an hour behind", -HOUR_SECONDS)]
+        {
             said.push(format!("{jump}: {}", jump_in_flight(suite, &to, seconds)?));
         }
         // The gateway continues when the operator's clock is set back.
         set_operator(suite, 0)?;
-        set_operator(suite, HOUR)?;
+        set_operator(suite, HOUR_SECONDS)?;
         said.push(format!(
             "operator, an hour ahead, lost and replaced: {}",
             operator_replaced(suite, &to)?
@@ -90,13 +92,13 @@ fn with_operator_ahead(suite: &mut Suite) -> Outcome<String> {
 
 /// Sets the gateway's clock during a download. The next client also gets a token and is assisted.
 fn jump_in_flight(suite: &mut Suite, to: &str, seconds: i64) -> Outcome<String> {
-    let (pod, node) = suite.gateway_pod(GATEWAY)?;
-    let mut download = suite.start_download(&with_token(suite, LARGE, to))?;
-    download.wait_for(BEFORE)?;
-    let set = set(suite, [SHOP, &pod, &node, "envoy"], seconds);
+    let (pod, node) = suite.gateway_pod(GATEWAY_NAME)?;
+    let mut download = suite.start_download(&with_token(suite, LARGE_FILE, to))?;
+    download.wait_for(BYTES_BEFORE)?;
+    let set = set(suite, [SHOP_NAMESPACE, &pod, &node, "envoy"], seconds);
     let transfer = download.finish()?;
     set?;
-    transfer.expect(&suite.checksum(LARGE)?)?;
+    transfer.expect(&suite.checksum(LARGE_FILE)?)?;
     if transfer.repaired().is_none() {
         return Err(Failure(format!("no assistance: {}", transfer.assistance())));
     }
@@ -104,7 +106,7 @@ fn jump_in_flight(suite: &mut Suite, to: &str, seconds: i64) -> Outcome<String> 
     // The test counts only if the gateway uses the new time.
     until(Duration::from_secs(60), "the gateway's log has the new time", || {
         let ahead = calendar_of(suite, &pod)?;
-        if (ahead - seconds).abs() < TOLERANCE {
+        if (ahead - seconds).abs() < TOLERANCE_SECONDS {
             Ok(())
         } else {
             Err(Failure(format!("the gateway is {ahead} s ahead instead of {seconds}")))
@@ -119,28 +121,28 @@ fn operator_replaced(suite: &mut Suite, to: &str) -> Outcome<String> {
     let lost = Instant::now();
     // An operator that is asked to end would release its lease.
     let (pod, node) = operator_pod(suite)?;
-    let process = process_of(suite, RELEASE[0], &pod, &node, OPERATOR)?;
+    let process = process_of(suite, HELM_RELEASE[0], &pod, &node, OPERATOR_PROGRAM)?;
     suite.cluster.inside(&node).output(["kill", "-STOP", &process])?;
     let arguments =
-        ["delete", "pod", "-n", RELEASE[0], "-l", "app.kubernetes.io/component=operator"];
+        ["delete", "pod", "-n", HELM_RELEASE[0], "-l", "app.kubernetes.io/component=operator"];
     suite.kubectl.output(arguments.into_iter().chain(["--grace-period=0", "--force"]))?;
-    suite.rolled_out(&format!("deployment/{}-operator", RELEASE[1]), RELEASE[0])?;
+    suite.rolled_out(&format!("deployment/{}-operator", HELM_RELEASE[1]), HELM_RELEASE[0])?;
     // A gateway that starts again needs everything that the operator has for it, and only the
     // holder of the lease changes its Deployment.
     let annotations = serde_json::json!({ "packrat.dev/e2e": "replaced" });
     let patch =
         serde_json::json!({ "spec": { "workload": { "pod": { "annotations": annotations } } } });
-    suite.patch_gateway(GATEWAY, &patch)?;
-    let selector = format!("packrat.dev/edge-gateway={GATEWAY}");
+    suite.patch_gateway(GATEWAY_NAME, &patch)?;
+    let selector = format!("packrat.dev/edge-gateway={GATEWAY_NAME}");
     until(Duration::from_secs(120), "the operator's successor writes", || {
-        let pods = suite.get(SHOP, &["pods", "-l", &selector])?;
+        let pods = suite.get(SHOP_NAMESPACE, &["pods", "-l", &selector])?;
         let replaced = pods["items"].as_array().is_some_and(|pods| {
             pods.iter().any(|pod| pod["metadata"]["annotations"]["packrat.dev/e2e"] == "replaced")
         });
         if replaced { Ok(()) } else { Err(Failure::new("the gateway's Pods are as before")) }
     })?;
     let time = lost.elapsed().as_secs();
-    suite.rolled_out(&format!("deployment/packrat-gateway-{GATEWAY}"), SHOP)?;
+    suite.rolled_out(&format!("deployment/packrat-gateway-{GATEWAY_NAME}"), SHOP_NAMESPACE)?;
     let next = until(Duration::from_secs(60), "assistance", || assisted_with_token(suite, to))?;
     Ok(format!("its successor writes after {time} s, {next}"))
 }
@@ -148,11 +150,12 @@ fn operator_replaced(suite: &mut Suite, to: &str) -> Outcome<String> {
 /// Sets the operator's clock, and waits until the operator has used it.
 fn set_operator(suite: &Suite, seconds: i64) -> Outcome {
     let (pod, node) = operator_pod(suite)?;
-    set(suite, [RELEASE[0], &pod, &node, OPERATOR], seconds)?;
+    set(suite, [HELM_RELEASE[0], &pod, &node, OPERATOR_PROGRAM], seconds)?;
     until(Duration::from_secs(60), "the operator has renewed its lease", || {
-        let lease = suite.get(RELEASE[0], &["lease", &format!("{}-operator", RELEASE[1])])?;
+        let lease =
+            suite.get(HELM_RELEASE[0], &["lease", &format!("{}-operator", HELM_RELEASE[1])])?;
         let ahead = ahead(&lease["spec"]["renewTime"])?;
-        if (ahead - seconds).abs() < TOLERANCE {
+        if (ahead - seconds).abs() < TOLERANCE_SECONDS {
             Ok(())
         } else {
             Err(Failure(format!("the lease was renewed {ahead} s from now, instead of {seconds}")))
@@ -162,7 +165,7 @@ fn set_operator(suite: &Suite, seconds: i64) -> Outcome {
 
 fn operator_pod(suite: &Suite) -> Outcome<(String, String)> {
     let selector = "app.kubernetes.io/component=operator";
-    let pods = suite.get(RELEASE[0], &["pods", "-l", selector])?;
+    let pods = suite.get(HELM_RELEASE[0], &["pods", "-l", selector])?;
     let running = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null();
     let pod = pods["items"].as_array().and_then(|pods| pods.iter().find(running));
     let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
@@ -178,14 +181,14 @@ fn set(suite: &Suite, [namespace, pod, node, program]: [&str; 4], seconds: i64) 
     let bytes: String = seconds.to_ne_bytes().iter().map(|byte| format!("\\{byte:03o}")).collect();
     // No `O_CREAT`: in such a directory, not even root can open another user's file with it.
     let script = format!(
-        "printf '{bytes}' | dd of=/proc/{process}/root{CALENDAR} conv=notrunc,nocreat status=none"
+        "printf '{bytes}' | dd of=/proc/{process}/root{CALENDAR_FILE} conv=notrunc,nocreat status=none"
     );
     suite.cluster.inside(node).output(["sh", "-c", &script]).map(drop)
 }
 
 /// Seconds by which a gateway's last log entry is ahead of this machine.
 fn calendar_of(suite: &Suite, pod: &str) -> Outcome<i64> {
-    let log = suite.kubectl.output(["logs", "-n", SHOP, pod, "--tail=50"])?;
+    let log = suite.kubectl.output(["logs", "-n", SHOP_NAMESPACE, pod, "--tail=50"])?;
     let mut entries = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let last =
         entries.next_back().ok_or_else(|| Failure::new("the gateway has not logged anything"))?;

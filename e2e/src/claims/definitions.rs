@@ -2,10 +2,10 @@
 
 use super::first_download::uninstall;
 use crate::command::{Failure, Outcome};
-use crate::suite::{GATEWAY, RELEASE, SHOP, Suite};
+use crate::suite::{HELM_RELEASE, SHOP_GATEWAY, SHOP_NAMESPACE, Suite};
 
 /// The words before the commands in the chart's message.
-const REMEDY: &str = "or let this release adopt the definitions: ";
+const REMEDY_WORDS: &str = "or let this release adopt the definitions: ";
 
 /// A chart of 0.1.0 left its definition, which is no release's, and an EdgeGateway: the chart stops, and
 /// its own words are all that it takes to go on, with that EdgeGateway.
@@ -16,11 +16,18 @@ pub(super) fn adopted(suite: &mut Suite) -> Outcome<String> {
         "packratpolicies.packrat.dev",
     ];
     // With `--only` the release is still there.
-    let [namespace, name] = RELEASE;
+    let [namespace, name] = HELM_RELEASE;
     let left =
         suite.kubectl.output(["get", "crd", names[0], "--ignore-not-found", "-o", "name"])?;
     if !left.is_empty() {
-        suite.kubectl.output(["delete", "edgegateway", "--all", "-n", SHOP, "--timeout=120s"])?;
+        suite.kubectl.output([
+            "delete",
+            "edgegateway",
+            "--all",
+            "-n",
+            SHOP_NAMESPACE,
+            "--timeout=120s",
+        ])?;
     }
     suite.cluster.helm().output([
         "uninstall",
@@ -36,9 +43,9 @@ pub(super) fn adopted(suite: &mut Suite) -> Outcome<String> {
     suite.kubectl.feed(["create", "-f", "-"], &std::fs::read_to_string(former)?)?;
     let established = "--for=condition=Established";
     suite.kubectl.output(["wait", "crd", names[0], established, "--timeout=60s"])?;
-    suite.apply(&suite.manifest("gateway-nodeport.yaml")?, Some(SHOP))?;
+    suite.apply(&suite.manifest("gateway-nodeport.yaml")?, Some(SHOP_NAMESPACE))?;
     let uid = |suite: &Suite| {
-        let gateway = suite.get(SHOP, &["edgegateway", GATEWAY])?;
+        let gateway = suite.get(SHOP_NAMESPACE, &["edgegateway", SHOP_GATEWAY])?;
         Ok::<_, Failure>(gateway["metadata"]["uid"].clone())
     };
     let before = uid(suite)?;
@@ -46,11 +53,11 @@ pub(super) fn adopted(suite: &mut Suite) -> Outcome<String> {
         Ok(()) => return Err(Failure::new("the chart has taken definitions that are not its own")),
         Err(Failure(said)) => said,
     };
-    let commands = said.split_once(REMEDY).and_then(|(_, rest)| rest.split(" | ").next());
+    let commands = said.split_once(REMEDY_WORDS).and_then(|(_, rest)| rest.split(" | ").next());
     let commands = commands.ok_or_else(|| Failure(format!("it does not say how: {said}")))?;
     suite.cluster.administrator().output(["sh", "-c", commands])?;
     suite.install_chart(&[])?;
-    suite.gateway_is(GATEWAY, "Accepted")?;
+    suite.gateway_is(SHOP_GATEWAY, "Accepted")?;
     if uid(suite)? != before {
         return Err(Failure::new("the EdgeGateway is another one"));
     }

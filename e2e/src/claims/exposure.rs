@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use crate::command::{Failure, Outcome, until};
 use crate::download::Transfer;
-use crate::suite::{GATEWAY, LARGE, SHOP, SMALL, Suite};
+use crate::suite::{LARGE_FILE, SHOP_GATEWAY, SHOP_NAMESPACE, SMALL_FILE, Suite};
 
 use super::balancer::{Balancer, deployment};
 use super::weather::{compared, finish, report};
 
 /// The EdgeGateway of `manifests/gateway-loadbalancer.yaml`.
-const BALANCED: &str = "balanced";
+const BALANCED_GATEWAY: &str = "balanced";
 
 pub(super) fn described(transfer: &Transfer) -> String {
     let repaired = transfer
@@ -21,8 +21,8 @@ pub(super) fn described(transfer: &Transfer) -> String {
 
 /// Downloads through `to`, and fails without assistance.
 pub(super) fn assisted(suite: &Suite, to: &str) -> Outcome<Transfer> {
-    let transfer = suite.download(&suite.request(SMALL, to))?;
-    transfer.expect(&suite.checksum(SMALL)?)?;
+    let transfer = suite.download(&suite.request(SMALL_FILE, to))?;
+    transfer.expect(&suite.checksum(SMALL_FILE)?)?;
     if transfer.repaired().is_none() {
         return Err(Failure(format!("no assistance: {}", transfer.assistance())));
     }
@@ -69,7 +69,7 @@ pub(super) fn with(
     manifest: &str,
     trial: impl FnOnce(&mut Suite) -> Outcome<String>,
 ) -> Outcome<String> {
-    suite.apply(&suite.manifest(manifest)?, Some(SHOP))?;
+    suite.apply(&suite.manifest(manifest)?, Some(SHOP_NAMESPACE))?;
     let outcome = trial(suite);
     let removed = remove(suite, manifest);
     let text = outcome?;
@@ -78,14 +78,23 @@ pub(super) fn with(
 
 fn remove(suite: &Suite, manifest: &str) -> Outcome {
     let manifest = suite.manifest(manifest)?;
-    let delete = ["delete", "-n", SHOP, "-f", "-", "--ignore-not-found", "--timeout=120s"];
+    let delete =
+        ["delete", "-n", SHOP_NAMESPACE, "-f", "-", "--ignore-not-found", "--timeout=120s"];
     suite.kubectl.feed(delete, &manifest)?;
     // The next objects of the same name must not meet the rest of these.
     until(Duration::from_secs(90), "the gateway's objects are gone", || {
         let kinds = "pods,deployments,daemonsets,services,secrets";
-        let selector = format!("packrat.dev/edge-gateway,packrat.dev/edge-gateway!={GATEWAY}");
-        let left =
-            suite.kubectl.output(["get", kinds, "-n", SHOP, "-l", &selector, "-o", "name"])?;
+        let selector = format!("packrat.dev/edge-gateway,packrat.dev/edge-gateway!={SHOP_GATEWAY}");
+        let left = suite.kubectl.output([
+            "get",
+            kinds,
+            "-n",
+            SHOP_NAMESPACE,
+            "-l",
+            &selector,
+            "-o",
+            "name",
+        ])?;
         if left.trim().is_empty() { Ok(()) } else { Err(Failure(left.replace('\n', " "))) }
     })
 }
@@ -93,12 +102,15 @@ fn remove(suite: &Suite, manifest: &str) -> Outcome {
 /// A LoadBalancer Service with the policy Local: the gateway sees the client's address.
 pub(super) fn load_balancer(suite: &mut Suite) -> Outcome<String> {
     with(suite, "gateway-loadbalancer.yaml", |suite| {
-        let Some(Balancer { address, .. }) = Balancer::before(suite, BALANCED)? else {
+        let Some(Balancer { address, .. }) = Balancer::before(suite, BALANCED_GATEWAY)? else {
             return Ok("not tried: this cluster has no load balancer".to_owned());
         };
         let transfer = assisted(suite, &format!("{address}:443"))?;
         expect_client_address(suite, 443)?;
-        let status = suite.get(SHOP, &["edgegateway", BALANCED])?["status"]["addresses"][0].clone();
+        let status =
+            suite.get(SHOP_NAMESPACE, &["edgegateway", BALANCED_GATEWAY])?["status"]["addresses"]
+                [0]
+            .clone();
         if status != address.as_str() {
             return Err(Failure(format!("the status says {status}, not {address}")));
         }
@@ -109,7 +121,7 @@ pub(super) fn load_balancer(suite: &mut Suite) -> Outcome<String> {
 /// Replaces both gateways behind a load balancer, one after the other, during a download.
 pub(super) fn rolled(suite: &mut Suite) -> Outcome<String> {
     with(suite, "gateway-loadbalancer.yaml", |suite| {
-        let Some(balancer) = Balancer::before(suite, BALANCED)? else {
+        let Some(balancer) = Balancer::before(suite, BALANCED_GATEWAY)? else {
             return Ok("not tried: this cluster has no load balancer".to_owned());
         };
         let transfer = download_while_rolling(suite, &balancer)?;
@@ -122,14 +134,14 @@ pub(super) fn rolled(suite: &mut Suite) -> Outcome<String> {
 pub(super) fn goodput_while_rolling(suite: &mut Suite) -> Outcome<String> {
     with(suite, "gateway-loadbalancer.yaml", |suite| {
         let patch = serde_json::json!({ "spec": { "drain": { "seconds": 60 } } });
-        suite.patch_gateway(BALANCED, &patch)?;
-        let Some(balancer) = Balancer::before(suite, BALANCED)? else {
+        suite.patch_gateway(BALANCED_GATEWAY, &patch)?;
+        let Some(balancer) = Balancer::before(suite, BALANCED_GATEWAY)? else {
             return Ok("not tried: this cluster has no load balancer".to_owned());
         };
         suite.judged(|suite| {
             let undisturbed =
-                suite.download(&suite.request(LARGE, &format!("{}:443", balancer.address)))?;
-            undisturbed.expect(&suite.checksum(LARGE)?)?;
+                suite.download(&suite.request(LARGE_FILE, &format!("{}:443", balancer.address)))?;
+            undisturbed.expect(&suite.checksum(LARGE_FILE)?)?;
             let transfer = download_while_rolling(suite, &balancer)?;
             let text = report(&transfer, "")?;
             Ok(compared(&undisturbed, &transfer, &text))
@@ -139,9 +151,15 @@ pub(super) fn goodput_while_rolling(suite: &mut Suite) -> Outcome<String> {
 
 fn download_while_rolling(suite: &Suite, balancer: &Balancer) -> Outcome<Transfer> {
     let to = format!("{}:443", balancer.address);
-    let mut download = suite.start_download(&suite.request(LARGE, &to))?;
+    let mut download = suite.start_download(&suite.request(LARGE_FILE, &to))?;
     download.wait_for(5_000_000)?;
-    suite.kubectl.output(["rollout", "restart", &deployment(BALANCED), "-n", SHOP])?;
+    suite.kubectl.output([
+        "rollout",
+        "restart",
+        &deployment(BALANCED_GATEWAY),
+        "-n",
+        SHOP_NAMESPACE,
+    ])?;
     while !download.ended()? {
         balancer.follow(suite)?;
         // Each look costs this machine some commands.
@@ -172,11 +190,11 @@ pub(super) fn sidecar(suite: &mut Suite) -> Outcome<String> {
             "wait",
             "pod/on-host-port",
             "-n",
-            SHOP,
+            SHOP_NAMESPACE,
             "--for=condition=Ready",
             "--timeout=120s",
         ])?;
-        let pod = suite.get(SHOP, &["pod", "on-host-port"])?;
+        let pod = suite.get(SHOP_NAMESPACE, &["pod", "on-host-port"])?;
         let containers = pod["spec"]["containers"].as_array().map_or(0, Vec::len)
             + pod["spec"]["initContainers"].as_array().map_or(0, Vec::len);
         if containers != 2 {

@@ -8,25 +8,24 @@ use sha2::{Digest, Sha256};
 
 use super::exposure::{assisted, described, with};
 use crate::command::{Failure, Outcome, until};
-use crate::suite::{SHOP, SMALLEST, Suite};
+use crate::suite::{SHOP_NAMESPACE, SMALLEST_FILE, Suite};
 
-/// Name of the objects in `manifests/gateway-api.yaml`, the node port there, and bytes of a session's
-/// cache that its policy sets.
-const NAME: &str = "standard";
+/// Name of the objects in `manifests/gateway-api.yaml`.
+const OBJECTS_NAME: &str = "standard";
 const NODE_PORT: u16 = 30447;
 const CACHE_BYTES: u64 = 768 << 10;
-/// The path at which each of the two servers identifies itself.
-const WHICH: &str = "which";
+/// Path at which each of the two servers identifies itself.
+const WHICH_PATH: &str = "which";
 /// Longest time until a change is in force.
-const PATIENCE: Duration = Duration::from_secs(60);
+const CHANGE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A client downloads through the gateway that the operator makes for a Gateway; all conditions are
 /// true; weights and the end of the route are in force.
 pub(super) fn udp_route(suite: &mut Suite) -> Outcome<String> {
     with(suite, "gateway-api.yaml", |suite| {
-        until(PATIENCE, "all conditions", || conditions(suite))?;
-        suite.gateway_is(NAME, "Ready")?;
-        let to = suite.node_port(NAME, NODE_PORT)?;
+        until(CHANGE_PATIENCE, "all conditions", || conditions(suite))?;
+        suite.gateway_is(OBJECTS_NAME, "Ready")?;
+        let to = suite.node_port(OBJECTS_NAME, NODE_PORT)?;
         let transfer = assisted(suite, &to)?;
         if transfer.repaired() == Some(0) {
             return Err(Failure::new("assisted, but nothing was repaired"));
@@ -44,24 +43,24 @@ pub(super) fn udp_route(suite: &mut Suite) -> Outcome<String> {
         suite.kubectl.output([
             "patch",
             "udproute",
-            NAME,
+            OBJECTS_NAME,
             "-n",
-            SHOP,
+            SHOP_NAMESPACE,
             "--type=merge",
             "-p",
             &changed,
         ])?;
-        until(PATIENCE, "the new weights", || expect_server(suite, &to, "second"))?;
-        until(PATIENCE, "all conditions after the change", || conditions(suite))?;
-        suite.kubectl.output(["delete", "udproute", NAME, "-n", SHOP])?;
-        until(PATIENCE, "a listener without a route", || {
-            let status = suite.get(SHOP, &["gateway", NAME])?["status"].clone();
+        until(CHANGE_PATIENCE, "the new weights", || expect_server(suite, &to, "second"))?;
+        until(CHANGE_PATIENCE, "all conditions after the change", || conditions(suite))?;
+        suite.kubectl.output(["delete", "udproute", OBJECTS_NAME, "-n", SHOP_NAMESPACE])?;
+        until(CHANGE_PATIENCE, "a listener without a route", || {
+            let status = suite.get(SHOP_NAMESPACE, &["gateway", OBJECTS_NAME])?["status"].clone();
             match status["listeners"][0]["attachedRoutes"].as_u64() {
                 Some(0) => Ok(()),
                 _ => Err(Failure(format!("the Gateway's status is {status}"))),
             }
         })?;
-        let mut request = suite.request(SMALLEST, &to);
+        let mut request = suite.request(SMALLEST_FILE, &to);
         (request.connect_limit, request.limit) = (Duration::from_secs(3), Duration::from_secs(3));
         let bytes = suite.download(&request)?.bytes;
         if bytes > 0 {
@@ -76,19 +75,19 @@ pub(super) fn udp_route(suite: &mut Suite) -> Outcome<String> {
 
 /// Fails unless the newest generation of all objects is in force by their status.
 fn conditions(suite: &Suite) -> Outcome {
-    let get = |kind: &str, name: &str| suite.get(SHOP, &[kind, name]);
+    let get = |kind: &str, name: &str| suite.get(SHOP_NAMESPACE, &[kind, name]);
     let class = get("gatewayclass", "packrat-e2e")?;
     expect_true("GatewayClass", &class, &class["status"], &["Accepted"])?;
-    let gateway = get("gateway", NAME)?;
+    let gateway = get("gateway", OBJECTS_NAME)?;
     expect_true("Gateway", &gateway, &gateway["status"], &["Accepted", "Programmed"])?;
     let listener = &gateway["status"]["listeners"][0];
     expect_true("listener", &gateway, listener, &["Accepted", "Programmed", "ResolvedRefs"])?;
     if listener["attachedRoutes"] != 1 || gateway["status"]["addresses"][0]["value"].is_null() {
         return Err(Failure(format!("the Gateway's status is {}", gateway["status"])));
     }
-    let route = get("udproute", NAME)?;
+    let route = get("udproute", OBJECTS_NAME)?;
     expect_true("UDPRoute", &route, &route["status"]["parents"][0], &["Accepted", "ResolvedRefs"])?;
-    let policy = get("packratpolicy", NAME)?;
+    let policy = get("packratpolicy", OBJECTS_NAME)?;
     expect_true("PackratPolicy", &policy, &policy["status"]["ancestors"][0], &["Accepted"])
 }
 
@@ -110,15 +109,15 @@ fn expect_true(what: &str, object: &Value, part: &Value, types: &[&str]) -> Outc
 
 /// The configuration of the route, as the gateway itself reports it.
 fn configured(suite: &Suite) -> Outcome<Value> {
-    let (pod, _) = suite.gateway_pod(NAME)?;
-    let path = format!("/api/v1/namespaces/{SHOP}/pods/{pod}:9902/proxy/packrat");
+    let (pod, _) = suite.gateway_pod(OBJECTS_NAME)?;
+    let path = format!("/api/v1/namespaces/{SHOP_NAMESPACE}/pods/{pod}:9902/proxy/packrat");
     let status: Value = serde_json::from_str(&suite.kubectl.output(["get", "--raw", &path])?)?;
     Ok(status["routes"][0]["configuration"].clone())
 }
 
 /// Fails unless a new client is served by this one of the two servers.
 fn expect_server(suite: &Suite, to: &str, name: &str) -> Outcome {
-    let mut request = suite.request(WHICH, to);
+    let mut request = suite.request(WHICH_PATH, to);
     (request.connect_limit, request.limit) = (Duration::from_secs(10), Duration::from_secs(10));
     suite.download(&request)?.expect(&hexadecimal::encode(&Sha256::digest(name)))
 }

@@ -6,7 +6,7 @@ use std::fs;
 use serde_json::Value;
 
 use crate::command::{Failure, Outcome};
-use crate::suite::{GATEWAY, SHOP, Suite};
+use crate::suite::{SHOP_GATEWAY, SHOP_NAMESPACE, Suite};
 
 /// The answer of `packrat ARGUMENTS -o json`.
 fn packrat(suite: &Suite, arguments: &[&str]) -> Outcome<Value> {
@@ -22,7 +22,7 @@ pub(super) fn check(suite: &mut Suite) -> Outcome<String> {
     // The loss between this client and the gateway would be a warning.
     suite.last_mile.set_loss(0.0, 1.0)?;
     let report = packrat(suite, &["check"]);
-    suite.last_mile.set_loss(crate::suite::LOSS, 1.0)?;
+    suite.last_mile.set_loss(crate::suite::LAST_MILE_LOSS, 1.0)?;
     let report = report?;
     let checks = report["checks"].as_array().cloned().unwrap_or_default();
     let text = |check: &Value, key: &str| check[key].as_str().unwrap_or_default().to_owned();
@@ -66,7 +66,8 @@ pub(super) fn check(suite: &mut Suite) -> Outcome<String> {
 
 /// The figures of the route reflect the download before.
 pub(super) fn stat(suite: &mut Suite) -> Outcome<String> {
-    let answer = packrat(suite, &["stat", "--namespace", SHOP, "--edge-gateway", GATEWAY])?;
+    let answer =
+        packrat(suite, &["stat", "--namespace", SHOP_NAMESPACE, "--edge-gateway", SHOP_GATEWAY])?;
     let route = &answer["routes"][0];
     let total = |name: &str| route["totals"][name].as_f64().unwrap_or_default();
     let (sessions, arrived) =
@@ -80,16 +81,16 @@ pub(super) fn stat(suite: &mut Suite) -> Outcome<String> {
 }
 
 /// The gateways' dashboards of the chart.
-const DASHBOARDS: [&str; 3] = ["overview", "route", "capacity"];
+const GATEWAY_DASHBOARDS: [&str; 3] = ["overview", "route", "capacity"];
 
 /// Checks after a download that the gateway reports every metric in the dashboards' queries.
 pub(super) fn dashboards(suite: &mut Suite) -> Outcome<String> {
-    let (pod, _) = suite.gateway_pod(GATEWAY)?;
+    let (pod, _) = suite.gateway_pod(SHOP_GATEWAY)?;
     let text = suite.metrics_page(&pod)?;
     let told: BTreeSet<&str> =
         text.lines().filter_map(|line| line.split(['{', ' ']).next()).collect();
     let mut asked = BTreeSet::new();
-    for name in DASHBOARDS {
+    for name in GATEWAY_DASHBOARDS {
         let path =
             suite.places.project.join(format!("charts/packrat/dashboards/packrat-{name}.json"));
         collect_metrics(&serde_json::from_str(&fs::read_to_string(path)?)?, &mut asked);

@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::command::{Failure, Outcome};
-use crate::suite::{SHOP, Suite};
+use crate::suite::{SHOP_NAMESPACE, Suite};
 
 /// Commands in blocks marked `sh`; other blocks are not run.
 fn commands(text: &str) -> Vec<String> {
@@ -41,7 +41,13 @@ pub(super) fn as_written(suite: &mut Suite) -> Outcome<String> {
         .map(|folder| folder.to_string_lossy().into_owned())
         .unwrap_or_default();
     // The suite has used that namespace.
-    suite.kubectl.output(["delete", "namespace", SHOP, "--ignore-not-found", "--timeout=120s"])?;
+    suite.kubectl.output([
+        "delete",
+        "namespace",
+        SHOP_NAMESPACE,
+        "--ignore-not-found",
+        "--timeout=120s",
+    ])?;
     // Prerequisites of the quick start: the nodes have the images, and packrat is installed.
     let script = format!(
         "set -euo pipefail; cd '{}'; PATH={folder}:$PATH\n{}",

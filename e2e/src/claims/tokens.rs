@@ -7,19 +7,20 @@ use serde_json::Value;
 use super::exposure::{described, with};
 use crate::command::{Failure, Outcome, until};
 use crate::download::Request;
-use crate::suite::{LARGE, LOSS, RELEASE, SHOP, SMALL, Suite};
+use crate::suite::{HELM_RELEASE, LARGE_FILE, LAST_MILE_LOSS, SHOP_NAMESPACE, SMALL_FILE, Suite};
 
-/// The gateway that requires tokens, and its node port, as in `manifests/gateway-tokens.yaml`.
-const GATEWAY: &str = "with-tokens";
+/// Name of the gateway that requires tokens, as in `manifests/gateway-tokens.yaml`.
+const GATEWAY_NAME: &str = "with-tokens";
 const NODE_PORT: u16 = 30444;
-/// The Secret in which the operator keeps the gateway's keys, and the entry with their state.
-const SECRET: &str = "packrat-gateway-with-tokens-keys";
-const STATE: &str = "state.json";
+/// Secret in which the operator keeps the gateway's keys.
+const KEYS_SECRET: &str = "packrat-gateway-with-tokens-keys";
+/// Entry of the Secret with the keys' state.
+const STATE_ENTRY: &str = "state.json";
 
 fn ready(suite: &Suite) -> Outcome<String> {
-    suite.gateway_is(GATEWAY, "Programmed")?;
-    suite.gateway_is(GATEWAY, "Ready")?;
-    suite.node_port(GATEWAY, NODE_PORT)
+    suite.gateway_is(GATEWAY_NAME, "Programmed")?;
+    suite.gateway_is(GATEWAY_NAME, "Ready")?;
+    suite.node_port(GATEWAY_NAME, NODE_PORT)
 }
 
 /// A request whose client fetches a token first, over TLS on the gateway's TCP port.
@@ -34,10 +35,10 @@ pub(super) fn required(suite: &mut Suite) -> Outcome<String> {
     with(suite, "gateway-tokens.yaml", |suite| {
         let to = ready(suite)?;
         suite.last_mile.set_loss(0.0, 1.0)?;
-        let without = suite.download(&suite.request(SMALL, &to));
-        suite.last_mile.set_loss(LOSS, 1.0)?;
+        let without = suite.download(&suite.request(SMALL_FILE, &to));
+        suite.last_mile.set_loss(LAST_MILE_LOSS, 1.0)?;
         let without = without?;
-        without.expect(&suite.checksum(SMALL)?)?;
+        without.expect(&suite.checksum(SMALL_FILE)?)?;
         if without.repaired().is_some() {
             return Err(Failure::new("a client without a token was assisted"));
         }
@@ -50,8 +51,8 @@ pub(super) fn required(suite: &mut Suite) -> Outcome<String> {
 }
 
 pub(super) fn assisted_with_token(suite: &Suite, to: &str) -> Outcome<String> {
-    let transfer = suite.download(&with_token(suite, SMALL, to))?;
-    transfer.expect(&suite.checksum(SMALL)?)?;
+    let transfer = suite.download(&with_token(suite, SMALL_FILE, to))?;
+    transfer.expect(&suite.checksum(SMALL_FILE)?)?;
     if transfer.repaired().is_none() {
         return Err(Failure(format!(
             "a client with a token was not assisted: {}",
@@ -69,7 +70,7 @@ pub(super) fn rotated(suite: &mut Suite) -> Outcome<String> {
         let first = state(suite)?["tokens"]["current"].clone();
         // Pretends that the key in use was made long ago.
         step(suite, |tokens| tokens["since"] = 0.into(), |tokens| tokens["next"].is_array())?;
-        let mut request = with_token(suite, LARGE, &to);
+        let mut request = with_token(suite, LARGE_FILE, &to);
         request.pace = Some(900_000);
         let mut download = suite.start_download(&request)?;
         download.wait_for(2_000_000)?;
@@ -82,7 +83,7 @@ pub(super) fn rotated(suite: &mut Suite) -> Outcome<String> {
         let in_time = !download.ended()?;
         let transfer = download.finish()?;
         used?;
-        transfer.expect(&suite.checksum(LARGE)?)?;
+        transfer.expect(&suite.checksum(LARGE_FILE)?)?;
         if transfer.repaired().is_none() {
             return Err(Failure(format!("no assistance: {}", transfer.assistance())));
         }
@@ -102,21 +103,37 @@ pub(super) fn rotated(suite: &mut Suite) -> Outcome<String> {
 
 /// The operator's state of the keys. It is a secret of this cluster only, and is never printed.
 fn state(suite: &Suite) -> Outcome<Value> {
-    let template = format!("go-template={{{{index .data \"{STATE}\" | base64decode}}}}");
-    Ok(serde_json::from_str(
-        &suite.kubectl.output(["get", "secret", SECRET, "-n", SHOP, "-o", &template])?,
-    )?)
+    let template = format!("go-template={{{{index .data \"{STATE_ENTRY}\" | base64decode}}}}");
+    Ok(serde_json::from_str(&suite.kubectl.output([
+        "get",
+        "secret",
+        KEYS_SECRET,
+        "-n",
+        SHOP_NAMESPACE,
+        "-o",
+        &template,
+    ])?)?)
 }
 
 /// Changes the operator's state, and waits for its reaction.
 fn step(suite: &Suite, change: impl FnOnce(&mut Value), done: impl Fn(&Value) -> bool) -> Outcome {
     let mut state_now = state(suite)?;
     change(&mut state_now["tokens"]);
-    let patch = serde_json::json!({ "stringData": { (STATE): state_now.to_string() } }).to_string();
-    suite.kubectl.output(["patch", "secret", SECRET, "-n", SHOP, "--type=merge", "-p", &patch])?;
+    let patch =
+        serde_json::json!({ "stringData": { (STATE_ENTRY): state_now.to_string() } }).to_string();
+    suite.kubectl.output([
+        "patch",
+        "secret",
+        KEYS_SECRET,
+        "-n",
+        SHOP_NAMESPACE,
+        "--type=merge",
+        "-p",
+        &patch,
+    ])?;
     // The operator checks once a minute; a new one checks at once.
-    let deployment = format!("deployment/{}-operator", RELEASE[1]);
-    suite.kubectl.output(["rollout", "restart", &deployment, "-n", RELEASE[0]])?;
+    let deployment = format!("deployment/{}-operator", HELM_RELEASE[1]);
+    suite.kubectl.output(["rollout", "restart", &deployment, "-n", HELM_RELEASE[0]])?;
     until(Duration::from_secs(150), "the operator takes the next step of the rotation", || {
         let state = state(suite)?;
         if done(&state["tokens"]) {
@@ -125,5 +142,5 @@ fn step(suite: &Suite, change: impl FnOnce(&mut Value), done: impl Fn(&Value) ->
             Err(Failure::new("the keys are the same as before"))
         }
     })?;
-    suite.rolled_out(&deployment, RELEASE[0])
+    suite.rolled_out(&deployment, HELM_RELEASE[0])
 }

@@ -6,20 +6,23 @@ use std::time::{Duration, Instant};
 
 use crate::command::{Failure, Outcome, until};
 use crate::download::{Download, Transfer};
-use crate::suite::{GATEWAY, LARGE, LOSS, NODE_PORT, RELEASE, SHOP, SMALL, SMALLEST, Suite};
+use crate::suite::{
+    HELM_RELEASE, LARGE_FILE, LAST_MILE_LOSS, NODE_PORT, SHOP_GATEWAY, SHOP_NAMESPACE, SMALL_FILE,
+    SMALLEST_FILE, Suite,
+};
 
 /// Bytes that have arrived when the fault occurs.
-const BEFORE: u64 = 5_000_000;
+const BYTES_BEFORE: u64 = 5_000_000;
 
 /// A download in flight when `fault` occurs. It must finish, intact.
 pub(super) fn during(
     suite: &mut Suite,
     fault: impl FnOnce(&mut Suite, &str) -> Outcome<String>,
 ) -> Outcome<String> {
-    let to = suite.node_port(GATEWAY, NODE_PORT)?;
+    let to = suite.node_port(SHOP_GATEWAY, NODE_PORT)?;
     suite.last_gateway.clone_from(&to);
-    let mut download = suite.start_download(&suite.request(LARGE, &to))?;
-    download.wait_for(BEFORE)?;
+    let mut download = suite.start_download(&suite.request(LARGE_FILE, &to))?;
+    download.wait_for(BYTES_BEFORE)?;
     let said = fault(suite, &to);
     let transfer = finish(suite, download);
     // The fault's own failure is more informative.
@@ -29,7 +32,7 @@ pub(super) fn during(
 
 pub(super) fn finish(suite: &Suite, download: Download) -> Outcome<Transfer> {
     let transfer = download.finish()?;
-    transfer.expect(&suite.checksum(LARGE)?)?;
+    transfer.expect(&suite.checksum(LARGE_FILE)?)?;
     Ok(transfer)
 }
 
@@ -50,7 +53,7 @@ pub(super) fn blackhole(suite: &mut Suite) -> Outcome<String> {
     during(suite, |suite, _| {
         suite.last_mile.set_loss(1.0, 1.0)?;
         thread::sleep(Duration::from_secs(5));
-        suite.last_mile.set_loss(LOSS, 1.0)?;
+        suite.last_mile.set_loss(LAST_MILE_LOSS, 1.0)?;
         Ok(String::new())
     })
 }
@@ -60,7 +63,7 @@ pub(super) fn bursts(suite: &mut Suite) -> Outcome<String> {
     during(suite, |suite, _| {
         suite.last_mile.set_loss(0.3, 8.0)?;
         thread::sleep(Duration::from_secs(10));
-        suite.last_mile.set_loss(LOSS, 1.0)?;
+        suite.last_mile.set_loss(LAST_MILE_LOSS, 1.0)?;
         Ok(String::new())
     })
 }
@@ -101,9 +104,9 @@ pub(crate) fn process_of(
 
 /// The gateway's process dies (SIGKILL); its container is started again in the same Pod.
 pub(super) fn gateway_killed(suite: &mut Suite) -> Outcome<String> {
-    let (pod, node) = suite.gateway_pod(GATEWAY)?;
+    let (pod, node) = suite.gateway_pod(SHOP_GATEWAY)?;
     during(suite, |suite, _| {
-        let process = process_of(suite, SHOP, &pod, &node, "envoy")?;
+        let process = process_of(suite, SHOP_NAMESPACE, &pod, &node, "envoy")?;
         suite.cluster.inside(&node).output(["kill", "-9", &process])?;
         Ok(String::new())
     })
@@ -111,13 +114,13 @@ pub(super) fn gateway_killed(suite: &mut Suite) -> Outcome<String> {
 
 /// The gateway's Pod is deleted: it drains, and its successor on the same node takes over.
 pub(super) fn gateway_deleted(suite: &mut Suite) -> Outcome<String> {
-    let (pod, _) = suite.gateway_pod(GATEWAY)?;
+    let (pod, _) = suite.gateway_pod(SHOP_GATEWAY)?;
     let outcome = during(suite, |suite, _| {
-        suite.kubectl.output(["delete", "pod", &pod, "-n", SHOP, "--wait=false"])?;
+        suite.kubectl.output(["delete", "pod", &pod, "-n", SHOP_NAMESPACE, "--wait=false"])?;
         Ok(String::new())
     })?;
     let selector = format!("--field-selector=reason=FailedPreStopHook,involvedObject.name={pod}");
-    let undrained = suite.get(SHOP, &["events", &selector])?;
+    let undrained = suite.get(SHOP_NAMESPACE, &["events", &selector])?;
     match undrained["items"].as_array().and_then(|events| events.first()) {
         Some(event) => Err(Failure(format!("the gateway did not drain: {}", event["message"]))),
         None => Ok(outcome),
@@ -132,10 +135,10 @@ fn with_default_drain(
 ) -> Outcome<String> {
     let drain = |suite: &Suite, seconds: u32| {
         let patch = serde_json::json!({ "spec": { "drain": { "seconds": seconds } } });
-        suite.patch_gateway(GATEWAY, &patch)?;
-        let deployment = format!("deployment/packrat-gateway-{GATEWAY}");
-        suite.rolled_out(&deployment, SHOP)?;
-        until(Duration::from_secs(120), "one gateway is left", || suite.gateway_pod(GATEWAY))
+        suite.patch_gateway(SHOP_GATEWAY, &patch)?;
+        let deployment = format!("deployment/packrat-gateway-{SHOP_GATEWAY}");
+        suite.rolled_out(&deployment, SHOP_NAMESPACE)?;
+        until(Duration::from_secs(120), "one gateway is left", || suite.gateway_pod(SHOP_GATEWAY))
     };
     drain(suite, 60)?;
     let outcome = trial(suite);
@@ -147,15 +150,15 @@ fn with_default_drain(
 /// of five seconds but one is slower than 0.8 times the windows of an undisturbed download.
 pub(super) fn goodput_while_draining(suite: &mut Suite) -> Outcome<String> {
     with_default_drain(suite, |suite| {
-        let to = suite.node_port(GATEWAY, NODE_PORT)?;
+        let to = suite.node_port(SHOP_GATEWAY, NODE_PORT)?;
         suite.judged(|suite| {
-            let undisturbed = suite.download(&suite.request(LARGE, &to))?;
-            undisturbed.expect(&suite.checksum(LARGE)?)?;
+            let undisturbed = suite.download(&suite.request(LARGE_FILE, &to))?;
+            undisturbed.expect(&suite.checksum(LARGE_FILE)?)?;
             report(&undisturbed, "")?;
-            let (pod, _) = suite.gateway_pod(GATEWAY)?;
-            let mut download = suite.start_download(&suite.request(LARGE, &to))?;
-            download.wait_for(BEFORE)?;
-            suite.kubectl.output(["delete", "pod", &pod, "-n", SHOP, "--wait=false"])?;
+            let (pod, _) = suite.gateway_pod(SHOP_GATEWAY)?;
+            let mut download = suite.start_download(&suite.request(LARGE_FILE, &to))?;
+            download.wait_for(BYTES_BEFORE)?;
+            suite.kubectl.output(["delete", "pod", &pod, "-n", SHOP_NAMESPACE, "--wait=false"])?;
             let transfer = finish(suite, download)?;
             let text = report(&transfer, "")?;
             Ok(compared(&undisturbed, &transfer, &text))
@@ -184,28 +187,42 @@ pub(super) fn compared(undisturbed: &Transfer, transfer: &Transfer, said: &str) 
 pub(super) fn switched_off(suite: &mut Suite) -> Outcome<String> {
     let annotation = "packrat.dev/config.assist";
     let annotate = |suite: &Suite, word: &str| {
-        suite.kubectl.output(["annotate", "--overwrite", "service", "web", "-n", SHOP, word])
+        suite.kubectl.output([
+            "annotate",
+            "--overwrite",
+            "service",
+            "web",
+            "-n",
+            SHOP_NAMESPACE,
+            word,
+        ])
     };
-    let to = suite.node_port(GATEWAY, NODE_PORT)?;
-    let mut download = suite.start_download(&suite.request(SMALL, &to))?;
+    let to = suite.node_port(SHOP_GATEWAY, NODE_PORT)?;
+    let mut download = suite.start_download(&suite.request(SMALL_FILE, &to))?;
     download.wait_for(1_000_000)?;
     annotate(suite, &format!("{annotation}=off"))?;
     let condition = "--for=jsonpath={.status.conditions[?(@.type==\"packrat.dev/Assisted\")].reason}=SwitchedOff";
-    let said =
-        suite.kubectl.output(["wait", "service/web", "-n", SHOP, condition, "--timeout=30s"]);
-    let plain = suite.download(&suite.request(SMALLEST, &to));
+    let said = suite.kubectl.output([
+        "wait",
+        "service/web",
+        "-n",
+        SHOP_NAMESPACE,
+        condition,
+        "--timeout=30s",
+    ]);
+    let plain = suite.download(&suite.request(SMALLEST_FILE, &to));
     let finished = download.finish();
     annotate(suite, &format!("{annotation}-"))?;
     said?;
     let (plain, finished) = (plain?, finished?);
-    plain.expect(&suite.checksum(SMALLEST)?)?;
-    finished.expect(&suite.checksum(SMALL)?)?;
+    plain.expect(&suite.checksum(SMALLEST_FILE)?)?;
+    finished.expect(&suite.checksum(SMALL_FILE)?)?;
     // Also one without a single repair would have been assisted.
     if plain.repaired().is_some() {
         return Err(Failure(format!("it was assisted all the same: {}", plain.assistance())));
     }
     until(Duration::from_secs(60), "assistance is back", || {
-        let again = suite.download(&suite.request(SMALLEST, &to))?;
+        let again = suite.download(&suite.request(SMALLEST_FILE, &to))?;
         again.repaired().map(drop).ok_or_else(|| Failure::new("it is still off"))
     })?;
     Ok(format!(
@@ -218,7 +235,7 @@ pub(super) fn switched_off(suite: &mut Suite) -> Outcome<String> {
 
 /// The gateway's node loses its power for a moment.
 pub(super) fn node_lost(suite: &mut Suite) -> Outcome<String> {
-    let (_, node) = suite.gateway_pod(GATEWAY)?;
+    let (_, node) = suite.gateway_pod(SHOP_GATEWAY)?;
     let outcome = during(suite, |suite, _| {
         for on in [false, true] {
             match suite.cluster.power(&node, on) {
@@ -232,7 +249,7 @@ pub(super) fn node_lost(suite: &mut Suite) -> Outcome<String> {
         }
         Ok(String::new())
     });
-    suite.gateway_node(GATEWAY)?;
+    suite.gateway_node(SHOP_GATEWAY)?;
     outcome
 }
 
@@ -240,7 +257,7 @@ pub(super) fn node_lost(suite: &mut Suite) -> Outcome<String> {
 pub(super) fn flows_forgotten(suite: &mut Suite) -> Outcome<String> {
     during(suite, |suite, _| {
         let own = std::env::current_exe()?.to_string_lossy().into_owned();
-        let node = suite.gateway_node(GATEWAY)?;
+        let node = suite.gateway_node(SHOP_GATEWAY)?;
         suite.cluster.node(&node).output([own.as_str(), "forget-flows"])?;
         Ok(String::new())
     })
@@ -250,12 +267,12 @@ pub(super) fn flows_forgotten(suite: &mut Suite) -> Outcome<String> {
 pub(super) fn operator_killed(suite: &mut Suite) -> Outcome<String> {
     let outcome = during(suite, |suite, _| {
         let arguments =
-            ["delete", "pod", "-n", RELEASE[0], "-l", "app.kubernetes.io/component=operator"];
+            ["delete", "pod", "-n", HELM_RELEASE[0], "-l", "app.kubernetes.io/component=operator"];
         suite.kubectl.output(arguments.into_iter().chain(["--grace-period=0", "--force"]))?;
         Ok(String::new())
     });
-    let deployment = format!("deployment/{}-operator", RELEASE[1]);
-    suite.rolled_out(&deployment, RELEASE[0])?;
+    let deployment = format!("deployment/{}-operator", HELM_RELEASE[1]);
+    suite.rolled_out(&deployment, HELM_RELEASE[0])?;
     outcome
 }
 
@@ -281,18 +298,18 @@ pub(super) fn servers_scaled(suite: &mut Suite) -> Outcome<String> {
             "-l",
             "app=web",
             "-n",
-            SHOP,
+            SHOP_NAMESPACE,
             "--overwrite",
             cost,
         ])?;
         for replicas in ["--replicas=4", "--replicas=6", "--replicas=2"] {
-            suite.kubectl.output(["scale", "deployment/web", "-n", SHOP, replicas])?;
-            suite.rolled_out("deployment/web", SHOP)?;
+            suite.kubectl.output(["scale", "deployment/web", "-n", SHOP_NAMESPACE, replicas])?;
+            suite.rolled_out("deployment/web", SHOP_NAMESPACE)?;
         }
         Ok("2 to 6 to 2 servers".to_owned())
     });
-    suite.kubectl.output(["scale", "deployment/web", "-n", SHOP, "--replicas=2"])?;
-    suite.rolled_out("deployment/web", SHOP)?;
+    suite.kubectl.output(["scale", "deployment/web", "-n", SHOP_NAMESPACE, "--replicas=2"])?;
+    suite.rolled_out("deployment/web", SHOP_NAMESPACE)?;
     outcome
 }
 
@@ -308,13 +325,20 @@ pub(super) fn reconfigured(suite: &mut Suite) -> Outcome<String> {
                 "service",
                 "web",
                 "-n",
-                SHOP,
+                SHOP_NAMESPACE,
                 &setting,
             ])?;
         }
         Ok("100 changes".to_owned())
     });
-    suite.kubectl.output(["annotate", "service", "web", "-n", SHOP, &format!("{annotation}-")])?;
+    suite.kubectl.output([
+        "annotate",
+        "service",
+        "web",
+        "-n",
+        SHOP_NAMESPACE,
+        &format!("{annotation}-"),
+    ])?;
     outcome
 }
 
@@ -323,10 +347,17 @@ pub(super) fn cache_cut(suite: &mut Suite) -> Outcome<String> {
     let annotation = "packrat.dev/config.cache-bytes-per-session";
     let outcome = during(suite, |suite, _| {
         let setting = format!("{annotation}=100Ki");
-        suite.kubectl.output(["annotate", "service", "web", "-n", SHOP, &setting])?;
+        suite.kubectl.output(["annotate", "service", "web", "-n", SHOP_NAMESPACE, &setting])?;
         Ok("1Mi to 100Ki".to_owned())
     });
-    suite.kubectl.output(["annotate", "service", "web", "-n", SHOP, &format!("{annotation}-")])?;
+    suite.kubectl.output([
+        "annotate",
+        "service",
+        "web",
+        "-n",
+        SHOP_NAMESPACE,
+        &format!("{annotation}-"),
+    ])?;
     outcome
 }
 
@@ -339,7 +370,7 @@ pub(super) fn api_server_gone(suite: &mut Suite) -> Outcome<String> {
     };
     let started = Instant::now();
     let outcome = during(suite, |_, _| signal("STOP").map(|()| String::new()));
-    let second = suite.download(&suite.request(LARGE, &suite.last_gateway));
+    let second = suite.download(&suite.request(LARGE_FILE, &suite.last_gateway));
     thread::sleep(Duration::from_secs(60).saturating_sub(started.elapsed()));
     signal("CONT")?;
     until(Duration::from_secs(60), "the API server answers", || {
@@ -349,9 +380,9 @@ pub(super) fn api_server_gone(suite: &mut Suite) -> Outcome<String> {
     // ready again. The next claim must not meet that.
     thread::sleep(Duration::from_secs(20));
     suite.kubectl.output(["wait", "nodes", "--all", "--for=condition=Ready", "--timeout=120s"])?;
-    suite.rolled_out("deployment/web", SHOP)?;
+    suite.rolled_out("deployment/web", SHOP_NAMESPACE)?;
     let second = second?;
-    second.expect(&suite.checksum(LARGE)?)?;
+    second.expect(&suite.checksum(LARGE_FILE)?)?;
     Ok(format!("{}; a new one meanwhile: {:.1} Mbit/s", outcome?, second.goodput()))
 }
 
@@ -359,11 +390,11 @@ pub(super) fn api_server_gone(suite: &mut Suite) -> Outcome<String> {
 pub(super) fn garbage(suite: &mut Suite) -> Outcome<String> {
     during(suite, |suite, to| {
         let own = std::env::current_exe()?.to_string_lossy().into_owned();
-        let (pod, node) = suite.gateway_pod(GATEWAY)?;
+        let (pod, node) = suite.gateway_pod(SHOP_GATEWAY)?;
         let before = restarts(suite, &pod)?;
         // From inside the cluster's network, because the last mile would be full of garbage.
         let said = suite.cluster.node(&node).output([own.as_str(), "garbage", to, "10000", "5"])?;
-        until(Duration::from_secs(60), "the gateway is ready", || suite.gateway_pod(GATEWAY))?;
+        until(Duration::from_secs(60), "the gateway is ready", || suite.gateway_pod(SHOP_GATEWAY))?;
         if restarts(suite, &pod)? != before {
             return Err(Failure::new("the gateway was restarted"));
         }
@@ -372,7 +403,7 @@ pub(super) fn garbage(suite: &mut Suite) -> Outcome<String> {
 }
 
 fn restarts(suite: &Suite, pod: &str) -> Outcome<i64> {
-    let pod = suite.get(SHOP, &["pod", pod])?;
+    let pod = suite.get(SHOP_NAMESPACE, &["pod", pod])?;
     Ok(pod["status"]["containerStatuses"][0]["restartCount"].as_i64().unwrap_or(0))
 }
 

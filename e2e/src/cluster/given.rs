@@ -7,14 +7,15 @@ use std::path::PathBuf;
 use super::{Cluster, text};
 use crate::command::{Failure, Outcome, Prefix};
 use crate::impairment::Place;
-use crate::suite::{RELEASE, SHOP};
+use crate::suite::{HELM_RELEASE, SHOP_NAMESPACE};
 
-/// The environment variable with the command that puts image archives (its further arguments) into
-/// the nodes.
-const LOAD: &str = "E2E_LOAD";
-/// First three octets of the client's network, and of that between its router and this machine.
-const OUTSIDE: &str = "10.99.1";
-const UPLINK: &str = "10.99.2";
+/// Environment variable with the command that puts image archives (its further arguments) into the
+/// nodes.
+const LOAD_VARIABLE: &str = "E2E_LOAD";
+/// First three octets of the client's network.
+const CLIENT_NETWORK: &str = "10.99.1";
+/// First three octets of the network between the client's router and this machine.
+const UPLINK_NETWORK: &str = "10.99.2";
 
 /// A cluster that belongs to another owner. Its nodes are out of reach, so claims that need them
 /// cannot be tried.
@@ -52,7 +53,14 @@ impl Given {
 
     /// Fails if the namespaces of the tests exist already.
     fn claim_namespaces(&self) -> Outcome {
-        let names = ["get", "namespaces", RELEASE[0], SHOP, "--ignore-not-found", "--output=name"];
+        let names = [
+            "get",
+            "namespaces",
+            HELM_RELEASE[0],
+            SHOP_NAMESPACE,
+            "--ignore-not-found",
+            "--output=name",
+        ];
         let there = self.kubectl().output(names)?.replace("namespace/", "").replace('\n', " ");
         if !there.trim().is_empty() {
             return Err(Failure(format!(
@@ -66,7 +74,7 @@ impl Given {
 
     /// Removes the tests' objects from the cluster, so that the next run starts from nothing.
     fn leave(&self) -> Outcome {
-        let [namespace, release] = RELEASE;
+        let [namespace, release] = HELM_RELEASE;
         let helm = [
             "uninstall",
             release,
@@ -77,8 +85,14 @@ impl Given {
             "--timeout=120s",
         ];
         let uninstalled = self.helm().output(helm);
-        let names =
-            ["delete", "namespaces", SHOP, namespace, "--ignore-not-found", "--timeout=120s"];
+        let names = [
+            "delete",
+            "namespaces",
+            SHOP_NAMESPACE,
+            namespace,
+            "--ignore-not-found",
+            "--timeout=120s",
+        ];
         self.kubectl().output(names)?;
         self.kubectl().output([
             "label",
@@ -105,19 +119,19 @@ impl Cluster for Given {
             "set -e
             ip netns add {name}-rt; ip netns add {name}-cli
             ip link add {plug} type veth peer name lan netns {name}-rt
-            ip addr add {UPLINK}.1/24 dev {plug}; ip link set {plug} up
+            ip addr add {UPLINK_NETWORK}.1/24 dev {plug}; ip link set {plug} up
             ip -n {name}-rt link add cli type veth peer name eth0 netns {name}-cli
-            ip -n {name}-rt addr add {UPLINK}.2/24 dev lan; ip -n {name}-rt addr add {OUTSIDE}.1/24 dev cli
-            ip -n {name}-cli addr add {OUTSIDE}.100/24 dev eth0
+            ip -n {name}-rt addr add {UPLINK_NETWORK}.2/24 dev lan; ip -n {name}-rt addr add {CLIENT_NETWORK}.1/24 dev cli
+            ip -n {name}-cli addr add {CLIENT_NETWORK}.100/24 dev eth0
             for i in lo lan cli; do ip -n {name}-rt link set $i up; done
             for i in lo eth0; do ip -n {name}-cli link set $i up; done
-            ip -n {name}-cli route add default via {OUTSIDE}.1; ip -n {name}-rt route add default via {UPLINK}.1
-            ip route add {OUTSIDE}.0/24 via {UPLINK}.2
+            ip -n {name}-cli route add default via {CLIENT_NETWORK}.1; ip -n {name}-rt route add default via {UPLINK_NETWORK}.1
+            ip route add {CLIENT_NETWORK}.0/24 via {UPLINK_NETWORK}.2
             nsenter --net=/run/netns/{name}-rt sh -c 'cd /proc/sys/net/ipv4; echo 1 >ip_forward; for f in conf/*/rp_filter; do echo 0 >$f; done'
             echo 1 >/proc/sys/net/ipv4/conf/{plug}/forwarding
             [ $(cat /proc/sys/net/ipv4/ip_forward) = 1 ] || echo 1 >/proc/sys/net/ipv4/ip_forward
             nft add table ip {name}; nft 'add chain ip {name} out {{ type nat hook postrouting priority srcnat; }}'
-            nft add rule ip {name} out ip saddr {OUTSIDE}.0/24 masquerade"
+            nft add rule ip {name} out ip saddr {CLIENT_NETWORK}.0/24 masquerade"
         );
         Prefix::new(["sh", "-c"]).output([script]).map(drop)
     }
@@ -134,11 +148,12 @@ impl Cluster for Given {
     }
 
     fn load(&self, archives: &[PathBuf]) -> Outcome {
-        let Ok(command) = std::env::var(LOAD) else {
-            println!("{LOAD} is not set: the nodes have to find the images by themselves");
+        let Ok(command) = std::env::var(LOAD_VARIABLE) else {
+            println!("{LOAD_VARIABLE} is not set: the nodes have to find the images by themselves");
             return Ok(());
         };
-        let mut words = vec!["-c".to_owned(), format!("{command} \"$@\""), LOAD.to_owned()];
+        let mut words =
+            vec!["-c".to_owned(), format!("{command} \"$@\""), LOAD_VARIABLE.to_owned()];
         words.extend(archives.iter().map(|path| text(path)));
         Prefix::new(["sh"]).output(words).map(drop)
     }
@@ -198,7 +213,7 @@ impl Cluster for Given {
     }
 
     fn outside(&self) -> &str {
-        OUTSIDE
+        CLIENT_NETWORK
     }
 
     fn origin_pods(&self) -> Outcome<String> {

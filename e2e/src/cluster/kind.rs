@@ -6,9 +6,9 @@ use super::{Cluster, text};
 use crate::command::{Failure, Outcome, Prefix};
 
 /// Path of the cluster's description in the project.
-const DESCRIPTION: &str = "e2e/kind.yaml";
+const DESCRIPTION_FILE: &str = "e2e/kind.yaml";
 /// First three octets of the client's network.
-const OUTSIDE: &str = "10.99.1";
+const CLIENT_NETWORK: &str = "10.99.1";
 
 /// kind, Docker and this machine's network namespaces; needs root.
 #[derive(Debug, Clone)]
@@ -64,11 +64,11 @@ impl Kind {
             ip link add {plug} type veth peer name lan netns {name}-rt
             ip link set {plug} master {bridge} up
             ip -n {name}-rt link add cli type veth peer name eth0 netns {name}-cli
-            ip -n {name}-rt addr add {router}/16 dev lan; ip -n {name}-rt addr add {OUTSIDE}.1/24 dev cli
-            ip -n {name}-cli addr add {OUTSIDE}.100/24 dev eth0
+            ip -n {name}-rt addr add {router}/16 dev lan; ip -n {name}-rt addr add {CLIENT_NETWORK}.1/24 dev cli
+            ip -n {name}-cli addr add {CLIENT_NETWORK}.100/24 dev eth0
             for i in lo lan cli; do ip -n {name}-rt link set $i up; done
             for i in lo eth0; do ip -n {name}-cli link set $i up; done
-            ip -n {name}-cli route add default via {OUTSIDE}.1
+            ip -n {name}-cli route add default via {CLIENT_NETWORK}.1
             nsenter --net=/run/netns/{name}-rt sh -c 'cd /proc/sys/net/ipv4; echo 1 >ip_forward; for f in conf/*/rp_filter; do echo 0 >$f; done'"
         );
         Prefix::new(["sh", "-c"]).output([script])?;
@@ -79,7 +79,7 @@ impl Kind {
                 "ip",
                 "route",
                 "replace",
-                &format!("{OUTSIDE}.0/24"),
+                &format!("{CLIENT_NETWORK}.0/24"),
                 "via",
                 &router,
             ])?;
@@ -91,7 +91,7 @@ impl Kind {
 impl Cluster for Kind {
     fn up(&self) -> Outcome {
         let (description, kubeconfig) =
-            (text(&self.project.join(DESCRIPTION)), text(&self.kubeconfig));
+            (text(&self.project.join(DESCRIPTION_FILE)), text(&self.kubeconfig));
         if self.existing {
             Prefix::new(["kind", "export", "kubeconfig", "--name", &self.name])
                 .output(["--kubeconfig", &kubeconfig])?;
@@ -186,7 +186,7 @@ impl Cluster for Kind {
     }
 
     fn outside(&self) -> &str {
-        OUTSIDE
+        CLIENT_NETWORK
     }
 
     fn origin_pods(&self) -> Outcome<String> {

@@ -6,16 +6,16 @@ use super::{Cluster, text};
 use crate::command::{Outcome, Prefix};
 
 /// An address for the LoadBalancer Service, in an otherwise unused network.
-const BALANCER: &str = "10.99.250.1";
+const BALANCER_ADDRESS: &str = "10.99.250.1";
 
 /// Size of the disk that is filled: enough for a node, and for the free space that kubelets
 /// require.
 const SMALL_DISK: &str = "6G";
 
 /// First three octets of the nodes' network.
-const NODES: &str = "10.99.0";
+const NODE_NETWORK: &str = "10.99.0";
 /// First three octets of the client's network.
-const OUTSIDE: &str = "10.99.1";
+const CLIENT_NETWORK: &str = "10.99.1";
 /// The network of the Pods of the node of the servers.
 const ORIGIN_PODS: &str = "10.244.2.0/24";
 
@@ -129,11 +129,11 @@ impl Cluster for Processes {
     }
 
     fn node_address(&self, name: &str) -> Outcome<String> {
-        Ok(format!("{NODES}.1{}", name.trim_start_matches('n')))
+        Ok(format!("{NODE_NETWORK}.1{}", name.trim_start_matches('n')))
     }
 
     fn outside(&self) -> &str {
-        OUTSIDE
+        CLIENT_NETWORK
     }
 
     fn origin_pods(&self) -> Outcome<String> {
@@ -141,7 +141,11 @@ impl Cluster for Processes {
     }
 
     fn balance(&self, service: &str) -> Option<Outcome<String>> {
-        Some(self.tool.output(["lb", service, BALANCER]).map(|_| BALANCER.to_owned()))
+        Some(
+            self.tool
+                .output(["lb", service, BALANCER_ADDRESS])
+                .map(|_| BALANCER_ADDRESS.to_owned()),
+        )
     }
 
     fn small_disk(&self, node: &str, small: bool) -> Option<Outcome> {

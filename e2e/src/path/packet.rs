@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 /// Length of an IPv4 header without options.
 const SHORTEST_HEADER: usize = 20;
 /// IANA's protocol number of UDP.
-const UDP: u8 = 17;
+const UDP_PROTOCOL: u8 = 17;
 
 /// Address and port of one end of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +73,7 @@ fn header_length(packet: &[u8]) -> Option<usize> {
 fn udp_header(packet: &[u8]) -> Option<usize> {
     let header = header_length(packet)?;
     let first_fragment = u16_at(packet, 6) & 0x1fff == 0;
-    (packet[9] == UDP && first_fragment && packet.len() >= header + 8).then_some(header)
+    (packet[9] == UDP_PROTOCOL && first_fragment && packet.len() >= header + 8).then_some(header)
 }
 
 /// Writes a checksum. 0 means no checksum (RFC 768).
@@ -136,7 +136,7 @@ mod tests {
         packet[0] = 0x45;
         put_u16(&mut packet, 2, length as u16);
         packet[8] = 64;
-        packet[9] = UDP;
+        packet[9] = UDP_PROTOCOL;
         packet[12..16].copy_from_slice(&source.ip().octets());
         packet[16..20].copy_from_slice(&destination.ip().octets());
         put_u16(&mut packet, 20, source.port());

@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 /// UDP payload of a datagram of cross traffic, bytes.
-const DATAGRAM: usize = 1200;
+const DATAGRAM_BYTES: usize = 1200;
 
 /// Traffic that answers to nothing: independent datagrams (a Poisson process), which pause and go
 /// on at random times.
@@ -58,7 +58,7 @@ impl CrossTraffic {
         if let Some(first) = self.0.iter_mut().min_by(|one, two| one.next.total_cmp(&two.next)) {
             first.advance();
         }
-        DATAGRAM
+        DATAGRAM_BYTES
     }
 }
 
@@ -78,7 +78,7 @@ impl Flow {
     }
 
     fn advance(&mut self) {
-        let mean = DATAGRAM as f64 * 8.0 / (self.config.rate_mbps * 1e6);
+        let mean = DATAGRAM_BYTES as f64 * 8.0 / (self.config.rate_mbps * 1e6);
         self.next += self.exponential(mean);
         while self.next > self.off_at {
             // Without memory: the rest of the interval after the pause is distributed as a whole

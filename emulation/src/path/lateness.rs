@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 /// Resolution of the histogram.
-const STEP: Duration = Duration::from_micros(10);
-/// Buckets: up to 50 ms, all later ones in the last.
-const BUCKETS: usize = 5_000;
+const HISTOGRAM_STEP: Duration = Duration::from_micros(10);
+/// Number of buckets: up to 50 ms, all later ones in the last.
+const BUCKET_COUNT: usize = 5_000;
 /// One of this many datagrams may be late on a path that is on time.
 const LATE_SHARE: u64 = 100;
 
@@ -47,12 +47,12 @@ pub(crate) struct LatenessHistogram {
 
 impl LatenessHistogram {
     pub(crate) fn new() -> Self {
-        Self { buckets: vec![0; BUCKETS], late: 0, total: 0, max: Duration::ZERO }
+        Self { buckets: vec![0; BUCKET_COUNT], late: 0, total: 0, max: Duration::ZERO }
     }
 
     pub(crate) fn record(&mut self, late: Duration) {
-        let bucket = (late.as_micros() / STEP.as_micros()) as usize;
-        if let Some(count) = self.buckets.get_mut(bucket.min(BUCKETS - 1)) {
+        let bucket = (late.as_micros() / HISTOGRAM_STEP.as_micros()) as usize;
+        if let Some(count) = self.buckets.get_mut(bucket.min(BUCKET_COUNT - 1)) {
             *count += 1;
         }
         self.late += u64::from(late > Lateness::PRECISION);
@@ -78,7 +78,7 @@ impl LatenessHistogram {
             seen += count;
             seen >= wanted
         });
-        let edge = STEP * (bucket.unwrap_or(0) as u32 + 1);
+        let edge = HISTOGRAM_STEP * (bucket.unwrap_or(0) as u32 + 1);
         edge.min(self.max).as_micros() as u64
     }
 }

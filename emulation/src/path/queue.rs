@@ -10,7 +10,7 @@ use serde::Serialize;
 /// Interval at which adaptive RED adjusts its drop probability (`interval` in Floyd01).
 const ADAPT_EVERY: Duration = Duration::from_millis(500);
 /// Factor of the multiplicative decrease of the maximum drop probability (`beta` in Floyd01).
-const DECREASE: f64 = 0.9;
+const DECREASE_FACTOR: f64 = 0.9;
 /// Bounds of the maximum drop probability, as in Floyd01.
 const DROP_PROBABILITY: (f64, f64) = (0.01, 0.5);
 
@@ -189,7 +189,7 @@ impl Red {
         if self.average > self.lower + 0.6 * span {
             self.drop_probability += (self.drop_probability / 4.0).min(0.01);
         } else if self.average < self.lower + 0.4 * span {
-            self.drop_probability *= DECREASE;
+            self.drop_probability *= DECREASE_FACTOR;
         }
         self.drop_probability = self.drop_probability.clamp(DROP_PROBABILITY.0, DROP_PROBABILITY.1);
     }

@@ -16,10 +16,10 @@ use super::discipline::{QueueManagement, Queued, Waiting};
 use super::link::{LinkCounters, Verdict};
 use super::loss::{LossModel, LossProcess};
 use super::outages::{OutageModel, OutageProcess};
-use super::recording::{OPPORTUNITY, RateRecording, Replay};
+use super::recording::{OPPORTUNITY_BYTES, RateRecording, Replay};
 
 /// Bytes of IPv4 and UDP headers, which a recorded rate carries as well.
-const HEADERS: usize = 28;
+const HEADER_BYTES: usize = 28;
 
 /// The rate of a transmitter.
 #[derive(Debug, Clone, PartialEq)]
@@ -257,11 +257,11 @@ impl<D> QueuedLink<D> {
     /// Mahimahi.
     fn use_opportunity(&mut self, at: u64) {
         self.opportunity += 1;
-        let mut room = OPPORTUNITY;
+        let mut room = OPPORTUNITY_BYTES;
         while room > 0 {
             let next = self.in_transmission.take().or_else(|| {
                 let queued = self.waiting.dequeue(at)?;
-                let left = queued.length + HEADERS;
+                let left = queued.length + HEADER_BYTES;
                 Some(InTransmission { queued, since: at, left })
             });
             let Some(mut next) = next else { return };
@@ -431,7 +431,7 @@ mod tests {
     fn a_recorded_rate_carries_1500_bytes_at_each_opportunity_and_forgets_unused_ones() {
         // Nothing can be sent between 4 and 10 ms.
         let rate = recording("1\n2\n3\n4\n10\n");
-        let full = 1500 - HEADERS;
+        let full = 1500 - HEADER_BYTES;
         let (fates, _) = run(config(rate.clone(), drop_tail(1 << 20)), &[(0, full); 7]);
         let times: Vec<u64> = delivered(&fates).iter().map(|(_, at)| at / 1000 - 10).collect();
         assert_eq!(times, [1, 2, 3, 4, 10, 11, 12]);
@@ -610,7 +610,7 @@ mod tests {
                         Rate::Recorded(recording) => {
                             let from = recording.first_from((first - 10_000) * 1000);
                             let to = recording.first_from((last - 10_000) * 1000 + 1);
-                            let most = (to - from) as usize * OPPORTUNITY;
+                            let most = (to - from) as usize * OPPORTUNITY_BYTES;
                             prop_assert!(after_first <= most, "{after_first} bytes, at most {most}");
                         }
                     }

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use super::nanos;
 
-/// Nanoseconds in a millisecond.
-const MILLISECOND: u64 = 1_000_000;
+/// Nanoseconds of a millisecond.
+const MILLISECOND_NANOS: u64 = 1_000_000;
 /// Bytes of IP that one delivery opportunity carries (Netravali15).
-pub(crate) const OPPORTUNITY: usize = 1500;
+pub(crate) const OPPORTUNITY_BYTES: usize = 1500;
 
 /// Failure to use a recording.
 #[derive(Debug, thiserror::Error)]
@@ -162,7 +162,7 @@ impl RateRecording {
 
     /// Mean rate, bits of IP per second.
     pub fn mean_rate(&self) -> u64 {
-        let bits = self.times.len() as u64 * OPPORTUNITY as u64 * 8;
+        let bits = self.times.len() as u64 * OPPORTUNITY_BYTES as u64 * 8;
         bits * 1000 / self.period()
     }
 
@@ -170,12 +170,12 @@ impl RateRecording {
     fn time(&self, opportunity: u64) -> u64 {
         let count = self.times.len() as u64;
         let within = self.times[(opportunity % count) as usize];
-        (opportunity / count * self.period() + u64::from(within)) * MILLISECOND
+        (opportunity / count * self.period() + u64::from(within)) * MILLISECOND_NANOS
     }
 
     /// The number of the first opportunity that is not before `nanos`.
     fn first_from(&self, nanos: u64) -> u64 {
-        let millis = nanos.div_ceil(MILLISECOND);
+        let millis = nanos.div_ceil(MILLISECOND_NANOS);
         // The last opportunity of one round is at the time at which the next round begins.
         let round = millis.saturating_sub(1) / self.period();
         let within = millis - round * self.period();
@@ -264,20 +264,20 @@ impl ProbeRecording {
 
     /// Delay one way at `nanos`, microseconds: the delay of the last answered probe before it.
     fn delay(&self, nanos: u64) -> u64 {
-        let within = nanos / MILLISECOND % self.period;
+        let within = nanos / MILLISECOND_NANOS % self.period;
         let after = self.delays.partition_point(|(at, _)| *at <= within);
         self.delays[after.saturating_sub(1)].1
     }
 
     /// True if an outage overlaps the time between two instants, nanoseconds.
     fn is_out(&self, from: u64, to: u64) -> bool {
-        let period = self.period * MILLISECOND;
+        let period = self.period * MILLISECOND_NANOS;
         let (round, within) = (from / period, from % period);
-        let after = self.outages.partition_point(|(_, end)| end * MILLISECOND <= within);
+        let after = self.outages.partition_point(|(_, end)| end * MILLISECOND_NANOS <= within);
         let begin = match self.outages.get(after) {
-            Some((begin, _)) => round * period + begin * MILLISECOND,
+            Some((begin, _)) => round * period + begin * MILLISECOND_NANOS,
             None => match self.outages.first() {
-                Some((begin, _)) => (round + 1) * period + begin * MILLISECOND,
+                Some((begin, _)) => (round + 1) * period + begin * MILLISECOND_NANOS,
                 None => return false,
             },
         };
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn opportunities_repeat_with_the_period_of_the_last_line() {
         let recording = RateRecording::parse("r", "1\n1\n3\n\n4\n").unwrap();
-        let times: Vec<u64> = (0..9).map(|n| recording.time(n) / MILLISECOND).collect();
+        let times: Vec<u64> = (0..9).map(|n| recording.time(n) / MILLISECOND_NANOS).collect();
         assert_eq!(times, [1, 1, 3, 4, 5, 5, 7, 8, 9]);
         for (nanos, first) in
             [(0, 0), (1_000_000, 0), (1_000_001, 2), (4_000_000, 3), (4_000_001, 4), (8_000_000, 7)]
@@ -311,7 +311,7 @@ mod tests {
     fn a_run_of_lost_probes_is_an_outage_and_a_single_one_is_not() {
         let text = "# delay (round trip)\n0 20000\n10 -\n20 30000\n30 -\n40 -\n50 40000\n60 -\n";
         let recording = ProbeRecording::parse("p", text).unwrap();
-        let millis = |ms: u64| ms * MILLISECOND;
+        let millis = |ms: u64| ms * MILLISECOND_NANOS;
         assert_eq!(recording.delay(millis(5)), 10_000);
         assert_eq!(recording.delay(millis(15)), 10_000, "a lost probe has no delay");
         assert_eq!(recording.delay(millis(45)), 15_000);
@@ -332,18 +332,19 @@ mod tests {
         let rate = Arc::new(RateRecording::parse("r", "1\n2\n4\n5\n").unwrap());
         let replay = Replay { recording: rate, from };
         let first = replay.first_from(0);
-        let times: Vec<u64> = (first..first + 4).map(|n| replay.time(n) / MILLISECOND).collect();
+        let times: Vec<u64> =
+            (first..first + 4).map(|n| replay.time(n) / MILLISECOND_NANOS).collect();
         assert_eq!(times, [1, 2, 3, 4]);
         let probes = Arc::new(ProbeRecording::parse("p", "0 10\n2 -\n3 -\n4 20\n").unwrap());
         let replay = Replay { recording: probes, from };
-        assert!(replay.is_out(0, 0) && !replay.is_out(MILLISECOND, 2 * MILLISECOND));
-        assert_eq!((replay.delay(0), replay.delay(MILLISECOND)), (10, 20));
+        assert!(replay.is_out(0, 0) && !replay.is_out(MILLISECOND_NANOS, 2 * MILLISECOND_NANOS));
+        assert_eq!((replay.delay(0), replay.delay(MILLISECOND_NANOS)), (10, 20));
     }
 
     #[test]
     fn delays_of_one_direction_are_taken_as_they_are() {
         let recording = ProbeRecording::parse("p", "# (one way)\n0 12000\n10 14000\n").unwrap();
-        assert_eq!(recording.delay(12 * MILLISECOND), 14_000);
+        assert_eq!(recording.delay(12 * MILLISECOND_NANOS), 14_000);
         assert_eq!(recording.single_loss(), 0.0);
         assert!(!recording.is_out(0, u64::MAX / 2));
     }

@@ -11,7 +11,7 @@ use super::link::{Link, LinkConfig, LinkCounters, Verdict};
 use super::loss::LossModel;
 
 /// Datagrams that are taken out at once when many are due.
-const BATCH: usize = 64;
+const BATCH_DATAGRAMS: usize = 64;
 
 /// A datagram on its way.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl<D> Direction<D> {
 
     /// Hands each datagram to `send` when it is due, until [`stop`](Self::stop).
     pub fn release(&self, mut send: impl FnMut(InFlight<D>)) {
-        let mut batch = Vec::with_capacity(BATCH);
+        let mut batch = Vec::with_capacity(BATCH_DATAGRAMS);
         while self.wait_for_due(&mut batch) {
             batch.drain(..).for_each(&mut send);
         }
@@ -132,7 +132,7 @@ impl<D> Direction<D> {
                 continue;
             }
             let now = self.now();
-            while batch.len() < BATCH
+            while batch.len() < BATCH_DATAGRAMS
                 && state.in_flight.front().is_some_and(|first| first.due <= now)
             {
                 let Some(datagram) = state.in_flight.pop_front() else { break };

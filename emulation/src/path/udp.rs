@@ -22,8 +22,8 @@ use super::socket_drops::socket_drops;
 const LARGEST_DATAGRAM: usize = 65_507;
 /// Interval at which a receiving thread checks if it should stop.
 const STOP_CHECK: Duration = Duration::from_millis(50);
-/// Hosts of 127.0.0.0/8 from which clients appear, one after the other.
-const HOSTS: u64 = 200;
+/// Number of hosts of 127.0.0.0/8 from which clients appear, one after the other.
+const HOST_COUNT: u64 = 200;
 /// Clients that one path serves, those before a rebinding included; each costs a socket and a
 /// thread.
 const MOST_CLIENTS: usize = 256;
@@ -406,7 +406,7 @@ fn loopback_socket(peer: SocketAddr) -> io::Result<UdpSocket> {
 
 /// A UDP socket like [`loopback_socket`]'s, on the host's address after `journeys` moves.
 fn loopback_socket_of(peer: SocketAddr, journeys: u64) -> io::Result<UdpSocket> {
-    let host = u8::try_from(journeys % HOSTS).unwrap_or_default();
+    let host = u8::try_from(journeys % HOST_COUNT).unwrap_or_default();
     let local = match peer {
         SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::new(127, 0, 0, 1 + host), 0)),
         SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::LOCALHOST, 0)),

@@ -3,7 +3,7 @@
 type BuiltIn = (&'static str, &'static str);
 
 /// Networks of Packrat26, variants of them, and networks of other papers.
-pub(super) const SCENARIOS: [BuiltIn; 15] = [
+pub(super) const PAPER_SCENARIOS: [BuiltIn; 15] = [
     ("wifi", include_str!("../../scenarios/wifi.toml")),
     ("cellular", include_str!("../../scenarios/cellular.toml")),
     ("satellite", include_str!("../../scenarios/satellite.toml")),
@@ -21,8 +21,8 @@ pub(super) const SCENARIOS: [BuiltIn; 15] = [
     ("ceten", include_str!("../../scenarios/papers/ceten.toml")),
 ];
 
-/// The paths of the field matrix: on all of them the last mile is the bottleneck.
-pub(super) const FIELD: [BuiltIn; 10] = [
+/// Paths of the field matrix: on all of them the last mile is the bottleneck.
+pub(super) const FIELD_PATHS: [BuiltIn; 10] = [
     ("ingress_wifi", include_str!("../../scenarios/field/ingress_wifi.toml")),
     ("ingress_ocean", include_str!("../../scenarios/field/ingress_ocean.toml")),
     ("ingress_lte", include_str!("../../scenarios/field/ingress_lte.toml")),
@@ -36,7 +36,7 @@ pub(super) const FIELD: [BuiltIn; 10] = [
 ];
 
 /// Last miles that people have, from measurements and from the literature.
-pub(super) const PROFILES: [BuiltIn; 17] = [
+pub(super) const PROFILE_SCENARIOS: [BuiltIn; 17] = [
     ("wifi_home_good", include_str!("../../scenarios/profiles/wifi_home_good.toml")),
     ("wifi_home_far", include_str!("../../scenarios/profiles/wifi_home_far.toml")),
     ("wifi_congested", include_str!("../../scenarios/profiles/wifi_congested.toml")),
@@ -57,7 +57,7 @@ pub(super) const PROFILES: [BuiltIn; 17] = [
 ];
 
 /// Traffic for any of them.
-pub(super) const TRAFFIC: [BuiltIn; 12] = [
+pub(super) const TRAFFIC_SCENARIOS: [BuiltIn; 12] = [
     ("neighbour", include_str!("../../scenarios/traffic/neighbour.toml")),
     ("bbr_beside_cubic", include_str!("../../scenarios/traffic/bbr_beside_cubic.toml")),
     ("joining", include_str!("../../scenarios/traffic/joining.toml")),

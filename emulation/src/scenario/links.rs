@@ -61,8 +61,8 @@ struct Way<'a> {
 
 /// Recordings begin at a time below this, which the seed decides: each seed shows another part.
 const RECORDED_FROM: u64 = 600_000;
-/// Payload of a datagram of full size, bytes.
-const FULL: u64 = 1200;
+/// Bytes of payload of a datagram of full size.
+const FULL_BYTES: u64 = 1200;
 
 impl Scenario {
     /// Loads the recordings that the scenario names from the folder of the traces.
@@ -236,7 +236,7 @@ impl Segment {
     /// Losses, and instead of them outages when bursts are measured in time.
     fn bursts_in_time(&self, loss: LossModel, rate: u64) -> (LossModel, Option<OutageModel>) {
         let Some(burst) = self.burst_ms.filter(|_| loss.rate() > 0.0) else { return (loss, None) };
-        let transmission = Duration::from_nanos(FULL * 8_000_000_000 / rate.max(1));
+        let transmission = Duration::from_nanos(FULL_BYTES * 8_000_000_000 / rate.max(1));
         let outages = OutageModel::markov(loss.rate(), milliseconds(burst), transmission);
         (LossModel::None, Some(outages))
     }

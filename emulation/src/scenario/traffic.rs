@@ -9,9 +9,9 @@ use super::settings::milliseconds;
 use super::{ScenarioError, built_in, read};
 
 /// The most flows, and the most objects or visits of one of them.
-const MOST: u64 = 1000;
-/// The longest time of a trial, seconds.
-const LONGEST: u64 = 1200;
+const MOST_FLOWS: u64 = 1000;
+/// Seconds of the longest trial.
+const LONGEST_SECONDS: u64 = 1200;
 
 /// Flows over one path. The first one is measured; the others are beside it, or come in turn.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -167,7 +167,7 @@ struct File {
 impl Traffic {
     /// The names of the traffic that comes with the laboratory.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        built_in::TRAFFIC.iter().map(|(name, _)| *name)
+        built_in::TRAFFIC_SCENARIOS.iter().map(|(name, _)| *name)
     }
 
     /// Traffic by its name, or from a TOML file that has nothing else.
@@ -180,7 +180,9 @@ impl Traffic {
             let file: File = toml::from_str(text).map_err(|error| malformed(error.to_string()))?;
             file.traffic.mistake().map_or(Ok(file.traffic), |mistake| Err(malformed(mistake)))
         };
-        if let Some((_, text)) = built_in::TRAFFIC.iter().find(|(known, _)| *known == name) {
+        if let Some((_, text)) =
+            built_in::TRAFFIC_SCENARIOS.iter().find(|(known, _)| *known == name)
+        {
             return parse(text);
         }
         parse(&read(Path::new(name), Self::names())?)
@@ -192,8 +194,10 @@ impl Traffic {
             return Some("traffic has no flow".to_owned());
         }
         if let Some(seconds) = self.seconds {
-            if !(1..=LONGEST).contains(&seconds) {
-                return Some(format!("traffic.seconds is {seconds}, not in 1 to {LONGEST}"));
+            if !(1..=LONGEST_SECONDS).contains(&seconds) {
+                return Some(format!(
+                    "traffic.seconds is {seconds}, not in 1 to {LONGEST_SECONDS}"
+                ));
             }
             if seconds <= self.settle_seconds {
                 return Some("traffic.settle_seconds leaves nothing of traffic.seconds".to_owned());
@@ -206,7 +210,8 @@ impl Traffic {
             return Some(format!("flow {number} of traffic: {mistake}"));
         }
         let flows: u64 = self.flows.iter().map(FlowSettings::connections).sum();
-        (flows > MOST).then(|| format!("traffic has {flows} connections, more than {MOST}"))
+        (flows > MOST_FLOWS)
+            .then(|| format!("traffic has {flows} connections, more than {MOST_FLOWS}"))
     }
 }
 
@@ -252,15 +257,15 @@ impl FlowSettings {
         if let Some((field, value)) = counts
             .into_iter()
             .filter_map(|(field, value)| Some((field, value?)))
-            .find(|(_, value)| !(1..=MOST).contains(value))
+            .find(|(_, value)| !(1..=MOST_FLOWS).contains(value))
         {
-            return Some(format!("{field} is {value}, not in 1 to {MOST}"));
+            return Some(format!("{field} is {value}, not in 1 to {MOST_FLOWS}"));
         }
         if self.size == Some(0) {
             return Some("size is 0".to_owned());
         }
         for (field, ms) in [("start_ms", self.start_ms), ("start_every_ms", self.start_every_ms)] {
-            let latest = seconds.unwrap_or(LONGEST) as f64 * 1e3;
+            let latest = seconds.unwrap_or(LONGEST_SECONDS) as f64 * 1e3;
             if !(0.0..latest).contains(&ms) {
                 return Some(format!("{field} is {ms}, not in 0 to {latest}"));
             }
@@ -281,9 +286,11 @@ impl FlowSettings {
 
 impl VideoSettings {
     fn mistake(&self) -> Option<String> {
-        if self.segment_seconds == 0 || !(self.segment_seconds..=LONGEST).contains(&self.seconds) {
+        if self.segment_seconds == 0
+            || !(self.segment_seconds..=LONGEST_SECONDS).contains(&self.seconds)
+        {
             return Some(format!(
-                "video.seconds is {}, below a segment or above {LONGEST}",
+                "video.seconds is {}, below a segment or above {LONGEST_SECONDS}",
                 self.seconds
             ));
         }

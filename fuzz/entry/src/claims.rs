@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use packrat_eack::{Encoding, Identifier, Sketch};
 use packrat_wire::Epoch;
-use packrat_wire::control::{Control, VERSION};
+use packrat_wire::control::{Control, PROTOCOL_VERSION};
 use packrat_wire::handshake::{Established, Initiator};
 use packrat_wire::message::{Eack, Message};
 
@@ -35,7 +35,8 @@ impl Claims {
         mut ask: impl FnMut(&[u8]) -> Option<Vec<u8>>,
     ) -> Option<Self> {
         let (mut discover, mut init) = (Vec::new(), Vec::new());
-        Control::Discover { nonce, versions: &[VERSION], noise: &[] }.encode(&mut discover);
+        Control::Discover { nonce, versions: &[PROTOCOL_VERSION], noise: &[] }
+            .encode(&mut discover);
         let offer = ask(&discover)?;
         let Ok(Control::Offer { nonce, cookie_time, cookie, .. }) = Control::decode(&offer) else {
             return None;

@@ -12,7 +12,7 @@ use packrat_eack::{Encoding, Identifier};
 use packrat_wire::control::{Control, RefusalReason, session_nonce};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::message::{GoodbyeReason, Message, Report, ResetReason, Totals};
-use packrat_wire::seal::MAXIMUM_PLAINTEXT;
+use packrat_wire::seal::MAXIMUM_PLAINTEXT_BYTES;
 use packrat_wire::{Epoch, MessageCounter};
 
 use super::gateway_half::{GatewayHalf, encode};
@@ -81,7 +81,7 @@ pub fn client_sessions(data: &[u8]) -> u32 {
             }
             5 => {
                 let plaintext = take(&mut rest);
-                world.say(&plaintext[..plaintext.len().min(MAXIMUM_PLAINTEXT)]);
+                world.say(&plaintext[..plaintext.len().min(MAXIMUM_PLAINTEXT_BYTES)]);
             }
             6 if number == 0 => {
                 world.say(&encode(&Message::Goodbye { reason: GoodbyeReason::Draining }))

@@ -111,7 +111,7 @@ pub fn code(data: &[u8]) {
         // Up to sixteen datagrams.
         assert!(decoder.take_work() <= 16 * limits.most_work(), "too much work");
         while let Some((place, recovered)) = decoder.next_recovered() {
-            assert!(recovered.len() <= packrat_code::MAXIMUM_DATAGRAM);
+            assert!(recovered.len() <= packrat_code::MAXIMUM_DATAGRAM_BYTES);
             assert!(
                 !is_honest || recovered == genuine(place),
                 "place {place} is not what was sent"

@@ -15,7 +15,7 @@ use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::{ClientParams, Initiator};
 use packrat_wire::identifier::IdentifierScheme;
 use packrat_wire::message::Message;
-use packrat_wire::seal::MAXIMUM_PLAINTEXT;
+use packrat_wire::seal::MAXIMUM_PLAINTEXT_BYTES;
 
 use super::claims::Claims;
 use super::take::take;
@@ -158,7 +158,7 @@ impl World {
     }
 
     fn seal(&mut self, plaintext: &[u8]) -> Vec<u8> {
-        self.claims.seal(&plaintext[..plaintext.len().min(MAXIMUM_PLAINTEXT)])
+        self.claims.seal(&plaintext[..plaintext.len().min(MAXIMUM_PLAINTEXT_BYTES)])
     }
 
     fn say(&mut self, plaintext: &[u8]) {

@@ -5,7 +5,7 @@ use packrat_wire::codec::DecodeError;
 use packrat_wire::control::Control;
 use packrat_wire::handshake::{Established, GatewayParams, respond};
 use packrat_wire::message::Message;
-use packrat_wire::registry::GREASE;
+use packrat_wire::registry::GREASE_VALUES;
 use packrat_wire::{MessageCounter, SessionId};
 
 /// The key of a stream's symbols, for clients that want some.
@@ -58,7 +58,7 @@ impl GatewayHalf {
         let counter = self.0.opener.open(datagram, &mut plaintext).ok()?;
         match Message::decode(&plaintext) {
             Ok(_) => {}
-            Err(DecodeError::MessageType(kind)) if GREASE.contains(&kind) => {}
+            Err(DecodeError::MessageType(kind)) if GREASE_VALUES.contains(&kind) => {}
             Err(error) => panic!("the client said nonsense: {error}"),
         }
         Some(counter)

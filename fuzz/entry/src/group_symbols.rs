@@ -16,7 +16,7 @@ use packrat_wire::estimate::Timestamp;
 use packrat_wire::group::{self, GroupCoded, MAXIMUM_NAMES};
 use packrat_wire::identifier::IdentifierScheme;
 use packrat_wire::message::Message;
-use packrat_wire::seal::{MAXIMUM_PLAINTEXT, Sealer};
+use packrat_wire::seal::{MAXIMUM_PLAINTEXT_BYTES, Sealer};
 
 use super::gateway_half::{GROUP_KEY, GatewayHalf, encode};
 use super::take::take;
@@ -76,7 +76,7 @@ pub fn recovered_by_group_symbols(data: &[u8]) -> u64 {
             3 => world.symbol(number, take(&mut rest)),
             4 => {
                 let plaintext = take(&mut rest);
-                world.forge(&plaintext[..plaintext.len().min(MAXIMUM_PLAINTEXT)]);
+                world.forge(&plaintext[..plaintext.len().min(MAXIMUM_PLAINTEXT_BYTES)]);
             }
             5 => {
                 world.client.on_datagram(take(&mut rest), world.now);

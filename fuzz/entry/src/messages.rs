@@ -11,7 +11,7 @@ use packrat_wire::is_control;
 use packrat_wire::message::{Coded, MAXIMUM_RUNS, Message};
 use packrat_wire::number::{self, NumberKey};
 use packrat_wire::peer::PeerKey;
-use packrat_wire::seal::{MAXIMUM_PLAINTEXT, OpenError};
+use packrat_wire::seal::{MAXIMUM_PLAINTEXT_BYTES, OpenError};
 use packrat_wire::{MessageCounter, SessionId};
 
 /// Nonce, seeds and keys of protocol/vectors/handshake.json, so that the corpus can hold genuine
@@ -99,7 +99,7 @@ pub fn handshake(data: &[u8]) {
 
     let mut plaintext = Vec::new();
     assert!(gateway.opener.open(data, &mut plaintext).is_err(), "a forged datagram");
-    let message = &data[..data.len().min(MAXIMUM_PLAINTEXT)];
+    let message = &data[..data.len().min(MAXIMUM_PLAINTEXT_BYTES)];
     let mut datagram = Vec::new();
     client.sealer.seal(message, &mut datagram).expect("short enough");
     let mut bent = datagram.clone();

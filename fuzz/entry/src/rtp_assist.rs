@@ -12,7 +12,7 @@ use packrat_eack::Identifier;
 use packrat_media::{PacketNumbers, RtpAssist, RtpAssistConfig, Timestamp};
 use packrat_wire::control::Control;
 use packrat_wire::message::{GoodbyeReason, Message, Report, Totals};
-use packrat_wire::seal::MAXIMUM_PLAINTEXT;
+use packrat_wire::seal::MAXIMUM_PLAINTEXT_BYTES;
 use packrat_wire::{Epoch, MessageCounter};
 
 use super::gateway_half::{GatewayHalf, encode};
@@ -79,7 +79,7 @@ pub fn rtp_assist(data: &[u8]) {
             4 => world.report(number, take(&mut rest)),
             5 => {
                 let plaintext = take(&mut rest);
-                world.say(&plaintext[..plaintext.len().min(MAXIMUM_PLAINTEXT)]);
+                world.say(&plaintext[..plaintext.len().min(MAXIMUM_PLAINTEXT_BYTES)]);
             }
             6 => world.foreign(number, take(&mut rest)),
             _ => world.change(number),

@@ -11,12 +11,12 @@ use std::net::SocketAddr;
 use packrat_eack::{Encoding, SketchLimits};
 use packrat_engine::{Gateway, GatewayConfig, Stream, StreamConfig, StreamOutbox, Target};
 use packrat_wire::Epoch;
-use packrat_wire::control::{Control, VERSION};
+use packrat_wire::control::{Control, PROTOCOL_VERSION};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::{ClientParams, Initiator, Live};
 use packrat_wire::identifier::IdentifierScheme;
 use packrat_wire::message::Message;
-use packrat_wire::seal::MAXIMUM_PLAINTEXT;
+use packrat_wire::seal::MAXIMUM_PLAINTEXT_BYTES;
 
 use super::claims::Claims;
 use super::take::take;
@@ -62,14 +62,14 @@ pub fn subscribers(data: &[u8]) {
             }
             5 => {
                 let plaintext = take(&mut rest);
-                world.say(&plaintext[..plaintext.len().min(MAXIMUM_PLAINTEXT)]);
+                world.say(&plaintext[..plaintext.len().min(MAXIMUM_PLAINTEXT_BYTES)]);
             }
             // A stranger asks for a subscription.
             6 => {
                 let noise = initiator(number as u64).message().expect("a first message");
                 let mut discover = Vec::new();
                 let nonce = number as u64;
-                Control::Discover { nonce, versions: &[VERSION], noise: &noise }
+                Control::Discover { nonce, versions: &[PROTOCOL_VERSION], noise: &noise }
                     .encode(&mut discover);
                 world.receive(&discover, SocketAddr::from(([198, 51, 100, number as u8], 1)));
             }

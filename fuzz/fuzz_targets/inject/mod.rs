@@ -11,5 +11,5 @@ mod names;
 mod pod;
 
 pub use admission::review;
-pub use names::{COLLECTOR, CONTAINER, INJECT, SIDECAR_LABEL};
+pub use names::{COLLECTOR_ANNOTATION, CONTAINER_NAME, INJECT_ANNOTATION, SIDECAR_LABEL};
 pub use pod::{Sidecar, inject_pod};

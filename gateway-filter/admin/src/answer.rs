@@ -14,24 +14,26 @@ use crate::{page, status};
 /// Most sessions in an answer.
 const MOST_SESSIONS: usize = 10_000;
 /// Sessions in an answer by default.
-const SESSIONS: usize = 100;
+const DEFAULT_SESSIONS: usize = 100;
 /// Events in an answer by default.
-const EVENTS: usize = 200;
+const DEFAULT_EVENTS: usize = 200;
 /// Events of one session in an answer.
 const MOST_SESSION_EVENTS: usize = 1000;
-/// Time for which a request for a session's events has it observed, by default and at most.
+/// Seconds for which a request for a session's events has it observed by default.
 const OBSERVED_SECONDS: usize = 30;
+/// Most seconds for which a request for a session's events has it observed.
 const MOST_OBSERVED_SECONDS: usize = 600;
 
-/// The path with the clients of the server that asks.
-pub(crate) const CLIENTS: &str = "/packrat/clients";
+/// Path with the clients of the server that asks.
+pub(crate) const CLIENTS_PATH: &str = "/packrat/clients";
 /// Most clients in an answer.
 const MOST_CLIENTS: usize = 10_000;
 
-const HTML: &str = "text/html; charset=utf-8";
+/// Media type of the page.
+const HTML_TYPE: &str = "text/html; charset=utf-8";
 
 /// Every path, its content, and true if it changes something.
-pub const PATHS: [(&str, &str, bool); 6] = [
+pub const ANSWERED_PATHS: [(&str, &str, bool); 6] = [
     ("/packrat", "Packrat: routes, their configuration and metrics, as JSON", false),
     (
         "/packrat/sessions",
@@ -39,7 +41,7 @@ pub const PATHS: [(&str, &str, bool); 6] = [
         false,
     ),
     (
-        CLIENTS,
+        CLIENTS_PATH,
         "Packrat: addresses of the clients of the server with the address ?requester=, as JSON",
         false,
     ),
@@ -65,7 +67,7 @@ pub fn answer(
     target: &str,
 ) -> Answer {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let changes = PATHS.iter().any(|(known, _, changes)| *known == path && *changes);
+    let changes = ANSWERED_PATHS.iter().any(|(known, _, changes)| *known == path && *changes);
     if method != "GET" && method != "HEAD" && !(method == "POST" && changes) {
         return Answer::problem(405, format!("{path} takes no {method}; use GET"));
     }
@@ -94,11 +96,11 @@ pub fn answer(
                 ),
             }
         }
-        "/packrat/sessions" => match number("limit", SESSIONS) {
+        "/packrat/sessions" => match number("limit", DEFAULT_SESSIONS) {
             Ok(limit) => Answer::json(&status::sessions(dataplane, limit.min(MOST_SESSIONS))),
             Err(problem) => problem,
         },
-        CLIENTS => clients_of_requester(dataplane, query),
+        CLIENTS_PATH => clients_of_requester(dataplane, query),
         "/packrat/events" if parameter(query, "session").is_some() => {
             match (number("session", 0), number("seconds", OBSERVED_SECONDS), number("after", 0)) {
                 (Ok(session), Ok(seconds), Ok(after)) => {
@@ -107,7 +109,7 @@ pub fn answer(
                 (Err(problem), ..) | (_, Err(problem), _) | (.., Err(problem)) => problem,
             }
         }
-        "/packrat/events" => match (number("after", 0), number("limit", EVENTS)) {
+        "/packrat/events" => match (number("after", 0), number("limit", DEFAULT_EVENTS)) {
             (Ok(after), Ok(limit)) => Answer::json(&status::events(dataplane, after as u64, limit)),
             (Err(problem), _) | (_, Err(problem)) => problem,
         },
@@ -116,10 +118,10 @@ pub fn answer(
             None => unconfigured(),
         },
         "/packrat/overview" => {
-            Answer { status: 200, content_type: HTML, body: page::page(dataplane, history) }
+            Answer { status: 200, content_type: HTML_TYPE, body: page::page(dataplane, history) }
         }
         _ => {
-            let known: Vec<&str> = PATHS.iter().map(|(path, ..)| *path).collect();
+            let known: Vec<&str> = ANSWERED_PATHS.iter().map(|(path, ..)| *path).collect();
             Answer::problem(404, format!("nothing is at {path}; try {}", known.join(", ")))
         }
     }

@@ -9,9 +9,9 @@ use packrat_figures::Figures;
 use parking_lot::Mutex;
 
 /// Time between two stored readings.
-const INTERVAL: Duration = Duration::from_secs(5);
+const READING_INTERVAL: Duration = Duration::from_secs(5);
 /// Number of stored readings.
-const KEPT: usize = 180;
+const STORED_READINGS: usize = 180;
 
 type Reading = BTreeMap<String, f64>;
 
@@ -28,7 +28,7 @@ impl History {
             let readings = history.entry(route.name().to_owned()).or_default();
             if readings
                 .back()
-                .is_some_and(|(last, _)| now.saturating_duration_since(*last) < INTERVAL)
+                .is_some_and(|(last, _)| now.saturating_duration_since(*last) < READING_INTERVAL)
             {
                 continue;
             }
@@ -40,7 +40,7 @@ impl History {
                 .filter(|(definition, _)| definition.kind != Kind::Histogram)
                 .map(|(definition, value)| (definition.series(), value))
                 .collect();
-            if readings.len() >= KEPT {
+            if readings.len() >= STORED_READINGS {
                 readings.pop_front();
             }
             readings.push_back((now, reading));

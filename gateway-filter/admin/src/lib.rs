@@ -25,7 +25,7 @@ mod page;
 mod server;
 mod status;
 
-pub use answer::{PATHS, answer};
+pub use answer::{ANSWERED_PATHS, answer};
 #[cfg(fuzzing)]
 pub use fuzz_corpus::admin_requests;
 pub use history::History;

@@ -18,15 +18,16 @@ use crate::history::History;
 use chart::{Chart, Line};
 use escape::escape;
 
-const STYLE: &str = include_str!("page/style.css");
-/// The window of the large figures.
-const WINDOW: Duration = Duration::from_secs(300);
+/// Style sheet of the page.
+const STYLE_SHEET: &str = include_str!("page/style.css");
+/// Window of the large figures.
+const FIGURES_WINDOW: Duration = Duration::from_secs(300);
 /// Seconds after which the page reloads.
 const REFRESH_SECONDS: u32 = 5;
 /// Sessions in the list.
-const SESSIONS: usize = 10;
+const LISTED_SESSIONS: usize = 10;
 /// Events in the list.
-const EVENTS: usize = 15;
+const LISTED_EVENTS: usize = 15;
 
 /// The page.
 pub(crate) fn page(dataplane: Option<&Dataplane>, history: &History) -> String {
@@ -39,7 +40,7 @@ pub(crate) fn page(dataplane: Option<&Dataplane>, history: &History) -> String {
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
          <meta http-equiv=\"refresh\" content=\"{REFRESH_SECONDS}\">\
-         <title>Packrat · {name}</title><style>{STYLE}</style></head><body>\
+         <title>Packrat · {name}</title><style>{STYLE_SHEET}</style></head><body>\
          <header><h1>Packrat <span>{name}</span></h1>{state}<p class=\"version\">version {version}</p></header><main>",
         name = escape(&gateway),
         state = state(dataplane),
@@ -74,7 +75,7 @@ fn state(dataplane: Option<&Dataplane>) -> &'static str {
 fn section(html: &mut String, route: &Arc<Route>, history: &History) {
     let summary = route.summary();
     let listeners: Vec<String> = route.listeners().iter().map(ToString::to_string).collect();
-    let (figures, _) = history.figures(route.name(), WINDOW).unwrap_or_default();
+    let (figures, _) = history.figures(route.name(), FIGURES_WINDOW).unwrap_or_default();
     let assist =
         if summary.assist { "" } else { "<span class=\"pill warn\">assistance is off</span>" };
     let comparison = route.comparison();
@@ -327,11 +328,14 @@ fn sessions(html: &mut String, dataplane: &Dataplane, routes: &[Arc<Route>]) {
     let mut rows: Vec<_> = routes
         .iter()
         .flat_map(|route| {
-            dataplane.sessions(route, SESSIONS).into_iter().map(move |row| (route.name(), row))
+            dataplane
+                .sessions(route, LISTED_SESSIONS)
+                .into_iter()
+                .map(move |row| (route.name(), row))
         })
         .collect();
     rows.sort_by_key(|(_, row)| std::cmp::Reverse(row.to_client_bytes));
-    for (route, row) in rows.iter().take(SESSIONS) {
+    for (route, row) in rows.iter().take(LISTED_SESSIONS) {
         let share = |part: u64, whole: u64| {
             if whole == 0 { "–".to_owned() } else { percent(part as f64 / whole as f64) }
         };
@@ -361,7 +365,8 @@ fn sessions(html: &mut String, dataplane: &Dataplane, routes: &[Arc<Route>]) {
 fn events(html: &mut String, dataplane: &Dataplane) {
     html.push_str("<section><h2>Events <small>newest first</small></h2><ol class=\"events\">");
     let newest = dataplane.logger().newest();
-    let lines = dataplane.logger().recent(newest.saturating_sub(EVENTS as u64), EVENTS);
+    let lines =
+        dataplane.logger().recent(newest.saturating_sub(LISTED_EVENTS as u64), LISTED_EVENTS);
     for line in lines.iter().rev() {
         let field = |key: &str| line.fields.get(key).and_then(Value::as_str).unwrap_or_default();
         let time = field("ts").get(11..19).unwrap_or_default().to_owned();

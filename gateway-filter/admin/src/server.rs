@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use packrat_dataplane::{Dataplane, DataplaneRef, prometheus_text};
 use packrat_pages::{Answer, Pages, Request};
 
-use crate::answer::{CLIENTS, answer, clients};
+use crate::answer::{CLIENTS_PATH, answer, clients};
 use crate::history::History;
 
 /// Time between two readings of the history.
-const TICK: Duration = Duration::from_millis(500);
+const READING_TICK: Duration = Duration::from_millis(500);
 
 /// Serves `/metrics`, the page at `/`, and the paths of [`crate::PATHS`], until it is dropped.
 pub struct Server {
@@ -69,7 +69,7 @@ impl Server {
             std::thread::Builder::new().name("packrat-history".to_owned()).spawn(move || {
                 while !has_stopped.load(Ordering::Relaxed) {
                     history.tick(dataplane.get(), Instant::now());
-                    std::thread::park_timeout(TICK);
+                    std::thread::park_timeout(READING_TICK);
                 }
             })?;
         Ok(Self { pages, stop, ticking: Some(ticking) })
@@ -99,13 +99,15 @@ pub(crate) fn respond(
         "/metrics" => Answer::prometheus(prometheus_text(
             &dataplane.map(Dataplane::routes).unwrap_or_default(),
         )),
-        CLIENTS => match (request.method, request.peer) {
+        CLIENTS_PATH => match (request.method, request.peer) {
             ("GET" | "HEAD", Some(peer)) => {
                 let query = request.target.split_once('?').map_or("", |(_, query)| query);
                 clients(dataplane, peer, query)
             }
             ("GET" | "HEAD", None) => Answer::problem(403, "it is not known who asks".to_owned()),
-            (method, _) => Answer::problem(405, format!("{CLIENTS} takes no {method}; use GET")),
+            (method, _) => {
+                Answer::problem(405, format!("{CLIENTS_PATH} takes no {method}; use GET"))
+            }
         },
         "/" => answer(dataplane, history, request.method, "/packrat/overview"),
         _ => answer(dataplane, history, request.method, request.target),

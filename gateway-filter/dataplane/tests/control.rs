@@ -4,7 +4,7 @@
 use client::Client;
 use gateway::{Gateway, config, payload, receive, socket};
 use packrat_client::{ClientConfig, Shim};
-use packrat_wire::control::{Control, FIRST_BYTE, VERSION};
+use packrat_wire::control::{Control, FIRST_BYTE, PROTOCOL_VERSION};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::number;
 
@@ -29,7 +29,7 @@ fn control_datagrams_never_reach_the_server_and_forwarding_goes_on() {
         for kind in 0..16u8 {
             let mut bytes = garbage(seed, length);
             assert!(packrat_wire::is_control(&bytes));
-            bytes[4] = VERSION << 4 | kind;
+            bytes[4] = PROTOCOL_VERSION << 4 | kind;
             if Control::decode(&bytes).is_err() {
                 continue;
             }
@@ -67,7 +67,9 @@ fn what_only_begins_like_control_is_forwarded_until_there_is_a_session() {
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
     let lookalikes = || {
         (0..16u8)
-            .flat_map(|kind| [1, VERSION, VERSION + 1].map(|version| version << 4 | kind))
+            .flat_map(|kind| {
+                [1, PROTOCOL_VERSION, PROTOCOL_VERSION + 1].map(|version| version << 4 | kind)
+            })
             .filter_map(|byte| {
                 let mut bytes = garbage(usize::from(byte), 12);
                 bytes[4] = byte;
@@ -103,7 +105,8 @@ fn a_discover_is_answered_without_opening_a_session() {
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
     let client = gateway.client();
     let mut discover = Vec::new();
-    Control::Discover { nonce: 77, versions: &[VERSION], noise: &[] }.encode(&mut discover);
+    Control::Discover { nonce: 77, versions: &[PROTOCOL_VERSION], noise: &[] }
+        .encode(&mut discover);
     client.send(&discover).unwrap();
     let (answer, _) = receive(&client);
     assert!(answer.len() <= discover.len());
@@ -123,7 +126,8 @@ fn a_cookie_is_all_that_is_made_for_an_unproven_address_when_there_is_no_room_fo
     let gateway = Gateway::start("127.0.0.1:0", small);
     let client = gateway.client();
     let mut discover = Vec::new();
-    Control::Discover { nonce: 78, versions: &[VERSION], noise: &[7; 48] }.encode(&mut discover);
+    Control::Discover { nonce: 78, versions: &[PROTOCOL_VERSION], noise: &[7; 48] }
+        .encode(&mut discover);
     client.send(&discover).unwrap();
     let (answer, _) = receive(&client);
     assert!(matches!(Control::decode(&answer), Ok(Control::Offer { nonce: 78, .. })));
@@ -141,7 +145,8 @@ fn a_route_without_assistance_says_so() {
     let gateway = Gateway::start("127.0.0.1:0", plain);
     let client = gateway.client();
     let mut discover = Vec::new();
-    Control::Discover { nonce: 78, versions: &[VERSION], noise: &[] }.encode(&mut discover);
+    Control::Discover { nonce: 78, versions: &[PROTOCOL_VERSION], noise: &[] }
+        .encode(&mut discover);
     client.send(&discover).unwrap();
     assert!(matches!(Control::decode(&receive(&client).0), Ok(Control::Refusal { nonce: 78, .. })));
     client.send(b"forward me").unwrap();
@@ -158,7 +163,7 @@ fn a_batch_with_control_in_it_is_taken_apart() {
     let client = gateway.client();
     let sealed = |seed| {
         let mut bytes = garbage(seed, 100);
-        bytes[4] = VERSION << 4 | 8;
+        bytes[4] = PROTOCOL_VERSION << 4 | 8;
         bytes
     };
     let datagrams = [payload(1, 100), sealed(2), payload(3, 100), sealed(4), payload(5, 60)];

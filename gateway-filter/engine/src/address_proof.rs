@@ -43,7 +43,7 @@ impl AddressProof {
         }
         // A server may name itself as the client has (RFC 9000, section 7.2), or send back what comes.
         if let Some((destination, _)) = connection_ids(datagram) {
-            self.own.add(destination.get(..LONGEST_VALUE).unwrap_or(destination));
+            self.own.add(destination.get(..LONGEST_VALUE_BYTES).unwrap_or(destination));
         }
         if let Some(value) = Value::in_question(datagram) {
             self.own.add(value.as_bytes());
@@ -75,13 +75,13 @@ impl Own {
     }
 }
 
-/// Versions of QUIC whose long headers are known (RFC 9000, RFC 9369): other protocols have other bytes
-/// there.
-const VERSIONS: [[u8; 4]; 2] = [[0, 0, 0, 1], [0x6b, 0x33, 0x43, 0xcf]];
+/// Versions of QUIC whose long headers are known (RFC 9000, RFC 9369): other protocols have other
+/// bytes there.
+const QUIC_VERSIONS: [[u8; 4]; 2] = [[0, 0, 0, 1], [0x6b, 0x33, 0x43, 0xcf]];
 
 /// Longest value of a server's that is kept, in bytes: a connection ID as a whole, as its beginning may be
 /// the server's own name (QUIC-LB), which is no secret.
-const LONGEST_VALUE: usize = 20;
+const LONGEST_VALUE_BYTES: usize = 20;
 
 /// A value that a server has chosen at random and that its client repeats, in the clear.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -98,7 +98,7 @@ enum Proof {
 struct Value {
     protocol: Protocol,
     length: u8,
-    bytes: [u8; LONGEST_VALUE],
+    bytes: [u8; LONGEST_VALUE_BYTES],
 }
 
 /// A protocol whose servers choose such a value.
@@ -114,8 +114,8 @@ enum Protocol {
 
 impl Value {
     fn new(protocol: Protocol, value: &[u8]) -> Option<Self> {
-        let length = value.len().min(LONGEST_VALUE);
-        let mut bytes = [0; LONGEST_VALUE];
+        let length = value.len().min(LONGEST_VALUE_BYTES);
+        let mut bytes = [0; LONGEST_VALUE_BYTES];
         bytes.get_mut(..length)?.copy_from_slice(value.get(..length)?);
         Some(Self { protocol, length: length as u8, bytes })
     }
@@ -161,7 +161,7 @@ impl Value {
 fn connection_ids(datagram: &[u8]) -> Option<(&[u8], &[u8])> {
     let (header, rest) = datagram.split_first_chunk::<5>()?;
     let [0x80..=0xff, version @ ..] = *header else { return None };
-    if !VERSIONS.contains(&version) {
+    if !QUIC_VERSIONS.contains(&version) {
         return None;
     }
     let (&length, rest) = rest.split_first()?;

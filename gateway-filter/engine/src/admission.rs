@@ -30,7 +30,7 @@ use packrat_wire::estimate::Timestamp;
 
 use crate::config::{ConfigInForce, GatewayConfig};
 use crate::sync::atomic::{AtomicUsize, Ordering};
-pub(crate) use account::{LEVELS, Network, SourceAccount};
+pub(crate) use account::{Network, SOURCE_LEVELS, SourceAccount};
 pub(crate) use permit::SessionPermit;
 pub(crate) use rate_limit::SharedRateLimit;
 use sources::Sources;

@@ -10,22 +10,22 @@ use packrat_assist_token::token_bucket::TokenBucket;
 use crate::sync::atomic::{AtomicI64, Ordering};
 
 /// Bytes that a flow may spend before it has forwarded much: enough for the loss of a whole first flight.
-const FLOW_BURST: f64 = 64.0 * 1024.0;
+const FLOW_BURST_BYTES: f64 = 64.0 * 1024.0;
 /// Bytes that a flow may have saved up: a long burst of loss takes everything that is under way.
-const FLOW_SAVINGS: f64 = 512.0 * 1024.0;
-/// The same for all flows of a gateway together.
-const GATEWAY_BURST: i64 = 4 << 20;
-/// Bytes that one source may have of it that its own flows have not brought: a source that begins many
-/// sessions, or saves up in many, leaves the rest to others.
-const SOURCE_SAVINGS: i64 = 1_048_576;
-/// Bytes of it that downloads leave to live streams, whose repairs can't wait.
-const LIVE_RESERVE: i64 = GATEWAY_BURST / 4;
+const FLOW_SAVINGS_BYTES: f64 = 512.0 * 1024.0;
+/// Bytes that all flows of a gateway together may have saved up.
+const GATEWAY_BURST_BYTES: i64 = 4 << 20;
+/// Bytes of [`GATEWAY_BURST_BYTES`] that one source may have which its own flows have not brought: a
+/// source that begins many sessions, or saves up in many, leaves the rest to others.
+const SOURCE_SAVINGS_BYTES: i64 = 1_048_576;
+/// Bytes of [`GATEWAY_BURST_BYTES`] that downloads leave to live streams, whose repairs cannot wait.
+const LIVE_RESERVE_BYTES: i64 = GATEWAY_BURST_BYTES / 4;
 
-/// Factor by which the share exceeds what the loss makes necessary: loss varies, and some repairs are sent in
-/// copies.
-const MARGIN: f64 = 1.25;
-/// The share rises to this many times what is configured, at most.
-const MAXIMUM_RISE: f64 = 2.0;
+/// Factor by which the share exceeds what the loss makes necessary: loss varies, and some repairs
+/// are sent in copies.
+const LOSS_MARGIN: f64 = 1.25;
+/// Factor by which the share rises above the configured one, at most.
+const MAXIMUM_RISE_FACTOR: f64 = 2.0;
 
 /// Bytes of repairs that one flow may still send.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(crate) struct FlowBudget {
 impl FlowBudget {
     /// Without a share there are no repairs, not even those of a first flight.
     pub(crate) fn new(share: f64) -> Self {
-        let tokens = TokenBucket::new(if share > 0.0 { FLOW_BURST } else { 0.0 });
+        let tokens = TokenBucket::new(if share > 0.0 { FLOW_BURST_BYTES } else { 0.0 });
         Self { share, tokens }
     }
 
@@ -45,8 +45,8 @@ impl FlowBudget {
     /// bytes is configured for repairs now. A client that lies about the loss gains repairs of its
     /// own datagrams, within the maximum.
     pub(crate) fn follow(&mut self, loss: f64, configured: f64) {
-        let needed = MARGIN * loss / (1.0 - loss.min(0.99));
-        self.share = needed.clamp(configured, configured * MAXIMUM_RISE);
+        let needed = LOSS_MARGIN * loss / (1.0 - loss.min(0.99));
+        self.share = needed.clamp(configured, configured * MAXIMUM_RISE_FACTOR);
         if self.share <= 0.0 {
             // What it had saved up was for repairs.
             self.tokens.drain();
@@ -61,12 +61,12 @@ impl FlowBudget {
     /// `bytes` were forwarded.
     #[inline]
     pub(crate) fn earn(&mut self, bytes: usize) {
-        self.tokens.earn(bytes as f64 * self.share, FLOW_SAVINGS);
+        self.tokens.earn(bytes as f64 * self.share, FLOW_SAVINGS_BYTES);
     }
 
     /// True if copies may be sent, too: what is left beyond half belongs to first transmissions.
     pub(crate) fn is_ample(&self) -> bool {
-        self.tokens.covers(FLOW_BURST / 2.0)
+        self.tokens.covers(FLOW_BURST_BYTES / 2.0)
     }
 
     fn allows(&self, bytes: usize) -> bool {
@@ -80,7 +80,7 @@ impl FlowBudget {
 
 /// Bytes of repairs that the flows of one source together may still send.
 #[derive(Debug)]
-pub(crate) struct SourceBudget(SharedBucket<SOURCE_SAVINGS>);
+pub(crate) struct SourceBudget(SharedBucket<SOURCE_SAVINGS_BYTES>);
 
 impl SourceBudget {
     pub(crate) fn new() -> Self {
@@ -120,7 +120,7 @@ impl<const BURST: i64> SharedBucket<BURST> {
 /// Bytes of repairs that all flows together may still send. Flows report what they forwarded at
 /// each eACK, not at each datagram.
 #[derive(Debug)]
-pub(crate) struct GatewayBudget(SharedBucket<GATEWAY_BURST>);
+pub(crate) struct GatewayBudget(SharedBucket<GATEWAY_BURST_BYTES>);
 
 impl GatewayBudget {
     pub(crate) fn new() -> Self {
@@ -165,7 +165,7 @@ impl GatewayBudget {
         if !source.0.take(cost, 0) {
             return false;
         }
-        let granted = self.0.take(cost, if live { 0 } else { LIVE_RESERVE });
+        let granted = self.0.take(cost, if live { 0 } else { LIVE_RESERVE_BYTES });
         if !granted {
             source.0.earn(cost);
         }
@@ -192,7 +192,7 @@ mod tests {
                     repaired += 1200;
                 }
             }
-            let allowed = forwarded as f64 * share + FLOW_BURST;
+            let allowed = forwarded as f64 * share + FLOW_BURST_BYTES;
             assert!(
                 repaired as f64 <= allowed && repaired as f64 > 0.9 * allowed,
                 "{repaired} of {allowed}"
@@ -231,8 +231,8 @@ mod tests {
             }
             taken as i64
         };
-        assert!((GATEWAY_BURST - LIVE_RESERVE - drain(false)).abs() <= 1000);
-        assert!((LIVE_RESERVE - drain(true)).abs() <= 1000);
+        assert!((GATEWAY_BURST_BYTES - LIVE_RESERVE_BYTES - drain(false)).abs() <= 1000);
+        assert!((LIVE_RESERVE_BYTES - drain(true)).abs() <= 1000);
     }
 
     #[test]
@@ -245,12 +245,12 @@ mod tests {
             }
             taken
         };
-        assert!((SOURCE_SAVINGS - drain(&greedy)).abs() <= 1000);
+        assert!((SOURCE_SAVINGS_BYTES - drain(&greedy)).abs() <= 1000);
         assert_eq!(drain(&greedy), 0);
         gateway.earn_for(&greedy, 400_000, 0.25);
         assert!((100_000 - drain(&greedy)).abs() <= 1000, "not what it has brought");
         assert!(
-            (SOURCE_SAVINGS - drain(&SourceBudget::new())).abs() <= 1000,
+            (SOURCE_SAVINGS_BYTES - drain(&SourceBudget::new())).abs() <= 1000,
             "another one got less"
         );
     }

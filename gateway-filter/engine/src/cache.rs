@@ -7,13 +7,13 @@
 use core::num::NonZeroU64;
 
 /// First allocation: what a session needs before it has seen traffic.
-const INITIAL_BYTES: usize = 4 * STEP;
-/// Capacities are multiples of this.
-const STEP: usize = 4096;
+const INITIAL_BYTES: usize = 4 * CAPACITY_STEP_BYTES;
+/// Bytes of which capacities are multiples.
+const CAPACITY_STEP_BYTES: usize = 4096;
 
 /// The capacity of a ring that needs this much, and a little later perhaps more.
 fn enough_for(bytes: usize) -> usize {
-    (bytes + bytes / 4).next_multiple_of(STEP).max(INITIAL_BYTES)
+    (bytes + bytes / 4).next_multiple_of(CAPACITY_STEP_BYTES).max(INITIAL_BYTES)
 }
 
 /// Place of a datagram in the ring. Positions begin with one, so that "nowhere" takes no room of
@@ -248,7 +248,10 @@ mod tests {
                 "{capacity} for {window}"
             );
         }
-        assert!(seconds(700) < 701_000 + 701_000 / 4 + 2 * STEP, "it grew by little");
+        assert!(
+            seconds(700) < 701_000 + 701_000 / 4 + 2 * CAPACITY_STEP_BYTES,
+            "it grew by little"
+        );
     }
 
     #[test]

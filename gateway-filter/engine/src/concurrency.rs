@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use packrat_eack::SketchLimits;
-use packrat_wire::control::{Control, VERSION};
+use packrat_wire::control::{Control, PROTOCOL_VERSION};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::{ClientParams, Initiator};
 use packrat_wire::identifier::IdentifierScheme;
@@ -26,7 +26,7 @@ use crate::sync::Mutex;
 use crate::{Flow, GatewayConfig, Outbox};
 use explore::explore;
 
-const NOW: Timestamp = Timestamp::ZERO;
+const TEST_TIME: Timestamp = Timestamp::ZERO;
 
 fn gateway(config: GatewayConfig) -> Arc<Gateway> {
     Gateway::new(config, [1; 32], [2; 32])
@@ -55,7 +55,7 @@ fn permits_stay_within_the_limit_of_all_sessions_and_are_all_returned() {
         let shared = Arc::clone(&gateway);
         on_three_threads(move |number| {
             for _ in 0..2 {
-                let permit = SessionPermit::new(&shared, address(number), NOW);
+                let permit = SessionPermit::new(&shared, address(number), TEST_TIME);
                 let sessions = shared.sessions();
                 assert!(sessions <= 2, "{sessions} sessions of 2");
                 assert!(permit.is_none() || sessions > 0, "a permit that is not counted");
@@ -63,7 +63,7 @@ fn permits_stay_within_the_limit_of_all_sessions_and_are_all_returned() {
         });
         assert_eq!(gateway.sessions(), 0);
         let permits: Vec<_> =
-            (0..3).map(|number| SessionPermit::new(&gateway, address(number), NOW)).collect();
+            (0..3).map(|number| SessionPermit::new(&gateway, address(number), TEST_TIME)).collect();
         assert_eq!(permits.iter().flatten().count(), 2, "room that no session has given back");
     });
 }
@@ -76,40 +76,40 @@ fn a_source_has_no_more_sessions_than_it_may_on_all_threads_together() {
         let (shared, kept) = (Arc::clone(&gateway), Arc::new(Mutex::new(Vec::new())));
         let all = Arc::clone(&kept);
         on_three_threads(move |_| {
-            if let Some(permit) = SessionPermit::new(&shared, address(1), NOW) {
+            if let Some(permit) = SessionPermit::new(&shared, address(1), TEST_TIME) {
                 all.lock().unwrap().push(permit);
             }
         });
         let mut kept = kept.lock().unwrap();
         assert_eq!((kept.len(), gateway.sessions()), (2, 2));
         kept.clear();
-        assert!(SessionPermit::new(&gateway, address(1), NOW).is_some());
+        assert!(SessionPermit::new(&gateway, address(1), TEST_TIME).is_some());
     });
 }
 
 #[test]
 fn the_memory_of_all_sessions_stays_within_the_total_and_is_given_back() {
-    const TOTAL: usize = 1 << 20;
+    const TOTAL_BYTES: usize = 1 << 20;
     explore(|| {
         let gateway =
-            gateway(GatewayConfig { cache_bytes_total: TOTAL, ..GatewayConfig::default() });
+            gateway(GatewayConfig { cache_bytes_total: TOTAL_BYTES, ..GatewayConfig::default() });
         let shared = Arc::clone(&gateway);
         on_three_threads(move |number| {
-            let mut permit = SessionPermit::new(&shared, address(number), NOW).unwrap();
+            let mut permit = SessionPermit::new(&shared, address(number), TEST_TIME).unwrap();
             let held = || shared.admission.cache_bytes.load(Ordering::Relaxed);
             for bytes in [500_000, 100_000] {
                 permit.try_take(bytes);
-                assert!(held() <= TOTAL, "{} bytes of {TOTAL}", held());
+                assert!(held() <= TOTAL_BYTES, "{} bytes of {TOTAL_BYTES}", held());
             }
             permit.hold(1000);
             permit.try_take(200_000);
-            assert!(held() <= TOTAL && held() >= permit.held());
+            assert!(held() <= TOTAL_BYTES && held() >= permit.held());
         });
         let held = gateway.admission.cache_bytes.load(Ordering::Relaxed);
         assert_eq!((held, gateway.sessions()), (0, 0));
-        let mut permit = SessionPermit::new(&gateway, address(1), NOW).unwrap();
+        let mut permit = SessionPermit::new(&gateway, address(1), TEST_TIME).unwrap();
         assert!(
-            permit.try_take(TOTAL / 3 * 2 - 2),
+            permit.try_take(TOTAL_BYTES / 3 * 2 - 2),
             "its source is charged for what others have returned"
         );
     });
@@ -117,15 +117,15 @@ fn the_memory_of_all_sessions_stays_within_the_total_and_is_given_back() {
 
 #[test]
 fn repairs_of_all_threads_take_what_their_source_has_and_no_more() {
-    const COST: usize = 300_000;
+    const COST_BYTES: usize = 300_000;
     explore(|| {
         let budgets = Arc::new((GatewayBudget::new(), SourceBudget::new(), Mutex::new(0)));
         let shared = Arc::clone(&budgets);
         on_three_threads(move |number| {
             let (gateway, source, taken) = &*shared;
             for _ in 0..2 {
-                if gateway.take_shared(source, COST, false) {
-                    *taken.lock().unwrap() += COST;
+                if gateway.take_shared(source, COST_BYTES, false) {
+                    *taken.lock().unwrap() += COST_BYTES;
                 }
                 if number == 0 {
                     gateway.earn_for(source, 300_000, 0.5);
@@ -149,16 +149,16 @@ fn repairs_of_all_threads_take_what_their_source_has_and_no_more() {
 fn work_for_a_source_is_charged_in_full_on_all_threads() {
     explore(|| {
         let gateway = gateway(GatewayConfig::default());
-        let permit = SessionPermit::new(&gateway, address(1), NOW).unwrap();
+        let permit = SessionPermit::new(&gateway, address(1), TEST_TIME).unwrap();
         let before = gateway.work().spent();
         let permit = Arc::new(permit);
         let shared = Arc::clone(&permit);
         on_three_threads(move |_| {
-            shared.charge_work(10_000_000, NOW);
-            shared.charge_work(10_000_000, NOW);
+            shared.charge_work(10_000_000, TEST_TIME);
+            shared.charge_work(10_000_000, TEST_TIME);
         });
         assert_eq!(gateway.work().spent() - before, 60_000_000);
-        let use_lately = permit.use_lately(NOW).unwrap();
+        let use_lately = permit.use_lately(TEST_TIME).unwrap();
         assert!((use_lately - 0.6).abs() < 0.01, "{use_lately} of what a thread has");
     });
 }
@@ -166,8 +166,8 @@ fn work_for_a_source_is_charged_in_full_on_all_threads() {
 /// An Init with the cookie that the gateway offers this client.
 fn offered(gateway: &Gateway, client: SocketAddr) -> Vec<u8> {
     let (mut question, mut init, mut out) = (Vec::new(), Vec::new(), Outbox::new());
-    Control::Discover { nonce: 5, versions: &[VERSION], noise: &[] }.encode(&mut question);
-    gateway.receive(&question, client, NOW, &mut out);
+    Control::Discover { nonce: 5, versions: &[PROTOCOL_VERSION], noise: &[] }.encode(&mut question);
+    gateway.receive(&question, client, TEST_TIME, &mut out);
     let answer = out.datagrams().next().unwrap();
     let Ok(Control::Offer { nonce, cookie_time, cookie, .. }) = Control::decode(answer) else {
         panic!("no offer")
@@ -183,7 +183,7 @@ fn threads_that_find_the_cookie_secret_old_change_it_once() {
         let client = SocketAddr::new(address(1), 5000);
         let init = offered(&gateway, client);
         let shared = Arc::clone(&gateway);
-        let later = NOW + COOKIE_SECRET_LIFETIME;
+        let later = TEST_TIME + COOKIE_SECRET_LIFETIME;
         on_three_threads(move |number| {
             if shared.is_cookie_secret_old(later) {
                 shared.rotate_cookie_secret([number; 32], later);
@@ -191,7 +191,7 @@ fn threads_that_find_the_cookie_secret_old_change_it_once() {
         });
         // The secret before is accepted on; one that was changed twice would be forgotten.
         let received =
-            gateway.receive(&init, client, NOW + Duration::from_secs(1), &mut Outbox::new());
+            gateway.receive(&init, client, TEST_TIME + Duration::from_secs(1), &mut Outbox::new());
         assert!(matches!(received, Received::Begin(_)), "{received:?}");
     });
 }
@@ -207,18 +207,18 @@ fn limits_that_change_meanwhile_leave_the_counts_right() {
                 let before = shared.sessions();
                 // Those that had looked at the limit before may still come.
                 if before >= 1
-                    && let Some(permit) = SessionPermit::new(&shared, address(number), NOW)
+                    && let Some(permit) = SessionPermit::new(&shared, address(number), TEST_TIME)
                 {
                     assert_eq!(shared.sessions(), 1, "{permit:?} above the limit in force");
                 }
             } else {
-                drop(SessionPermit::new(&shared, address(number), NOW));
-                drop(SessionPermit::unvalidated(&shared, address(number), NOW));
+                drop(SessionPermit::new(&shared, address(number), TEST_TIME));
+                drop(SessionPermit::unvalidated(&shared, address(number), TEST_TIME));
             }
         });
         assert_eq!(gateway.sessions(), 0);
-        let first = SessionPermit::new(&gateway, address(1), NOW);
-        assert!(first.is_some() && SessionPermit::new(&gateway, address(2), NOW).is_none());
+        let first = SessionPermit::new(&gateway, address(1), TEST_TIME);
+        assert!(first.is_some() && SessionPermit::new(&gateway, address(2), TEST_TIME).is_none());
     });
 }
 
@@ -236,9 +236,10 @@ fn begin(gateway: &Gateway) -> Option<Begin> {
     };
     let noise = Initiator::new([3; 32], 5, client_params, None).message().unwrap();
     let mut datagram = Vec::new();
-    Control::Discover { nonce: 5, versions: &[VERSION], noise: &noise }.encode(&mut datagram);
+    Control::Discover { nonce: 5, versions: &[PROTOCOL_VERSION], noise: &noise }
+        .encode(&mut datagram);
     let client = SocketAddr::new(address(1), 5000);
-    match gateway.receive(&datagram, client, NOW, &mut Outbox::new()) {
+    match gateway.receive(&datagram, client, TEST_TIME, &mut Outbox::new()) {
         Received::Begin(begin) => Some(Begin { is_validated: true, ..begin }),
         Received::Done(outcome) => {
             assert_eq!(outcome, HandshakeOutcome::RefusedDisabled);
@@ -257,7 +258,7 @@ fn assistance_that_is_switched_off_ends_and_does_not_begin_any_more() {
             let (gateway, flow) = (Arc::clone(&gateway), Arc::clone(&flow));
             thread::spawn(move || {
                 let Some(begin) = begin(&gateway) else { return };
-                flow.lock().unwrap().begin(begin, [4; 32], NOW, &mut Outbox::new());
+                flow.lock().unwrap().begin(begin, [4; 32], TEST_TIME, &mut Outbox::new());
             })
         };
         // As a route does: the limits first, then its sessions hear of it.
@@ -280,7 +281,7 @@ fn of_votes_that_come_at_once_one_makes_the_verdict_and_one_ends_it() {
             on_three_threads(move |number| {
                 for vote in 0..count {
                     let network = Network::largest_of([192, number, vote, 1].into());
-                    let change = memory.vote(network, finding, NOW);
+                    let change = memory.vote(network, finding, TEST_TIME);
                     changes.lock().unwrap().extend(change);
                 }
             });
@@ -299,13 +300,14 @@ fn losses_that_threads_note_at_once_are_all_remembered() {
         let shared = Arc::clone(&memory);
         on_three_threads(move |number| {
             let own = Network::of(address(number));
-            shared.note(own, 1000, 50, NOW);
-            shared.note(Network::of(address(9)), 1000, u64::from(number) * 100, NOW);
-            assert!(shared.expect(own, NOW) > 0.0);
+            shared.note(own, 1000, 50, TEST_TIME);
+            shared.note(Network::of(address(9)), 1000, u64::from(number) * 100, TEST_TIME);
+            assert!(shared.expect(own, TEST_TIME) > 0.0);
         });
         let alone = LossMemory::default();
-        (0..3).for_each(|number| alone.note(Network::of(address(9)), 1000, number * 100, NOW));
-        let of_nine = |memory: &LossMemory| memory.expect(Network::of(address(9)), NOW);
+        (0..3)
+            .for_each(|number| alone.note(Network::of(address(9)), 1000, number * 100, TEST_TIME));
+        let of_nine = |memory: &LossMemory| memory.expect(Network::of(address(9)), TEST_TIME);
         assert!((of_nine(&memory) - of_nine(&alone)).abs() < 1e-9);
     });
 }

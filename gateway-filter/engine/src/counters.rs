@@ -4,22 +4,22 @@
 use std::cell::Cell;
 
 thread_local! {
-    /// Zeros in memory that the thread has used a moment ago. A flow that counted in memory of its own
-    /// would bring it into the processor's caches for each of its turns, and ten thousand flows would
-    /// push each other out.
-    static FREE: Cell<Option<Box<FlowCounters>>> = const { Cell::new(None) };
+    /// Zeros in memory that the thread has used a moment ago. A flow that counted in memory of its
+    /// own would bring it into the processor's caches for each of its turns, and ten thousand flows
+    /// would push each other out.
+    static FREE_COUNTERS: Cell<Option<Box<FlowCounters>>> = const { Cell::new(None) };
 }
 
 impl FlowCounters {
     /// Counters of this thread, all zero, until [`Self::give_back`].
     pub(crate) fn borrow() -> Box<Self> {
-        FREE.take().unwrap_or_default()
+        FREE_COUNTERS.take().unwrap_or_default()
     }
 
     /// The thread has its counters again. Returns what they have counted.
     pub(crate) fn give_back(mut counters: Box<Self>) -> Self {
         let counted = core::mem::take(&mut *counters);
-        FREE.set(Some(counters));
+        FREE_COUNTERS.set(Some(counters));
         counted
     }
 }

@@ -25,9 +25,10 @@ pub(crate) struct EackTariff {
     failure: f64,
 }
 
-/// Work of a session's messages per second and in a burst: 20,000 eACKs that miss nothing. Its
-/// client sends one per millisecond, or one for every 256 datagrams where these are more.
+/// Work of a session's messages per second: 20,000 eACKs that miss nothing. Its client sends one
+/// per millisecond, or one for every 256 datagrams where these are more.
 const SESSION_WORK_PER_SECOND: f64 = 50_000_000.0;
+/// Work of a session's messages in a burst: 4,000 eACKs that miss nothing.
 const SESSION_WORK_BURST: f64 = 10_000_000.0;
 /// Price of a new epoch, beside the work of filling its sketch.
 const EPOCH_WORK: f64 = 125_000.0;
@@ -37,7 +38,7 @@ const FAILED_EACK_WORK: f64 = 1_000_000.0;
 const FOREIGN_WORK: f64 = 20_000.0;
 
 /// Tariff of a session.
-const SESSION: EackTariff = EackTariff {
+const SESSION_TARIFF: EackTariff = EackTariff {
     rate: Rate { per_second: SESSION_WORK_PER_SECOND, burst: SESSION_WORK_BURST },
     start: 2_500_000.0,
     epoch: EPOCH_WORK,
@@ -49,7 +50,7 @@ const SESSION: EackTariff = EackTariff {
 const SUBSCRIBER_WORK_PER_SECOND: f64 = 30_000_000.0;
 
 /// Tariff of a subscriber of a stream.
-pub(crate) const SUBSCRIBER: EackTariff = EackTariff {
+pub(crate) const SUBSCRIBER_TARIFF: EackTariff = EackTariff {
     rate: Rate { per_second: SUBSCRIBER_WORK_PER_SECOND, burst: 6_000_000.0 },
     start: 6_000_000.0,
     epoch: 600_000.0,
@@ -100,19 +101,19 @@ pub(crate) struct EackCredit {
 
 impl EackCredit {
     pub(crate) fn new(now: Timestamp) -> Self {
-        Self { tokens: SESSION.open(), filled: now }
+        Self { tokens: SESSION_TARIFF.open(), filled: now }
     }
 
     /// See [`EackTariff::admits`].
     pub(crate) fn admits(&mut self, now: Timestamp) -> bool {
         let elapsed = now.saturating_since(self.filled);
         self.filled = self.filled.max(now);
-        SESSION.admits(&mut self.tokens, elapsed)
+        SESSION_TARIFF.admits(&mut self.tokens, elapsed)
     }
 
     /// See [`EackTariff::strain`].
     pub(crate) fn strain(&self) -> f64 {
-        SESSION.strain(&self.tokens)
+        SESSION_TARIFF.strain(&self.tokens)
     }
 
     /// Takes the price of work that was done.
@@ -122,11 +123,11 @@ impl EackCredit {
 
     /// True if the credit covers a new epoch.
     pub(crate) fn covers_epoch(&self) -> bool {
-        self.tokens.covers(SESSION.epoch)
+        self.tokens.covers(SESSION_TARIFF.epoch)
     }
 
     pub(crate) fn charge_epoch(&mut self) {
-        SESSION.charge_epoch(&mut self.tokens);
+        SESSION_TARIFF.charge_epoch(&mut self.tokens);
     }
 
     /// True if the credit covers so much more work.
@@ -136,12 +137,12 @@ impl EackCredit {
 
     /// See [`EackTariff::charge_failure`].
     pub(crate) fn charge_failure(&mut self, work: u64) {
-        SESSION.charge_failure(&mut self.tokens, work);
+        SESSION_TARIFF.charge_failure(&mut self.tokens, work);
     }
 
     /// See [`EackTariff::take_foreign`].
     pub(crate) fn take_foreign(&mut self, count: usize) -> bool {
-        SESSION.take_foreign(&mut self.tokens, count)
+        SESSION_TARIFF.take_foreign(&mut self.tokens, count)
     }
 }
 
@@ -181,14 +182,14 @@ mod tests {
 
     #[test]
     fn a_subscriber_recovers_from_failures_that_are_few() {
-        let mut credit = SUBSCRIBER.open::<f32>();
+        let mut credit = SUBSCRIBER_TARIFF.open::<f32>();
         for _ in 0..100 {
-            assert!(SUBSCRIBER.admits(&mut credit, Duration::from_millis(25)));
-            SUBSCRIBER.charge_failure(&mut credit, 1);
+            assert!(SUBSCRIBER_TARIFF.admits(&mut credit, Duration::from_millis(25)));
+            SUBSCRIBER_TARIFF.charge_failure(&mut credit, 1);
         }
-        SUBSCRIBER.charge_epoch(&mut credit);
-        SUBSCRIBER.charge_failure(&mut credit, 300_000_000);
-        assert!(!SUBSCRIBER.admits(&mut credit, Duration::from_secs(9)));
-        assert!(SUBSCRIBER.admits(&mut credit, Duration::from_secs(2)));
+        SUBSCRIBER_TARIFF.charge_epoch(&mut credit);
+        SUBSCRIBER_TARIFF.charge_failure(&mut credit, 300_000_000);
+        assert!(!SUBSCRIBER_TARIFF.admits(&mut credit, Duration::from_secs(9)));
+        assert!(SUBSCRIBER_TARIFF.admits(&mut credit, Duration::from_secs(2)));
     }
 }

@@ -18,7 +18,7 @@ use crate::gateway::{Begin, Gateway, HandshakeOutcome, refuse};
 use crate::handshake::Handshake;
 use crate::outbox::Outbox;
 use crate::path_validation::{NetworkPath, PathUse};
-use crate::session::{Ended, LIMITS, Session, Turn, granted_numbers};
+use crate::session::{Ended, SKETCH_LIMITS, Session, Turn, granted_numbers};
 use crate::sparse_copies::SparseCopies;
 
 /// One client flow (4-tuple) through the gateway, assisted or not. Plain forwarding never depends
@@ -121,7 +121,7 @@ impl Flow {
         let grant = |client_params: &ClientParams, session, secret| GatewayParams {
             session,
             scheme: client_params.scheme,
-            limits: client_params.limits.within(LIMITS),
+            limits: client_params.limits.within(SKETCH_LIMITS),
             cache_bytes: u32::try_from(config.cache_bytes_per_flow).unwrap_or(u32::MAX),
             secret: Zeroizing::new(secret),
             stream: None,

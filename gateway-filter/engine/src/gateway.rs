@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use packrat_wire::control::{Control, RefusalReason, VERSION, session_nonce};
+use packrat_wire::control::{Control, PROTOCOL_VERSION, RefusalReason, session_nonce};
 use packrat_wire::cookie::CookieKey;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::{ServerTicket, client_params_in};
@@ -449,7 +449,7 @@ impl Gateway {
     ) -> HandshakeOutcome {
         let (cookie_time, cookie) = self.cookies().current.make(peer, nonce, now);
         out.send(|bytes| {
-            Control::Offer { nonce, version: VERSION, cookie_time, cookie }.encode(bytes);
+            Control::Offer { nonce, version: PROTOCOL_VERSION, cookie_time, cookie }.encode(bytes);
         });
         HandshakeOutcome::Offered
     }
@@ -499,7 +499,7 @@ mod tests {
     fn nothing_answers_with_more_than_it_was_sent() {
         let mut out = Outbox::new();
         for (assist, versions) in
-            [(true, &[VERSION][..]), (true, &[9][..]), (false, &[VERSION][..])]
+            [(true, &[PROTOCOL_VERSION][..]), (true, &[9][..]), (false, &[PROTOCOL_VERSION][..])]
         {
             let question = discover(versions);
             out.clear();
@@ -519,7 +519,7 @@ mod tests {
     #[test]
     fn only_the_address_that_got_the_cookie_can_begin() {
         let (gateway, mut out) = (gateway(true), Outbox::new());
-        gateway.receive(&discover(&[VERSION]), client(), Timestamp::ZERO, &mut out);
+        gateway.receive(&discover(&[PROTOCOL_VERSION]), client(), Timestamp::ZERO, &mut out);
         let offer = out.datagrams().next().unwrap().to_vec();
         let Ok(Control::Offer { nonce, cookie_time, cookie, .. }) = Control::decode(&offer) else {
             panic!()
@@ -560,7 +560,7 @@ mod tests {
         let (gateway, mut out) = (gateway(true), Outbox::new());
         let offer = |gateway: &Gateway, out: &mut Outbox| {
             out.clear();
-            gateway.receive(&discover(&[VERSION]), client(), Timestamp::ZERO, out);
+            gateway.receive(&discover(&[PROTOCOL_VERSION]), client(), Timestamp::ZERO, out);
             out.datagrams().next().unwrap().to_vec()
         };
         let offered = offer(&gateway, &mut out);
@@ -593,7 +593,7 @@ mod tests {
         for length in 5..200usize {
             let mut garbage: Vec<u8> = (0..length).map(|i| (i * 7 + length) as u8).collect();
             garbage[..4].copy_from_slice(&[packrat_wire::control::FIRST_BYTE, b'P', b'k', b'r']);
-            garbage[4] = VERSION << 4 | 15;
+            garbage[4] = PROTOCOL_VERSION << 4 | 15;
             let received = gateway(true).receive(&garbage, client(), Timestamp::ZERO, &mut out);
             assert!(matches!(received, Received::Done(HandshakeOutcome::Malformed)));
         }

@@ -14,16 +14,16 @@ use crate::cache::{Cache, Span};
 use crate::index::IdentifierIndex;
 
 /// Datagrams between two looks at what may be forgotten.
-pub(crate) const TRIM_INTERVAL: u64 = 32;
+pub(crate) const TRIM_DATAGRAMS: u64 = 32;
 /// Entries kept after their fate is known.
 pub(crate) const SETTLED_ENTRIES: usize = 2048;
-/// The same for a flow that has fallen quiet: the newest of them is the one that its client names, and
-/// the sender may have overtaken itself a little.
+/// Entries kept after their fate is known for a flow that has fallen quiet: the newest of them is
+/// the one that its client names, and the sender may have overtaken itself a little.
 pub(crate) const QUIET_ENTRIES: usize = 4;
-/// Entries kept at all; what is older is forgotten even when the client never spoke of it.
+/// Entries kept at all; what is older is forgotten even when the client never reported it.
 pub(crate) const MAXIMUM_ENTRIES: usize = 16_384;
-/// The same for a client that speaks only when something is missing: it never speaks of most of
-/// them.
+/// Entries kept at all for a client that reports only when something is missing: it never reports
+/// most of them.
 pub(crate) const SELECTIVE_ENTRIES: usize = 4096;
 
 /// Fate of a datagram, as far as the gateway knows.

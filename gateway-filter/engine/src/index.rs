@@ -12,8 +12,8 @@
 
 use packrat_eack::Identifier;
 
-/// The smallest table.
-const SMALLEST: usize = 32;
+/// Entries of the smallest table.
+const SMALLEST_TABLE: usize = 32;
 
 /// Sequence numbers by identifier. Sequence numbers that are in the table at the same time are less
 /// than 2^31 apart.
@@ -90,7 +90,7 @@ impl IdentifierIndex {
         first: u64,
         shrinks: bool,
     ) {
-        let enough = (identifiers.len() * 4).next_power_of_two().max(SMALLEST);
+        let enough = (identifiers.len() * 4).next_power_of_two().max(SMALLEST_TABLE);
         if shrinks && identifiers.len() == 0 {
             self.slots = Vec::new();
         } else if enough > self.slots.len() || shrinks && enough < self.slots.len() {
@@ -106,7 +106,7 @@ impl IdentifierIndex {
 
     /// True if [`Self::fill`] with so many identifiers would give memory back.
     pub(crate) fn is_too_large_for(&self, identifiers: usize) -> bool {
-        let enough = (identifiers * 4).next_power_of_two().max(SMALLEST);
+        let enough = (identifiers * 4).next_power_of_two().max(SMALLEST_TABLE);
         enough < self.slots.len() || identifiers == 0 && !self.slots.is_empty()
     }
 }

@@ -16,22 +16,22 @@ pub(crate) trait StaticDefault: Default + 'static {
 
 impl StaticDefault for PathEstimate {
     fn static_default() -> &'static Self {
-        static DEFAULT: PathEstimate = PathEstimate::new();
-        &DEFAULT
+        static DEFAULT_ESTIMATE: PathEstimate = PathEstimate::new();
+        &DEFAULT_ESTIMATE
     }
 }
 
 impl StaticDefault for Timing {
     fn static_default() -> &'static Self {
-        static DEFAULT: Timing = Timing::new();
-        &DEFAULT
+        static DEFAULT_QUEUEING: Timing = Timing::new();
+        &DEFAULT_QUEUEING
     }
 }
 
 impl StaticDefault for Breaker {
     fn static_default() -> &'static Self {
-        static DEFAULT: Breaker = Breaker::new();
-        &DEFAULT
+        static DEFAULT_BREAKER: Breaker = Breaker::new();
+        &DEFAULT_BREAKER
     }
 }
 
@@ -40,8 +40,8 @@ pub(crate) type Timed = VecDeque<(Timestamp, u64)>;
 
 impl StaticDefault for Timed {
     fn static_default() -> &'static Self {
-        static DEFAULT: Timed = Timed::new();
-        &DEFAULT
+        static DEFAULT_TIMED: Timed = Timed::new();
+        &DEFAULT_TIMED
     }
 }
 

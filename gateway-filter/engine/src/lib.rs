@@ -85,4 +85,4 @@ pub use sequence::Sequence;
 pub use server_id::{ServerId, ServerIdDecoder, ServerIdError, destination};
 pub use session_event::{EackIgnoredReason, GiveUpReason, RepairRefusedReason, SessionEvent};
 pub use stream::{Stream, StreamConfig, StreamOutbox, Target};
-pub use ticket::{MOST_SERVERS_UNPROVEN, TICKET_NONCE};
+pub use ticket::{MOST_SERVERS_UNPROVEN, TICKET_NONCE_BYTES};

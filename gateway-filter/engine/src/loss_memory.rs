@@ -17,11 +17,13 @@ use packrat_wire::estimate::{MediumLoss, Timestamp};
 use crate::admission::Network;
 use crate::sync::Mutex;
 
-/// Addresses that are remembered, the latest, for so long.
-const ADDRESSES: usize = 1024;
-const MEMORY: Duration = Duration::from_secs(3600);
-/// Networks whose median is a guess for another one, and addresses whose median is one for their network.
-const QUORUM: usize = 5;
+/// Number of addresses that are remembered, the latest.
+const REMEMBERED_ADDRESSES: usize = 1024;
+/// Time for which the loss of an address is remembered.
+const LOSS_MEMORY: Duration = Duration::from_secs(3600);
+/// Networks whose median is a guess for another network, and addresses whose median is one for
+/// their network.
+const LOSS_QUORUM: usize = 5;
 
 /// The last miles of a route.
 #[derive(Debug, Default)]
@@ -39,9 +41,9 @@ impl LossMemory {
     /// A session of this address has seen `sent` datagrams, of which the medium has lost `lost`.
     pub(crate) fn note(&self, address: Network, sent: u64, lost: u64, now: Timestamp) {
         let mut last_miles = self.last_miles.lock().unwrap_or_else(PoisonError::into_inner);
-        if !last_miles.contains_key(&address) && last_miles.len() >= ADDRESSES {
+        if !last_miles.contains_key(&address) && last_miles.len() >= REMEMBERED_ADDRESSES {
             last_miles.retain(|_, known| known.is_young(now));
-            if last_miles.len() >= ADDRESSES {
+            if last_miles.len() >= REMEMBERED_ADDRESSES {
                 forget_one(&mut last_miles, address.largest());
             }
         }
@@ -64,12 +66,12 @@ impl LossMemory {
         for (address, known) in last_miles.iter().filter(|(_, known)| known.is_young(now)) {
             of_networks.entry(address.largest()).or_default().push(known.medium.loss());
         }
-        let own = of_networks.get(&address.largest()).filter(|own| own.len() >= QUORUM);
+        let own = of_networks.get(&address.largest()).filter(|own| own.len() >= LOSS_QUORUM);
         if let Some(own) = own {
             return median(own.clone());
         }
         let votes: Vec<f64> = of_networks.into_values().map(median).collect();
-        if votes.len() < QUORUM { 0.0 } else { median(votes) }
+        if votes.len() < LOSS_QUORUM { 0.0 } else { median(votes) }
     }
 }
 
@@ -96,7 +98,7 @@ fn forget_one(last_miles: &mut HashMap<Network, Remembered>, own: Network) {
 
 impl Remembered {
     fn is_young(&self, now: Timestamp) -> bool {
-        now.saturating_since(self.at) < MEMORY
+        now.saturating_since(self.at) < LOSS_MEMORY
     }
 }
 
@@ -160,17 +162,17 @@ mod tests {
         // A network that is new has a place of the largest one.
         memory.note(honest(200), 936, 0, at(2));
         assert!((0..=200).all(|third| knows(honest(third))));
-        assert_eq!(memory.last_miles.lock().unwrap().len(), ADDRESSES);
+        assert_eq!(memory.last_miles.lock().unwrap().len(), REMEMBERED_ADDRESSES);
     }
 
     #[test]
     fn it_has_a_largest_size_and_keeps_the_latest() {
         let memory = LossMemory::default();
-        for number in 0..=ADDRESSES as u32 {
+        for number in 0..=REMEMBERED_ADDRESSES as u32 {
             let network = Network::of(IpAddr::V4(Ipv4Addr::from_bits(number << 8)));
             memory.note(network, 936, 100, at(u64::from(number)));
         }
-        assert_eq!(memory.last_miles.lock().unwrap().len(), ADDRESSES);
+        assert_eq!(memory.last_miles.lock().unwrap().len(), REMEMBERED_ADDRESSES);
         let first = Network::of(IpAddr::V4(Ipv4Addr::from_bits(0)));
         assert!(!memory.last_miles.lock().unwrap().contains_key(&first));
     }

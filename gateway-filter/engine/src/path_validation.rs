@@ -24,16 +24,16 @@ use std::net::SocketAddr;
 
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::message::Message;
-use packrat_wire::seal::OVERHEAD;
+use packrat_wire::seal::SEAL_OVERHEAD_BYTES;
 
 /// Length of a sealed challenge; a shorter message is not answered.
-pub(crate) const CHALLENGE_LENGTH: usize = OVERHEAD + 9;
+pub(crate) const CHALLENGE_LENGTH: usize = SEAL_OVERHEAD_BYTES + 9;
 /// Distance between two challenges of one address.
 pub(crate) const CHALLENGE_INTERVAL: Duration = Duration::from_millis(20);
 /// Time in which a challenge may be answered.
 pub const CHALLENGE_LIFETIME: Duration = Duration::from_secs(3);
 /// Challenges that a session remembers: when there are more, the oldest is forgotten.
-const MAXIMUM_OUTSTANDING: usize = 8;
+const MAXIMUM_CHALLENGES: usize = 8;
 
 /// The two addresses that the datagrams of a flow travel between: what RFC 9000, section 9, calls a
 /// path. A gateway has several addresses when it has several listeners, or one at a wildcard.
@@ -133,7 +133,7 @@ impl<P: Copy + Eq> PathValidation<P> {
             return Step::Ignore;
         }
         let data = random().iter().take(8).fold(0, |data, byte| data << 8 | u64::from(*byte));
-        if self.outstanding.len() == MAXIMUM_OUTSTANDING {
+        if self.outstanding.len() == MAXIMUM_CHALLENGES {
             self.outstanding.remove(0);
         }
         self.outstanding.push(Challenge { path: from, data, sent: now });
@@ -234,7 +234,7 @@ mod tests {
         for last in 0..=255 {
             paths.on_message(&SHORT, 38, address(last), || [last; 8], at(0));
         }
-        assert_eq!(paths.outstanding.len(), MAXIMUM_OUTSTANDING);
+        assert_eq!(paths.outstanding.len(), MAXIMUM_CHALLENGES);
         assert!(!paths.forget_expired(at(3000)));
         assert!(paths.forget_expired(at(3001)));
     }

@@ -18,12 +18,13 @@ use crate::session_event::GiveUpReason;
 pub(crate) const MAXIMUM_TRANSMISSIONS: u32 = 12;
 /// Copies of one repair at once.
 const MAXIMUM_COPIES: u32 = 3;
-/// When so many datagrams were forwarded since a lost one, a second round of repairs keeps many
-/// more waiting...
-const CROWD: u64 = 60;
-/// (but on a path so fast that this takes no longer than the client's own eACKs do),
+/// Datagrams forwarded since a lost one from which a second round of repairs keeps many more
+/// waiting.
+const CROWD_DATAGRAMS: u64 = 60;
+/// Shortest time since a loss for a crowd: on a path so fast that [`CROWD_DATAGRAMS`] take no
+/// longer than the client's own eACKs, nothing is crowded.
 const CROWD_AGE: Duration = EACK_INTERVAL;
-/// ...so that it should be necessary for this share of the losses only.
+/// Share of the losses in a crowd for which a second round of repairs should be necessary.
 const CROWD_TARGET: f64 = 2e-2;
 /// Round trip assumed before one was measured.
 pub(crate) const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(60);
@@ -178,7 +179,7 @@ pub(crate) fn patience(path: &PathEstimate, live: bool, maximum_hold: Duration) 
 /// True if many datagrams, `behind`, were forwarded since a lost one, `age` ago. Then nearly every
 /// moment has an open hole, and the sender waits with every hole that takes a second round.
 pub(crate) fn is_crowded(behind: u64, age: Duration) -> bool {
-    behind > CROWD && age > CROWD_AGE
+    behind > CROWD_DATAGRAMS && age > CROWD_AGE
 }
 
 /// Number of copies of a repair to send now, and the time between them, so that the chance that none of all
@@ -322,9 +323,9 @@ mod tests {
         assert_eq!([at(0, 0.01, true), at(0, 0.1, true), at(0, 0.2, true)], [1, 2, 3]);
         let long = CROWD_AGE + Duration::from_millis(1);
         assert!(
-            is_crowded(CROWD + 1, long)
-                && !is_crowded(CROWD, long)
-                && !is_crowded(CROWD + 1, CROWD_AGE)
+            is_crowded(CROWD_DATAGRAMS + 1, long)
+                && !is_crowded(CROWD_DATAGRAMS, long)
+                && !is_crowded(CROWD_DATAGRAMS + 1, CROWD_AGE)
         );
         // The second round takes the rest at once.
         assert_eq!([at(2, 0.1, false), at(2, 0.1, true)], [1, 3]);

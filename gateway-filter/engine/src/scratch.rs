@@ -7,7 +7,8 @@ use crate::session::Told;
 use packrat_eack::{Decoder, Identifier};
 
 thread_local! {
-    static FREE: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
+    /// Buffers of this thread that are not in use.
+    static FREE_SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
 }
 
 /// Buffers for one control datagram. What is in them is of no meaning between two of them.
@@ -33,11 +34,11 @@ impl Scratch {
     /// The buffers of this thread, until [`Scratch::give_back`]; none the first time, or while they
     /// are in use.
     pub(crate) fn borrow() -> Option<Box<Self>> {
-        FREE.take()
+        FREE_SCRATCH.take()
     }
 
     /// The thread has its buffers again. Buffers that are not given back are freed, no harm done.
     pub(crate) fn give_back(scratch: Option<Box<Self>>) {
-        FREE.set(scratch);
+        FREE_SCRATCH.set(scratch);
     }
 }

@@ -33,26 +33,28 @@ use crate::admission::Network;
 use crate::loss_memory::LossMemory;
 use crate::sync::Mutex;
 
-/// Votes that are remembered, the newest of each network, for so long.
-const VOTES: usize = 32;
-const MEMORY: Duration = Duration::from_secs(24 * 3600);
+/// Number of votes that are remembered, the newest of each network.
+const REMEMBERED_VOTES: usize = 32;
+/// Time for which a vote is remembered.
+const VOTE_MEMORY: Duration = Duration::from_secs(24 * 3600);
 /// Networks that must have found the same.
-const QUORUM: usize = 3;
-/// Trials are rarer by this factor where the sender seems to answer losses, and in a network that has had
-/// one.
-const RARER: u32 = 4;
-/// Where a network's own newest session has found that the sender may be loss-based, one session of
-/// so many believes others.
-const DOUBT: u32 = 2;
+const NETWORK_QUORUM: usize = 3;
+/// Factor by which trials are rarer where the sender seems to answer losses, and in a network that
+/// has had one.
+const RARER_TRIALS: u32 = 4;
+/// Number of sessions of which one believes other networks, where a network's own newest session
+/// has found that the sender may be loss-based.
+const DOUBTING_SESSIONS: u32 = 2;
 /// Time after which a verdict is held against what it has led to.
-const PERIOD: Duration = Duration::from_secs(600);
-/// Networks that were shown losses because of it: so many are remembered, and fewer prove nothing.
-const WITNESSES: usize = 64;
+const VERDICT_PERIOD: Duration = Duration::from_secs(600);
+/// Number of networks remembered as shown losses because of a verdict.
+const REMEMBERED_WITNESSES: usize = 64;
+/// Fewest witnesses that prove something about a verdict.
 const FEWEST_WITNESSES: usize = 8;
-/// One of so many must have found the same.
-const BORNE_OUT: usize = 4;
-/// Networks whose verdict was not borne out.
-const SILENCED: usize = 64;
+/// Number of witnesses of which one must have found the same for a verdict to be borne out.
+const BORNE_OUT_DIVISOR: usize = 4;
+/// Number of networks remembered whose verdict was not borne out.
+const SILENCED_NETWORKS: usize = 64;
 
 /// A finding of a session about its sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,17 +126,17 @@ impl SenderMemory {
             // No one else is shown losses because of it.
             Some(Finding::Tolerates) => true,
             Some(Finding::Answers) => false,
-            Some(Finding::Fits) => is_judged && votes.sessions.is_multiple_of(DOUBT),
+            Some(Finding::Fits) => is_judged && votes.sessions.is_multiple_of(DOUBTING_SESSIONS),
             None => is_judged,
         };
         if believes {
             return Expectation::Tolerates;
         }
         let tried = votes.votes.len() + votes.undecided.len();
-        let is_open = tried < QUORUM || votes.count(Finding::Tolerates) * 2 >= tried;
+        let is_open = tried < NETWORK_QUORUM || votes.count(Finding::Tolerates) * 2 >= tried;
         let is_tried = votes.own(network).is_some() || votes.is_undecided(network);
         let is_rare = is_tried || !is_open;
-        let one_of = if is_rare { one_of.saturating_mul(RARER) } else { one_of };
+        let one_of = if is_rare { one_of.saturating_mul(RARER_TRIALS) } else { one_of };
         // None of no sessions.
         if one_of > 0 && votes.sessions.is_multiple_of(one_of) {
             Expectation::Trial
@@ -154,7 +156,7 @@ impl SenderMemory {
         let mut votes = self.votes.lock().unwrap_or_else(PoisonError::into_inner);
         votes.undecided.retain(|(undecided, _)| *undecided != network);
         if votes.own(network).is_none() {
-            if votes.undecided.len() >= VOTES {
+            if votes.undecided.len() >= REMEMBERED_VOTES {
                 votes.undecided.pop_front();
             }
             votes.undecided.push_back((network, now));
@@ -171,7 +173,7 @@ impl SenderMemory {
             }
             votes.votes.retain(|vote| vote.network != network);
             votes.undecided.retain(|(undecided, _)| *undecided != network);
-            if votes.votes.len() >= VOTES {
+            if votes.votes.len() >= REMEMBERED_VOTES {
                 votes.votes.pop_front();
             }
             votes.votes.push_back(Vote { network, finding, at: now });
@@ -195,7 +197,7 @@ impl SenderMemory {
 impl Votes {
     /// Forgets what is too old.
     fn age(&mut self, now: Timestamp) {
-        let is_young = |at: Timestamp| now.saturating_since(at) < MEMORY;
+        let is_young = |at: Timestamp| now.saturating_since(at) < VOTE_MEMORY;
         self.votes.retain(|vote| is_young(vote.at));
         self.undecided.retain(|(_, at)| is_young(*at));
         self.silenced.retain(|(_, at)| is_young(*at));
@@ -224,7 +226,7 @@ impl Votes {
         let known = verdict.witnesses.iter_mut().find(|(witness, _)| *witness == network);
         if let Some((_, found)) = known {
             *found |= has_found;
-        } else if verdict.witnesses.len() < WITNESSES {
+        } else if verdict.witnesses.len() < REMEMBERED_WITNESSES {
             verdict.witnesses.push((network, has_found));
         }
     }
@@ -234,11 +236,12 @@ impl Votes {
         self.verdict.take_if(|_| !find_tolerance(&self.votes));
         if let Some(verdict) = &mut self.verdict {
             let witnesses = verdict.witnesses.len();
-            if now.saturating_since(verdict.since) < PERIOD || witnesses < FEWEST_WITNESSES {
+            if now.saturating_since(verdict.since) < VERDICT_PERIOD || witnesses < FEWEST_WITNESSES
+            {
                 return;
             }
             let found = verdict.witnesses.iter().filter(|(_, found)| *found).count();
-            if found * BORNE_OUT >= witnesses {
+            if found * BORNE_OUT_DIVISOR >= witnesses {
                 verdict.witnesses.clear();
                 verdict.since = now;
             } else {
@@ -256,7 +259,7 @@ impl Votes {
     fn silence(&mut self, now: Timestamp) {
         let tolerant = self.votes.iter().filter(|vote| vote.finding == Finding::Tolerates);
         self.silenced.extend(tolerant.map(|vote| (vote.network, now)));
-        let too_many = self.silenced.len().saturating_sub(SILENCED);
+        let too_many = self.silenced.len().saturating_sub(SILENCED_NETWORKS);
         self.silenced.drain(..too_many);
         self.votes.retain(|vote| vote.finding != Finding::Tolerates);
     }
@@ -268,7 +271,7 @@ fn count(votes: &VecDeque<Vote>, finding: Finding) -> usize {
 
 fn find_tolerance(votes: &VecDeque<Vote>) -> bool {
     let tolerant = count(votes, Finding::Tolerates);
-    tolerant >= QUORUM && tolerant >= 3 * count(votes, Finding::Answers)
+    tolerant >= NETWORK_QUORUM && tolerant >= 3 * count(votes, Finding::Answers)
 }
 
 #[cfg(test)]
@@ -324,7 +327,7 @@ mod tests {
         let expected = |number, after| memory.expect(network(number), 0, Timestamp::ZERO + after);
         assert_eq!(expected(1, Duration::ZERO), Expectation::Tolerates);
         assert_eq!(expected(2, Duration::ZERO), Expectation::Answers, "others are not concerned");
-        assert_eq!(expected(1, MEMORY), Expectation::Answers, "a day later");
+        assert_eq!(expected(1, VOTE_MEMORY), Expectation::Answers, "a day later");
         memory.vote(network(1), Finding::Fits, Timestamp::ZERO);
         assert_eq!(expected(1, Duration::ZERO), Expectation::Answers, "its newest finding counts");
     }
@@ -398,7 +401,7 @@ mod tests {
         assert_eq!(memory.votes.lock().unwrap().undecided.len(), 1);
         assert_eq!(memory.expect(network(4), 8, Timestamp::ZERO), Expectation::Tolerates);
         assert_eq!(trials_in(5), 8, "two of four have found tolerance");
-        let after = Timestamp::ZERO + MEMORY;
+        let after = Timestamp::ZERO + VOTE_MEMORY;
         let later = |_| memory.expect(network(1), 8, after);
         assert_eq!((0..64).map(later).filter(|it| *it == Expectation::Trial).count(), 8);
     }
@@ -412,7 +415,7 @@ mod tests {
         for number in 4..=255 {
             memory.on_undecided(network(number), Timestamp::ZERO);
         }
-        assert_eq!(memory.votes.lock().unwrap().undecided.len(), VOTES);
+        assert_eq!(memory.votes.lock().unwrap().undecided.len(), REMEMBERED_VOTES);
         assert_eq!(memory.expect(network(200), 8, Timestamp::ZERO), Expectation::Tolerates);
     }
 
@@ -432,10 +435,10 @@ mod tests {
         for number in 0..=255 {
             memory.vote(network(number), Finding::Tolerates, Timestamp::ZERO);
         }
-        assert_eq!(memory.votes.lock().unwrap().votes.len(), VOTES);
+        assert_eq!(memory.votes.lock().unwrap().votes.len(), REMEMBERED_VOTES);
         let expected = |after| memory.expect(network(200), 8, Timestamp::ZERO + after);
-        assert_eq!(expected(MEMORY / 2), Expectation::Tolerates);
-        assert_ne!(expected(MEMORY), Expectation::Tolerates);
+        assert_eq!(expected(VOTE_MEMORY / 2), Expectation::Tolerates);
+        assert_ne!(expected(VOTE_MEMORY), Expectation::Tolerates);
     }
 
     /// A minute of a route.

@@ -11,31 +11,32 @@ use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
 use aes::{Aes128, Block};
 
 /// Bytes of a block of AES.
-const BLOCK: usize = 16;
-/// Most bytes of server ID and nonce together: what the first octet leaves of the longest connection ID
-/// (RFC 9000, section 17.2).
-const LONGEST: usize = 19;
+const BLOCK_BYTES: usize = 16;
+/// Most bytes of server ID and nonce together: what the first octet leaves of the longest
+/// connection ID (RFC 9000, section 17.2).
+const LONGEST_PLAINTEXT_BYTES: usize = 19;
 /// Fewest bytes of a nonce.
-const SHORTEST_NONCE: usize = 4;
-/// Configurations that can be told apart; the next number means that there is none.
-const CONFIGURATIONS: u8 = 7;
+const SHORTEST_NONCE_BYTES: usize = 4;
+/// Number of configurations that can be told apart; the next number means that there is none.
+const CONFIGURATION_COUNT: u8 = 7;
 /// The longest connection ID of QUIC version 1.
 const LONGEST_CONNECTION_ID: usize = 20;
 
 /// The number of a server in connection IDs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ServerId {
-    bytes: [u8; LONGEST],
+    bytes: [u8; LONGEST_PLAINTEXT_BYTES],
     length: u8,
 }
 
 impl ServerId {
     /// These bytes; `None` of none, and of more than a connection ID has room for beside a nonce.
     pub fn new(bytes: &[u8]) -> Option<Self> {
-        if bytes.is_empty() || bytes.len() > LONGEST - SHORTEST_NONCE {
+        if bytes.is_empty() || bytes.len() > LONGEST_PLAINTEXT_BYTES - SHORTEST_NONCE_BYTES {
             return None;
         }
-        let mut id = Self { bytes: [0; LONGEST], length: u8::try_from(bytes.len()).ok()? };
+        let mut id =
+            Self { bytes: [0; LONGEST_PLAINTEXT_BYTES], length: u8::try_from(bytes.len()).ok()? };
         id.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
         Some(id)
     }
@@ -90,13 +91,16 @@ impl ServerIdDecoder {
         configuration: u8,
         server_id_length: usize,
         nonce_length: usize,
-        key: Option<&[u8; BLOCK]>,
+        key: Option<&[u8; BLOCK_BYTES]>,
     ) -> Result<Self, ServerIdError> {
-        if configuration >= CONFIGURATIONS {
+        if configuration >= CONFIGURATION_COUNT {
             return Err(ServerIdError::Configuration);
         }
         let length = server_id_length.saturating_add(nonce_length);
-        if server_id_length == 0 || nonce_length < SHORTEST_NONCE || length > LONGEST {
+        if server_id_length == 0
+            || nonce_length < SHORTEST_NONCE_BYTES
+            || length > LONGEST_PLAINTEXT_BYTES
+        {
             return Err(ServerIdError::Length);
         }
         let cipher = key.map(|key| Aes128::new(&(*key).into()));
@@ -113,7 +117,7 @@ impl ServerIdDecoder {
         let content = rest.get(..self.length)?;
         match &self.cipher {
             None => ServerId::new(content.get(..self.server_id_length)?),
-            Some(cipher) if self.length == BLOCK => {
+            Some(cipher) if self.length == BLOCK_BYTES => {
                 let mut block = Block::try_from(content).ok()?;
                 cipher.decrypt_block(&mut block);
                 ServerId::new(block.get(..self.server_id_length)?)
@@ -126,7 +130,11 @@ impl ServerIdDecoder {
     }
 
     /// Undoes the passes of section 5.4.2; the last only if the server ID reaches into its half.
-    fn four_passes(&self, cipher: &Aes128, content: &[u8]) -> Option<[u8; LONGEST]> {
+    fn four_passes(
+        &self,
+        cipher: &Aes128,
+        content: &[u8],
+    ) -> Option<[u8; LONGEST_PLAINTEXT_BYTES]> {
         let half = self.length.div_ceil(2);
         let is_odd = self.length % 2 == 1;
         let (mut left, mut right) =
@@ -146,7 +154,7 @@ impl ServerIdDecoder {
                 if pass % 2 == 0 { left.keep(half - 1, 0xf0) } else { right.keep(0, 0x0f) }
             }
         }
-        let mut plain = [0; LONGEST];
+        let mut plain = [0; LONGEST_PLAINTEXT_BYTES];
         for (place, octet) in plain.iter_mut().zip(left.octets(half)) {
             *place = *octet;
         }
@@ -158,11 +166,11 @@ impl ServerIdDecoder {
 }
 
 /// A half of server ID and nonce, with zeros behind it.
-struct Half([u8; BLOCK]);
+struct Half([u8; BLOCK_BYTES]);
 
 impl Half {
     fn new(octets: &[u8]) -> Option<Self> {
-        let mut half = Self([0; BLOCK]);
+        let mut half = Self([0; BLOCK_BYTES]);
         half.0.get_mut(..octets.len())?.copy_from_slice(octets);
         Some(half)
     }
@@ -178,7 +186,7 @@ impl Half {
         }
     }
 
-    fn mix(&mut self, other: &[u8; BLOCK], length: usize) {
+    fn mix(&mut self, other: &[u8; BLOCK_BYTES], length: usize) {
         for (octet, other) in self.0.iter_mut().zip(other).take(length) {
             *octet ^= other;
         }
@@ -186,7 +194,7 @@ impl Half {
 
     /// The block that this half makes with the length of everything and the number of a pass,
     /// encrypted.
-    fn encrypted(&self, cipher: &Aes128, length: usize, pass: u8) -> Option<[u8; BLOCK]> {
+    fn encrypted(&self, cipher: &Aes128, length: usize, pass: u8) -> Option<[u8; BLOCK_BYTES]> {
         let mut block = self.0;
         let [.., place_of_length, place_of_pass] = &mut block;
         *place_of_length = u8::try_from(length).ok()?;
@@ -292,7 +300,7 @@ mod tests {
     fn connection_id(decoder: &ServerIdDecoder, plain: &[u8]) -> Vec<u8> {
         let first = decoder.configuration << 5;
         let Some(cipher) = &decoder.cipher else { return [&[first][..], plain].concat() };
-        if plain.len() == BLOCK {
+        if plain.len() == BLOCK_BYTES {
             let mut block = Block::try_from(plain).unwrap();
             cipher.encrypt_block(&mut block);
             return [&[first][..], &block[..]].concat();
@@ -325,12 +333,12 @@ mod tests {
     proptest! {
         #[test]
         fn what_a_server_encodes_is_decoded(
-            configuration in 0..CONFIGURATIONS,
+            configuration in 0..CONFIGURATION_COUNT,
             key in any::<Option<[u8; 16]>>(),
-            content in prop::collection::vec(any::<u8>(), 5..=LONGEST),
+            content in prop::collection::vec(any::<u8>(), 5..=LONGEST_PLAINTEXT_BYTES),
             share in any::<prop::sample::Index>(),
         ) {
-            let server_id_length = 1 + share.index(content.len() - SHORTEST_NONCE);
+            let server_id_length = 1 + share.index(content.len() - SHORTEST_NONCE_BYTES);
             let decoder = ServerIdDecoder::new(
                 configuration, server_id_length, content.len() - server_id_length, key.as_ref(),
             ).unwrap();

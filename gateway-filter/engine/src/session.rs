@@ -58,7 +58,7 @@ use packrat_wire::handshake::{ClientParams, Established, SESSION_NAMES};
 use packrat_wire::identifier::{IdentifierKey, IdentifierScheme};
 use packrat_wire::message::{Coded, GoodbyeReason, Message, Totals};
 use packrat_wire::number::NumberHeader;
-use packrat_wire::seal::OVERHEAD;
+use packrat_wire::seal::SEAL_OVERHEAD_BYTES;
 
 use crate::admission::{MESSAGE_WORK, SessionPermit};
 use crate::config::{SenderAnswer, TOLERATED_LOSS};
@@ -67,7 +67,7 @@ use crate::eack_credit::EackCredit;
 use crate::event::Event;
 use crate::flow::PathEvent;
 use crate::history::{
-    Fate, History, MAXIMUM_ENTRIES, Pushed, SELECTIVE_ENTRIES, SETTLED_ENTRIES, TRIM_INTERVAL,
+    Fate, History, MAXIMUM_ENTRIES, Pushed, SELECTIVE_ENTRIES, SETTLED_ENTRIES, TRIM_DATAGRAMS,
 };
 use crate::lazy_box::LazyBox;
 use crate::live::LiveStream;
@@ -91,21 +91,21 @@ use overflows::Overflows;
 use repairs::{Means, Repairs};
 use tail_probe::TailProbe;
 use thin::Thin;
-use timers::{NEVER, SHRINK_INTERVAL};
+use timers::{NEVER_DUE, SHRINK_INTERVAL};
 pub(crate) use turn::Turn;
 use upward::Uploads;
 
-/// The sketches that this gateway keeps at most, whatever a client asks for.
-pub(crate) const LIMITS: SketchLimits =
+/// Limits of the sketches that this gateway keeps, whatever a client asks for.
+pub(crate) const SKETCH_LIMITS: SketchLimits =
     SketchLimits { power_sums: MAX_EXPECTED_DIFFERENCE as u8 + 1, ..SketchLimits::LARGEST };
 /// Work of a symbol, beside what its bytes cost: sealing, and sending.
 const SYMBOL_WORK: u64 = 1000;
-/// A client that has been silent for so long may come from an outage.
-const OUTAGE: Duration = Duration::from_millis(300);
+/// Silence after which a client may come from an outage.
+const OUTAGE_SILENCE: Duration = Duration::from_millis(300);
 /// Bytes of a message with a symbol beside the symbol.
-const SYMBOL_OVERHEAD: usize = OVERHEAD + 10;
-/// Memory use is told to the gateway in steps of this size.
-const HOLD_STEP: usize = 16 * 1024;
+const SYMBOL_OVERHEAD: usize = SEAL_OVERHEAD_BYTES + 10;
+/// Bytes of the steps in which memory use is reported to the gateway.
+const HOLD_STEP_BYTES: usize = 16 * 1024;
 
 /// The client ended the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -230,7 +230,7 @@ impl Session {
             noted: false,
             live,
             reported: Reported::default(),
-            shrink_at: NEVER,
+            shrink_at: NEVER_DUE,
             permit,
         };
         if session.may_copy_early() {
@@ -374,7 +374,7 @@ impl Session {
         if self.thin.is_some() {
             self.plan_thin_copy(now);
         }
-        if self.shrink_at == NEVER || self.history.next().is_multiple_of(TRIM_INTERVAL) {
+        if self.shrink_at == NEVER_DUE || self.history.next().is_multiple_of(TRIM_DATAGRAMS) {
             self.look_after_memory(now, counters);
         }
         // A client that has not proven the session may not know it: to its transport, a number would
@@ -400,7 +400,7 @@ impl Session {
         self.follow_config(counters);
         self.trim(SETTLED_ENTRIES);
         self.shrink_at = self.shrink_at.min(now + SHRINK_INTERVAL);
-        if self.memory().abs_diff(self.permit.held()) > HOLD_STEP {
+        if self.memory().abs_diff(self.permit.held()) > HOLD_STEP_BYTES {
             self.permit.hold(self.memory());
         }
     }
@@ -538,7 +538,8 @@ impl Session {
         let mut ended = None;
         if let Some(counter) = self.channel.open(datagram, &mut plaintext, turn.counters) {
             let heard = self.channel.heard();
-            let returned = heard.is_some_and(|heard| turn.now.saturating_since(heard) >= OUTAGE);
+            let returned =
+                heard.is_some_and(|heard| turn.now.saturating_since(heard) >= OUTAGE_SILENCE);
             self.channel.note_heard(turn.now);
             let admitted = self.eack_credit.admits(turn.now)
                 && self.permit.admits_work(self.eack_credit.strain(), turn.now);

@@ -9,7 +9,7 @@
 //!
 //! "Sparse" is as in FQ-CoDel (RFC 8290): a flow that takes so little that it builds no queue. The
 //! gateway does not see whether a queue stands at a client without a session, so that all that is added
-//! is bounded by rate: [`SPARSE`] and one datagram in [`TAIL_INTERVAL`].
+//! is bounded by rate: [`SPARSE_BYTES`] and one datagram in [`TAIL_INTERVAL`].
 
 use core::time::Duration;
 
@@ -20,15 +20,15 @@ use crate::address_proof::AddressProof;
 use crate::counters::FlowCounters;
 use crate::outbox::Outbox;
 
-/// Bytes of a sparse flow: at most 128 kbit/s, an audio stream of good quality or a game's 60 datagrams
-/// of 250 bytes; at once a server's part of a QUIC handshake, three datagrams (RFC 9000, section 8.1),
-/// and a little.
-const SPARSE: Rate = Rate { per_second: 16_000.0, burst: 4_500.0 };
+/// Rate of a sparse flow's bytes, and bytes at once: at most 128 kbit/s, an audio stream of good
+/// quality or a game's 60 datagrams of 250 bytes; at once a server's part of a QUIC handshake,
+/// three datagrams (RFC 9000, section 8.1), and a little.
+const SPARSE_BYTES: Rate = Rate { per_second: 16_000.0, burst: 4_500.0 };
 /// Most bytes that a flow has to make up for: one that has brought much is not sparse for a second.
-const LARGEST_DEBT: f64 = SPARSE.per_second;
-/// Silence after which what a sparse flow has brought is repeated: apart enough that one short burst of
-/// losses does not take both, and within a frame of audio.
-const GAP: Duration = Duration::from_millis(5);
+const LARGEST_DEBT_BYTES: f64 = SPARSE_BYTES.per_second;
+/// Silence after which what a sparse flow has brought is repeated: apart enough that one short
+/// burst of losses does not take both, and within a frame of audio.
+const COPY_GAP: Duration = Duration::from_millis(5);
 /// Longest time that a copy waits for that silence.
 const LONGEST_WAIT: Duration = Duration::from_millis(20);
 /// Silence after which the last datagram of another flow is repeated: more than a pacer's pause.
@@ -64,7 +64,7 @@ impl Default for SparseCopies {
             ends: Vec::new(),
             oldest: Timestamp::ZERO,
             newest: Timestamp::ZERO,
-            tokens: TokenBucket::new(SPARSE.burst),
+            tokens: TokenBucket::new(SPARSE_BYTES.burst),
             next_tail: Timestamp::ZERO,
             address: Address::default(),
         }
@@ -75,8 +75,9 @@ impl SparseCopies {
     /// A datagram passes from the server to the client.
     pub(crate) fn forward(&mut self, datagram: &[u8], now: Timestamp) {
         self.address.sent(datagram);
-        self.tokens.earn(SPARSE.earned(now.saturating_since(self.newest)), SPARSE.burst);
-        self.tokens.charge((datagram.len() as f64).min(self.tokens.tokens() + LARGEST_DEBT));
+        self.tokens
+            .earn(SPARSE_BYTES.earned(now.saturating_since(self.newest)), SPARSE_BYTES.burst);
+        self.tokens.charge((datagram.len() as f64).min(self.tokens.tokens() + LARGEST_DEBT_BYTES));
         if !self.is_sparse() {
             self.forget();
         }
@@ -109,7 +110,7 @@ impl SparseCopies {
         if self.ends.is_empty() {
             None
         } else if self.is_sparse() {
-            Some((self.newest + GAP).min(self.oldest + LONGEST_WAIT))
+            Some((self.newest + COPY_GAP).min(self.oldest + LONGEST_WAIT))
         } else {
             Some(self.newest + TAIL_SILENCE)
         }
@@ -230,7 +231,7 @@ mod tests {
             trial.forward(&frame);
             let passed = trial.now;
             let copies = trial.run(passed + millis(20));
-            assert_eq!(copies, [(passed + GAP, frame)]);
+            assert_eq!(copies, [(passed + COPY_GAP, frame)]);
         }
         assert_eq!((trial.counters.sparse_copies, trial.counters.sparse_copy_bytes), (500, 60_000));
     }

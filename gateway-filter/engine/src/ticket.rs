@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use crate::gateway::Gateway;
 
 /// Random bytes of a ticket.
-pub const TICKET_NONCE: usize = 8;
+pub const TICKET_NONCE_BYTES: usize = 8;
 /// Servers with which a ticket is compared; each takes a hash, which the source is charged for.
 const MOST_SERVERS: usize = 1024;
 /// Servers up to which a ticket is compared before its client has echoed a cookie: with more of them
@@ -18,7 +18,7 @@ pub const MOST_SERVERS_UNPROVEN: usize = 16;
 
 impl Gateway {
     /// A ticket for this server. `nonce`: fresh random bytes, so that no two tickets look alike.
-    pub fn ticket(&self, server: SocketAddr, nonce: [u8; TICKET_NONCE]) -> ServerTicket {
+    pub fn ticket(&self, server: SocketAddr, nonce: [u8; TICKET_NONCE_BYTES]) -> ServerTicket {
         ticket(&self.keys().static_key, server, nonce)
     }
 
@@ -31,8 +31,8 @@ impl Gateway {
         servers: impl IntoIterator<Item = SocketAddr>,
         now: Timestamp,
     ) -> Option<SocketAddr> {
-        let mut nonce = [0; TICKET_NONCE];
-        nonce.copy_from_slice(&shown.as_bytes()[..TICKET_NONCE]);
+        let mut nonce = [0; TICKET_NONCE_BYTES];
+        nonce.copy_from_slice(&shown.as_bytes()[..TICKET_NONCE_BYTES]);
         let mut compared = 0;
         let found = {
             let keys = self.keys();
@@ -47,7 +47,11 @@ impl Gateway {
 /// The nonce, and eight bytes of a hash of key, nonce and server. The client cannot choose another
 /// server with it than one that a gateway has given to a client, and a gateway compares it with the
 /// servers that it has.
-fn ticket(static_key: &[u8; 32], server: SocketAddr, nonce: [u8; TICKET_NONCE]) -> ServerTicket {
+fn ticket(
+    static_key: &[u8; 32],
+    server: SocketAddr,
+    nonce: [u8; TICKET_NONCE_BYTES],
+) -> ServerTicket {
     let address = match server.ip().to_canonical() {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => address,
@@ -59,9 +63,9 @@ fn ticket(static_key: &[u8; 32], server: SocketAddr, nonce: [u8; TICKET_NONCE]) 
         .chain_update(server.port().to_be_bytes())
         .finalize();
     let mut bytes = [0; TICKET_LENGTH];
-    let (front, back) = bytes.split_at_mut(TICKET_NONCE);
+    let (front, back) = bytes.split_at_mut(TICKET_NONCE_BYTES);
     front.copy_from_slice(&nonce);
-    back.copy_from_slice(&digest[..TICKET_LENGTH - TICKET_NONCE]);
+    back.copy_from_slice(&digest[..TICKET_LENGTH - TICKET_NONCE_BYTES]);
     ServerTicket::new(bytes)
 }
 
@@ -80,7 +84,7 @@ mod tests {
         let servers: Vec<SocketAddr> =
             (1..=20u8).map(|host| ([192, 0, 2, host], 443).into()).collect();
         for (number, server) in servers.iter().enumerate() {
-            let ticket = one.ticket(*server, [number as u8; TICKET_NONCE]);
+            let ticket = one.ticket(*server, [number as u8; TICKET_NONCE_BYTES]);
             let spent = same.work().spent();
             let found = same.server_of(ticket, client, servers.clone(), now);
             assert_eq!(found, Some(*server));

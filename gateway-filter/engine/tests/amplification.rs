@@ -197,7 +197,7 @@ fn a_stream_answers_unproven_addresses_with_no_more_either() {
 #[test]
 fn a_version_that_nobody_speaks_is_answered_with_those_that_are_spoken() {
     let gateway = Gateway::new(GatewayConfig::default(), [9; 32], [8; 32]);
-    for version in (0..16u8).filter(|version| *version != packrat_wire::control::VERSION) {
+    for version in (0..16u8).filter(|version| *version != packrat_wire::control::PROTOCOL_VERSION) {
         let mut discover = Vec::new();
         Control::Discover { nonce: 5, versions: &[version, 77], noise: &[] }.encode(&mut discover);
         discover[4] = version << 4 | 1;
@@ -209,6 +209,6 @@ fn a_version_that_nobody_speaks_is_answered_with_those_that_are_spoken() {
         };
         assert_eq!(reason, packrat_wire::control::RefusalReason::Version);
         let version = packrat_wire::registry::choose_version(versions);
-        assert_eq!(version, Some(packrat_wire::control::VERSION));
+        assert_eq!(version, Some(packrat_wire::control::PROTOCOL_VERSION));
     }
 }

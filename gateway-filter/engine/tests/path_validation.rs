@@ -9,7 +9,7 @@ use packrat_eack::SketchLimits;
 use packrat_engine::{
     Flow, Gateway, GatewayConfig, NetworkPath, Outbox, PathEvent, PathUse, Received,
 };
-use packrat_wire::control::{Control, VERSION};
+use packrat_wire::control::{Control, PROTOCOL_VERSION};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::{ClientParams, Established, Initiator};
 use packrat_wire::identifier::IdentifierScheme;
@@ -45,7 +45,7 @@ impl Attacker {
         let initiator = Initiator::new([1; 32], NONCE, client_params, None);
         let noise = initiator.message().unwrap();
         let (mut question, mut out) = (Vec::new(), Outbox::new());
-        Control::Discover { nonce: NONCE, versions: &[VERSION], noise: &noise }
+        Control::Discover { nonce: NONCE, versions: &[PROTOCOL_VERSION], noise: &noise }
             .encode(&mut question);
         let Received::Begin(begin) = gateway.receive(&question, own, now, &mut out) else {
             panic!("the gateway asks for a cookie")

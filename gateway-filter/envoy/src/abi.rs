@@ -145,7 +145,7 @@ impl EnvoyFilter {
         scratch: &mut Vec<u8>,
         action: impl FnOnce(&[u8]) -> R,
     ) -> Option<R> {
-        const CHUNKS: usize = 16;
+        const MOST_CHUNKS: usize = 16;
         // SAFETY: the pointer is valid, see `new`.
         let count = unsafe {
             envoy_dynamic_module_callback_udp_listener_filter_get_datagram_data_chunks_size(self.0)
@@ -153,7 +153,7 @@ impl EnvoyFilter {
         if count == 0 {
             return Some(action(&[]));
         }
-        let mut few = [Buffer::EMPTY; CHUNKS];
+        let mut few = [Buffer::EMPTY; MOST_CHUNKS];
         let mut many = Vec::new();
         let chunks = match few.get_mut(..count) {
             Some(chunks) => chunks,

@@ -10,7 +10,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use packrat_admin::{History, PATHS, Server, answer};
+use packrat_admin::{ANSWERED_PATHS, History, Server, answer};
 use packrat_dataplane::log::{Clients, Level, StandardOutput};
 use packrat_dataplane::metrics::{Definition, Kind, definitions, process as of_process};
 use packrat_otlp::{ENDPOINT_VARIABLE, Exporter};
@@ -26,7 +26,7 @@ use crate::process;
 /// Time between two updates of Envoy's statistics.
 const FLUSH_MILLISECONDS: u64 = 500;
 /// Labels of every metric of a route.
-const LABELS: [&str; 3] = ["route", "gateway", "namespace"];
+const ROUTE_LABELS: [&str; 3] = ["route", "gateway", "namespace"];
 /// The label of a metric of the process.
 const PROCESS_LABELS: [&str; 1] = ["gateway"];
 
@@ -122,7 +122,7 @@ impl Extension {
             .map(|address| Server::start_for(address, process::existing, Arc::clone(&history)))
             .transpose()
             .map_err(|error| error.to_string())?;
-        for (path, help, changes) in PATHS {
+        for (path, help, changes) in ANSWERED_PATHS {
             if !envoy.register_admin_handler(path, help, changes) {
                 StandardOutput::line(
                     Level::Warning,
@@ -135,7 +135,7 @@ impl Extension {
         timer.enable(FLUSH_MILLISECONDS);
         Ok(Self {
             timer,
-            of_routes: register(envoy, &LABELS, definitions()),
+            of_routes: register(envoy, &ROUTE_LABELS, definitions()),
             of_process: register(envoy, &PROCESS_LABELS, of_process::definitions()),
             flushed: Mutex::default(),
             history,
@@ -155,7 +155,7 @@ impl Extension {
             self.set(envoy, &labels, &self.of_routes, route.metrics().values());
         }
         self.forget(envoy, |labels| {
-            let is_route = labels.len() == LABELS.len();
+            let is_route = labels.len() == ROUTE_LABELS.len();
             is_route
                 && !routes
                     .iter()

@@ -96,4 +96,4 @@ mod udp_listener;
 /// Keeps small allocations apart from datagrams, and returns memory to the operating system seconds
 /// after a burst of thousands of sessions; Envoy's allocator does not.
 #[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+static GLOBAL_ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

@@ -9,16 +9,16 @@ use parking_lot::Mutex;
 
 use crate::abi;
 
-/// The data plane. Never dropped: Envoy may still run worker threads when it destroys the module's
-/// configuration.
-static DATAPLANE: OnceLock<Dataplane> = OnceLock::new();
+/// Data plane of the process. Never dropped: Envoy may still run worker threads when it destroys
+/// the module's configuration.
+static PROCESS_DATAPLANE: OnceLock<Dataplane> = OnceLock::new();
 
-/// The settings of the bootstrap extension for the log; it may come before the dataplane.
-static LOG: Mutex<(Option<Level>, Option<Clients>)> = Mutex::new((None, None));
+/// Settings of the bootstrap extension for the log; it may come before the dataplane.
+static LOG_SETTINGS: Mutex<(Option<Level>, Option<Clients>)> = Mutex::new((None, None));
 
 /// Sets how the log is written; `None` keeps the current setting.
 pub(crate) fn set_log(level: Option<Level>, clients: Option<Clients>) {
-    *LOG.lock() = (level, clients);
+    *LOG_SETTINGS.lock() = (level, clients);
     if let Some(dataplane) = existing() {
         apply(dataplane.logger(), level, clients);
     }
@@ -35,18 +35,18 @@ fn apply(logger: &Logger, level: Option<Level>, clients: Option<Clients>) {
 
 /// The dataplane, if a listener has been configured already.
 pub(crate) fn existing() -> Option<&'static Dataplane> {
-    DATAPLANE.get()
+    PROCESS_DATAPLANE.get()
 }
 
 /// The dataplane, started when it is asked for the first time. On Envoy's main thread only, so that
 /// two are never started.
 pub(crate) fn dataplane() -> Result<&'static Dataplane, DataplaneError> {
-    if let Some(dataplane) = DATAPLANE.get() {
+    if let Some(dataplane) = PROCESS_DATAPLANE.get() {
         return Ok(dataplane);
     }
     let dataplane =
         Dataplane::start(Options { workers: abi::concurrency() }, Box::new(StandardOutput))?;
-    let (level, clients) = *LOG.lock();
+    let (level, clients) = *LOG_SETTINGS.lock();
     apply(dataplane.logger(), level, clients);
-    Ok(DATAPLANE.get_or_init(|| dataplane))
+    Ok(PROCESS_DATAPLANE.get_or_init(|| dataplane))
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Time between two attempts.
-const INTERVAL: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A timer that limits attempts; the first one may be made at once.
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ impl Retry {
     pub(crate) fn is_due(&mut self, now: Instant) -> bool {
         let is_due = self.next.is_none_or(|next| next <= now);
         if is_due {
-            self.next = Some(now + INTERVAL);
+            self.next = Some(now + RETRY_INTERVAL);
         }
         is_due
     }

@@ -13,9 +13,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use packrat_assist_token::{Claims, Key, RouteHash};
 use packrat_client::{ClientConfig, RefusalReason};
 use packrat_real_envoy::{
-    Envoy, PATIENCE, find_envoy, free_address, listener, module_directory, validates,
+    EVENT_PATIENCE, Envoy, find_envoy, free_address, listener, module_directory, validates,
 };
-use packrat_wire::control::{Control, VERSION};
+use packrat_wire::control::{Control, PROTOCOL_VERSION};
 
 /// A server that sends every datagram back, with the port that it came from in front.
 struct EchoServer {
@@ -67,7 +67,7 @@ impl Drop for StopOnDrop<'_> {
 
 fn client(to: SocketAddr) -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(EVENT_PATIENCE)).unwrap();
     socket.connect(to).unwrap();
     socket
 }
@@ -132,7 +132,8 @@ fn control_datagrams_stay_in_the_gateway() {
     let port = ask(&client, b"hello");
     for nonce in 0..6 {
         let (mut discover, mut offer) = (Vec::new(), [0; 100]);
-        Control::Discover { nonce, versions: &[VERSION], noise: &[] }.encode(&mut discover);
+        Control::Discover { nonce, versions: &[PROTOCOL_VERSION], noise: &[] }
+            .encode(&mut discover);
         client.send(&discover).unwrap();
         let length = client.recv(&mut offer).unwrap();
         assert!(matches!(Control::decode(&offer[..length]), Ok(Control::Offer { .. })));
@@ -304,7 +305,7 @@ fn two_listeners_of_one_route_share_it_and_two_routes_are_counted_apart() {
     );
     ask(&client(addresses[0]), b"IPv4");
     let six = UdpSocket::bind("[::1]:0").unwrap();
-    six.set_read_timeout(Some(PATIENCE)).unwrap();
+    six.set_read_timeout(Some(EVENT_PATIENCE)).unwrap();
     six.connect(addresses[1]).unwrap();
     ask(&six, b"IPv6 client, IPv4 server");
     ask(&client(addresses[2]), b"another route");
@@ -344,7 +345,7 @@ fn a_draining_envoy_goes_on_assisting_who_is_there_and_takes_nobody_else() {
 fn the_filter_helps_who_has_a_token_and_forwards_for_everybody() {
     let Some(program) = find_envoy() else { return };
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
-    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    server.set_read_timeout(Some(EVENT_PATIENCE)).unwrap();
     let endpoint = server.local_addr().unwrap();
     let address = free_address("127.0.0.1");
     let key = |id: u8| format!("{id}:{}", format!("{id:02x}").repeat(32));

@@ -11,7 +11,9 @@ use std::time::Duration;
 use packrat_emulation::path::{LinkConfig, LossModel, PathConfig, UdpPath};
 use packrat_media::udp::UdpReceiver;
 use packrat_media::{Assistance, Heard, MediaKey, ReceiverConfig, Sender, SenderConfig};
-use packrat_real_envoy::{Envoy, PATIENCE, find_envoy, free_address, listener, module_directory};
+use packrat_real_envoy::{
+    EVENT_PATIENCE, Envoy, find_envoy, free_address, listener, module_directory,
+};
 use packrat_wire::estimate::Timestamp;
 use tokio::time::{Instant, timeout};
 
@@ -108,7 +110,7 @@ fn last_mile(gateway: SocketAddr, seed: u64) -> UdpPath {
 async fn receive(mut receiver: UdpReceiver) -> (u32, UdpReceiver) {
     let mut count = 0;
     loop {
-        let Ok(unit) = timeout(PATIENCE, receiver.next()).await else {
+        let Ok(unit) = timeout(EVENT_PATIENCE, receiver.next()).await else {
             panic!(
                 "no unit after {count}: {:?}, {:?}",
                 receiver.assistance(),
@@ -180,7 +182,11 @@ async fn trial(program: &Path) -> Figures {
     }
     let start = Instant::now();
     while envoy.metric("packrat_stream_subscribers", "tv") != Some(RECEIVERS) {
-        assert!(start.elapsed() < PATIENCE, "they do not subscribe; Envoy's log:\n{}", envoy.log());
+        assert!(
+            start.elapsed() < EVENT_PATIENCE,
+            "they do not subscribe; Envoy's log:\n{}",
+            envoy.log()
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     server.goes.store(true, Ordering::Relaxed);

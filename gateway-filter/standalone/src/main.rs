@@ -46,10 +46,10 @@ use arguments::Arguments;
 /// after a burst of thousands of sessions; the C library's allocator does not.
 #[cfg(not(packrat_sanitized))]
 #[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+static GLOBAL_ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Interval at which a draining gateway checks for a second signal.
-const POLL: Duration = Duration::from_millis(20);
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(20);
 
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
@@ -120,6 +120,6 @@ fn wait_for_the_end(signals: &mut Signals, dataplane: &Dataplane, drain_time: Du
     dataplane.drain();
     let begun = Instant::now();
     while begun.elapsed() < drain_time && signals.pending().next().is_none() {
-        std::thread::sleep(POLL.min(drain_time));
+        std::thread::sleep(SIGNAL_INTERVAL.min(drain_time));
     }
 }

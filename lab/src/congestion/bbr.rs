@@ -7,20 +7,25 @@ use rand_chacha::rand_core::RngCore;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// The gains of the pace and of the window in each state.
-const STARTUP: [f64; 2] = [2.77, 2.0];
-const DRAIN: [f64; 2] = [0.5, 2.0];
-const DOWN: [f64; 2] = [0.9, 2.0];
-const CRUISE: [f64; 2] = [1.0, 2.0];
-const UP: [f64; 2] = [1.25, 2.25];
+/// Gains of the pace and of the window in Startup.
+const STARTUP_GAINS: [f64; 2] = [2.77, 2.0];
+/// Gains of the pace and of the window in Drain.
+const DRAIN_GAINS: [f64; 2] = [0.5, 2.0];
+/// Gains of the pace and of the window in ProbeBW_DOWN.
+const DOWN_GAINS: [f64; 2] = [0.9, 2.0];
+/// Gains of the pace and of the window in ProbeBW_CRUISE.
+const CRUISE_GAINS: [f64; 2] = [1.0, 2.0];
+/// Gains of the pace and of the window in ProbeBW_UP.
+const UP_GAINS: [f64; 2] = [1.25, 2.25];
 const PROBE_ROUND_TRIP: [f64; 2] = [1.0, 0.5];
-/// The pace stays below the model by this share, so that queues do not grow by rounding.
-const MARGIN: f64 = 0.01;
+/// Share by which the pace stays below the model, so that queues do not grow by rounding.
+const PACE_MARGIN: f64 = 0.01;
 /// Share of losses of the bytes in flight above which the sending rate is too high.
 const LOSS_THRESHOLD: f64 = 0.02;
-/// Share that is left of a bound after too much loss, and the share of the upper bound that is left to others.
+/// Share that is left of a bound after too much loss.
 const BETA: f64 = 0.7;
-const HEADROOM: f64 = 0.15;
+/// Share of the upper bound that is left to others.
+const HEADROOM_SHARE: f64 = 0.15;
 /// Startup ends when the bandwidth has not grown by this factor for this many rounds...
 const FULL_GROWTH: f64 = 1.25;
 const FULL_ROUNDS: u32 = 3;
@@ -35,7 +40,7 @@ const AGGREGATION_ROUNDS: u64 = 10;
 /// Rounds between probes for bandwidth beside a Reno flow, at most.
 const RENO_ROUNDS: u64 = 63;
 /// Smallest window, datagrams.
-const SMALLEST: u64 = 4;
+const SMALLEST_WINDOW: u64 = 4;
 const LARGEST_QUANTUM: f64 = 64.0 * 1024.0;
 
 /// The model of one connection's path.
@@ -186,7 +191,7 @@ impl Bbr {
             window,
             prior_window: 0,
             window_limits: false,
-            pace: STARTUP[0] * window as f64 / 1e-3,
+            pace: STARTUP_GAINS[0] * window as f64 / 1e-3,
             bandwidths: [0.0; 2],
             bandwidth_bound: f64::INFINITY,
             upper_bound: f64::INFINITY,
@@ -582,7 +587,7 @@ impl Bbr {
         if self.upper_bound.is_infinite() {
             return f64::INFINITY;
         }
-        let headroom = (HEADROOM * self.upper_bound).max(self.datagram as f64);
+        let headroom = (HEADROOM_SHARE * self.upper_bound).max(self.datagram as f64);
         (self.upper_bound - headroom).max(self.smallest() as f64)
     }
 
@@ -661,7 +666,7 @@ impl Bbr {
     }
 
     fn smallest(&self) -> u64 {
-        SMALLEST * self.datagram
+        SMALLEST_WINDOW * self.datagram
     }
 
     fn round_trip_window(&self) -> u64 {
@@ -670,11 +675,11 @@ impl Bbr {
 
     fn gains(&self) -> [f64; 2] {
         match self.state {
-            State::Startup => STARTUP,
-            State::Drain => DRAIN,
-            State::Down => DOWN,
-            State::Cruise | State::Refill => CRUISE,
-            State::Up => UP,
+            State::Startup => STARTUP_GAINS,
+            State::Drain => DRAIN_GAINS,
+            State::Down => DOWN_GAINS,
+            State::Cruise | State::Refill => CRUISE_GAINS,
+            State::Up => UP_GAINS,
             State::ProbeRoundTrip => PROBE_ROUND_TRIP,
         }
     }
@@ -684,7 +689,7 @@ impl Bbr {
             (0.0, Some(shortest)) => self.window as f64 / shortest.as_secs_f64().max(1e-3),
             (bandwidth, _) => bandwidth,
         };
-        let pace = self.gains()[0] * bandwidth * (1.0 - MARGIN);
+        let pace = self.gains()[0] * bandwidth * (1.0 - PACE_MARGIN);
         if self.full.reached || pace > self.pace || self.bandwidths == [0.0; 2] {
             self.pace = pace;
         }

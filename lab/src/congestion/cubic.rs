@@ -4,15 +4,17 @@ use std::time::{Duration, Instant};
 
 /// Share of the window that is left after a congestion event.
 const BETA: f64 = 0.7;
-/// Growth of the cubic function, datagrams per second³.
-const C: f64 = 0.4;
+/// Growth of the cubic function, datagrams per second³ (`C_CUBIC` in RFC 9438).
+const C_CUBIC: f64 = 0.4;
 /// Datagrams per round trip of a flow that is as fast as Reno with [`BETA`].
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
-/// A round trip that is longer than the last round's by an eighth, within these bounds, ends slow start.
-const LONGER: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(16)];
-const DIVISOR: u32 = 8;
+/// Bounds of the difference, an eighth of the last round's round trip, by which a longer round trip
+/// ends slow start.
+const LONGER_BOUNDS: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(16)];
+/// Divisor of the last round's round trip, by which part a longer one ends slow start.
+const LONGER_DIVISOR: u32 = 8;
 /// Samples before a round's shortest round trip counts.
-const SAMPLES: u32 = 8;
+const FEWEST_SAMPLES: u32 = 8;
 /// Conservative slow start: its growth is divided by this, and it lasts this many rounds.
 const CONSERVATIVE_DIVISOR: f64 = 4.0;
 const CONSERVATIVE_ROUNDS: u32 = 5;
@@ -131,12 +133,12 @@ impl Cubic {
     fn avoid_congestion(&mut self, now: Instant, bytes: f64, round_trip: Duration) {
         let window = self.window;
         let top = self.window_maximum.max(window);
-        let k = ((top - window) / self.datagram / C).cbrt();
+        let k = ((top - window) / self.datagram / C_CUBIC).cbrt();
         let epoch = self.epoch.get_or_insert(Epoch { begun: now, top, k, reno: window });
         let alpha = if epoch.reno >= self.window_prior { 1.0 } else { ALPHA };
         epoch.reno += alpha * self.datagram * bytes / window;
         let seconds = now.saturating_duration_since(epoch.begun) + round_trip;
-        let cubic = C * (seconds.as_secs_f64() - epoch.k).powi(3) * self.datagram + epoch.top;
+        let cubic = C_CUBIC * (seconds.as_secs_f64() - epoch.k).powi(3) * self.datagram + epoch.top;
         if cubic < epoch.reno {
             self.window = window.max(epoch.reno);
         } else {
@@ -189,10 +191,11 @@ impl HyStart {
     fn on_ack(&mut self, number: u64, sample: Duration) -> f64 {
         self.current = Some(self.current.map_or(sample, |current| current.min(sample)));
         self.samples += 1;
-        let known = self.current.filter(|_| self.samples >= SAMPLES);
+        let known = self.current.filter(|_| self.samples >= FEWEST_SAMPLES);
         match (self.conservative, known, self.last) {
             (None, Some(current), Some(last))
-                if current >= last + (last / DIVISOR).clamp(LONGER[0], LONGER[1]) =>
+                if current
+                    >= last + (last / LONGER_DIVISOR).clamp(LONGER_BOUNDS[0], LONGER_BOUNDS[1]) =>
             {
                 self.conservative = Some((current, 0));
             }
@@ -299,7 +302,7 @@ mod tests {
             rounds.round(SHORT);
         }
         let seconds = (rounds.now - begun).as_secs_f64();
-        let k = (before / DATAGRAM as f64 * (1.0 - BETA) / C).cbrt();
+        let k = (before / DATAGRAM as f64 * (1.0 - BETA) / C_CUBIC).cbrt();
         assert!(seconds > 0.5 * k && seconds < 1.2 * k, "{seconds} s, K is {k} s");
     }
 

@@ -9,11 +9,11 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use std::path::Path;
 
 /// Random losses of the last mile, 0 to 1.
-pub(super) const LOSSES: [f64; 5] = [0.0, 0.001, 0.005, 0.02, 0.05];
-/// The arms that are run at every loss.
-pub(super) const LOSSY: [Arm; 3] = [Arm::EndToEnd, Arm::Packrat, Arm::Split];
+pub(super) const LOSS_RATES: [f64; 5] = [0.0, 0.001, 0.005, 0.02, 0.05];
+/// Arms that are run at every loss.
+pub(super) const LOSSY_ARMS: [Arm; 3] = [Arm::EndToEnd, Arm::Packrat, Arm::Split];
 /// The networks of Packrat26, whose bottleneck is the far segment.
-const PAPER: [&str; 3] = ["wifi", "cellular", "satellite"];
+const PAPER_NETWORKS: [&str; 3] = ["wifi", "cellular", "satellite"];
 
 /// A path, a sender and a loss: the conditions under which the arms are compared.
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ pub(super) fn paths(
     traces: Option<&Path>,
 ) -> Result<Vec<(Scenario, bool)>, ScenarioError> {
     let profiles: Vec<&str> = Scenario::profiles().collect();
-    let mut names: Vec<&str> = Scenario::field_paths().chain(PAPER).collect();
+    let mut names: Vec<&str> = Scenario::field_paths().chain(PAPER_NETWORKS).collect();
     if traces.is_some() {
         names.extend(&profiles);
     }
@@ -124,16 +124,16 @@ mod tests {
 
     #[test]
     fn the_matrix_has_thirteen_paths_five_losses_and_all_senders() {
-        let cells = all(&paths(&[], None).unwrap(), &Sender::OF_TABLES, &LOSSES);
+        let cells = all(&paths(&[], None).unwrap(), &Sender::OF_TABLES, &LOSS_RATES);
         assert_eq!(cells.len(), 13 * 5 * Sender::OF_TABLES.len());
-        let tasks = tasks(&cells, &LOSSY, 1001..1003, Amount::QUICK);
+        let tasks = tasks(&cells, &LOSSY_ARMS, 1001..1003, Amount::QUICK);
         assert_eq!(tasks.len(), 2 * 13 * Sender::OF_TABLES.len() * (5 * 3 + 1));
     }
 
     #[test]
     fn a_profile_has_the_loss_that_it_has() {
         let edge = paths(&["lte_edge".to_owned()], None).unwrap();
-        let cells = all(&edge, &Sender::OF_TABLES, &LOSSES);
+        let cells = all(&edge, &Sender::OF_TABLES, &LOSS_RATES);
         assert_eq!(cells.len(), Sender::OF_TABLES.len());
         assert!(cells.iter().all(|cell| cell.own_loss && cell.scenario.last_mile.loss == 0.005));
         assert!(
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn the_seed_decides_on_the_sample() {
         let names = |seed| -> Vec<String> {
-            sample(all(&paths(&[], None).unwrap(), &Sender::OF_TABLES, &LOSSES), 20, seed)
+            sample(all(&paths(&[], None).unwrap(), &Sender::OF_TABLES, &LOSS_RATES), 20, seed)
                 .iter()
                 .map(|cell| {
                     format!(

@@ -1,6 +1,6 @@
 //! `packrat lab field`.
 
-use super::cells::{self, LOSSES, LOSSY, Task};
+use super::cells::{self, LOSS_RATES, LOSSY_ARMS, Task};
 use super::measure::Amount;
 use super::report::{self, Folder, Settings};
 use super::sharing::{self, SharingRow};
@@ -19,7 +19,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 /// Cells of `--quick`, and the seed that draws them.
-const QUICK: (usize, u64) = (65, 1);
+const QUICK_SAMPLE: (usize, u64) = (65, 1);
 
 /// Options of `packrat lab field`.
 #[derive(Debug, Args)]
@@ -201,13 +201,13 @@ impl Field {
 
     fn tasks(&self) -> Result<Vec<Task>, FieldError> {
         let senders = if self.sender.is_empty() { &Sender::OF_TABLES[..] } else { &self.sender };
-        let losses = if self.loss.is_empty() { &LOSSES[..] } else { &self.loss };
+        let losses = if self.loss.is_empty() { &LOSS_RATES[..] } else { &self.loss };
         let paths = cells::paths(&self.only, self.traces.as_deref())?;
         let mut cells = cells::all(&paths, senders, losses);
         if self.quick {
-            cells = cells::sample(cells, QUICK.0, QUICK.1);
+            cells = cells::sample(cells, QUICK_SAMPLE.0, QUICK_SAMPLE.1);
         }
-        let arms = if self.arm.is_empty() { &LOSSY[..] } else { &self.arm };
+        let arms = if self.arm.is_empty() { &LOSSY_ARMS[..] } else { &self.arm };
         Ok(cells::tasks(&cells, arms, self.seeds_asked(), self.amount()))
     }
 }

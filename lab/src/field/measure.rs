@@ -4,19 +4,19 @@ use super::cells::Task;
 use crate::oracle::Oracle;
 use crate::sender::Sender;
 use crate::table::{quantile, sorted};
-use crate::trial::{Arm, LIMIT, Trial, TrialError, TrialResult};
+use crate::trial::{Arm, TIME_LIMIT, Trial, TrialError, TrialResult};
 use packrat_emulation::scenario::Scenario;
 use serde::{Deserialize, Serialize};
 
 /// Sizes of the small objects, bytes.
-pub(super) const OBJECTS: [u64; 2] = [100_000, 1_000_000];
+pub(super) const OBJECT_BYTES: [u64; 2] = [100_000, 1_000_000];
 
 /// The extent of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Amount {
     /// Factor of the size of the path's download.
     pub(super) size: f64,
-    /// Number of small objects of each of [`OBJECTS`], each with a connection of its own.
+    /// Number of small objects of each of [`OBJECT_BYTES`], each with a connection of its own.
     pub(super) objects: [u64; 2],
     /// The operator has named the servers' congestion control.
     #[serde(default)]
@@ -93,16 +93,18 @@ impl Task {
     /// [`TrialError`].
     pub(super) fn run(&self) -> Result<Row, TrialError> {
         let mut scenario = self.cell.scenario.clone();
-        scenario.size = ((scenario.size as f64 * self.amount.size) as u64).max(OBJECTS[1]);
+        scenario.size = ((scenario.size as f64 * self.amount.size) as u64).max(OBJECT_BYTES[1]);
         let (result, split_sender) = self.download(&scenario)?;
         let mut objects = [Vec::new(), Vec::new()];
-        for ((size, count), seconds) in OBJECTS.iter().zip(self.amount.objects).zip(&mut objects) {
+        for ((size, count), seconds) in
+            OBJECT_BYTES.iter().zip(self.amount.objects).zip(&mut objects)
+        {
             scenario.size = *size;
             for number in 0..count {
                 let trial = self.trial(&scenario, self.seed * 1000 + number, split_sender);
                 let result = trial.run()?;
                 // An object that never arrives counts as one that arrives at the limit.
-                let limit = LIMIT.as_secs_f64();
+                let limit = TIME_LIMIT.as_secs_f64();
                 seconds.push(if result.complete { result.seconds } else { limit });
             }
         }

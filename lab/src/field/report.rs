@@ -13,7 +13,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The rows so far, one JSON object a line, after a line with the settings.
-const JOURNAL: &str = "field.jsonl";
+const JOURNAL_NAME: &str = "field.jsonl";
 
 /// The settings of the rows in a journal: rows of others do not go with them.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -39,8 +39,8 @@ impl Folder {
         settings: &Settings,
         resume: bool,
     ) -> Result<(File, Vec<Row>), FieldError> {
-        let path = self.0.join(JOURNAL);
-        let unwritable = |source| self.unwritable(JOURNAL, source);
+        let path = self.0.join(JOURNAL_NAME);
+        let unwritable = |source| self.unwritable(JOURNAL_NAME, source);
         let malformed = |reason: String| FieldError::Journal { path: path.clone(), reason };
         let mut rows = Vec::new();
         let resumed = resume && path.exists();
@@ -68,7 +68,7 @@ impl Folder {
     }
 
     pub(super) fn append(&self, journal: &mut File, row: &Row) -> Result<(), FieldError> {
-        writeln!(journal, "{}", json(row)?).map_err(|source| self.unwritable(JOURNAL, source))
+        writeln!(journal, "{}", json(row)?).map_err(|source| self.unwritable(JOURNAL_NAME, source))
     }
 
     /// Writes the table, the comparison and the pictures.

@@ -8,7 +8,8 @@ use crate::trial::{Arm, TrialResult};
 use serde::Serialize;
 use std::fmt::Write;
 
-const HEADER: &str = "path,sender,beside,loss,arm,seed,goodput_mbps,beside_mbps,share,jain,repair_bytes,lost,far_drops,declared_lost,spurious";
+/// First line of the table.
+const CSV_HEADER: &str = "path,sender,beside,loss,arm,seed,goodput_mbps,beside_mbps,share,jain,repair_bytes,lost,far_drops,declared_lost,spurious";
 
 /// Two downloads of one trial.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -73,7 +74,7 @@ pub(super) fn measure(extent: &Extent, jobs: usize) -> Result<Vec<SharingRow>, F
 
 /// All rows (RFC 4180).
 pub(super) fn csv(rows: &[SharingRow]) -> String {
-    let mut text = format!("{HEADER}\n");
+    let mut text = format!("{CSV_HEADER}\n");
     for row in rows {
         // Writing to a string cannot fail.
         let _ = writeln!(

@@ -9,9 +9,9 @@ use std::fmt;
 
 /// Ratio of an assisted to the unassisted download below which it is slower by more than the
 /// uncertainty of the measurement.
-const HARMED: f64 = 0.98;
+const HARMED_RATIO: f64 = 0.98;
 /// Ratio of the unassisted download to the lossless one below which loss hurts.
-const HURT: f64 = 0.9;
+const HURT_RATIO: f64 = 0.9;
 
 /// The arms of one cell: medians over the seeds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -108,14 +108,14 @@ impl Summary {
             .map(|cell| (cell.name(), cell.to_unassisted()))
             .min_by(|one, other| one.1.total_cmp(&other.1));
         let hurt: Vec<&Comparison> =
-            cells.iter().filter(|cell| cell.unassisted_to_lossless() < HURT).collect();
+            cells.iter().filter(|cell| cell.unassisted_to_lossless() < HURT_RATIO).collect();
         let mean = |of: &dyn Fn(&Comparison) -> f64| {
             let sum: f64 = hurt.iter().map(|cell| of(cell).ln()).sum();
             (sum / hurt.len().max(1) as f64).exp()
         };
         Self {
             cells: cells.len(),
-            harmed: cells.iter().filter(|cell| cell.to_unassisted() < HARMED).count(),
+            harmed: cells.iter().filter(|cell| cell.to_unassisted() < HARMED_RATIO).count(),
             worst,
             hurt: hurt.len(),
             assisted: mean(&Comparison::to_lossless),
@@ -127,13 +127,17 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} cells; {} below {HARMED} of unassisted", self.cells, self.harmed)?;
+        write!(
+            formatter,
+            "{} cells; {} below {HARMED_RATIO} of unassisted",
+            self.cells, self.harmed
+        )?;
         if let Some((name, ratio)) = &self.worst {
             write!(formatter, "; worst {ratio:.2} ({name})")?;
         }
         write!(
             formatter,
-            "; geometric mean of assisted ÷ lossless in the {} where unassisted < {HURT}: {:.3} (unassisted {:.3}, best split {:.3})",
+            "; geometric mean of assisted ÷ lossless in the {} where unassisted < {HURT_RATIO}: {:.3} (unassisted {:.3}, best split {:.3})",
             self.hurt, self.assisted, self.unassisted, self.split,
         )
     }

@@ -7,16 +7,17 @@ use crate::batch;
 use crate::sender::Sender;
 use std::fmt::Write;
 
-const HEADER: &str = "path,sender,loss,arm,seed,split_sender,goodput_mbps,complete,p50_100kB_s,p99_100kB_s,p50_1MB_s,p99_1MB_s,repair_bytes,lost,far_drops,declared_lost,spurious";
+/// First line of the table.
+const CSV_HEADER: &str = "path,sender,loss,arm,seed,split_sender,goodput_mbps,complete,p50_100kB_s,p99_100kB_s,p50_1MB_s,p99_1MB_s,repair_bytes,lost,far_drops,declared_lost,spurious";
 
 /// The first seed of the matrix.
 pub(super) const FIRST_SEED: u64 = crate::command::HELD_OUT;
 /// The cells of the sample, and the seed that draws them.
-const SAMPLED: (usize, u64) = (12, 15);
+const SAMPLED_CELLS: (usize, u64) = (12, 15);
 
 /// All rows (RFC 4180).
 pub(super) fn csv(rows: &[Row]) -> String {
-    let mut text = format!("{HEADER}\n");
+    let mut text = format!("{CSV_HEADER}\n");
     for row in rows {
         let [[p50_small, p99_small], [p50_large, p99_large]] = row.completion();
         // Writing to a string cannot fail.
@@ -43,9 +44,9 @@ pub(super) fn csv(rows: &[Row]) -> String {
 
 /// The sample's work: a few cells with short downloads.
 pub(super) fn sample() -> Result<Vec<Task>, FieldError> {
-    let cells = cells::all(&cells::paths(&[], None)?, &Sender::OF_TABLES, &cells::LOSSES);
-    let cells = cells::sample(cells, SAMPLED.0, SAMPLED.1);
-    Ok(cells::tasks(&cells, &cells::LOSSY, FIRST_SEED..FIRST_SEED + 1, Amount::SAMPLE))
+    let cells = cells::all(&cells::paths(&[], None)?, &Sender::OF_TABLES, &cells::LOSS_RATES);
+    let cells = cells::sample(cells, SAMPLED_CELLS.0, SAMPLED_CELLS.1);
+    Ok(cells::tasks(&cells, &cells::LOSSY_ARMS, FIRST_SEED..FIRST_SEED + 1, Amount::SAMPLE))
 }
 
 /// The table of the sample, as CSV: the same on every machine until the behaviour of gateway,

@@ -21,9 +21,11 @@ impl<E: std::error::Error + Send + Sync> From<DrawingAreaErrorKind<E>> for DrawE
     }
 }
 
-pub(crate) const INK: RGBColor = RGBColor(0x22, 0x26, 0x2a);
+/// Colour of text and axes.
+pub(crate) const INK_COLOUR: RGBColor = RGBColor(0x22, 0x26, 0x2a);
 pub(crate) const FAINT_INK: RGBColor = RGBColor(0x6b, 0x72, 0x78);
-pub(crate) const GRID: RGBColor = RGBColor(0xe4, 0xe7, 0xea);
+/// Colour of the grid.
+pub(crate) const GRID_COLOUR: RGBColor = RGBColor(0xe4, 0xe7, 0xea);
 
 /// The part of a text that lies at the given point.
 #[derive(Debug, Clone, Copy)]

@@ -9,17 +9,17 @@ use packrat_emulation::path::CrossTrafficConfig;
 use packrat_emulation::scenario::{Scenario, Segment};
 
 /// Shares of packets that the bottleneck corrupts.
-const CORRUPTION: [f64; 6] = [0.0, 0.01, 0.02, 0.05, 0.1, 0.2];
+const CORRUPTION_RATES: [f64; 6] = [0.0, 0.01, 0.02, 0.05, 0.1, 0.2];
 /// Flows at once.
-const FLOWS: [u64; 3] = [1, 10, 50];
+const FLOW_COUNTS: [u64; 3] = [1, 10, 50];
 /// Mean lengths of bursts in time: the transmission of this many packets of 2.4 ms (appendix A).
-const BURSTS: [u64; 4] = [1, 4, 8, 16];
+const BURST_PACKETS: [u64; 4] = [1, 4, 8, 16];
 const TRANSMISSION_MS: f64 = 2.4;
 /// The rates of the bottleneck beside which flows of both kinds are, Mbit/s, and the corruption there.
-const FRIENDLINESS: [f64; 3] = [5.0, 25.0, 100.0];
+const FRIENDLINESS_RATES: [f64; 3] = [5.0, 25.0, 100.0];
 const CORRUPTION_BESIDE: f64 = 0.01;
 /// Flows together, and how many of them answer as CETEN does.
-const TOGETHER: u64 = 50;
+const FRIENDLY_FLOWS: u64 = 50;
 const OF_CETEN: [u64; 5] = [0, 10, 25, 40, 45];
 
 /// A way to meet corruption.
@@ -31,19 +31,22 @@ struct Way {
     arm: Arm,
 }
 
-const STOCK: Way = Way {
+/// TCP as it is.
+const STOCK_WAY: Way = Way {
     label: "end to end",
     subject: Subject::EndToEnd,
     sender: Sender::QuinnNewReno,
     arm: Arm::EndToEnd,
 };
-const PACKRAT: Way =
-    Way { label: "Packrat", subject: Subject::Packrat, arm: Arm::Packrat, ..STOCK };
+/// TCP with Packrat's repairs.
+const PACKRAT_WAY: Way =
+    Way { label: "Packrat", subject: Subject::Packrat, arm: Arm::Packrat, ..STOCK_WAY };
 const CETEN_P: Way =
-    Way { label: "CETEN_P", subject: Subject::Variant, sender: Sender::CetenP, ..STOCK };
+    Way { label: "CETEN_P", subject: Subject::Variant, sender: Sender::CetenP, ..STOCK_WAY };
 const CETEN_A: Way =
-    Way { label: "CETEN_A", subject: Subject::Split, sender: Sender::CetenA, ..STOCK };
-const WAYS: [Way; 4] = [STOCK, CETEN_P, CETEN_A, PACKRAT];
+    Way { label: "CETEN_A", subject: Subject::Split, sender: Sender::CetenA, ..STOCK_WAY };
+/// Ways that are compared.
+const ALL_WAYS: [Way; 4] = [STOCK_WAY, CETEN_P, CETEN_A, PACKRAT_WAY];
 
 fn flows_of(scenario: &Scenario, count: u64) -> Scenario {
     let mut scenario = scenario.clone();
@@ -64,7 +67,7 @@ fn jain(result: &TrialResult) -> f64 {
 /// The trials of a panel: each way at each corruption.
 fn over_corruption(scenario: &Scenario, corruption: &[f64], seeds: u64) -> Vec<Trial> {
     let mut trials = Vec::new();
-    for Way { sender, arm, .. } in WAYS {
+    for Way { sender, arm, .. } in ALL_WAYS {
         for loss in corruption {
             let scenario = scenario.clone().with_loss(*loss);
             trials.extend(
@@ -85,7 +88,7 @@ fn panel(
     field: fn(&TrialResult) -> f64,
 ) -> Panel {
     let per_way = corruption.len() * seeds as usize;
-    let series = WAYS.into_iter().zip(results.chunks(per_way)).map(|(way, results)| {
+    let series = ALL_WAYS.into_iter().zip(results.chunks(per_way)).map(|(way, results)| {
         let points = corruption.iter().zip(results.chunks(seeds as usize));
         Series {
             label: way.label.to_owned(),
@@ -105,19 +108,23 @@ fn panel(
     })
 }
 
-const MBPS: [f64; 6] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
-const INDEX: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
+/// Ticks of an axis in Mbit/s.
+const MBPS_TICKS: [f64; 6] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
+/// Ticks of an axis with an index of fairness.
+const INDEX_TICKS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
 
 /// CETEN04, figures 3 and 6: goodput and fairness over the corruption of the bottleneck.
 pub(super) fn corruption(settings: Settings) -> Result<Plan, FigureError> {
     let scenario = Scenario::load("ceten")?;
-    let trials: Vec<Vec<Trial>> = FLOWS
-        .map(|count| over_corruption(&flows_of(&scenario, count), &CORRUPTION, settings.seeds))
+    let trials: Vec<Vec<Trial>> = FLOW_COUNTS
+        .map(|count| {
+            over_corruption(&flows_of(&scenario, count), &CORRUPTION_RATES, settings.seeds)
+        })
         .into();
     let steps = trials.iter().map(|trials| trials.len() as u64).sum();
     let make = move |bench: &Bench| {
         let mut panels = Vec::new();
-        for (count, trials) in FLOWS.into_iter().zip(trials) {
+        for (count, trials) in FLOW_COUNTS.into_iter().zip(trials) {
             let results = bench.run(&trials)?;
             let title = if count == 1 { "One flow".to_owned() } else { format!("{count} flows") };
             let mut add = |title: String, unit, ticks: &[f64], field| {
@@ -125,15 +132,15 @@ pub(super) fn corruption(settings: Settings) -> Result<Plan, FigureError> {
                     title,
                     unit,
                     ticks,
-                    &CORRUPTION,
+                    &CORRUPTION_RATES,
                     settings.seeds,
                     &results,
                     field,
                 ));
             };
-            add(format!("{title}: goodput together"), "Mbit/s", &MBPS, together);
+            add(format!("{title}: goodput together"), "Mbit/s", &MBPS_TICKS, together);
             if count > 1 {
-                add(format!("{title}: Jain's index"), "1 is fair", &INDEX, jain);
+                add(format!("{title}: Jain's index"), "1 is fair", &INDEX_TICKS, jain);
             }
         }
         Ok(Figure {
@@ -156,7 +163,7 @@ pub(super) fn company_and_bursts(settings: Settings) -> Result<Plan, FigureError
     beside.last_mile.cross_traffic =
         Some(CrossTrafficConfig { rate_mbps: 1.0, on_ms: 2500.0, off_ms: 10_000.0, flows: 5 });
     let mut kinds = vec![("Beside five flows of constant rate".to_owned(), beside, 0)];
-    for packets in BURSTS {
+    for packets in BURST_PACKETS {
         let mut scenario = scenario.clone();
         scenario.last_mile.burst_ms = Some(TRANSMISSION_MS * packets as f64);
         let title = match packets {
@@ -168,7 +175,7 @@ pub(super) fn company_and_bursts(settings: Settings) -> Result<Plan, FigureError
     let panels: Vec<_> = kinds
         .into_iter()
         .map(|(title, scenario, from)| {
-            let trials = over_corruption(&scenario, &CORRUPTION[from..], settings.seeds);
+            let trials = over_corruption(&scenario, &CORRUPTION_RATES[from..], settings.seeds);
             (title, from, trials)
         })
         .collect();
@@ -180,8 +187,8 @@ pub(super) fn company_and_bursts(settings: Settings) -> Result<Plan, FigureError
             drawn.push(panel(
                 title,
                 "Mbit/s",
-                &MBPS,
-                &CORRUPTION[from..],
+                &MBPS_TICKS,
+                &CORRUPTION_RATES[from..],
                 settings.seeds,
                 &results,
                 together,
@@ -215,7 +222,7 @@ fn beside(scenario: &Scenario, rate_mbps: f64, way: Way, of_way: u64, seconds: u
             flow.name = Some(way.label.to_owned());
             flow
         };
-        traffic.flows = [of(STOCK, TOGETHER - of_way), of(way, of_way)]
+        traffic.flows = [of(STOCK_WAY, FRIENDLY_FLOWS - of_way), of(way, of_way)]
             .into_iter()
             .filter(|flow| flow.count > 0)
             .collect();
@@ -228,7 +235,7 @@ fn of_stock(result: &TrialResult) -> f64 {
     let stock: Vec<f64> = result
         .flows
         .iter()
-        .filter(|flow| flow.sender == STOCK.sender && flow.arm == STOCK.arm)
+        .filter(|flow| flow.sender == STOCK_WAY.sender && flow.arm == STOCK_WAY.arm)
         .map(|flow| flow.goodput_mbps)
         .collect();
     stock.iter().sum::<f64>() / stock.len().max(1) as f64
@@ -237,23 +244,24 @@ fn of_stock(result: &TrialResult) -> f64 {
 /// CETEN04, figures 7 to 10: the share left to stock flows beside others, and the use of the
 /// bottleneck.
 pub(super) fn friendliness(settings: Settings) -> Result<Plan, FigureError> {
-    const OTHERS: [Way; 3] = [CETEN_P, CETEN_A, PACKRAT];
+    const OTHER_WAYS: [Way; 3] = [CETEN_P, CETEN_A, PACKRAT_WAY];
     let scenario = Scenario::load("ceten")?;
     let trials_of = |rate: f64| -> Vec<Trial> {
         let mut trials = Vec::new();
         // A fast bottleneck has enough packets in less time.
         let seconds = if rate > 50.0 { 40 } else { 80 };
-        for way in OTHERS {
+        for way in OTHER_WAYS {
             for count in OF_CETEN {
                 let scenario = beside(&scenario, rate, way, count, seconds);
                 trials.extend((0..settings.seeds).map(|seed| {
-                    Trial::new(scenario.clone(), STOCK.arm, STOCK.sender, HELD_OUT + seed)
+                    Trial::new(scenario.clone(), STOCK_WAY.arm, STOCK_WAY.sender, HELD_OUT + seed)
                 }));
             }
         }
         trials
     };
-    let panels: Vec<_> = FRIENDLINESS.into_iter().map(|rate| (rate, trials_of(rate))).collect();
+    let panels: Vec<_> =
+        FRIENDLINESS_RATES.into_iter().map(|rate| (rate, trials_of(rate))).collect();
     let steps = panels.iter().map(|(_, trials)| trials.len() as u64).sum();
     let make = move |bench: &Bench| {
         let mut drawn = Vec::new();
@@ -264,8 +272,10 @@ pub(super) fn friendliness(settings: Settings) -> Result<Plan, FigureError> {
                            unit: &str,
                            value: &dyn Fn(&TrialResult) -> f64,
                            ideal| {
-                let series = OTHERS.into_iter().zip(results.chunks(OF_CETEN.len() * seeds)).map(
-                    |(way, results)| {
+                let series = OTHER_WAYS
+                    .into_iter()
+                    .zip(results.chunks(OF_CETEN.len() * seeds))
+                    .map(|(way, results)| {
                         // Of the same seeds, without any of the others.
                         let alone = &results[..seeds];
                         let points = OF_CETEN.into_iter().zip(results.chunks(seeds)).map(
@@ -274,7 +284,7 @@ pub(super) fn friendliness(settings: Settings) -> Result<Plan, FigureError> {
                                     let unit = if ideal { value(alone) } else { 1.0 };
                                     value(result) / unit
                                 });
-                                Point::of(count as f64 * 100.0 / TOGETHER as f64, values)
+                                Point::of(count as f64 * 100.0 / FRIENDLY_FLOWS as f64, values)
                             },
                         );
                         Series {
@@ -283,8 +293,7 @@ pub(super) fn friendliness(settings: Settings) -> Result<Plan, FigureError> {
                             form: Form::Line,
                             points: points.collect(),
                         }
-                    },
-                );
+                    });
                 drawn.push(Panel::Lines(Lines {
                     title,
                     x: Axis::linear("of the flows, %").with_ticks(&[0.0, 25.0, 50.0, 75.0, 100.0]),
@@ -324,7 +333,7 @@ mod tests {
     #[test]
     fn the_dumbbell_has_as_many_flows_as_it_is_asked_for_and_helps_them_all() {
         let scenario = short(flows_of(&Scenario::load("ceten").unwrap(), 4).with_loss(0.05));
-        let [alone, assisted] = [STOCK, PACKRAT]
+        let [alone, assisted] = [STOCK_WAY, PACKRAT_WAY]
             .map(|way| Trial::new(scenario.clone(), way.arm, way.sender, 1).run().unwrap());
         assert_eq!((alone.flows.len(), assisted.flows.len()), (4, 4));
         assert!(
@@ -342,13 +351,13 @@ mod tests {
             together(&Trial::new(scenario, way.arm, way.sender, 1).run().unwrap())
         };
         let [stock, probabilistic, adaptive] =
-            [STOCK, CETEN_P, CETEN_A].map(|way| goodput(way, 0.05));
+            [STOCK_WAY, CETEN_P, CETEN_A].map(|way| goodput(way, 0.05));
         assert!(
             probabilistic > 1.2 * stock && adaptive > 2.0 * stock,
             "{stock} {probabilistic} {adaptive}"
         );
         let [stock, probabilistic, adaptive] =
-            [STOCK, CETEN_P, CETEN_A].map(|way| goodput(way, 0.0));
+            [STOCK_WAY, CETEN_P, CETEN_A].map(|way| goodput(way, 0.0));
         for one in [probabilistic, adaptive] {
             assert!((one / stock - 1.0).abs() < 0.05, "{stock} {probabilistic} {adaptive}");
         }
@@ -357,8 +366,8 @@ mod tests {
     #[test]
     fn a_mixed_dumbbell_has_both_kinds() {
         let scenario = beside(&Scenario::load("ceten").unwrap(), 5.0, CETEN_A, 45, 4);
-        let result = Trial::new(scenario, STOCK.arm, STOCK.sender, 1).run().unwrap();
+        let result = Trial::new(scenario, STOCK_WAY.arm, STOCK_WAY.sender, 1).run().unwrap();
         let count = |sender| result.flows.iter().filter(|flow| flow.sender == sender).count();
-        assert_eq!((count(STOCK.sender), count(Sender::CetenA)), (5, 45));
+        assert_eq!((count(STOCK_WAY.sender), count(Sender::CetenA)), (5, 45));
     }
 }

@@ -8,19 +8,22 @@ use crate::sender::Sender;
 use crate::trial::{Arm, Trial, TrialResult};
 use packrat_emulation::scenario::{QueueKind, Scenario};
 
-/// The last miles of Packrat26, table 3, and their names there.
-const SETTINGS: [(&str, &str); 3] =
+/// Last miles of Packrat26, table 3, and their names there.
+const LAST_MILES: [(&str, &str); 3] =
     [("wifi", "WiFi"), ("cellular", "Cellular"), ("satellite", "Satellite")];
-const LOSSES: [f64; 6] = [0.0, 0.01, 0.02, 0.04, 0.07, 0.1];
-const BURSTS: [f64; 6] = [1.0, 2.0, 5.0, 10.0, 20.0, 56.0];
-const COMPARED: [Arm; 3] = [Arm::Packrat, Arm::Split, Arm::EndToEnd];
+/// Losses of the last mile, 0 to 1.
+const LOSS_RATES: [f64; 6] = [0.0, 0.01, 0.02, 0.04, 0.07, 0.1];
+/// Mean lengths of bursts of loss, datagrams.
+const BURST_DATAGRAMS: [f64; 6] = [1.0, 2.0, 5.0, 10.0, 20.0, 56.0];
+/// Arms that are compared.
+const COMPARED_ARMS: [Arm; 3] = [Arm::Packrat, Arm::Split, Arm::EndToEnd];
 
 /// A point of Packrat26, figure 5: setting, sender, arm, loss in percent, Mbit/s.
 type PaperPoint = (&'static str, Sender, Arm, f64, f64);
 
 /// The points of Packrat26, figure 5, as far as it can be read from it. Its BBR is version 3, of
 /// picoquic.
-const PAPER: [PaperPoint; 27] = [
+const PAPER_POINTS: [PaperPoint; 27] = [
     ("wifi", Sender::S2nCubic, Arm::Packrat, 4.0, 18.41),
     ("wifi", Sender::S2nCubic, Arm::EndToEnd, 4.0, 6.79),
     ("wifi", Sender::S2nCubic, Arm::Split, 4.0, 18.57),
@@ -52,14 +55,14 @@ const PAPER: [PaperPoint; 27] = [
 
 /// A full datagram's frame on Ethernet over its UDP payload: the paper's links carry 20 Mbit/s of
 /// frames, the laboratory's links 20 Mbit/s of payload, and goodput is in proportion.
-const UNIT: f64 = 1514.0 / 1472.0;
+const FRAME_RATIO: f64 = 1514.0 / 1472.0;
 
 /// Headers of Ethernet, IPv4 and UDP, which the paper's counts of bytes have.
-const HEADERS: u64 = 14 + 20 + 8;
+const HEADER_BYTES: u64 = 14 + 20 + 8;
 
 /// Bytes of the Ethernet frames of this many datagrams with this much UDP payload.
 pub(super) fn frame_bytes([datagrams, bytes]: [u64; 2]) -> f64 {
-    (bytes + HEADERS * datagrams) as f64
+    (bytes + HEADER_BYTES * datagrams) as f64
 }
 
 pub(super) fn subject(arm: Arm) -> Subject {
@@ -114,7 +117,7 @@ fn lines(
     key: fn(&TrialResult) -> f64,
 ) -> Lines {
     let goodput = |result: &TrialResult| result.goodput_mbps;
-    let mut series: Vec<Series> = COMPARED
+    let mut series: Vec<Series> = COMPARED_ARMS
         .iter()
         .map(|&arm| Series {
             label: label(arm).to_owned(),
@@ -158,12 +161,12 @@ fn goodput_behind(
 ) -> Result<Plan, FigureError> {
     let senders = [(Sender::S2nCubic, "CUBIC"), (Sender::S2nBbr, "BBR")];
     let mut panels = Vec::new();
-    for (name, place) in SETTINGS {
+    for (name, place) in LAST_MILES {
         for (sender, control) in senders {
             let scenario = scenario(name, settings)?.with_queue(queue);
             let mut trials: Vec<Trial> = seeds(&scenario, Arm::Ideal, sender, settings).collect();
-            for loss in LOSSES {
-                for arm in COMPARED {
+            for loss in LOSS_RATES {
+                for arm in COMPARED_ARMS {
                     trials.extend(seeds(&scenario.clone().with_loss(loss), arm, sender, settings));
                 }
             }
@@ -176,17 +179,20 @@ fn goodput_behind(
         for (name, sender, title, trials) in panels {
             let results = bench.run(&trials)?;
             let x = Axis::linear("loss of the last mile, %")
-                .with_ticks(&LOSSES.map(|loss| loss * 100.0));
-            let losses = LOSSES.map(|loss| loss * 100.0);
+                .with_ticks(&LOSS_RATES.map(|loss| loss * 100.0));
+            let losses = LOSS_RATES.map(|loss| loss * 100.0);
             let mut lines = lines(title, x, &losses, &results, |result| result.loss * 100.0);
-            for arm in COMPARED {
-                let points =
-                    PAPER.iter().filter(|point| (point.0, point.1, point.2) == (name, sender, arm));
+            for arm in COMPARED_ARMS {
+                let points = PAPER_POINTS
+                    .iter()
+                    .filter(|point| (point.0, point.1, point.2) == (name, sender, arm));
                 lines.series.push(Series {
                     label: format!("{} (paper)", label(arm)),
                     subject: subject(arm),
                     form: Form::Paper,
-                    points: points.map(|point| Point::exact(point.3, point.4 * UNIT)).collect(),
+                    points: points
+                        .map(|point| Point::exact(point.3, point.4 * FRAME_RATIO))
+                        .collect(),
                 });
             }
             drawn.push(Panel::Lines(lines));
@@ -229,14 +235,14 @@ pub(super) fn gain(figure: &Figure) -> Figure {
 /// Figure 10: goodput over the length of bursts.
 pub(super) fn bursts(settings: Settings) -> Result<Plan, FigureError> {
     let mut panels = Vec::new();
-    for (name, place) in &SETTINGS[..2] {
+    for (name, place) in &LAST_MILES[..2] {
         let mut scenario = scenario(name, settings)?.with_loss(0.1);
         // As in Packrat26, appendix A.
         (scenario.last_mile.good_loss, scenario.last_mile.bad_loss) = (0.02, 0.8);
         let mut trials: Vec<Trial> =
             seeds(&scenario, Arm::Ideal, Sender::S2nCubic, settings).collect();
-        for burst in BURSTS {
-            for arm in COMPARED {
+        for burst in BURST_DATAGRAMS {
+            for arm in COMPARED_ARMS {
                 trials.extend(seeds(
                     &scenario.clone().with_burst(burst),
                     arm,
@@ -252,9 +258,9 @@ pub(super) fn bursts(settings: Settings) -> Result<Plan, FigureError> {
         let mut drawn = Vec::new();
         for (name, title, trials) in panels {
             let results = bench.run(&trials)?;
-            let x =
-                Axis::logarithmic("mean length of the bad state, datagrams").with_ticks(&BURSTS);
-            let mut lines = lines(title, x, &BURSTS, &results, |result| result.burst);
+            let x = Axis::logarithmic("mean length of the bad state, datagrams")
+                .with_ticks(&BURST_DATAGRAMS);
+            let mut lines = lines(title, x, &BURST_DATAGRAMS, &results, |result| result.burst);
             if name == "wifi" {
                 for (arm, points) in [
                     (Arm::Packrat, [(1.0, 17.8), (5.0, 8.7)]),
@@ -264,7 +270,7 @@ pub(super) fn bursts(settings: Settings) -> Result<Plan, FigureError> {
                         label: format!("{} (paper)", label(arm)),
                         subject: subject(arm),
                         form: Form::Paper,
-                        points: points.map(|(x, y)| Point::exact(x, y * UNIT)).to_vec(),
+                        points: points.map(|(x, y)| Point::exact(x, y * FRAME_RATIO)).to_vec(),
                     });
                 }
             }
@@ -299,13 +305,15 @@ fn bars(
 
 /// Figure 8: spurious retransmissions.
 pub(super) fn spurious(settings: Settings) -> Result<Plan, FigureError> {
-    const ARMS: [Arm; 3] = [Arm::EndToEnd, Arm::RepairOnly, Arm::Packrat];
+    const REPAIR_ARMS: [Arm; 3] = [Arm::EndToEnd, Arm::RepairOnly, Arm::Packrat];
     let scenario = scenario("wifi", settings)?;
-    let trials: Vec<Trial> =
-        ARMS.iter().flat_map(|&arm| seeds(&scenario, arm, Sender::S2nCubic, settings)).collect();
+    let trials: Vec<Trial> = REPAIR_ARMS
+        .iter()
+        .flat_map(|&arm| seeds(&scenario, arm, Sender::S2nCubic, settings))
+        .collect();
     let make = move |bench: &super::Bench| {
         let results = bench.run(&trials)?;
-        let arms = ARMS.map(|arm| (arm, None));
+        let arms = REPAIR_ARMS.map(|arm| (arm, None));
         let panel = |title: &str, field: fn(&TrialResult) -> f64| {
             let bars = bars(&results, &arms, field);
             Panel::Bars(Bars {
@@ -327,22 +335,24 @@ pub(super) fn spurious(settings: Settings) -> Result<Plan, FigureError> {
             ],
         })
     };
-    Ok(Plan { steps: settings.seeds * ARMS.len() as u64, make: Box::new(make) })
+    Ok(Plan { steps: settings.seeds * REPAIR_ARMS.len() as u64, make: Box::new(make) })
 }
 
 /// Figure 9, a and b: the bytes on the links.
 pub(super) fn link_overhead(settings: Settings) -> Result<Plan, FigureError> {
-    const ARMS: [Arm; 2] = [Arm::EndToEnd, Arm::Packrat];
+    const ASSISTED_ARMS: [Arm; 2] = [Arm::EndToEnd, Arm::Packrat];
     let scenario = scenario("wifi", settings)?;
-    let trials: Vec<Trial> =
-        ARMS.iter().flat_map(|&arm| seeds(&scenario, arm, Sender::S2nCubic, settings)).collect();
+    let trials: Vec<Trial> = ASSISTED_ARMS
+        .iter()
+        .flat_map(|&arm| seeds(&scenario, arm, Sender::S2nCubic, settings))
+        .collect();
     let make = move |bench: &super::Bench| {
         let results = bench.run(&trials)?;
         type Field = fn(&TrialResult) -> f64;
         // The bytes of Packrat26 are of a download of 25 MB.
         let scale = settings.size as f64 / 25e6;
         let panel = |title: &str, unit: &str, digits, paper: [Option<f64>; 2], field: Field| {
-            let arms = [(ARMS[0], paper[0]), (ARMS[1], paper[1])];
+            let arms = [(ASSISTED_ARMS[0], paper[0]), (ASSISTED_ARMS[1], paper[1])];
             let bars = bars(&results, &arms, field);
             Panel::Bars(Bars { title: title.to_owned(), unit: unit.to_owned(), digits, bars })
         };
@@ -372,7 +382,7 @@ pub(super) fn link_overhead(settings: Settings) -> Result<Plan, FigureError> {
             ],
         })
     };
-    Ok(Plan { steps: settings.seeds * ARMS.len() as u64, make: Box::new(make) })
+    Ok(Plan { steps: settings.seeds * ASSISTED_ARMS.len() as u64, make: Box::new(make) })
 }
 
 /// Bound and mean of the cache in Packrat26, bytes.

@@ -26,7 +26,8 @@ enum Way {
     Selective,
 }
 
-const WAYS: [(Way, &str, Subject); 5] = [
+/// Ways of sending eACKs, with their labels.
+const EACK_WAYS: [(Way, &str, Subject); 5] = [
     (Way::EndToEnd, "end to end", Subject::EndToEnd),
     (Way::Product, "Packrat", Subject::Packrat),
     (Way::LongestPrefix, "longest prefix", Subject::Variant),
@@ -34,13 +35,14 @@ const WAYS: [(Way, &str, Subject); 5] = [
     (Way::Selective, "as a live stream, selective", Subject::Split),
 ];
 /// The settings of Packrat26 for which it has figures of link overhead, and a harder one.
-const PLACES: [(&str, &str, f64); 2] =
+const LINK_SETTINGS: [(&str, &str, f64); 2] =
     [("wifi", "WiFi, 4 %", 0.04), ("satellite", "Satellite, 10 %", 0.1)];
-/// Client to gateway over WiFi in Packrat26: MB of 25, and how many times as many with whole sketches.
-const PAPER: [(Way, f64); 3] =
+/// Megabytes from client to gateway over WiFi in Packrat26, of 25, and how many times as many with
+/// whole sketches.
+const PAPER_MEGABYTES: [(Way, f64); 3] =
     [(Way::EndToEnd, 0.324), (Way::Product, 0.387), (Way::LongestPrefix, 3.6 * 0.387)];
 /// Lower ends of the classes of differences.
-const DIFFERENCES: [u64; 7] = [0, 1, 2, 4, 8, 16, 32];
+const DIFFERENCE_CLASSES: [u64; 7] = [0, 1, 2, 4, 8, 16, 32];
 
 impl Way {
     fn trial(
@@ -63,8 +65,8 @@ impl Way {
 /// Bytes of each eACK, and the wait for each missing datagram, by the difference that the client knew of.
 #[derive(Debug, Default)]
 struct ByDifference {
-    bytes: [Vec<f64>; DIFFERENCES.len()],
-    waits: [Vec<f64>; DIFFERENCES.len()],
+    bytes: [Vec<f64>; DIFFERENCE_CLASSES.len()],
+    waits: [Vec<f64>; DIFFERENCE_CLASSES.len()],
 }
 
 impl ByDifference {
@@ -74,7 +76,8 @@ impl ByDifference {
             let TraceEvent::Client { client, .. } = *event else { continue };
             match client {
                 ClientEvent::EackSent { held, bytes, .. } => {
-                    class = DIFFERENCES.partition_point(|low| *low <= held).saturating_sub(1);
+                    class =
+                        DIFFERENCE_CLASSES.partition_point(|low| *low <= held).saturating_sub(1);
                     self.bytes[class].push(bytes as f64);
                 }
                 ClientEvent::MissingArrived { held: true, after, .. } => {
@@ -92,7 +95,7 @@ fn series(label: &str, subject: Subject, form: Form, points: Vec<Point>) -> Seri
 
 /// The middle of a class of differences on a logarithmic axis that has no zero.
 fn place_of(class: usize) -> f64 {
-    DIFFERENCES[class].max(1) as f64 * if class == 0 { 0.5 } else { 1.0 }
+    DIFFERENCE_CLASSES[class].max(1) as f64 * if class == 0 { 0.5 } else { 1.0 }
 }
 
 fn by_difference(classes: &[Vec<f64>]) -> Vec<Point> {
@@ -147,13 +150,13 @@ pub(super) fn ablations(settings: Settings) -> Result<Plan, FigureError> {
     let make = move |bench: &super::Bench| {
         let mut panels = vec![prefixes()];
         let mut lines = [Vec::new(), Vec::new()];
-        for (way, label, subject) in WAYS {
+        for (way, label, subject) in EACK_WAYS {
             if way == Way::EndToEnd {
                 continue;
             }
             let mut classes = ByDifference::default();
             for seed in 0..settings.seeds {
-                classes.add(&way.trial(PLACES[1], HELD_OUT + seed, settings)?.trace()?.1);
+                classes.add(&way.trial(LINK_SETTINGS[1], HELD_OUT + seed, settings)?.trace()?.1);
                 bench.tick();
             }
             for (lines, classes) in lines.iter_mut().zip([&classes.bytes, &classes.waits]) {
@@ -164,16 +167,16 @@ pub(super) fn ablations(settings: Settings) -> Result<Plan, FigureError> {
             [("Bytes of an eACK", "bytes"), ("Wait for a missing datagram", "milliseconds")];
         for ((title, unit), series) in titles.into_iter().zip(lines) {
             panels.push(Panel::Lines(Lines {
-                title: format!("{title}, {}", PLACES[1].1),
+                title: format!("{title}, {}", LINK_SETTINGS[1].1),
                 x: Axis::logarithmic("missing at the last eACK, at least (0.5: none)")
                     .with_ticks(&[0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0]),
                 y: Axis::linear(unit),
                 series,
             }));
         }
-        for place in PLACES {
+        for place in LINK_SETTINGS {
             let mut trials = Vec::new();
-            for (way, ..) in WAYS {
+            for (way, ..) in EACK_WAYS {
                 for seed in 0..settings.seeds {
                     trials.push(way.trial(place, HELD_OUT + seed, settings)?);
                 }
@@ -185,10 +188,10 @@ pub(super) fn ablations(settings: Settings) -> Result<Plan, FigureError> {
                          digits,
                          field: fn(&TrialResult) -> f64,
                          paper: Option<f64>| {
-                let bars = WAYS.iter().zip(results.chunks(per_way)).map(
+                let bars = EACK_WAYS.iter().zip(results.chunks(per_way)).map(
                     |(&(way, label, subject), results)| {
                         let paper = paper.and_then(|scale| {
-                            let point = PAPER.iter().find(|(of, _)| *of == way)?;
+                            let point = PAPER_MEGABYTES.iter().find(|(of, _)| *of == way)?;
                             Some(point.1 * scale)
                         });
                         let value = Point::of(0.0, results.iter().map(field));
@@ -242,9 +245,9 @@ pub(super) fn ablations(settings: Settings) -> Result<Plan, FigureError> {
             panels,
         })
     };
-    let traced = WAYS.len() as u64 - 1;
+    let traced = EACK_WAYS.len() as u64 - 1;
     Ok(Plan {
-        steps: settings.seeds * (traced + (PLACES.len() * WAYS.len()) as u64),
+        steps: settings.seeds * (traced + (LINK_SETTINGS.len() * EACK_WAYS.len()) as u64),
         make: Box::new(make),
     })
 }
@@ -257,7 +260,7 @@ mod tests {
     fn short_prefixes_save_bytes_and_nothing_else() {
         let settings = Settings { size: 1_000_000, seeds: 1, jobs: 1 };
         let [product, longest] = [Way::Product, Way::LongestPrefix]
-            .map(|way| way.trial(PLACES[0], 1, settings).unwrap().run().unwrap());
+            .map(|way| way.trial(LINK_SETTINGS[0], 1, settings).unwrap().run().unwrap());
         let per_eack = |result: &TrialResult| result.eack_bytes / result.eack_packets;
         assert!(product.complete && longest.complete);
         assert!(per_eack(&longest) > 500 && per_eack(&product) < 100, "{product:?}");
@@ -267,7 +270,7 @@ mod tests {
     fn a_selective_client_sends_fewer_eacks() {
         let settings = Settings { size: 1_000_000, seeds: 1, jobs: 1 };
         let [periodic, selective] = [Way::Periodic, Way::Selective]
-            .map(|way| way.trial(PLACES[0], 1, settings).unwrap().run().unwrap());
+            .map(|way| way.trial(LINK_SETTINGS[0], 1, settings).unwrap().run().unwrap());
         assert!(periodic.complete && selective.complete);
         assert!(selective.eack_packets < periodic.eack_packets, "{selective:?}");
         assert!(selective.repaired > 0, "{selective:?}");

@@ -7,17 +7,20 @@ use crate::sender::Sender;
 use crate::trial::{Arm, Trial};
 use packrat_emulation::scenario::Scenario;
 
-const ARMS: [Arm; 2] = [Arm::EndToEnd, Arm::Packrat];
+/// Arms that are compared.
+const LINK_ARMS: [Arm; 2] = [Arm::EndToEnd, Arm::Packrat];
 /// The links of rQUIC23, and a bound of its completion rate at more than 1 % of loss.
-const LINKS: [(&str, &str, f64); 3] = [
+const PAPER_LINKS: [(&str, &str, f64); 3] = [
     ("rquic_wifi", "Wi-Fi, 20 Mbit/s, 25 ms", 0.5),
     ("rquic_cellular", "Cellular, 10 Mbit/s, 100 ms", 0.7),
     ("rquic_satellite", "Satellite, 1.5 Mbit/s, 400 ms", 0.8),
 ];
-const LOSSES: [f64; 5] = [0.0, 0.01, 0.02, 0.03, 0.05];
+/// Losses of the last mile, 0 to 1.
+const LOSS_RATES: [f64; 5] = [0.0, 0.01, 0.02, 0.03, 0.05];
 /// Bound of the completion rate for Wi-Fi at 5 % of loss.
-const WORST: f64 = 0.4;
-const SENDERS: [(Sender, &str, Subject); 2] = [
+const WORST_COMPLETION: f64 = 0.4;
+/// Senders that are compared, with their labels.
+const LINK_SENDERS: [(Sender, &str, Subject); 2] = [
     (Sender::S2nCubic, "Packrat, CUBIC", Subject::Packrat),
     (Sender::QuinnNewReno, "Packrat, NewReno", Subject::Variant),
 ];
@@ -30,18 +33,19 @@ fn pairs(
     sender: Sender,
     settings: Settings,
 ) -> impl Iterator<Item = [Trial; 2]> {
-    (0..settings.seeds)
-        .map(move |seed| ARMS.map(|arm| Trial::new(scenario.clone(), arm, sender, HELD_OUT + seed)))
+    (0..settings.seeds).map(move |seed| {
+        LINK_ARMS.map(|arm| Trial::new(scenario.clone(), arm, sender, HELD_OUT + seed))
+    })
 }
 
 /// rQUIC23, figure 3.10: the time of an assisted download divided by that of an unassisted one.
 pub(super) fn completion(settings: Settings) -> Result<Plan, FigureError> {
     let mut panels = Vec::new();
-    for (name, title, bound) in LINKS {
+    for (name, title, bound) in PAPER_LINKS {
         let scenario = Scenario::load(name)?;
         let mut trials = Vec::new();
-        for (sender, ..) in SENDERS {
-            for loss in LOSSES {
+        for (sender, ..) in LINK_SENDERS {
+            for loss in LOSS_RATES {
                 trials.extend(pairs(&scenario.clone().with_loss(loss), sender, settings).flatten());
             }
         }
@@ -55,9 +59,9 @@ pub(super) fn completion(settings: Settings) -> Result<Plan, FigureError> {
             let (pairs, _) = results.as_chunks::<2>();
             let mut lines = Vec::new();
             for ((_, label, subject), pairs) in
-                SENDERS.into_iter().zip(pairs.chunks(pairs.len() / SENDERS.len()))
+                LINK_SENDERS.into_iter().zip(pairs.chunks(pairs.len() / LINK_SENDERS.len()))
             {
-                let points = LOSSES.into_iter().zip(pairs.chunks(settings.seeds as usize));
+                let points = LOSS_RATES.into_iter().zip(pairs.chunks(settings.seeds as usize));
                 let points = points.map(|(loss, pairs)| {
                     let ratios =
                         pairs.iter().map(|[alone, assisted]| assisted.seconds / alone.seconds);
@@ -65,13 +69,13 @@ pub(super) fn completion(settings: Settings) -> Result<Plan, FigureError> {
                 });
                 lines.push(series(label, subject, Form::Line, points.collect()));
             }
-            let worst = if name == LINKS[0].0 { WORST } else { bound };
+            let worst = if name == PAPER_LINKS[0].0 { WORST_COMPLETION } else { bound };
             let paper = [(2.0, bound), (3.0, bound), (5.0, worst)];
             let paper = paper.map(|(loss, bound)| Point::exact(loss, bound)).to_vec();
             lines.push(series("rQUIC23, at most", Subject::Bound, Form::Paper, paper));
             drawn.push(Panel::Lines(Lines {
                 title: title.to_owned(),
-                x: Axis::linear("loss, %").with_ticks(&LOSSES.map(|loss| loss * 100.0)),
+                x: Axis::linear("loss, %").with_ticks(&LOSS_RATES.map(|loss| loss * 100.0)),
                 y: Axis::linear("assisted ÷ unassisted")
                     .with_ticks(&[0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2]),
                 series: lines,
@@ -96,7 +100,7 @@ mod tests {
 
     #[test]
     fn the_links_of_rquic_carry_what_they_are_said_to() {
-        for (name, ..) in LINKS {
+        for (name, ..) in PAPER_LINKS {
             let scenario = Scenario::load(name).unwrap();
             let mut small = scenario.clone();
             small.size = 1_000_000;

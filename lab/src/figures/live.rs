@@ -7,9 +7,9 @@ use crate::live::{Arm, MediaResult, MediaTrial, MulticastArm, MulticastTrial, St
 use packrat_emulation::scenario::Scenario;
 
 /// Points of a distribution that is drawn.
-const STEPS: usize = 200;
+const DISTRIBUTION_POINTS: usize = 200;
 /// Packets per second, and seconds, of a stream with many receivers.
-const MULTICAST: (u64, u64) = (1000, 30);
+const MULTICAST_STREAM: (u64, u64) = (1000, 30);
 /// Mean of the cache in Packrat26, kB.
 const PAPER_CACHE: f64 = 3.8;
 
@@ -58,21 +58,21 @@ fn bar(
 
 /// Figure 6: how late audio is played.
 pub(super) fn latency(settings: Settings) -> Result<Plan, FigureError> {
-    const ARMS: [Arm; 3] = [Arm::Packrat, Arm::NoEarlyCopies, Arm::EndToEnd];
+    const COPIES_ARMS: [Arm; 3] = [Arm::Packrat, Arm::NoEarlyCopies, Arm::EndToEnd];
     let scenarios = [("cellular", "Cellular"), ("satellite", "Satellite")]
         .map(|(name, title)| (Scenario::load(name), title));
     let make = move |bench: &Bench| {
         let mut panels = Vec::new();
         for (scenario, title) in scenarios {
             let scenario = scenario?;
-            let series = ARMS.map(|arm| {
+            let series = COPIES_ARMS.map(|arm| {
                 let results = run(bench, &scenario, arm, settings);
                 let mut latencies: Vec<u64> =
                     results.iter().flat_map(|result| result.latencies.iter().copied()).collect();
                 latencies.sort_unstable();
                 // The curves differ in the last tenth.
-                let points = (0..=STEPS).filter_map(|step| {
-                    let share = 0.9 + 0.1 * step as f64 / STEPS as f64;
+                let points = (0..=DISTRIBUTION_POINTS).filter_map(|step| {
+                    let share = 0.9 + 0.1 * step as f64 / DISTRIBUTION_POINTS as f64;
                     let index = ((latencies.len() as f64 * share) as usize)
                         .min(latencies.len().checked_sub(1)?);
                     Some(Point::exact(*latencies.get(index)? as f64 * 1e-3, share * 100.0))
@@ -107,21 +107,21 @@ pub(super) fn latency(settings: Settings) -> Result<Plan, FigureError> {
 
 /// Figure 7: the requests of receivers of the same stream to the server.
 pub(super) fn requests(settings: Settings) -> Result<Plan, FigureError> {
-    const RECEIVERS: [usize; 2] = [16, 64];
-    const ARMS: [(MulticastArm, &str, Subject); 3] = [
+    const RECEIVER_COUNTS: [usize; 2] = [16, 64];
+    const MULTICAST_ARMS: [(MulticastArm, &str, Subject); 3] = [
         (MulticastArm::EndToEnd, "end to end", Subject::EndToEnd),
         (MulticastArm::Packrat, "Packrat", Subject::Packrat),
         (MulticastArm::PackratGroup, "Packrat, repairs to the group", Subject::Variant),
     ];
     let scenario = Scenario::load("cellular")?;
     let make = move |bench: &Bench| {
-        let panels = RECEIVERS.map(|receivers| {
-            let bars = ARMS.map(|(arm, label, subject)| {
+        let panels = RECEIVER_COUNTS.map(|receivers| {
+            let bars = MULTICAST_ARMS.map(|(arm, label, subject)| {
                 let values: Vec<f64> = (1..=settings.seeds)
                     .map(|seed| {
                         let mut trial = MulticastTrial::new(scenario.clone(), arm, seed);
-                        (trial.receivers, trial.rate) = (receivers, MULTICAST.0);
-                        trial.duration = std::time::Duration::from_secs(MULTICAST.1);
+                        (trial.receivers, trial.rate) = (receivers, MULTICAST_STREAM.0);
+                        trial.duration = std::time::Duration::from_secs(MULTICAST_STREAM.1);
                         bench.tick();
                         trial.run().requests_per_second
                     })
@@ -142,7 +142,7 @@ pub(super) fn requests(settings: Settings) -> Result<Plan, FigureError> {
                 .to_owned(),
             caption: format!(
                 "{} streams of {} packets per second for {} s. The paper: 59 times fewer with Packrat.",
-                settings.seeds, MULTICAST.0, MULTICAST.1
+                settings.seeds, MULTICAST_STREAM.0, MULTICAST_STREAM.1
             ),
             panels: panels.to_vec(),
         })
@@ -152,10 +152,10 @@ pub(super) fn requests(settings: Settings) -> Result<Plan, FigureError> {
 
 /// Figure 8b: the server's needless retransmissions.
 pub(super) fn spurious(settings: Settings) -> Result<Plan, FigureError> {
-    const ARMS: [Arm; 3] = [Arm::EndToEnd, Arm::RepairOnly, Arm::Packrat];
+    const REPAIR_ARMS: [Arm; 3] = [Arm::EndToEnd, Arm::RepairOnly, Arm::Packrat];
     let scenario = Scenario::load("satellite")?;
     let make = move |bench: &Bench| {
-        let results = ARMS.map(|arm| (arm, run(bench, &scenario, arm, settings)));
+        let results = REPAIR_ARMS.map(|arm| (arm, run(bench, &scenario, arm, settings)));
         let panel = |title: &str, field: fn(&MediaResult) -> f64| {
             let bars =
                 results.iter().map(|(arm, results)| bar(results, *arm, None, field)).collect();
@@ -177,15 +177,15 @@ pub(super) fn spurious(settings: Settings) -> Result<Plan, FigureError> {
             ],
         })
     };
-    Ok(Plan { steps: settings.seeds * ARMS.len() as u64, make: Box::new(make) })
+    Ok(Plan { steps: settings.seeds * REPAIR_ARMS.len() as u64, make: Box::new(make) })
 }
 
 /// Figure 9, c and d: the bytes on the links.
 pub(super) fn link_overhead(settings: Settings) -> Result<Plan, FigureError> {
-    const ARMS: [Arm; 3] = [Arm::EndToEnd, Arm::EveryEack, Arm::Packrat];
+    const EACK_ARMS: [Arm; 3] = [Arm::EndToEnd, Arm::EveryEack, Arm::Packrat];
     let scenario = Scenario::load("satellite")?;
     let make = move |bench: &Bench| {
-        let results = ARMS.map(|arm| (arm, run(bench, &scenario, arm, settings)));
+        let results = EACK_ARMS.map(|arm| (arm, run(bench, &scenario, arm, settings)));
         let panel = |title: &str, unit: &str, digits, field: fn(&MediaResult) -> f64| {
             let bars =
                 results.iter().map(|(arm, results)| bar(results, *arm, None, field)).collect();
@@ -208,7 +208,7 @@ pub(super) fn link_overhead(settings: Settings) -> Result<Plan, FigureError> {
             ],
         })
     };
-    Ok(Plan { steps: settings.seeds * ARMS.len() as u64, make: Box::new(make) })
+    Ok(Plan { steps: settings.seeds * EACK_ARMS.len() as u64, make: Box::new(make) })
 }
 
 /// Figure 11b: the cache during an audio stream.

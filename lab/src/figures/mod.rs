@@ -1,6 +1,6 @@
 //! The figures of Packrat26, and some of other papers, measured here: numbers as JSON and CSV, and a picture.
 //!
-//! A figure is a [`Recipe`] in [`RECIPES`]: it runs trials and makes a [`Figure`] of the results.
+//! A figure is a [`Recipe`] in [`ALL_RECIPES`]: it runs trials and makes a [`Figure`] of the results.
 //! Each measurement (downloads here; other receivers as well) adds a recipe; files, progress and
 //! drawing are the same for all.
 
@@ -107,7 +107,7 @@ pub(crate) struct Plan {
 }
 
 /// Every figure.
-pub(crate) const RECIPES: [Recipe; 26] = [
+pub(crate) const ALL_RECIPES: [Recipe; 26] = [
     Recipe { name: "fig3", columns: 2, plan: sketches::costs },
     Recipe { name: "fig4", columns: 1, plan: sketches::decode_success },
     Recipe { name: "fig5", columns: 2, plan: downloads::goodput },
@@ -137,13 +137,14 @@ pub(crate) const RECIPES: [Recipe; 26] = [
 ];
 
 fn names() -> String {
-    RECIPES.map(|recipe| recipe.name).join(", ")
+    ALL_RECIPES.map(|recipe| recipe.name).join(", ")
 }
 
 /// The recipe of a figure.
 pub(crate) fn recipe(name: &str) -> Result<&'static Recipe, FigureError> {
-    static ALL: [Recipe; 26] = RECIPES;
-    ALL.iter()
+    static FIGURE_RECIPES: [Recipe; 26] = ALL_RECIPES;
+    FIGURE_RECIPES
+        .iter()
         .find(|recipe| recipe.name == name)
         .ok_or_else(|| FigureError::Unknown { name: name.to_owned() })
 }

@@ -1,6 +1,6 @@
 //! Draws figures.
 
-use super::canvas::{Anchor, Canvas, DrawError, FAINT_INK, GRID, INK, width, wrap};
+use super::canvas::{Anchor, Canvas, DrawError, FAINT_INK, GRID_COLOUR, INK_COLOUR, width, wrap};
 use super::data::{Bar, Bars, Figure, Form, HeatMap, Lines, Panel, Point, Series, Subject};
 use super::scale::{Scale, thousands};
 use plotters::style::{Color, RGBColor};
@@ -9,22 +9,27 @@ use plotters::style::{Color, RGBColor};
 const WIDTH: i32 = 800;
 /// Pixels of a panel with lines, and of the margins above and below its plot.
 const HEIGHT: i32 = 270;
-const TOP: i32 = 58;
-const BOTTOM: i32 = 44;
+/// Pixels of a panel above the plot.
+const TOP_MARGIN: i32 = 58;
+/// Pixels of a panel below the plot.
+const BOTTOM_MARGIN: i32 = 44;
 /// Pixels left and right of panels, and above and below each line of the caption.
 const MARGIN: i32 = 12;
 const HEADING: i32 = 16;
-const TEXT: i32 = 13;
-const SMALL: i32 = 12;
+/// Size of text, pixels.
+const TEXT_PIXELS: i32 = 13;
+/// Size of small text, pixels.
+const SMALL_PIXELS: i32 = 12;
 /// Pixels of a line of a label, at most.
 const LABEL: i32 = 150;
 /// Pixels between the lines of labels.
-const LEADING: i32 = 16;
-/// Height of a row of bars, and of a row of a heat map.
-const ROW: i32 = 26;
-const CELL: i32 = 20;
+const LEADING_PIXELS: i32 = 16;
+/// Height of a row of bars, pixels.
+const ROW_PIXELS: i32 = 26;
+/// Height of a row of a heat map, pixels.
+const CELL_PIXELS: i32 = 20;
 /// The ratio, and its inverse, from which the colour of a heat map is full.
-const FULL: f64 = 2.0;
+const FULL_RATIO: f64 = 2.0;
 
 impl Subject {
     /// Colours that colour-blind readers can also distinguish (Okabe and Ito).
@@ -46,27 +51,27 @@ pub(crate) fn svg(figure: &Figure, columns: usize) -> Result<String, DrawError> 
     let heights: Vec<i32> =
         rows.iter().map(|row| row.iter().map(height).max().unwrap_or(0)).collect();
     let title = wrap(&figure.title, HEADING, true, WIDTH - 2 * MARGIN);
-    let caption = wrap(&figure.caption, SMALL, false, WIDTH - 2 * MARGIN);
+    let caption = wrap(&figure.caption, SMALL_PIXELS, false, WIDTH - 2 * MARGIN);
     let legend = legend(figure, columns);
     let head = 18 + 22 * (title.len() + usize::from(legend.is_some())) as i32;
-    let foot = 2 * MARGIN + LEADING * caption.len() as i32;
+    let foot = 2 * MARGIN + LEADING_PIXELS * caption.len() as i32;
     let size = (WIDTH, head + heights.iter().sum::<i32>() + foot);
     let mut svg = String::new();
     let canvas = Canvas::new(&mut svg, size.0, size.1)?;
     for (line, text) in (0..).zip(&title) {
-        canvas.text((MARGIN, 22 + 22 * line), text, HEADING, INK, Anchor::Left, true)?;
+        canvas.text((MARGIN, 22 + 22 * line), text, HEADING, INK_COLOUR, Anchor::Left, true)?;
     }
     let mut left = MARGIN;
     for series in legend.unwrap_or_default() {
         let (color, y) = (series.subject.color(), head - 18);
         canvas.line(&[(left, y), (left + 24, y)], color, 3)?;
-        canvas.text((left + 32, y), &series.label, TEXT, color, Anchor::Left, true)?;
-        left += 60 + width(&series.label, TEXT, true);
+        canvas.text((left + 32, y), &series.label, TEXT_PIXELS, color, Anchor::Left, true)?;
+        left += 60 + width(&series.label, TEXT_PIXELS, true);
     }
-    let below = size.1 - foot + MARGIN + LEADING / 2;
+    let below = size.1 - foot + MARGIN + LEADING_PIXELS / 2;
     for (line, text) in (0..).zip(&caption) {
-        let at = (MARGIN, below + LEADING * line);
-        canvas.text(at, text, SMALL, FAINT_INK, Anchor::Left, false)?;
+        let at = (MARGIN, below + LEADING_PIXELS * line);
+        canvas.text(at, text, SMALL_PIXELS, FAINT_INK, Anchor::Left, false)?;
     }
     let panel_width = WIDTH / columns as i32;
     let mut top = head;
@@ -97,8 +102,8 @@ impl Area {
     /// Writes title and unit.
     fn head(self, canvas: &Canvas<'_>, title: &str, unit: &str) -> Result<(), DrawError> {
         let left = self.left + MARGIN;
-        canvas.text((left, self.top + 14), title, TEXT, INK, Anchor::Left, true)?;
-        canvas.text((left, self.top + 34), unit, SMALL, FAINT_INK, Anchor::Left, false)
+        canvas.text((left, self.top + 14), title, TEXT_PIXELS, INK_COLOUR, Anchor::Left, true)?;
+        canvas.text((left, self.top + 34), unit, SMALL_PIXELS, FAINT_INK, Anchor::Left, false)
     }
 }
 
@@ -118,8 +123,8 @@ fn legend(figure: &Figure, columns: usize) -> Option<Vec<&Series>> {
 fn height(panel: &Panel) -> i32 {
     match panel {
         Panel::Lines(_) => HEIGHT,
-        Panel::Bars(bars) => TOP + ROW * bars.bars.len() as i32 + 16,
-        Panel::Heat(map) => TOP + CELL * map.rows.len() as i32 + 16,
+        Panel::Bars(bars) => TOP_MARGIN + ROW_PIXELS * bars.bars.len() as i32 + 16,
+        Panel::Heat(map) => TOP_MARGIN + CELL_PIXELS * map.rows.len() as i32 + 16,
     }
 }
 
@@ -129,7 +134,7 @@ fn draw_lines(
     lines: &Lines,
     labelled: bool,
 ) -> Result<(), DrawError> {
-    let (top, bottom) = (area.top + TOP, area.top + HEIGHT - BOTTOM);
+    let (top, bottom) = (area.top + TOP_MARGIN, area.top + HEIGHT - BOTTOM_MARGIN);
     let points = || lines.series.iter().flat_map(|series| &series.points);
     let y =
         Scale::new(&lines.y, points().flat_map(|point| [point.low, point.high]), (bottom, top), 5);
@@ -137,10 +142,10 @@ fn draw_lines(
         .series
         .iter()
         .filter(|series| labelled && !series.label.is_empty() && series.form != Form::Paper)
-        .map(|series| (series, wrap(&series.label, SMALL, true, LABEL)))
+        .map(|series| (series, wrap(&series.label, SMALL_PIXELS, true, LABEL)))
         .collect();
     let widest = |texts: &mut dyn Iterator<Item = &String>, bold| {
-        texts.map(|text| width(text, SMALL, bold)).max().unwrap_or(0)
+        texts.map(|text| width(text, SMALL_PIXELS, bold)).max().unwrap_or(0)
     };
     let ticks: Vec<String> = y.ticks().map(|(_, text)| text).collect();
     let left = area.left + MARGIN + widest(&mut ticks.iter(), false) + 8;
@@ -150,25 +155,39 @@ fn draw_lines(
     area.head(canvas, &lines.title, &lines.y.label)?;
     for (value, text) in y.ticks() {
         let at = y.pixel(value);
-        canvas.line(&[(left, at), (right, at)], GRID, 1)?;
-        canvas.text((left - 6, at), &text, SMALL, FAINT_INK, Anchor::Right, false)?;
+        canvas.line(&[(left, at), (right, at)], GRID_COLOUR, 1)?;
+        canvas.text((left - 6, at), &text, SMALL_PIXELS, FAINT_INK, Anchor::Right, false)?;
     }
     let mut written = i32::MIN;
     for (value, text) in x.ticks() {
         let at = x.pixel(value);
         canvas.line(&[(at, bottom), (at, bottom + 4)], FAINT_INK, 1)?;
-        let half = width(&text, SMALL, false) / 2;
+        let half = width(&text, SMALL_PIXELS, false) / 2;
         if at - half > written {
-            canvas.text((at, bottom + 14), &text, SMALL, FAINT_INK, Anchor::Middle, false)?;
+            canvas.text(
+                (at, bottom + 14),
+                &text,
+                SMALL_PIXELS,
+                FAINT_INK,
+                Anchor::Middle,
+                false,
+            )?;
             written = at + half;
         }
     }
     canvas.line(&[(left, bottom), (right, bottom)], FAINT_INK, 1)?;
     // A long label is wider than the plot.
-    let half = MARGIN + width(&lines.x.label, SMALL, false) / 2;
+    let half = MARGIN + width(&lines.x.label, SMALL_PIXELS, false) / 2;
     let middle =
         i32::midpoint(left, right).min(area.left + area.width - half).max(area.left + half);
-    canvas.text((middle, bottom + 32), &lines.x.label, SMALL, FAINT_INK, Anchor::Middle, false)?;
+    canvas.text(
+        (middle, bottom + 32),
+        &lines.x.label,
+        SMALL_PIXELS,
+        FAINT_INK,
+        Anchor::Middle,
+        false,
+    )?;
     let place = |point: &Point| (x.pixel(point.x), y.pixel(point.y));
     // The most important series is drawn last, on top of the others.
     for series in lines.series.iter().rev() {
@@ -185,7 +204,7 @@ fn draw_lines(
     spread(&mut labels, top, bottom);
     for label in labels {
         let at = (right + 8, label.y);
-        canvas.text(at, label.text, SMALL, label.color, Anchor::Left, true)?;
+        canvas.text(at, label.text, SMALL_PIXELS, label.color, Anchor::Left, true)?;
     }
     Ok(())
 }
@@ -233,19 +252,21 @@ fn spread(labels: &mut [Label<'_>], top: i32, bottom: i32) {
     let mut lowest = top;
     for label in labels.iter_mut() {
         label.y = label.y.max(lowest);
-        lowest = label.y + LEADING;
+        lowest = label.y + LEADING_PIXELS;
     }
     let mut highest = bottom;
     for label in labels.iter_mut().rev() {
         label.y = label.y.min(highest);
-        highest = label.y - LEADING;
+        highest = label.y - LEADING_PIXELS;
     }
 }
 
 fn draw_bars(canvas: &Canvas<'_>, area: Area, bars: &Bars) -> Result<(), DrawError> {
-    let labels = bars.bars.iter().map(|bar| width(&bar.label, SMALL, false)).max().unwrap_or(0);
+    let labels =
+        bars.bars.iter().map(|bar| width(&bar.label, SMALL_PIXELS, false)).max().unwrap_or(0);
     let written = |bar: &Bar| thousands(bar.value.y, bars.digits);
-    let values = bars.bars.iter().map(|bar| width(&written(bar), SMALL, true)).max().unwrap_or(0);
+    let values =
+        bars.bars.iter().map(|bar| width(&written(bar), SMALL_PIXELS, true)).max().unwrap_or(0);
     let left = area.left + MARGIN + labels.max(100) + 8;
     let right = area.left + area.width - MARGIN - values - 14;
     area.head(canvas, &bars.title, &bars.unit)?;
@@ -257,47 +278,61 @@ fn draw_bars(canvas: &Canvas<'_>, area: Area, bars: &Bars) -> Result<(), DrawErr
     let pixel =
         |value: f64| left + (value / most.max(f64::MIN_POSITIVE) * f64::from(right - left)) as i32;
     for (row, bar) in bars.bars.iter().enumerate() {
-        let y = area.top + TOP + row as i32 * ROW + 4;
+        let y = area.top + TOP_MARGIN + row as i32 * ROW_PIXELS + 4;
         let color = bar.subject.color();
-        canvas.text((left - 8, y), &bar.label, SMALL, INK, Anchor::Right, false)?;
+        canvas.text((left - 8, y), &bar.label, SMALL_PIXELS, INK_COLOUR, Anchor::Right, false)?;
         canvas.rectangle([(left, y - 8), (pixel(bar.value.y).max(left + 1), y + 8)], color)?;
         let paper = bar.paper.map(pixel);
         if let Some(at) = paper {
             canvas.diamond((at, y), 5, color, false)?;
         }
         let beside = pixel(bar.value.y).max(paper.map_or(0, |at| at + 6)) + 6;
-        canvas.text((beside, y), &written(bar), SMALL, color, Anchor::Left, true)?;
+        canvas.text((beside, y), &written(bar), SMALL_PIXELS, color, Anchor::Left, true)?;
     }
     Ok(())
 }
 
 /// White at 1, orange below, blue above.
 fn heat(ratio: f64) -> RGBColor {
-    let strength = (ratio.max(f64::MIN_POSITIVE).ln() / FULL.ln()).clamp(-1.0, 1.0);
+    let strength = (ratio.max(f64::MIN_POSITIVE).ln() / FULL_RATIO.ln()).clamp(-1.0, 1.0);
     let full = if strength < 0.0 { (0xe0, 0x70, 0x20) } else { (0x38, 0x8c, 0xc8) };
     let part = |full: i32| (255.0 - strength.abs() * f64::from(255 - full)) as u8;
     RGBColor(part(full.0), part(full.1), part(full.2))
 }
 
 fn draw_heat(canvas: &Canvas<'_>, area: Area, map: &HeatMap) -> Result<(), DrawError> {
-    const LABELS: i32 = 130;
-    let (left, top) = (area.left + LABELS, area.top + TOP);
-    let width = (area.width - LABELS - 12) / (map.columns.len().max(1) as i32);
+    const LABEL_PIXELS: i32 = 130;
+    let (left, top) = (area.left + LABEL_PIXELS, area.top + TOP_MARGIN);
+    let width = (area.width - LABEL_PIXELS - 12) / (map.columns.len().max(1) as i32);
     area.head(canvas, &map.title, "")?;
     for (column, label) in (0..).zip(&map.columns) {
         let at = (left + column * width + width / 2, top - 12);
-        canvas.text(at, label, SMALL, FAINT_INK, Anchor::Middle, false)?;
+        canvas.text(at, label, SMALL_PIXELS, FAINT_INK, Anchor::Middle, false)?;
     }
     for (row, (label, values)) in (0..).zip(map.rows.iter().zip(&map.values)) {
-        let y = top + row * CELL;
-        canvas.text((left - 8, y + CELL / 2), label, SMALL, INK, Anchor::Right, false)?;
+        let y = top + row * CELL_PIXELS;
+        canvas.text(
+            (left - 8, y + CELL_PIXELS / 2),
+            label,
+            SMALL_PIXELS,
+            INK_COLOUR,
+            Anchor::Right,
+            false,
+        )?;
         for (column, value) in (0..).zip(values) {
             let Some(value) = value else { continue };
             let x = left + column * width;
-            canvas.rectangle([(x, y), (x + width - 1, y + CELL - 1)], heat(*value))?;
+            canvas.rectangle([(x, y), (x + width - 1, y + CELL_PIXELS - 1)], heat(*value))?;
             let digits = if *value < 10.0 { 2 } else { 0 };
-            let at = (x + width / 2, y + CELL / 2);
-            canvas.text(at, &format!("{value:.digits$}"), SMALL, INK, Anchor::Middle, false)?;
+            let at = (x + width / 2, y + CELL_PIXELS / 2);
+            canvas.text(
+                at,
+                &format!("{value:.digits$}"),
+                SMALL_PIXELS,
+                INK_COLOUR,
+                Anchor::Middle,
+                false,
+            )?;
         }
     }
     Ok(())
@@ -319,11 +354,11 @@ mod tests {
     #[test]
     fn labels_keep_their_distance_and_stay_inside() {
         let mut labels: Vec<_> = [100, 104, 20, 198, 199, 200]
-            .map(|y| Label { y, text: "", color: INK })
+            .map(|y| Label { y, text: "", color: INK_COLOUR })
             .into_iter()
             .collect();
         spread(&mut labels, 10, 200);
-        assert!(labels.windows(2).all(|pair| pair[1].y - pair[0].y >= LEADING));
+        assert!(labels.windows(2).all(|pair| pair[1].y - pair[0].y >= LEADING_PIXELS));
         assert!(labels.iter().all(|label| (10..=200).contains(&label.y)));
         assert_eq!(labels[0].y, 20);
     }

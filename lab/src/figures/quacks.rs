@@ -12,15 +12,16 @@ use rand_chacha::ChaCha8Rng;
 use std::collections::HashMap;
 use std::hint::black_box;
 
-/// Sidekick24, table 3: number of packets, number of missing ones, and number of sums.
-const PACKETS: usize = 25;
-const THRESHOLD: usize = 10;
+/// Number of packets of a quACK (Sidekick24, table 3).
+const QUACK_PACKETS: usize = 25;
+/// Number of missing packets, and of sums, of a quACK (Sidekick24, table 3).
+const QUACK_THRESHOLD: usize = 10;
 /// Rounds of a measurement of time; the best one counts.
-const ROUNDS: usize = 40;
+const TIMING_ROUNDS: usize = 40;
 /// Identifiers in a quACK of strawman 1b; the paper leaves it open.
-const WINDOW: usize = 5;
+const WINDOW_IDENTIFIERS: usize = 5;
 /// Bytes of UDP and IP headers, and of TCP and IP with timestamps.
-const HEADERS: [usize; 2] = [28, 52];
+const HEADER_BYTES: [usize; 2] = [28, 52];
 
 fn bar(label: &str, subject: Subject, value: f64, paper: Option<f64>) -> Bar {
     Bar { label: label.to_owned(), subject, value: Point::exact(0.0, value), paper }
@@ -37,7 +38,7 @@ fn hashes(random: &mut ChaCha8Rng, count: usize) -> Vec<u64> {
 /// Nanoseconds to insert each of these packets into `threshold` sums.
 fn insertion<const MODULUS: u64>(hashes: &[u64], threshold: usize) -> f64 {
     let identifiers: Vec<u64> = hashes.iter().map(|hash| hash % MODULUS).collect();
-    best_nanos(ROUNDS, identifiers.len(), || {
+    best_nanos(TIMING_ROUNDS, identifiers.len(), || {
         let mut sums = Sums::<MODULUS>::new(threshold);
         identifiers.iter().for_each(|identifier| sums.insert(*identifier));
         black_box(&sums);
@@ -50,7 +51,7 @@ fn candidates<const MODULUS: u64>(hashes: &[u64], missing: usize) -> f64 {
     let (mut all, mut received) = (Sums::<MODULUS>::new(missing), Sums::<MODULUS>::new(missing));
     sent.iter().for_each(|identifier| all.insert(*identifier));
     sent[missing..].iter().for_each(|identifier| received.insert(*identifier));
-    let nanos = best_nanos(ROUNDS, 1, || {
+    let nanos = best_nanos(TIMING_ROUNDS, 1, || {
         let decoded: Option<Missing> = all.decode(&received, &sent);
         black_box(decoded);
     });
@@ -63,7 +64,7 @@ fn product(random: &mut ChaCha8Rng, count: usize, missing: usize, threshold: usi
     let limits = SketchLimits { coded_symbols: 0, power_sums: threshold as u8 + 1 };
     let identifiers: Vec<Identifier> =
         hashes(random, count).into_iter().map(Identifier::from_hash).collect();
-    let insert = best_nanos(ROUNDS, count, || {
+    let insert = best_nanos(TIMING_ROUNDS, count, || {
         let mut sketch = Sketch::new(key.clone(), limits);
         identifiers.iter().for_each(|identifier| sketch.insert(*identifier));
         black_box(&sketch);
@@ -74,10 +75,10 @@ fn product(random: &mut ChaCha8Rng, count: usize, missing: usize, threshold: usi
 }
 
 fn costs(random: &mut ChaCha8Rng, bench: &super::Bench) -> Vec<Panel> {
-    let packets = hashes(random, PACKETS);
+    let packets = hashes(random, QUACK_PACKETS);
     let identifiers: Vec<u32> = packets.iter().map(|hash| *hash as u32).collect();
     let window = |length| {
-        best_nanos(ROUNDS, PACKETS, || {
+        best_nanos(TIMING_ROUNDS, QUACK_PACKETS, || {
             let (mut window, mut out) =
                 (SlidingWindow::new(length), Vec::with_capacity(4 * length));
             for identifier in &identifiers {
@@ -87,25 +88,25 @@ fn costs(random: &mut ChaCha8Rng, bench: &super::Bench) -> Vec<Panel> {
             }
         })
     };
-    let [echo, list] = [1, WINDOW].map(window);
-    let hash = best_nanos(ROUNDS, PACKETS, || {
+    let [echo, list] = [1, WINDOW_IDENTIFIERS].map(window);
+    let hash = best_nanos(TIMING_ROUNDS, QUACK_PACKETS, || {
         black_box(HashQuack::new(identifiers.clone()));
     });
-    let sums = insertion::<{ (1 << 32) - 5 }>(&packets, THRESHOLD);
-    let decode = candidates::<{ (1 << 32) - 5 }>(&packets, THRESHOLD);
-    let (ours, ours_decode) = product(random, PACKETS, THRESHOLD, THRESHOLD);
-    let (batched, _) = product(random, 4096, THRESHOLD, THRESHOLD);
+    let sums = insertion::<{ (1 << 32) - 5 }>(&packets, QUACK_THRESHOLD);
+    let decode = candidates::<{ (1 << 32) - 5 }>(&packets, QUACK_THRESHOLD);
+    let (ours, ours_decode) = product(random, QUACK_PACKETS, QUACK_THRESHOLD, QUACK_THRESHOLD);
+    let (batched, _) = product(random, 4096, QUACK_THRESHOLD, QUACK_THRESHOLD);
     bench.tick();
     // The answer is the 816th subset of the millions, of which half are tried on average.
     let mut sorted = identifiers.clone();
     sorted.sort_unstable();
-    let quack = HashQuack::new(sorted[THRESHOLD - 3..PACKETS - 3].to_vec());
+    let quack = HashQuack::new(sorted[QUACK_THRESHOLD - 3..QUACK_PACKETS - 3].to_vec());
     let (_, tried) = quack.decode(identifiers.clone());
-    let nanos = best_nanos(ROUNDS, tried as usize, || {
+    let nanos = best_nanos(TIMING_ROUNDS, tried as usize, || {
         black_box(quack.decode(identifiers.clone()));
     });
-    let subsets = (1..=THRESHOLD)
-        .fold(1.0, |product, k| product * (PACKETS - THRESHOLD + k) as f64 / k as f64);
+    let subsets = (1..=QUACK_THRESHOLD)
+        .fold(1.0, |product, k| product * (QUACK_PACKETS - QUACK_THRESHOLD + k) as f64 / k as f64);
     let hash_decode = nanos * 1e-6 * subsets / 2.0;
     bench.tick();
     vec![
@@ -137,15 +138,15 @@ fn costs(random: &mut ChaCha8Rng, bench: &super::Bench) -> Vec<Panel> {
 
 /// Sidekick24, table 6: the work on a packet beside reading it and finding its connection, at 2.3 GHz.
 fn work(random: &mut ChaCha8Rng, bench: &super::Bench) -> Panel {
-    const CASES: [(usize, f64); 2] = [(25, 23.0), (1468, 22.0)];
+    const CONSTRUCTION_CASES: [(usize, f64); 2] = [(25, 23.0), (1468, 22.0)];
     const CYCLES_PER_NANOSECOND: f64 = 2.3;
     let key = IdentifierKey::new(std::array::from_fn(|_| random.random()));
-    let mut all: Vec<Bar> = CASES
+    let mut all: Vec<Bar> = CONSTRUCTION_CASES
         .into_iter()
         .map(|(length, cycles)| {
             let datagrams: Vec<Vec<u8>> =
                 (0..64).map(|_| (0..length).map(|_| random.random()).collect()).collect();
-            let nanos = best_nanos(ROUNDS, datagrams.len(), || {
+            let nanos = best_nanos(TIMING_ROUNDS, datagrams.len(), || {
                 for datagram in &datagrams {
                     black_box(key.identify(IdentifierScheme::Trailer, datagram));
                 }
@@ -154,7 +155,7 @@ fn work(random: &mut ChaCha8Rng, bench: &super::Bench) -> Panel {
             bar(&label, Subject::Packrat, nanos, Some(cycles / CYCLES_PER_NANOSECOND))
         })
         .collect();
-    let (insertion, _) = product(random, 4096, THRESHOLD, THRESHOLD);
+    let (insertion, _) = product(random, 4096, QUACK_THRESHOLD, QUACK_THRESHOLD);
     all.push(bar(
         "insertion into 11 sums",
         Subject::Packrat,
@@ -167,29 +168,29 @@ fn work(random: &mut ChaCha8Rng, bench: &super::Bench) -> Panel {
 
 /// Sidekick24, table 2, for the packets of table 3: bytes with headers.
 fn sizes() -> Panel {
-    let [udp, tcp] = HEADERS;
-    let sealed = packrat_wire::seal::OVERHEAD;
+    let [udp, tcp] = HEADER_BYTES;
+    let sealed = packrat_wire::seal::SEAL_OVERHEAD_BYTES;
     let prefix = |missing: usize| Encoding::PowerSums { count: missing as u8 + 1 }.encoded_len();
-    let each = |bytes: usize| (PACKETS * bytes) as f64;
+    let each = |bytes: usize| (QUACK_PACKETS * bytes) as f64;
     bars(
         "c) Bytes for 25 packets, IP headers included",
         "bytes",
         0,
         vec![
             bar("1a: 25 datagrams", Subject::EndToEnd, each(udp + 4), None),
-            bar("1b: 25 datagrams", Subject::EndToEnd, each(udp + 4 * WINDOW), None),
+            bar("1b: 25 datagrams", Subject::EndToEnd, each(udp + 4 * WINDOW_IDENTIFIERS), None),
             bar("1c: 25 segments", Subject::EndToEnd, each(tcp + 4), None),
             bar("2: a datagram", Subject::EndToEnd, (udp + HashQuack::LENGTH) as f64, None),
             bar(
                 "power sums, as there",
                 Subject::Variant,
-                (udp + 4 + 4 + 4 * THRESHOLD) as f64,
+                (udp + 4 + 4 + 4 * QUACK_THRESHOLD) as f64,
                 None,
             ),
             bar(
                 "Packrat: sums, sealed",
                 Subject::Packrat,
-                (udp + sealed + prefix(THRESHOLD)) as f64,
+                (udp + sealed + prefix(QUACK_THRESHOLD)) as f64,
                 None,
             ),
             bar("the same, 1 missing", Subject::Packrat, (udp + sealed + prefix(1)) as f64, None),
@@ -213,9 +214,9 @@ const fn subject(width: Width) -> Subject {
 
 /// Sidekick24, figure 2.
 fn widths(random: &mut ChaCha8Rng, bench: &super::Bench) -> Vec<Panel> {
-    const SENT: [usize; 6] = [25, 50, 100, 200, 300, 400];
-    const MISSING: [usize; 5] = [1, 5, 10, 20, 40];
-    const THRESHOLDS: [usize; 5] = [1, 5, 10, 20, 40];
+    const SENT_PACKETS: [usize; 6] = [25, 50, 100, 200, 300, 400];
+    const MISSING_PACKETS: [usize; 5] = [1, 5, 10, 20, 40];
+    const THRESHOLD_STEPS: [usize; 5] = [1, 5, 10, 20, 40];
     type Time = dyn Fn(Width, usize, &mut ChaCha8Rng) -> f64;
     type Ours = dyn Fn(usize, &mut ChaCha8Rng) -> f64;
     let mut panel = |title: &str, x: &str, y: &str, at: &[usize], time: &Time, ours: &Ours| {
@@ -247,17 +248,17 @@ fn widths(random: &mut ChaCha8Rng, bench: &super::Bench) -> Vec<Panel> {
             "d) Decoding 10 missing",
             "packets sent",
             "microseconds",
-            &SENT,
+            &SENT_PACKETS,
             &|width, sent, random| {
-                with_modulus!(width, candidates(&hashes(random, sent), THRESHOLD))
+                with_modulus!(width, candidates(&hashes(random, sent), QUACK_THRESHOLD))
             },
-            &|sent, random| product(random, sent, THRESHOLD, THRESHOLD).1,
+            &|sent, random| product(random, sent, QUACK_THRESHOLD, QUACK_THRESHOLD).1,
         ),
         panel(
             "e) Decoding of 300 packets",
             "missing",
             "microseconds",
-            &MISSING,
+            &MISSING_PACKETS,
             &|width, missing, random| {
                 with_modulus!(width, candidates(&hashes(random, 300), missing))
             },
@@ -267,7 +268,7 @@ fn widths(random: &mut ChaCha8Rng, bench: &super::Bench) -> Vec<Panel> {
             "f) Inserting a packet, of 1000",
             "sums",
             "nanoseconds",
-            &THRESHOLDS,
+            &THRESHOLD_STEPS,
             &|width, sums, random| with_modulus!(width, insertion(&hashes(random, 1000), sums)),
             &|sums, random| product(random, 1000, 1, sums).0,
         ),
@@ -297,7 +298,7 @@ fn collided(random: &mut ChaCha8Rng, bytes: u8, count: usize, lists: usize) -> f
 
 /// Sidekick24, table 1, with more packets if collisions are too rare to be measured with 25.
 fn collisions(random: &mut ChaCha8Rng, bench: &super::Bench) -> Vec<Panel> {
-    const CASES: [(u8, usize, usize, Option<f64>); 6] = [
+    const DECODING_CASES: [(u8, usize, usize, Option<f64>); 6] = [
         (1, 25, 40_000, Some(0.090)),
         (2, 25, 200_000, Some(0.0004)),
         (3, 25, 2_000_000, None),
@@ -306,7 +307,7 @@ fn collisions(random: &mut ChaCha8Rng, bench: &super::Bench) -> Vec<Panel> {
         (4, 4096, 20_000, None),
     ];
     let mut both = Vec::new();
-    for (bytes, count, lists, paper) in CASES {
+    for (bytes, count, lists, paper) in DECODING_CASES {
         let plural = if bytes == 1 { "" } else { "s" };
         let label = format!("{bytes} byte{plural}, {count} packets");
         let measured = collided(random, bytes, count, lists);
@@ -340,7 +341,7 @@ pub(super) fn encodings(_: Settings) -> Result<Plan, FigureError> {
             name: "quacks".to_owned(),
             title: "QuACKs, their strawmen, and identifiers of other widths".to_owned(),
             caption: format!(
-                "Times: the best of {ROUNDS} rounds on one core. Diamonds: Sidekick24, on a Xeon of 2.3 GHz."
+                "Times: the best of {TIMING_ROUNDS} rounds on one core. Diamonds: Sidekick24, on a Xeon of 2.3 GHz."
             ),
             panels,
         })
@@ -350,7 +351,7 @@ pub(super) fn encodings(_: Settings) -> Result<Plan, FigureError> {
 
 /// Packrat26, table 2: Mbit/s, loss in percent, milliseconds between eACKs, and how many times as fast
 /// coded symbols decode as power sums.
-const CONDITIONS: [(f64, f64, f64, [f64; 2]); 5] = [
+const PAPER_CONDITIONS: [(f64, f64, f64, [f64; 2]); 5] = [
     (20.0, 1.0, 10.0, [1.77, 2.15]),
     (20.0, 15.0, 10.0, [1.0, 1.0]),
     (50.0, 50.0, 10.0, [2.03, 2.03]),
@@ -369,7 +370,7 @@ pub(super) fn decoding_gain(_: Settings) -> Result<Plan, FigureError> {
     let make = |bench: &super::Bench| {
         let mut random = ChaCha8Rng::seed_from_u64(1001);
         let [mut there, mut here, mut times] = [Vec::new(), Vec::new(), Vec::new()];
-        for (mbps, loss, milliseconds, [low, high]) in CONDITIONS {
+        for (mbps, loss, milliseconds, [low, high]) in PAPER_CONDITIONS {
             let (packets, missing) = outstanding(mbps, loss, milliseconds);
             let label =
                 format!("{mbps} Mbit/s, {loss} %, {milliseconds} ms: {missing} of {packets}");
@@ -409,7 +410,7 @@ pub(super) fn decoding_gain(_: Settings) -> Result<Plan, FigureError> {
             ],
         })
     };
-    Ok(Plan { steps: CONDITIONS.len() as u64, make: Box::new(make) })
+    Ok(Plan { steps: PAPER_CONDITIONS.len() as u64, make: Box::new(make) })
 }
 
 /// Symbols that nearly always decode this number of missing datagrams.

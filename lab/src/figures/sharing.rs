@@ -7,14 +7,15 @@ use crate::sender::Sender;
 use crate::trial::{Arm, Trial, TrialResult};
 use packrat_emulation::scenario::{QueueKind, Scenario};
 
-const ARMS: [Arm; 3] = [Arm::EndToEnd, Arm::Packrat, Arm::Split];
+/// Arms that are compared.
+const SHARING_ARMS: [Arm; 3] = [Arm::EndToEnd, Arm::Packrat, Arm::Split];
 
 /// Shares of two downloads, of which one is assisted.
 pub(super) fn competing(settings: Settings) -> Result<Plan, FigureError> {
     let scenario = Scenario::load("competing")?;
     let mut trials = Vec::new();
     for queue in QueueKind::ALL {
-        for arm in ARMS {
+        for arm in SHARING_ARMS {
             let scenario = scenario.clone().with_queue(queue);
             let seeds = 1..=settings.seeds;
             trials.extend(
@@ -30,7 +31,7 @@ pub(super) fn competing(settings: Settings) -> Result<Plan, FigureError> {
             [(QueueKind::DropTail, "drop-tail"), (QueueKind::Red, "adaptive RED")]
         {
             let mut panel = |title: &str, unit: &str, field: fn(&TrialResult) -> f64| {
-                let bars = ARMS.iter().map(|&arm| {
+                let bars = SHARING_ARMS.iter().map(|&arm| {
                     let same = |result: &&TrialResult| result.arm == arm && result.queue == queue;
                     Bar {
                         label: label(arm).to_owned(),

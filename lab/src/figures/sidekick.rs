@@ -11,13 +11,16 @@ use packrat_emulation::scenario::{FlowDirection, Scenario, Traffic};
 use std::time::Duration;
 
 /// Sidekick24, table 5: intervals and thresholds of scenario 2, and twice and four times as long.
-const ROBIN: [(&str, u64, usize); 3] =
+const ROBIN_QUACKS: [(&str, u64, usize); 3] =
     [("Robin", 30, 10), ("Robin, 2x", 60, 20), ("Robin, 4x", 120, 40)];
 /// Sidekick24, table 5: interval and threshold of scenario 3.
-const REDUCTION: Quacks = Quacks { every: Duration::from_millis(15), threshold: 50 };
-const LOSSES: [f64; 7] = [0.0, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08];
-const SIZES: [u64; 3] = [1_000_000, 10_000_000, 50_000_000];
-const INTERVALS: [u64; 6] = [20, 40, 80, 160, 320, 640];
+const REDUCTION_QUACKS: Quacks = Quacks { every: Duration::from_millis(15), threshold: 50 };
+/// Losses of the last mile, 0 to 1.
+const LOSS_RATES: [f64; 7] = [0.0, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08];
+/// Bytes of uploads.
+const UPLOAD_BYTES: [u64; 3] = [1_000_000, 10_000_000, 50_000_000];
+/// Intervals of quACKs, milliseconds.
+const QUACK_MILLIS: [u64; 6] = [20, 40, 80, 160, 320, 640];
 
 fn robin(every: u64, threshold: usize) -> Help {
     Help::Robin(Quacks { every: Duration::from_millis(every), threshold })
@@ -100,14 +103,14 @@ pub(super) fn scenarios(settings: Settings) -> Result<Plan, FigureError> {
 }
 
 fn audio(bench: &super::Bench, settings: Settings) -> Panel {
-    const WAYS: [(&str, Option<usize>, Subject, Option<f64>); 5] = [
+    const QUACK_WAYS: [(&str, Option<usize>, Subject, Option<f64>); 5] = [
         ("end to end", None, Subject::EndToEnd, Some(48.6)),
         ("quACK each packet", Some(1), Subject::Variant, None),
         ("Robin: each 2", Some(2), Subject::Packrat, Some(2.2)),
         ("each 4", Some(4), Subject::Packrat, None),
         ("each 8", Some(8), Subject::Packrat, None),
     ];
-    let bars = WAYS.map(|(label, quack_every, subject, paper)| {
+    let bars = QUACK_WAYS.map(|(label, quack_every, subject, paper)| {
         let p99 = (1..=settings.seeds).map(|seed| {
             quantile(&Media { seconds: 300, loss: 0.036, quack_every, seed }.run().0, 0.99)
         });
@@ -130,7 +133,7 @@ fn uploads(bench: &super::Bench, settings: Settings) -> Result<Panel, FigureErro
     let alone = of(Help::None);
     // The text has the ratio only.
     let mut bars = vec![bar("end to end", Subject::EndToEnd, alone, None)];
-    for (at, (label, every, threshold)) in ROBIN.into_iter().enumerate() {
+    for (at, (label, every, threshold)) in ROBIN_QUACKS.into_iter().enumerate() {
         let paper = (at == 0).then_some(3.6 * alone.y);
         bars.push(bar(label, Subject::Variant, of(robin(every, threshold)), paper));
         bench.tick();
@@ -149,7 +152,7 @@ fn uploads(bench: &super::Bench, settings: Settings) -> Result<Panel, FigureErro
 fn acknowledgements(bench: &super::Bench, settings: Settings) -> Panel {
     let line = |help| {
         let each = (10.0, Acknowledging::Each);
-        let others = INTERVALS.map(|interval| {
+        let others = QUACK_MILLIS.map(|interval| {
             (interval as f64, Acknowledging::Every(Duration::from_millis(interval)))
         });
         let mut points: Vec<Point> = [each]
@@ -179,7 +182,7 @@ fn acknowledgements(bench: &super::Bench, settings: Settings) -> Panel {
                 "quACKs move the window",
                 Subject::Packrat,
                 Form::Line,
-                line(Help::MovesWindow(REDUCTION)),
+                line(Help::MovesWindow(REDUCTION_QUACKS)),
             ),
             series("end to end", Subject::EndToEnd, Form::Line, line(Help::None)),
             series("quACKs (paper)", Subject::Packrat, Form::Paper, paper(138.0, 8.4)),
@@ -194,7 +197,7 @@ pub(super) fn sizes(settings: Settings) -> Result<Plan, FigureError> {
         let mut panels = Vec::new();
         for loss in [0.0, 0.01] {
             let mut bars = Vec::new();
-            for size in SIZES {
+            for size in UPLOAD_BYTES {
                 let of = |help| {
                     let outcomes = seeds(settings, |seed| scenario(size, loss, help, seed));
                     point(0.0, &outcomes, goodput)
@@ -254,7 +257,7 @@ pub(super) fn losses(settings: Settings) -> Result<Plan, FigureError> {
         ];
         let mut lines = Vec::new();
         for (label, subject, help) in ways {
-            let points = LOSSES.map(|loss| {
+            let points = LOSS_RATES.map(|loss| {
                 let outcomes = seeds(settings, |seed| scenario(settings.size, loss, help, seed));
                 bench.tick();
                 point(loss * 100.0, &outcomes, goodput)
@@ -262,7 +265,7 @@ pub(super) fn losses(settings: Settings) -> Result<Plan, FigureError> {
             lines.push(series(label, subject, Form::Line, points.to_vec()));
         }
         let mut points = Vec::new();
-        for loss in LOSSES {
+        for loss in LOSS_RATES {
             points.push(packrat_point(bench, settings, loss * 100.0, settings.size, loss)?);
         }
         lines.push(series("Packrat", Subject::Packrat, Form::Line, points));
@@ -283,7 +286,7 @@ pub(super) fn losses(settings: Settings) -> Result<Plan, FigureError> {
             })],
         })
     };
-    let length = LOSSES.len() as u64;
+    let length = LOSS_RATES.len() as u64;
     Ok(Plan { steps: 3 * length + length * settings.seeds, make: Box::new(make) })
 }
 
@@ -291,7 +294,7 @@ pub(super) fn losses(settings: Settings) -> Result<Plan, FigureError> {
 pub(super) fn overhead(settings: Settings) -> Result<Plan, FigureError> {
     /// The paper's multiples of end to end: packets and bytes of sender, proxy and receiver, then goodput.
     type Multiples = [[f64; 7]; 2];
-    const WAYS: [(&str, Subject, Option<Strawman>, Multiples); 4] = [
+    const STRAWMAN_WAYS: [(&str, Subject, Option<Strawman>, Multiples); 4] = [
         (
             "1a: echo",
             Subject::EndToEnd,
@@ -317,7 +320,7 @@ pub(super) fn overhead(settings: Settings) -> Result<Plan, FigureError> {
             [[0.94, 1.0, 1.03, 1.07, 1.0, 1.03, 3.55], [0.96, 1.0, 1.09, 2.56, 0.04, 0.08, 0.98]],
         ),
     ];
-    const QUANTITIES: [(&str, [(&str, usize); 3]); 2] = [
+    const COUNTED_QUANTITIES: [(&str, [(&str, usize); 3]); 2] = [
         ("datagrams", [("sender", 0), ("proxy", 2), ("receiver", 4)]),
         ("bytes", [("sender", 1), ("proxy", 3), ("receiver", 5)]),
     ];
@@ -333,29 +336,32 @@ pub(super) fn overhead(settings: Settings) -> Result<Plan, FigureError> {
                         (0, None) => scenario(10_000_000, 0.01, Help::None, seed),
                         (0, _) => scenario(10_000_000, 0.01, robin(30, 10), seed),
                         (_, None) => reduction(10_000_000, Help::None, Acknowledging::Each, seed),
-                        _ => reduction(10_000_000, Help::MovesWindow(REDUCTION), seldom, seed),
+                        _ => {
+                            reduction(10_000_000, Help::MovesWindow(REDUCTION_QUACKS), seldom, seed)
+                        }
                     };
                     Upload { strawman: way.flatten(), ..upload }
                 })
             };
             let base = run(None);
-            let helped = WAYS.map(|(.., strawman, _)| run(Some(strawman)));
+            let helped = STRAWMAN_WAYS.map(|(.., strawman, _)| run(Some(strawman)));
             let quantity = |outcome: &Outcome, which: usize| match which {
                 6 => outcome.goodput_mbps,
                 _ => outcome.sent[which / 2][which % 2] as f64,
             };
             let of = |node: &str, which: usize| {
-                let bars = WAYS.iter().zip(&helped).map(|((label, subject, _, paper), with)| {
-                    let ratios = with.iter().zip(&base);
-                    let ratios =
-                        ratios.map(|(with, base)| quantity(with, which) / quantity(base, which));
-                    let label = if node.is_empty() {
-                        (*label).to_owned()
-                    } else {
-                        format!("{node}, {label}")
-                    };
-                    bar(&label, *subject, Point::of(0.0, ratios), Some(paper[at][which]))
-                });
+                let bars =
+                    STRAWMAN_WAYS.iter().zip(&helped).map(|((label, subject, _, paper), with)| {
+                        let ratios = with.iter().zip(&base);
+                        let ratios = ratios
+                            .map(|(with, base)| quantity(with, which) / quantity(base, which));
+                        let label = if node.is_empty() {
+                            (*label).to_owned()
+                        } else {
+                            format!("{node}, {label}")
+                        };
+                        bar(&label, *subject, Point::of(0.0, ratios), Some(paper[at][which]))
+                    });
                 bars.collect::<Vec<Bar>>()
             };
             let panel = |unit: &str, bars| {
@@ -366,7 +372,7 @@ pub(super) fn overhead(settings: Settings) -> Result<Plan, FigureError> {
                     bars,
                 })
             };
-            for (unit, nodes) in QUANTITIES {
+            for (unit, nodes) in COUNTED_QUANTITIES {
                 panels.push(panel(
                     unit,
                     nodes.iter().flat_map(|(node, which)| of(node, *which)).collect(),
@@ -392,7 +398,7 @@ pub(super) fn overhead(settings: Settings) -> Result<Plan, FigureError> {
 
 /// Figure 9: windows over time.
 pub(super) fn windows(_: Settings) -> Result<Plan, FigureError> {
-    const SECONDS: f64 = 30.0;
+    const STREAM_SECONDS: f64 = 30.0;
     let make = |bench: &super::Bench| {
         let ways = [
             ("PACUBIC", Subject::Variant, robin(30, 10)),
@@ -408,7 +414,7 @@ pub(super) fn windows(_: Settings) -> Result<Plan, FigureError> {
                 let points = outcome
                     .windows
                     .iter()
-                    .take_while(|(at, ..)| *at <= SECONDS)
+                    .take_while(|(at, ..)| *at <= STREAM_SECONDS)
                     .map(|(at, own, proxy)| Point::exact(*at, own + proxy));
                 lines.push(series(label, subject, Form::Curve, points.collect()));
             }

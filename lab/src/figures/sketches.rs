@@ -13,13 +13,15 @@ use std::hint::black_box;
 use std::time::Instant;
 
 /// Identifiers of one measurement.
-const IDENTIFIERS: usize = 4096;
+const MEASURED_IDENTIFIERS: usize = 4096;
 /// Rounds; the best one counts, as whatever else runs on the machine can only make it slower.
-const ROUNDS: usize = 12;
-const SYMBOLS: [u8; 6] = [8, 20, 40, 80, 160, 191];
-const MISSING: [usize; 7] = [1, 2, 5, 10, 20, 40, 80];
+const TIMING_ROUNDS: usize = 12;
+/// Numbers of symbols of measured sketches.
+const SYMBOL_COUNTS: [u8; 6] = [8, 20, 40, 80, 160, 191];
+/// Numbers of missing datagrams of measured sketches.
+const MISSING_COUNTS: [usize; 7] = [1, 2, 5, 10, 20, 40, 80];
 /// Datagrams in flight when a sketch is decoded.
-const CANDIDATES: usize = 256;
+const FLIGHT_CANDIDATES: usize = 256;
 
 fn series(label: &str, subject: Subject, form: Form, points: Vec<Point>) -> Series {
     Series { label: label.to_owned(), subject, form, points }
@@ -81,7 +83,7 @@ pub(super) fn decoding(
     if cases.is_empty() {
         return None;
     }
-    Some(best_nanos(ROUNDS, cases.len(), || {
+    Some(best_nanos(TIMING_ROUNDS, cases.len(), || {
         for (own, bytes, identifiers) in &cases {
             if let Ok(prefix) = EncodedPrefix::new(encoding, bytes) {
                 let _ = black_box(own.decode(prefix, identifiers.iter().copied(), &mut decoder));
@@ -95,19 +97,19 @@ pub(super) fn costs(_: Settings) -> Result<Plan, FigureError> {
     let make = |bench: &super::Bench| {
         let mut random = ChaCha8Rng::seed_from_u64(2);
         let identifiers: Vec<Identifier> =
-            (0..IDENTIFIERS).map(|_| Identifier::from_hash(random.random())).collect();
+            (0..MEASURED_IDENTIFIERS).map(|_| Identifier::from_hash(random.random())).collect();
         let key = SketchKey::new(random.random());
-        let insert_coded = SYMBOLS.map(|count| {
+        let insert_coded = SYMBOL_COUNTS.map(|count| {
             let mut symbols = CodedSymbols::new(key.clone(), count);
-            let nanos = best_nanos(ROUNDS, IDENTIFIERS, || {
+            let nanos = best_nanos(TIMING_ROUNDS, MEASURED_IDENTIFIERS, || {
                 identifiers.iter().for_each(|identifier| symbols.insert(*identifier));
             });
             black_box(symbols.prefix(count).sum::<u64>());
             (f64::from(count), nanos)
         });
-        let insert_sums = SYMBOLS.map(|count| {
+        let insert_sums = SYMBOL_COUNTS.map(|count| {
             let mut sums = PowerSums::new(count);
-            let nanos = best_nanos(ROUNDS, IDENTIFIERS, || {
+            let nanos = best_nanos(TIMING_ROUNDS, MEASURED_IDENTIFIERS, || {
                 identifiers.iter().for_each(|identifier| sums.insert(*identifier));
             });
             black_box(&sums);
@@ -117,14 +119,14 @@ pub(super) fn costs(_: Settings) -> Result<Plan, FigureError> {
         let limits = SketchLimits::LARGEST;
         let coded = SketchLimits { power_sums: 0, ..limits };
         let decode = |limits: SketchLimits, random: &mut ChaCha8Rng| {
-            MISSING
+            MISSING_COUNTS
                 .iter()
                 .filter_map(|&missing| {
                     let encoding = match limits.power_sums {
                         0 => coded.encoding_for(missing)?,
                         _ => Encoding::PowerSums { count: u8::try_from(missing + 1).ok()? },
                     };
-                    let nanos = decoding(random, limits, encoding, CANDIDATES, missing)?;
+                    let nanos = decoding(random, limits, encoding, FLIGHT_CANDIDATES, missing)?;
                     Some((missing as f64, nanos * 1e-3))
                 })
                 .collect::<Vec<_>>()
@@ -150,7 +152,7 @@ pub(super) fn costs(_: Settings) -> Result<Plan, FigureError> {
                 }),
                 Panel::Lines(Lines {
                     title: "Decode what is missing".to_owned(),
-                    x: Axis::logarithmic("datagrams missing").with_ticks(&MISSING.map(|missing| missing as f64)),
+                    x: Axis::logarithmic("datagrams missing").with_ticks(&MISSING_COUNTS.map(|missing| missing as f64)),
                     y: Axis::logarithmic("microseconds").with_ticks(&[0.1, 1.0, 10.0, 100.0, 1000.0]),
                     series: vec![
                         series("coded symbols", Subject::Packrat, Form::Line, exact(&decode_coded)),
@@ -171,13 +173,13 @@ pub(super) fn costs(_: Settings) -> Result<Plan, FigureError> {
 }
 
 /// Differences tried for each number of missing datagrams.
-const TRIALS: usize = 2000;
+const DIFFERENCE_TRIALS: usize = 2000;
 
 /// Figure 4: the symbols that a difference needs.
 pub(super) fn decode_success(_: Settings) -> Result<Plan, FigureError> {
     // Missing, and the share that the code of Packrat26 decodes with four cells each (its
     // benchmark's identifiers are sequential, these are not).
-    const CASES: [(usize, f64, Subject); 4] = [
+    const DECODING_CASES: [(usize, f64, Subject); 4] = [
         (2, 0.976, Subject::Bound),
         (5, 0.955, Subject::Variant),
         (20, 0.467, Subject::Packrat),
@@ -187,12 +189,12 @@ pub(super) fn decode_success(_: Settings) -> Result<Plan, FigureError> {
         let mut random = ChaCha8Rng::seed_from_u64(4);
         let limits = SketchLimits { coded_symbols: CodedSymbols::MAX_CAPACITY, power_sums: 0 };
         let mut lines = Vec::new();
-        for (missing, reference, subject) in CASES {
-            let needed: Vec<f64> = (0..TRIALS)
+        for (missing, reference, subject) in DECODING_CASES {
+            let needed: Vec<f64> = (0..DIFFERENCE_TRIALS)
                 .map(|_| {
                     let key = SketchKey::new(random.random());
                     let (own, theirs, _) =
-                        difference(&mut random, &key, (CANDIDATES, missing), limits);
+                        difference(&mut random, &key, (FLIGHT_CANDIDATES, missing), limits);
                     fewest_symbols(&own, &theirs, missing) / missing as f64
                 })
                 .collect();
@@ -210,7 +212,9 @@ pub(super) fn decode_success(_: Settings) -> Result<Plan, FigureError> {
         Ok(Figure {
             name: "fig4".to_owned(),
             title: "Symbols that a difference needs".to_owned(),
-            caption: format!("{TRIALS} differences each. Diamonds: the paper's own code."),
+            caption: format!(
+                "{DIFFERENCE_TRIALS} differences each. Diamonds: the paper's own code."
+            ),
             panels: vec![Panel::Lines(Lines {
                 title: "Share of differences decoded".to_owned(),
                 x: Axis::linear("coded symbols ÷ missing")
@@ -220,7 +224,7 @@ pub(super) fn decode_success(_: Settings) -> Result<Plan, FigureError> {
             })],
         })
     };
-    Ok(Plan { steps: CASES.len() as u64, make: Box::new(make) })
+    Ok(Plan { steps: DECODING_CASES.len() as u64, make: Box::new(make) })
 }
 
 /// The shortest prefix that decodes; infinite if there is no such prefix.

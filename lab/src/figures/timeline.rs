@@ -1,7 +1,7 @@
 //! A picture of one trial: the packets sent, lost, repaired, waited for and acknowledged, and the
 //! course of the window and of the cache.
 
-use super::canvas::{Anchor, Canvas, DrawError, FAINT_INK, GRID, INK, width};
+use super::canvas::{Anchor, Canvas, DrawError, FAINT_INK, GRID_COLOUR, INK_COLOUR, width};
 use super::data::{Axis, Subject};
 use super::scale::{Scale, round_values};
 use crate::observer::{DatagramKind, TraceEvent};
@@ -11,22 +11,37 @@ use plotters::style::{Color, RGBColor};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-const WIDTH: i32 = 800;
-const LEFT: i32 = 70;
-const RIGHT: i32 = 110;
-const HEAD: i32 = 62;
-const SEQUENCE: i32 = 420;
-const STRIP: i32 = 110;
-const GAP: i32 = 40;
-const FOOT: i32 = 48;
-const SMALL: i32 = 12;
+/// Width of the picture, pixels.
+const PICTURE_WIDTH: i32 = 800;
+/// Pixels to the left of the strips.
+const LEFT_MARGIN: i32 = 70;
+/// Pixels to the right of the strips.
+const RIGHT_MARGIN: i32 = 110;
+/// Pixels above all strips.
+const HEAD_PIXELS: i32 = 62;
+/// Height of the strip with sequence numbers, pixels.
+const SEQUENCE_HEIGHT: i32 = 420;
+/// Height of another strip, pixels.
+const STRIP_HEIGHT: i32 = 110;
+/// Pixels between two strips.
+const STRIP_GAP: i32 = 40;
+/// Pixels below all strips.
+const FOOT_PIXELS: i32 = 48;
+/// Size of small text, pixels.
+const SMALL_PIXELS: i32 = 12;
 
-const LOST: RGBColor = RGBColor(0xd0, 0x1c, 0x3f);
-const SENT: RGBColor = RGBColor(0x4a, 0x4f, 0x55);
-const ACKNOWLEDGED: RGBColor = RGBColor(0x00, 0x72, 0xb2);
-const REPAIR: RGBColor = RGBColor(0xd5, 0x5e, 0x00);
-const HOLD: RGBColor = RGBColor(0xe6, 0x9f, 0x00);
-const EACK: RGBColor = RGBColor(0x00, 0x9e, 0x73);
+/// Colour of lost datagrams.
+const LOST_COLOUR: RGBColor = RGBColor(0xd0, 0x1c, 0x3f);
+/// Colour of sent datagrams.
+const SENT_COLOUR: RGBColor = RGBColor(0x4a, 0x4f, 0x55);
+/// Colour of acknowledged datagrams.
+const ACKNOWLEDGED_COLOUR: RGBColor = RGBColor(0x00, 0x72, 0xb2);
+/// Colour of repairs.
+const REPAIR_COLOUR: RGBColor = RGBColor(0xd5, 0x5e, 0x00);
+/// Colour of datagrams that wait at the client.
+const HOLD_COLOUR: RGBColor = RGBColor(0xe6, 0x9f, 0x00);
+/// Colour of eACKs.
+const EACK_COLOUR: RGBColor = RGBColor(0x00, 0x9e, 0x73);
 
 /// Marks of one kind: times and packet numbers.
 type Marks = Vec<(f64, f64)>;
@@ -142,10 +157,10 @@ pub(crate) fn svg(
 ) -> Result<String, DrawError> {
     let drawing = Drawing::new(events, &span);
     let strips = if drawing.cache.is_empty() { 1 } else { 2 };
-    let height = HEAD + SEQUENCE + strips * (GAP + STRIP) + FOOT;
-    let (left, right) = (LEFT, WIDTH - RIGHT);
+    let height = HEAD_PIXELS + SEQUENCE_HEIGHT + strips * (STRIP_GAP + STRIP_HEIGHT) + FOOT_PIXELS;
+    let (left, right) = (LEFT_MARGIN, PICTURE_WIDTH - RIGHT_MARGIN);
     let mut svg = String::new();
-    let canvas = Canvas::new(&mut svg, WIDTH, height)?;
+    let canvas = Canvas::new(&mut svg, PICTURE_WIDTH, height)?;
     let title = format!(
         "{}, {} % loss, {}, {}, seed {}: {:.2} Mbit/s",
         result.scenario,
@@ -155,34 +170,41 @@ pub(crate) fn svg(
         result.seed,
         result.goodput_mbps
     );
-    canvas.text((12, 20), &title, 16, INK, Anchor::Left, true)?;
+    canvas.text((12, 20), &title, 16, INK_COLOUR, Anchor::Left, true)?;
     let time = Time { from: span.start, to: span.end.max(span.start + 1e-3), left, right };
-    let mut top = HEAD;
-    sequence(&canvas, &drawing, &time, (top, top + SEQUENCE))?;
-    top += SEQUENCE + GAP;
+    let mut top = HEAD_PIXELS;
+    sequence(&canvas, &drawing, &time, (top, top + SEQUENCE_HEIGHT))?;
+    top += SEQUENCE_HEIGHT + STRIP_GAP;
     let lines = [
-        ("window", &drawing.window, ACKNOWLEDGED),
+        ("window", &drawing.window, ACKNOWLEDGED_COLOUR),
         ("in flight", &drawing.in_flight, Subject::Bound.color()),
     ];
-    strip(&canvas, "kB at the sender", &lines, &time, (top, top + STRIP))?;
+    strip(&canvas, "kB at the sender", &lines, &time, (top, top + STRIP_HEIGHT))?;
     for &at in &drawing.reductions {
         let x = time.pixel(at);
-        canvas.line(&[(x, top), (x, top + STRIP)], LOST.mix(0.6), 1)?;
+        canvas.line(&[(x, top), (x, top + STRIP_HEIGHT)], LOST_COLOUR.mix(0.6), 1)?;
     }
     if !drawing.reductions.is_empty() {
-        canvas.text((right + 8, top + 8), "reductions", SMALL, LOST, Anchor::Left, false)?;
+        canvas.text(
+            (right + 8, top + 8),
+            "reductions",
+            SMALL_PIXELS,
+            LOST_COLOUR,
+            Anchor::Left,
+            false,
+        )?;
     }
     if strips == 2 {
-        top += STRIP + GAP;
+        top += STRIP_HEIGHT + STRIP_GAP;
         strip(
             &canvas,
             "kB in the gateway's cache",
-            &[("cache", &drawing.cache, REPAIR)],
+            &[("cache", &drawing.cache, REPAIR_COLOUR)],
             &time,
-            (top, top + STRIP),
+            (top, top + STRIP_HEIGHT),
         )?;
     }
-    let bottom = top + STRIP;
+    let bottom = top + STRIP_HEIGHT;
     let digits = if time.to - time.from < 1.0 { 3 } else { 1 };
     for at in round_values(time.from, time.to, 9) {
         let x = time.pixel(at);
@@ -190,7 +212,7 @@ pub(crate) fn svg(
         canvas.text(
             (x, bottom + 15),
             &format!("{at:.digits$}"),
-            SMALL,
+            SMALL_PIXELS,
             FAINT_INK,
             Anchor::Middle,
             false,
@@ -199,7 +221,7 @@ pub(crate) fn svg(
     canvas.text(
         ((left + right) / 2, bottom + 34),
         "seconds",
-        SMALL,
+        SMALL_PIXELS,
         FAINT_INK,
         Anchor::Middle,
         false,
@@ -235,29 +257,29 @@ fn sequence(
     let span = (most - least).max(1.0);
     let pixel =
         |number: f64| bottom - ((number - least) / span * f64::from(bottom - top)).round() as i32;
-    canvas.text((12, top - 14), "packet number", SMALL, FAINT_INK, Anchor::Left, false)?;
+    canvas.text((12, top - 14), "packet number", SMALL_PIXELS, FAINT_INK, Anchor::Left, false)?;
     let legend = [
-        ("sent", SENT),
-        ("acknowledged", ACKNOWLEDGED),
-        ("lost", LOST),
-        ("repair", REPAIR),
-        ("hole at the client", HOLD),
+        ("sent", SENT_COLOUR),
+        ("acknowledged", ACKNOWLEDGED_COLOUR),
+        ("lost", LOST_COLOUR),
+        ("repair", REPAIR_COLOUR),
+        ("hole at the client", HOLD_COLOUR),
         ("declared lost", Subject::Variant.color()),
-        ("eACK", EACK),
+        ("eACK", EACK_COLOUR),
     ];
     let mut x = time.left + 50;
     for (text, color) in legend {
         canvas.disc((x, top - 14), 4, color)?;
-        canvas.text((x + 9, top - 14), text, SMALL, color, Anchor::Left, true)?;
-        x += 22 + width(text, SMALL, true);
+        canvas.text((x + 9, top - 14), text, SMALL_PIXELS, color, Anchor::Left, true)?;
+        x += 22 + width(text, SMALL_PIXELS, true);
     }
     for number in round_values(least, most, 6) {
         let y = pixel(number);
-        canvas.line(&[(time.left, y), (time.right, y)], GRID, 1)?;
+        canvas.line(&[(time.left, y), (time.right, y)], GRID_COLOUR, 1)?;
         canvas.text(
             (time.left - 6, y),
             &format!("{number:.0}"),
-            SMALL,
+            SMALL_PIXELS,
             FAINT_INK,
             Anchor::Right,
             false,
@@ -265,16 +287,20 @@ fn sequence(
     }
     for &(from, until, number) in &drawing.holes {
         let (x1, x2, y) = (time.pixel(from), time.pixel(until), pixel(number));
-        canvas.line(&[(x1, y), (x2.max(x1 + 1), y)], HOLD.mix(0.8), 2)?;
+        canvas.line(&[(x1, y), (x2.max(x1 + 1), y)], HOLD_COLOUR.mix(0.8), 2)?;
     }
     let place = |&(at, number): &(f64, f64)| (time.pixel(at), pixel(number));
-    canvas.line(&thinned(drawing.sent.iter().map(place)), SENT, 1)?;
-    canvas.line(&stairs(&thinned(drawing.acknowledged.iter().map(place))), ACKNOWLEDGED, 1)?;
+    canvas.line(&thinned(drawing.sent.iter().map(place)), SENT_COLOUR, 1)?;
+    canvas.line(
+        &stairs(&thinned(drawing.acknowledged.iter().map(place))),
+        ACKNOWLEDGED_COLOUR,
+        1,
+    )?;
     for mark in &drawing.repairs {
-        canvas.disc(place(mark), 2, REPAIR)?;
+        canvas.disc(place(mark), 2, REPAIR_COLOUR)?;
     }
     for mark in &drawing.lost {
-        canvas.disc(place(mark), 2, LOST)?;
+        canvas.disc(place(mark), 2, LOST_COLOUR)?;
     }
     for mark in &drawing.declared_lost {
         canvas.diamond(place(mark), 3, Subject::Variant.color(), true)?;
@@ -285,7 +311,7 @@ fn sequence(
         last = *x;
         new
     }) {
-        canvas.line(&[(x, bottom + 2), (x, bottom + 10)], EACK.mix(0.6), 1)?;
+        canvas.line(&[(x, bottom + 2), (x, bottom + 10)], EACK_COLOUR.mix(0.6), 1)?;
     }
     Ok(())
 }
@@ -300,11 +326,11 @@ fn strip(
 ) -> Result<(), DrawError> {
     let values = lines.iter().flat_map(|(_, marks, _)| marks.iter().map(|mark| mark.1));
     let y = Scale::new(&Axis::linear(label), values, (bottom, top), 3);
-    canvas.text((12, top - 14), label, SMALL, FAINT_INK, Anchor::Left, false)?;
+    canvas.text((12, top - 14), label, SMALL_PIXELS, FAINT_INK, Anchor::Left, false)?;
     for (value, text) in y.ticks() {
         let at = y.pixel(value);
-        canvas.line(&[(time.left, at), (time.right, at)], GRID, 1)?;
-        canvas.text((time.left - 6, at), &text, SMALL, FAINT_INK, Anchor::Right, false)?;
+        canvas.line(&[(time.left, at), (time.right, at)], GRID_COLOUR, 1)?;
+        canvas.text((time.left - 6, at), &text, SMALL_PIXELS, FAINT_INK, Anchor::Right, false)?;
     }
     for (index, (text, marks, color)) in lines.iter().enumerate().rev() {
         canvas.line(
@@ -313,7 +339,7 @@ fn strip(
             1,
         )?;
         let row = bottom - 8 - 16 * (lines.len() - 1 - index) as i32;
-        canvas.text((time.right + 8, row), text, SMALL, *color, Anchor::Left, true)?;
+        canvas.text((time.right + 8, row), text, SMALL_PIXELS, *color, Anchor::Left, true)?;
     }
     Ok(())
 }

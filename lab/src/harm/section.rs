@@ -28,20 +28,21 @@ packrat_emulation::choices!(Section, "section", [
 ]);
 
 /// The paths of each section: the last mile is the bottleneck, as at a cluster's ingress.
-const PATHS: [&str; 3] = ["ingress_wifi", "ingress_lte", "starlink"];
+const SECTION_PATHS: [&str; 3] = ["ingress_wifi", "ingress_lte", "starlink"];
 /// The paths of sections with minutes of traffic.
-const SHORTER: [&str; 2] = ["ingress_wifi", "ingress_lte"];
+const SHORTER_PATHS: [&str; 2] = ["ingress_wifi", "ingress_lte"];
 /// The losses of each section.
-const LOSSES: [f64; 3] = [0.0, 0.01, 0.04];
+const LOSS_RATES: [f64; 3] = [0.0, 0.01, 0.04];
 /// The sender of the measured download, and the sender of its neighbour.
-const PAIRS: [[Sender; 2]; 3] = [
+const SENDER_PAIRS: [[Sender; 2]; 3] = [
     [Sender::S2nCubic, Sender::S2nCubic],
     [Sender::S2nBbr, Sender::S2nBbr],
     [Sender::S2nBbr, Sender::S2nCubic],
 ];
-const SENDERS: [Sender; 2] = [Sender::S2nCubic, Sender::S2nBbr];
-/// The arms that are compared.
-pub(super) const ARMS: [Arm; 2] = [Arm::EndToEnd, Arm::Packrat];
+/// Senders of sections with one sender.
+const SECTION_SENDERS: [Sender; 2] = [Sender::S2nCubic, Sender::S2nBbr];
+/// Arms that are compared.
+pub(super) const COMPARED_ARMS: [Arm; 2] = [Arm::EndToEnd, Arm::Packrat];
 
 /// The amount of measurement.
 #[derive(Debug, Clone)]
@@ -67,8 +68,8 @@ impl Section {
     /// The senders of each setting: the trial's, and the neighbour's if it has another one.
     fn senders(self) -> Vec<[Sender; 2]> {
         match self {
-            Self::Sharing => PAIRS.to_vec(),
-            _ => SENDERS.map(|sender| [sender; 2]).to_vec(),
+            Self::Sharing => SENDER_PAIRS.to_vec(),
+            _ => SECTION_SENDERS.map(|sender| [sender; 2]).to_vec(),
         }
     }
 
@@ -78,14 +79,14 @@ impl Section {
     /// [`ScenarioError`], for a path that there is not.
     pub(crate) fn trials(self, extent: &Extent) -> Result<Vec<Trial>, ScenarioError> {
         let own: &[&str] = match self {
-            Self::Objects | Self::Pages => &PATHS,
-            Self::Sharing | Self::Video | Self::Uploads => &SHORTER,
+            Self::Objects | Self::Pages => &SECTION_PATHS,
+            Self::Sharing | Self::Video | Self::Uploads => &SHORTER_PATHS,
         };
         let paths = match &extent.paths[..] {
             [] => own.iter().map(|path| (*path).to_owned()).collect(),
             paths => paths.to_vec(),
         };
-        let losses = if extent.losses.is_empty() { &LOSSES[..] } else { &extent.losses };
+        let losses = if extent.losses.is_empty() { &LOSS_RATES[..] } else { &extent.losses };
         let traffic = Traffic::load(self.traffic())?;
         let mut trials = Vec::new();
         for path in paths {
@@ -97,7 +98,7 @@ impl Section {
                 }
                 for loss in losses {
                     let scenario = path.clone().with_traffic(traffic.clone()).with_loss(*loss);
-                    for arm in ARMS {
+                    for arm in COMPARED_ARMS {
                         let trial = |seed| Trial::new(scenario.clone(), arm, sender, seed);
                         trials.extend(extent.seeds.clone().map(trial));
                     }

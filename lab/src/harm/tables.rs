@@ -1,6 +1,6 @@
 //! The sections' tables, in Markdown.
 
-use super::section::{ARMS, Section};
+use super::section::{COMPARED_ARMS, Section};
 use crate::intervals::{Interval, paired_ratio, spread};
 use crate::table::{loss, median, quantile};
 use crate::traffic::FlowResult;
@@ -13,7 +13,7 @@ struct Setting<'a> {
 
 impl<'a> Setting<'a> {
     fn of(results: &'a [TrialResult]) -> Self {
-        Self { arms: ARMS.map(|arm| results.iter().filter(|of| of.arm == arm).collect()) }
+        Self { arms: COMPARED_ARMS.map(|arm| results.iter().filter(|of| of.arm == arm).collect()) }
     }
 
     /// The values of each arm, pooled.
@@ -58,8 +58,9 @@ fn interval(interval: Option<Interval>) -> String {
 
 /// The table of a section.
 pub(super) fn markdown(section: Section, results: &[TrialResult], seeds: usize) -> String {
-    let settings =
-        results.chunks(seeds * ARMS.len()).map(|results| (&results[0], Setting::of(results)));
+    let settings = results
+        .chunks(seeds * COMPARED_ARMS.len())
+        .map(|results| (&results[0], Setting::of(results)));
     let (header, rows): (&str, Vec<String>) = match section {
         Section::Sharing => (
             "| path | loss | senders | share: p10 p50 p90, unassisted | assisted | Jain, unassisted | assisted | neighbour, assisted ÷ unassisted |",

@@ -19,13 +19,14 @@ use crate::live::player::{Played, nearest_rank_ms, play};
 use crate::live::stream::Stream;
 use crate::randomness::bytes;
 
-pub(crate) const SOURCE: u32 = 0x5061_636b;
-/// IP and UDP headers, which the counters of Packrat26 include.
-const HEADERS: u64 = 28;
+/// Source of the stream's packets.
+pub(crate) const STREAM_SOURCE: u32 = 0x5061_636b;
+/// Bytes of IP and UDP headers, which the counters of Packrat26 include.
+const HEADER_BYTES: u64 = 28;
 /// The stream begins when the client has had the time to find its gateway.
-pub(crate) const BEGIN: Timestamp = Timestamp::from_millis(1000);
+pub(crate) const STREAM_BEGIN: Timestamp = Timestamp::from_millis(1000);
 /// Time after the last packet in which packets in flight may arrive.
-pub(crate) const AFTERWARDS: Duration = Duration::from_secs(2);
+pub(crate) const ARRIVAL_TIME: Duration = Duration::from_secs(2);
 
 /// The means against loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -159,7 +160,7 @@ impl Traffic {
     pub(crate) fn of(counters: &LinkCounters) -> Self {
         Self {
             packets: counters.offered,
-            bytes: counters.offered_bytes + HEADERS * counters.offered,
+            bytes: counters.offered_bytes + HEADER_BYTES * counters.offered,
         }
     }
 }
@@ -268,21 +269,27 @@ impl MediaTrial {
         let key = MediaKey::new(bytes(&mut random));
         let assistance = self.assistance();
         let config = self.stream.receiver();
-        let sender = SenderConfig { source: SOURCE, repeats: config.repeats };
+        let sender = SenderConfig { source: STREAM_SOURCE, repeats: config.repeats };
         let mut sender = Sender::new(sender, key.clone(), [1; 16]);
         let seed = bytes(&mut random);
-        let mut receiver =
-            MediaReceiver::new(SOURCE, config, key, assistance.as_ref(), seed, Timestamp::ZERO);
+        let mut receiver = MediaReceiver::new(
+            STREAM_SOURCE,
+            config,
+            key,
+            assistance.as_ref(),
+            seed,
+            Timestamp::ZERO,
+        );
         let mut gateway = assistance.is_some().then(|| OneFlow::new(self.gateway, self.seed));
         let client: SocketAddr = ([192, 0, 2, 1], 5004).into();
         let (sizes, rhythm) = self.stream.burst();
         let bursts = self.duration.as_micros() / rhythm.as_micros();
-        let end = BEGIN + self.duration + AFTERWARDS;
+        let end = STREAM_BEGIN + self.duration + ARRIVAL_TIME;
         // By unit: when it was sent, when it was there.
         let mut sent: Vec<u64> = Vec::new();
         let mut available: Vec<Option<u64>> = Vec::new();
         let mut burst = 0u128;
-        path.schedule.plan(BEGIN, Event::Send);
+        path.schedule.plan(STREAM_BEGIN, Event::Send);
         let mut now = Timestamp::ZERO;
         loop {
             while let Some(datagram) = receiver.poll_transmit(now) {

@@ -23,14 +23,15 @@ use serde::Serialize;
 use crate::randomness::bytes;
 
 /// Bytes of a packet (Packrat26, section 6.2).
-const PACKET: usize = 240;
+const PACKET_BYTES: usize = 240;
 /// Address of the first receiver, 10.0.0.1; the others follow.
 const FIRST_MEMBER: u32 = 0x0a00_0001;
 /// The receivers find their gateway before the stream begins.
-const BEGIN: Duration = Duration::from_millis(1500);
+const STREAM_BEGIN: Duration = Duration::from_millis(1500);
 /// Time within which receivers begin to look for the gateway.
-const JOINING: Duration = Duration::from_secs(1);
-const AFTERWARDS: Duration = Duration::from_secs(1);
+const JOINING_TIME: Duration = Duration::from_secs(1);
+/// Time after the last packet in which packets in flight may arrive.
+const ARRIVAL_TIME: Duration = Duration::from_secs(1);
 /// Latencies from this on count as this: milliseconds.
 const LONGEST_LATENCY: usize = 10_000;
 
@@ -218,13 +219,13 @@ impl MulticastTrial {
         let mut up: Line<Upward> = VecDeque::new();
         let (mut packets, mut retransmissions, mut lost) = (0u64, 0u64, 0u64);
         let (mut samples, mut outstanding, mut state, mut cache_max) = (0u64, 0u64, 0u64, 0u64);
-        let steps = (BEGIN + self.duration + AFTERWARDS).as_millis() as u64;
+        let steps = (STREAM_BEGIN + self.duration + ARRIVAL_TIME).as_millis() as u64;
         let whole = (self.rate * self.duration.as_millis() as u64) / 1000;
         let assisted = self.arm != MulticastArm::EndToEnd;
         for step in 1..=steps {
             let now = Timestamp::from_millis(step);
             // The packets that reach the gateway from the server in this step.
-            let elapsed = step.saturating_sub(BEGIN.as_millis() as u64);
+            let elapsed = step.saturating_sub(STREAM_BEGIN.as_millis() as u64);
             while packets < whole && packets * 1000 < elapsed * self.rate {
                 let datagram = packet(packets, now);
                 packets += 1;
@@ -260,7 +261,7 @@ impl MulticastTrial {
             while let Some((index, number)) = due(&mut retransmitted, now) {
                 members[index].receiver.on_retransmission(number, 0, &[], now);
                 // The gateway forwarded it first when the others of its time came.
-                let forwarded = BEGIN.as_millis() as u64 + number * 1000 / self.rate + 1;
+                let forwarded = STREAM_BEGIN.as_millis() as u64 + number * 1000 / self.rate + 1;
                 members[index].gets(number, forwarded, now, &mut latencies);
             }
             while let Some((index, datagram)) = due(&mut down, now) {
@@ -306,7 +307,7 @@ impl MulticastTrial {
             per_packet: (counters.stream_repairs + counters.stream_symbols) as f64
                 / packets.max(1) as f64,
             bytes_share: (counters.stream_repair_bytes + counters.stream_symbol_bytes) as f64
-                / (packets.max(1) * PACKET as u64) as f64,
+                / (packets.max(1) * PACKET_BYTES as u64) as f64,
             latency_p50_ms: latencies.quantile(0.5),
             latency_p99_ms: latencies.quantile(0.99),
             latency_p999_ms: latencies.quantile(0.999),
@@ -343,7 +344,7 @@ impl MulticastTrial {
         let address = std::net::Ipv4Addr::from(FIRST_MEMBER + index as u32);
         Member {
             address: (address, 10_000).into(),
-            begins: Timestamp::ZERO + JOINING * index as u32 / self.receivers.max(1) as u32,
+            begins: Timestamp::ZERO + JOINING_TIME * index as u32 / self.receivers.max(1) as u32,
             has: Vec::new(),
             assist: assisted.then(|| Assist::new(client, seed, Timestamp::ZERO)),
             receiver: Receiver::new(config),
@@ -451,17 +452,17 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
 
 /// A packet of pseudo-random bytes behind its number and time.
 fn packet(number: u64, now: Timestamp) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(PACKET);
+    let mut bytes = Vec::with_capacity(PACKET_BYTES);
     bytes.push(0x80);
     bytes.extend_from_slice(&number.to_be_bytes());
     bytes.extend_from_slice(&now.as_micros().to_be_bytes());
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    while bytes.len() < PACKET {
+    while bytes.len() < PACKET_BYTES {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         bytes.extend_from_slice(&state.to_be_bytes());
     }
-    bytes.truncate(PACKET);
+    bytes.truncate(PACKET_BYTES);
     bytes
 }

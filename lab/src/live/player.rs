@@ -23,9 +23,9 @@ pub(crate) struct Experience {
     pub(crate) skipped: u64,
 }
 
-/// Lateness that a listener does not notice: a datagram that waits for another one to be
-/// transmitted is no stall.
-const UNNOTICED: u64 = 1_000;
+/// Lateness that a listener does not notice, microseconds: a datagram that waits for another one to
+/// be transmitted is no stall.
+const UNNOTICED_MICROS: u64 = 1_000;
 
 /// Plays units in order. `slack`: the part of the player's buffer beyond the due unit. The player
 /// waits for a late unit, at most `patience`, and afterwards fast-forwards until it is on time
@@ -54,7 +54,7 @@ pub(crate) fn play(
         }
         let due = unit.due + slack;
         let until = played.unwrap_or(due + patience).min(due + patience);
-        if until <= due + UNNOTICED {
+        if until <= due + UNNOTICED_MICROS {
             continue;
         }
         match &mut stall {

@@ -16,11 +16,12 @@ use packrat_media::{MediaKey, Sender, SenderConfig};
 use tokio::sync::mpsc;
 
 use crate::live::media::{
-    AFTERWARDS, Arm, BEGIN, GatewayTotals, MediaResult, MediaTrial, Outcome, SOURCE, Traffic,
+    ARRIVAL_TIME, Arm, GatewayTotals, MediaResult, MediaTrial, Outcome, STREAM_BEGIN,
+    STREAM_SOURCE, Traffic,
 };
 
 /// The longest wait for the receiver's first datagram.
-const PATIENCE: Duration = Duration::from_secs(60);
+const FIRST_DATAGRAM_PATIENCE: Duration = Duration::from_secs(60);
 
 impl MediaTrial {
     /// Runs the trial in real time. The gateway forwards in every arm; the data plane always has
@@ -43,7 +44,7 @@ impl MediaTrial {
         let assistance = self.assistance();
         let config = self.stream.receiver();
         let (key, again) = (MediaKey::new([7; 32]), MediaKey::new([7; 32]));
-        let sender = SenderConfig { source: SOURCE, repeats: config.repeats };
+        let sender = SenderConfig { source: STREAM_SOURCE, repeats: config.repeats };
         let sender = Sender::new(sender, key, [1; 16]);
         let mut sender = UdpSender::bind(([127, 0, 0, 1], 0).into(), sender).await?;
         let far = UdpPath::start(PathConfig {
@@ -64,7 +65,7 @@ impl MediaTrial {
             downward: links.last_mile_down,
         })?;
         let mut receiver =
-            UdpReceiver::connect(near.address(), SOURCE, config, again, assistance.as_ref())
+            UdpReceiver::connect(near.address(), STREAM_SOURCE, config, again, assistance.as_ref())
                 .await?;
         let origin = Instant::now();
         let micros = move || u64::try_from(origin.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -74,8 +75,8 @@ impl MediaTrial {
         let (end, mut ended) = mpsc::channel::<()>(1);
         let sending = tokio::spawn(async move {
             let _end = end;
-            sender.wait_for_receiver(PATIENCE).await?;
-            sender.serve(Duration::from_micros(BEGIN.as_micros())).await?;
+            sender.wait_for_receiver(FIRST_DATAGRAM_PATIENCE).await?;
+            sender.serve(Duration::from_micros(STREAM_BEGIN.as_micros())).await?;
             let (mut sent, mut next) = (Vec::new(), Instant::now());
             let last = next + duration;
             while next < last {
@@ -87,7 +88,7 @@ impl MediaTrial {
                 next += rhythm;
                 sender.serve(next.saturating_duration_since(Instant::now())).await?;
             }
-            sender.serve(AFTERWARDS).await?;
+            sender.serve(ARRIVAL_TIME).await?;
             Ok::<_, std::io::Error>((sent, sender.sender().retransmissions()))
         });
         let mut arrived = Vec::new();

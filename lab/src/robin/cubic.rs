@@ -4,11 +4,14 @@
 use packrat_wire::estimate::Timestamp;
 use std::time::Duration;
 
-/// CUBIC's own constants.
+/// Share of the window that is left after a congestion event.
 const BETA: f64 = 0.7;
-const C: f64 = 0.4;
-const INITIAL: f64 = 10.0;
-const LEAST: f64 = 2.0;
+/// Growth of the cubic function, packets per second³ (`C_CUBIC` in RFC 9438).
+const C_CUBIC: f64 = 0.4;
+/// Window at the beginning, packets.
+const INITIAL_WINDOW: f64 = 10.0;
+/// Smallest window, packets.
+const LEAST_WINDOW: f64 = 2.0;
 
 /// The segment on which a loss was, as far as the sender knows.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,8 +26,8 @@ impl Segment {
     /// Factor of the window after a loss, and scale of its growth.
     fn constants(self) -> (f64, f64) {
         match self {
-            Self::Path => (BETA, C),
-            Self::Near(share) => (1.0 - share * (1.0 - BETA), C / share.powi(3)),
+            Self::Path => (BETA, C_CUBIC),
+            Self::Near(share) => (1.0 - share * (1.0 - BETA), C_CUBIC / share.powi(3)),
         }
     }
 }
@@ -47,7 +50,7 @@ pub(super) struct Cubic {
 impl Cubic {
     pub(super) fn new() -> Self {
         Self {
-            window: INITIAL,
+            window: INITIAL_WINDOW,
             threshold: f64::INFINITY,
             before: 0.0,
             since: None,
@@ -93,7 +96,7 @@ impl Cubic {
         // Fast convergence (RFC 9438, section 4.7).
         self.before =
             if self.window < self.before { self.window * (1.0 + beta) / 2.0 } else { self.window };
-        self.window = (self.window * beta).max(LEAST);
+        self.window = (self.window * beta).max(LEAST_WINDOW);
         (self.threshold, self.friendly, self.segment) = (self.window, self.window, segment);
         (self.since, self.recovery_from) = (None, Some(now));
         true

@@ -6,12 +6,14 @@ use packrat_wire::estimate::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// A packet of 240 bytes every 20 ms, behind its number and a tag.
-const EVERY: Duration = Duration::from_millis(20);
-const DATAGRAM: usize = 264;
-const FEEDBACK: usize = 80;
+/// Interval of the stream's packets.
+const PACKET_INTERVAL: Duration = Duration::from_millis(20);
+/// Bytes of a datagram: a packet of 240 bytes behind its number and a tag.
+const DATAGRAM_BYTES: usize = 264;
+/// Bytes of a datagram with feedback.
+const FEEDBACK_BYTES: usize = 80;
 /// Near and far: one way, and bits per second.
-const LINKS: [(u64, u64); 2] = [(1, 100_000_000), (25, 10_000_000)];
+const LINK_RATES: [(u64, u64); 2] = [(1, 100_000_000), (25, 10_000_000)];
 /// The receiver asks again after a round trip.
 const ROUND_TRIP: Duration = Duration::from_millis(52);
 
@@ -60,7 +62,7 @@ impl Media {
     /// Runs it.
     pub(crate) fn run(self) -> Jitter {
         let links = [0, 1, 1, 0].map(|at| {
-            let (delay, rate) = LINKS[at];
+            let (delay, rate) = LINK_RATES[at];
             let loss = if at == 0 { LossModel::new(self.loss, 1.0) } else { LossModel::None };
             LinkConfig::new(Duration::from_millis(delay), rate)
                 .with_queue(QueueDiscipline::DropTail { limit: 65_536 })
@@ -103,21 +105,21 @@ impl World {
 
     fn send(&mut self, number: u64) {
         self.unquacked.insert(number);
-        self.offer(0, DATAGRAM, Event::AtProxy(number));
+        self.offer(0, DATAGRAM_BYTES, Event::AtProxy(number));
     }
 
     fn handle(&mut self, event: Event) {
         match event {
             Event::Due(number) => {
                 self.send(number);
-                let packets = self.media.seconds * 1000 / EVERY.as_millis() as u64;
+                let packets = self.media.seconds * 1000 / PACKET_INTERVAL.as_millis() as u64;
                 if number + 1 < packets {
-                    self.schedule.plan(self.now + EVERY, Event::Due(number + 1));
+                    self.schedule.plan(self.now + PACKET_INTERVAL, Event::Due(number + 1));
                 }
             }
             Event::AtProxy(number) => {
                 self.passed.push(number);
-                self.offer(1, DATAGRAM, Event::AtReceiver(number));
+                self.offer(1, DATAGRAM_BYTES, Event::AtReceiver(number));
                 if let Some(every) = self.media.quack_every
                     && self.passed.len() >= every
                 {
@@ -127,14 +129,14 @@ impl World {
                         self.passed.drain(..32);
                     }
                     if passed.len().is_multiple_of(every) {
-                        self.offer(3, FEEDBACK, Event::Quack(passed));
+                        self.offer(3, FEEDBACK_BYTES, Event::Quack(passed));
                     }
                 }
             }
             Event::AtReceiver(number) => self.receive(number),
             Event::Requested(missing) => {
                 for number in missing {
-                    self.offer(0, DATAGRAM, Event::AtProxy(number));
+                    self.offer(0, DATAGRAM_BYTES, Event::AtProxy(number));
                 }
             }
             Event::Quack(passed) => {
@@ -183,8 +185,8 @@ impl World {
         self.asks = true;
         self.schedule.plan(self.now + ROUND_TRIP, Event::Ask);
         // Both links carry it, one after the other.
-        if let Verdict::Deliver { at } = self.links[2].offer(self.now, FEEDBACK)
-            && let Verdict::Deliver { at } = self.links[3].offer(at, FEEDBACK)
+        if let Verdict::Deliver { at } = self.links[2].offer(self.now, FEEDBACK_BYTES)
+            && let Verdict::Deliver { at } = self.links[3].offer(at, FEEDBACK_BYTES)
         {
             self.schedule.plan(at, Event::Requested(missing));
         }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 /// Packets that must have arrived behind a lost one (RFC 9002, section 6.1.1; Sidekick24, section
 /// 4.3.1).
-const REORDERING: usize = 3;
+const REORDERING_PACKETS: usize = 3;
 /// The round trip before one was measured.
-const ASSUMED: Duration = Duration::from_millis(333);
+const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(333);
 
 /// A packet whose fate is not known, or that has passed the proxy.
 #[derive(Debug, Clone, Copy)]
@@ -134,7 +134,8 @@ impl Sender {
 
     /// Time at which [`Self::on_timeout`] must be called.
     pub(super) fn next_timeout(&self) -> Option<Timestamp> {
-        let (smoothed, variation) = self.round_trip.unwrap_or((ASSUMED, ASSUMED / 2));
+        let (smoothed, variation) =
+            self.round_trip.unwrap_or((ASSUMED_ROUND_TRIP, ASSUMED_ROUND_TRIP / 2));
         let period = smoothed + (variation * 4).max(Duration::from_millis(1));
         let period = period + Duration::from_millis(25);
         (!self.packets.is_empty()).then(|| self.last_sent + period * (1 << self.probes.min(10)))
@@ -176,7 +177,7 @@ impl Sender {
     }
 
     fn smoothed(&self) -> Duration {
-        self.round_trip.map_or(ASSUMED, |(smoothed, _)| smoothed)
+        self.round_trip.map_or(ASSUMED_ROUND_TRIP, |(smoothed, _)| smoothed)
     }
 
     fn measure(&mut self, sample: Duration) {
@@ -198,7 +199,7 @@ impl Sender {
             .packets
             .range(..largest)
             .filter(|(number, packet)| {
-                **number + REORDERING as u64 <= largest
+                **number + REORDERING_PACKETS as u64 <= largest
                     || now.saturating_since(packet.sent_at) >= late
             })
             .map(|(number, packet)| (*number, *packet))
@@ -242,7 +243,7 @@ impl Sender {
         let near = self.near_share();
         for number in missing {
             let later = sent.iter().filter(|later| **later > number && new.contains(later)).count();
-            if later < REORDERING {
+            if later < REORDERING_PACKETS {
                 continue;
             }
             self.unquacked.retain(|other| *other != number);
@@ -267,7 +268,7 @@ impl Sender {
             for missing in before {
                 let later = self.overtaken.entry(missing).or_default();
                 *later += 1;
-                if *later >= REORDERING {
+                if *later >= REORDERING_PACKETS {
                     self.overtaken.remove(&missing);
                     self.unquacked.retain(|other| *other != missing);
                     if let Some(packet) = self.packets.get(&missing).copied() {
@@ -287,7 +288,7 @@ impl Sender {
 
     /// The proxy has seen a packet.
     fn pass(&mut self, number: u64, now: Timestamp) {
-        let near = self.near_round_trip.unwrap_or(ASSUMED);
+        let near = self.near_round_trip.unwrap_or(ASSUMED_ROUND_TRIP);
         let Some(packet) = self.packets.get_mut(&number).filter(|packet| !packet.passed) else {
             return;
         };
@@ -300,8 +301,8 @@ impl Sender {
 
     /// The near segment's share of the round trip.
     fn near_share(&self) -> f64 {
-        let near = self.near_round_trip.unwrap_or(ASSUMED).as_secs_f64();
-        let whole = self.shortest.unwrap_or(ASSUMED).as_secs_f64();
+        let near = self.near_round_trip.unwrap_or(ASSUMED_ROUND_TRIP).as_secs_f64();
+        let whole = self.shortest.unwrap_or(ASSUMED_ROUND_TRIP).as_secs_f64();
         (near / whole).clamp(0.01, 1.0)
     }
 }

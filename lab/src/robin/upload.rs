@@ -7,20 +7,21 @@ use packrat_wire::estimate::Timestamp;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Bytes of an upload in a packet, and of the datagram around them.
-const CHUNK: u64 = 1350;
-const DATAGRAM: usize = 1392;
+/// Bytes of an upload in a packet.
+const CHUNK_BYTES: u64 = 1350;
+/// Bytes of the datagram around a packet.
+const DATAGRAM_BYTES: usize = 1392;
 /// Bytes of a datagram with an acknowledgement.
-const ACKNOWLEDGEMENT: usize = 48;
+const ACKNOWLEDGEMENT_BYTES: usize = 48;
 /// Bytes of a quACK beside its sums of four bytes: a sealed message.
-const QUACK: usize = 40;
-/// Bytes of the headers of Ethernet, IPv4 and UDP, and of TCP with its timestamps instead.
-const HEADERS: usize = 14 + 20 + 8;
+const QUACK_BYTES: usize = 40;
+/// Bytes of the headers of Ethernet, IPv4 and UDP.
+const HEADER_BYTES: usize = 14 + 20 + 8;
 const TCP_HEADERS: usize = 14 + 20 + 32;
 /// TCP sends a lost segment again after a round trip, and the time that three others take.
 const TCP_RECOVERY: Duration = Duration::from_millis(5);
-/// Everything ends here.
-const LIMIT: Timestamp = Timestamp::from_millis(600_000);
+/// Time at which everything ends.
+const TIME_LIMIT: Timestamp = Timestamp::from_millis(600_000);
 
 /// The times of quACKs, and their capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -199,7 +200,7 @@ struct World {
 impl Upload {
     /// Runs it.
     pub(crate) fn run(self) -> Outcome {
-        let chunks = self.bytes.div_ceil(CHUNK);
+        let chunks = self.bytes.div_ceil(CHUNK_BYTES);
         let (uses, threshold) = match self.help {
             Help::Robin(quacks) => (QuackUse::Retransmit, quacks.threshold),
             Help::MovesWindow(quacks) => (QuackUse::MoveWindow, quacks.threshold),
@@ -230,7 +231,7 @@ impl Upload {
         let received = world.connections.last().map_or(0, |last| last.in_order);
         let seconds = world.now.as_secs_f64().max(1e-9);
         Outcome {
-            goodput_mbps: (received * CHUNK).min(self.bytes) as f64 * 8e-6 / seconds,
+            goodput_mbps: (received * CHUNK_BYTES).min(self.bytes) as f64 * 8e-6 / seconds,
             ..world.outcome
         }
     }
@@ -274,7 +275,7 @@ impl World {
         while let Some((at, event)) = self.schedule.pop() {
             let all_arrived =
                 |connection: &Connection| connection.in_order as usize == connection.chunks.len();
-            if at > LIMIT || self.connections.iter().all(all_arrived) {
+            if at > TIME_LIMIT || self.connections.iter().all(all_arrived) {
                 return;
             }
             self.now = at;
@@ -302,13 +303,13 @@ impl World {
 
     fn offer(&mut self, connection: usize, link: usize, content: Content) {
         let (length, headers, node) = match (content, self.upload.strawman) {
-            (Content::Packet { .. }, _) => (DATAGRAM, HEADERS, 0),
-            (Content::Acknowledgement(_), _) => (ACKNOWLEDGEMENT, HEADERS, 2),
-            (Content::Quack(_), Some(Strawman::Datagrams(window))) => (4 * window, HEADERS, 1),
+            (Content::Packet { .. }, _) => (DATAGRAM_BYTES, HEADER_BYTES, 0),
+            (Content::Acknowledgement(_), _) => (ACKNOWLEDGEMENT_BYTES, HEADER_BYTES, 2),
+            (Content::Quack(_), Some(Strawman::Datagrams(window))) => (4 * window, HEADER_BYTES, 1),
             (Content::Quack(_), Some(Strawman::Segments)) => (4, TCP_HEADERS, 1),
             (Content::Quack(_), None) => {
                 let sums = self.upload.quacks().map_or(0, |quacks| quacks.threshold + 1);
-                (QUACK + 4 * sums, HEADERS, 1)
+                (QUACK_BYTES + 4 * sums, HEADER_BYTES, 1)
             }
             (Content::SegmentAcknowledgement, _) => (0, TCP_HEADERS, 0),
         };

@@ -17,18 +17,19 @@ use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
 
-/// The senders that stand for NewReno, CUBIC and BBR; the last two are also the senders of a
-/// connection that ends at the gateway's place.
-const SENDERS: [Sender; 3] = [Sender::QuinnNewReno, Sender::S2nCubic, Sender::S2nBbr];
-const EDGE: [Sender; 2] = [Sender::S2nCubic, Sender::S2nBbr];
+/// Senders that stand for NewReno, CUBIC and BBR.
+const PAPER_SENDERS: [Sender; 3] = [Sender::QuinnNewReno, Sender::S2nCubic, Sender::S2nBbr];
+/// Senders of a connection that ends at the gateway's place.
+const EDGE_SENDERS: [Sender; 2] = [Sender::S2nCubic, Sender::S2nBbr];
 /// Mbit/s.
-const RATES: [u64; 1] = [20];
-/// Round trips of a whole path, and of both segments, milliseconds.
-const WHOLE: [u64; 5] = [4, 20, 60, 120, 200];
-const FAR: [u64; 2] = [2, 60];
+const RATES_MBPS: [u64; 1] = [20];
+/// Round trips of a whole path, milliseconds.
+const WHOLE_MILLIS: [u64; 5] = [4, 20, 60, 120, 200];
+/// Round trips of the far segment, milliseconds.
+const FAR_MILLIS: [u64; 2] = [2, 60];
 const LAST_MILE: [u64; 4] = [4, 20, 60, 120];
 /// Per mille, in both directions.
-const LOSSES: [u64; 6] = [0, 1, 5, 10, 20, 40];
+const LOSSES_PERMILLE: [u64; 6] = [0, 1, 5, 10, 20, 40];
 /// Losses of far segments of held-out paths; most of these lose no packets.
 const FAR_LOSSES: [u64; 5] = [0, 0, 0, 1, 5];
 const LAST_MILE_LOSSES: [u64; 10] = [0, 1, 2, 4, 7, 10, 15, 20, 30, 40];
@@ -95,9 +96,9 @@ fn key(sender: Sender, arm: Arm, path: TwoSegments) -> String {
 /// All cells. A path without assistance needs no second segment.
 fn cells() -> Vec<(Sender, Arm, TwoSegments)> {
     let mut cells = Vec::new();
-    for sender in SENDERS {
-        for rate_mbps in RATES {
-            for loss in LOSSES {
+    for sender in PAPER_SENDERS {
+        for rate_mbps in RATES_MBPS {
+            for loss in LOSSES_PERMILLE {
                 let path = |far_ms, last_mile_ms| TwoSegments {
                     rate_mbps,
                     far_ms,
@@ -105,8 +106,8 @@ fn cells() -> Vec<(Sender, Arm, TwoSegments)> {
                     last_mile_ms,
                     loss,
                 };
-                cells.extend(WHOLE.map(|whole| (sender, Arm::EndToEnd, path(0, whole))));
-                for far in FAR {
+                cells.extend(WHOLE_MILLIS.map(|whole| (sender, Arm::EndToEnd, path(0, whole))));
+                for far in FAR_MILLIS {
                     cells.extend(LAST_MILE.map(|near| (sender, Arm::Packrat, path(far, near))));
                 }
             }
@@ -166,7 +167,7 @@ pub(super) fn check(
                 last_mile_ms: 2 * between(2, 60),
                 loss: LAST_MILE_LOSSES[between(0, 9) as usize],
             };
-            (SENDERS[number as usize % SENDERS.len()], HELD_OUT + number * seeds, path)
+            (PAPER_SENDERS[number as usize % PAPER_SENDERS.len()], HELD_OUT + number * seeds, path)
         })
         .collect();
     let file = folder.join("held_out.csv");
@@ -180,7 +181,7 @@ pub(super) fn check(
             let end_to_end = measure(Arm::EndToEnd, sender)?;
             let assisted = measure(Arm::Packrat, sender)?;
             let mut terminated = 0.0_f64;
-            for edge in EDGE {
+            for edge in EDGE_SENDERS {
                 terminated = terminated.max(measure(Arm::Split, edge)?);
             }
             let TwoSegments { rate_mbps, far_ms, far_loss, last_mile_ms, loss } = path;

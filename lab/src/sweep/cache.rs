@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Share of the rate below which harder segments are not measured: they are slower still.
-const PRUNED: f64 = 0.05;
+const PRUNED_SHARE: f64 = 0.05;
 
 /// The extent of a measurement: rows of another do not go with it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -123,7 +123,7 @@ impl Cache {
             self.measure(&wave, &measure, jobs, &mut progress)?;
             let mut next: Vec<Cell> = wave
                 .iter()
-                .filter(|cell| self.utilisation(**cell) >= PRUNED)
+                .filter(|cell| self.utilisation(**cell) >= PRUNED_SHARE)
                 .flat_map(|cell| cell.harder())
                 .filter(|cell| !seen.contains(cell))
                 .collect();

@@ -9,11 +9,13 @@ use crate::trial::{Arm, Trial};
 use serde::Serialize;
 
 /// Delays of both segments whose sum is 80 ms, as the grid counts.
-const DELAYS: [[u64; 2]; 5] = [[1, 80], [20, 60], [40, 40], [60, 20], [80, 1]];
-/// Losses of both segments, in percent, and rates, in Mbit/s, whose smaller one is 10.
-const LOSSLESS: [[u64; 2]; 4] = [[10, 10], [10, 20], [10, 50], [50, 10]];
-const LOSSY: [[u64; 2]; 2] = [[10, 50], [50, 10]];
-const LOSSES: [[u64; 2]; 5] = [[0, 4], [1, 3], [2, 2], [3, 1], [4, 0]];
+const DELAYS_MILLIS: [[u64; 2]; 5] = [[1, 80], [20, 60], [40, 40], [60, 20], [80, 1]];
+/// Rates of both segments without losses, in Mbit/s, whose smaller one is 10.
+const LOSSLESS_MBPS: [[u64; 2]; 4] = [[10, 10], [10, 20], [10, 50], [50, 10]];
+/// Rates of both segments with losses, in Mbit/s, whose smaller one is 10.
+const LOSSY_MBPS: [[u64; 2]; 2] = [[10, 50], [50, 10]];
+/// Losses of both segments, in percent.
+const LOSSES_PERCENT: [[u64; 2]; 5] = [[0, 4], [1, 3], [2, 2], [3, 1], [4, 0]];
 
 /// A path, predicted and measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -35,11 +37,10 @@ impl Checked {
 /// The 70 paths that are checked.
 pub(super) fn settings() -> Vec<Path> {
     let mut paths = Vec::new();
-    for delays in DELAYS {
-        let rates_and_losses = LOSSLESS
-            .map(|rates| (rates, [0, 0]))
-            .into_iter()
-            .chain(LOSSY.into_iter().flat_map(|rates| LOSSES.map(|losses| (rates, losses))));
+    for delays in DELAYS_MILLIS {
+        let rates_and_losses = LOSSLESS_MBPS.map(|rates| (rates, [0, 0])).into_iter().chain(
+            LOSSY_MBPS.into_iter().flat_map(|rates| LOSSES_PERCENT.map(|losses| (rates, losses))),
+        );
         paths.extend(rates_and_losses.filter_map(|(rates, losses)| {
             let [far, near] = [0, 1].map(|n| Cell {
                 rate_mbps: rates[n],

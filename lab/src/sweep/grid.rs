@@ -7,20 +7,21 @@ use packrat_emulation::scenario::{
 use serde::{Deserialize, Serialize};
 
 /// Mbit/s of UDP payload.
-pub(super) const RATES: [u64; 5] = [10, 20, 30, 40, 50];
+pub(super) const RATES_MBPS: [u64; 5] = [10, 20, 30, 40, 50];
 /// Delays of one way, in milliseconds.
-pub(super) const DELAYS: [u64; 6] = [1, 20, 40, 60, 80, 100];
+pub(super) const DELAYS_MILLIS: [u64; 6] = [1, 20, 40, 60, 80, 100];
 /// Percent, in both directions.
-pub(super) const LOSSES: [u64; 5] = [0, 1, 2, 3, 4];
+pub(super) const LOSSES_PERCENT: [u64; 5] = [0, 1, 2, 3, 4];
 /// Bytes of the queue of a short segment, 32 datagrams: one bandwidth-delay product would be two
 /// datagrams, fewer than a receiver acknowledges at once. Longer segments have one product of their
 /// own.
 const SMALLEST_QUEUE: usize = 32 * 1472;
-/// Bytes that make a measurement, 7000 datagrams, and seconds that it takes at most.
-const ENOUGH: f64 = 10e6;
-const LONGEST: u64 = 600;
-/// The delay that is negligible beside another segment's.
-const SHORT: u64 = DELAYS[0];
+/// Bytes that make a measurement: 7000 datagrams.
+const ENOUGH_BYTES: f64 = 10e6;
+/// Seconds that a measurement takes at most.
+const LONGEST_SECONDS: u64 = 600;
+/// Delay that is negligible beside another segment's, milliseconds.
+const SHORT_MILLIS: u64 = DELAYS_MILLIS[0];
 
 /// A segment of the grid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -33,15 +34,16 @@ pub(super) struct Cell {
 impl Cell {
     /// All segments.
     pub(super) fn all() -> impl Iterator<Item = Self> {
-        RATES.into_iter().flat_map(|rate_mbps| {
-            DELAYS.into_iter().flat_map(move |delay_ms| {
-                LOSSES.map(|loss_percent| Self { rate_mbps, delay_ms, loss_percent })
+        RATES_MBPS.into_iter().flat_map(|rate_mbps| {
+            DELAYS_MILLIS.into_iter().flat_map(move |delay_ms| {
+                LOSSES_PERCENT.map(|loss_percent| Self { rate_mbps, delay_ms, loss_percent })
             })
         })
     }
 
     /// The easiest of them, at which a search begins.
-    pub(super) const FIRST: Self = Self { rate_mbps: RATES[0], delay_ms: SHORT, loss_percent: 0 };
+    pub(super) const FIRST: Self =
+        Self { rate_mbps: RATES_MBPS[0], delay_ms: SHORT_MILLIS, loss_percent: 0 };
 
     /// The segments that are harder by one step.
     pub(super) fn harder(self) -> impl Iterator<Item = Self> {
@@ -49,10 +51,10 @@ impl Cell {
             let place = values.iter().position(|other| *other == value)?;
             values.get(place + 1).copied()
         };
-        let rate = next(&RATES, self.rate_mbps).map(|rate_mbps| Self { rate_mbps, ..self });
-        let delay = next(&DELAYS, self.delay_ms).map(|delay_ms| Self { delay_ms, ..self });
-        let loss =
-            next(&LOSSES, self.loss_percent).map(|loss_percent| Self { loss_percent, ..self });
+        let rate = next(&RATES_MBPS, self.rate_mbps).map(|rate_mbps| Self { rate_mbps, ..self });
+        let delay = next(&DELAYS_MILLIS, self.delay_ms).map(|delay_ms| Self { delay_ms, ..self });
+        let loss = next(&LOSSES_PERCENT, self.loss_percent)
+            .map(|loss_percent| Self { loss_percent, ..self });
         [rate, delay, loss].into_iter().flatten()
     }
 
@@ -60,7 +62,7 @@ impl Cell {
     /// is neglected, and losses are small enough to add up.
     pub(super) fn compose(self, other: Self) -> Option<Self> {
         let delay_ms = match (self.delay_ms, other.delay_ms) {
-            (SHORT, delay) | (delay, SHORT) => delay,
+            (SHORT_MILLIS, delay) | (delay, SHORT_MILLIS) => delay,
             (one, two) => one + two,
         };
         let whole = Self {
@@ -68,7 +70,8 @@ impl Cell {
             delay_ms,
             loss_percent: self.loss_percent + other.loss_percent,
         };
-        (DELAYS.contains(&delay_ms) && LOSSES.contains(&whole.loss_percent)).then_some(whole)
+        (DELAYS_MILLIS.contains(&delay_ms) && LOSSES_PERCENT.contains(&whole.loss_percent))
+            .then_some(whole)
     }
 
     fn write_to(self, segment: &mut Segment) {
@@ -96,8 +99,8 @@ impl Period {
     /// The period in which enough arrives at this goodput, in Mbit/s; this one, or a longer one.
     fn for_goodput(self, goodput: f64) -> Self {
         let bytes = goodput * 125e3 * self.seconds as f64;
-        let longest = LONGEST / (self.settle + self.seconds).max(1);
-        let times = ((ENOUGH / bytes.max(1.0)).ceil() as u64).min(longest).max(1);
+        let longest = LONGEST_SECONDS / (self.settle + self.seconds).max(1);
+        let times = ((ENOUGH_BYTES / bytes.max(1.0)).ceil() as u64).min(longest).max(1);
         Self { settle: self.settle * times, seconds: self.seconds * times }
     }
 
@@ -154,7 +157,7 @@ pub(super) fn goodput(trial: &Trial) -> Result<f64, TrialError> {
     Ok(result.flows.first().map_or(0.0, |flow| flow.goodput_mbps))
 }
 
-/// Goodput in the steady state, over enough seconds that about [`ENOUGH`] bytes arrive, if the
+/// Goodput in the steady state, over enough seconds that about [`ENOUGH_BYTES`] bytes arrive, if the
 /// longest measurement allows it: a few hundred datagrams have only a few losses, and downloads
 /// with a few losses differ widely. Start-up is prolonged by the same factor.
 pub(super) fn steady_goodput(trial: &Trial, period: Period) -> Result<f64, TrialError> {

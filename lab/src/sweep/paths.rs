@@ -4,9 +4,10 @@ use super::cache::Cache;
 use super::grid::Cell;
 use serde::Serialize;
 
-/// A split connection is worth it when it is faster by this factor, and uses this share of its rate.
-const FASTER: f64 = 3.0;
-const USED: f64 = 0.5;
+/// Factor by which a split connection is faster when it is worth it.
+const FASTER_RATIO: f64 = 3.0;
+/// Share of its rate that a split connection uses when it is worth it.
+const USED_SHARE: f64 = 0.5;
 
 /// The classes of paths that splitting helps (Splitting25, section 5.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -72,11 +73,11 @@ impl Filter {
         for path in Path::all() {
             filter.paths += 1;
             let [split, end_to_end] = path.predictions(cache);
-            if split <= FASTER * end_to_end {
+            if split <= FASTER_RATIO * end_to_end {
                 continue;
             }
             filter.faster += 1;
-            if split <= USED {
+            if split <= USED_SHARE {
                 continue;
             }
             filter.used += 1;

@@ -2,7 +2,7 @@
 
 use super::cache::Cache;
 use super::check::Checked;
-use super::grid::{Cell, DELAYS, LOSSES, RATES};
+use super::grid::{Cell, DELAYS_MILLIS, LOSSES_PERCENT, RATES_MBPS};
 use super::paths::Filter;
 use crate::figures::{Figure, HeatMap, Panel};
 use crate::table::median;
@@ -34,11 +34,11 @@ pub(super) fn fingerprints(caches: &[Cache]) -> String {
         "| sender | 1 ms, 0 % | 100 ms, 0 % | 1 ms, 4 % | 40 ms, 1 % | 100 ms, 4 % | half of the rate at 40 ms is lost at |\n\
          |---|---|---|---|---|---|---|\n",
     );
-    let cell = |delay_ms, loss_percent| Cell { rate_mbps: RATES[0], delay_ms, loss_percent };
+    let cell = |delay_ms, loss_percent| Cell { rate_mbps: RATES_MBPS[0], delay_ms, loss_percent };
     for cache in caches {
         let shares = [cell(1, 0), cell(100, 0), cell(1, 4), cell(40, 1), cell(100, 4)]
             .map(|cell| share(cache, cell));
-        let half = LOSSES.into_iter().find(|loss| cache.utilisation(cell(40, *loss)) < 0.5);
+        let half = LOSSES_PERCENT.into_iter().find(|loss| cache.utilisation(cell(40, *loss)) < 0.5);
         let half = half.map_or_else(|| "more than 4 %".to_owned(), |loss| format!("{loss} %"));
         let _ =
             writeln!(text, "| {} | {} | {half} |", cache.extent.sender.name(), shares.join(" | "));
@@ -96,19 +96,19 @@ pub(super) fn csv(caches: &[Cache]) -> String {
 
 /// A map for each sender at the smallest rate: delays over losses.
 pub(super) fn heat_map(caches: &[Cache]) -> Figure {
-    let rate_mbps = RATES[0];
+    let rate_mbps = RATES_MBPS[0];
     let panels = caches.iter().map(|cache| {
-        let rows: Vec<u64> = DELAYS.into_iter().rev().collect();
+        let rows: Vec<u64> = DELAYS_MILLIS.into_iter().rev().collect();
         let value = |delay_ms, loss_percent| {
             cache.spread(Cell { rate_mbps, delay_ms, loss_percent }).map(|[_, median, _]| median)
         };
         Panel::Heat(HeatMap {
             title: cache.extent.sender.name().to_owned(),
             rows: rows.iter().map(|delay| format!("{delay} ms")).collect(),
-            columns: LOSSES.iter().map(|loss| format!("{loss} %")).collect(),
+            columns: LOSSES_PERCENT.iter().map(|loss| format!("{loss} %")).collect(),
             values: rows
                 .iter()
-                .map(|delay| LOSSES.iter().map(|loss| value(*delay, *loss)).collect())
+                .map(|delay| LOSSES_PERCENT.iter().map(|loss| value(*delay, *loss)).collect())
                 .collect(),
         })
     });

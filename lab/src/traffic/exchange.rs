@@ -13,10 +13,11 @@ use std::error::Error;
 use std::sync::Arc;
 
 /// Bytes given to a stream at a time.
-const CHUNK: usize = 64 * 1024;
-static ZEROES: [u8; CHUNK] = [0; CHUNK];
-/// The ninth byte of a request to upload.
-const UPLOAD: u8 = 1;
+const CHUNK_BYTES: usize = 64 * 1024;
+/// Content of every stream.
+static ZERO_CHUNK: [u8; CHUNK_BYTES] = [0; CHUNK_BYTES];
+/// Ninth byte of a request to upload.
+const UPLOAD_MARK: u8 = 1;
 /// Bytes of a request to upload.
 const UPLOAD_REQUEST: usize = 9;
 
@@ -89,14 +90,14 @@ impl Request {
     /// The request as bytes on the wire.
     pub(crate) fn bytes(self) -> Bytes {
         let mut bytes = self.size.to_be_bytes().to_vec();
-        bytes.extend(self.upload.then_some(UPLOAD));
+        bytes.extend(self.upload.then_some(UPLOAD_MARK));
         bytes.into()
     }
 
     /// Read from the first bytes of a stream, with the bytes of the upload that came with it.
     pub(crate) fn read(first: &[u8]) -> Option<(Self, u64)> {
         let (size, rest) = first.split_first_chunk()?;
-        let upload = rest.first() == Some(&UPLOAD);
+        let upload = rest.first() == Some(&UPLOAD_MARK);
         Some((
             Self { size: u64::from_be_bytes(*size), upload },
             rest.len().saturating_sub(1) as u64,
@@ -133,8 +134,8 @@ pub(crate) async fn put(mut connection: ClientConnection, size: u64) -> Result<(
     stream.send(Request { size, upload: true }.bytes()).await?;
     let mut left = size;
     while left > 0 {
-        let length = left.min(CHUNK as u64);
-        stream.send(Bytes::from_static(&ZEROES).slice(..length as usize)).await?;
+        let length = left.min(CHUNK_BYTES as u64);
+        stream.send(Bytes::from_static(&ZERO_CHUNK).slice(..length as usize)).await?;
         left -= length;
     }
     stream.finish()?;
@@ -155,14 +156,14 @@ pub(crate) async fn answer(mut stream: ServerStream, arrivals: Arc<Arrivals>, cl
             received += data.len() as u64;
             arrivals.add(data.len() as u64, clock);
         }
-        if !stream.send(Bytes::from_static(&ZEROES).slice(..1)).await {
+        if !stream.send(Bytes::from_static(&ZERO_CHUNK).slice(..1)).await {
             return;
         }
     } else {
         let mut left = size;
         while left > 0 {
-            let length = left.min(CHUNK as u64);
-            if !stream.send(Bytes::from_static(&ZEROES).slice(..length as usize)).await {
+            let length = left.min(CHUNK_BYTES as u64);
+            if !stream.send(Bytes::from_static(&ZERO_CHUNK).slice(..length as usize)).await {
                 return;
             }
             left -= length;

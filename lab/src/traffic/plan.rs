@@ -2,7 +2,7 @@
 
 use super::work::Work;
 use crate::sender::Sender;
-use crate::trial::{Arm, LIMIT};
+use crate::trial::{Arm, TIME_LIMIT};
 use packrat_emulation::scenario::{FlowDirection, FlowSettings, Scenario, ScenarioError};
 use packrat_wire::estimate::Timestamp;
 use std::time::Duration;
@@ -80,7 +80,7 @@ impl Plan {
                 own_far: false,
                 own_last_mile: false,
             };
-            return Ok(Self { flows: vec![flow], settled_at: Timestamp::ZERO, limit: LIMIT });
+            return Ok(Self { flows: vec![flow], settled_at: Timestamp::ZERO, limit: TIME_LIMIT });
         };
         let mut flows = Vec::new();
         for (settings, place) in traffic.flows.iter().zip(1..) {
@@ -93,7 +93,7 @@ impl Plan {
         Ok(Self {
             flows,
             settled_at: Timestamp::from_micros(traffic.settle_seconds * 1_000_000),
-            limit: traffic.seconds.map_or(LIMIT, Duration::from_secs),
+            limit: traffic.seconds.map_or(TIME_LIMIT, Duration::from_secs),
         })
     }
 
@@ -242,6 +242,6 @@ mod tests {
             let scenario = scenario.clone().with_traffic(Traffic::load(name).unwrap());
             assert!(Plan::new(&scenario, Arm::Packrat, Sender::S2nBbr).is_ok(), "{name}");
         }
-        assert!(Plan::new(&scenario, Arm::Ideal, Sender::S2nBbr).unwrap().limit == LIMIT);
+        assert!(Plan::new(&scenario, Arm::Ideal, Sender::S2nBbr).unwrap().limit == TIME_LIMIT);
     }
 }

@@ -6,13 +6,14 @@ use crate::intervals::spread;
 use crate::table::{loss, median};
 use crate::trial::TrialResult;
 
-const HEADER: &str = "\
+/// First lines of the table.
+const TABLE_HEADER: &str = "\
 | scenario | loss | flow | sender | arm | Mbit/s: p10 p50 p90 | share | unfinished | seconds of objects and pages: p50 p99 | video: Mbit/s, stalls, switches |\n\
 |---|---|---|---|---|---|---|---|---|---|\n";
 
 /// A table of these results, which are grouped by everything but their seed.
 pub(crate) fn markdown<'a>(groups: impl Iterator<Item = &'a [TrialResult]>) -> String {
-    let mut text = HEADER.to_owned();
+    let mut text = TABLE_HEADER.to_owned();
     for group in groups {
         for place in 0..group[0].flows.len() {
             let flows: Vec<&FlowResult> = group.iter().map(|result| &result.flows[place]).collect();

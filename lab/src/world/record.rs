@@ -17,7 +17,7 @@ use crate::observer::{DatagramKind, TraceEvent};
 use crate::trace::{self, Departure};
 
 /// Time after sending for which a radio is ready for the next datagram.
-const AWAKE: Duration = Duration::from_millis(1);
+const AWAKE_TIME: Duration = Duration::from_millis(1);
 
 /// The links' counters, and the counters of one client's datagrams on the way to it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -34,7 +34,7 @@ pub(crate) struct PathCounters {
 pub(crate) struct ClientCounters {
     /// Offered to the last mile, bytes.
     pub(crate) last_mile_bytes: u64,
-    /// Datagrams that the client has sent after a pause of [`AWAKE`]: its radio wakes up for them.
+    /// Datagrams that the client has sent after a pause of [`AWAKE_TIME`]: its radio wakes up for them.
     pub(crate) wake_ups: u64,
     /// Time at which the client sent last.
     sent: Option<Timestamp>,
@@ -91,7 +91,7 @@ impl Record {
         if from == Place::Client {
             let client =
                 self.clients.entry(SocketAddr::from(*packet.path.local_address)).or_default();
-            let awake = client.sent.is_some_and(|sent| now.saturating_since(sent) < AWAKE);
+            let awake = client.sent.is_some_and(|sent| now.saturating_since(sent) < AWAKE_TIME);
             client.wake_ups += u64::from(!awake);
             client.sent = Some(now);
         }

@@ -20,7 +20,7 @@ use super::record::Record;
 use crate::batching::{Batch, Batching};
 use crate::clock::VirtualClock;
 use crate::gateway_node::{GatewayNode, Originated};
-use crate::oracle::{Oracle, Order, RECOVERY, Told};
+use crate::oracle::{Oracle, Order, RECOVERY_DELAY, Told};
 use crate::shim_node::{Delivery, ShimNode};
 
 /// A datagram on a link, or in a host.
@@ -188,7 +188,7 @@ impl State {
         while let Some((at, (packet, told))) =
             self.towards.get_mut(&client).and_then(Order::next_told)
         {
-            let at = if told == Told::Recovered { at + RECOVERY } else { at };
+            let at = if told == Told::Recovered { at + RECOVERY_DELAY } else { at };
             self.under_way.plan(at, UnderWay { to: Place::Client, packet, read: true, told });
         }
     }

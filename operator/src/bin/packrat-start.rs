@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use packrat_operator::start::{Settings, start};
-use packrat_operator::workload::{ADMIN_SOCKET, ENVOY, LAST_CONFIGURATION};
+use packrat_operator::workload::{ADMIN_SOCKET, ENVOY_PATH, LAST_CONFIGURATION};
 
 /// Start a gateway's Envoy, with the last configuration while no operator answers
 #[derive(Debug, Parser)]
@@ -21,7 +21,7 @@ struct Options {
     #[arg(long, env = "PACKRAT_LAST_CONFIGURATION", default_value = LAST_CONFIGURATION)]
     last: PathBuf,
     /// The program
-    #[arg(long, env = "PACKRAT_ENVOY", default_value = ENVOY)]
+    #[arg(long, env = "PACKRAT_ENVOY", default_value = ENVOY_PATH)]
     envoy: PathBuf,
     /// The Unix socket of its administration interface
     #[arg(long, env = "PACKRAT_ADMIN", default_value = ADMIN_SOCKET)]

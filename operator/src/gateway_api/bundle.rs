@@ -7,9 +7,9 @@ use super::status::Finding;
 /// The annotation of a definition that names the release it is of.
 pub const BUNDLE_VERSION: &str = "gateway.networking.k8s.io/bundle-version";
 /// The newest release that is known, with all before it: major and minor number.
-const NEWEST: (u32, u32) = (1, 6);
+const NEWEST_RELEASE: (u32, u32) = (1, 6);
 /// Definitions that are listed in one message.
-const TOLD: usize = 5;
+const LISTED_DEFINITIONS: usize = 5;
 
 /// The definitions that the operator watches, by name, each with its release if it names one.
 pub type Bundles = BTreeMap<String, Option<String>>;
@@ -18,10 +18,10 @@ pub type Bundles = BTreeMap<String, Option<String>>;
 /// as they have the needed fields: `Accepted` does not follow from it. `bundles`: `None` if the
 /// operator may not look at definitions.
 pub fn supported_version(bundles: Option<&Bundles>) -> Finding {
-    const TYPE: &str = "SupportedVersion";
+    const CONDITION_TYPE: &str = "SupportedVersion";
     let Some(bundles) = bundles else {
         return Finding {
-            type_: TYPE,
+            type_: CONDITION_TYPE,
             status: None,
             reason: "NotKnown",
             message: "the operator may not look at the definitions of the Gateway API: its ClusterRole is that of an older version".to_owned(),
@@ -35,23 +35,23 @@ pub fn supported_version(bundles: Option<&Bundles>) -> Finding {
             None => format!("{name} has no annotation {BUNDLE_VERSION}"),
         })
         .collect();
-    let (major, minor) = NEWEST;
+    let (major, minor) = NEWEST_RELEASE;
     if others.is_empty() {
         let message = format!("the definitions are of release v{major}.{minor} or an earlier one");
-        return Finding::yes(TYPE, "SupportedVersion", &message);
+        return Finding::yes(CONDITION_TYPE, "SupportedVersion", &message);
     }
-    let told = others.iter().take(TOLD).cloned().collect::<Vec<_>>().join(", ");
+    let told = others.iter().take(LISTED_DEFINITIONS).cloned().collect::<Vec<_>>().join(", ");
     let message = format!(
         "known are releases v{major}.0 to v{major}.{minor}; {told}. What is known of them is served"
     );
-    Finding::no(TYPE, "UnsupportedVersion", message)
+    Finding::no(CONDITION_TYPE, "UnsupportedVersion", message)
 }
 
 /// True for a release that is known: `v1.6.3`, `v1.5.0-rc.1`.
 fn is_known(version: &str) -> bool {
     let mut numbers = version.strip_prefix('v').unwrap_or_default().split('.');
     let mut number = || numbers.next()?.parse::<u32>().ok();
-    matches!((number(), number()), (Some(major), Some(minor)) if major == NEWEST.0 && minor <= NEWEST.1)
+    matches!((number(), number()), (Some(major), Some(minor)) if major == NEWEST_RELEASE.0 && minor <= NEWEST_RELEASE.1)
 }
 
 #[cfg(test)]

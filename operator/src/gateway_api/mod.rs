@@ -26,21 +26,27 @@ pub use objects::{Gateway, GatewayClass, Parameters, PolicyModel, ReferenceGrant
 pub use policy::{Effective, Policies, policies};
 pub use status::Finding;
 
-/// The group of the Gateway API.
-pub const GROUP: &str = "gateway.networking.k8s.io";
-/// The controller name of GatewayClasses of the default class.
-const CONTROLLER: &str = "packrat.dev/gateway-controller";
+/// Group of the Gateway API.
+pub const API_GROUP: &str = "gateway.networking.k8s.io";
+/// Controller name of GatewayClasses of the default class.
+const CONTROLLER_NAME: &str = "packrat.dev/gateway-controller";
 /// Label that the Gateway API wants on the objects made for a Gateway.
 pub const GATEWAY_NAME_LABEL: &str = "gateway.networking.k8s.io/gateway-name";
 
 /// The controller name of GatewayClasses that operators of a class serve.
 pub fn controller_name(class: &str) -> String {
-    if class == DEFAULT_CLASS { CONTROLLER.to_owned() } else { format!("{CONTROLLER}/{class}") }
+    if class == DEFAULT_CLASS {
+        CONTROLLER_NAME.to_owned()
+    } else {
+        format!("{CONTROLLER_NAME}/{class}")
+    }
 }
 
 /// True for the controller name of a Packrat operator of any class.
 pub fn is_packrat(controller: &str) -> bool {
-    controller.strip_prefix(CONTROLLER).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    controller
+        .strip_prefix(CONTROLLER_NAME)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// The objects of the Gateway API, and the objects that they refer to.

@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::GROUP;
-use crate::annotations::{ObjectKey, QUIC_LB, TCP};
+use super::API_GROUP;
+use crate::annotations::{ObjectKey, QUIC_LB, TCP_ANNOTATION};
 use crate::resource::{GatewayParametersSpec, PackratPolicySpec};
 
 /// The part of an object's metadata that matters.
@@ -158,7 +158,7 @@ pub struct RouteKind {
 impl RouteKind {
     /// True for the kind that the operator serves.
     pub fn is_udp_route(&self) -> bool {
-        self.kind == "UDPRoute" && self.group.as_deref().unwrap_or(GROUP) == GROUP
+        self.kind == "UDPRoute" && self.group.as_deref().unwrap_or(API_GROUP) == API_GROUP
     }
 }
 
@@ -226,7 +226,7 @@ impl ParentReference {
     /// True if it refers to a Gateway.
     pub fn is_gateway(&self) -> bool {
         self.kind.as_deref().unwrap_or("Gateway") == "Gateway"
-            && self.group.as_deref().unwrap_or(GROUP) == GROUP
+            && self.group.as_deref().unwrap_or(API_GROUP) == API_GROUP
     }
 
     /// The Gateway that a route refers to.
@@ -312,7 +312,7 @@ impl ReferenceGrant {
     /// True if routes of a kind and namespace may refer to a Service of this grant's namespace.
     pub fn permits(&self, kind: &str, namespace: &str, service: &str) -> bool {
         let from = |from: &GrantFrom| {
-            from.group == GROUP && from.kind == kind && from.namespace == namespace
+            from.group == API_GROUP && from.kind == kind && from.namespace == namespace
         };
         let to = |to: &GrantTo| {
             to.group.is_empty()
@@ -374,7 +374,7 @@ impl Read for UdpRoute {
     fn read(object: &DynamicObject) -> Result<Self, serde_json::Error> {
         Ok(Self {
             metadata: Metadata::read(object),
-            tcp: object.annotations().get(TCP).cloned(),
+            tcp: object.annotations().get(TCP_ANNOTATION).cloned(),
             quic_lb: object.annotations().get(QUIC_LB).cloned(),
             spec: part(object, "spec")?,
             status: part(object, "status")?,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::objects::{ParentReference, PolicyModel};
 use super::status::Finding;
-use super::{Attachments, GROUP, Objects};
+use super::{API_GROUP, Attachments, Objects};
 use crate::annotations::ObjectKey;
 use crate::overrides::Overrides;
 use crate::resource::TargetReference;
@@ -24,7 +24,7 @@ pub enum Target {
 impl Target {
     fn of(reference: &TargetReference, namespace: &str) -> Option<Self> {
         let key = ObjectKey::new(namespace, &reference.name);
-        if reference.group != GROUP {
+        if reference.group != API_GROUP {
             return None;
         }
         match (reference.kind.as_str(), &reference.section_name) {
@@ -43,7 +43,7 @@ impl Target {
             Self::Route(key) => ("UDPRoute", key, None),
         };
         ParentReference {
-            group: Some(GROUP.to_owned()),
+            group: Some(API_GROUP.to_owned()),
             kind: Some(kind.to_owned()),
             namespace: Some(key.namespace.clone()),
             name: key.name.clone(),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::attach::{Attachments, GatewayState, ListenerState, ParentState, RouteState};
 use super::objects::{Gateway, GatewayClass, PolicyModel, UdpRoute};
-use super::{GROUP, objects::ParentReference};
+use super::{API_GROUP, objects::ParentReference};
 use crate::annotations::ObjectKey;
 use crate::index::GatewayModel;
 use crate::message::shortened;
@@ -15,9 +15,9 @@ use crate::resource::EdgeGatewayStatus;
 use crate::status::StoppedRoute;
 
 /// Features of the Gateway API that the operator has, in alphabetical order.
-const FEATURES: [&str; 3] = ["Gateway", "ReferenceGrant", "UDPRoute"];
+const SUPPORTED_FEATURES: [&str; 3] = ["Gateway", "ReferenceGrant", "UDPRoute"];
 /// Condition about assistance, of Gateways and of UDPRoutes: a type of Packrat's own.
-const ASSISTING: &str = "packrat.dev/Assisting";
+const ASSISTING_CONDITION: &str = "packrat.dev/Assisting";
 /// Longest list of addresses.
 const MAXIMUM_ADDRESSES: usize = 16;
 
@@ -87,7 +87,8 @@ pub fn names(status: &Value, controller: &str) -> bool {
 /// The status of a GatewayClass.
 pub fn class_status(class: &GatewayClass, findings: &[Finding], now: Timestamp) -> Value {
     let previous = &class.status["conditions"];
-    let features: Vec<Value> = FEATURES.iter().map(|name| json!({ "name": name })).collect();
+    let features: Vec<Value> =
+        SUPPORTED_FEATURES.iter().map(|name| json!({ "name": name })).collect();
     json!({
         "conditions": conditions(findings, previous, class.metadata.generation, now),
         "supportedFeatures": features,
@@ -135,7 +136,7 @@ pub fn gateway_status(
                 listener.resolved.clone(),
                 of_listener,
             ];
-            let kind = json!({ "group": GROUP, "kind": "UDPRoute" });
+            let kind = json!({ "group": API_GROUP, "kind": "UDPRoute" });
             let kinds = if listener.takes_udp_routes { json!([kind]) } else { json!([]) };
             let previous = before.map_or(&Value::Null, |before| &before["conditions"]);
             json!({
@@ -165,7 +166,7 @@ pub fn assisting(edge: &GatewayModel) -> Option<Finding> {
         "False" => Some(false),
         _ => None,
     };
-    Some(Finding { type_: ASSISTING, status, reason, message: found.message.clone() })
+    Some(Finding { type_: ASSISTING_CONDITION, status, reason, message: found.message.clone() })
 }
 
 /// The condition about assistance of a UDPRoute at a parent; `None` if it has no listener, or its
@@ -195,8 +196,10 @@ pub fn route_assisting(
     let harm = StoppedRoute::worst(listeners.filter(|listener| own.contains(&listener.port)));
     let gateways = edge.status.ready_gateways.unwrap_or_default();
     Some(match harm.reason() {
-        Some(reason) => Finding::no(ASSISTING, reason, harm.told(gateways)),
-        None => Finding::yes(ASSISTING, "Assisting", "assistance has not stopped by itself"),
+        Some(reason) => Finding::no(ASSISTING_CONDITION, reason, harm.told(gateways)),
+        None => {
+            Finding::yes(ASSISTING_CONDITION, "Assisting", "assistance has not stopped by itself")
+        }
     })
 }
 

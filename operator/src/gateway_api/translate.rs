@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::objects::{Gateway, Infrastructure, ParametersRef};
-use super::{GATEWAY_NAME_LABEL, GROUP, Objects};
+use super::{API_GROUP, GATEWAY_NAME_LABEL, Objects};
 use crate::annotations::ObjectKey;
 use crate::resource::{EdgeGatewaySpec, GatewayParametersSpec};
 
@@ -95,7 +95,7 @@ pub fn edge_gateway(key: &ObjectKey, gateway: &Gateway, spec: &EdgeGatewaySpec) 
             "labels": labels(key, &gateway.spec.infrastructure),
             "annotations": gateway.spec.infrastructure.annotations,
             "ownerReferences": [{
-                "apiVersion": format!("{GROUP}/v1"),
+                "apiVersion": format!("{API_GROUP}/v1"),
                 "kind": "Gateway",
                 "name": key.name,
                 "uid": gateway.metadata.uid,

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 
 use crate::annotations::{Annotations, Carrier, ObjectKey, Problem};
-use crate::gateway_api::GROUP;
+use crate::gateway_api::API_GROUP;
 use crate::resource::{EdgeGateway, EdgeGatewaySpec, EdgeGatewayStatus};
 use crate::workload::{GATEWAY_LABEL, is_ours};
 
@@ -51,7 +51,7 @@ impl GatewayModel {
                 .find(|owner| {
                     owner.controller == Some(true)
                         && owner.kind == "Gateway"
-                        && owner.api_version.split('/').next() == Some(GROUP)
+                        && owner.api_version.split('/').next() == Some(API_GROUP)
                 })
                 .map(|owner| owner.uid.clone()),
         }

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 
 use super::endpoints::{Addresses, Protocol};
 use super::{ServiceModel, ServicePort, SliceModel};
-use crate::annotations::{ObjectKey, PORT, PortChoice, PortName, Problem, Reason};
+use crate::annotations::{ObjectKey, PORT_ANNOTATION, PortChoice, PortName, Problem, Reason};
 use crate::resource::{EndpointsFrom, ListenerStatus};
-use crate::status::TOLD;
+use crate::status::LISTED_PROBLEMS;
 
 /// A port of a Service that is to be assisted.
 pub(super) struct ChosenPort {
@@ -58,7 +58,7 @@ pub(super) fn keep_ports(
             name => name.to_owned(),
         };
         let message = format!(
-            "port {kept} of EdgeGateway {gateway_key} stays as it is, although the Service's port is {now} now: clients know it. {PORT}: {kept}:{name} says so for good, {now}:{name} moves it"
+            "port {kept} of EdgeGateway {gateway_key} stays as it is, although the Service's port is {now} now: clients know it. {PORT_ANNOTATION}: {kept}:{name} says so for good, {now}:{name} moves it"
         );
         problems.push(Problem { reason: Reason::PortKept, message });
         (port.listener, port.service_port) = (kept, kept);
@@ -131,13 +131,13 @@ pub(super) fn choose_ports(
         let Some(port) = found(choice) else {
             let known: Vec<_> = ports
                 .iter()
-                .take(TOLD)
+                .take(LISTED_PROBLEMS)
                 .map(|port| match port.name.as_str() {
                     "" => port.port.to_string(),
                     name => format!("{} ({name})", port.port),
                 })
                 .collect();
-            let known = match ports.len().saturating_sub(TOLD) {
+            let known = match ports.len().saturating_sub(LISTED_PROBLEMS) {
                 _ if known.is_empty() => "none".to_owned(),
                 0 => known.join(", "),
                 more => format!("{} and {more} more", known.join(", ")),

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::ports::ports_of;
 use super::resolve::is_wanted;
 use super::{GatewayModel, Index, ServiceModel};
-use crate::annotations::{ObjectKey, PORT, Problem, Reason};
+use crate::annotations::{ObjectKey, PORT_ANNOTATION, Problem, Reason};
 use crate::resource::ListenerStatus;
 
 /// The listeners that the statuses of EdgeGateways name, by EdgeGateway and Service.
@@ -87,7 +87,7 @@ impl Index {
         (asked > allowed).then(|| Problem {
             reason: Reason::AboveLimit,
             message: format!(
-                "the Service asks for {asked} ports of EdgeGateway {gateway} and gets {allowed}: the operator allows {} per Service, {} per namespace and {} per EdgeGateway; name fewer with {PORT}, or have the operator installed with other values of gateway.listeners",
+                "the Service asks for {asked} ports of EdgeGateway {gateway} and gets {allowed}: the operator allows {} per Service, {} per namespace and {} per EdgeGateway; name fewer with {PORT_ANNOTATION}, or have the operator installed with other values of gateway.listeners",
                 quotas.per_service, quotas.per_namespace, quotas.per_gateway
             ),
         })

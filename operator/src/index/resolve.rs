@@ -16,7 +16,8 @@ use super::terminate::{self, Terminated};
 use super::udp_routes::{Declared, Shares, Slices, settings_at, told};
 use super::{GatewayModel, Index, ServiceModel, SliceModel};
 use crate::annotations::{
-    Annotations, DEFAULT_GATEWAY, MODE, MULTICAST, ObjectKey, PORT, Problem, Reason,
+    Annotations, DEFAULT_GATEWAY, MODE_ANNOTATION, MULTICAST_ANNOTATION, ObjectKey,
+    PORT_ANNOTATION, Problem, Reason,
 };
 use crate::gateway_api::{self, Attachments, Policies, controller_name};
 use crate::overrides::{Multicast, Overrides};
@@ -373,7 +374,7 @@ impl Index {
         if own.multicast.is_some() && service.annotations.terminates() {
             own.multicast = None;
             let message = format!(
-                "{MULTICAST} is for datagrams, and {MODE}: terminate for connections; remove one"
+                "{MULTICAST_ANNOTATION} is for datagrams, and {MODE_ANNOTATION}: terminate for connections; remove one"
             );
             refusal = Some(Problem { reason: Reason::InvalidAnnotation, message });
         }
@@ -450,8 +451,8 @@ impl Index {
 
     /// The annotations of a Namespace; empty if it is not known.
     pub(super) fn annotations_of(&self, namespace: &str) -> &Annotations {
-        static NONE: LazyLock<Annotations> = LazyLock::new(Annotations::default);
-        self.namespaces.get(namespace).map_or(&*NONE, |model| &model.annotations)
+        static NO_ANNOTATIONS: LazyLock<Annotations> = LazyLock::new(Annotations::default);
+        self.namespaces.get(namespace).map_or(&*NO_ANNOTATIONS, |model| &model.annotations)
     }
 
     /// The EdgeGateway that a Service has chosen, or the reason why it has no gateway; `None` when
@@ -561,7 +562,7 @@ fn refuse_port(
     has: bool,
 ) -> Option<Problem> {
     let message = if port == METRICS_PORT {
-        format!("port {port} is the gateways' own; choose another one with {PORT}")
+        format!("port {port} is the gateways' own; choose another one with {PORT_ANNOTATION}")
     } else if !spec.routes.grants(&service.namespace, port) {
         format!(
             "EdgeGateway {gateway} does not give port {port} to Services of namespace {}; choose one that its spec.routes.ports names, or add it there",
@@ -569,7 +570,7 @@ fn refuse_port(
         )
     } else if spec.multicast.enabled && spec.multicast.ports.contains(port) && !has {
         format!(
-            "port {port} of EdgeGateway {gateway} is for live streams (spec.multicast.ports: {}); choose another one with {PORT}",
+            "port {port} of EdgeGateway {gateway} is for live streams (spec.multicast.ports: {}); choose another one with {PORT_ANNOTATION}",
             spec.multicast.ports
         )
     } else {
@@ -589,14 +590,14 @@ fn refuse_multicast(
         (
             Reason::NotAllowed,
             format!(
-                "EdgeGateway {gateway} serves no live streams; set its spec.multicast.enabled to true, or remove {MULTICAST}"
+                "EdgeGateway {gateway} serves no live streams; set its spec.multicast.enabled to true, or remove {MULTICAST_ANNOTATION}"
             ),
         )
     } else if multicast.has_group() && spec.exposure.type_ != ExposureType::HostNetwork {
         (
             Reason::NotAllowed,
             format!(
-                "EdgeGateway {gateway} is not on the hosts' network, where multicast groups are; set its spec.exposure.type to HostNetwork, or let the stream arrive by unicast: {MULTICAST}: 0.0.0.0:{}",
+                "EdgeGateway {gateway} is not on the hosts' network, where multicast groups are; set its spec.exposure.type to HostNetwork, or let the stream arrive by unicast: {MULTICAST_ANNOTATION}: 0.0.0.0:{}",
                 multicast.upstream.port()
             ),
         )
@@ -604,7 +605,7 @@ fn refuse_multicast(
         (
             Reason::NotAllowed,
             format!(
-                "live streams arrive at ports {} of EdgeGateway {gateway} (its spec.multicast.ports), not at {}; correct {MULTICAST}",
+                "live streams arrive at ports {} of EdgeGateway {gateway} (its spec.multicast.ports), not at {}; correct {MULTICAST_ANNOTATION}",
                 spec.multicast.ports,
                 multicast.upstream.port()
             ),
@@ -613,7 +614,7 @@ fn refuse_multicast(
         (
             Reason::InvalidAnnotation,
             format!(
-                "{MULTICAST} is for one UDP port, and {ports} are chosen; name one with {PORT}"
+                "{MULTICAST_ANNOTATION} is for one UDP port, and {ports} are chosen; name one with {PORT_ANNOTATION}"
             ),
         )
     } else {
@@ -690,7 +691,7 @@ impl Resolution {
         });
         let message = holder.map(|holder| {
             format!(
-                "port {port} of EdgeGateway {key} belongs to {}; let the stream arrive at another one: {MULTICAST}",
+                "port {port} of EdgeGateway {key} belongs to {}; let the stream arrive at another one: {MULTICAST_ANNOTATION}",
                 told(&holder.service)
             )
         });

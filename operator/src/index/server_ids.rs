@@ -11,8 +11,8 @@ use crate::annotations::{ObjectKey, Problem, QUIC_LB, Reason, is_name};
 use crate::gateway_api::gateways;
 use crate::gateway_api::objects::UdpRoute;
 
-/// The entry of the Secret.
-const ENTRY: &str = "quic-lb.json";
+/// Entry of the Secret.
+const KEY_ENTRY: &str = "quic-lb.json";
 
 /// Reads a Secret. `labels` and `entries`: its own.
 ///
@@ -23,14 +23,14 @@ pub fn read_server_ids(
     entries: &BTreeMap<String, Vec<u8>>,
 ) -> Result<Vec<ServerIds>, String> {
     check_label(labels)?;
-    let text = entries.get(ENTRY).ok_or_else(|| format!("has no entry {ENTRY}"))?;
+    let text = entries.get(KEY_ENTRY).ok_or_else(|| format!("has no entry {KEY_ENTRY}"))?;
     let read: Vec<ServerIds> = serde_json::from_slice(text).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         format!(
-            "has an entry {ENTRY} that cannot be read at line {line}, column {column}; write a list of objects with config, server_id_bytes, nonce_bytes and key"
+            "has an entry {KEY_ENTRY} that cannot be read at line {line}, column {column}; write a list of objects with config, server_id_bytes, nonce_bytes and key"
         )
     })?;
-    ServerIds::check_all(&read).map_err(|error| format!("has an entry {ENTRY}: {error}"))?;
+    ServerIds::check_all(&read).map_err(|error| format!("has an entry {KEY_ENTRY}: {error}"))?;
     Ok(read)
 }
 

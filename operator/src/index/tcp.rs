@@ -9,7 +9,7 @@ use packrat_api::token::TokenPolicy;
 
 use super::endpoints::{Addresses, Protocol};
 use super::{ServiceModel, SliceModel};
-use crate::annotations::{ObjectKey, Problem, Reason, TCP, TcpChoice};
+use crate::annotations::{ObjectKey, Problem, Reason, TCP_ANNOTATION, TcpChoice};
 use crate::resource::{EdgeGatewaySpec, TcpPolicy};
 
 /// The destinations of TCP connections to a port of a gateway.
@@ -40,7 +40,7 @@ impl Asked<'_> {
         let wanted = match (self.spec.tcp, self.own) {
             (TcpPolicy::Off, Some(TcpChoice::Passthrough | TcpChoice::ProxyProtocol)) => {
                 return Err(not_allowed(format!(
-                    "EdgeGateway {} takes no TCP connections; set its spec.tcp to Allowed, or remove {TCP}",
+                    "EdgeGateway {} takes no TCP connections; set its spec.tcp to Allowed, or remove {TCP_ANNOTATION}",
                     self.gateway
                 )));
             }
@@ -73,7 +73,7 @@ impl Asked<'_> {
         self.is_own().then(|| Problem {
             reason: Reason::NotAllowed,
             message: format!(
-                "no ReferenceGrant in namespace {} permits TCPRoutes of namespace {namespace} to refer to Service {service}, whose TCP port is not opened by one for UDPRoutes; add it there, or remove {TCP}",
+                "no ReferenceGrant in namespace {} permits TCPRoutes of namespace {namespace} to refer to Service {service}, whose TCP port is not opened by one for UDPRoutes; add it there, or remove {TCP_ANNOTATION}",
                 service.namespace
             ),
         })
@@ -84,7 +84,7 @@ impl Asked<'_> {
         self.is_own().then(|| Problem {
             reason: Reason::NoSuchPort,
             message: format!(
-                "Service {service} has no TCP port {number}; add one with protocol: TCP, of the number of the UDP port, or remove {TCP}"
+                "Service {service} has no TCP port {number}; add one with protocol: TCP, of the number of the UDP port, or remove {TCP_ANNOTATION}"
             ),
         })
     }

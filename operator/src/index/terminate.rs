@@ -14,12 +14,15 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use super::tcp::Passthrough;
 use super::tenant_secrets::check_label;
 use super::{Index, ServiceModel};
-use crate::annotations::{CERTIFICATE, MODE, ObjectKey, Problem, Reason, TCP, TcpChoice};
+use crate::annotations::{
+    CERTIFICATE_ANNOTATION, MODE_ANNOTATION, ObjectKey, Problem, Reason, TCP_ANNOTATION, TcpChoice,
+};
 use crate::resource::{EdgeGatewaySpec, TerminatePolicy};
 
-/// The entries of a Secret of type kubernetes.io/tls.
-const CHAIN: &str = "tls.crt";
-const KEY: &str = "tls.key";
+/// Entry of a Secret of type kubernetes.io/tls with the chain of certificates.
+const CHAIN_ENTRY: &str = "tls.crt";
+/// Entry of a Secret of type kubernetes.io/tls with the private key.
+const KEY_ENTRY: &str = "tls.key";
 
 /// A route whose connections end at the gateway.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,14 +69,14 @@ impl Certificate {
             String::from_utf8(bytes.clone())
                 .map_err(|_| format!("has an entry {entry} that is no PEM"))
         };
-        let (chain, key) = (text(CHAIN)?, Hidden::new(text(KEY)?));
+        let (chain, key) = (text(CHAIN_ENTRY)?, Hidden::new(text(KEY_ENTRY)?));
         let certificates: Result<Vec<_>, _> =
             CertificateDer::pem_slice_iter(chain.as_bytes()).collect();
         let certificates = certificates
             .ok()
             // Envoy also reads the certificates in between.
             .filter(|found| !found.is_empty() && found.iter().all(is_certificate))
-            .ok_or_else(|| format!("has an entry {CHAIN} that is no certificate in PEM"))?;
+            .ok_or_else(|| format!("has an entry {CHAIN_ENTRY} that is no certificate in PEM"))?;
         let private = PrivateKeyDer::from_pem_slice(key.reveal().as_bytes())
             .ok()
             .and_then(|found| any_supported_type(&found).ok())
@@ -81,11 +84,11 @@ impl Certificate {
                 matches!(found.algorithm(), SignatureAlgorithm::RSA | SignatureAlgorithm::ECDSA)
             })
             .ok_or_else(|| {
-                format!("has an entry {KEY} that is no RSA key (2048 bits or more) or ECDSA key (P-256, P-384) in PEM")
+                format!("has an entry {KEY_ENTRY} that is no RSA key (2048 bits or more) or ECDSA key (P-256, P-384) in PEM")
             })?;
-        CertifiedKey::new(certificates, private)
-            .keys_match()
-            .map_err(|_| format!("has an entry {KEY} that is not the key of {CHAIN}"))?;
+        CertifiedKey::new(certificates, private).keys_match().map_err(|_| {
+            format!("has an entry {KEY_ENTRY} that is not the key of {CHAIN_ENTRY}")
+        })?;
         Ok(Self { chain, key })
     }
 }
@@ -134,7 +137,7 @@ impl Index {
             None => tell(
                 Reason::NoCertificate,
                 format!(
-                    "{MODE}: terminate needs a certificate; name its Secret with {CERTIFICATE}"
+                    "{MODE_ANNOTATION}: terminate needs a certificate; name its Secret with {CERTIFICATE_ANNOTATION}"
                 ),
             ),
             Some(name) => {
@@ -148,7 +151,7 @@ impl Index {
         }
         if service.annotations.tcp.is_some_and(|tcp| tcp != TcpChoice::Off) {
             let message = format!(
-                "{TCP} and {MODE}: terminate exclude each other; TCP connections end at the gateway, too. Remove {TCP}, or write off"
+                "{TCP_ANNOTATION} and {MODE_ANNOTATION}: terminate exclude each other; TCP connections end at the gateway, too. Remove {TCP_ANNOTATION}, or write off"
             );
             tell(Reason::InvalidAnnotation, message);
         }
@@ -168,7 +171,7 @@ pub(super) fn refusal(
     is_refused.then(|| Problem {
         reason: Reason::NotAllowed,
         message: format!(
-            "EdgeGateway {gateway} ends no connections; set its spec.terminate to Allowed, or remove {MODE}"
+            "EdgeGateway {gateway} ends no connections; set its spec.terminate to Allowed, or remove {MODE_ANNOTATION}"
         ),
     })
 }

@@ -7,13 +7,13 @@ use std::net::SocketAddr;
 use super::endpoints::{Addresses, Protocol};
 use super::tcp::{self, Asked, Passthrough};
 use super::{GatewayModel, Index, Listener, Resolution, SliceModel};
-use crate::annotations::{ObjectKey, Problem, Reason, TCP, read_tcp};
+use crate::annotations::{ObjectKey, Problem, Reason, TCP_ANNOTATION, read_tcp};
 use crate::gateway_api::{Attached, Attachments, Effective, Holders, NamespaceRule, Policies};
 use crate::overrides::Overrides;
 use crate::resource::EndpointsFrom;
 
 /// End of the name of a UDPRoute among Services, whose names have no points.
-const SUFFIX: &str = ".udproute";
+const ROUTE_SUFFIX: &str = ".udproute";
 
 /// The Services by namespace and name, each with its EndpointSlices.
 pub(super) type Slices<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a SliceModel>>;
@@ -57,12 +57,12 @@ pub struct Shares {
 
 /// The place of a UDPRoute among the Services that have listeners.
 pub(crate) fn listener_key(route: &ObjectKey) -> ObjectKey {
-    ObjectKey::new(&route.namespace, format!("{}{SUFFIX}", route.name))
+    ObjectKey::new(&route.namespace, format!("{}{ROUTE_SUFFIX}", route.name))
 }
 
 /// The UDPRoute that is in the place of a Service; `None` for a Service.
 pub(crate) fn route_key(listener: &ObjectKey) -> Option<ObjectKey> {
-    let name = listener.name.strip_suffix(SUFFIX)?;
+    let name = listener.name.strip_suffix(ROUTE_SUFFIX)?;
     Some(ObjectKey::new(&listener.namespace, name))
 }
 
@@ -280,7 +280,7 @@ impl Index {
         let own = match annotation.map(read_tcp).transpose() {
             Ok(own) => own,
             Err(remedy) => {
-                let message = format!("{TCP} is not understood; {remedy}");
+                let message = format!("{TCP_ANNOTATION} is not understood; {remedy}");
                 return (None, vec![Problem { reason: Reason::InvalidAnnotation, message }]);
             }
         };

@@ -4,14 +4,16 @@
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
-use super::INJECT;
+use super::INJECT_ANNOTATION;
 use super::pod::{Outcome, Sidecar, inject_pod};
 use crate::annotations::{Problem, Reason};
 
 /// The reason for which a Pod has no sidecar although it asks for one, and what to do about it.
 /// Its containers prove that it has one, a label would not.
 pub fn missing_sidecar(pod: &Pod) -> Option<Problem> {
-    if !pod.annotations().contains_key(INJECT) || pod.metadata.deletion_timestamp.is_some() {
+    if !pod.annotations().contains_key(INJECT_ANNOTATION)
+        || pod.metadata.deletion_timestamp.is_some()
+    {
         return None;
     }
     let mut pod = serde_json::to_value(pod).ok()?;

@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use super::{COLLECTOR, CONTAINER, INJECT, SIDECAR_LABEL, envoy};
+use super::{COLLECTOR_ANNOTATION, CONTAINER_NAME, INJECT_ANNOTATION, SIDECAR_LABEL, envoy};
 use crate::workload::{
-    ADMIN_SOCKET, DRAIN, ENVOY, METRICS_PORT, MODULE_DIRECTORY, RUN_DIRECTORY, run_volume,
+    ADMIN_SOCKET, DRAIN_PATH, ENVOY_PATH, METRICS_PORT, MODULE_DIRECTORY, RUN_DIRECTORY, run_volume,
 };
 
 /// First port inside the Pod that the sidecar's listeners have.
 const FIRST_PORT: u16 = 15_100;
 /// The volume with the socket of Envoy's administration interface.
-const VOLUME: &str = "packrat-run";
+const SOCKET_VOLUME: &str = "packrat-run";
 /// Seconds for which the sidecar still forwards after the Pod was asked to end.
 const DRAIN_SECONDS: u32 = 20;
 
@@ -69,7 +69,7 @@ pub enum InjectError {
 /// # Errors
 /// [`InjectError`]; then the Pod is unchanged.
 pub fn inject_pod(pod: &mut Value, sidecar: &Sidecar) -> Result<Outcome, InjectError> {
-    match pod["metadata"]["annotations"][INJECT].as_str() {
+    match pod["metadata"]["annotations"][INJECT_ANNOTATION].as_str() {
         None => return Ok(Outcome::NotWanted),
         Some("sidecar") => {}
         Some("disabled") => return Ok(Outcome::NotWanted),
@@ -78,10 +78,11 @@ pub fn inject_pod(pod: &mut Value, sidecar: &Sidecar) -> Result<Outcome, InjectE
     let name = pod["metadata"]["name"].as_str().or(pod["metadata"]["generateName"].as_str());
     let name = name.unwrap_or("sidecar").trim_end_matches('-').to_owned();
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default").to_owned();
-    let collector = pod["metadata"]["annotations"][COLLECTOR].as_str().map(str::to_owned);
+    let collector =
+        pod["metadata"]["annotations"][COLLECTOR_ANNOTATION].as_str().map(str::to_owned);
     let spec =
         pod.get_mut("spec").and_then(Value::as_object_mut).ok_or(InjectError::NoContainers)?;
-    let is_sidecar = |container: &Value| container["name"] == CONTAINER;
+    let is_sidecar = |container: &Value| container["name"] == CONTAINER_NAME;
     let lists = ["containers", "initContainers"];
     if lists.iter().any(|list| {
         spec.get(*list).and_then(Value::as_array).is_some_and(|list| list.iter().any(is_sidecar))
@@ -151,7 +152,7 @@ pub fn inject_pod(pod: &mut Value, sidecar: &Sidecar) -> Result<Outcome, InjectE
         other => *other = json!([container]),
     }
     // The Pod's own containers have no part in Envoy's administration.
-    let volume = json!({ "name": VOLUME, "emptyDir": run_volume() });
+    let volume = json!({ "name": SOCKET_VOLUME, "emptyDir": run_volume() });
     match spec.entry("volumes").or_insert_with(|| json!([])) {
         Value::Array(list) => list.push(volume),
         other => *other = json!([volume]),
@@ -203,10 +204,10 @@ fn container(sidecar: &Sidecar, gateway: &str, namespace: &str, forwards: &[Forw
         ])
         .collect();
     let mut container = json!({
-        "name": CONTAINER,
+        "name": CONTAINER_NAME,
         "image": sidecar.image,
         "restartPolicy": "Always",
-        "command": [ENVOY],
+        "command": [ENVOY_PATH],
         "args": [
             "--config-yaml", envoy::configuration(gateway, namespace, &sidecar.listen_address, forwards).to_string(),
             "--service-node", "sidecar",
@@ -216,13 +217,13 @@ fn container(sidecar: &Sidecar, gateway: &str, namespace: &str, forwards: &[Forw
             "--component-log-level", "dynamic_modules:info",
         ],
         "env": [{ "name": "ENVOY_DYNAMIC_MODULES_SEARCH_PATH", "value": MODULE_DIRECTORY }],
-        "volumeMounts": [{ "name": VOLUME, "mountPath": RUN_DIRECTORY }],
+        "volumeMounts": [{ "name": SOCKET_VOLUME, "mountPath": RUN_DIRECTORY }],
         "ports": ports,
         "startupProbe": {
             "httpGet": { "path": "/ready", "port": METRICS_PORT }, "periodSeconds": 1, "failureThreshold": 30,
         },
         "lifecycle": { "preStop": { "exec": { "command": [
-            DRAIN, "--admin", ADMIN_SOCKET, "--seconds", DRAIN_SECONDS.to_string(),
+            DRAIN_PATH, "--admin", ADMIN_SOCKET, "--seconds", DRAIN_SECONDS.to_string(),
         ]}}},
         "securityContext": {
             "runAsNonRoot": true,
@@ -254,7 +255,7 @@ mod tests {
 
     fn pod(annotation: &str) -> Value {
         json!({
-            "metadata": { "name": "game", "annotations": { INJECT: annotation } },
+            "metadata": { "name": "game", "annotations": { INJECT_ANNOTATION: annotation } },
             "spec": { "containers": [{
                 "name": "server", "image": "game",
                 "ports": [
@@ -296,11 +297,11 @@ mod tests {
         injected["spec"]["volumes"] = json!([{ "name": "data", "emptyDir": {} }]);
         inject_pod(&mut injected, &sidecar()).unwrap();
         let container = &injected["spec"]["initContainers"][0];
-        let mount = json!({ "name": VOLUME, "mountPath": RUN_DIRECTORY });
+        let mount = json!({ "name": SOCKET_VOLUME, "mountPath": RUN_DIRECTORY });
         assert_eq!(container["volumeMounts"], json!([mount]));
         assert_eq!(
             injected["spec"]["volumes"][1],
-            json!({ "name": VOLUME, "emptyDir": run_volume() })
+            json!({ "name": SOCKET_VOLUME, "emptyDir": run_volume() })
         );
         let configuration: Value =
             serde_json::from_str(container["args"][1].as_str().unwrap()).unwrap();
@@ -353,7 +354,7 @@ mod tests {
         let variables = |annotated: bool| {
             let mut injected = pod("sidecar");
             if annotated {
-                injected["metadata"]["annotations"][COLLECTOR] =
+                injected["metadata"]["annotations"][COLLECTOR_ANNOTATION] =
                     "http://collector.telemetry:4318".into();
             }
             inject_pod(&mut injected, &sidecar()).unwrap();

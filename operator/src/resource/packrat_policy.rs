@@ -112,16 +112,17 @@ fn text_of(knob: &ClusterKnob, value: &Value) -> Option<Cow<'static, str>> {
         ClusterValues::Bytes => value.as_str().map(|text| text.to_owned().into()),
         ClusterValues::Numbers { .. } => value.as_u64().map(|number| number.to_string().into()),
         ClusterValues::Switch => value.as_bool().map(|on| if on { "on" } else { "off" }.into()),
-        ClusterValues::Senders => word(&SENDERS),
-        ClusterValues::Affinities => word(&AFFINITIES),
+        ClusterValues::Senders => word(&SENDER_WORDS),
+        ClusterValues::Affinities => word(&AFFINITY_WORDS),
         ClusterValues::TokenPolicies => word(&TOKEN_POLICIES),
     }
 }
 
-/// Words of EdgeGateways, and the words of annotations for the same settings.
-const SENDERS: [(&str, &str); 4] =
+/// Words of EdgeGateways for senders, and the words of annotations for the same settings.
+const SENDER_WORDS: [(&str, &str); 4] =
     [("Any", "any"), ("LossBased", "loss-based"), ("BBR", "bbr"), ("BBR1", "bbr1")];
-const AFFINITIES: [(&str, &str); 2] = [("ClientAddress", "address"), ("ClientPort", "port")];
+/// Words of EdgeGateways for affinities, and the words of annotations for the same settings.
+const AFFINITY_WORDS: [(&str, &str); 2] = [("ClientAddress", "address"), ("ClientPort", "port")];
 const TOKEN_POLICIES: [(&str, &str); 3] =
     [("Off", "off"), ("Optional", "optional"), ("Required", "required")];
 
@@ -170,8 +171,8 @@ fn value_schema(values: ClusterValues) -> Value {
             json!({ "type": "integer", "format": "int32", "minimum": least, "maximum": most })
         }
         ClusterValues::Switch => json!({ "type": "boolean" }),
-        ClusterValues::Senders => words(&SENDERS),
-        ClusterValues::Affinities => words(&AFFINITIES),
+        ClusterValues::Senders => words(&SENDER_WORDS),
+        ClusterValues::Affinities => words(&AFFINITY_WORDS),
         ClusterValues::TokenPolicies => words(&TOKEN_POLICIES),
     }
 }

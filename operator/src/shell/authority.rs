@@ -11,13 +11,13 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::refusal::told;
-use super::secrets::{self, STATE};
+use super::secrets::{self, STATE_ENTRY};
 use super::tls::{ServerIdentity, TlsError};
 use crate::FIELD_MANAGER;
 use crate::certificates::{Authority, CertificateError, LEAF_RENEWAL_SECONDS};
 
 /// Time between two looks at the Secret.
-const PERIOD: Duration = Duration::from_secs(60);
+const LOOK_PERIOD: Duration = Duration::from_secs(60);
 
 /// The newest authority, and the configurations of the two servers.
 #[derive(Debug)]
@@ -133,7 +133,7 @@ pub(super) async fn obtain(
         let (authority, version) =
             match secrets::read(client, namespace, name).await.map_err(api)? {
                 Some((entries, version)) => {
-                    let text = entries.get(STATE).map_or(&[][..], Vec::as_slice);
+                    let text = entries.get(STATE_ENTRY).map_or(&[][..], Vec::as_slice);
                     let mut authority = Authority::from_json(text)?;
                     if !may_advance || !authority.advance(now)? {
                         return Ok(authority);
@@ -146,7 +146,7 @@ pub(super) async fn obtain(
                 },
             };
         let (state, bundle) = (authority.to_json()?, authority.bundle());
-        let entries = [(STATE, state.as_str()), ("ca.crt", bundle.as_str())];
+        let entries = [(STATE_ENTRY, state.as_str()), ("ca.crt", bundle.as_str())];
         match secrets::write(client, metadata.clone(), &entries, version.as_deref()).await {
             Ok(()) => return Ok(authority),
             // Another replica was faster: its authority counts.
@@ -169,7 +169,7 @@ pub(super) async fn keep_current(
 ) {
     let mut issued = Timestamp::now().as_second();
     loop {
-        tokio::time::sleep(PERIOD).await;
+        tokio::time::sleep(LOOK_PERIOD).await;
         let now = Timestamp::now().as_second();
         let may_advance = *elected.borrow();
         let known = identities.authority.borrow().clone();

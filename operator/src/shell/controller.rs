@@ -19,7 +19,7 @@ use super::gateway_objects::GatewayObjects;
 use super::observations::Observations;
 use super::readings::Readings;
 use super::refusal::{namespace_ends, told};
-use super::secrets::{self, STATE};
+use super::secrets::{self, STATE_ENTRY};
 use super::services;
 use super::snapshot::{GatewaySnapshot, Snapshot, Snapshots};
 use crate::FIELD_MANAGER;
@@ -27,7 +27,7 @@ use crate::annotations::ObjectKey;
 use crate::certificates::{LEAF_RENEWAL_SECONDS, gateway_name};
 use crate::index::Operator;
 use crate::keys::GatewayKeys;
-use crate::recent::{GRACE, RecentVersions};
+use crate::recent::{ACKNOWLEDGEMENT_GRACE, RecentVersions};
 use crate::resource::{EdgeGateway, EdgeGatewayStatus, GatewayProxy};
 use crate::status::{Observed, gateway_status};
 use crate::workload::{self, Kind, Object, Platform};
@@ -37,21 +37,21 @@ use crate::xds::wire::{CLUSTER_TYPE, LISTENER_TYPE};
 /// Changes within this time are handled together.
 const COALESCING_DELAY: Duration = Duration::from_millis(100);
 /// Time after which all objects are looked at even without an event.
-const PERIOD: Duration = Duration::from_secs(15);
+const LOOK_PERIOD: Duration = Duration::from_secs(15);
 /// Time after which all objects are applied again: this repairs objects that are not watched.
-const REPAIR: Duration = Duration::from_secs(300);
+const REPAIR_PERIOD: Duration = Duration::from_secs(300);
 /// Time between two looks at the Secrets of a gateway.
-const SECRETS: Duration = Duration::from_secs(60);
+const SECRETS_PERIOD: Duration = Duration::from_secs(60);
 /// Shortest time between two configurations that are kept for gateways that start without an
 /// operator.
-const KEEPING: Duration = Duration::from_secs(30);
+const KEEPING_INTERVAL: Duration = Duration::from_secs(30);
 /// Longest configuration that is kept: etcd takes no object above 1.5 MB, a Secret no more than 1 MiB.
 const MAXIMUM_KEPT_BYTES: usize = 1_000_000;
 /// Longest time for the objects of one EdgeGateway, for its status, and for the objects without an
 /// EdgeGateway.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// EdgeGateways at a time.
-const PARALLEL: usize = 8;
+const OBJECTS_PATIENCE: Duration = Duration::from_secs(30);
+/// Number of EdgeGateways at a time.
+const PARALLEL_GATEWAYS: usize = 8;
 
 /// The controller of the elected replica.
 pub(super) struct Controller {
@@ -114,7 +114,7 @@ impl Controller {
         let mut readings = self.readings.subscribe();
         let mut events = Events::new(self.client.clone(), &replica);
         let done: Mutex<BTreeMap<ObjectKey, Arc<Mutex<Done>>>> = Mutex::default();
-        let mut period = PERIOD;
+        let mut period = LOOK_PERIOD;
         loop {
             let changed = tokio::select! {
                 _ = snapshots.changed() => None,
@@ -142,7 +142,7 @@ impl Controller {
             }
             // Before the others: EdgeGateways come of it.
             let writing = self.gateway_objects.write(&snapshot);
-            if tokio::time::timeout(PATIENCE, writing).await.is_err() {
+            if tokio::time::timeout(OBJECTS_PATIENCE, writing).await.is_err() {
                 tracing::warn!(event = "gateway_api_slow");
             }
             let all: Vec<(ObjectKey, Arc<Mutex<Done>>)> = {
@@ -157,7 +157,7 @@ impl Controller {
             let is_changing = AtomicBool::new(false);
             let (this, snapshot, drifted, changing) = (&self, &snapshot, &drifted, &is_changing);
             futures::stream::iter(all)
-                .for_each_concurrent(PARALLEL, |(key, done)| async move {
+                .for_each_concurrent(PARALLEL_GATEWAYS, |(key, done)| async move {
                     let mut done = done.lock().await;
                     if drifted.contains(&key) {
                         done.all_at = None;
@@ -168,8 +168,11 @@ impl Controller {
                     }
                 })
                 .await;
-            period = if is_changing.into_inner() { GRACE } else { PERIOD };
-            if tokio::time::timeout(PATIENCE, self.others(snapshot, &mut events)).await.is_err() {
+            period = if is_changing.into_inner() { ACKNOWLEDGEMENT_GRACE } else { LOOK_PERIOD };
+            if tokio::time::timeout(OBJECTS_PATIENCE, self.others(snapshot, &mut events))
+                .await
+                .is_err()
+            {
                 tracing::warn!(event = "services_slow");
             }
         }
@@ -195,7 +198,7 @@ impl Controller {
             *done = Done { uid: gateway.model.uid.clone(), ..Done::default() };
         }
         if gateway.model.status.operator.is_none() {
-            match tokio::time::timeout(PATIENCE, self.claim(key)).await {
+            match tokio::time::timeout(OBJECTS_PATIENCE, self.claim(key)).await {
                 Ok(Ok(Claim::Own)) => done.definition_is_outdated = false,
                 Ok(Ok(Claim::Lost)) | Err(_) => return,
                 // The gateways run all the same.
@@ -214,7 +217,8 @@ impl Controller {
             // Its objects are being collected: recreating them would keep it from ever going.
             None
         } else {
-            let set_up = tokio::time::timeout(PATIENCE, self.set_up(key, gateway, done)).await;
+            let set_up =
+                tokio::time::timeout(OBJECTS_PATIENCE, self.set_up(key, gateway, done)).await;
             set_up.unwrap_or(Err(Failure::Slow)).err()
         };
         if failure.as_ref().is_some_and(Failure::namespace_ends) {
@@ -231,7 +235,7 @@ impl Controller {
         }
         done.failure.clone_from(&failure);
         done.versions.see(gateway.version.as_ref(), self.began.elapsed());
-        match tokio::time::timeout(PATIENCE, self.status(key, gateway, done)).await {
+        match tokio::time::timeout(OBJECTS_PATIENCE, self.status(key, gateway, done)).await {
             Ok(Ok(())) => {}
             // It may be gone since.
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => {}
@@ -305,7 +309,7 @@ impl Controller {
         }
         self.only_labelled_secrets(key, gateway).await?;
         let objects = workload::objects(key, &gateway.model, &gateway.view, &self.platform);
-        let all = done.all_at.is_none_or(|at| at.elapsed() > REPAIR);
+        let all = done.all_at.is_none_or(|at| at.elapsed() > REPAIR_PERIOD);
         let mut failure = None;
         for object in &objects {
             if !all && done.objects.get(&object.kind) == Some(&object.content) {
@@ -411,7 +415,8 @@ impl Controller {
     ) -> Result<(), Failure> {
         let authority = self.identities.authority().borrow().clone();
         let bundle = authority.bundle();
-        if done.bundle == bundle && done.secrets_at.is_some_and(|at| at.elapsed() < SECRETS) {
+        if done.bundle == bundle && done.secrets_at.is_some_and(|at| at.elapsed() < SECRETS_PERIOD)
+        {
             return Ok(());
         }
         let now = Timestamp::now().as_second();
@@ -421,7 +426,7 @@ impl Controller {
         let tokens = &gateway.model.spec.tokens;
         let (keys, version, write) = match found {
             Some((entries, version)) => {
-                let text = entries.get(STATE).map_or(&[][..], Vec::as_slice);
+                let text = entries.get(STATE_ENTRY).map_or(&[][..], Vec::as_slice);
                 let mut keys =
                     GatewayKeys::from_json(text).map_err(|error| Failure::text(&error))?;
                 let advanced = keys
@@ -441,7 +446,7 @@ impl Controller {
             let metadata = workload::metadata(&name, key, &gateway.model);
             let state = keys.to_json().map_err(|error| Failure::text(&error))?;
             let public = keys.public_key_text();
-            let entries = [(STATE, state.as_str()), ("public-key", public.as_str())];
+            let entries = [(STATE_ENTRY, state.as_str()), ("public-key", public.as_str())];
             secrets::write(&self.client, metadata, &entries, version.as_deref())
                 .await
                 .map_err(api)?;
@@ -453,7 +458,7 @@ impl Controller {
         let found = secrets::read(&self.client, &key.namespace, &secret).await.map_err(api)?;
         let current = found.as_ref().is_some_and(|(entries, _)| {
             let state: Value = entries
-                .get(STATE)
+                .get(STATE_ENTRY)
                 .and_then(|text| serde_json::from_slice(text).ok())
                 .unwrap_or_default();
             state["issuer"] == authority.issuer()
@@ -473,7 +478,7 @@ impl Controller {
                 ("tls.crt", issued.certificate.as_str()),
                 ("tls.key", issued.key.as_str()),
                 ("ca.crt", bundle.as_str()),
-                (STATE, state.as_str()),
+                (STATE_ENTRY, state.as_str()),
             ];
             let metadata = workload::metadata(&secret, key, &gateway.model);
             let version = found.map(|(_, version)| version);
@@ -711,7 +716,7 @@ async fn keep_configuration(
 /// same, and how old that is. The same is written again with the other objects: someone may have
 /// deleted it.
 fn is_to_be_kept(kept: Option<(bool, Duration)>) -> bool {
-    kept.is_none_or(|(is_same, age)| age >= if is_same { REPAIR } else { KEEPING })
+    kept.is_none_or(|(is_same, age)| age >= if is_same { REPAIR_PERIOD } else { KEEPING_INTERVAL })
 }
 
 /// True if two statuses are equal; times of the same condition are the same already.
@@ -729,7 +734,7 @@ enum Failure {
     Secret(kube::Error),
     #[error("{0}")]
     Text(String),
-    #[error("the API server did not answer within {} s; is an admission webhook slow?", PATIENCE.as_secs())]
+    #[error("the API server did not answer within {} s; is an admission webhook slow?", OBJECTS_PATIENCE.as_secs())]
     Slow,
 }
 
@@ -768,10 +773,10 @@ mod tests {
     #[test]
     fn a_configuration_is_kept_soon_when_it_changes_and_again_when_objects_are_repaired() {
         assert!(is_to_be_kept(None));
-        assert!(!is_to_be_kept(Some((false, KEEPING - Duration::from_secs(1)))));
-        assert!(is_to_be_kept(Some((false, KEEPING))));
-        assert!(!is_to_be_kept(Some((true, REPAIR - Duration::from_secs(1)))));
-        assert!(is_to_be_kept(Some((true, REPAIR))));
+        assert!(!is_to_be_kept(Some((false, KEEPING_INTERVAL - Duration::from_secs(1)))));
+        assert!(is_to_be_kept(Some((false, KEEPING_INTERVAL))));
+        assert!(!is_to_be_kept(Some((true, REPAIR_PERIOD - Duration::from_secs(1)))));
+        assert!(is_to_be_kept(Some((true, REPAIR_PERIOD))));
     }
 
     /// The client of an API server that answers requests (method, body) with a status and an object.

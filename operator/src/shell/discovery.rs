@@ -21,7 +21,8 @@ use crate::xds::delta::{Heard, Stream as State};
 use crate::xds::wire::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node};
 use crate::xds::{Resources, matters};
 
-const METHOD: &str =
+/// Path of the method of the discovery service.
+const STREAM_METHOD: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 /// Longest reason of Envoy's that is repeated.
 const MAXIMUM_REASON_CHARACTERS: usize = 1000;
@@ -156,7 +157,7 @@ impl Discovery {
         request: http::Request<Incoming>,
         certificate: Option<CertificateDer<'static>>,
     ) -> http::Response<tonic::body::Body> {
-        if request.uri().path() != METHOD {
+        if request.uri().path() != STREAM_METHOD {
             return Status::unimplemented("only delta ADS is served; set api_type: DELTA_GRPC")
                 .into_http();
         }

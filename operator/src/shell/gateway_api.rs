@@ -22,16 +22,16 @@ use crate::annotations::ObjectKey;
 use crate::gateway_api::bundle::BUNDLE_VERSION;
 use crate::gateway_api::objects::Read;
 use crate::gateway_api::{
-    Bundles, GROUP, Gateway, GatewayClass, Objects, Parameters, PolicyModel, ReferenceGrant,
+    API_GROUP, Bundles, Gateway, GatewayClass, Objects, Parameters, PolicyModel, ReferenceGrant,
     UdpRoute,
 };
 use crate::index::set;
 
 /// Time between two looks at the kinds that the cluster has.
-const PERIOD: Duration = Duration::from_secs(30);
+const LOOK_PERIOD: Duration = Duration::from_secs(30);
 /// Time between two looks while the API server has not answered yet: without an answer there is no
 /// snapshot.
-const SOON: Duration = Duration::from_secs(2);
+const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
 /// A kind that is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,10 +57,10 @@ impl Kind {
     /// Group, kind and plural.
     const fn names(self) -> [&'static str; 3] {
         match self {
-            Self::GatewayClass => [GROUP, "GatewayClass", "gatewayclasses"],
-            Self::Gateway => [GROUP, "Gateway", "gateways"],
-            Self::UdpRoute => [GROUP, "UDPRoute", "udproutes"],
-            Self::ReferenceGrant => [GROUP, "ReferenceGrant", "referencegrants"],
+            Self::GatewayClass => [API_GROUP, "GatewayClass", "gatewayclasses"],
+            Self::Gateway => [API_GROUP, "Gateway", "gateways"],
+            Self::UdpRoute => [API_GROUP, "UDPRoute", "udproutes"],
+            Self::ReferenceGrant => [API_GROUP, "ReferenceGrant", "referencegrants"],
             Self::Parameters => ["packrat.dev", "GatewayParameters", "gatewayparameters"],
             Self::Policy => ["packrat.dev", "PackratPolicy", "packratpolicies"],
         }
@@ -166,7 +166,8 @@ pub(super) async fn run(client: Client, snapshots: Arc<Snapshots>, served: watch
                             |mut seen| async move { seen.wait_for(|seen| *seen).await.is_ok() },
                         ));
                         // Objects that do not come may have gone since they were found.
-                        let all = tokio::time::timeout(PERIOD, all).await.unwrap_or(vec![false]);
+                        let all =
+                            tokio::time::timeout(LOOK_PERIOD, all).await.unwrap_or(vec![false]);
                         if all.into_iter().all(|seen| seen) {
                             is_complete = true;
                             snapshots.complete();
@@ -178,7 +179,7 @@ pub(super) async fn run(client: Client, snapshots: Arc<Snapshots>, served: watch
                 tracing::warn!(event = "gateway_api_unknown", error = told(&error));
             }
         }
-        tokio::time::sleep(if is_complete { PERIOD } else { SOON }).await;
+        tokio::time::sleep(if is_complete { LOOK_PERIOD } else { RETRY_PERIOD }).await;
     }
 }
 
@@ -222,7 +223,7 @@ async fn releases(client: &Client, served: &Served) -> Result<Option<Bundles>, k
     let mut bundles = Bundles::new();
     for kind in served.keys() {
         let [group, _, plural] = kind.names();
-        if group != GROUP {
+        if group != API_GROUP {
             continue;
         }
         let name = format!("{plural}.{group}");

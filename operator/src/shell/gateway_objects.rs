@@ -19,8 +19,8 @@ use crate::gateway_api::objects::Metadata;
 use crate::gateway_api::{GatewayState, controller_name, status, translate};
 use crate::resource::EdgeGateway;
 
-/// Objects at a time.
-const PARALLEL: usize = 8;
+/// Number of objects at a time.
+const PARALLEL_OBJECTS: usize = 8;
 
 /// Writes for the Gateway API.
 pub(super) struct GatewayObjects {
@@ -41,7 +41,9 @@ impl GatewayObjects {
         let attachments = &snapshot.resolution.attachments;
         self.failures.lock().await.retain(|key, _| attachments.gateways.contains_key(key));
         futures::stream::iter(&attachments.gateways)
-            .for_each_concurrent(PARALLEL, |(key, state)| self.gateway(key, state, snapshot))
+            .for_each_concurrent(PARALLEL_OBJECTS, |(key, state)| {
+                self.gateway(key, state, snapshot)
+            })
             .await;
         for edge in &snapshot.resolution.abandoned {
             if let Err(error) = self.abandon(edge, snapshot).await {
@@ -60,7 +62,7 @@ impl GatewayObjects {
         }
         let controller = controller_name(&self.class);
         futures::stream::iter(&attachments.routes)
-            .for_each_concurrent(PARALLEL, |(key, state)| {
+            .for_each_concurrent(PARALLEL_OBJECTS, |(key, state)| {
                 let controller = &controller;
                 async move {
                     let Some(route) = snapshot.gateway_api.routes.get(key) else { return };

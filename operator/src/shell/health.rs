@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use super::authority::Identities;
 use super::discovery::Connections;
-use super::peers::{Door, IDLE};
+use super::peers::{Door, IDLE_TIME};
 use super::snapshot::Snapshots;
 
 /// The sources of the pages.
@@ -44,7 +44,7 @@ pub(super) async fn serve(listener: TcpListener, health: Health) {
                 async move { Ok::<_, Infallible>(answer) }
             });
             let mut builder = auto::Builder::new(TokioExecutor::new());
-            builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE);
+            builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_TIME);
             let connection = builder.serve_connection(TokioIo::new(stream), service);
             // A prober that goes away is no fault.
             tokio::select! {

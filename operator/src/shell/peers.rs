@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-/// Connections at once.
-const CONNECTIONS: usize = 4096;
+/// Most connections at once.
+const MOST_CONNECTIONS: usize = 4096;
 /// Connections of one address at once: the gateways of a node on the host network have one.
 const PER_PEER: usize = 64;
 /// Longest time between a connection's beginning and its first request, TLS included, and between
 /// two requests.
-pub(super) const IDLE: Duration = Duration::from_secs(30);
+pub(super) const IDLE_TIME: Duration = Duration::from_secs(30);
 
 /// Limits of a server.
 #[derive(Debug, Clone, Copy)]
@@ -123,7 +123,7 @@ pub(super) struct Door {
 
 impl Door {
     pub(super) fn new() -> Self {
-        let limits = Limits { connections: CONNECTIONS, per_peer: PER_PEER };
+        let limits = Limits { connections: MOST_CONNECTIONS, per_peer: PER_PEER };
         let peers = Mutex::new(Peers::new(limits));
         Self { shared: Arc::new(Shared { peers, evictions: Mutex::default() }) }
     }
@@ -180,10 +180,10 @@ impl Visit {
         let idle = async {
             loop {
                 let since = locked(&self.shared.peers).idle_since(self.number);
-                match since.map(|since| IDLE.saturating_sub(since.elapsed())) {
+                match since.map(|since| IDLE_TIME.saturating_sub(since.elapsed())) {
                     Some(Duration::ZERO) => return,
                     Some(left) => tokio::time::sleep(left).await,
-                    None => tokio::time::sleep(IDLE).await,
+                    None => tokio::time::sleep(IDLE_TIME).await,
                 }
             }
         };

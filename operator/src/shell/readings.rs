@@ -20,13 +20,14 @@ use crate::annotations::ObjectKey;
 use crate::status::{Reading, StoppedRoute};
 use crate::workload::METRICS_PORT;
 
-const PERIOD: Duration = Duration::from_secs(30);
+/// Time between two looks at the Pods.
+const LOOK_PERIOD: Duration = Duration::from_secs(30);
 /// Time before the first look, in which Pods are seen.
-const FIRST: Duration = Duration::from_secs(5);
+const FIRST_DELAY: Duration = Duration::from_secs(5);
 /// Longest time for one Pod.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Pods at a time.
-const PARALLEL: usize = 16;
+const POD_PATIENCE: Duration = Duration::from_secs(2);
+/// Number of Pods at a time.
+const PARALLEL_PODS: usize = 16;
 /// Largest page that is read.
 const MAXIMUM_BYTES: usize = 8 << 20;
 
@@ -84,9 +85,9 @@ impl Readings {
         observations: Arc<Observations>,
         elected: watch::Receiver<bool>,
     ) {
-        let mut pause = FIRST;
+        let mut pause = FIRST_DELAY;
         loop {
-            tokio::time::sleep(std::mem::replace(&mut pause, PERIOD)).await;
+            tokio::time::sleep(std::mem::replace(&mut pause, LOOK_PERIOD)).await;
             if !*elected.borrow() {
                 // When it is elected again, they are old.
                 self.take(Vec::new());
@@ -104,10 +105,10 @@ impl Readings {
             let answers = futures::stream::iter(pods)
                 .map(|(gateway, pod, address)| async move {
                     let Some(address) = address else { return (gateway, pod, None) };
-                    let reading = tokio::time::timeout(PATIENCE, ask(&address)).await;
+                    let reading = tokio::time::timeout(POD_PATIENCE, ask(&address)).await;
                     (gateway, pod, reading.ok().flatten())
                 })
-                .buffer_unordered(PARALLEL)
+                .buffer_unordered(PARALLEL_PODS)
                 .collect()
                 .await;
             self.take(answers);

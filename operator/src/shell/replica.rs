@@ -67,7 +67,7 @@ impl<'a> Replica<'a> {
                 options.policy(),
                 options.operator(),
                 surroundings,
-                watches::ESSENTIAL,
+                watches::ESSENTIAL_WATCHES,
             ),
             observations: Arc::default(),
             connections: Arc::default(),

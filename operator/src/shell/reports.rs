@@ -19,14 +19,14 @@ use crate::resource::{EdgeGateway, GatewayProxy};
 /// Changes within this time are written together.
 const COALESCING_DELAY: Duration = Duration::from_millis(200);
 /// Time after which everything is written again, whatever has happened to it.
-const PERIOD: Duration = Duration::from_secs(60);
+const REPORT_PERIOD: Duration = Duration::from_secs(60);
 
 /// Writes the reports, forever.
 pub(super) async fn run(client: Client, connections: Arc<Connections>, replica: String) {
     let mut changed = connections.subscribe();
     let mut written: BTreeMap<ObjectKey, Vec<GatewayProxy>> = BTreeMap::new();
     loop {
-        let again = tokio::time::timeout(PERIOD, changed.changed()).await.is_err();
+        let again = tokio::time::timeout(REPORT_PERIOD, changed.changed()).await.is_err();
         tokio::time::sleep(COALESCING_DELAY).await;
         changed.mark_unchanged();
         let mut current: BTreeMap<ObjectKey, Vec<GatewayProxy>> = connections

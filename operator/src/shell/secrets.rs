@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::FIELD_MANAGER;
 
 /// The entry of a Secret that holds the operator's own state.
-pub(super) const STATE: &str = "state.json";
+pub(super) const STATE_ENTRY: &str = "state.json";
 
 /// A Secret's entries and resource version; `None` when there is no such Secret.
 pub(super) async fn read(

@@ -15,8 +15,8 @@ use crate::index::ServiceView;
 use crate::resource::EdgeGatewayStatus;
 use crate::status::{SERVICE_CONDITION, service_condition};
 
-/// Requests at a time.
-const PARALLEL: usize = 8;
+/// Number of requests at a time.
+const PARALLEL_REQUESTS: usize = 8;
 
 /// Writes the conditions that are not as they should be.
 pub(super) async fn write(client: &Client, snapshot: &Snapshot) {
@@ -25,7 +25,7 @@ pub(super) async fn write(client: &Client, snapshot: &Snapshot) {
             let edge = view.gateway.as_ref().and_then(|edge| snapshot.edge_gateways.get(edge));
             Some((key, wanted(key, view, edge.map(|edge| &edge.status))?))
         })
-        .for_each_concurrent(PARALLEL, |(key, conditions)| async move {
+        .for_each_concurrent(PARALLEL_REQUESTS, |(key, conditions)| async move {
             match write_one(client, key, conditions).await {
                 Ok(()) => {}
                 Err(kube::Error::Api(status)) if status.code == 404 => {}

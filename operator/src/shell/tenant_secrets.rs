@@ -15,19 +15,19 @@ use crate::annotations::ObjectKey;
 use crate::index::{Certificate, read_server_ids};
 
 /// Time between two looks at Secrets that could not be used.
-const SOON: Duration = Duration::from_secs(2);
-/// Time between two looks at all of them.
-const PERIOD: Duration = Duration::from_secs(60);
+const RETRY_PERIOD: Duration = Duration::from_secs(2);
+/// Time between two looks at all Secrets.
+const LOOK_PERIOD: Duration = Duration::from_secs(60);
 
 /// Reads the Secrets, forever.
 pub(super) async fn follow(client: Client, snapshots: Arc<Snapshots>) {
-    let mut wait = PERIOD;
+    let mut wait = LOOK_PERIOD;
     loop {
-        tokio::time::sleep(SOON).await;
-        wait = wait.saturating_sub(SOON);
+        tokio::time::sleep(RETRY_PERIOD).await;
+        wait = wait.saturating_sub(RETRY_PERIOD);
         let everything = wait.is_zero();
         if everything {
-            wait = PERIOD;
+            wait = LOOK_PERIOD;
         }
         for key in snapshots.certificates(everything) {
             let found = read(&client, &key, Certificate::read).await;

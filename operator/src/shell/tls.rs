@@ -22,7 +22,7 @@ use super::peers::Door;
 use crate::certificates::Issued;
 
 /// Longest time for a handshake, and for the head of a request.
-const HANDSHAKE: Duration = Duration::from_secs(5);
+const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Failure to use a server's certificate.
 #[derive(Debug, thiserror::Error)]
@@ -100,7 +100,7 @@ pub async fn serve<Answer, Answering, Body>(
         let acceptor = TlsAcceptor::from(Arc::clone(&configuration.borrow()));
         let answer = answer.clone();
         tokio::spawn(async move {
-            let handshake = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream));
+            let handshake = tokio::time::timeout(HANDSHAKE_PATIENCE, acceptor.accept(stream));
             let stream = tokio::select! {
                 stream = handshake => stream,
                 () = visit.over() => return,
@@ -131,7 +131,7 @@ pub async fn serve<Answer, Answering, Body>(
                 }
             });
             let mut builder = auto::Builder::new(TokioExecutor::new());
-            builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
+            builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_PATIENCE);
             // A gateway that has vanished without a word is noticed.
             builder
                 .http2()
@@ -145,7 +145,7 @@ pub async fn serve<Answer, Answering, Body>(
                 () = visit.over() => {
                     connection.as_mut().graceful_shutdown();
                     // A peer that does not go is left.
-                    tokio::time::timeout(HANDSHAKE, connection).await.unwrap_or(Ok(()))
+                    tokio::time::timeout(HANDSHAKE_PATIENCE, connection).await.unwrap_or(Ok(()))
                 }
             };
             if let Err(error) = served {

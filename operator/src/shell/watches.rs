@@ -30,9 +30,9 @@ use crate::index::{
 use crate::resource::EdgeGateway;
 use crate::workload::{GATEWAY_LABEL, is_ours};
 
-/// Watches that have to see everything before there is a first snapshot: the watches of this
-/// module, and all of the Gateway API together.
-pub(super) const ESSENTIAL: usize = 7;
+/// Number of watches that have to see everything before there is a first snapshot: the watches of
+/// this module, and all of the Gateway API together.
+pub(super) const ESSENTIAL_WATCHES: usize = 7;
 
 /// Observation of a watch.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Finding, Observed, TOLD};
+use super::{Finding, LISTED_PROBLEMS, Observed};
 use crate::annotations::Reason;
 use crate::index::{GatewayModel, GatewayView, Listener, told};
 use crate::resource::ListenerStatus;
@@ -80,11 +80,11 @@ pub(super) fn assisting(
         .collect();
     let mut said: Vec<String> = harmed
         .iter()
-        .take(TOLD)
+        .take(LISTED_PROBLEMS)
         .map(|(name, route)| format!("{name}: {}", route.told(observed.ready)))
         .collect();
-    if harmed.len() > TOLD {
-        said.push(format!("and {} more", harmed.len() - TOLD));
+    if harmed.len() > LISTED_PROBLEMS {
+        said.push(format!("and {} more", harmed.len() - LISTED_PROBLEMS));
     }
     if let Some(reason) = harmed_reason(harmed.iter().map(|(_, route)| *route)) {
         return Finding(Some(false), reason, said.join("; "));

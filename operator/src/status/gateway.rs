@@ -1,6 +1,6 @@
 //! The conditions of an EdgeGateway, except for its assistance.
 
-use super::{Finding, Observed, TOLD};
+use super::{Finding, LISTED_PROBLEMS, Observed};
 use crate::annotations::Reason;
 use crate::index::{GatewayModel, GatewayView, told};
 use crate::resource::{ExposureType, GatewayProxy};
@@ -39,12 +39,12 @@ pub(super) fn resolved_routes(view: &GatewayView) -> Finding {
         return Finding(Some(true), "Resolved", message);
     };
     let mut told: Vec<String> = problems()
-        .take(TOLD)
+        .take(LISTED_PROBLEMS)
         .map(|(service, problem)| format!("{}: {}", told(service), problem.message))
         .collect();
     let count = problems().count();
-    if count > TOLD {
-        told.push(format!("and {} more", count - TOLD));
+    if count > LISTED_PROBLEMS {
+        told.push(format!("and {} more", count - LISTED_PROBLEMS));
     }
     Finding(Some(false), first.reason.name(), told.join("; "))
 }
@@ -107,9 +107,9 @@ pub(super) fn programmed(observed: &Observed) -> Finding {
 
 /// The first names of many.
 fn some_of(names: &[&str]) -> String {
-    let mut told = names.iter().take(TOLD).copied().collect::<Vec<_>>().join(", ");
-    if names.len() > TOLD {
-        told.push_str(&format!(" and {} more", names.len() - TOLD));
+    let mut told = names.iter().take(LISTED_PROBLEMS).copied().collect::<Vec<_>>().join(", ");
+    if names.len() > LISTED_PROBLEMS {
+        told.push_str(&format!(" and {} more", names.len() - LISTED_PROBLEMS));
     }
     told
 }

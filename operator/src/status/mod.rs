@@ -22,7 +22,7 @@ use crate::resource::{EdgeGatewayStatus, GatewayProxy, ListenerStatus};
 /// The condition on a Service that asks for assistance.
 pub const SERVICE_CONDITION: &str = "packrat.dev/Assisted";
 /// Problems that are listed in one message.
-pub(crate) const TOLD: usize = 5;
+pub(crate) const LISTED_PROBLEMS: usize = 5;
 /// Observations of the gateways of an EdgeGateway.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Observed {

@@ -1,6 +1,6 @@
 //! The condition of a Service.
 
-use super::{StoppedRoute, TOLD};
+use super::{LISTED_PROBLEMS, StoppedRoute};
 use crate::annotations::{ObjectKey, Problem, Reason};
 use crate::index::ServiceView;
 use crate::message::shortened;
@@ -37,8 +37,12 @@ fn terminated(view: &ServiceView, place: &str) -> (bool, &'static str, String) {
     let route = format!(
         "connections end at EdgeGateway {place}: HTTP/3 over UDP, HTTP/2 and HTTP/1.1 over TCP; they are not assisted"
     );
-    let messages: Vec<&str> =
-        view.problems.iter().take(TOLD).map(|problem| problem.message.as_str()).collect();
+    let messages: Vec<&str> = view
+        .problems
+        .iter()
+        .take(LISTED_PROBLEMS)
+        .map(|problem| problem.message.as_str())
+        .collect();
     match view.problems.iter().find(lacks) {
         Some(problem) => (false, problem.reason.name(), shortened(messages.join("; "))),
         None => {
@@ -55,7 +59,7 @@ fn configured_condition(view: &ServiceView) -> Option<(bool, &'static str, Strin
     let told = |problems: &[Problem]| {
         problems
             .iter()
-            .take(TOLD)
+            .take(LISTED_PROBLEMS)
             .map(|problem| problem.message.clone())
             .collect::<Vec<_>>()
             .join("; ")

@@ -7,16 +7,16 @@ pub const RUN_DIRECTORY: &str = "/run/packrat";
 /// Envoy's administration interface. It shows keys and can end Envoy, so that no port leads to it:
 /// on the host network, every process of the node would reach one.
 pub const ADMIN_SOCKET: &str = "/run/packrat/admin.sock";
-/// The cluster of the administration interface.
-pub(crate) const ADMINISTRATION: &str = "administration";
-/// The cluster of the same for the readers of the page with metrics, of whom it takes few at a time:
-/// Envoy's main thread answers.
-pub(crate) const METRICS: &str = "administration-metrics";
+/// Cluster of the administration interface.
+pub(crate) const ADMINISTRATION_CLUSTER: &str = "administration";
+/// Cluster of the administration interface for the readers of the page with metrics, of whom it
+/// takes few at a time: Envoy's main thread answers.
+pub(crate) const METRICS_CLUSTER: &str = "administration-metrics";
 /// The cluster of the same for servers that ask for their clients: they keep no reader of metrics
 /// waiting.
 pub(crate) const LOOK_UPS: &str = "administration-clients";
 /// Requests and connections of all readers together that Envoy's main thread has at a time, and that wait.
-const READERS: u32 = 8;
+const MOST_READERS: u32 = 8;
 
 /// The source of the volume at [`RUN_DIRECTORY`]: in memory, so that a disk that is full does not
 /// keep Envoy from starting.
@@ -40,10 +40,11 @@ pub(crate) fn administration(socket: &str) -> [Value; 3] {
         })
     };
     let few = |name: &str| {
-        let limits = json!({ "max_connections": READERS, "max_pending_requests": READERS });
+        let limits =
+            json!({ "max_connections": MOST_READERS, "max_pending_requests": MOST_READERS });
         let mut few = cluster(name);
         few["circuit_breakers"] = json!({ "thresholds": [limits] });
         few
     };
-    [cluster(ADMINISTRATION), few(METRICS), few(LOOK_UPS)]
+    [cluster(ADMINISTRATION_CLUSTER), few(METRICS_CLUSTER), few(LOOK_UPS)]
 }

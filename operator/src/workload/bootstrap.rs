@@ -103,18 +103,18 @@ pub fn bootstrap(
 /// refuses connections and requests, which clients repeat. Actions that stop listeners would stop UDP
 /// with them.
 fn overload_manager(memory: Option<u64>) -> Value {
-    const HEAP: &str = "envoy.resource_monitors.fixed_heap";
-    const CONNECTIONS: &str = "envoy.resource_monitors.global_downstream_max_connections";
+    const HEAP_MONITOR: &str = "envoy.resource_monitors.fixed_heap";
+    const CONNECTIONS_MONITOR: &str = "envoy.resource_monitors.global_downstream_max_connections";
     let kind = |name: &str, message: &str| {
         format!("type.googleapis.com/envoy.extensions.resource_monitors.{name}.v3.{message}")
     };
-    let mut monitors = vec![json!({ "name": CONNECTIONS, "typed_config": {
+    let mut monitors = vec![json!({ "name": CONNECTIONS_MONITOR, "typed_config": {
         "@type": kind("downstream_connections", "DownstreamConnectionsConfig"),
         "max_active_downstream_connections": MOST_CONNECTIONS,
     }})];
     let mut actions = Vec::new();
     if let Some(memory) = memory {
-        monitors.push(json!({ "name": HEAP, "typed_config": {
+        monitors.push(json!({ "name": HEAP_MONITOR, "typed_config": {
             "@type": kind("fixed_heap", "FixedHeapConfig"),
             "max_heap_size_bytes": memory,
         }}));
@@ -127,7 +127,7 @@ fn overload_manager(memory: Option<u64>) -> Value {
         .map(|(action, from)| {
             json!({
                 "name": format!("envoy.overload_actions.{action}"),
-                "triggers": [{ "name": HEAP, "threshold": { "value": from } }],
+                "triggers": [{ "name": HEAP_MONITOR, "threshold": { "value": from } }],
             })
         })
         .into();

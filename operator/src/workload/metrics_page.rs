@@ -6,27 +6,28 @@
 
 use serde_json::{Value, json};
 
-use super::administration::{ADMINISTRATION, LOOK_UPS, METRICS};
+use super::administration::{ADMINISTRATION_CLUSTER, LOOK_UPS, METRICS_CLUSTER};
 
 /// Port of the page with metrics.
 pub const METRICS_PORT: u16 = 9902;
 
 /// Paths that everyone who reaches the Pod may read, without a query, of Envoy's main thread.
-const PUBLIC: [&str; 2] = ["/stats/prometheus", "/packrat"];
-/// The path that Envoy's workers answer themselves: readers who keep the main thread busy, with this path
-/// or another one, do not make the gateway unready. Envoy listens on the page once it has its routes.
-const READY: &str = "/ready";
+const PUBLIC_PATHS: [&str; 2] = ["/stats/prometheus", "/packrat"];
+/// Path that Envoy's workers answer themselves: readers who keep the main thread busy, with this
+/// path or another one, do not make the gateway unready. Envoy listens on the page once it has its
+/// routes.
+const READY_PATH: &str = "/ready";
 
-/// The path at which a server reads the addresses of its clients. It reads only its own clients':
-/// the requester is added to the query here, in place of whatever is there.
-const CLIENTS: &str = "/packrat/clients";
-/// The filter that does so.
+/// Path at which a server reads the addresses of its clients. It reads only its own clients': the
+/// requester is added to the query here, in place of whatever is there.
+const CLIENTS_PATH: &str = "/packrat/clients";
+/// Filter that adds the requester to the query.
 const HEADER_MUTATION: &str = "envoy.filters.http.header_mutation";
 
 /// Paths of the administration interface that can be read by way of the loopback interface, with
 /// queries: no path shows a key, so neither `/packrat/log` nor `/config_dump`. `packrat top`,
 /// `tap`, `explain` and `check` need them.
-const OWN: [&str; 6] = [
+const LOOPBACK_PATHS: [&str; 6] = [
     "/stats/prometheus",
     "/ready",
     "/packrat",
@@ -72,21 +73,22 @@ pub(crate) fn metrics_page(name: &str, address: &Value, readers: Readers) -> Val
 }
 
 fn own_routes() -> Vec<Value> {
-    let route = |path: &str| json!({ "match": get(path), "route": { "cluster": ADMINISTRATION } });
-    let mut routes: Vec<Value> = OWN.map(route).into();
+    let route =
+        |path: &str| json!({ "match": get(path), "route": { "cluster": ADMINISTRATION_CLUSTER } });
+    let mut routes: Vec<Value> = LOOPBACK_PATHS.map(route).into();
     routes.push(clients());
     routes
 }
 
 fn public_routes() -> Vec<Value> {
-    let answer = |path: &str| json!({ "match": exactly(path), "route": { "cluster": METRICS, "timeout": "5s" } });
-    let mut routes: Vec<Value> = PUBLIC.map(answer).into();
+    let answer = |path: &str| json!({ "match": exactly(path), "route": { "cluster": METRICS_CLUSTER, "timeout": "5s" } });
+    let mut routes: Vec<Value> = PUBLIC_PATHS.map(answer).into();
     routes.push(clients());
     let refuse = |path: &str| {
         let answer = json!({ "status": 403, "body": { "inline_string": NOT_HERE } });
         json!({ "match": get(path), "direct_response": answer })
     };
-    routes.extend(OWN.map(refuse));
+    routes.extend(LOOPBACK_PATHS.map(refuse));
     routes
 }
 
@@ -98,7 +100,7 @@ fn clients() -> Value {
         "action": "OVERWRITE_IF_EXISTS_OR_ADD",
     }});
     json!({
-        "match": get(CLIENTS),
+        "match": get(CLIENTS_PATH),
         "route": { "cluster": LOOK_UPS, "timeout": "5s" },
         "typed_per_filter_config": { HEADER_MUTATION: {
             "@type": "type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutationPerRoute",
@@ -136,12 +138,12 @@ fn without_query(path: &str) -> Value {
     ])
 }
 
-/// The filter that answers [`READY`] on a worker.
+/// The filter that answers [`READY_PATH`] on a worker.
 fn ready() -> Value {
     json!({ "name": "envoy.filters.http.health_check", "typed_config": {
         "@type": "type.googleapis.com/envoy.extensions.filters.http.health_check.v3.HealthCheck",
         "pass_through_mode": false,
-        "headers": without_query(READY),
+        "headers": without_query(READY_PATH),
     }})
 }
 

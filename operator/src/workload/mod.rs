@@ -23,7 +23,7 @@ use crate::index::GatewayModel;
 pub(crate) use administration::administration;
 pub use administration::{ADMIN_SOCKET, RUN_DIRECTORY, admin_address, run_volume};
 pub use bootstrap::{bootstrap, certificate_file, node_page};
-pub use image::{DRAIN, ENVOY, MODULE_DIRECTORY, START, TOKEN_FILTER};
+pub use image::{DRAIN_PATH, ENVOY_PATH, MODULE_DIRECTORY, START_PATH, TOKEN_FILTER};
 pub use metrics_page::METRICS_PORT;
 pub(crate) use metrics_page::{Readers, metrics_page};
 pub use objects::{Kind, Object, objects, obsolete};
@@ -320,7 +320,7 @@ mod tests {
         };
         let own = pod(None);
         let container = &own["containers"][0];
-        assert_eq!(container["command"], json!([START]));
+        assert_eq!(container["command"], json!([START_PATH]));
         let operator = "packrat-operator.packrat-system.svc:18000";
         let variables = container["env"].as_array().unwrap();
         assert!(variables.contains(&json!({ "name": "PACKRAT_OPERATOR", "value": operator })));
@@ -332,7 +332,7 @@ mod tests {
         let directory = mounted["mountPath"].as_str().unwrap();
         assert_eq!(LAST_CONFIGURATION, format!("{directory}/{LAST_ENTRY}"));
         let other = pod(Some("registry.example/packrat/gateway:0.1.0"));
-        assert_eq!(other["containers"][0]["command"], json!([ENVOY]));
+        assert_eq!(other["containers"][0]["command"], json!([ENVOY_PATH]));
         assert!(!other.to_string().contains("\"last\""), "{other}");
     }
 
@@ -382,8 +382,9 @@ mod tests {
             assert!(limits["max_pending_requests"].as_u64().unwrap() <= 8, "{path}");
         }
         let routes = host["routes"].as_array().unwrap();
-        let unlimited =
-            routes.iter().find(|route| route["route"]["cluster"] == administration::ADMINISTRATION);
+        let unlimited = routes
+            .iter()
+            .find(|route| route["route"]["cluster"] == administration::ADMINISTRATION_CLUSTER);
         assert_eq!(unlimited, None, "strangers have no other way to the main thread");
         let first = &public["typed_config"]["http_filters"][0];
         assert_eq!(first["name"], "envoy.filters.http.health_check");

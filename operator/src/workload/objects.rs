@@ -182,9 +182,9 @@ fn rolling(spec: &EdgeGatewaySpec) -> Value {
 /// ports. The port has no listener. Services may share an address if no two have the same port, so
 /// that each EdgeGateway has another one, of the private ports of RFC 6335.
 fn placeholder_port(key: &ObjectKey) -> u16 {
-    const FIRST: u16 = 49_152;
+    const FIRST_PORT: u16 = 49_152;
     let digest = Sha256::digest(key.to_string());
-    FIRST + u16::from_be_bytes([digest[0], digest[1]]) % (u16::MAX - FIRST + 1)
+    FIRST_PORT + u16::from_be_bytes([digest[0], digest[1]]) % (u16::MAX - FIRST_PORT + 1)
 }
 
 /// The Service in front of the gateways; `None` on the host network. It is there as long as the

@@ -32,7 +32,7 @@ fn known() -> String {
 }
 
 /// Fields that objects are found by, and that another owner or namespace would take away.
-const FIXED: [&str; 6] = [
+const FIXED_FIELDS: [&str; 6] = [
     "/apiVersion",
     "/kind",
     "/metadata/name",
@@ -41,9 +41,9 @@ const FIXED: [&str; 6] = [
     "/spec/selector",
 ];
 
-/// The key of the entries of a list, by its field, as Kubernetes' own types have it
+/// Key of the entries of a list, by its field, as Kubernetes' own types have it
 /// (`x-kubernetes-patch-merge-key`).
-const KEYS: [(&str, &[&str]); 9] = [
+const MERGE_KEYS: [(&str, &[&str]); 9] = [
     ("containers", &["name"]),
     ("initContainers", &["name"]),
     ("volumes", &["name"]),
@@ -73,7 +73,8 @@ impl std::str::FromStr for Patches {
             if !patch.is_object() {
                 return Err(PatchError::Malformed(format!("{} is none", kind.names()[2])));
             }
-            if let Some(fixed) = FIXED.into_iter().find(|path| patch.pointer(path).is_some()) {
+            if let Some(fixed) = FIXED_FIELDS.into_iter().find(|path| patch.pointer(path).is_some())
+            {
                 return Err(PatchError::Fixed(fixed));
             }
             patches.insert(kind, patch);
@@ -110,7 +111,7 @@ fn merge(target: &mut Value, patch: &Value, field: &str) {
             }
         }
         (Value::Array(target), Value::Array(patch)) => {
-            match KEYS.iter().find(|(name, _)| *name == field) {
+            match MERGE_KEYS.iter().find(|(name, _)| *name == field) {
                 Some((_, keys)) => merge_lists(target, patch, keys),
                 None => target.clone_from(patch),
             }

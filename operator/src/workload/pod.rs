@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    ADMIN_SOCKET, BOOTSTRAP_DIRECTORY, CLIENT_DIRECTORY, DRAIN, ENVOY, LAST_DIRECTORY,
-    METRICS_PORT, MODULE_DIRECTORY, Platform, RUN_DIRECTORY, START, TOKEN_DIRECTORY,
+    ADMIN_SOCKET, BOOTSTRAP_DIRECTORY, CLIENT_DIRECTORY, DRAIN_PATH, ENVOY_PATH, LAST_DIRECTORY,
+    METRICS_PORT, MODULE_DIRECTORY, Platform, RUN_DIRECTORY, START_PATH, TOKEN_DIRECTORY,
     client_secret_name, labels, last_secret_name, node_page, object_name, run_volume, selector,
 };
 use crate::annotations::ObjectKey;
@@ -16,8 +16,8 @@ use crate::resource::{EdgeGatewaySpec, ExposureType, PodSettings, WorkloadKind};
 
 /// Time beside draining that a container has to end.
 const ENDING_SECONDS: i32 = 10;
-/// The user in the image.
-const USER: u32 = 65_532;
+/// Number of the user in the image.
+const IMAGE_USER: u32 = 65_532;
 
 /// Template of the Pods. `bootstrap`: the text of the configuration; Pods are replaced when it
 /// changes.
@@ -75,9 +75,9 @@ fn pod_spec(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform) -> Val
             "securityContext",
             json!({
                 "runAsNonRoot": true,
-                "runAsUser": USER,
-                "runAsGroup": USER,
-                "fsGroup": USER,
+                "runAsUser": IMAGE_USER,
+                "runAsGroup": IMAGE_USER,
+                "fsGroup": IMAGE_USER,
                 "seccompProfile": { "type": "RuntimeDefault" },
                 "sysctls": [
                     // Each session has a socket towards its server: half of the ports, which is what
@@ -254,7 +254,7 @@ fn container(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform, on_ho
     let mut container = json!({
         "name": "envoy",
         "image": envoy.image.as_deref().unwrap_or(&platform.image),
-        "command": [if starts_without_operator(spec) { START } else { ENVOY }],
+        "command": [if starts_without_operator(spec) { START_PATH } else { ENVOY_PATH }],
         "args": arguments,
         "env": environment(spec, platform),
         "ports": [{ "name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP" }],
@@ -266,7 +266,7 @@ fn container(key: &ObjectKey, spec: &EdgeGatewaySpec, platform: &Platform, on_ho
         // Envoy that takes its time with a new configuration is not dead.
         "livenessProbe": { "tcpSocket": { "port": "metrics" }, "periodSeconds": 10, "failureThreshold": 6, "timeoutSeconds": 2 },
         "lifecycle": { "preStop": { "exec": { "command": [
-            DRAIN, "--admin", ADMIN_SOCKET, "--seconds", spec.drain.seconds.to_string(),
+            DRAIN_PATH, "--admin", ADMIN_SOCKET, "--seconds", spec.drain.seconds.to_string(),
         ]}}},
         "securityContext": security,
         "resources": spec.workload.pod.resources,

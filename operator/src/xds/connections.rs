@@ -10,13 +10,13 @@ use super::proto::{
 const SESSIONS_PER_CONNECTION: u64 = 4;
 /// Bytes that wait on either side of the gateway for one connection. The sockets have buffers of their own,
 /// as large as the path needs; Envoy's default is 1 MiB for what its client does not take.
-const BUFFER: u32 = 64 << 10;
+const BUFFER_BYTES: u32 = 64 << 10;
 /// Bytes that wait for one request over HTTP/2, in each direction. Envoy's default is some MiB.
 const REQUEST_BUFFER: u32 = 256 << 10;
 /// Bytes that a client may have sent over HTTP/2 and its servers have not taken.
 const CLIENT_WINDOW: u32 = 1 << 20;
-/// Requests of a connection at a time.
-const REQUESTS: u32 = 100;
+/// Most requests of a connection at a time.
+const MOST_REQUESTS: u32 = 100;
 /// Seconds of silence after which a client is asked whether it is there. Further questions follow
 /// at an interval, until their number makes it count as gone.
 const ASKED_AFTER: i64 = 60;
@@ -54,13 +54,13 @@ pub(super) fn number(value: u32) -> Option<UInt32Value> {
 
 /// The limit of what a connection keeps in memory.
 pub(super) fn buffer() -> Option<UInt32Value> {
-    number(BUFFER)
+    number(BUFFER_BYTES)
 }
 
 /// HTTP/2 of clients.
 pub(super) fn of_clients() -> Http2Options {
     Http2Options {
-        max_concurrent_streams: number(REQUESTS),
+        max_concurrent_streams: number(MOST_REQUESTS),
         initial_stream_window_size: number(REQUEST_BUFFER),
         initial_connection_window_size: number(CLIENT_WINDOW),
     }
@@ -70,9 +70,9 @@ pub(super) fn of_clients() -> Http2Options {
 /// that clients that read nothing do not keep the answers of others.
 pub(super) fn to_servers() -> Http2Options {
     Http2Options {
-        max_concurrent_streams: number(REQUESTS),
+        max_concurrent_streams: number(MOST_REQUESTS),
         initial_stream_window_size: number(REQUEST_BUFFER),
-        initial_connection_window_size: number(REQUESTS * REQUEST_BUFFER),
+        initial_connection_window_size: number(MOST_REQUESTS * REQUEST_BUFFER),
     }
 }
 

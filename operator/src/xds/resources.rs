@@ -26,8 +26,8 @@ use crate::index::{GatewayView, Listener as Route};
 use crate::keys::GatewayKeys;
 use crate::resource::EdgeGatewaySpec;
 
-/// The module, and the namespace of its metrics.
-const MODULE: &str = "packrat_envoy";
+/// Name of the module, and namespace of its metrics.
+const ENVOY_MODULE: &str = "packrat_envoy";
 const METRICS_NAMESPACE: &str = "packrat";
 
 /// Seconds for which a connection for tokens stays without a request.
@@ -220,7 +220,7 @@ fn udp_listener(settings: &GatewaySettings<'_>, port: u16, config: &RouteConfig)
     };
     let filter = DynamicModuleUdpListenerFilter {
         dynamic_module_config: Some(DynamicModuleConfig {
-            name: MODULE.to_owned(),
+            name: ENVOY_MODULE.to_owned(),
             do_not_close: true,
             metrics_namespace: METRICS_NAMESPACE.to_owned(),
         }),

@@ -10,11 +10,11 @@ use super::{connections, servers};
 use crate::index::Passthrough;
 
 /// Connections that are tried one after the other, as a server may just have gone.
-const ATTEMPTS: u32 = 3;
+const CONNECT_ATTEMPTS: u32 = 3;
 /// Least weight of an endpoint, in Envoy's units, which begin at 1.
 const SMALLEST_WEIGHT: f64 = 1.0;
-/// The sum of all weights of a route, in Envoy's units.
-const WEIGHTS: f64 = 1_000_000.0;
+/// Sum of all weights of a route, in Envoy's units.
+const WEIGHT_SUM: f64 = 1_000_000.0;
 /// The binary one, in a [`ProxyProtocolConfig`].
 const VERSION_2: i32 = 1;
 
@@ -25,7 +25,7 @@ pub(super) fn cluster_name(port: u16) -> String {
 
 /// A part of the weights in Envoy's units.
 fn units(weight: f64, of: f64) -> u32 {
-    (weight / of * WEIGHTS).round().max(SMALLEST_WEIGHT) as u32
+    (weight / of * WEIGHT_SUM).round().max(SMALLEST_WEIGHT) as u32
 }
 
 /// The cluster of the servers.
@@ -78,7 +78,7 @@ pub(super) fn listener(
     let proxy = TcpProxy {
         stat_prefix: name.clone(),
         cluster: (!refuses).then(|| cluster_name(port)),
-        max_connect_attempts: Some(UInt32Value { value: ATTEMPTS }),
+        max_connect_attempts: Some(UInt32Value { value: CONNECT_ATTEMPTS }),
         weighted_clusters,
     };
     let through = FilterChain {

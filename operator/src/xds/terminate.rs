@@ -21,11 +21,11 @@ use crate::index::{Certificate, Listener as Served, Terminated, Upstream};
 use crate::resource::{EdgeGatewaySpec, ExposureType};
 
 /// HTTP/3 as the codec of a connection manager; 0 finds out which of the others it is.
-const HTTP3: i32 = 3;
+const HTTP3_CODEC: i32 = 3;
 /// The server's own `server` field is left as it is.
 const PASS_THROUGH: i32 = 2;
-/// A field takes the place of the server's own.
-const OVERWRITE: i32 = 2;
+/// Action by which a field takes the place of the server's own.
+const OVERWRITE_ACTION: i32 = 2;
 /// Fields with underscores are dropped: many servers read underscores as hyphens.
 const DROP_FIELD: i32 = 2;
 /// Fields that say whose request it is. What clients write there is removed.
@@ -35,7 +35,7 @@ const HEADERS_SECONDS: i64 = 30;
 /// Seconds for which clients remember that there is HTTP/3.
 const ALT_SVC_SECONDS: u32 = 86_400;
 /// Times that a request is sent to another server when one did not take the connection.
-const RETRIES: u32 = 2;
+const MOST_RETRIES: u32 = 2;
 
 fn cluster_name(port: u16) -> String {
     format!("web-{port}")
@@ -85,7 +85,7 @@ pub(super) fn http3(port: u16, certificate: &Certificate, config: &RouteConfig) 
         enable_early_data: Some(BoolValue { value: false }),
     };
     let manager = HttpConnectionManager {
-        codec_type: HTTP3,
+        codec_type: HTTP3_CODEC,
         http3_protocol_options: Some(Http3Options {}),
         ..manager(port, config, None)
     };
@@ -176,7 +176,7 @@ fn manager(port: u16, config: &RouteConfig, public: Option<u16>) -> HttpConnecti
             key: "alt-svc".to_owned(),
             value: format!("h3=\":{port}\"; ma={ALT_SVC_SECONDS}"),
         }),
-        append_action: OVERWRITE,
+        append_action: OVERWRITE_ACTION,
     });
     let to_servers = Route {
         r#match: Some(RouteMatch { prefix: Some("/".to_owned()) }),
@@ -186,7 +186,7 @@ fn manager(port: u16, config: &RouteConfig, public: Option<u16>) -> HttpConnecti
             timeout: Some(Duration { seconds: 0 }),
             retry_policy: Some(RetryPolicy {
                 retry_on: "connect-failure,refused-stream".to_owned(),
-                num_retries: number(RETRIES),
+                num_retries: number(MOST_RETRIES),
             }),
         }),
     };

@@ -7,7 +7,9 @@ use base64::Engine as _;
 use json_patch::Patch;
 use serde_json::{Value, json};
 
-use super::inject::{CONTAINER, INJECT, SIDECAR_LABEL, Sidecar, inject_pod, review};
+use super::inject::{
+    CONTAINER_NAME, INJECT_ANNOTATION, SIDECAR_LABEL, Sidecar, inject_pod, review,
+};
 
 /// Answers a review; panics when the answer breaks a promise.
 pub(crate) fn admission_reviews(data: &[u8]) {
@@ -36,7 +38,7 @@ pub(crate) fn admission_reviews(data: &[u8]) {
     assert_eq!(answer["kind"], "AdmissionReview");
     assert_eq!((&response["uid"], &response["allowed"]), (&json!(uid), &json!(true)));
     let before = &request["object"];
-    let wanted = &before["metadata"]["annotations"][INJECT];
+    let wanted = &before["metadata"]["annotations"][INJECT_ANNOTATION];
     if !wanted.is_string() || wanted == "disabled" {
         assert_eq!(*response, json!({ "uid": uid, "allowed": true }), "nobody has asked");
     }
@@ -89,7 +91,7 @@ fn published(pod: &Value) -> Vec<(u64, String)> {
 /// The sidecar is there and has the ports; all other fields are unchanged.
 fn check(before: &Value, after: &Value) {
     let sidecar = &after["spec"]["initContainers"][0];
-    assert_eq!(sidecar["name"], CONTAINER);
+    assert_eq!(sidecar["name"], CONTAINER_NAME);
     assert_eq!(after["metadata"]["labels"][SIDECAR_LABEL], "injected");
     let ports = published(after);
     assert_eq!(ports, published(before), "other ports of the node");

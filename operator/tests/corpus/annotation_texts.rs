@@ -9,9 +9,13 @@ use std::collections::BTreeMap;
 use packrat_api::knobs::{self, ClusterValues};
 use packrat_fuzz_entry::take;
 
-use super::annotations::{ASSIST, Annotations, CERTIFICATE, CONFIG_PREFIX, Carrier, GATEWAY, MODE};
 use super::annotations::{
-    MULTICAST, Mode, PORT, PREFIX, PortChoice, QUIC_LB, Reason, TCP, TcpChoice,
+    ANNOTATION_PREFIX, MULTICAST_ANNOTATION, Mode, PORT_ANNOTATION, PortChoice, QUIC_LB, Reason,
+    TCP_ANNOTATION, TcpChoice,
+};
+use super::annotations::{
+    ASSIST_ANNOTATION, Annotations, CERTIFICATE_ANNOTATION, CONFIG_PREFIX, Carrier,
+    GATEWAY_ANNOTATION, MODE_ANNOTATION,
 };
 use super::overrides::Overrides;
 
@@ -43,10 +47,10 @@ pub(crate) fn annotations(data: &[u8]) {
 
 fn name_of(name: u8, rest: &mut &[u8]) -> String {
     let settings: Vec<&str> = knobs::in_cluster().map(|(_, knob)| knob.annotation).collect();
-    let named = [ASSIST, GATEWAY, PORT, MULTICAST];
+    let named = [ASSIST_ANNOTATION, GATEWAY_ANNOTATION, PORT_ANNOTATION, MULTICAST_ANNOTATION];
     match usize::from(name & 31) {
         at if at < named.len() => named[at].to_owned(),
-        4 => format!("{PREFIX}{}", String::from_utf8_lossy(take(rest))),
+        4 => format!("{ANNOTATION_PREFIX}{}", String::from_utf8_lossy(take(rest))),
         5 => format!("{CONFIG_PREFIX}{}", String::from_utf8_lossy(take(rest))),
         6 => String::from_utf8_lossy(take(rest)).into_owned(),
         at => format!("{CONFIG_PREFIX}{}", settings[at % settings.len()]),
@@ -60,7 +64,7 @@ fn read(carrier: Carrier, pairs: &[(String, String)]) -> Annotations {
 fn check(carrier: Carrier, name: &str, value: &str, alone: &Annotations) {
     assert!(alone.problems.len() <= 1, "{:?}", alone.problems);
     for problem in &alone.problems {
-        assert!(problem.message.contains(PREFIX) && problem.message.len() < 2000);
+        assert!(problem.message.contains(ANNOTATION_PREFIX) && problem.message.len() < 2000);
         // Names that Kubernetes lets in have no control characters either.
         assert!(name.contains(char::is_control) || !problem.message.contains(char::is_control));
     }
@@ -68,11 +72,11 @@ fn check(carrier: Carrier, name: &str, value: &str, alone: &Annotations) {
     let invalid = Some(Reason::InvalidAnnotation);
     let is_service = carrier == Carrier::Service;
     match name {
-        ASSIST => {
+        ASSIST_ANNOTATION => {
             assert_eq!(alone.assist, Some(value == "enabled"));
             assert_eq!(reason.is_none(), matches!(value, "enabled" | "disabled"));
         }
-        GATEWAY => match alone.gateway.as_ref().expect("it is said") {
+        GATEWAY_ANNOTATION => match alone.gateway.as_ref().expect("it is said") {
             Ok((namespace, gateway)) => {
                 let namespace = namespace.as_ref().map(|name| format!("{name}/"));
                 assert_eq!(format!("{}{gateway}", namespace.unwrap_or_default()), value);
@@ -80,13 +84,20 @@ fn check(carrier: Carrier, name: &str, value: &str, alone: &Annotations) {
             }
             Err(()) => assert_eq!(reason, invalid),
         },
-        PORT | MULTICAST | TCP | MODE | CERTIFICATE | QUIC_LB if !is_service => {
+        PORT_ANNOTATION
+        | MULTICAST_ANNOTATION
+        | TCP_ANNOTATION
+        | MODE_ANNOTATION
+        | CERTIFICATE_ANNOTATION
+        | QUIC_LB
+            if !is_service =>
+        {
             assert_eq!(reason, Some(Reason::UnknownAnnotation));
             assert_eq!((&alone.ports, &alone.overrides), (&None, &Overrides::default()));
             assert_eq!((alone.tcp, alone.mode, &alone.certificate), (None, None, &None));
             assert_eq!(alone.quic_lb, None);
         }
-        PORT => match alone.ports.as_ref().expect("it is said") {
+        PORT_ANNOTATION => match alone.ports.as_ref().expect("it is said") {
             Ok(ports) => {
                 let again = read(carrier, &[(name.to_owned(), ports_text(ports))]);
                 assert_eq!(again.ports.as_ref(), Some(&Ok(ports.clone())));
@@ -94,13 +105,13 @@ fn check(carrier: Carrier, name: &str, value: &str, alone: &Annotations) {
             }
             Err(()) => assert_eq!(reason, invalid),
         },
-        TCP => match alone.tcp {
+        TCP_ANNOTATION => match alone.tcp {
             Some(TcpChoice::Passthrough) => assert_eq!(value, "passthrough"),
             Some(TcpChoice::ProxyProtocol) => assert_eq!(value, "proxy-protocol"),
             Some(TcpChoice::Off) => assert_eq!(value, "off"),
             None => assert_eq!(reason, invalid),
         },
-        MODE => match alone.mode.expect("it is said") {
+        MODE_ANNOTATION => match alone.mode.expect("it is said") {
             Ok(mode) => {
                 let terminates = mode == Mode::Terminate;
                 assert_eq!(value, if terminates { "terminate" } else { "assist" });
@@ -108,12 +119,14 @@ fn check(carrier: Carrier, name: &str, value: &str, alone: &Annotations) {
             }
             Err(()) => assert_eq!((alone.terminates(), reason), (false, invalid)),
         },
-        CERTIFICATE | QUIC_LB => match alone.certificate.as_ref().or(alone.quic_lb.as_ref()) {
-            // Never one of another namespace.
-            Some(name) => assert!(name == value && !name.contains('/') && reason.is_none()),
-            None => assert_eq!(reason, invalid),
-        },
-        MULTICAST => match alone.overrides.multicast {
+        CERTIFICATE_ANNOTATION | QUIC_LB => {
+            match alone.certificate.as_ref().or(alone.quic_lb.as_ref()) {
+                // Never one of another namespace.
+                Some(name) => assert!(name == value && !name.contains('/') && reason.is_none()),
+                None => assert_eq!(reason, invalid),
+            }
+        }
+        MULTICAST_ANNOTATION => match alone.overrides.multicast {
             Some(stream) => {
                 let group = stream.group.map(|group| format!(",{group}")).unwrap_or_default();
                 assert!(stream.group.is_none_or(|group| group.ip().is_multicast()));
@@ -126,7 +139,7 @@ fn check(carrier: Carrier, name: &str, value: &str, alone: &Annotations) {
         _ => match name.strip_prefix(CONFIG_PREFIX) {
             Some(setting) => check_setting(setting, value, alone),
             None => {
-                let is_ours = name.starts_with(PREFIX) && name != "packrat.dev/inject";
+                let is_ours = name.starts_with(ANNOTATION_PREFIX) && name != "packrat.dev/inject";
                 assert_eq!(reason, is_ours.then_some(Reason::UnknownAnnotation));
                 assert_eq!(alone.overrides, Overrides::default());
             }

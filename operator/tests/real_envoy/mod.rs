@@ -22,7 +22,7 @@ use operator::Cluster;
 use packrat_api::token::TokenPolicy;
 use packrat_client::ClientConfig;
 use packrat_operator::resource::TokenTls;
-use packrat_real_envoy::{PATIENCE, free_port};
+use packrat_real_envoy::{EVENT_PATIENCE, free_port};
 use scene::{OneRoute, Scene, agree, exchange, has_ipv6, socket};
 use serde_json::{Value, json};
 
@@ -106,7 +106,7 @@ fn assisted_client(
     server.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     let mut buffer = [0; 100];
     loop {
-        assert!(start.elapsed() < PATIENCE, "nothing has reached the server");
+        assert!(start.elapsed() < EVENT_PATIENCE, "nothing has reached the server");
         client.socket.send(hello.as_bytes()).unwrap();
         // Datagrams of other clients may still be there, more than once.
         while let Ok((length, upstream)) = server.recv_from(&mut buffer) {
@@ -299,7 +299,7 @@ pub(crate) fn ask(from: IpAddr, page: SocketAddr, method: &str, target: &str) ->
     });
     let mut stream: TcpStream = stream.into_std().unwrap();
     stream.set_nonblocking(false).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(EVENT_PATIENCE)).unwrap();
     write!(
         stream,
         "{method} {target} HTTP/1.1\r\nHost: gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -525,7 +525,8 @@ fn a_gateway_that_drains_forwards_until_its_sessions_have_ended() {
     let OneRoute { envoy, server, client, source, .. } = &route;
 
     let (admin, start) = (envoy::admin(envoy), Instant::now());
-    let draining = std::thread::spawn(move || packrat_operator::drain::drain(&admin, PATIENCE));
+    let draining =
+        std::thread::spawn(move || packrat_operator::drain::drain(&admin, EVENT_PATIENCE));
     envoy.wait_until("the drain to begin", |envoy| envoy.log().contains("\"event\":\"draining\""));
     assert_eq!(exchange(client, server), *source, "forwarding goes on");
     // The client falls silent, and the session ends.

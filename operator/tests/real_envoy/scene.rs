@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use packrat_operator::certificates::{Authority, Issued};
 use packrat_operator::xds::wire::LISTENER_TYPE;
-use packrat_real_envoy::{Envoy, PATIENCE, find_envoy, free_port};
+use packrat_real_envoy::{EVENT_PATIENCE, Envoy, find_envoy, free_port};
 use serde_json::Value;
 
 use super::envoy::{self, Entry};
@@ -135,7 +135,7 @@ pub(crate) fn socket() -> UdpSocket {
 
 pub(crate) fn socket_at(address: IpAddr) -> UdpSocket {
     let socket = UdpSocket::bind((address, 0)).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(EVENT_PATIENCE)).unwrap();
     socket
 }
 
@@ -188,7 +188,7 @@ pub(crate) fn exchange(client: &UdpSocket, server: &UdpSocket) -> SocketAddr {
         socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     }
     loop {
-        assert!(start.elapsed() < PATIENCE, "no answer to {question}");
+        assert!(start.elapsed() < EVENT_PATIENCE, "no answer to {question}");
         // The listener may not be there yet: then the system refuses.
         let _ = client.send(question.as_bytes());
         let Ok((length, gateway)) = server.recv_from(&mut buffer) else { continue };

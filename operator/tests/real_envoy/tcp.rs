@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use packrat_operator::drain::CONNECTIONS;
+use packrat_operator::drain::CONNECTIONS_PATH;
 use packrat_operator::resource::TcpPolicy;
 use packrat_operator::xds::file_of;
 use packrat_operator::xds::wire::{CLUSTER_TYPE, LISTENER_TYPE};
-use packrat_real_envoy::{Envoy, PATIENCE, find, free_port};
+use packrat_real_envoy::{EVENT_PATIENCE, Envoy, find, free_port};
 use tokio::net::TcpSocket;
 
 use super::envoy::Entry;
@@ -62,7 +62,7 @@ fn connect(envoy: &Envoy, port: u16, expected: &str) -> TcpStream {
 
 /// Sends bytes, and expects the same back.
 fn echoes(stream: &mut TcpStream) {
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(EVENT_PATIENCE)).unwrap();
     let sent = [7; 5000];
     stream.write_all(&sent).unwrap();
     let mut back = [0; 5000];
@@ -107,7 +107,8 @@ fn tcp_connections_go_to_the_servers_of_the_route_and_last() {
     assert_eq!(exchange(&client, &udp), source, "the same port has UDP, as before");
     acknowledged(&envoy, replica);
     // A Pod that ends waits for connections as for sessions.
-    let count = |envoy: &Envoy| envoy.get(CONNECTIONS).trim().rsplit(' ').next().map(str::to_owned);
+    let count =
+        |envoy: &Envoy| envoy.get(CONNECTIONS_PATH).trim().rsplit(' ').next().map(str::to_owned);
     envoy.wait_until("the connection to be counted", |envoy| count(envoy).as_deref() == Some("1"));
 
     // As packrat stat asks, by way of the loopback interface.
@@ -177,7 +178,7 @@ fn connections_of_a_route_are_limited() {
         held.iter().all(|stream| is_asked_for(stream.local_addr().unwrap()))
     });
     let mut above = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    above.set_read_timeout(Some(PATIENCE)).unwrap();
+    above.set_read_timeout(Some(EVENT_PATIENCE)).unwrap();
     assert!(!matches!(above.read(&mut [0; 100]), Ok(1..)), "it is closed");
     held.iter_mut().for_each(echoes);
     assert_eq!(exchange(&client, &udp), source);
@@ -203,7 +204,7 @@ fn a_gateway_without_memory_refuses_connections_and_no_session() {
     agree(&envoy, replica, 2);
     envoy.wait_until("connections to be refused", |envoy| {
         let refused = TcpStream::connect(("127.0.0.1", port)).is_ok_and(|mut stream| {
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(EVENT_PATIENCE)).unwrap();
             !matches!(stream.read(&mut [0; 100]), Ok(1..))
         });
         refused && envoy.get("/stats?filter=overload_reject").contains(": 1")

@@ -18,13 +18,13 @@ use hyper::body::{Body, Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use packrat_operator::annotations::{Annotations, Carrier, ObjectKey};
-use packrat_operator::drain::CONNECTIONS;
+use packrat_operator::drain::CONNECTIONS_PATH;
 use packrat_operator::index::{Address, Certificate, ServiceModel, ServicePort, SliceModel};
 use packrat_operator::resource::TerminatePolicy;
 use packrat_operator::workload::SECRET_LABEL;
 use packrat_operator::xds::file_of;
 use packrat_operator::xds::wire::{CLUSTER_TYPE, LISTENER_TYPE};
-use packrat_real_envoy::{Envoy, PATIENCE, free_port};
+use packrat_real_envoy::{EVENT_PATIENCE, Envoy, free_port};
 use rustls::pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::Runtime;
@@ -280,9 +280,9 @@ impl Http3 {
             }
             (response.status() == 200).then_some(body)
         };
-        let body = self
-            .runtime
-            .block_on(async { tokio::time::timeout(PATIENCE, answer).await.ok().flatten() })?;
+        let body = self.runtime.block_on(async {
+            tokio::time::timeout(EVENT_PATIENCE, answer).await.ok().flatten()
+        })?;
         let end = body.iter().position(|byte| *byte == b'\n')?;
         assert_eq!(body.len() - end - 1, LENGTH);
         Some(String::from_utf8(body[..end].to_vec()).unwrap())
@@ -347,7 +347,7 @@ fn http3_ends_at_the_gateway_with_the_certificate_of_the_tenant() {
 
     // A Pod that ends waits for connections, and no longer than for them.
     let count = |envoy: &Envoy| {
-        let stats = envoy.get(CONNECTIONS);
+        let stats = envoy.get(CONNECTIONS_PATH);
         stats.lines().filter_map(|line| line.rsplit(' ').next()?.parse::<u32>().ok()).sum::<u32>()
     };
     envoy.wait_until("one connection", |envoy| count(envoy) == 1);

@@ -13,7 +13,7 @@ use packrat_operator::keys::GatewayKeys;
 use packrat_operator::resource::{TcpPolicy, TokenTls};
 use packrat_operator::workload::certificate_file;
 use packrat_operator::xds::TOKEN_CERTIFICATE;
-use packrat_real_envoy::PATIENCE;
+use packrat_real_envoy::EVENT_PATIENCE;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -154,7 +154,7 @@ fn connections_for_tokens_are_limited() {
     let held: Vec<TcpStream> = (0..3).map(|_| connect()).collect();
     wait_for(3);
     let mut above = connect();
-    above.set_read_timeout(Some(PATIENCE)).unwrap();
+    above.set_read_timeout(Some(EVENT_PATIENCE)).unwrap();
     let closed = above.read(&mut [0; 10]);
     assert!(!closed.is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "it is closed");
     for mut stream in &held {
@@ -214,7 +214,7 @@ fn tokens_are_given_out_taken_and_outlive_one_exchange_of_the_keys() {
     // The client speaks first, as TLS does.
     route.envoy.wait_until("the server", |_| {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", route.port)) else { return false };
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(EVENT_PATIENCE)).unwrap();
         let mut answer = [0; 10];
         stream.write_all(b"bytes").is_ok()
             && stream.read_exact(&mut answer).is_ok()

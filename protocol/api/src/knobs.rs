@@ -96,7 +96,7 @@ const fn numbers(least: u32, most: u32) -> ClusterValues {
 }
 
 /// All settings of a route, in the order of their documents.
-pub const KNOBS: [Knob; 41] = [
+pub const ROUTE_KNOBS: [Knob; 41] = [
     Knob::new(
         "route",
         "1 to 253 bytes",
@@ -381,7 +381,7 @@ pub const TOKEN_ENDPOINT_KNOBS: [Knob; 16] = [
 
 /// The settings that EdgeGateways and annotations also have.
 pub fn in_cluster() -> impl Iterator<Item = (&'static Knob, &'static ClusterKnob)> {
-    KNOBS.iter().filter_map(|knob| Some((knob, knob.cluster.as_ref()?)))
+    ROUTE_KNOBS.iter().filter_map(|knob| Some((knob, knob.cluster.as_ref()?)))
 }
 
 #[cfg(test)]
@@ -400,7 +400,7 @@ mod tests {
 
     #[test]
     fn every_field_has_a_row_and_every_row_a_field() {
-        let rows: Vec<&str> = KNOBS.iter().map(|knob| knob.field).collect();
+        let rows: Vec<&str> = ROUTE_KNOBS.iter().map(|knob| knob.field).collect();
         let expected = [fields::<RouteConfig>(""), fields::<StreamRoute>("stream.")].concat();
         assert_eq!(rows, expected);
         let rows: Vec<&str> = TOKEN_ENDPOINT_KNOBS.iter().map(|knob| knob.field).collect();
@@ -416,7 +416,7 @@ mod tests {
     #[test]
     fn a_default_of_the_table_is_what_a_field_has_when_it_is_left_out() {
         let route = json!({ "route": "web", "stream": { "upstream": "192.0.2.1:5" } });
-        defaults_hold::<RouteConfig>(&KNOBS, &route);
+        defaults_hold::<RouteConfig>(&ROUTE_KNOBS, &route);
         let endpoint = json!({
             "route": "web", "token_keys": [], "gateway_key": "", "udp": { "port": 1 }, "bind": {}, "rate": {},
         });
@@ -444,7 +444,7 @@ mod tests {
             let required = knobs.iter().filter(|knob| knob.meaning.ends_with("; required"));
             required.inspect(|knob| assert_eq!(knob.default, None)).map(|knob| knob.field).collect()
         };
-        assert_eq!(required(&KNOBS), ["route", "stream.upstream"]);
+        assert_eq!(required(&ROUTE_KNOBS), ["route", "stream.upstream"]);
         let of_endpoint = ["route", "token_keys", "udp", "gateway_key", "udp.port"];
         assert_eq!(required(&TOKEN_ENDPOINT_KNOBS), of_endpoint);
         for field in ["route", "token_keys", "udp", "gateway_key"] {

@@ -5,8 +5,10 @@ use alloc::vec::Vec;
 
 use fearless_simd::Level;
 
-use crate::framing::{FIRST_HALF, Half, MAXIMUM_DATAGRAM, MAXIMUM_SYMBOL, PREFIX, Repair};
-use crate::kernels::{Summand, TOGETHER, level};
+use crate::framing::{
+    FIRST_HALF_BYTES, Half, LENGTH_PREFIX_BYTES, MAXIMUM_DATAGRAM_BYTES, MAXIMUM_SYMBOL, Repair,
+};
+use crate::kernels::{MAXIMUM_SUMMANDS, Summand, level};
 use crate::system::{Added, Row, System};
 
 /// Bounds of a decoder's memory.
@@ -153,7 +155,7 @@ impl Decoder {
     ///
     /// The caller vouches for the place: one far ahead makes all others forgotten.
     pub fn on_datagram(&mut self, place: u64, datagram: &[u8]) -> Arrival {
-        if datagram.len() > MAXIMUM_DATAGRAM || place == u64::MAX {
+        if datagram.len() > MAXIMUM_DATAGRAM_BYTES || place == u64::MAX {
             return Arrival::TooLong;
         }
         if place < self.base {
@@ -164,7 +166,7 @@ impl Decoder {
         let Some(slot) = self.slots.get_mut(offset) else { return Arrival::TooOld };
         self.work += 1 + datagram.len() as u64 / 32;
         if slot.is_complete() {
-            if &slot.framed[PREFIX..] == datagram {
+            if &slot.framed[LENGTH_PREFIX_BYTES..] == datagram {
                 return Arrival::Duplicate;
             }
             self.totals.contradictions += 1;
@@ -172,7 +174,7 @@ impl Decoder {
         }
         let was_known = slot.known;
         self.bytes -= slot.framed.capacity();
-        let length = PREFIX + datagram.len();
+        let length = LENGTH_PREFIX_BYTES + datagram.len();
         if (length..=2 * length).contains(&self.spare.capacity()) {
             slot.framed = core::mem::take(&mut self.spare);
         }
@@ -217,7 +219,7 @@ impl Decoder {
         }
         let mut row = Row::new(self.limits.capacity(), symbol);
         let (mut fits, mut work) = (true, 0);
-        let mut known: [Summand<'_>; TOGETHER] = [(0, &[]); TOGETHER];
+        let mut known: [Summand<'_>; MAXIMUM_SUMMANDS] = [(0, &[]); MAXIMUM_SUMMANDS];
         let mut waiting = 0;
         for (place, coefficient) in window.coefficients(seed) {
             match self.slot(place).half(half) {
@@ -228,7 +230,7 @@ impl Decoder {
                 }
                 None => row.add_unknown(place, coefficient),
             }
-            if waiting == TOGETHER {
+            if waiting == MAXIMUM_SUMMANDS {
                 fits &= row.subtract(self.level, &mut known);
                 waiting = 0;
             }
@@ -267,7 +269,7 @@ impl Decoder {
             let place = self.recovered.pop_front()?;
             // It may have been forgotten since.
             if place >= self.base && self.slot(place).is_complete() {
-                return Some((place, &self.slot(place).framed[PREFIX..]));
+                return Some((place, &self.slot(place).framed[LENGTH_PREFIX_BYTES..]));
             }
         }
     }
@@ -310,8 +312,9 @@ impl Decoder {
 
     /// A forgotten place has an empty slot.
     fn slot(&self, place: u64) -> &Slot {
-        const UNKNOWN: &Slot = &Slot { framed: Vec::new(), known: [false; 2] };
-        self.slots.get(self.offset(place)).unwrap_or(UNKNOWN)
+        /// Slot of a place whose datagram is unknown.
+        const UNKNOWN_SLOT: &Slot = &Slot { framed: Vec::new(), known: [false; 2] };
+        self.slots.get(self.offset(place)).unwrap_or(UNKNOWN_SLOT)
     }
 
     /// Moves the remembered places, so that they end with `end` at least.
@@ -407,16 +410,16 @@ impl Decoder {
         slot.known[half.index()] = true;
         match half {
             Half::First => {
-                let second = slot.framed.split_off(slot.framed.len().min(FIRST_HALF));
+                let second = slot.framed.split_off(slot.framed.len().min(FIRST_HALF_BYTES));
                 slot.framed.clear();
                 slot.framed.extend_from_slice(content);
                 if !second.is_empty() {
-                    slot.framed.resize(FIRST_HALF, 0);
+                    slot.framed.resize(FIRST_HALF_BYTES, 0);
                     slot.framed.extend_from_slice(&second);
                 }
             }
             Half::Second => {
-                slot.framed.resize(FIRST_HALF, 0);
+                slot.framed.resize(FIRST_HALF_BYTES, 0);
                 slot.framed.extend_from_slice(content);
             }
         }
@@ -451,18 +454,18 @@ struct Garbage;
 /// The length of the framed datagram in a slot whose first half is known; `None` if the length also
 /// depends on the second half.
 fn complete_length(slot: &Slot) -> Result<Option<usize>, Garbage> {
-    let length = match slot.framed.first_chunk::<PREFIX>() {
-        Some(length) => PREFIX + usize::from(u16::from_be_bytes(*length)),
+    let length = match slot.framed.first_chunk::<LENGTH_PREFIX_BYTES>() {
+        Some(length) => LENGTH_PREFIX_BYTES + usize::from(u16::from_be_bytes(*length)),
         None => return Err(Garbage),
     };
-    if length > PREFIX + MAXIMUM_DATAGRAM {
+    if length > LENGTH_PREFIX_BYTES + MAXIMUM_DATAGRAM_BYTES {
         return Err(Garbage);
     }
     let known = slot.framed.len();
-    if length > known && (slot.known[1] || known < FIRST_HALF) {
+    if length > known && (slot.known[1] || known < FIRST_HALF_BYTES) {
         return Err(Garbage);
     }
-    let reaches_second = length > FIRST_HALF;
+    let reaches_second = length > FIRST_HALF_BYTES;
     if reaches_second && !slot.known[1] {
         return Ok(None);
     }

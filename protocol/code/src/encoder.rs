@@ -6,8 +6,8 @@ use fearless_simd::Level;
 use thiserror::Error;
 
 use crate::field::product;
-use crate::framing::{FIRST_HALF, Half, MAXIMUM_DATAGRAM, PREFIX};
-use crate::kernels::{Summand, TOGETHER, combine, level, multiply_add};
+use crate::framing::{FIRST_HALF_BYTES, Half, LENGTH_PREFIX_BYTES, MAXIMUM_DATAGRAM_BYTES};
+use crate::kernels::{MAXIMUM_SUMMANDS, Summand, combine, level, multiply_add};
 use crate::window::Window;
 
 /// The reason for which a window has no symbol.
@@ -17,7 +17,7 @@ pub enum EncodeError {
     #[error("datagram {0} is not cached any more; begin the window after it")]
     Missing(u64),
     /// A datagram of the window is too long: end the window before it, or begin after it.
-    #[error("datagram {0} is longer than {MAXIMUM_DATAGRAM} bytes and can't be coded")]
+    #[error("datagram {0} is longer than {MAXIMUM_DATAGRAM_BYTES} bytes and can't be coded")]
     TooLong(u64),
     /// No datagram of the window reaches into this half: a symbol would be empty.
     #[error("no datagram of the window reaches into this half")]
@@ -56,7 +56,7 @@ impl Encoder {
         out: &mut Vec<u8>,
     ) -> Result<(), EncodeError> {
         let start = out.len();
-        out.resize(start + FIRST_HALF, 0);
+        out.resize(start + FIRST_HALF_BYTES, 0);
         let made = self.sum(window, half, seed, &mut datagram, &mut out[start..]);
         match made {
             Ok(length) if length > 0 => {
@@ -83,15 +83,15 @@ impl Encoder {
         sum: &mut [u8],
     ) -> Result<usize, EncodeError> {
         let (lengths, content) = match half {
-            Half::First => sum.split_at_mut(PREFIX),
+            Half::First => sum.split_at_mut(LENGTH_PREFIX_BYTES),
             Half::Second => sum.split_at_mut(0),
         };
-        let mut summands: [Summand<'a>; TOGETHER] = [(0, &[]); TOGETHER];
+        let mut summands: [Summand<'a>; MAXIMUM_SUMMANDS] = [(0, &[]); MAXIMUM_SUMMANDS];
         let (mut waiting, mut longest) = (0, 0);
         for (place, coefficient) in window.coefficients(seed) {
             let (first, second) = datagram(place).ok_or(EncodeError::Missing(place))?;
             let length = first.len() + second.len();
-            if length > MAXIMUM_DATAGRAM {
+            if length > MAXIMUM_DATAGRAM_BYTES {
                 return Err(EncodeError::TooLong(place));
             }
             for (sum, byte) in lengths.iter_mut().zip((length as u16).to_be_bytes()) {
@@ -108,7 +108,7 @@ impl Encoder {
                 summands[waiting] = (coefficient, first);
                 waiting += 1;
             }
-            if waiting == TOGETHER {
+            if waiting == MAXIMUM_SUMMANDS {
                 combine(self.level, content, &summands);
                 waiting = 0;
             }
@@ -121,16 +121,21 @@ impl Encoder {
 /// The part of a datagram's pieces that lies in a half, without the length.
 #[inline]
 fn cut<'a>(half: Half, first: &'a [u8], second: &'a [u8]) -> (&'a [u8], &'a [u8]) {
-    const BORDER: usize = FIRST_HALF - PREFIX;
+    /// Bytes of the longest datagram whose frame is in the first half alone.
+    const HALF_BORDER_BYTES: usize = FIRST_HALF_BYTES - LENGTH_PREFIX_BYTES;
     if second.is_empty() {
-        let (before, behind) = first.split_at(first.len().min(BORDER));
+        let (before, behind) = first.split_at(first.len().min(HALF_BORDER_BYTES));
         return (if half == Half::First { before } else { behind }, &[]);
     }
-    match (half, first.len() <= BORDER) {
-        (Half::First, true) => (first, &second[..second.len().min(BORDER - first.len())]),
-        (Half::First, false) => (&first[..BORDER], &[]),
-        (Half::Second, true) => (second.get(BORDER - first.len()..).unwrap_or_default(), &[]),
-        (Half::Second, false) => (&first[BORDER..], second),
+    match (half, first.len() <= HALF_BORDER_BYTES) {
+        (Half::First, true) => {
+            (first, &second[..second.len().min(HALF_BORDER_BYTES - first.len())])
+        }
+        (Half::First, false) => (&first[..HALF_BORDER_BYTES], &[]),
+        (Half::Second, true) => {
+            (second.get(HALF_BORDER_BYTES - first.len()..).unwrap_or_default(), &[])
+        }
+        (Half::Second, false) => (&first[HALF_BORDER_BYTES..], second),
     }
 }
 

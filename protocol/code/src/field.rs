@@ -1,14 +1,15 @@
 //! The field of 256 elements: polynomials over GF(2) modulo `x^8 + x^4 + x^3 + x^2 + 1` (RFC 5510,
 //! section 8.1, as in RFC 8681).
 
-/// The modulus without its highest term.
-pub(crate) const MODULUS: u8 = 0x1d;
+/// Modulus of the field without its highest term.
+pub(crate) const FIELD_MODULUS: u8 = 0x1d;
 
-/// The products of each factor with the sixteen lower and the sixteen upper half-bytes. A product
-/// with a byte is the sum of the two.
-pub(crate) static PRODUCTS: [[[u8; 16]; 2]; 256] = products();
+/// Products of each factor with the sixteen lower and the sixteen upper half-bytes: a product with
+/// a byte is the sum of the two.
+pub(crate) static FACTOR_PRODUCTS: [[[u8; 16]; 2]; 256] = products();
 
-static INVERSES: [u8; 256] = inverses();
+/// Inverse of each element of the field, by element; zero for zero.
+static FIELD_INVERSES: [u8; 256] = inverses();
 
 /// The product by definition, bit by bit.
 pub(crate) const fn multiply(mut left: u8, mut right: u8) -> u8 {
@@ -17,7 +18,7 @@ pub(crate) const fn multiply(mut left: u8, mut right: u8) -> u8 {
         if right & 1 != 0 {
             product ^= left;
         }
-        left = (left << 1) ^ if left & 0x80 != 0 { MODULUS } else { 0 };
+        left = (left << 1) ^ if left & 0x80 != 0 { FIELD_MODULUS } else { 0 };
         right >>= 1;
     }
     product
@@ -25,13 +26,13 @@ pub(crate) const fn multiply(mut left: u8, mut right: u8) -> u8 {
 
 /// The product, from the tables.
 pub(crate) fn product(factor: u8, byte: u8) -> u8 {
-    let [low, high] = &PRODUCTS[usize::from(factor)];
+    let [low, high] = &FACTOR_PRODUCTS[usize::from(factor)];
     low[usize::from(byte & 15)] ^ high[usize::from(byte >> 4)]
 }
 
 /// The number whose product with `value` is one; zero for zero.
 pub(crate) fn inverse(value: u8) -> u8 {
-    INVERSES[usize::from(value)]
+    FIELD_INVERSES[usize::from(value)]
 }
 
 const fn products() -> [[[u8; 16]; 2]; 256] {

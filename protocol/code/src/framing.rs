@@ -12,16 +12,16 @@
 //! the system to be solved has as many unknowns as datagrams are missing, not twice as many. A
 //! datagram that fits the first half has an empty second one.
 
-/// The longest datagram that can be coded.
-pub const MAXIMUM_DATAGRAM: usize = 1500;
+/// Bytes of the longest datagram that can be coded.
+pub const MAXIMUM_DATAGRAM_BYTES: usize = 1500;
 /// The longest repair symbol.
-pub const MAXIMUM_SYMBOL: usize = FIRST_HALF;
+pub const MAXIMUM_SYMBOL: usize = FIRST_HALF_BYTES;
 
 /// Bytes in front of a datagram: its length.
-pub(crate) const PREFIX: usize = 2;
+pub(crate) const LENGTH_PREFIX_BYTES: usize = 2;
 /// Bytes of the first half: the length, and three eighths more than 512 bytes of the datagram,
 /// which vectors divide without a rest.
-pub(crate) const FIRST_HALF: usize = PREFIX + 768;
+pub(crate) const FIRST_HALF_BYTES: usize = LENGTH_PREFIX_BYTES + 768;
 
 /// A half of all datagrams that a symbol covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,14 +39,14 @@ impl Half {
     /// The longest symbol of this half.
     pub const fn longest(self) -> usize {
         match self {
-            Self::First => FIRST_HALF,
-            Self::Second => PREFIX + MAXIMUM_DATAGRAM - FIRST_HALF,
+            Self::First => FIRST_HALF_BYTES,
+            Self::Second => LENGTH_PREFIX_BYTES + MAXIMUM_DATAGRAM_BYTES - FIRST_HALF_BYTES,
         }
     }
 
     /// This half of a framed datagram.
     pub(crate) fn of(self, framed: &[u8]) -> &[u8] {
-        let (first, second) = framed.split_at(framed.len().min(FIRST_HALF));
+        let (first, second) = framed.split_at(framed.len().min(FIRST_HALF_BYTES));
         match self {
             Self::First => first,
             Self::Second => second,

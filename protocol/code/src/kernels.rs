@@ -16,15 +16,15 @@
 use fearless_simd::prelude::*;
 use fearless_simd::{Level, Simd, dispatch, u8x16};
 
-use crate::field::{MODULUS, PRODUCTS};
+use crate::field::{FACTOR_PRODUCTS, FIELD_MODULUS};
 
-/// Summands that are combined at a time.
-pub(crate) const TOGETHER: usize = 64;
-/// Summands from which planes are worth their doublings.
-const MANY: usize = 6;
+/// Maximum number of summands that are combined at a time.
+pub(crate) const MAXIMUM_SUMMANDS: usize = 64;
+/// Number of summands from which planes are worth their doublings.
+const PLANE_SUMMANDS: usize = 6;
 
 /// Vectors of a sum that are kept in registers.
-const WIDE: usize = 12;
+const REGISTER_VECTORS: usize = 12;
 
 /// A multiple of a byte string.
 pub(crate) type Summand<'a> = (u8, &'a [u8]);
@@ -54,9 +54,9 @@ pub(crate) fn multiply_add(level: Level, sum: &mut [u8], factor: u8, bytes: &[u8
     }
 }
 
-/// Adds at most [`TOGETHER`] summands to `sum`, which is at least as long as the longest of them.
+/// Adds at most [`MAXIMUM_SUMMANDS`] summands to `sum`, which is at least as long as the longest of them.
 pub(crate) fn combine(level: Level, sum: &mut [u8], summands: &[Summand<'_>]) {
-    let shared = if summands.len() < MANY {
+    let shared = if summands.len() < PLANE_SUMMANDS {
         0
     } else {
         dispatch!(level, simd => combine_shared(simd, sum, summands))
@@ -86,7 +86,7 @@ fn plain(sum: &mut [u8], factor: u8, bytes: &[u8]) {
         sum.iter_mut().zip(bytes).for_each(|(sum, byte)| *sum ^= byte);
         return;
     }
-    let [low, high] = &PRODUCTS[usize::from(factor)];
+    let [low, high] = &FACTOR_PRODUCTS[usize::from(factor)];
     for (sum, byte) in sum.iter_mut().zip(bytes) {
         *sum ^= low[usize::from(byte & 15)] ^ high[usize::from(byte >> 4)];
     }
@@ -94,8 +94,8 @@ fn plain(sum: &mut [u8], factor: u8, bytes: &[u8]) {
 
 /// The summands, and the summands of each plane by index.
 struct Planes<'a> {
-    strings: [&'a [u8]; TOGETHER],
-    lists: [[u8; TOGETHER]; 8],
+    strings: [&'a [u8]; MAXIMUM_SUMMANDS],
+    lists: [[u8; MAXIMUM_SUMMANDS]; 8],
     lengths: [u8; 8],
     /// The length of the shortest.
     shared: usize,
@@ -105,8 +105,8 @@ impl<'a> Planes<'a> {
     #[inline(always)]
     fn of(summands: &[Summand<'a>]) -> Self {
         let mut planes = Self {
-            strings: [&[]; TOGETHER],
-            lists: [[0; TOGETHER]; 8],
+            strings: [&[]; MAXIMUM_SUMMANDS],
+            lists: [[0; MAXIMUM_SUMMANDS]; 8],
             lengths: [0; 8],
             shared: usize::MAX,
         };
@@ -119,7 +119,7 @@ impl<'a> Planes<'a> {
             while factor != 0 {
                 let plane = (factor.trailing_zeros() & 7) as usize;
                 let length = &mut planes.lengths[plane];
-                planes.lists[plane][usize::from(*length) % TOGETHER] = index as u8;
+                planes.lists[plane][usize::from(*length) % MAXIMUM_SUMMANDS] = index as u8;
                 *length = length.wrapping_add(1);
                 factor &= factor.wrapping_sub(1);
             }
@@ -145,16 +145,20 @@ fn add_planes<S: Simd>(simd: S, sum: &mut [u8], planes: &Planes<'_>) {
     // The last columns rarely fill a block. A block that ends with them covers some columns twice:
     // its sum is computed first, from the bytes before, and stored last.
     let mut at = 0;
-    if sum.len() >= WIDE * width {
-        let last = sum.len() - WIDE * width;
-        let end = plane_columns::<S, WIDE>(simd, planes, last);
-        let end = added::<S, WIDE>(simd, end, sum, last);
+    if sum.len() >= REGISTER_VECTORS * width {
+        let last = sum.len() - REGISTER_VECTORS * width;
+        let end = plane_columns::<S, REGISTER_VECTORS>(simd, planes, last);
+        let end = added::<S, REGISTER_VECTORS>(simd, end, sum, last);
         while at < last {
-            let totals = plane_columns::<S, WIDE>(simd, planes, at);
-            store::<S, WIDE>(added::<S, WIDE>(simd, totals, sum, at), sum, at);
-            at += WIDE * width;
+            let totals = plane_columns::<S, REGISTER_VECTORS>(simd, planes, at);
+            store::<S, REGISTER_VECTORS>(
+                added::<S, REGISTER_VECTORS>(simd, totals, sum, at),
+                sum,
+                at,
+            );
+            at += REGISTER_VECTORS * width;
         }
-        store::<S, WIDE>(end, sum, last);
+        store::<S, REGISTER_VECTORS>(end, sum, last);
     } else if sum.len() >= width {
         let last = sum.len() - width;
         let end = plane_columns::<S, 1>(simd, planes, last);
@@ -171,7 +175,7 @@ fn add_planes<S: Simd>(simd: S, sum: &mut [u8], planes: &Planes<'_>) {
                 plain(
                     sum,
                     1 << plane,
-                    &planes.strings[usize::from(*index) % TOGETHER][..sum.len()],
+                    &planes.strings[usize::from(*index) % MAXIMUM_SUMMANDS][..sum.len()],
                 );
             }
         }
@@ -187,7 +191,7 @@ fn plane_columns<S: Simd, const COUNT: usize>(
 ) -> [S::u8s; COUNT] {
     let width = <S::u8s as SimdBase<S>>::LEN;
     let zero = S::u8s::splat(simd, 0);
-    let modulus = S::u8s::splat(simd, MODULUS);
+    let modulus = S::u8s::splat(simd, FIELD_MODULUS);
     let mut totals = [zero; COUNT];
     let mut is_zero = true;
     for plane in (0..8).rev() {
@@ -198,7 +202,7 @@ fn plane_columns<S: Simd, const COUNT: usize>(
             }
         }
         for index in planes.list(plane) {
-            let bytes = planes.strings[usize::from(*index) % TOGETHER];
+            let bytes = planes.strings[usize::from(*index) % MAXIMUM_SUMMANDS];
             let bytes = &bytes[at..][..COUNT * width];
             for (column, total) in totals.iter_mut().enumerate() {
                 *total ^= S::u8s::from_slice(simd, &bytes[column * width..][..width]);
@@ -240,7 +244,7 @@ fn look_up_all<S: Simd>(simd: S, sum: &mut [u8], factor: u8, bytes: &[u8]) {
         plain(sum, factor, bytes);
         return;
     }
-    let [low, high] = &PRODUCTS[usize::from(factor)];
+    let [low, high] = &FACTOR_PRODUCTS[usize::from(factor)];
     let low = S::u8s::block_splat(u8x16::load_array_ref(simd, low));
     let high = S::u8s::block_splat(u8x16::load_array_ref(simd, high));
     // The last columns as with planes.

@@ -13,7 +13,7 @@
 //! The code is a systematic random linear code over a sliding window, as in RFC 8681, with the
 //! self-contained coded packets of RFC 9407 (Tetrys): datagrams travel unchanged, and a symbol
 //! contains the places of the forwarding order that it covers and the seed of its coefficients. Any
-//! `k` symbols recover `k` losses of their windows in 99 of 100 cases. With the seed [`XOR`] all
+//! `k` symbols recover `k` losses of their windows in 99 of 100 cases. With the seed [`PARITY_SEED`] all
 //! coefficients are 1: a parity, which recovers one loss and costs an exclusive or.
 //!
 //! docs/PROTOCOL.md, section "Coded repair", specifies symbols, coefficients and the message.
@@ -70,5 +70,5 @@ mod window;
 
 pub use decoder::{Arrival, Decoder, DecoderLimits, Totals, Use};
 pub use encoder::{EncodeError, Encoder};
-pub use framing::{Half, MAXIMUM_DATAGRAM, MAXIMUM_SYMBOL, Repair};
-pub use window::{Window, XOR};
+pub use framing::{Half, MAXIMUM_DATAGRAM_BYTES, MAXIMUM_SYMBOL, Repair};
+pub use window::{PARITY_SEED, Window};

@@ -4,19 +4,20 @@
 use core::cell::Cell;
 
 /// Bytes of a vector.
-const VECTOR: usize = 32;
+const VECTOR_BYTES: usize = 32;
 
 std::thread_local! {
-    static OPERATIONS: Cell<u64> = const { Cell::new(0) };
+    /// Operations of this thread.
+    static OPERATION_COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Counts the multiplication of this number of bytes.
 pub(crate) fn count(bytes: usize) {
-    let operations = bytes.div_ceil(VECTOR) as u64;
-    OPERATIONS.set(OPERATIONS.get().wrapping_add(operations));
+    let operations = bytes.div_ceil(VECTOR_BYTES) as u64;
+    OPERATION_COUNT.set(OPERATION_COUNT.get().wrapping_add(operations));
 }
 
 /// Operations of this thread so far.
 pub fn counted() -> u64 {
-    OPERATIONS.get()
+    OPERATION_COUNT.get()
 }

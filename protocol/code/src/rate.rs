@@ -25,7 +25,7 @@ pub const LEAST_LOSS: f64 = 0.001;
 /// Fewest symbols in the time in which a repair round trip would do the same.
 pub const SYMBOLS_PER_ROUND_TRIP: f64 = 2.0;
 /// Standard deviations of the losses in a window that its symbols recover, beyond the mean.
-pub const DEVIATIONS: f64 = 4.0;
+pub const COVERED_DEVIATIONS: f64 = 4.0;
 /// Share of the lost bytes that symbols may take up to [`LOW_LOSS`], plus [`LOW_LOSS_SHARE`] of all
 /// bytes.
 pub const LOW_LOSS_FACTOR: f64 = 1.3;
@@ -65,7 +65,7 @@ pub struct LastMile {
 ///   earlier than the repair. A live stream that has no time for two round trips codes
 ///   nevertheless.
 ///
-/// Otherwise enough to recover the losses of a window plus [`DEVIATIONS`] standard deviations,
+/// Otherwise enough to recover the losses of a window plus [`COVERED_DEVIATIONS`] standard deviations,
 /// including the loss of symbols. At low loss fewer, because the plain repair handles the rest:
 /// [`LOW_LOSS_FACTOR`] times the loss and [`LOW_LOSS_SHARE`].
 pub fn symbols_per_datagram(path: &LastMile) -> f64 {
@@ -85,7 +85,7 @@ pub fn symbols_per_datagram(path: &LastMile) -> f64 {
     let lost = loss * window;
     // Losses in bursts of geometric length vary as much more.
     let variance = lost * (1.0 - loss) * (2.0 * path.burst.max(1.0) - 1.0);
-    let needed = (lost + DEVIATIONS * square_root(variance)) / (window * (1.0 - loss));
+    let needed = (lost + COVERED_DEVIATIONS * square_root(variance)) / (window * (1.0 - loss));
     let often_enough = SYMBOLS_PER_ROUND_TRIP / in_time;
     if live.is_some() {
         return needed.max(often_enough).min(path.maximum);

@@ -14,7 +14,7 @@ use crate::field::{inverse, product};
 use crate::kernels::{Summand, combine, multiply_add};
 
 /// Bytes whose multiplication and addition is one unit of work.
-const UNIT: usize = 32;
+const WORK_UNIT_BYTES: usize = 32;
 
 /// An equation: the sum of unknown halves times their coefficients is `symbol`.
 #[derive(Debug)]
@@ -124,14 +124,15 @@ impl System {
 
     /// Counts the work on `bytes`.
     pub(crate) fn count(&mut self, bytes: usize) {
-        self.work += 1 + bytes.div_ceil(UNIT) as u64;
+        self.work += 1 + bytes.div_ceil(WORK_UNIT_BYTES) as u64;
     }
 
     /// Adds an equation, of which `base` is the oldest place.
     pub(crate) fn add(&mut self, level: Level, mut row: Row, base: u64) -> Added {
         for other in &self.rows {
             if row.coefficient(other.pivot) != 0 {
-                self.work += 1 + (row.coefficients.len() + other.symbol.len()) as u64 / UNIT as u64;
+                self.work += 1
+                    + (row.coefficients.len() + other.symbol.len()) as u64 / WORK_UNIT_BYTES as u64;
                 row.eliminate(level, other.pivot, other);
             }
         }
@@ -153,7 +154,8 @@ impl System {
         row.pivot = pivot;
         for other in &mut self.rows {
             if other.coefficient(pivot) != 0 {
-                self.work += 1 + (row.coefficients.len() + row.symbol.len()) as u64 / UNIT as u64;
+                self.work +=
+                    1 + (row.coefficients.len() + row.symbol.len()) as u64 / WORK_UNIT_BYTES as u64;
                 other.eliminate(level, pivot, &row);
             }
         }
@@ -171,7 +173,7 @@ impl System {
                 index += 1;
                 continue;
             }
-            self.work += 1 + half.len().div_ceil(UNIT) as u64;
+            self.work += 1 + half.len().div_ceil(WORK_UNIT_BYTES) as u64;
             let fits = row.subtract(level, &mut [(coefficient, half)]);
             row.clear(place);
             let is_pivot = row.pivot == place;
@@ -195,7 +197,7 @@ impl System {
     /// Takes a solved row out: its place, and the half of it, padded with zeros.
     pub(crate) fn take_solved(&mut self, level: Level) -> Option<(u64, Vec<u8>)> {
         let places = self.rows.first()?.coefficients.len();
-        self.work += (self.rows.len() * places).div_ceil(UNIT) as u64;
+        self.work += (self.rows.len() * places).div_ceil(WORK_UNIT_BYTES) as u64;
         let index = self.rows.iter().position(Row::is_solved)?;
         let row = self.rows.swap_remove(index);
         self.count(row.symbol.len());

@@ -75,7 +75,7 @@ impl Window {
         let (mut group, mut word) = (None, 0);
         (0..u64::from(self.count())).map(move |index| {
             let place = self.first + index * u64::from(self.step());
-            if seed == XOR {
+            if seed == PARITY_SEED {
                 return (place, 1);
             }
             if group != Some(place >> 3) {
@@ -88,8 +88,8 @@ impl Window {
     }
 }
 
-/// The seed that makes every coefficient 1: the symbol is a parity.
-pub const XOR: u16 = 0;
+/// Seed that makes every coefficient 1: the symbol is a parity.
+pub const PARITY_SEED: u16 = 0;
 
 /// The bytes from which the eight coefficients of a group of places follow: the generator SplitMix64, at the position that seed
 /// and group name.
@@ -150,7 +150,7 @@ mod tests {
             };
             assert!(expected.contains(count), "{value}: {count}");
         }
-        assert!(Window::new(0, 255, 1).unwrap().coefficients(XOR).all(|(_, one)| one == 1));
+        assert!(Window::new(0, 255, 1).unwrap().coefficients(PARITY_SEED).all(|(_, one)| one == 1));
     }
 
     proptest! {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use packrat_code::{
-    Arrival, Decoder, DecoderLimits, EncodeError, Encoder, Half, Repair, Use, Window, XOR,
+    Arrival, Decoder, DecoderLimits, EncodeError, Encoder, Half, PARITY_SEED, Repair, Use, Window,
 };
 use proptest::prelude::*;
 use rand::seq::SliceRandom;
@@ -102,13 +102,13 @@ fn interleaved_parities_recover_a_burst() {
     for place in (0..32).filter(|place| !(9..13).contains(place)) {
         decoder.on_datagram(place, &datagrams[place as usize]);
     }
-    let neighbours = symbols(Window::new(0, 32, 1).unwrap(), XOR, &datagrams);
+    let neighbours = symbols(Window::new(0, 32, 1).unwrap(), PARITY_SEED, &datagrams);
     for sent in &neighbours {
         decoder.on_repair(&sent.repair());
     }
     assert!(take(&mut decoder, &datagrams).is_empty(), "one parity of four losses");
     for first in 0..4 {
-        for sent in symbols(Window::new(first, 8, 4).unwrap(), XOR, &datagrams) {
+        for sent in symbols(Window::new(first, 8, 4).unwrap(), PARITY_SEED, &datagrams) {
             decoder.on_repair(&sent.repair());
         }
     }
@@ -226,7 +226,7 @@ proptest! {
             prop_assert!(decoder.open_equations() <= 2 * unknowns);
             prop_assert!(decoder.take_work() <= limits.most_work());
             while let Some((_, recovered)) = decoder.next_recovered() {
-                prop_assert!(recovered.len() <= packrat_code::MAXIMUM_DATAGRAM);
+                prop_assert!(recovered.len() <= packrat_code::MAXIMUM_DATAGRAM_BYTES);
             }
         }
     }

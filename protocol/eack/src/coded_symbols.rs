@@ -19,7 +19,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::mapping::{Mapping, SYMBOLS, ranges_for};
+use crate::mapping::{MAPPED_SYMBOLS, Mapping, ranges_for};
 use crate::{DecodeError, Identifier, SketchKey};
 
 /// Bytes of a coded symbol on the wire.
@@ -50,7 +50,7 @@ struct Filled {
 
 impl CodedSymbols {
     /// The largest capacity: the symbols that fit a prefix of 1150 bytes.
-    pub const MAX_CAPACITY: u8 = SYMBOLS as u8;
+    pub const MAX_CAPACITY: u8 = MAPPED_SYMBOLS as u8;
 
     /// Creates an empty sketch of `capacity` symbols, at most [`Self::MAX_CAPACITY`]. With zero,
     /// insertions are free.
@@ -114,7 +114,7 @@ impl CodedSymbols {
             return Err(DecodeError::DifferenceTooLarge);
         };
         let (theirs, _) = theirs.as_chunks::<SYMBOL_BYTES>();
-        let count = theirs.len().min(SYMBOLS);
+        let count = theirs.len().min(MAPPED_SYMBOLS);
         // A mixture of identifiers passes for pure once in some thousands of decodes; the close
         // look settles these.
         [Look::Quick, Look::Close]

@@ -245,7 +245,7 @@ impl<'a> EncodedPrefix<'a> {
                 .as_chunks::<SUM_BYTES>()
                 .0
                 .iter()
-                .position(|sum| u64::from(u32::from_be_bytes(*sum)) >= field::MODULUS)
+                .position(|sum| u64::from(u32::from_be_bytes(*sum)) >= field::FIELD_MODULUS)
         {
             return Err(PrefixError::NotAFieldElement { position });
         }

@@ -8,19 +8,19 @@
 /// other: it has 64 that do.
 pub(crate) const POWER_WORK: u64 = 256;
 
-/// The modulus, `2^32 - 5`.
-pub(crate) const MODULUS: u64 = 4_294_967_291;
+/// Modulus of the field, `2^32 - 5`.
+pub(crate) const FIELD_MODULUS: u64 = 4_294_967_291;
 
-/// Inverses of the small integers, `INVERSES[k] * k = 1` (entry 0 is unused).
-pub(crate) const INVERSES: [u32; 256] = {
+/// Inverses of the small integers, `SMALL_INVERSES[k] * k = 1` (entry 0 is unused).
+pub(crate) const SMALL_INVERSES: [u32; 256] = {
     let mut table = [0u32; 256];
     table[1] = 1;
     let mut k = 2;
     while k < 256 {
         // P = q*k + r, so 1/k = -q/r.
-        let quotient = MODULUS / k as u64;
-        let remainder = (MODULUS % k as u64) as usize;
-        table[k] = (MODULUS - (quotient * table[remainder] as u64) % MODULUS) as u32;
+        let quotient = FIELD_MODULUS / k as u64;
+        let remainder = (FIELD_MODULUS % k as u64) as usize;
+        table[k] = (FIELD_MODULUS - (quotient * table[remainder] as u64) % FIELD_MODULUS) as u32;
         k += 1;
     }
     table
@@ -40,7 +40,7 @@ pub(crate) fn reduce(value: u64) -> u32 {
     count(1);
     let once = (value >> 32) * 5 + (value & 0xffff_ffff);
     let twice = (once >> 32) * 5 + (once & 0xffff_ffff);
-    (if twice >= MODULUS { twice - MODULUS } else { twice }) as u32
+    (if twice >= FIELD_MODULUS { twice - FIELD_MODULUS } else { twice }) as u32
 }
 
 /// A sum of fewer than 2^32 products of two field elements, reduced to `0..P`.
@@ -52,7 +52,7 @@ pub(crate) fn reduce_sum(value: u128) -> u32 {
     let lower = value as u64;
     let once = (lower >> 32) * 5 + (lower & 0xffff_ffff) + upper * 25;
     let twice = (once >> 32) * 5 + (once & 0xffff_ffff);
-    (if twice >= MODULUS { twice - MODULUS } else { twice }) as u32
+    (if twice >= FIELD_MODULUS { twice - FIELD_MODULUS } else { twice }) as u32
 }
 
 /// The product.
@@ -65,20 +65,20 @@ pub(crate) fn multiply(left: u32, right: u32) -> u32 {
 #[inline(always)]
 pub(crate) const fn add(left: u32, right: u32) -> u32 {
     let sum = left as u64 + right as u64;
-    (if sum >= MODULUS { sum - MODULUS } else { sum }) as u32
+    (if sum >= FIELD_MODULUS { sum - FIELD_MODULUS } else { sum }) as u32
 }
 
 /// The difference.
 #[inline(always)]
 pub(crate) const fn subtract(left: u32, right: u32) -> u32 {
-    let difference = left as u64 + MODULUS - right as u64;
-    (if difference >= MODULUS { difference - MODULUS } else { difference }) as u32
+    let difference = left as u64 + FIELD_MODULUS - right as u64;
+    (if difference >= FIELD_MODULUS { difference - FIELD_MODULUS } else { difference }) as u32
 }
 
 /// The additive inverse.
 #[inline(always)]
 pub(crate) const fn negate(value: u32) -> u32 {
-    if value == 0 { 0 } else { (MODULUS - value as u64) as u32 }
+    if value == 0 { 0 } else { (FIELD_MODULUS - value as u64) as u32 }
 }
 
 /// Returns `base` to the power of `exponent`.
@@ -98,12 +98,12 @@ pub(crate) fn power(base: u32, exponent: u32) -> u32 {
 
 /// The multiplicative inverse (0 for 0), by Fermat's little theorem.
 pub(crate) fn invert(value: u32) -> u32 {
-    power(value, (MODULUS - 2) as u32)
+    power(value, (FIELD_MODULUS - 2) as u32)
 }
 
 /// A square root, if there is one. `P ≡ 3 (mod 4)`, so it is a single power.
 pub(crate) fn square_root(value: u32) -> Option<u32> {
-    let root = power(value, MODULUS.div_ceil(4) as u32);
+    let root = power(value, FIELD_MODULUS.div_ceil(4) as u32);
     if multiply(root, root) == value { Some(root) } else { None }
 }
 
@@ -114,14 +114,14 @@ mod tests {
 
     #[test]
     fn the_modulus_is_prime_and_three_modulo_four() {
-        assert_eq!(MODULUS % 4, 3);
-        assert!((2..65_536).all(|divisor| !MODULUS.is_multiple_of(divisor)));
+        assert_eq!(FIELD_MODULUS % 4, 3);
+        assert!((2..65_536).all(|divisor| !FIELD_MODULUS.is_multiple_of(divisor)));
     }
 
     #[test]
     fn small_inverses() {
         for k in 1..256u32 {
-            assert_eq!(multiply(k, INVERSES[k as usize]), 1, "{k}");
+            assert_eq!(multiply(k, SMALL_INVERSES[k as usize]), 1, "{k}");
         }
     }
 
@@ -130,30 +130,30 @@ mod tests {
         for value in [
             0,
             1,
-            MODULUS - 1,
-            MODULUS,
-            MODULUS + 1,
+            FIELD_MODULUS - 1,
+            FIELD_MODULUS,
+            FIELD_MODULUS + 1,
             1 << 32,
             (1 << 32) + 24,
             u64::MAX - 1,
             u64::MAX,
         ] {
-            assert_eq!(u64::from(reduce(value)), value % MODULUS, "{value}");
-            assert_eq!(u64::from(reduce_sum(value.into())), value % MODULUS, "{value}");
+            assert_eq!(u64::from(reduce(value)), value % FIELD_MODULUS, "{value}");
+            assert_eq!(u64::from(reduce_sum(value.into())), value % FIELD_MODULUS, "{value}");
         }
-        let largest = u128::from((MODULUS - 1) * (MODULUS - 1)) * 0xffff_ffff;
-        assert_eq!(u128::from(reduce_sum(largest)), largest % u128::from(MODULUS));
+        let largest = u128::from((FIELD_MODULUS - 1) * (FIELD_MODULUS - 1)) * 0xffff_ffff;
+        assert_eq!(u128::from(reduce_sum(largest)), largest % u128::from(FIELD_MODULUS));
     }
 
     proptest! {
         #[test]
-        fn agrees_with_plain_remainders(a in 0..MODULUS, b in 0..MODULUS, wide in any::<u64>()) {
+        fn agrees_with_plain_remainders(a in 0..FIELD_MODULUS, b in 0..FIELD_MODULUS, wide in any::<u64>()) {
             let (x, y) = (a as u32, b as u32);
-            prop_assert_eq!(u64::from(multiply(x, y)), a * b % MODULUS);
-            prop_assert_eq!(u64::from(add(x, y)), (a + b) % MODULUS);
-            prop_assert_eq!(u64::from(subtract(x, y)), (a + MODULUS - b) % MODULUS);
+            prop_assert_eq!(u64::from(multiply(x, y)), a * b % FIELD_MODULUS);
+            prop_assert_eq!(u64::from(add(x, y)), (a + b) % FIELD_MODULUS);
+            prop_assert_eq!(u64::from(subtract(x, y)), (a + FIELD_MODULUS - b) % FIELD_MODULUS);
             prop_assert_eq!(add(x, negate(x)), 0);
-            prop_assert_eq!(u64::from(reduce(wide)), wide % MODULUS);
+            prop_assert_eq!(u64::from(reduce(wide)), wide % FIELD_MODULUS);
             if x != 0 {
                 prop_assert_eq!(multiply(x, invert(x)), 1);
             }

@@ -1,6 +1,6 @@
 //! The four bytes that stand for one datagram.
 
-use crate::field::MODULUS;
+use crate::field::FIELD_MODULUS;
 
 /// Four bytes that stand for one encrypted datagram.
 ///
@@ -13,12 +13,12 @@ pub struct Identifier(u32);
 impl Identifier {
     /// Maps 64 hash bits onto the domain, near-uniformly (only the upper 32 bits count).
     pub const fn from_hash(hash: u64) -> Self {
-        Self((((hash >> 32) * (MODULUS - 1)) >> 32) as u32 + 1)
+        Self((((hash >> 32) * (FIELD_MODULUS - 1)) >> 32) as u32 + 1)
     }
 
     /// Reads the number from the wire; `None` outside the domain.
     pub const fn new(value: u32) -> Option<Self> {
-        if value != 0 && (value as u64) < MODULUS { Some(Self(value)) } else { None }
+        if value != 0 && (value as u64) < FIELD_MODULUS { Some(Self(value)) } else { None }
     }
 
     /// The four bytes as a number, in `1..=P-1`.

@@ -18,7 +18,7 @@ use fearless_simd::Level;
 use crate::recurrence::add_recurrence;
 
 /// Identifiers that are inserted together.
-pub(crate) const BATCH: usize = 16;
+pub(crate) const BATCH_IDENTIFIERS: usize = 16;
 
 /// The vector instructions of this processor.
 pub(crate) fn level() -> Level {
@@ -30,7 +30,12 @@ pub(crate) fn level() -> Level {
 
 /// Adds the power sums of the first `length` identifiers of a batch (the others are zero) to
 /// `sums`, of which there are at most 255.
-pub(crate) fn add_batch(level: Level, batch: &[u32; BATCH], length: usize, sums: &mut [u32]) {
+pub(crate) fn add_batch(
+    level: Level,
+    batch: &[u32; BATCH_IDENTIFIERS],
+    length: usize,
+    sums: &mut [u32],
+) {
     crate::field::count(length * sums.len());
     #[cfg(target_arch = "x86_64")]
     if let Some(narrow) = level.as_avx2() {
@@ -52,13 +57,13 @@ mod vectors {
     use fearless_simd::x86::{Avx2, Avx512};
     use fearless_simd::{kernel, u64x4, u64x8};
 
-    use super::BATCH;
-    use crate::field::MODULUS;
+    use super::BATCH_IDENTIFIERS;
+    use crate::field::FIELD_MODULUS;
 
     /// Identifiers whose powers are kept in registers together.
-    const GROUP: usize = 4;
-    /// Sums at most, and one.
-    const MOST: usize = 256;
+    const GROUP_IDENTIFIERS: usize = 4;
+    /// Room for the power sums of any sketch, and one more.
+    const SUMS_ROOM: usize = 256;
     const MASK_52: i64 = (1 << 52) - 1;
 
     kernel!(
@@ -92,7 +97,7 @@ mod vectors {
         /// multiplication into two.
         #[inline(always)]
         fn modulus(_avx2: Avx2) -> __m256i {
-            _mm256_set1_epi64x(black_box(MODULUS as i64))
+            _mm256_set1_epi64x(black_box(FIELD_MODULUS as i64))
         }
     );
 
@@ -103,7 +108,7 @@ mod vectors {
         fn quotients(_avx2: Avx2, factors: __m256i) -> __m256i {
             let mut quotients = factors;
             for fifths in 1..5u64 {
-                let below = _mm256_set1_epi64x(((fifths * MODULUS).div_ceil(5) - 1) as i64);
+                let below = _mm256_set1_epi64x(((fifths * FIELD_MODULUS).div_ceil(5) - 1) as i64);
                 quotients = _mm256_sub_epi64(quotients, _mm256_cmpgt_epi64(factors, below));
             }
             quotients
@@ -115,9 +120,9 @@ mod vectors {
         #[inline(always)]
         fn first_powers(
             avx2: Avx2,
-            identifiers: [u32; GROUP],
+            identifiers: [u32; GROUP_IDENTIFIERS],
             modulus: __m256i,
-        ) -> ([__m256i; GROUP], __m256i) {
+        ) -> ([__m256i; GROUP_IDENTIFIERS], __m256i) {
             let first: u64x4<Avx2> = identifiers.map(u64::from).simd_into(avx2);
             let first: __m256i = first.into();
             let quotient = quotients(avx2, first);
@@ -142,7 +147,7 @@ mod vectors {
     kernel!(
         /// Each lane in all lanes.
         #[inline(always)]
-        fn spread(_avx2: Avx2, lanes: __m256i) -> [__m256i; GROUP] {
+        fn spread(_avx2: Avx2, lanes: __m256i) -> [__m256i; GROUP_IDENTIFIERS] {
             [
                 _mm256_permute4x64_epi64::<0x00>(lanes),
                 _mm256_permute4x64_epi64::<0x55>(lanes),
@@ -158,17 +163,27 @@ mod vectors {
         for (sum, total) in sums.iter_mut().zip(totals) {
             let total = u64::from(*sum).wrapping_add(*total);
             let folded = (total & 0xffff_ffff) + 5 * (total >> 32);
-            *sum = if folded >= MODULUS { folded - MODULUS } else { folded } as u32;
+            *sum = if folded >= FIELD_MODULUS { folded - FIELD_MODULUS } else { folded } as u32;
         }
     }
 
     kernel!(
         /// Four sums in step.
-        pub(super) fn add_four(avx2: Avx2, batch: &[u32; BATCH], length: usize, sums: &mut [u32]) {
+        pub(super) fn add_four(
+            avx2: Avx2,
+            batch: &[u32; BATCH_IDENTIFIERS],
+            length: usize,
+            sums: &mut [u32],
+        ) {
             let steps = sums.len().div_ceil(4);
             let modulus = modulus(avx2);
-            let mut totals = [[0u64; 4]; MOST / 4];
-            for group in batch.as_chunks::<GROUP>().0.iter().take(length.div_ceil(GROUP)) {
+            let mut totals = [[0u64; 4]; SUMS_ROOM / 4];
+            for group in batch
+                .as_chunks::<GROUP_IDENTIFIERS>()
+                .0
+                .iter()
+                .take(length.div_ceil(GROUP_IDENTIFIERS))
+            {
                 let (mut powers, fourth) = first_powers(avx2, *group, modulus);
                 // As with the modulus.
                 let factors = black_box(spread(avx2, fourth));
@@ -194,26 +209,31 @@ mod vectors {
         pub(super) fn add_eight(
             wide: Avx512,
             narrow: Avx2,
-            batch: &[u32; BATCH],
+            batch: &[u32; BATCH_IDENTIFIERS],
             length: usize,
             sums: &mut [u32],
         ) {
             let steps = sums.len().div_ceil(8);
             let modulus = modulus(narrow);
-            let mut totals = [[0u64; 8]; MOST / 8];
+            let mut totals = [[0u64; 8]; SUMS_ROOM / 8];
             let (zero, mask) = (_mm512_setzero_si512(), _mm512_set1_epi64(MASK_52));
-            let less = _mm512_set1_epi64((MASK_52 + 1) - MODULUS as i64);
-            for group in batch.as_chunks::<GROUP>().0.iter().take(length.div_ceil(GROUP)) {
+            let less = _mm512_set1_epi64((MASK_52 + 1) - FIELD_MODULUS as i64);
+            for group in batch
+                .as_chunks::<GROUP_IDENTIFIERS>()
+                .0
+                .iter()
+                .take(length.div_ceil(GROUP_IDENTIFIERS))
+            {
                 let (lower, fourth) = first_powers(narrow, *group, modulus);
                 let fourth_quotient = quotients(narrow, fourth);
                 let eighth = multiply(narrow, fourth, fourth, fourth_quotient, modulus);
                 let (by_four, by_four_quotient) =
                     (spread(narrow, fourth), spread(narrow, fourth_quotient));
                 let by_eight = spread(narrow, eighth);
-                let mut powers = [zero; GROUP];
-                let mut factors = [zero; GROUP];
-                let mut quotients = [zero; GROUP];
-                for index in 0..GROUP {
+                let mut powers = [zero; GROUP_IDENTIFIERS];
+                let mut factors = [zero; GROUP_IDENTIFIERS];
+                let mut quotients = [zero; GROUP_IDENTIFIERS];
+                for index in 0..GROUP_IDENTIFIERS {
                     let upper = multiply(
                         narrow,
                         lower[index],
@@ -255,7 +275,7 @@ mod vectors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::field::MODULUS;
+    use crate::field::FIELD_MODULUS;
     use alloc::vec::Vec;
     use proptest::prelude::*;
 
@@ -264,8 +284,8 @@ mod tests {
         for identifier in identifiers {
             let mut power = 1u64;
             for sum in &mut *sums {
-                power = power * u64::from(*identifier) % MODULUS;
-                *sum = ((u64::from(*sum) + power) % MODULUS) as u32;
+                power = power * u64::from(*identifier) % FIELD_MODULUS;
+                *sum = ((u64::from(*sum) + power) % FIELD_MODULUS) as u32;
             }
         }
     }
@@ -282,12 +302,12 @@ mod tests {
         #[test]
         fn a_batch_equals_single_insertions(
             identifiers in prop::collection::vec(
-                prop_oneof![0..MODULUS as u32, MODULUS as u32 - 3..MODULUS as u32, 0u32..3],
-                0..=BATCH,
+                prop_oneof![0..FIELD_MODULUS as u32, FIELD_MODULUS as u32 - 3..FIELD_MODULUS as u32, 0u32..3],
+                0..=BATCH_IDENTIFIERS,
             ),
-            sums in prop::collection::vec(0..MODULUS as u32, 0..=255),
+            sums in prop::collection::vec(0..FIELD_MODULUS as u32, 0..=255),
         ) {
-            let mut batch = [0; BATCH];
+            let mut batch = [0; BATCH_IDENTIFIERS];
             batch[..identifiers.len()].copy_from_slice(&identifiers);
             let mut slow = sums.clone();
             plain(&identifiers, &mut slow);

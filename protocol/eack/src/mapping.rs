@@ -16,20 +16,20 @@
 //! depends on the identifier.
 
 /// Number of symbols that the mapping covers, and so the longest prefix.
-pub(crate) const SYMBOLS: usize = 191;
+pub(crate) const MAPPED_SYMBOLS: usize = 191;
 
-/// Symbols `1..=INDEPENDENT` are drawn independently.
-const INDEPENDENT: usize = 8;
+/// Number of symbols that are drawn independently: `1..=INDEPENDENT_SYMBOLS`.
+const INDEPENDENT_SYMBOLS: usize = 8;
 
 /// Number of ranges behind the independent symbols.
-pub(crate) const RANGES: usize = 6;
+pub(crate) const SYMBOL_RANGES: usize = 6;
 
-/// `THRESHOLDS[i - 1]`: symbol `i` contains the identifier when its hash byte is below this, `256 /
-/// (1 + i/2)`.
-const THRESHOLDS: [u8; INDEPENDENT] = {
-    let mut table = [0u8; INDEPENDENT];
+/// Bounds of the hash byte, by symbol: symbol `i` contains the identifier if the byte is below
+/// `HASH_THRESHOLDS[i - 1]`, `256 / (1 + i/2)`.
+const HASH_THRESHOLDS: [u8; INDEPENDENT_SYMBOLS] = {
+    let mut table = [0u8; INDEPENDENT_SYMBOLS];
     let mut index = 0;
-    while index < INDEPENDENT {
+    while index < INDEPENDENT_SYMBOLS {
         table[index] = ((512 + (index + 3) / 2) / (index + 3)) as u8;
         index += 1;
     }
@@ -37,27 +37,27 @@ const THRESHOLDS: [u8; INDEPENDENT] = {
 };
 
 /// First symbol of each range, and the end of the last one.
-const RANGE_STARTS: [usize; RANGES + 1] = {
-    let total = weight(INDEPENDENT + 1, SYMBOLS);
-    let mut starts = [INDEPENDENT + 1; RANGES + 1];
+const RANGE_STARTS: [usize; SYMBOL_RANGES + 1] = {
+    let total = weight(INDEPENDENT_SYMBOLS + 1, MAPPED_SYMBOLS);
+    let mut starts = [INDEPENDENT_SYMBOLS + 1; SYMBOL_RANGES + 1];
     let mut range = 1;
-    while range < RANGES {
+    while range < SYMBOL_RANGES {
         let mut end = starts[range - 1];
-        while weight(INDEPENDENT + 1, end) * (RANGES as u64) < total * range as u64 {
+        while weight(INDEPENDENT_SYMBOLS + 1, end) * (SYMBOL_RANGES as u64) < total * range as u64 {
             end += 1;
         }
         starts[range] = end;
         range += 1;
     }
-    starts[RANGES] = SYMBOLS;
+    starts[SYMBOL_RANGES] = MAPPED_SYMBOLS;
     starts
 };
 
 /// `RANGE_SYMBOLS[range][byte]`: the symbol of the range that the hash byte selects.
-static RANGE_SYMBOLS: [[u8; 256]; RANGES] = {
-    let mut table = [[0u8; 256]; RANGES];
+static RANGE_SYMBOLS: [[u8; 256]; SYMBOL_RANGES] = {
+    let mut table = [[0u8; 256]; SYMBOL_RANGES];
     let mut range = 0;
-    while range < RANGES {
+    while range < SYMBOL_RANGES {
         let (start, end) = (RANGE_STARTS[range], RANGE_STARTS[range + 1]);
         let total = weight(start, end);
         let mut symbol = start;
@@ -158,7 +158,7 @@ pub(crate) struct Mapping {
 /// Number of ranges that a prefix of `capacity` symbols reaches into.
 pub(crate) const fn ranges_for(capacity: usize) -> usize {
     let mut range = 0;
-    while range < RANGES && RANGE_STARTS[range] < capacity {
+    while range < SYMBOL_RANGES && RANGE_STARTS[range] < capacity {
         range += 1;
     }
     range
@@ -170,7 +170,7 @@ impl Mapping {
     #[inline(always)]
     pub(crate) fn add_to(self, symbols: &mut [u64; 256], ranges: usize, value: u64) {
         symbols[0] = symbols[0].wrapping_add(value);
-        for (index, threshold) in THRESHOLDS.iter().enumerate() {
+        for (index, threshold) in HASH_THRESHOLDS.iter().enumerate() {
             let byte = (self.independent >> (8 * index)) as u8;
             let mask = u64::from(byte < *threshold).wrapping_neg();
             symbols[index + 1] = symbols[index + 1].wrapping_add(value & mask);
@@ -186,7 +186,7 @@ impl Mapping {
     #[inline(always)]
     pub(crate) fn for_each_symbol(self, ranges: usize, mut visit: impl FnMut(u8)) {
         visit(0);
-        for (index, threshold) in THRESHOLDS.iter().enumerate() {
+        for (index, threshold) in HASH_THRESHOLDS.iter().enumerate() {
             if ((self.independent >> (8 * index)) as u8) < *threshold {
                 visit(index as u8 + 1);
             }
@@ -201,8 +201,8 @@ impl Mapping {
     pub(crate) fn contains(self, symbol: u8) -> bool {
         match usize::from(symbol) {
             0 => true,
-            index @ 1..=INDEPENDENT => {
-                ((self.independent >> (8 * (index - 1))) as u8) < THRESHOLDS[index - 1]
+            index @ 1..=INDEPENDENT_SYMBOLS => {
+                ((self.independent >> (8 * (index - 1))) as u8) < HASH_THRESHOLDS[index - 1]
             }
             index => {
                 let range = RANGE_STARTS[1..].iter().take_while(|end| **end <= index).count();
@@ -221,8 +221,8 @@ mod tests {
 
     #[test]
     fn ranges_have_about_equal_weight_and_cover_every_symbol() {
-        assert_eq!((RANGE_STARTS[0], RANGE_STARTS[RANGES]), (9, 191));
-        for range in 0..RANGES {
+        assert_eq!((RANGE_STARTS[0], RANGE_STARTS[SYMBOL_RANGES]), (9, 191));
+        for range in 0..SYMBOL_RANGES {
             let weight =
                 weight(RANGE_STARTS[range], RANGE_STARTS[range + 1]) as f64 / (1u64 << 32) as f64;
             assert!((0.8..1.15).contains(&weight), "{range}: {weight}");
@@ -238,9 +238,10 @@ mod tests {
     fn symbols_contain_an_identifier_as_often_as_in_the_paper() {
         let key = SketchKey::new([1, 2]);
         let trials = 100_000u32;
-        let mut counts = vec![0u32; SYMBOLS];
+        let mut counts = vec![0u32; MAPPED_SYMBOLS];
         for identifier in 1..=trials {
-            key.map(identifier).for_each_symbol(RANGES, |symbol| counts[usize::from(symbol)] += 1);
+            key.map(identifier)
+                .for_each_symbol(SYMBOL_RANGES, |symbol| counts[usize::from(symbol)] += 1);
         }
         for (index, count) in counts.iter().enumerate() {
             let expected = 1.0 / (1.0 + index as f64 / 2.0);
@@ -260,14 +261,16 @@ mod tests {
         for identifier in 1..500 {
             let mapping = key.map(identifier);
             let mut added = [0u64; 256];
-            mapping.add_to(&mut added, RANGES, mapping.value);
+            mapping.add_to(&mut added, SYMBOL_RANGES, mapping.value);
             let mut visited = [0u64; 256];
-            mapping.for_each_symbol(RANGES, |symbol| visited[usize::from(symbol)] = mapping.value);
+            mapping.for_each_symbol(SYMBOL_RANGES, |symbol| {
+                visited[usize::from(symbol)] = mapping.value
+            });
             assert_eq!(added, visited);
-            for (symbol, value) in visited.iter().enumerate().take(SYMBOLS) {
+            for (symbol, value) in visited.iter().enumerate().take(MAPPED_SYMBOLS) {
                 assert_eq!(mapping.contains(symbol as u8), *value != 0, "{identifier} in {symbol}");
             }
-            assert!(!mapping.contains(SYMBOLS as u8) && !mapping.contains(255));
+            assert!(!mapping.contains(MAPPED_SYMBOLS as u8) && !mapping.contains(255));
         }
     }
 

@@ -5,14 +5,16 @@
 use core::cell::Cell;
 
 std::thread_local! {
-    static OPERATIONS: Cell<u64> = const { Cell::new(0) };
-    static INSERTIONS: Cell<u64> = const { Cell::new(0) };
+    /// Operations of this thread.
+    static OPERATION_COUNT: Cell<u64> = const { Cell::new(0) };
+    /// Operations of this thread's insertions and removals.
+    static INSERTION_COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Counts operations.
 #[inline]
 pub fn count(operations: usize) {
-    OPERATIONS.set(OPERATIONS.get().wrapping_add(operations as u64));
+    OPERATION_COUNT.set(OPERATION_COUNT.get().wrapping_add(operations as u64));
 }
 
 /// An insertion into a sketch, or a removal, in progress: operations counted until it ends belong
@@ -32,16 +34,16 @@ impl Drop for Insertion {
     #[inline]
     fn drop(&mut self) {
         let operations = counted().wrapping_sub(self.before);
-        INSERTIONS.set(INSERTIONS.get().wrapping_add(operations));
+        INSERTION_COUNT.set(INSERTION_COUNT.get().wrapping_add(operations));
     }
 }
 
 /// Operations of this thread's insertions into sketches, and removals, so far.
 pub fn counted_insertions() -> u64 {
-    INSERTIONS.get()
+    INSERTION_COUNT.get()
 }
 
 /// Operations of this thread so far.
 pub fn counted() -> u64 {
-    OPERATIONS.get()
+    OPERATION_COUNT.get()
 }

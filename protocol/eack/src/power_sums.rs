@@ -23,8 +23,8 @@ use alloc::vec::Vec;
 
 use fearless_simd::Level;
 
-use crate::field::{self, INVERSES, reduce_sum};
-use crate::lanes::{self, BATCH, add_batch};
+use crate::field::{self, SMALL_INVERSES, reduce_sum};
+use crate::lanes::{self, BATCH_IDENTIFIERS, add_batch};
 use crate::roots::{RootFinder, trim};
 use crate::{DecodeError, Identifier};
 
@@ -50,7 +50,7 @@ pub struct PowerSums {
     level: Level,
     size: u16,
     /// Inserted, but not yet in the sums. Zeros follow after `pending_length`.
-    pending: [u32; BATCH],
+    pending: [u32; BATCH_IDENTIFIERS],
     pending_length: usize,
 }
 
@@ -65,7 +65,7 @@ impl PowerSums {
             capacity,
             level: lanes::level(),
             size: 0,
-            pending: [0; BATCH],
+            pending: [0; BATCH_IDENTIFIERS],
             pending_length: 0,
         }
     }
@@ -83,10 +83,10 @@ impl PowerSums {
             *place = identifier.get();
             self.pending_length += 1;
         }
-        if self.pending_length == BATCH {
+        if self.pending_length == BATCH_IDENTIFIERS {
             self.allocate();
-            add_batch(self.level, &self.pending, BATCH, &mut self.sums);
-            self.pending = [0; BATCH];
+            add_batch(self.level, &self.pending, BATCH_IDENTIFIERS, &mut self.sums);
+            self.pending = [0; BATCH_IDENTIFIERS];
             self.pending_length = 0;
         }
     }
@@ -127,7 +127,8 @@ impl PowerSums {
     pub fn add(&mut self, set: &[u8]) -> bool {
         let Some((size, sums)) = set.split_first_chunk::<SIZE_BYTES>() else { return false };
         let (sums, rest) = sums.as_chunks::<SUM_BYTES>();
-        let in_field = sums.iter().all(|sum| u64::from(u32::from_be_bytes(*sum)) < field::MODULUS);
+        let in_field =
+            sums.iter().all(|sum| u64::from(u32::from_be_bytes(*sum)) < field::FIELD_MODULUS);
         if sums.len() != usize::from(self.capacity) || !rest.is_empty() || !in_field {
             return false;
         }
@@ -143,7 +144,7 @@ impl PowerSums {
     pub fn clear(&mut self) {
         self.sums.fill(0);
         self.size = 0;
-        self.pending = [0; BATCH];
+        self.pending = [0; BATCH_IDENTIFIERS];
         self.pending_length = 0;
     }
 
@@ -325,7 +326,7 @@ impl Solver {
 fn exponential(sums: &[u32], out: &mut Vec<u32>) {
     out.clear();
     out.push(1);
-    for (index, inverse) in (0..sums.len()).zip(&INVERSES[1..]) {
+    for (index, inverse) in (0..sums.len()).zip(&SMALL_INVERSES[1..]) {
         let mut total = 0u128;
         field::count(index + 1);
         for (sum, coefficient) in sums.iter().take(index + 1).zip(out.iter().rev()) {

@@ -8,14 +8,14 @@
 
 use alloc::vec::Vec;
 
-use crate::field::{self, MODULUS, reduce_sum};
+use crate::field::{self, FIELD_MODULUS, reduce_sum};
 use crate::{DecodeError, Identifier};
 
 /// Candidates that are evaluated together, so that their multiplications overlap.
-const LANES: usize = 8;
+const PARALLEL_CANDIDATES: usize = 8;
 
-/// Shifts to try until a polynomial splits. Each fails with a probability of at most one half.
-const ATTEMPTS: u32 = 64;
+/// Shifts to try until a polynomial splits: each fails with a probability of at most one half.
+const SPLIT_ATTEMPTS: u32 = 64;
 
 /// Largest number of roots to split off without a candidate. Splitting costs as much as the square
 /// of their number, and an honest peer's differences are among the candidates, except for the few
@@ -98,7 +98,7 @@ impl RootFinder {
                     push_root(other, roots)?;
                 }
                 _ => {
-                    let last = shift + ATTEMPTS;
+                    let last = shift + SPLIT_ATTEMPTS;
                     loop {
                         shift += 1;
                         if shift > last {
@@ -123,7 +123,7 @@ impl RootFinder {
 
     /// `power = (x + shift)^((P-1)/2) mod factor`.
     fn half_power(&mut self, shift: u32) {
-        let exponent = (MODULUS / 2) as u32;
+        let exponent = (FIELD_MODULUS / 2) as u32;
         self.power.clear();
         self.power.push(1);
         for bit in (0..u32::BITS - exponent.leading_zeros()).rev() {
@@ -237,7 +237,7 @@ fn divide_by_candidates(
     let mut candidates = candidates.into_iter();
     let mut work = 0;
     while polynomial.len() > 3 && work < MAX_CANDIDATE_WORK {
-        let mut lanes = [0u32; LANES];
+        let mut lanes = [0u32; PARALLEL_CANDIDATES];
         let mut filled = 0;
         for (lane, candidate) in lanes.iter_mut().zip(&mut candidates) {
             *lane = candidate.get();
@@ -246,9 +246,9 @@ fn divide_by_candidates(
         if filled == 0 {
             break;
         }
-        work += (LANES * polynomial.len()) as u64;
+        work += (PARALLEL_CANDIDATES * polynomial.len()) as u64;
         // Horner's scheme in all lanes. An unfilled lane evaluates at zero, which is never a root.
-        let mut values = [0u32; LANES];
+        let mut values = [0u32; PARALLEL_CANDIDATES];
         for coefficient in polynomial.iter().rev() {
             for (value, lane) in values.iter_mut().zip(&lanes) {
                 *value =
@@ -299,7 +299,7 @@ fn push_root(root: u32, roots: &mut Vec<Identifier>) -> Result<(), DecodeError> 
 
 /// The roots of `x^2 + linear x + constant`.
 fn quadratic_roots(constant: u32, linear: u32) -> Result<(u32, u32), DecodeError> {
-    let half = field::multiply(field::negate(linear), field::INVERSES[2]);
+    let half = field::multiply(field::negate(linear), field::SMALL_INVERSES[2]);
     let discriminant = field::subtract(field::multiply(half, half), constant);
     let root = field::square_root(discriminant).ok_or(DecodeError::DifferenceTooLarge)?;
     Ok((field::add(half, root), field::subtract(half, root)))
@@ -371,9 +371,9 @@ mod tests {
     proptest! {
         #[test]
         fn finds_the_roots_with_and_without_candidates(
-            roots in proptest::collection::btree_set(1..MODULUS as u32, 0..=MAX_UNKNOWN),
+            roots in proptest::collection::btree_set(1..FIELD_MODULUS as u32, 0..=MAX_UNKNOWN),
             known in any::<u64>(),
-            others in proptest::collection::vec(1..MODULUS as u32, 0..30),
+            others in proptest::collection::vec(1..FIELD_MODULUS as u32, 0..30),
         ) {
             let roots: Vec<u32> = roots.into_iter().collect();
             let mut candidates: Vec<u32> = roots

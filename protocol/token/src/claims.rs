@@ -14,12 +14,16 @@ pub const MAXIMUM_LENGTH: usize = FIXED_LENGTH + 17 + TAG_LENGTH;
 /// Bytes of the truncated authentication code (RFC 2104, section 5: at least half of the hash's).
 pub(crate) const TAG_LENGTH: usize = 16;
 
-const VERSION: u8 = 1;
+/// Version of the claims, their first byte.
+const CLAIMS_VERSION: u8 = 1;
 /// Everything up to the kind of binding.
 const FIXED_LENGTH: usize = 30;
-const UNBOUND: u8 = 0;
-const IPV4: u8 = 4;
-const IPV6: u8 = 6;
+/// Kind of address of a token that is valid at every address.
+const UNBOUND_KIND: u8 = 0;
+/// Kind of address of a token that is bound to an IPv4 address.
+const IPV4_KIND: u8 = 4;
+/// Kind of address of a token that is bound to an IPv6 network.
+const IPV6_KIND: u8 = 6;
 
 /// Names a route in few bytes. Not a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -82,19 +86,19 @@ pub enum TokenError {
 impl Claims {
     pub(crate) fn encode(&self, key: u32) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(MAXIMUM_LENGTH);
-        bytes.push(VERSION);
+        bytes.push(CLAIMS_VERSION);
         bytes.extend_from_slice(&key.to_be_bytes());
         bytes.extend_from_slice(&self.expires.to_be_bytes());
         bytes.extend_from_slice(&self.route.0);
         bytes.extend_from_slice(&self.nonce.to_be_bytes());
         match self.binding.map(|binding| (binding.network(), binding.prefix())) {
-            None => bytes.push(UNBOUND),
+            None => bytes.push(UNBOUND_KIND),
             Some((IpAddr::V4(network), prefix)) => {
-                bytes.extend_from_slice(&[IPV4, prefix]);
+                bytes.extend_from_slice(&[IPV4_KIND, prefix]);
                 bytes.extend_from_slice(&network.octets());
             }
             Some((IpAddr::V6(network), prefix)) => {
-                bytes.extend_from_slice(&[IPV6, prefix]);
+                bytes.extend_from_slice(&[IPV6_KIND, prefix]);
                 bytes.extend_from_slice(&network.octets());
             }
         }
@@ -110,13 +114,13 @@ impl Claims {
         let (nonce, rest) = take(rest)?;
         let ([kind], rest) = take(rest)?;
         let (binding, rest) = match kind {
-            UNBOUND => (None, rest),
-            IPV4 => {
+            UNBOUND_KIND => (None, rest),
+            IPV4_KIND => {
                 let ([prefix], rest) = take(rest)?;
                 let (network, rest) = take::<4>(rest)?;
                 (Some(bound(network.into(), prefix)?), rest)
             }
-            IPV6 => {
+            IPV6_KIND => {
                 let ([prefix], rest) = take(rest)?;
                 let (network, rest) = take::<16>(rest)?;
                 (Some(bound(network.into(), prefix)?), rest)
@@ -129,7 +133,8 @@ impl Claims {
             binding,
             nonce: u64::from_be_bytes(nonce),
         };
-        (version == [VERSION] && rest.is_empty()).then_some((claims, u32::from_be_bytes(key)))
+        (version == [CLAIMS_VERSION] && rest.is_empty())
+            .then_some((claims, u32::from_be_bytes(key)))
     }
 }
 

@@ -10,8 +10,8 @@ use zeroize::{ZeroizeOnDrop, Zeroizing};
 
 use crate::claims::{Claims, TAG_LENGTH};
 
-/// Separates these authentication codes from any other use of the same secret.
-const CONTEXT: &[u8] = b"packrat assist token";
+/// Context of the authentication codes, which separates them from any other use of the same secret.
+const KEY_CONTEXT: &[u8] = b"packrat assist token";
 
 /// A secret with its public identifier. Its memory is overwritten when it is dropped.
 #[derive(Clone, PartialEq, Eq, ZeroizeOnDrop)]
@@ -78,7 +78,7 @@ impl Key {
         let mut block = Zeroizing::new([0; 64]);
         block[..32].copy_from_slice(&self.secret);
         let mut code = Hmac::<Sha256>::new((&*block).into());
-        code.update(CONTEXT);
+        code.update(KEY_CONTEXT);
         code.update(claims);
         code
     }

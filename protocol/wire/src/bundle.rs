@@ -12,12 +12,12 @@
 //! sealed: its contents carry the same authority as they would alone, and a gateway without the
 //! session also passes them on.
 
-use crate::control::{FIRST_BYTE, MAGIC, MAXIMUM_LENGTH, VERSION, is_control};
+use crate::control::{FIRST_BYTE, MAGIC, MAXIMUM_LENGTH, PROTOCOL_VERSION, is_control};
 
-/// The control type.
-const BUNDLE: u8 = 10;
+/// Control type of bundles.
+const BUNDLE_TYPE: u8 = 10;
 /// Bytes in front of the lengths.
-const HEADER: usize = 6;
+const HEADER_BYTES: usize = 6;
 /// Largest number of base datagrams in a bundle, and the length of each: at these limits, a forged
 /// bundle makes the gateway send at most 2.7 times its own bytes, headers of IPv6 included.
 pub const MAXIMUM_BUNDLED: usize = 16;
@@ -49,7 +49,7 @@ impl<'a> Bundle<'a> {
 /// True for a bundle, well-formed or not.
 #[inline]
 pub fn is_bundle(datagram: &[u8]) -> bool {
-    is_control(datagram) && datagram[4] == VERSION << 4 | BUNDLE
+    is_control(datagram) && datagram[4] == PROTOCOL_VERSION << 4 | BUNDLE_TYPE
 }
 
 /// Takes a bundle apart. `None` for any other datagram, and for a malformed one: too many
@@ -59,7 +59,7 @@ pub fn split(datagram: &[u8]) -> Option<Bundle<'_>> {
     if !is_bundle(datagram) {
         return None;
     }
-    let (&count, rest) = datagram.get(HEADER - 1..)?.split_first()?;
+    let (&count, rest) = datagram.get(HEADER_BYTES - 1..)?.split_first()?;
     let count = usize::from(count);
     if count == 0 || count > MAXIMUM_BUNDLED {
         return None;
@@ -86,12 +86,19 @@ pub fn join(datagrams: &[impl AsRef<[u8]>], message: &[u8], out: &mut Vec<u8>) -
     let bytes: usize = datagrams.iter().map(|base| base.as_ref().len()).sum();
     if !(1..=MAXIMUM_BUNDLED).contains(&datagrams.len())
         || !datagrams.iter().all(|base| fits(base.as_ref()))
-        || HEADER + datagrams.len() + bytes + message.len() > MAXIMUM_LENGTH
+        || HEADER_BYTES + datagrams.len() + bytes + message.len() > MAXIMUM_LENGTH
     {
         return false;
     }
     let [p, k, r] = MAGIC;
-    out.extend_from_slice(&[FIRST_BYTE, p, k, r, VERSION << 4 | BUNDLE, datagrams.len() as u8]);
+    out.extend_from_slice(&[
+        FIRST_BYTE,
+        p,
+        k,
+        r,
+        PROTOCOL_VERSION << 4 | BUNDLE_TYPE,
+        datagrams.len() as u8,
+    ]);
     out.extend(datagrams.iter().map(|base| base.as_ref().len() as u8));
     datagrams.iter().for_each(|base| out.extend_from_slice(base.as_ref()));
     out.extend_from_slice(message);
@@ -164,7 +171,7 @@ mod tests {
             if let Some(bundle) = split(&datagram) {
                 let length: usize = bundle.datagrams().map(<[u8]>::len).sum();
                 let count = bundle.datagrams().count();
-                prop_assert_eq!(HEADER + count + length + bundle.message.len(), datagram.len());
+                prop_assert_eq!(HEADER_BYTES + count + length + bundle.message.len(), datagram.len());
                 prop_assert!(count <= MAXIMUM_BUNDLED);
             }
         }

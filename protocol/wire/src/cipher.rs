@@ -17,7 +17,7 @@ use double as algorithms;
 
 use crate::codec::DecodeError;
 use crate::control::{Control, MAXIMUM_LENGTH, SEALED_HEADER_LENGTH};
-use crate::seal::{MAXIMUM_PLAINTEXT, OpenError, SealError};
+use crate::seal::{MAXIMUM_PLAINTEXT_BYTES, OpenError, SealError};
 use crate::{MessageCounter, SessionId};
 use zeroize::ZeroizeOnDrop;
 
@@ -74,7 +74,7 @@ impl Key {
         plaintext: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), SealError> {
-        if plaintext.len() > MAXIMUM_PLAINTEXT {
+        if plaintext.len() > MAXIMUM_PLAINTEXT_BYTES {
             return Err(SealError::TooLong);
         }
         let begin = out.len();
@@ -155,7 +155,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
         /// The Noise library is the oracle.
         #[test]
-        fn the_same_as_the_noise_library(text in proptest::collection::vec(any::<u8>(), 0..MAXIMUM_PLAINTEXT), number in any::<u32>(), bytes: [u8; 32]) {
+        fn the_same_as_the_noise_library(text in proptest::collection::vec(any::<u8>(), 0..MAXIMUM_PLAINTEXT_BYTES), number in any::<u32>(), bytes: [u8; 32]) {
             let (key, counter) = (Key::new(bytes), MessageCounter::new(number));
             let mut sealed = b"before".to_vec();
             key.seal(SESSION, counter, &text, &mut sealed).unwrap();

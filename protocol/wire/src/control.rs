@@ -20,8 +20,8 @@ use crate::{MessageCounter, SessionId};
 pub const FIRST_BYTE: u8 = 0x0b;
 /// Bytes 1 to 3 of every control datagram.
 pub const MAGIC: [u8; 3] = *b"Pkr";
-/// The version this crate speaks: packrat/2.
-pub const VERSION: u8 = 2;
+/// Version of the protocol that this crate speaks: packrat/2.
+pub const PROTOCOL_VERSION: u8 = 2;
 /// A Discover is padded to this length: no answer to it is longer.
 pub const DISCOVER_LENGTH: usize = 64;
 /// An Init is padded to this length: no answer to it is longer.
@@ -32,12 +32,18 @@ pub const MAXIMUM_LENGTH: usize = 1200;
 /// Longest list of versions.
 pub const MAXIMUM_VERSIONS: usize = 32;
 
-const DISCOVER: u8 = 1;
-const OFFER: u8 = 2;
-const INIT: u8 = 3;
-const INIT_ACK: u8 = 4;
-const REFUSAL: u8 = 5;
-const SEALED: u8 = 8;
+/// Control type of a Discover.
+const DISCOVER_TYPE: u8 = 1;
+/// Control type of an Offer.
+const OFFER_TYPE: u8 = 2;
+/// Control type of an Init.
+const INIT_TYPE: u8 = 3;
+/// Control type of an InitAck.
+const INIT_ACK_TYPE: u8 = 4;
+/// Control type of a Refusal.
+const REFUSAL_TYPE: u8 = 5;
+/// Control type of a sealed message.
+const SEALED_TYPE: u8 = 8;
 
 /// True if a datagram is Packrat's own (to be consumed) and not the base connection's (to be
 /// forwarded).
@@ -124,7 +130,7 @@ pub enum Control<'a> {
         nonce: u64,
         /// Versions that the client speaks, best first.
         versions: &'a [u8],
-        /// Noise message 1 of [`VERSION`], if the client sends it in advance: a gateway that is not
+        /// Noise message 1 of [`PROTOCOL_VERSION`], if the client sends it in advance: a gateway that is not
         /// busy answers with an InitAck, which saves a round trip; any other ignores it. May be
         /// empty.
         noise: &'a [u8],
@@ -192,11 +198,11 @@ impl<'a> Control<'a> {
         let mut reader = Reader::new(&datagram[5..]);
         // Discover and Refusal keep their layout in every version: versions are negotiated with
         // them.
-        if version != VERSION && kind != DISCOVER && kind != REFUSAL {
+        if version != PROTOCOL_VERSION && kind != DISCOVER_TYPE && kind != REFUSAL_TYPE {
             return Err(DecodeError::Version(version));
         }
         match kind {
-            DISCOVER => {
+            DISCOVER_TYPE => {
                 if datagram.len() < DISCOVER_LENGTH {
                     return Err(DecodeError::Unpadded);
                 }
@@ -204,14 +210,14 @@ impl<'a> Control<'a> {
                 let versions = short_list(&mut reader)?;
                 // An answer must not be longer than its question. In a Discover of another version
                 // the bytes behind the versions are padding here.
-                let may_bring_noise = version == VERSION && datagram.len() >= INIT_LENGTH;
+                let may_bring_noise = version == PROTOCOL_VERSION && datagram.len() >= INIT_LENGTH;
                 let noise = match reader.u16() {
                     Ok(length) if may_bring_noise => reader.bytes(usize::from(length))?,
                     _ => &[],
                 };
                 Ok(Self::Discover { nonce, versions, noise })
             }
-            OFFER => {
+            OFFER_TYPE => {
                 let message = Self::Offer {
                     nonce: reader.u64()?,
                     version: reader.u8()?,
@@ -221,7 +227,7 @@ impl<'a> Control<'a> {
                 reader.finish()?;
                 Ok(message)
             }
-            INIT => {
+            INIT_TYPE => {
                 if datagram.len() < INIT_LENGTH {
                     return Err(DecodeError::Unpadded);
                 }
@@ -234,8 +240,8 @@ impl<'a> Control<'a> {
                     noise: reader.bytes(usize::from(length))?,
                 })
             }
-            INIT_ACK => Ok(Self::InitAck { nonce: reader.u64()?, noise: reader.rest() }),
-            REFUSAL => {
+            INIT_ACK_TYPE => Ok(Self::InitAck { nonce: reader.u64()?, noise: reader.rest() }),
+            REFUSAL_TYPE => {
                 let message = Self::Refusal {
                     nonce: reader.u64()?,
                     reason: RefusalReason::from_byte(reader.u8()?),
@@ -244,7 +250,7 @@ impl<'a> Control<'a> {
                 reader.finish()?;
                 Ok(message)
             }
-            SEALED => Ok(Self::Sealed {
+            SEALED_TYPE => Ok(Self::Sealed {
                 session: SessionId::new(reader.u32()?),
                 counter: MessageCounter::new(reader.u32()?),
                 ciphertext: reader.rest(),
@@ -259,11 +265,11 @@ impl<'a> Control<'a> {
         let mut header = |kind: u8| {
             out.put_u8(FIRST_BYTE);
             out.extend_from_slice(&MAGIC);
-            out.put_u8(VERSION << 4 | kind);
+            out.put_u8(PROTOCOL_VERSION << 4 | kind);
         };
         match *self {
             Self::Discover { nonce, versions, noise } => {
-                header(DISCOVER);
+                header(DISCOVER_TYPE);
                 out.put_u64(nonce);
                 put_short_list(out, versions);
                 if !noise.is_empty() {
@@ -273,14 +279,14 @@ impl<'a> Control<'a> {
                 out.resize(out.len().max(start + padded), 0);
             }
             Self::Offer { nonce, version, cookie_time, cookie } => {
-                header(OFFER);
+                header(OFFER_TYPE);
                 out.put_u64(nonce);
                 out.put_u8(version);
                 out.put_u32(cookie_time);
                 out.extend_from_slice(&cookie);
             }
             Self::Init { nonce, cookie_time, cookie, noise } => {
-                header(INIT);
+                header(INIT_TYPE);
                 out.put_u64(nonce);
                 out.put_u32(cookie_time);
                 out.extend_from_slice(&cookie);
@@ -288,18 +294,18 @@ impl<'a> Control<'a> {
                 out.resize(out.len().max(start + INIT_LENGTH), 0);
             }
             Self::InitAck { nonce, noise } => {
-                header(INIT_ACK);
+                header(INIT_ACK_TYPE);
                 out.put_u64(nonce);
                 out.extend_from_slice(noise);
             }
             Self::Refusal { nonce, reason, versions } => {
-                header(REFUSAL);
+                header(REFUSAL_TYPE);
                 out.put_u64(nonce);
                 out.put_u8(reason as u8);
                 put_short_list(out, versions);
             }
             Self::Sealed { session, counter, ciphertext } => {
-                header(SEALED);
+                header(SEALED_TYPE);
                 out.put_u32(session.get());
                 out.put_u32(counter.get());
                 out.extend_from_slice(ciphertext);
@@ -382,9 +388,9 @@ mod tests {
         assert!(brings(&discover));
         assert!(!brings(&discover[..INIT_LENGTH - 1]));
         // Another version's datagram, of unknown layout.
-        discover[4] = (VERSION + 1) << 4 | DISCOVER;
+        discover[4] = (PROTOCOL_VERSION + 1) << 4 | DISCOVER_TYPE;
         assert!(!brings(&discover));
-        discover[4] = VERSION << 4 | DISCOVER;
+        discover[4] = PROTOCOL_VERSION << 4 | DISCOVER_TYPE;
         discover[15..17].copy_from_slice(&[1, 0]);
         assert!(Control::decode(&discover).is_err(), "longer than the datagram");
     }
@@ -394,9 +400,9 @@ mod tests {
         let mut discover = Vec::new();
         let control = Control::Discover { nonce: 77, versions: &[9, 8], noise: &[] };
         control.encode(&mut discover);
-        discover[4] = 9 << 4 | DISCOVER;
+        discover[4] = 9 << 4 | DISCOVER_TYPE;
         assert_eq!(Control::decode(&discover), Ok(control));
-        discover[4] = 9 << 4 | SEALED;
+        discover[4] = 9 << 4 | SEALED_TYPE;
         assert_eq!(Control::decode(&discover), Err(DecodeError::Version(9)));
     }
 
@@ -432,7 +438,7 @@ mod tests {
             if bytes.len() > 5 {
                 bytes[0] = FIRST_BYTE;
                 bytes[1..4].copy_from_slice(&MAGIC);
-                bytes[4] = VERSION << 4 | (bytes[4] & 0x0f);
+                bytes[4] = PROTOCOL_VERSION << 4 | (bytes[4] & 0x0f);
                 let _ = Control::decode(&bytes);
             }
         }

@@ -3,33 +3,43 @@
 
 use crate::hexadecimal;
 
-/// The parameter, of the range for private use (RFC 9460, section 14.3.2).
+/// Key of the parameter that announces a gateway, of the range for private use (RFC 9460, section
+/// 14.3.2).
 pub const GATEWAY_PARAMETER: u16 = 65_360;
-/// Longest answer over UDP (as most servers have it: RFC 9715, section 3).
-pub const LONGEST_ANSWER: usize = 1232;
-/// The parameter *mandatory* (RFC 9460, section 8).
-const MANDATORY: u16 = 0;
-/// The parameter *port* (RFC 9460, section 7.2).
-const PORT: u16 = 3;
-/// Parameters that are known, or irrelevant for a client that speaks HTTP/3 to all addresses of a
-/// name: *mandatory*, *alpn*, *no-default-alpn*, *port*, *ipv4hint*, *ipv6hint*, and ours. Another
-/// one may be *mandatory* (*ech*); the record is then ignored.
-const UNDERSTOOD: [u16; 7] = [MANDATORY, 1, 2, PORT, 4, 6, GATEWAY_PARAMETER];
+/// Bytes of the longest answer over UDP (as most servers have it: RFC 9715, section 3).
+pub const LONGEST_ANSWER_BYTES: usize = 1232;
+/// Key of the parameter *mandatory* (RFC 9460, section 8).
+const MANDATORY_PARAMETER: u16 = 0;
+/// Key of the parameter *port* (RFC 9460, section 7.2).
+const PORT_PARAMETER: u16 = 3;
+/// Keys of parameters that are known, or irrelevant for a client that speaks HTTP/3 to all
+/// addresses of a name: *mandatory*, *alpn*, *no-default-alpn*, *port*, *ipv4hint*, *ipv6hint*, and
+/// ours. Another one may be *mandatory* (*ech*); the record is then ignored.
+const UNDERSTOOD_PARAMETERS: [u16; 7] =
+    [MANDATORY_PARAMETER, 1, 2, PORT_PARAMETER, 4, 6, GATEWAY_PARAMETER];
 
-/// Types and class of records (RFC 1035, RFC 9460, RFC 6891).
-const CNAME: u16 = 5;
-const OPT: u16 = 41;
-const HTTPS: u16 = 65;
-const INTERNET: u16 = 1;
-/// Flags of a header: an answer; the kind of question (0: an ordinary one); cut off; the outcome.
-const IS_ANSWER: u16 = 0x8000;
-const OPCODE: u16 = 0x7800;
-const IS_TRUNCATED: u16 = 0x0200;
-const RECURSION: u16 = 0x0100;
-const OUTCOME: u16 = 0x000f;
-/// Longest name, and longest label of it (RFC 1035, section 2.3.4).
-const LONGEST_NAME: usize = 253;
-const LONGEST_LABEL: usize = 63;
+/// Type of a record with a canonical name (RFC 1035).
+const CNAME_TYPE: u16 = 5;
+/// Type of the pseudo-record of EDNS (RFC 6891).
+const OPT_TYPE: u16 = 41;
+/// Type of an HTTPS record (RFC 9460).
+const HTTPS_TYPE: u16 = 65;
+/// Class of records of the Internet (RFC 1035).
+const INTERNET_CLASS: u16 = 1;
+/// Bit of a header's flags that marks an answer (RFC 1035, section 4.1.1).
+const ANSWER_FLAG: u16 = 0x8000;
+/// Bits of a header's flags with the kind of the query (RFC 1035, section 4.1.1).
+const OPCODE_MASK: u16 = 0x7800;
+/// Bit of a header's flags that marks an answer that was cut off (RFC 1035, section 4.1.1).
+const TRUNCATED_FLAG: u16 = 0x0200;
+/// Bit of a header's flags that asks for recursion (RFC 1035, section 4.1.1).
+const RECURSION_FLAG: u16 = 0x0100;
+/// Bits of a header's flags with the response code (RFC 1035, section 4.1.1).
+const OUTCOME_MASK: u16 = 0x000f;
+/// Bytes of the longest name (RFC 1035, section 2.3.4).
+const LONGEST_NAME_BYTES: usize = 253;
+/// Bytes of the longest label of a name (RFC 1035, section 2.3.4).
+const LONGEST_LABEL_BYTES: usize = 63;
 /// Most pointers in a name, and most CNAMEs in an answer, that are followed.
 const MOST_STEPS: usize = 16;
 
@@ -77,23 +87,23 @@ pub fn question(id: u16, name: &str) -> Option<Vec<u8>> {
     let words =
         |words: &[u16]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<_>>();
     // One question, no records but one that allows longer answers.
-    let mut datagram = words(&[id, RECURSION, 1, 0, 0, 1]);
+    let mut datagram = words(&[id, RECURSION_FLAG, 1, 0, 0, 1]);
     let name = name.trim_end_matches('.');
-    if name.is_empty() || name.len() > LONGEST_NAME {
+    if name.is_empty() || name.len() > LONGEST_NAME_BYTES {
         return None;
     }
     for label in name.split('.') {
         let length = u8::try_from(label.len()).ok()?;
-        if label.is_empty() || label.len() > LONGEST_LABEL || !label.is_ascii() {
+        if label.is_empty() || label.len() > LONGEST_LABEL_BYTES || !label.is_ascii() {
             return None;
         }
         datagram.push(length);
         datagram.extend_from_slice(label.as_bytes());
     }
     datagram.push(0);
-    datagram.extend(words(&[HTTPS, INTERNET]));
+    datagram.extend(words(&[HTTPS_TYPE, INTERNET_CLASS]));
     datagram.push(0);
-    datagram.extend(words(&[OPT, LONGEST_ANSWER as u16, 0, 0, 0]));
+    datagram.extend(words(&[OPT_TYPE, LONGEST_ANSWER_BYTES as u16, 0, 0, 0]));
     Some(datagram)
 }
 
@@ -103,15 +113,17 @@ pub fn answer(datagram: &[u8], id: u16, name: &str) -> Option<Answer> {
     let (answered, flags) = (reader.word()?, reader.word()?);
     let (questions, records) = (reader.word()?, reader.word()?);
     reader.take(4)?;
-    let is_answer = answered == id && flags & IS_ANSWER != 0 && flags & OPCODE == 0;
+    let is_answer = answered == id && flags & ANSWER_FLAG != 0 && flags & OPCODE_MASK == 0;
     if !is_answer || questions != 1 {
         return None;
     }
     let asked = name.trim_end_matches('.').to_ascii_lowercase();
-    if reader.name(true)? != asked || (reader.word()?, reader.word()?) != (HTTPS, INTERNET) {
+    if reader.name(true)? != asked
+        || (reader.word()?, reader.word()?) != (HTTPS_TYPE, INTERNET_CLASS)
+    {
         return None;
     }
-    if flags & (IS_TRUNCATED | OUTCOME) != 0 {
+    if flags & (TRUNCATED_FLAG | OUTCOME_MASK) != 0 {
         return Some(Answer::Nothing);
     }
     // One malformed record spoils all of them (RFC 9460, section 2.2).
@@ -132,14 +144,14 @@ fn of_record(record: &HttpsRecord) -> Option<NamedGateway> {
         found.map(|(_, value)| value.as_slice())
     };
     let understands = |key: &[u8]| match *key {
-        [high, low] => UNDERSTOOD.contains(&u16::from_be_bytes([high, low])),
+        [high, low] => UNDERSTOOD_PARAMETERS.contains(&u16::from_be_bytes([high, low])),
         _ => false,
     };
-    let demands = value(MANDATORY).unwrap_or_default();
+    let demands = value(MANDATORY_PARAMETER).unwrap_or_default();
     if record.priority == 0 || !demands.chunks(2).all(understands) {
         return None;
     }
-    let port = match value(PORT) {
+    let port = match value(PORT_PARAMETER) {
         Some(&[0, 0]) => return None,
         Some(&[high, low]) => Some(u16::from_be_bytes([high, low])),
         Some(_) => return None,
@@ -177,12 +189,12 @@ impl<'a> Reader<'a> {
             let length = usize::from(rest.take(1)?[0]);
             match length {
                 0 => break,
-                1..=LONGEST_LABEL => {
+                1..=LONGEST_LABEL_BYTES => {
                     let label = rest.take(length)?;
                     // Names of hosts, and underlines of others: no characters with a meaning in
                     // texts.
                     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
-                    if !label.iter().all(is_plain) || name.len() + length >= LONGEST_NAME {
+                    if !label.iter().all(is_plain) || name.len() + length >= LONGEST_NAME_BYTES {
                         return None;
                     }
                     if !name.is_empty() {
@@ -217,8 +229,8 @@ impl<'a> Reader<'a> {
             self.take(length)?;
             data.datagram = &self.datagram[..self.at];
             match (kind, class) {
-                (CNAME, INTERNET) => aliases.push((owner, data.name(true)?)),
-                (HTTPS, INTERNET) => services.push((owner, data.service()?)),
+                (CNAME_TYPE, INTERNET_CLASS) => aliases.push((owner, data.name(true)?)),
+                (HTTPS_TYPE, INTERNET_CLASS) => services.push((owner, data.service()?)),
                 _ => {}
             }
         }
@@ -321,7 +333,11 @@ mod tests {
             record(
                 2,
                 "edge.example",
-                &[(MANDATORY, demands), (PORT, &[1, 0xbb]), (GATEWAY_PARAMETER, &second)],
+                &[
+                    (MANDATORY_PARAMETER, demands),
+                    (PORT_PARAMETER, &[1, 0xbb]),
+                    (GATEWAY_PARAMETER, &second),
+                ],
             ),
         ];
         let edge =
@@ -338,10 +354,10 @@ mod tests {
         let key = digits(7);
         let ours: (u16, &[u8]) = (GATEWAY_PARAMETER, &key);
         for (what, other) in [
-            ("ech is mandatory", (MANDATORY, &[0_u8, 5][..])),
-            ("half a key is mandatory", (MANDATORY, &[0, 3, 0][..])),
-            ("a port of three bytes", (PORT, &[0, 1, 2][..])),
-            ("port 0", (PORT, &[0, 0][..])),
+            ("ech is mandatory", (MANDATORY_PARAMETER, &[0_u8, 5][..])),
+            ("half a key is mandatory", (MANDATORY_PARAMETER, &[0, 3, 0][..])),
+            ("a port of three bytes", (PORT_PARAMETER, &[0, 1, 2][..])),
+            ("port 0", (PORT_PARAMETER, &[0, 0][..])),
         ] {
             assert_eq!(named_gateway(&[record(1, "", &[other, ours])]), None, "{what}");
         }
@@ -359,22 +375,23 @@ mod tests {
         let datagram = answered(
             "Shop.example",
             &[
-                (ASKED.to_vec(), CNAME, [&b"\x03web"[..], &[0xc0, 17]].concat()),
-                (name("WEB.example"), HTTPS, data(&wanted)),
-                (ASKED.to_vec(), HTTPS, data(&other)),
+                (ASKED.to_vec(), CNAME_TYPE, [&b"\x03web"[..], &[0xc0, 17]].concat()),
+                (name("WEB.example"), HTTPS_TYPE, data(&wanted)),
+                (ASKED.to_vec(), HTTPS_TYPE, data(&other)),
                 (name("web.example"), 1, vec![192, 0, 2, 1]),
             ],
         );
         let said = answer(&datagram, ID, "shop.example.").unwrap();
         assert_eq!(said, Answer::Records(vec![wanted]));
-        let alias = [(ASKED.to_vec(), HTTPS, data(&record(0, "other.example", &[])))];
+        let alias = [(ASKED.to_vec(), HTTPS_TYPE, data(&record(0, "other.example", &[])))];
         let said = answer(&answered("shop.example", &alias), ID, "shop.example").unwrap();
         assert_eq!(said, Answer::Alias("other.example".to_owned()));
     }
 
     #[test]
     fn only_the_answer_to_the_question_counts() {
-        let good = answered("shop.example", &[(ASKED.to_vec(), HTTPS, data(&record(1, "", &[])))]);
+        let good =
+            answered("shop.example", &[(ASKED.to_vec(), HTTPS_TYPE, data(&record(1, "", &[])))]);
         let reads = |datagram: &[u8]| answer(datagram, ID, "shop.example");
         assert!(matches!(reads(&good), Some(Answer::Records(_))));
         assert_eq!(answer(&good, ID + 1, "shop.example"), None, "another number");
@@ -393,11 +410,11 @@ mod tests {
         }
         let key = digits(1);
         let twice = record(1, "", &[(GATEWAY_PARAMETER, &key), (GATEWAY_PARAMETER, &key)]);
-        let twice = answered("shop.example", &[(ASKED.to_vec(), HTTPS, data(&twice))]);
+        let twice = answered("shop.example", &[(ASKED.to_vec(), HTTPS_TYPE, data(&twice))]);
         assert_eq!(reads(&twice), Some(Answer::Nothing), "a parameter twice");
         // A name that points at itself.
         let start = good.len() as u8;
-        let pointing = answered("shop.example", &[(vec![0xc0, start], HTTPS, Vec::new())]);
+        let pointing = answered("shop.example", &[(vec![0xc0, start], HTTPS_TYPE, Vec::new())]);
         assert_eq!(reads(&pointing), Some(Answer::Nothing));
     }
 
@@ -413,7 +430,13 @@ mod tests {
             prop::collection::vec(any::<u8>(), 0..6),
             any::<[u8; 32]>().prop_map(|key| write_parameter(&key).into_bytes()),
         ];
-        let key = prop::sample::select(vec![MANDATORY, 1, PORT, 5, GATEWAY_PARAMETER]);
+        let key = prop::sample::select(vec![
+            MANDATORY_PARAMETER,
+            1,
+            PORT_PARAMETER,
+            5,
+            GATEWAY_PARAMETER,
+        ]);
         let parameters = prop::collection::btree_map(key, value, 0..5);
         (1_u16..4, "([a-z]{1,8}(\\.[a-z]{1,8}){0,2})?", parameters).prop_map(
             |(priority, target, parameters)| HttpsRecord {
@@ -436,7 +459,7 @@ mod tests {
             records in prop::collection::vec(any_record(), 1..6),
         ) {
             let sent: Vec<_> =
-                records.iter().map(|one| (ASKED.to_vec(), HTTPS, data(one))).collect();
+                records.iter().map(|one| (ASKED.to_vec(), HTTPS_TYPE, data(one))).collect();
             let said = answer(&answered("shop.example", &sent), ID, "shop.example");
             prop_assert_eq!(said, Some(Answer::Records(records.clone())));
             if let Some(named) = named_gateway(&records) {

@@ -8,29 +8,29 @@ use core::time::Duration;
 use crate::codec::{Reader, Write};
 use crate::registry::grease;
 
-/// The record of [`Live`] in the params.
-const LIVE: u8 = 1;
-/// The record of a stream's secret in the gateway params.
-const STREAM: u8 = 2;
-/// The record of the versions that the Discover lists, in the client params.
-const VERSIONS: u8 = 3;
+/// Type of the record of [`Live`] in the params.
+const LIVE_RECORD: u8 = 1;
+/// Type of the record of a stream's secret in the gateway params.
+const STREAM_SECRET_RECORD: u8 = 2;
+/// Type of the record of the versions that the Discover lists, in the client params.
+const VERSIONS_RECORD: u8 = 3;
 
-/// The record of [`Numbered`] in the params.
-const NUMBERED: u8 = 4;
-/// The record of the key of a stream's symbols in the gateway params.
-const SYMBOLS: u8 = 6;
+/// Type of the record of [`Numbered`] in the params.
+const NUMBERED_RECORD: u8 = 4;
+/// Type of the record of the key of a stream's symbols in the gateway params.
+const SYMBOL_KEY_RECORD: u8 = 6;
 
-/// The record of a [`ServerTicket`] in the params.
-const TICKET: u8 = 5;
-/// The record of bundles in the params, without a value.
-const BUNDLES: u8 = 7;
-/// The record of distinct numbers in the gateway params, without a value.
-const DISTINCT: u8 = 8;
+/// Type of the record of a [`ServerTicket`] in the params.
+const TICKET_RECORD: u8 = 5;
+/// Type of the record of bundles in the params, without a value.
+const BUNDLES_RECORD: u8 = 7;
+/// Type of the record of distinct numbers in the gateway params, without a value.
+const DISTINCT_RECORD: u8 = 8;
 /// Bytes of a [`ServerTicket`].
 pub const TICKET_LENGTH: usize = 16;
 
-/// Longest value of a record without meaning.
-const LONGEST_GREASE: u64 = 4;
+/// Bytes of the longest value of a record without meaning.
+const LONGEST_GREASE_BYTES: u64 = 4;
 
 const FLAG_TO_CLIENT: u8 = 1;
 const FLAG_TO_SERVER: u8 = 2;
@@ -39,6 +39,7 @@ const FLAG_CODED: u8 = 4;
 /// Flags of the gateway's [`Numbered`] record that carry [`RouteHint`].
 const LOSS_SHIFT: u32 = 3;
 const LOSS_MASK: u8 = 3;
+/// Place of the bits of [`RouteHint::heard`] in the flags, bits.
 const HEARD_SHIFT: u32 = 5;
 /// Largest number of datagrams in [`RouteHint::heard`].
 pub const MOST_HEARD: u8 = 6;
@@ -68,7 +69,7 @@ pub struct Live {
 impl Live {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
-        out.put_u8(LIVE);
+        out.put_u8(LIVE_RECORD);
         out.put_u8(9);
         out.put_u8(
             u8::from(self.selective) * FLAG_SELECTIVE
@@ -81,7 +82,7 @@ impl Live {
 
     /// Looks for the record in the bytes behind the fields of the params.
     pub(crate) fn find(bytes: &[u8]) -> Option<Self> {
-        let mut reader = Reader::new(find(bytes, LIVE)?);
+        let mut reader = Reader::new(find(bytes, LIVE_RECORD)?);
         let (flags, window, tolerance) =
             (reader.u8().ok()?, reader.u32().ok()?, reader.u32().ok()?);
         Some(Self {
@@ -161,7 +162,8 @@ impl RouteHint {
 
     /// Looks for the record in the bytes behind the fields of the params.
     pub(crate) fn find(bytes: &[u8]) -> Self {
-        let flags = find(bytes, NUMBERED).and_then(|value| value.first().copied()).unwrap_or(0);
+        let flags =
+            find(bytes, NUMBERED_RECORD).and_then(|value| value.first().copied()).unwrap_or(0);
         Self {
             heard: (flags >> HEARD_SHIFT).checked_sub(1),
             loss: LossClass::ALL[usize::from(flags >> LOSS_SHIFT & LOSS_MASK)],
@@ -172,7 +174,7 @@ impl RouteHint {
 impl Numbered {
     /// Encodes the params with the gateway's `hint`.
     pub(crate) fn encode(&self, hint: RouteHint, out: &mut Vec<u8>) {
-        out.put_u8(NUMBERED);
+        out.put_u8(NUMBERED_RECORD);
         out.put_u8(3);
         out.put_u8(
             u8::from(self.to_client) * FLAG_TO_CLIENT
@@ -185,7 +187,7 @@ impl Numbered {
 
     /// Looks for the record in the bytes behind the fields of the params.
     pub(crate) fn find(bytes: &[u8]) -> Option<Self> {
-        let mut reader = Reader::new(find(bytes, NUMBERED)?);
+        let mut reader = Reader::new(find(bytes, NUMBERED_RECORD)?);
         let (flags, largest) = (reader.u8().ok()?, reader.u16().ok()?);
         Some(Self {
             to_client: flags & FLAG_TO_CLIENT != 0,
@@ -228,76 +230,76 @@ impl ServerTicket {
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        out.put_u8(TICKET);
+        out.put_u8(TICKET_RECORD);
         out.put_u8(TICKET_LENGTH as u8);
         out.extend_from_slice(&self.0);
     }
 
     /// Looks for the record in the bytes behind the fields of the params.
     pub(crate) fn find(bytes: &[u8]) -> Option<Self> {
-        Reader::new(find(bytes, TICKET)?).array().ok().map(Self)
+        Reader::new(find(bytes, TICKET_RECORD)?).array().ok().map(Self)
     }
 }
 
 pub(crate) fn put_stream(secret: &[u8; 32], out: &mut Vec<u8>) {
-    out.put_u8(STREAM);
+    out.put_u8(STREAM_SECRET_RECORD);
     out.put_u8(32);
     out.extend_from_slice(secret);
 }
 
 /// Looks for a stream's secret in the bytes behind the fields of the gateway params.
 pub(crate) fn find_stream(bytes: &[u8]) -> Option<[u8; 32]> {
-    Reader::new(find(bytes, STREAM)?).array().ok()
+    Reader::new(find(bytes, STREAM_SECRET_RECORD)?).array().ok()
 }
 
 pub(crate) fn put_symbols(key: &[u8; 32], out: &mut Vec<u8>) {
-    out.put_u8(SYMBOLS);
+    out.put_u8(SYMBOL_KEY_RECORD);
     out.put_u8(32);
     out.extend_from_slice(key);
 }
 
 /// Looks for the key of a stream's symbols in the bytes behind the fields of the gateway params.
 pub(crate) fn find_symbols(bytes: &[u8]) -> Option<[u8; 32]> {
-    Reader::new(find(bytes, SYMBOLS)?).array().ok()
+    Reader::new(find(bytes, SYMBOL_KEY_RECORD)?).array().ok()
 }
 
 /// The sender of the params knows bundles ([`crate::bundle`]).
 pub(crate) fn put_bundles(out: &mut Vec<u8>) {
-    out.put_u8(BUNDLES);
+    out.put_u8(BUNDLES_RECORD);
     out.put_u8(0);
 }
 
 /// True if the bytes behind the fields of the params request bundles.
 pub(crate) fn find_bundles(bytes: &[u8]) -> bool {
-    find(bytes, BUNDLES).is_some()
+    find(bytes, BUNDLES_RECORD).is_some()
 }
 
 /// The gateway gives no number to two datagrams of the server's.
 pub(crate) fn put_distinct(out: &mut Vec<u8>) {
-    out.put_u8(DISTINCT);
+    out.put_u8(DISTINCT_RECORD);
     out.put_u8(0);
 }
 
 /// True if the bytes behind the fields of the gateway params grant distinct numbers.
 pub(crate) fn find_distinct(bytes: &[u8]) -> bool {
-    find(bytes, DISTINCT).is_some()
+    find(bytes, DISTINCT_RECORD).is_some()
 }
 
 /// The versions that the client has listed, in a place that an attacker cannot change unnoticed.
 pub(crate) fn put_versions(versions: &[u8], out: &mut Vec<u8>) {
-    out.put_u8(VERSIONS);
+    out.put_u8(VERSIONS_RECORD);
     out.put_u8(versions.len() as u8);
     out.extend_from_slice(versions);
 }
 
 /// Looks for the versions that the client has listed.
 pub(crate) fn find_versions(bytes: &[u8]) -> Option<&[u8]> {
-    find(bytes, VERSIONS)
+    find(bytes, VERSIONS_RECORD)
 }
 
 /// A record without meaning. `random` chooses its type and its value.
 pub(crate) fn put_grease(random: u64, out: &mut Vec<u8>) {
-    let length = (random >> 8) % (LONGEST_GREASE + 1);
+    let length = (random >> 8) % (LONGEST_GREASE_BYTES + 1);
     out.put_u8(grease(random));
     out.put_u8(length as u8);
     out.extend((0..length).map(|at| (random >> (8 * at + 11)) as u8));

@@ -15,12 +15,12 @@ use crate::SessionId;
 use crate::cipher::Key;
 use crate::codec::{DecodeError, Reader, Write};
 use crate::handshake::derive;
-use crate::seal::{MAXIMUM_PLAINTEXT, Opener, Sealer};
+use crate::seal::{MAXIMUM_PLAINTEXT_BYTES, Opener, Sealer};
 
 /// Bytes of an identifier.
-const NAME: usize = 4;
+const NAME_BYTES: usize = 4;
 /// Bytes in front of the names: message type, flags, first place, count, seed, number of names.
-const HEADER: usize = 10;
+const HEADER_BYTES: usize = 10;
 /// The longest symbol.
 const LONGEST_SYMBOL: usize = packrat_code::MAXIMUM_SYMBOL;
 /// Most datagrams that a symbol names.
@@ -28,7 +28,8 @@ pub const MAXIMUM_NAMES: usize = 96;
 
 const FLAG_SECOND_HALF: u8 = 1;
 
-const _: () = assert!(HEADER + MAXIMUM_NAMES * NAME + LONGEST_SYMBOL <= MAXIMUM_PLAINTEXT);
+const _: () =
+    assert!(HEADER_BYTES + MAXIMUM_NAMES * NAME_BYTES + LONGEST_SYMBOL <= MAXIMUM_PLAINTEXT_BYTES);
 
 /// A key for the symbols of a stream, from the fresh secret of a subscriber's session; it reveals
 /// no other key of that session. A stream's own secret may be configured and live longer than the
@@ -87,7 +88,7 @@ impl<'a> GroupCoded<'a> {
         let most = MAXIMUM_NAMES.min(usize::from(window.count()));
         buffer.clear();
         names.for_each(|name| buffer.put_u32(name.get()));
-        let names = &buffer[buffer.len().saturating_sub(most * NAME)..];
+        let names = &buffer[buffer.len().saturating_sub(most * NAME_BYTES)..];
         Self { half, first: window.first() as u32, count: window.count(), seed, symbol, names }
     }
 
@@ -102,11 +103,11 @@ impl<'a> GroupCoded<'a> {
     /// Places of the window that are named, with their identifiers. `window`: the one of
     /// [`Self::repair`].
     pub fn names(&self, window: Window) -> impl Iterator<Item = (u64, Identifier)> + 'a {
-        let named = (self.names.len() / NAME) as u64;
+        let named = (self.names.len() / NAME_BYTES) as u64;
         let from = (window.last() + 1).saturating_sub(named);
         let words = self
             .names
-            .chunks_exact(NAME)
+            .chunks_exact(NAME_BYTES)
             .map(|name| name.iter().fold(0, |word: u32, byte| word << 8 | u32::from(*byte)));
         (from..).zip(words).filter_map(|(place, word)| Some((place, Identifier::new(word)?)))
     }
@@ -119,7 +120,7 @@ impl<'a> GroupCoded<'a> {
         out.put_u32(self.first);
         out.put_u8(self.count);
         out.put_u16(self.seed);
-        out.put_u8((self.names.len() / NAME) as u8);
+        out.put_u8((self.names.len() / NAME_BYTES) as u8);
         out.extend_from_slice(self.names);
         out.extend_from_slice(self.symbol);
     }
@@ -138,7 +139,7 @@ impl<'a> GroupCoded<'a> {
         if named > count || usize::from(named) > MAXIMUM_NAMES {
             return Err(DecodeError::Field("names"));
         }
-        let (names, symbol) = (reader.bytes(usize::from(named) * NAME)?, reader.rest());
+        let (names, symbol) = (reader.bytes(usize::from(named) * NAME_BYTES)?, reader.rest());
         if symbol.is_empty() || symbol.len() > half.longest() {
             return Err(DecodeError::Field("symbol length"));
         }
@@ -167,7 +168,7 @@ mod tests {
             let (mut buffer, mut bytes) = (Vec::new(), Vec::new());
             let message = GroupCoded::new(&repair, all.iter().copied(), &mut buffer);
             Message::GroupCoded(message).encode(&mut bytes);
-            prop_assert!(bytes.len() <= MAXIMUM_PLAINTEXT);
+            prop_assert!(bytes.len() <= MAXIMUM_PLAINTEXT_BYTES);
             let Ok(Message::GroupCoded(seen)) = Message::decode(&bytes) else { panic!("no symbol") };
             prop_assert_eq!(seen, message);
             if let Some(expected) = place.checked_add_signed(ahead) {

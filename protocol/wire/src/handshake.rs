@@ -22,7 +22,7 @@ use zeroize::Zeroizing;
 use crate::SessionId;
 use crate::cipher::Key;
 use crate::codec::{DecodeError, Reader, Write};
-use crate::control::VERSION;
+use crate::control::PROTOCOL_VERSION;
 pub use crate::extension::{
     Live, LossClass, MOST_HEARD, Numbered, RouteHint, ServerTicket, TICKET_LENGTH,
 };
@@ -36,8 +36,8 @@ use crate::registry::{choose_version, client_versions};
 use crate::seal::{Opener, Sealer};
 use crate::small_channel::SmallChannel;
 
-/// The Noise protocol name.
-const PATTERN: &str = "Noise_NX_25519_ChaChaPoly_BLAKE2s";
+/// Name of the Noise protocol.
+const NOISE_PATTERN: &str = "Noise_NX_25519_ChaChaPoly_BLAKE2s";
 /// Largest Noise message of the handshake.
 const MAXIMUM_NOISE: usize = 512;
 
@@ -184,7 +184,7 @@ impl ClientParams {
         // there.
         let versions = find_versions(records).ok_or(DecodeError::Field("versions"))?;
         match choose_version(versions) {
-            Some(VERSION) => Ok(client_params),
+            Some(PROTOCOL_VERSION) => Ok(client_params),
             Some(better) => Err(DecodeError::Version(better)),
             None => Err(DecodeError::Field("versions")),
         }
@@ -505,7 +505,7 @@ fn prologue(nonce: u64) -> Vec<u8> {
 
 pub(crate) fn builder(seed: [u8; 32]) -> Result<Builder<'static>, HandshakeError> {
     let resolver: BoxedCryptoResolver = Box::new(SeededResolver(Zeroizing::new(seed)));
-    Ok(Builder::with_resolver(PATTERN.parse()?, resolver))
+    Ok(Builder::with_resolver(NOISE_PATTERN.parse()?, resolver))
 }
 
 /// Noise's algorithms with randomness that is passed in, so that the cores stay deterministic.
@@ -624,7 +624,7 @@ mod tests {
         let at = payload.len() - 6;
         assert_eq!(payload[at..at + 2], [3, 2], "the record of the versions");
         // An unknown version. A better gateway likewise refuses one that it would not choose.
-        payload[at + 3] = VERSION + 1;
+        payload[at + 3] = PROTOCOL_VERSION + 1;
         assert!(respond([2; 32], &[5; 32], 99, &first_message_with(&payload), grant).is_err());
         // The client's own list is part of the transcript.
         let initiator = Initiator::new([1; 32], 99, client_params(), None);

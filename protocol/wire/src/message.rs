@@ -12,25 +12,42 @@ use crate::codec::{DecodeError, Reader, Write};
 use crate::group::GroupCoded;
 use crate::{Epoch, MessageCounter};
 
-const EACK: u8 = 1;
-const REPORT: u8 = 2;
-const RESET: u8 = 3;
-const GOODBYE: u8 = 4;
-const PATH_CHALLENGE: u8 = 5;
-const PATH_RESPONSE: u8 = 6;
-const BASELINE: u8 = 7;
-const CODED: u8 = 8;
-const RECOVERED: u8 = 9;
-const HOLES: u8 = 10;
-const GROUP_CODED: u8 = 11;
+/// Message type of an eACK.
+const EACK_TYPE: u8 = 1;
+/// Message type of a Report.
+const REPORT_TYPE: u8 = 2;
+/// Message type of a Reset.
+const RESET_TYPE: u8 = 3;
+/// Message type of a Goodbye.
+const GOODBYE_TYPE: u8 = 4;
+/// Message type of a path challenge.
+const PATH_CHALLENGE_TYPE: u8 = 5;
+/// Message type of a path response.
+const PATH_RESPONSE_TYPE: u8 = 6;
+/// Message type of a Baseline.
+const BASELINE_TYPE: u8 = 7;
+/// Message type of a coded symbol.
+const CODED_TYPE: u8 = 8;
+/// Message type of a report of recovered datagrams.
+const RECOVERED_TYPE: u8 = 9;
+/// Message type of a gateway's report of holes.
+const HOLES_TYPE: u8 = 10;
+/// Message type of a coded symbol of a group.
+const GROUP_CODED_TYPE: u8 = 11;
 
+/// Flag of an eACK with an echo.
 const FLAG_ECHO: u8 = 1;
+/// Flag of an eACK with an anchor.
 const FLAG_ANCHOR: u8 = 2;
+/// Flag of an eACK with the newest datagram.
 const FLAG_NEWEST: u8 = 4;
+/// All flags of an eACK.
 const FLAGS_EACK: u8 = FLAG_ECHO | FLAG_ANCHOR | FLAG_NEWEST;
 
+/// Flag of a symbol of the second half.
 const FLAG_SECOND_HALF: u8 = 1;
 
+/// Flag of [`Holes::wanted`].
 const FLAG_WANTED: u8 = 1;
 
 /// Most runs of places in one [`Holes`].
@@ -212,7 +229,7 @@ impl<'a> Coded<'a> {
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
-        out.put_u8(CODED);
+        out.put_u8(CODED_TYPE);
         out.put_u8(match self.half {
             Half::First => 0,
             Half::Second => FLAG_SECOND_HALF,
@@ -311,7 +328,7 @@ impl<'a> Holes<'a> {
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
-        out.put_u8(HOLES);
+        out.put_u8(HOLES_TYPE);
         out.put_u8(if self.wanted { FLAG_WANTED } else { 0 });
         out.put_u32(self.expected);
         out.put_u16(age_to_wire(self.age));
@@ -403,20 +420,20 @@ impl<'a> Message<'a> {
     pub fn decode(plaintext: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(plaintext);
         match reader.u8()? {
-            EACK => Eack::decode(reader).map(Self::Eack),
-            REPORT => Report::decode(reader).map(Self::Report),
-            RESET => {
+            EACK_TYPE => Eack::decode(reader).map(Self::Eack),
+            REPORT_TYPE => Report::decode(reader).map(Self::Report),
+            RESET_TYPE => {
                 let (epoch, reason) =
                     (Epoch::new(reader.u16()?), ResetReason::from_byte(reader.u8()?));
                 reader.finish()?;
                 Ok(Self::Reset { epoch, reason })
             }
-            GOODBYE => {
+            GOODBYE_TYPE => {
                 let reason = GoodbyeReason::from_byte(reader.u8()?);
                 reader.finish()?;
                 Ok(Self::Goodbye { reason })
             }
-            BASELINE => {
+            BASELINE_TYPE => {
                 let epoch = Epoch::new(reader.u16()?);
                 let encoding = get_encoding(&mut reader)?.ok_or(DecodeError::Field("encoding"))?;
                 let set = reader.rest();
@@ -425,20 +442,20 @@ impl<'a> Message<'a> {
                 }
                 Ok(Self::Baseline { epoch, encoding, set })
             }
-            CODED => Coded::decode(reader).map(Self::Coded),
-            RECOVERED => {
+            CODED_TYPE => Coded::decode(reader).map(Self::Coded),
+            RECOVERED_TYPE => {
                 let total = reader.u32()?;
                 reader.finish()?;
                 Ok(Self::Recovered { total })
             }
-            HOLES => Holes::decode(reader).map(Self::Holes),
-            GROUP_CODED => GroupCoded::decode(reader).map(Self::GroupCoded),
-            PATH_CHALLENGE => {
+            HOLES_TYPE => Holes::decode(reader).map(Self::Holes),
+            GROUP_CODED_TYPE => GroupCoded::decode(reader).map(Self::GroupCoded),
+            PATH_CHALLENGE_TYPE => {
                 let data = reader.u64()?;
                 reader.finish()?;
                 Ok(Self::PathChallenge { data })
             }
-            PATH_RESPONSE => {
+            PATH_RESPONSE_TYPE => {
                 let data = reader.u64()?;
                 reader.finish()?;
                 Ok(Self::PathResponse { data })
@@ -453,36 +470,36 @@ impl<'a> Message<'a> {
             Self::Eack(eack) => eack.encode(out),
             Self::Report(report) => report.encode(out),
             Self::Reset { epoch, reason } => {
-                out.put_u8(RESET);
+                out.put_u8(RESET_TYPE);
                 out.put_u16(epoch.get());
                 out.put_u8(*reason as u8);
             }
             Self::Goodbye { reason } => {
-                out.put_u8(GOODBYE);
+                out.put_u8(GOODBYE_TYPE);
                 out.put_u8(*reason as u8);
             }
             Self::Baseline { epoch, encoding, set } => {
-                out.put_u8(BASELINE);
+                out.put_u8(BASELINE_TYPE);
                 out.put_u16(epoch.get());
                 put_encoding(out, Some(*encoding));
                 out.extend_from_slice(set);
             }
             Self::Coded(coded) => coded.encode(out),
             Self::Recovered { total } => {
-                out.put_u8(RECOVERED);
+                out.put_u8(RECOVERED_TYPE);
                 out.put_u32(*total);
             }
             Self::Holes(holes) => holes.encode(out),
             Self::GroupCoded(coded) => {
-                out.put_u8(GROUP_CODED);
+                out.put_u8(GROUP_CODED_TYPE);
                 coded.encode(out);
             }
             Self::PathChallenge { data } => {
-                out.put_u8(PATH_CHALLENGE);
+                out.put_u8(PATH_CHALLENGE_TYPE);
                 out.put_u64(*data);
             }
             Self::PathResponse { data } => {
-                out.put_u8(PATH_RESPONSE);
+                out.put_u8(PATH_RESPONSE_TYPE);
                 out.put_u64(*data);
             }
         }
@@ -492,7 +509,7 @@ impl<'a> Message<'a> {
 impl<'a> Eack<'a> {
     fn encode(&self, out: &mut Vec<u8>) {
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };
-        out.put_u8(EACK);
+        out.put_u8(EACK_TYPE);
         out.put_u16(self.epoch.get());
         out.put_u8(
             flag(self.echo, FLAG_ECHO)
@@ -546,7 +563,7 @@ impl<'a> Eack<'a> {
 
 impl Report {
     fn encode(&self, out: &mut Vec<u8>) {
-        out.put_u8(REPORT);
+        out.put_u8(REPORT_TYPE);
         out.put_u16(self.epoch.get());
         out.put_u32(self.echo.get());
         out.put_u16(age_to_wire(self.echo_age));
@@ -712,7 +729,7 @@ mod tests {
                 bytes
             };
             let longest = encoded(of(half.longest()));
-            assert!(longest.len() <= crate::seal::MAXIMUM_PLAINTEXT, "{}", longest.len());
+            assert!(longest.len() <= crate::seal::MAXIMUM_PLAINTEXT_BYTES, "{}", longest.len());
             assert!(Message::decode(&longest).is_ok());
             assert!(Message::decode(&encoded(of(half.longest() + 1))).is_err());
             for (field, at) in [("flags", 1), ("count", 6), ("step", 7)] {
@@ -738,7 +755,7 @@ mod tests {
             let holes = Holes::new(wanted, expected, age, &missing, &mut buffer);
             let mut bytes = Vec::new();
             Message::Holes(holes).encode(&mut bytes);
-            prop_assert!(bytes.len() <= crate::seal::MAXIMUM_PLAINTEXT);
+            prop_assert!(bytes.len() <= crate::seal::MAXIMUM_PLAINTEXT_BYTES);
             prop_assert_eq!(Message::decode(&bytes), Ok(Message::Holes(holes)));
             let cut = missing.len().saturating_sub(MAXIMUM_RUNS);
             let named: Vec<(u32, u16)> =

@@ -17,17 +17,17 @@ use core::fmt;
 
 use packrat_eack::Identifier;
 
-use crate::control::{FIRST_BYTE, MAGIC, VERSION};
+use crate::control::{FIRST_BYTE, MAGIC, PROTOCOL_VERSION};
 use crate::identifier::folded_multiply;
 
 pub use places::{MAXIMUM_JUMP, Places};
 
 /// Length of the number in front of a datagram.
 pub const NUMBER_LENGTH: usize = 8;
-/// The control type.
-const NUMBERED: u8 = 9;
-/// Numbers are places modulo this.
-const MODULUS: u32 = 1 << 24;
+/// Control type of a numbered datagram.
+const NUMBERED_TYPE: u8 = 9;
+/// Modulus of numbers: a number is a place modulo this.
+const NUMBER_MODULUS: u32 = 1 << 24;
 
 /// The eight bytes in front of a numbered datagram.
 pub type NumberHeader = [u8; NUMBER_LENGTH];
@@ -62,18 +62,18 @@ impl NumberKey {
     /// The bytes in front of the datagram with this identifier at this place.
     #[inline]
     pub fn header(&self, place: u64, identifier: Identifier) -> NumberHeader {
-        let number = (place as u32).wrapping_add(self.mask(identifier)) % MODULUS;
+        let number = (place as u32).wrapping_add(self.mask(identifier)) % NUMBER_MODULUS;
         let [_, high, middle, low] = number.to_be_bytes();
         let [p, k, r] = MAGIC;
-        [FIRST_BYTE, p, k, r, VERSION << 4 | NUMBERED, high, middle, low]
+        [FIRST_BYTE, p, k, r, PROTOCOL_VERSION << 4 | NUMBERED_TYPE, high, middle, low]
     }
 
     /// The place next to `expected`, ahead or behind, that a number stands for.
     #[inline]
     pub fn place(&self, number: MaskedNumber, identifier: Identifier, expected: u64) -> u64 {
-        let low = number.0.wrapping_sub(self.mask(identifier)) % MODULUS;
-        let ahead = u64::from(low.wrapping_sub(expected as u32) % MODULUS);
-        let behind = u64::from(MODULUS) - ahead;
+        let low = number.0.wrapping_sub(self.mask(identifier)) % NUMBER_MODULUS;
+        let ahead = u64::from(low.wrapping_sub(expected as u32) % NUMBER_MODULUS);
+        let behind = u64::from(NUMBER_MODULUS) - ahead;
         if ahead < behind {
             expected.saturating_add(ahead)
         } else {
@@ -94,7 +94,8 @@ impl NumberKey {
 pub fn split(datagram: &[u8]) -> Option<(MaskedNumber, &[u8])> {
     let (header, base) = datagram.split_first_chunk::<NUMBER_LENGTH>()?;
     let [first, magic @ .., kind, high, middle, low] = *header;
-    let is_numbered = first == FIRST_BYTE && magic == MAGIC && kind == VERSION << 4 | NUMBERED;
+    let is_numbered =
+        first == FIRST_BYTE && magic == MAGIC && kind == PROTOCOL_VERSION << 4 | NUMBERED_TYPE;
     is_numbered.then(|| (MaskedNumber(u32::from_be_bytes([0, high, middle, low])), base))
 }
 

@@ -13,7 +13,7 @@
 //!     | == what it has sent meanwhile, and all that follows => |
 //! ```
 //!
-//! They are control datagrams of the type [`PEER`], all of one length: no answer is longer than its
+//! They are control datagrams of the type [`PEER_TYPE`], all of one length: no answer is longer than its
 //! question. The tag keys them with the static key, so that only such a gateway can ask or answer.
 
 use sha2::{Digest, Sha256};
@@ -21,11 +21,11 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::SessionId;
 use crate::codec::{Reader, Write};
-use crate::control::{FIRST_BYTE, MAGIC, VERSION, is_control};
+use crate::control::{FIRST_BYTE, MAGIC, PROTOCOL_VERSION, is_control};
 use crate::tag::{TAG_LENGTH, is_same};
 
-/// Type of these control datagrams.
-pub const PEER: u8 = 6;
+/// Control type of the datagrams between gateways.
+pub const PEER_TYPE: u8 = 6;
 /// Bytes of a message: header, kind, nonce, session, tag.
 pub const PEER_LENGTH: usize = 5 + 1 + 8 + 4 + TAG_LENGTH;
 
@@ -67,7 +67,9 @@ impl core::fmt::Debug for PeerKey {
 
 /// True if a datagram is a message between gateways, authentic or not.
 pub fn is_peer(datagram: &[u8]) -> bool {
-    is_control(datagram) && datagram.len() == PEER_LENGTH && datagram[4] == VERSION << 4 | PEER
+    is_control(datagram)
+        && datagram.len() == PEER_LENGTH
+        && datagram[4] == PROTOCOL_VERSION << 4 | PEER_TYPE
 }
 
 impl PeerKey {
@@ -82,7 +84,7 @@ impl PeerKey {
         let mut out = Vec::with_capacity(PEER_LENGTH);
         out.put_u8(FIRST_BYTE);
         out.extend_from_slice(&MAGIC);
-        out.put_u8(VERSION << 4 | PEER);
+        out.put_u8(PROTOCOL_VERSION << 4 | PEER_TYPE);
         out.put_u8(message.kind as u8);
         out.put_u64(message.nonce);
         out.put_u32(message.session.get());

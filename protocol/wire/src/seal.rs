@@ -13,9 +13,9 @@ use crate::control::{Control, MAXIMUM_LENGTH, SEALED_HEADER_LENGTH, session_nonc
 use crate::{MessageCounter, SessionId};
 
 /// Bytes that sealing adds to a plaintext.
-pub const OVERHEAD: usize = SEALED_HEADER_LENGTH + TAG_LENGTH;
-/// Longest plaintext.
-pub const MAXIMUM_PLAINTEXT: usize = MAXIMUM_LENGTH - OVERHEAD;
+pub const SEAL_OVERHEAD_BYTES: usize = SEALED_HEADER_LENGTH + TAG_LENGTH;
+/// Bytes of the longest plaintext.
+pub const MAXIMUM_PLAINTEXT_BYTES: usize = MAXIMUM_LENGTH - SEAL_OVERHEAD_BYTES;
 /// Counters that may arrive late.
 pub const REPLAY_WINDOW: u32 = 1024;
 
@@ -23,7 +23,7 @@ pub const REPLAY_WINDOW: u32 = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SealError {
-    /// The plaintext is longer than [`MAXIMUM_PLAINTEXT`].
+    /// The plaintext is longer than [`MAXIMUM_PLAINTEXT_BYTES`].
     #[error("message too long to be sealed")]
     TooLong,
     /// The counter is used up: the session must end and a new one begin.
@@ -155,7 +155,8 @@ pub fn reference_of(datagram: &[u8]) -> u64 {
     }
 }
 
-const WORDS: usize = REPLAY_WINDOW as usize / 64 + 1;
+/// Words of 64 bits of the replay window, and one that it moves into.
+const REPLAY_WINDOW_WORDS: usize = REPLAY_WINDOW as usize / 64 + 1;
 
 /// The counters seen last: RFC 6479's ring of words, of which one is always being refilled.
 #[derive(Debug, Clone, Default)]
@@ -165,7 +166,7 @@ struct ReplayWindow {
     /// The first 64 counters: all that a session without traffic needs.
     first: u64,
     /// The ring, from the counter behind those on.
-    seen: Option<Box<[u64; WORDS]>>,
+    seen: Option<Box<[u64; REPLAY_WINDOW_WORDS]>>,
 }
 
 impl ReplayWindow {
@@ -178,7 +179,7 @@ impl ReplayWindow {
             return false;
         }
         let word = match &self.seen {
-            Some(seen) => seen[(counter / 64) as usize % WORDS],
+            Some(seen) => seen[(counter / 64) as usize % REPLAY_WINDOW_WORDS],
             None => self.first,
         };
         word >> (counter % 64) & 1 == 0
@@ -192,22 +193,22 @@ impl ReplayWindow {
             return;
         }
         let seen = self.seen.get_or_insert_with(|| {
-            let mut seen = Box::new([0; WORDS]);
+            let mut seen = Box::new([0; REPLAY_WINDOW_WORDS]);
             seen[0] = self.first;
             seen
         });
         if counter >= self.end {
             let first_fresh = self.end.div_ceil(64);
             let last_fresh = counter / 64;
-            for word in first_fresh..=last_fresh.min(first_fresh + WORDS as u64 - 1) {
-                seen[word as usize % WORDS] = 0;
+            for word in first_fresh..=last_fresh.min(first_fresh + REPLAY_WINDOW_WORDS as u64 - 1) {
+                seen[word as usize % REPLAY_WINDOW_WORDS] = 0;
             }
-            if last_fresh >= first_fresh + WORDS as u64 {
-                **seen = [0; WORDS];
+            if last_fresh >= first_fresh + REPLAY_WINDOW_WORDS as u64 {
+                **seen = [0; REPLAY_WINDOW_WORDS];
             }
             self.end = counter + 1;
         }
-        seen[(counter / 64) as usize % WORDS] |= 1 << (counter % 64);
+        seen[(counter / 64) as usize % REPLAY_WINDOW_WORDS] |= 1 << (counter % 64);
     }
 }
 

@@ -7,8 +7,8 @@ use crate::cipher::Key;
 use crate::seal::{OpenError, SealError};
 use crate::{MessageCounter, SessionId};
 
-/// Counters that may arrive late.
-const WINDOW: u32 = u64::BITS;
+/// Number of counters below the newest one that may arrive late.
+const LATE_COUNTERS: u32 = u64::BITS;
 
 /// Both directions of a session, the gateway's end.
 pub struct SmallChannel {
@@ -75,7 +75,7 @@ impl SmallChannel {
             None | Some(0) => return counter < u32::MAX,
             Some(behind) => behind - 1,
         };
-        behind < WINDOW && self.seen >> behind & 1 == 0
+        behind < LATE_COUNTERS && self.seen >> behind & 1 == 0
     }
 
     fn accept(&mut self, counter: u32) {
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use crate::handshake::{ClientParams, Established, GatewayParams, Initiator, respond};
     use crate::identifier::IdentifierScheme;
-    use crate::seal::MAXIMUM_PLAINTEXT;
+    use crate::seal::MAXIMUM_PLAINTEXT_BYTES;
     use packrat_eack::SketchLimits;
     use proptest::prelude::*;
     use std::collections::HashSet;
@@ -164,7 +164,10 @@ mod tests {
             assert_eq!(gateway.open(&bent, &mut plaintext), Err(OpenError::Forged));
         }
         let mut out = Vec::new();
-        assert_eq!(gateway.seal(&[0; MAXIMUM_PLAINTEXT + 1], &mut out), Err(SealError::TooLong));
+        assert_eq!(
+            gateway.seal(&[0; MAXIMUM_PLAINTEXT_BYTES + 1], &mut out),
+            Err(SealError::TooLong)
+        );
         gateway.next = MessageCounter::new(u32::MAX);
         assert_eq!(gateway.seal(b"", &mut out), Err(SealError::Exhausted));
     }
@@ -176,7 +179,7 @@ mod tests {
             let (mut channel, mut seen, mut end) = (SmallChannel::new(SessionId::new(1), Key::new([0; 32]), Key::new([0; 32])), HashSet::new(), 0i64);
             for jump in jumps {
                 let counter = (end + jump / 8 - 3).max(0);
-                let expected = end - counter <= i64::from(WINDOW) && !seen.contains(&counter);
+                let expected = end - counter <= i64::from(LATE_COUNTERS) && !seen.contains(&counter);
                 prop_assert_eq!(channel.is_new(counter as u32), expected, "counter {} end {}", counter, end);
                 if expected {
                     channel.accept(counter as u32);

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::dashboard::Dashboard;
 use crate::panel::{
-    Thresholds, WINDOW, curves, figure_curves, figure_stat, quantiles, rate, selected,
+    RATE_WINDOW, Thresholds, curves, figure_curves, figure_stat, quantiles, rate, selected,
 };
 
 pub(crate) fn dashboard() -> Value {
@@ -58,7 +58,7 @@ pub(crate) fn dashboard() -> Value {
                         Unit::Count,
                         &[(
                             format!(
-                                "sum by ({by}) (rate({}[{WINDOW}])) / 1e6",
+                                "sum by ({by}) (rate({}[{RATE_WINDOW}])) / 1e6",
                                 selected("packrat_process_cpu_microseconds_total")
                             ),
                             "{{gateway}}",

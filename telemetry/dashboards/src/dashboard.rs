@@ -18,8 +18,8 @@ pub(crate) struct Dashboard {
     pub(crate) rows: Vec<(&'static str, Vec<Panel>)>,
 }
 
-/// Dashboards with this tag link to each other.
-const TAG: &str = "packrat";
+/// Tag of dashboards, by which they link to each other.
+const DASHBOARD_TAG: &str = "packrat";
 
 impl Dashboard {
     pub(crate) fn json(&self) -> Value {
@@ -27,7 +27,7 @@ impl Dashboard {
             "uid": self.uid,
             "title": self.title,
             "description": self.description,
-            "tags": [TAG],
+            "tags": [DASHBOARD_TAG],
             "schemaVersion": 39,
             "version": 1,
             "editable": false,
@@ -36,7 +36,7 @@ impl Dashboard {
             "timezone": "browser",
             "refresh": "30s",
             "links": [{
-                "type": "dashboards", "title": "Packrat", "tags": [TAG], "asDropdown": false, "includeVars": true, "keepTime": true,
+                "type": "dashboards", "title": "Packrat", "tags": [DASHBOARD_TAG], "asDropdown": false, "includeVars": true, "keepTime": true,
                 "icon": "external link", "targetBlank": false, "tooltip": "", "url": "",
             }],
             "annotations": { "list": [] },

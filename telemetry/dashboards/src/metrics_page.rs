@@ -5,13 +5,16 @@ use std::fmt::Write;
 use packrat_client::Counters;
 use packrat_dataplane::log::Event;
 use packrat_dataplane::metrics::{Definition, HISTOGRAMS, Kind, definitions, process};
-use packrat_figures::FIGURES;
+use packrat_figures::ALL_FIGURES;
 
 use crate::{AGENT_METRICS, OPERATOR_METRICS};
 
-const HEAD: &str = include_str!("metrics_head.md");
-const LOGS: &str = include_str!("metrics_logs.md");
-const OTLP: &str = include_str!("metrics_otlp.md");
+/// Beginning of the page.
+const PAGE_HEAD: &str = include_str!("metrics_head.md");
+/// Section about logs.
+const LOGS_SECTION: &str = include_str!("metrics_logs.md");
+/// Section about OTLP.
+const OTLP_SECTION: &str = include_str!("metrics_otlp.md");
 
 /// The beginning of the help of every metric of live streams.
 const LIVE_STREAMS: &str = "Live streams: ";
@@ -31,9 +34,9 @@ const EVENTS_OF_SHELLS: [(&str, &str, &str); 6] = [
 ];
 
 pub(crate) fn page() -> String {
-    let mut text = HEAD.to_owned();
+    let mut text = PAGE_HEAD.to_owned();
     text.push_str("\n## Figures\n\nThe recording rules, `packrat stat` and the gateway's page compute them. `ratio` is 0 to 1, `points` 0 to 100, `rate5m` alone per second.\n\n");
-    for figure in FIGURES {
+    for figure in ALL_FIGURES {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "- `{}`: **{}.** {}", figure.record, figure.title, figure.help);
     }
@@ -78,7 +81,7 @@ pub(crate) fn page() -> String {
         let _ = writeln!(text, "- `packrat_agent_{name}_total`: {}", help.trim());
     }
     text.push('\n');
-    text.push_str(LOGS);
+    text.push_str(LOGS_SECTION);
     text.push('\n');
     for event in Event::ALL {
         let (name, level) = (event.name(), event.level().name());
@@ -88,7 +91,7 @@ pub(crate) fn page() -> String {
         let _ = writeln!(text, "- `{name}` ({level}): {help}");
     }
     text.push('\n');
-    text.push_str(OTLP);
+    text.push_str(OTLP_SECTION);
     text
 }
 

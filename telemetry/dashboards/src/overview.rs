@@ -5,13 +5,13 @@ use serde_json::Value;
 
 use crate::dashboard::Dashboard;
 use crate::panel::{
-    SELECTED, Thresholds, WINDOW, curves, figure, figure_curves, figure_stat, rate, routes_table,
-    selected, stat,
+    RATE_WINDOW, SELECTED_SERIES, Thresholds, curves, figure, figure_curves, figure_stat, rate,
+    routes_table, selected, stat,
 };
 
 pub(crate) fn dashboard() -> Value {
-    let loss = figure("packrat:last_mile_loss:ratio_rate5m").expanded(WINDOW, SELECTED);
-    let quality = figure("packrat:quality:points_rate5m").expanded(WINDOW, SELECTED);
+    let loss = figure("packrat:last_mile_loss:ratio_rate5m").expanded(RATE_WINDOW, SELECTED_SERIES);
+    let quality = figure("packrat:quality:points_rate5m").expanded(RATE_WINDOW, SELECTED_SERIES);
     let by = "cluster, gateway, namespace, route";
     let legend = "{{gateway}} {{namespace}}/{{route}}";
     Dashboard {
@@ -29,7 +29,7 @@ pub(crate) fn dashboard() -> Value {
                         "Share of the last mile's losses on the selected routes that a repair has filled. No value while nothing is lost.",
                         Unit::Ratio,
                         format!(
-                            "clamp_max(sum(rate({}[{WINDOW}])) / (sum(rate({}[{WINDOW}])) > 0), 1)",
+                            "clamp_max(sum(rate({}[{RATE_WINDOW}])) / (sum(rate({}[{RATE_WINDOW}])) > 0), 1)",
                             selected("packrat_repairs_arrived_total"),
                             selected("packrat_datagrams_missing_total")
                         ),

@@ -4,12 +4,12 @@ use packrat_figures::{Figure, Selector, Unit};
 use serde_json::{Value, json};
 
 /// The series selected by a dashboard's variables.
-pub(crate) const SELECTED: Selector = Selector {
+pub(crate) const SELECTED_SERIES: Selector = Selector {
     of_routes: "gateway=~\"$gateway\", namespace=~\"$namespace\", route=~\"$route\"",
     of_processes: "gateway=~\"$gateway\"",
 };
 /// The window of rates: a few scrapes, longer with a wider zoom.
-pub(crate) const WINDOW: &str = "$__rate_interval";
+pub(crate) const RATE_WINDOW: &str = "$__rate_interval";
 
 /// The values at which a number changes its colour.
 #[derive(Debug, Clone, Copy)]
@@ -51,20 +51,20 @@ pub(crate) type Query = (String, &'static str);
 /// The figure with this name, for queries of the selected series.
 pub(crate) fn figure(record: &str) -> Figure {
     // A name that does not exist shows up in the test of all queries, with an empty one.
-    Figure::named(record).copied().unwrap_or(packrat_figures::FIGURES[0])
+    Figure::named(record).copied().unwrap_or(packrat_figures::ALL_FIGURES[0])
 }
 
 /// A counter's rate, summed by `labels`.
 pub(crate) fn rate(series: &str, labels: &str) -> String {
-    format!("sum by ({labels}) (rate({}[{WINDOW}]))", selected(series))
+    format!("sum by ({labels}) (rate({}[{RATE_WINDOW}]))", selected(series))
 }
 
 /// A series, restricted to the selection.
 pub(crate) fn selected(series: &str) -> String {
     let matchers = if series.starts_with("packrat_process_") || series.starts_with("packrat_log_") {
-        SELECTED.of_processes
+        SELECTED_SERIES.of_processes
     } else {
-        SELECTED.of_routes
+        SELECTED_SERIES.of_routes
     };
     match series.split_once('{') {
         Some((name, labels)) => format!("{name}{{{matchers}, {labels}"),
@@ -125,7 +125,7 @@ pub(crate) fn stat(
 /// The large number of a figure, `reduced` over routes by an aggregation.
 pub(crate) fn figure_stat(record: &str, reduce: &str, thresholds: Thresholds) -> Panel {
     let figure = figure(record);
-    let query = format!("{reduce}({})", figure.expanded(WINDOW, SELECTED));
+    let query = format!("{reduce}({})", figure.expanded(RATE_WINDOW, SELECTED_SERIES));
     stat(figure.title, figure.help, figure.unit, query, thresholds)
 }
 
@@ -182,7 +182,7 @@ pub(crate) fn figure_curves(record: &str, thresholds: Thresholds) -> Panel {
         packrat_figures::Scope::Route => "{{gateway}} {{namespace}}/{{route}}",
         packrat_figures::Scope::Gateway => "{{gateway}}",
     };
-    let query = figure.expanded(WINDOW, SELECTED);
+    let query = figure.expanded(RATE_WINDOW, SELECTED_SERIES);
     curves(figure.title, figure.help, figure.unit, &[(query, legend)], thresholds)
 }
 
@@ -190,7 +190,7 @@ pub(crate) fn figure_curves(record: &str, thresholds: Thresholds) -> Panel {
 pub(crate) fn routes_table(title: &str, help: &str, records: &[&str]) -> Panel {
     let figures: Vec<Figure> = records.iter().map(|record| figure(record)).collect();
     let queries: Vec<Query> =
-        figures.iter().map(|figure| (figure.expanded(WINDOW, SELECTED), "")).collect();
+        figures.iter().map(|figure| (figure.expanded(RATE_WINDOW, SELECTED_SERIES), "")).collect();
     let mut overrides = vec![json!({
         "matcher": { "id": "byName", "options": "route" },
         "properties": [{ "id": "links", "value": [{
@@ -238,7 +238,7 @@ fn buckets(histogram: &str, labels: &str, sparse: bool) -> String {
     if sparse {
         format!("sum by ({labels}) (increase({series}[1h]))")
     } else {
-        format!("sum by ({labels}) (rate({series}[{WINDOW}]))")
+        format!("sum by ({labels}) (rate({series}[{RATE_WINDOW}]))")
     }
 }
 

@@ -1,6 +1,6 @@
 //! Every query of every dashboard and rule, for tests that run them.
 
-use packrat_figures::FIGURES;
+use packrat_figures::ALL_FIGURES;
 use serde_json::Value;
 
 /// A query and its place.
@@ -31,14 +31,14 @@ pub fn all() -> Vec<Query> {
             }
         }
     }
-    for figure in FIGURES {
+    for figure in ALL_FIGURES {
         all.push(Query {
             place: format!("recording rule {}", figure.record),
             expression: figure.promql(),
             is_logs: false,
         });
     }
-    for alert in crate::rules::ALERTS {
+    for alert in crate::rules::ALL_ALERTS {
         all.push(Query {
             place: format!("alert {}", alert.name),
             expression: alert.expression.to_owned(),

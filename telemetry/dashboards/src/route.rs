@@ -5,15 +5,15 @@ use serde_json::Value;
 
 use crate::dashboard::Dashboard;
 use crate::panel::{
-    Query, SELECTED, Thresholds, WINDOW, curves, figure, figure_curves, figure_stat, heat_map,
-    logs, quantile, quantiles, rate, selected,
+    Query, RATE_WINDOW, SELECTED_SERIES, Thresholds, curves, figure, figure_curves, figure_stat,
+    heat_map, logs, quantile, quantiles, rate, selected,
 };
 
 pub(crate) fn dashboard() -> Value {
     let plain = |series: &str, legend: &'static str| -> Query {
-        (format!("sum(rate({}[{WINDOW}]))", selected(series)), legend)
+        (format!("sum(rate({}[{RATE_WINDOW}]))", selected(series)), legend)
     };
-    let expanded = |record: &str| figure(record).expanded(WINDOW, SELECTED);
+    let expanded = |record: &str| figure(record).expanded(RATE_WINDOW, SELECTED_SERIES);
     let median = |histogram: &str, labels: &str, divisor: f64| {
         let series = selected(&format!("{histogram}_bucket"));
         let value =
@@ -132,7 +132,7 @@ pub(crate) fn dashboard() -> Value {
                         "What it costs: repairs",
                         "Bytes of repairs, copies and symbols on the last mile.",
                         Unit::BitsPerSecond,
-                        &[(format!("8 * sum(rate({}[{WINDOW}]))", selected("packrat_repair_bytes_total")), "repairs")],
+                        &[(format!("8 * sum(rate({}[{RATE_WINDOW}]))", selected("packrat_repair_bytes_total")), "repairs")],
                         Thresholds::None,
                     ),
                     curves(
@@ -376,7 +376,7 @@ pub(crate) fn dashboard() -> Value {
                         Unit::Bytes,
                         &[(
                             format!(
-                                "sum(rate({}[{WINDOW}])) / (sum(rate({}[{WINDOW}])) > 0)",
+                                "sum(rate({}[{RATE_WINDOW}])) / (sum(rate({}[{RATE_WINDOW}])) > 0)",
                                 selected("packrat_eack_prefix_bytes_total"),
                                 selected("packrat_eacks_received_total")
                             ),

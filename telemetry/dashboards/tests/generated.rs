@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use packrat_dashboards::queries::{all, names};
 use packrat_dashboards::{AGENT_METRICS, OPERATOR_METRICS, files, rules};
 use packrat_dataplane::metrics::{Definition, definitions, process};
-use packrat_figures::FIGURES;
+use packrat_figures::ALL_FIGURES;
 use serde_json::Value;
 
 fn root() -> PathBuf {
@@ -33,7 +33,7 @@ fn every_query_names_only_series_that_exist() {
         .chain(process::definitions())
         .map(|definition| definition.name.to_string())
         .chain(OPERATOR_METRICS.iter().map(|(name, _)| format!("packrat_operator_{name}")))
-        .chain(FIGURES.iter().map(|figure| figure.record.to_owned()))
+        .chain(ALL_FIGURES.iter().map(|figure| figure.record.to_owned()))
         .collect();
     for query in all().iter().filter(|query| !query.is_logs) {
         for name in names(&query.expression) {
@@ -147,7 +147,7 @@ fn every_metric_is_shown_somewhere_or_for_a_reason_not() {
 fn every_alert_has_a_section_in_the_runbook_and_a_test() {
     let runbook = fs::read_to_string(root().join("docs/RUNBOOK.md")).unwrap();
     let tests = fs::read_to_string(root().join("telemetry/dashboards/tests/alerts.yaml")).unwrap();
-    for alert in rules::ALERTS {
+    for alert in rules::ALL_ALERTS {
         let section = runbook.split(&format!("\n## {}\n", alert.name)).nth(1);
         let section =
             section.unwrap_or_else(|| panic!("docs/RUNBOOK.md has no section {}", alert.name));
@@ -165,7 +165,7 @@ fn every_alert_has_a_section_in_the_runbook_and_a_test() {
     for section in runbook.split("\n## ").skip(1) {
         let name = section.lines().next().unwrap();
         assert!(
-            name.starts_with("Check: ") || rules::ALERTS.iter().any(|alert| alert.name == name),
+            name.starts_with("Check: ") || rules::ALL_ALERTS.iter().any(|alert| alert.name == name),
             "no alert {name}"
         );
     }

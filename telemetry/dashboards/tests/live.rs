@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use packrat_dashboards::queries::{all, names, resolved};
-use packrat_dashboards::rules::ALERTS;
+use packrat_dashboards::rules::ALL_ALERTS;
 use packrat_figures::{Figure, Figures, Selector};
 
 use compared::{Clients, Slow};
@@ -94,7 +94,7 @@ fn every_query_returns_data_and_faults_make_alerts_fire() {
         }
     }
     // Alerts are silent, but their series exist.
-    for alert in ALERTS {
+    for alert in ALL_ALERTS {
         let words = alert
             .expression
             .split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));

@@ -1,7 +1,7 @@
 //! Figures for decisions, derived from a gateway's counters.
 //!
 //! Each figure exists twice, side by side: as a computation over two readings of a route's counters
-//! ([`Figures::between`], for the command and the gateway's own page) and as PromQL ([`FIGURES`],
+//! ([`Figures::between`], for the command and the gateway's own page) and as PromQL ([`ALL_FIGURES`],
 //! for recording rules, dashboards and docs/METRICS.md). A test of the dashboards evaluates both
 //! over the same counters.
 //!
@@ -17,4 +17,4 @@ pub mod response;
 pub mod text;
 
 pub use figures::{Figures, Reading};
-pub use promql::{FIGURES, Figure, Scope, Selector, Unit};
+pub use promql::{ALL_FIGURES, Figure, Scope, Selector, Unit};

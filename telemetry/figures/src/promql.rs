@@ -119,7 +119,7 @@ impl Figure {
     /// The query without recording rules: over `window`, for the series of `selector`.
     pub fn expanded(&self, window: &str, selector: Selector) -> String {
         let mut text = self.render(window, selector);
-        for figure in FIGURES {
+        for figure in ALL_FIGURES {
             if text.contains(figure.record) {
                 text = text
                     .replace(figure.record, &format!("({})", figure.expanded(window, selector)));
@@ -163,7 +163,7 @@ impl Figure {
 
     /// The figure with this record.
     pub fn named(record: &str) -> Option<&'static Self> {
-        FIGURES.iter().find(|figure| figure.record == record)
+        ALL_FIGURES.iter().find(|figure| figure.record == record)
     }
 }
 
@@ -193,7 +193,7 @@ macro_rules! precision {
 }
 
 /// Every figure, in the order of the recording rules: later ones use earlier ones.
-pub const FIGURES: &[Figure] = &[
+pub const ALL_FIGURES: &[Figure] = &[
     figure(
         "packrat:goodput:bits_rate5m",
         "Goodput to clients",
@@ -400,7 +400,7 @@ mod tests {
             "clamp_max(sum by (cluster, gateway, namespace, route) (rate(packrat_repairs_arrived_total[5m])) / \
              (sum by (cluster, gateway, namespace, route) (rate(packrat_datagrams_missing_total[5m])) > 0), 1)"
         );
-        for figure in FIGURES {
+        for figure in ALL_FIGURES {
             let query = figure.promql();
             assert_eq!(query.matches('(').count(), query.matches(')').count(), "{query}");
             assert!(

@@ -17,13 +17,13 @@ use crate::spans::{Sessions, request};
 /// The environment variable that names the collector, as OpenTelemetry's specification defines it.
 pub const ENDPOINT_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 /// Interval of reading the log, which remembers more lines than are written in that time.
-const LOOK: Duration = Duration::from_secs(1);
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval of sending metrics.
-const INTERVAL: Duration = Duration::from_secs(10);
+const METRICS_INTERVAL: Duration = Duration::from_secs(10);
 /// Longest time for a collector to answer.
-const PATIENCE: Duration = Duration::from_secs(3);
+const COLLECTOR_PATIENCE: Duration = Duration::from_secs(3);
 /// Lines of the log that are read at a time.
-const LINES: usize = 1024;
+const LOG_LINES: usize = 1024;
 
 /// The reason why an exporter cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -103,7 +103,10 @@ impl Exporter {
             instance: instance.to_owned(),
             headers,
             dataplane,
-            agent: ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build().into(),
+            agent: ureq::Agent::config_builder()
+                .timeout_global(Some(COLLECTOR_PATIENCE))
+                .build()
+                .into(),
             started: nanoseconds(),
             sessions: Sessions::default(),
             seen: 0,
@@ -155,10 +158,10 @@ impl Worker {
     fn send_until(&mut self, stopped: &AtomicBool) {
         let mut sent = Instant::now();
         loop {
-            std::thread::park_timeout(LOOK);
+            std::thread::park_timeout(LOG_INTERVAL);
             let is_last = stopped.load(Ordering::Relaxed);
             self.send_spans();
-            if is_last || sent.elapsed() >= INTERVAL {
+            if is_last || sent.elapsed() >= METRICS_INTERVAL {
                 sent = Instant::now();
                 self.send_metrics();
             }
@@ -170,7 +173,7 @@ impl Worker {
 
     fn send_spans(&mut self) {
         let Some(dataplane) = self.dataplane.get() else { return };
-        let lines = dataplane.logger().recent(self.seen, LINES);
+        let lines = dataplane.logger().recent(self.seen, LOG_LINES);
         let Some(last) = lines.last() else { return };
         self.seen = last.number;
         let (random, numbers) = (&self.random, &mut self.numbers);

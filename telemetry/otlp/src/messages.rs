@@ -95,7 +95,7 @@ pub struct Gauge {
 
 /// `aggregation_temporality` of a [`Sum`] or a [`Histogram`] that counts since
 /// `start_time_unix_nano`.
-pub const CUMULATIVE: i32 = 2;
+pub const CUMULATIVE_TEMPORALITY: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Sum {
@@ -170,7 +170,7 @@ pub struct ScopeSpans {
 }
 
 /// `kind` of a [`Span`] that answers a client's requests.
-pub const SERVER: i32 = 2;
+pub const SERVER_KIND: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Span {

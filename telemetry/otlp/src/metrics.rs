@@ -8,8 +8,8 @@ use packrat_dataplane::metrics::{Definition, HISTOGRAMS, Kind, definitions, proc
 
 use crate::attributes::{resource, scope, text};
 use crate::messages::{
-    CUMULATIVE, Data, ExportMetricsServiceRequest, Gauge, Histogram, HistogramDataPoint, KeyValue,
-    Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum,
+    CUMULATIVE_TEMPORALITY, Data, ExportMetricsServiceRequest, Gauge, Histogram,
+    HistogramDataPoint, KeyValue, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum,
 };
 
 /// The start of the counters and the present, in nanoseconds since 1970.
@@ -71,7 +71,7 @@ fn collect<'a>(
             description: definition.help.to_string(),
             data: Some(match definition.kind {
                 Kind::Counter => Data::Sum(Sum {
-                    aggregation_temporality: CUMULATIVE,
+                    aggregation_temporality: CUMULATIVE_TEMPORALITY,
                     is_monotonic: true,
                     data_points: Vec::new(),
                 }),
@@ -117,7 +117,7 @@ fn distributions(
             name: histogram.name.to_owned(),
             description: histogram.help.to_owned(),
             data: Some(Data::Histogram(Histogram {
-                aggregation_temporality: CUMULATIVE,
+                aggregation_temporality: CUMULATIVE_TEMPORALITY,
                 data_points: Vec::new(),
             })),
         });

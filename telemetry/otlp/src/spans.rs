@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::attributes::{field, resource, scope};
 use crate::messages::{
-    Event, ExportTraceServiceRequest, KeyValue, ResourceSpans, SERVER, ScopeSpans, Span,
+    Event, ExportTraceServiceRequest, KeyValue, ResourceSpans, SERVER_KIND, ScopeSpans, Span,
 };
 
 /// Maximum number of sessions with remembered events.
@@ -89,7 +89,7 @@ fn span(
         trace_id,
         span_id: random().to_be_bytes().to_vec(),
         name: "packrat.session".to_owned(),
-        kind: SERVER,
+        kind: SERVER_KIND,
         start_time_unix_nano: end.saturating_sub((seconds * 1e9) as u64),
         end_time_unix_nano: end,
         attributes,

@@ -1,5 +1,5 @@
 //! One connection: a request, its answer, and the end. However slow the other side is, it is over
-//! in [`DEADLINE`].
+//! in [`CONNECTION_DEADLINE`].
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -9,13 +9,13 @@ use crate::answer::Answer;
 use crate::request::Request;
 
 /// Longest duration of a connection.
-const DEADLINE: Duration = Duration::from_secs(10);
+const CONNECTION_DEADLINE: Duration = Duration::from_secs(10);
 /// Bytes that are written at once: after each of them the time is looked at.
-const CHUNK: usize = 16 * 1024;
+const CHUNK_BYTES: usize = 16 * 1024;
 
 /// Headers of every answer. The page contains only its own style; the policy forbids everything
 /// else.
-const HEADERS: &str = "X-Content-Type-Options: nosniff\r\n\
+const ANSWER_HEADERS: &str = "X-Content-Type-Options: nosniff\r\n\
     Cache-Control: no-store\r\n\
     Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'\r\n\
     Connection: close\r\n";
@@ -28,7 +28,7 @@ pub(crate) fn serve(
     mut stream: TcpStream,
     respond: impl FnOnce(&Request<'_>) -> Answer,
 ) -> io::Result<()> {
-    let deadline = Instant::now() + DEADLINE;
+    let deadline = Instant::now() + CONNECTION_DEADLINE;
     let peer = stream.peer_addr().ok().map(|peer| peer.ip().to_canonical());
     let mut bytes = Vec::new();
     let (answer, has_body) = loop {
@@ -51,7 +51,7 @@ pub(crate) fn serve(
     let Answer { status, content_type, body } = &answer;
     let (reason, length) = (reason(*status), body.len());
     let mut text = format!(
-        "HTTP/1.1 {status} {reason}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n{HEADERS}\r\n"
+        "HTTP/1.1 {status} {reason}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n{ANSWER_HEADERS}\r\n"
     );
     if has_body {
         text.push_str(body);
@@ -59,7 +59,7 @@ pub(crate) fn serve(
     let mut rest = text.as_bytes();
     while !rest.is_empty() {
         stream.set_write_timeout(Some(remaining(deadline)?))?;
-        let written = stream.write(rest.get(..CHUNK).unwrap_or(rest))?;
+        let written = stream.write(rest.get(..CHUNK_BYTES).unwrap_or(rest))?;
         rest = rest.get(written..).unwrap_or_default();
     }
     // What the other side has sent and no one has read would turn the end into a reset, which may

@@ -15,7 +15,7 @@ use crate::request::Request;
 /// that a slow reader delays no one.
 const MOST_CONNECTIONS: usize = 32;
 /// Pause after a connection that could not be accepted: there are no descriptors, or no threads.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Longest time to reach the server's own port, to end it.
 const WAKE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -96,7 +96,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             return;
         }
         let Ok((stream, _)) = accepted else {
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(ACCEPT_PAUSE);
             continue;
         };
         let Some(place) = Place::take(shared) else {
@@ -109,7 +109,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         };
         let thread = std::thread::Builder::new().name("packrat-page".to_owned());
         if thread.spawn(serve).is_err() {
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(ACCEPT_PAUSE);
         }
     }
 }

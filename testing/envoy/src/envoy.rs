@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::unix;
 
 /// Longest time that a test waits for an expected event.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const EVENT_PATIENCE: Duration = Duration::from_secs(60);
 
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -56,7 +56,7 @@ impl Envoy {
         let process =
             command.spawn().unwrap_or_else(|error| panic!("{}: {error}", program.display()));
         let agent = ureq::Agent::config_builder()
-            .timeout_global(Some(PATIENCE))
+            .timeout_global(Some(EVENT_PATIENCE))
             .http_status_as_error(false)
             // Envoy drains, and may have closed a kept connection.
             .max_idle_connections(0)
@@ -83,7 +83,7 @@ impl Envoy {
     /// The address of its administration interface; waits for it.
     ///
     /// # Panics
-    /// If it does not appear within [`PATIENCE`].
+    /// If it does not appear within [`EVENT_PATIENCE`].
     pub fn admin(&self) -> SocketAddr {
         let mut admin = None;
         self.wait_until("Envoy's administration address", |envoy| {
@@ -135,7 +135,7 @@ impl Envoy {
     /// Waits until `condition` holds.
     ///
     /// # Panics
-    /// If it does not hold within [`PATIENCE`], or Envoy has ended before.
+    /// If it does not hold within [`EVENT_PATIENCE`], or Envoy has ended before.
     pub fn wait_until(&self, what: &str, mut condition: impl FnMut(&Self) -> bool) {
         let start = Instant::now();
         while !condition(self) {
@@ -146,7 +146,7 @@ impl Envoy {
                 self.log()
             );
             assert!(
-                start.elapsed() < PATIENCE,
+                start.elapsed() < EVENT_PATIENCE,
                 "waited in vain for {what}; Envoy's log:\n{}\nits listeners:\n{}\nits connection:\n{}",
                 self.log(),
                 self.get("/config_dump?resource=dynamic_listeners&mask=name,active_state.version_info,warming_state.version_info,error_state"),
@@ -164,14 +164,18 @@ impl Envoy {
     /// Waits until it has ended by itself.
     ///
     /// # Panics
-    /// If it does not end within [`PATIENCE`].
+    /// If it does not end within [`EVENT_PATIENCE`].
     pub fn wait(&self) -> ExitStatus {
         let start = Instant::now();
         loop {
             if let Some(status) = self.ended() {
                 return status;
             }
-            assert!(start.elapsed() < PATIENCE, "Envoy does not end; its log:\n{}", self.log());
+            assert!(
+                start.elapsed() < EVENT_PATIENCE,
+                "Envoy does not end; its log:\n{}",
+                self.log()
+            );
             std::thread::sleep(POLL_INTERVAL);
         }
     }
@@ -179,7 +183,7 @@ impl Envoy {
     /// Ends it as an orchestrator does; returns its exit code.
     ///
     /// # Panics
-    /// If it does not end within [`PATIENCE`].
+    /// If it does not end within [`EVENT_PATIENCE`].
     pub fn terminate(&self) -> Option<i32> {
         let terminated =
             Command::new("kill").arg(self.id().to_string()).status().expect("kill runs");

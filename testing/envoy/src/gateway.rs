@@ -41,7 +41,7 @@ bootstrap_extensions:
 - name: packrat
   typed_config:
     "@type": type.googleapis.com/envoy.extensions.bootstrap.dynamic_modules.v3.DynamicModuleBootstrapExtension
-    dynamic_module_config: {MODULE}
+    dynamic_module_config: {MODULE_CONFIG}
     extension_name: packrat
 "#,
             listeners = path.join("listeners").display()
@@ -88,7 +88,9 @@ bootstrap_extensions:
     }
 }
 
-const MODULE: &str = "{ name: packrat_envoy, do_not_close: true, metrics_namespace: packrat }";
+/// Configuration of Packrat's module.
+const MODULE_CONFIG: &str =
+    "{ name: packrat_envoy, do_not_close: true, metrics_namespace: packrat }";
 
 /// A listener with the filter; `value` is the configuration of the route as YAML.
 pub fn listener(name: &str, address: SocketAddr, value: &str) -> String {
@@ -101,7 +103,7 @@ pub fn listener(name: &str, address: SocketAddr, value: &str) -> String {
   - name: packrat
     typed_config:
       "@type": type.googleapis.com/envoy.extensions.filters.udp.dynamic_modules.v3.DynamicModuleUdpListenerFilter
-      dynamic_module_config: {MODULE}
+      dynamic_module_config: {MODULE_CONFIG}
       filter_name: packrat
       filter_config:
         "@type": type.googleapis.com/google.protobuf.Struct

@@ -13,7 +13,7 @@ mod parts;
 mod port;
 mod unix;
 
-pub use envoy::{Envoy, PATIENCE};
+pub use envoy::{EVENT_PATIENCE, Envoy};
 pub use gateway::{listener, validates};
 pub use parts::{find, find_envoy, module_directory};
 pub use port::{free_address, free_port};

@@ -3,12 +3,12 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
-use crate::PATIENCE;
+use crate::EVENT_PATIENCE;
 
 /// The body of the answer to a request without one.
 pub(crate) fn request(socket: &str, method: &str, path: &str) -> std::io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(EVENT_PATIENCE))?;
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     );

@@ -7,21 +7,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::ANY;
+use crate::ANY_PORT;
 
 /// Bytes of each datagram.
-const BYTES: usize = 1200;
-/// Sent together, so that the host need not be exact.
-const BURST: u32 = 4;
-/// Between bursts: 7.7 Mbit/s.
-const INTERVAL: Duration = Duration::from_millis(5);
+const DATAGRAM_BYTES: usize = 1200;
+/// Datagrams that are sent together, so that the host need not be exact.
+const BURST_DATAGRAMS: u32 = 4;
+/// Time between two bursts: 7.7 Mbit/s.
+const BURST_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The datagram with this number: the number, big-endian, and bytes that follow from it.
 pub fn datagram(number: u32) -> Vec<u8> {
     let mut bytes = number.to_be_bytes().to_vec();
     // xorshift: the bytes behind the number differ everywhere.
     let mut state = number.wrapping_mul(2_654_435_761) | 1;
-    while bytes.len() < BYTES {
+    while bytes.len() < DATAGRAM_BYTES {
         state ^= state << 13;
         state ^= state >> 17;
         state ^= state << 5;
@@ -57,7 +57,7 @@ pub struct Datagrams {
 impl Datagrams {
     /// Starts one.
     pub fn start() -> Self {
-        let socket = UdpSocket::bind(ANY).unwrap();
+        let socket = UdpSocket::bind(ANY_PORT).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let address = socket.local_addr().unwrap();
         let over = Arc::new(AtomicBool::new(false));
@@ -70,8 +70,8 @@ impl Datagrams {
                 let count = asked.strip_prefix("get ").and_then(|count| count.parse().ok());
                 for number in 0..count.unwrap_or(0) {
                     let _ = socket.send_to(&datagram(number), client);
-                    if number % BURST == BURST - 1 {
-                        std::thread::sleep(INTERVAL);
+                    if number % BURST_DATAGRAMS == BURST_DATAGRAMS - 1 {
+                        std::thread::sleep(BURST_INTERVAL);
                     }
                 }
             }

@@ -22,14 +22,14 @@ use packrat_dataplane::log::Silent;
 use packrat_dataplane::socket::{bind_reuse_port, local_address};
 use packrat_dataplane::{Attachment, Dataplane, Options, Route, RouteConfig};
 use packrat_emulation::path::{LinkConfig, LossModel, PathConfig, UdpPath};
-pub use quic::{FILE_BYTES, NAME, Quic, expected, file};
+pub use quic::{FILE_BYTES, Quic, SERVER_NAME, expected, file};
 pub use several::Several;
 pub use trials::Trials;
 
 /// Longest time that any step of a test may take.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const STEP_PATIENCE: Duration = Duration::from_secs(60);
 /// Any port of this host.
-pub const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+pub const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// A gateway in front of a server.
 pub struct Gateway {
@@ -111,7 +111,7 @@ impl LossyPath {
     /// A path to `server` with this loss.
     pub fn start(server: SocketAddr, loss: f64) -> Self {
         let far = far_segment(server);
-        let gateway = Gateway::start(ANY, far.address());
+        let gateway = Gateway::start(ANY_PORT, far.address());
         Self { near: last_mile(gateway.address(), loss), gateway, far }
     }
 

@@ -10,10 +10,10 @@
 
 use std::io::{Read, Write};
 
-use packrat_path::{Datagrams, FILE_BYTES, LossyPath, NAME, Quic, Several};
+use packrat_path::{Datagrams, FILE_BYTES, LossyPath, Quic, SERVER_NAME, Several};
 
 /// Share of datagrams that the last mile loses, both ways.
-const LOSS: f64 = 0.04;
+const LAST_MILE_LOSS: f64 = 0.04;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
@@ -29,16 +29,17 @@ async fn main() {
     }
     let quic = Quic::start();
     let server = Datagrams::start();
-    let path = LossyPath::start(quic.address(), LOSS);
+    let path = LossyPath::start(quic.address(), LAST_MILE_LOSS);
     let lossless = LossyPath::start(quic.address(), 0.0);
-    let plain = LossyPath::start(server.address(), LOSS);
-    let named =
-        std::env::args().nth(2).map(|server| LossyPath::start(server.parse().unwrap(), LOSS));
+    let plain = LossyPath::start(server.address(), LAST_MILE_LOSS);
+    let named = std::env::args()
+        .nth(2)
+        .map(|server| LossyPath::start(server.parse().unwrap(), LAST_MILE_LOSS));
     let to_named = named.as_ref().map(|path| path.address().to_string()).unwrap_or_default();
     std::fs::write(certificate, quic.certificate()).unwrap();
     let sum: String = packrat_path::expected().iter().map(|byte| format!("{byte:02x}")).collect();
     println!(
-        r#"{{"name":"{NAME}","quic":"{}","lossless":"{}","bytes":{FILE_BYTES},"sha256":"{sum}","datagrams":"{}","server":"{to_named}"}}"#,
+        r#"{{"name":"{SERVER_NAME}","quic":"{}","lossless":"{}","bytes":{FILE_BYTES},"sha256":"{sum}","datagrams":"{}","server":"{to_named}"}}"#,
         path.address(),
         lossless.address(),
         plain.address()

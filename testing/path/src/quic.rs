@@ -8,14 +8,14 @@ use std::time::Duration;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use sha2::{Digest, Sha256};
 
-use crate::{ANY, PATIENCE};
+use crate::{ANY_PORT, STEP_PATIENCE};
 
 /// The server's name.
-pub const NAME: &str = "server.example";
+pub const SERVER_NAME: &str = "server.example";
 /// Bytes of the file.
 pub const FILE_BYTES: usize = 3_000_000;
-/// ALPN of the server: any client of these tests.
-const PROTOCOL: &[u8] = b"packrat-test";
+/// ALPN protocol of the server: any client of these tests.
+const APPLICATION_PROTOCOL: &[u8] = b"packrat-test";
 
 /// The server's file.
 pub fn file() -> Vec<u8> {
@@ -48,7 +48,7 @@ struct Figures {
 impl Quic {
     /// Starts one. Must be called inside a Tokio runtime.
     pub fn start() -> Self {
-        let certificate = rcgen::generate_simple_self_signed([NAME.to_owned()]).unwrap();
+        let certificate = rcgen::generate_simple_self_signed([SERVER_NAME.to_owned()]).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let versions = &[&rustls::version::TLS13];
         let key = certificate.signing_key.serialize_der().try_into().unwrap();
@@ -58,7 +58,7 @@ impl Quic {
             .with_no_client_auth()
             .with_single_cert(vec![certificate.cert.der().clone()], key)
             .unwrap();
-        server.alpn_protocols = vec![PROTOCOL.to_vec()];
+        server.alpn_protocols = vec![APPLICATION_PROTOCOL.to_vec()];
         let server = QuicServerConfig::try_from(server).unwrap();
         let server = quinn::ServerConfig::with_crypto(Arc::new(server));
         let mut roots = rustls::RootCertStore::empty();
@@ -68,7 +68,7 @@ impl Quic {
             .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
-        client.alpn_protocols = vec![PROTOCOL.to_vec()];
+        client.alpn_protocols = vec![APPLICATION_PROTOCOL.to_vec()];
         let client = QuicClientConfig::try_from(client).unwrap();
         let mut client = quinn::ClientConfig::new(Arc::new(client));
         // After a gateway's restart the server sees a new client address and sends no packets to it
@@ -76,7 +76,7 @@ impl Quic {
         let mut transport = quinn::TransportConfig::default();
         transport.keep_alive_interval(Some(Duration::from_millis(500)));
         client.transport_config(Arc::new(transport));
-        let server = quinn::Endpoint::server(server, ANY).unwrap();
+        let server = quinn::Endpoint::server(server, ANY_PORT).unwrap();
         let endpoint = server.clone();
         let figures = Arc::new(Figures::default());
         let counted = Arc::clone(&figures);
@@ -113,19 +113,21 @@ impl Quic {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, are_over).await.expect("the server sees the downloads' end");
+        tokio::time::timeout(STEP_PATIENCE, are_over)
+            .await
+            .expect("the server sees the downloads' end");
         lost.load(Ordering::Relaxed)
     }
 
     /// The SHA-256 of what a plain client gets that connects to `at`.
     pub async fn download(&self, at: SocketAddr) -> Vec<u8> {
-        self.download_with(&quinn::Endpoint::client(ANY).unwrap(), at).await
+        self.download_with(&quinn::Endpoint::client(ANY_PORT).unwrap(), at).await
     }
 
     /// Downloads the file with any client.
     pub async fn download_with(&self, client: &quinn::Endpoint, at: SocketAddr) -> Vec<u8> {
         let work = async {
-            let connection = client.connect_with(self.client(), at, NAME).unwrap();
+            let connection = client.connect_with(self.client(), at, SERVER_NAME).unwrap();
             let connection = connection.await.unwrap();
             let (mut sending, mut receiving) = connection.open_bi().await.unwrap();
             sending.write_all(b"the file").await.unwrap();
@@ -133,18 +135,18 @@ impl Quic {
             connection.close(0u32.into(), b"");
             Sha256::digest(bytes).to_vec()
         };
-        tokio::time::timeout(PATIENCE, work).await.expect("the download ends")
+        tokio::time::timeout(STEP_PATIENCE, work).await.expect("the download ends")
     }
 
     /// The SHA-256 of the file as the server gets it from a plain client that connects to `at`.
     pub async fn upload(&self, at: SocketAddr) -> Vec<u8> {
-        self.upload_with(&quinn::Endpoint::client(ANY).unwrap(), at).await
+        self.upload_with(&quinn::Endpoint::client(ANY_PORT).unwrap(), at).await
     }
 
     /// Uploads the file with any client.
     pub async fn upload_with(&self, client: &quinn::Endpoint, at: SocketAddr) -> Vec<u8> {
         let work = async {
-            let connection = client.connect_with(self.client(), at, NAME).unwrap();
+            let connection = client.connect_with(self.client(), at, SERVER_NAME).unwrap();
             let connection = connection.await.unwrap();
             let mut sending = connection.open_uni().await.unwrap();
             sending.write_all(&file()).await.unwrap();
@@ -154,7 +156,7 @@ impl Quic {
             connection.close(0u32.into(), b"");
             sum
         };
-        tokio::time::timeout(PATIENCE, work).await.expect("the upload ends")
+        tokio::time::timeout(STEP_PATIENCE, work).await.expect("the upload ends")
     }
 }
 

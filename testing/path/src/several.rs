@@ -13,12 +13,14 @@ use std::time::{Duration, Instant};
 use packrat_api::route::Hidden;
 use packrat_dataplane::RouteConfig;
 
-use crate::{ANY, Gateway};
+use crate::{ANY_PORT, Gateway};
 
-const SERVERS: usize = 4;
-const GATEWAYS: usize = 3;
+/// Number of servers.
+const SERVER_COUNT: usize = 4;
+/// Number of gateways.
+const GATEWAY_COUNT: usize = 3;
 /// Interval at which a thread looks if the host is on time.
-const BEAT: Duration = Duration::from_millis(5);
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 /// A gateway waits 100 ms longer for a client's message than the client does before it sends it.
 const MOST_LATENESS: Duration = Duration::from_millis(20);
 
@@ -30,7 +32,7 @@ struct Witness {
 
 impl Witness {
     fn start(number: usize, over: &Arc<AtomicBool>) -> Self {
-        let socket = UdpSocket::bind(ANY).unwrap();
+        let socket = UdpSocket::bind(ANY_PORT).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let address = socket.local_addr().unwrap();
         let over = Arc::clone(over);
@@ -60,8 +62,8 @@ impl Pulse {
         let thread = std::thread::spawn(move || {
             while !over.load(Ordering::Relaxed) {
                 let begun = Instant::now();
-                std::thread::sleep(BEAT);
-                late.fetch_or(begun.elapsed() > BEAT + MOST_LATENESS, Ordering::Relaxed);
+                std::thread::sleep(LOOK_INTERVAL);
+                late.fetch_or(begun.elapsed() > LOOK_INTERVAL + MOST_LATENESS, Ordering::Relaxed);
             }
         });
         Self { is_late, thread: Some(thread) }
@@ -80,12 +82,13 @@ impl Several {
     /// Starts them.
     pub fn start() -> Self {
         let over = Arc::default();
-        let servers: Vec<_> = (0..SERVERS).map(|number| Witness::start(number, &over)).collect();
-        let gateways = (0..GATEWAYS).map(|_| {
+        let servers: Vec<_> =
+            (0..SERVER_COUNT).map(|number| Witness::start(number, &over)).collect();
+        let gateways = (0..GATEWAY_COUNT).map(|_| {
             let mut config =
                 RouteConfig::new("web", servers.iter().map(|server| server.address)).unwrap();
             config.static_key = Some(Hidden::new("0f".repeat(32)));
-            Gateway::with(ANY, config)
+            Gateway::with(ANY_PORT, config)
         });
         Self { gateways: gateways.collect(), servers, pulse: Pulse::start(&over), over }
     }

@@ -17,10 +17,12 @@ use super::super::program;
 use super::GatewaySetup;
 use super::envoy::socket_address;
 
-/// The runtime keys of QUICHE's default congestion control: BBRv2 before BBRv1, and without both CUBIC.
-const BBR2: &str =
+/// Runtime keys by which QUICHE's default congestion control is BBRv2, which comes before BBRv1;
+/// without both it is CUBIC.
+const BBR2_KEYS: &str =
     "envoy.reloadable_features.FLAGS_envoy_quiche_reloadable_flag_quic_default_to_bbr_v2";
-const BBR1: &str =
+/// Runtime keys by which QUICHE's default congestion control is BBRv1.
+const BBR1_KEYS: &str =
     "envoy.reloadable_features.FLAGS_envoy_quiche_reloadable_flag_quic_default_to_bbr";
 
 /// The alternative to a gateway.
@@ -69,8 +71,8 @@ pub(super) async fn start(
         listeners.push(listener("http3", address, Some(certificate)));
     }
     let runtime = json!({
-        BBR2: edge == Edge::Terminated(Control::Bbr2),
-        BBR1: edge != Edge::Terminated(Control::Cubic),
+        BBR2_KEYS: edge == Edge::Terminated(Control::Bbr2),
+        BBR1_KEYS: edge != Edge::Terminated(Control::Cubic),
     });
     let bootstrap = json!({
         "admin": { "address": socket_address(admin, "TCP") },

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use super::super::error::DemoError;
 use super::super::metrics::http_get;
 use super::super::process::Process;
-use super::{GatewaySetup, ROUTE, built};
+use super::{GatewaySetup, ROUTE_NAME, built};
 
 /// The path at which Envoy's admin interface serves metrics.
 pub(super) const METRICS_PATH: &str = "/stats/prometheus?filter=packrat";
-/// The module's name; Envoy looks for `lib<name>.so`.
-const MODULE: &str = "packrat_envoy";
+/// Name of the module; Envoy looks for `lib<name>.so`.
+const MODULE_NAME: &str = "packrat_envoy";
 
 pub(super) async fn start(
     setup: GatewaySetup<'_>,
@@ -44,7 +44,8 @@ pub(super) async fn start(
 fn bootstrap(route: Value, address: SocketAddr, admin: SocketAddr) -> Value {
     // The module must never be unloaded while it serves other listeners: its sessions are in
     // statics.
-    let module = json!({ "name": MODULE, "do_not_close": true, "metrics_namespace": "packrat" });
+    let module =
+        json!({ "name": MODULE_NAME, "do_not_close": true, "metrics_namespace": "packrat" });
     let filter = json!({
         "name": "packrat",
         "typed_config": {
@@ -58,7 +59,7 @@ fn bootstrap(route: Value, address: SocketAddr, admin: SocketAddr) -> Value {
         },
     });
     let listener = json!({
-        "name": ROUTE,
+        "name": ROUTE_NAME,
         "address": socket_address(address, "UDP"),
         // Without it, Envoy drops every batch that the kernel has coalesced.
         "udp_listener_config": { "downstream_socket_config": { "prefer_gro": true } },

@@ -18,7 +18,7 @@ use super::process::Process;
 pub(crate) use edge::Edge;
 
 /// Name of the route in the gateway's configuration.
-const ROUTE: &str = "demo";
+const ROUTE_NAME: &str = "demo";
 
 /// The parameters of a gateway.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +40,7 @@ impl GatewaySetup<'_> {
     fn route(&self) -> Value {
         let (endpoints, sender) = ([self.server.to_string()], self.sender.to_string());
         json!({
-            "route": ROUTE,
+            "route": ROUTE_NAME,
             "gateway": "demo",
             "endpoints": endpoints,
             "sender": sender,

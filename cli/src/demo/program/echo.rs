@@ -12,8 +12,8 @@ use super::super::report::TimesReport;
 use super::super::server::echo_datagram;
 use super::{Line, Outcome, report};
 
-/// Between two datagrams.
-const INTERVAL: Duration = Duration::from_nanos(1_000_000_000 / 60);
+/// Time between two datagrams.
+const DATAGRAM_INTERVAL: Duration = Duration::from_nanos(1_000_000_000 / 60);
 /// Silence after the last datagram, after which no answer comes any more.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
@@ -31,7 +31,7 @@ pub(super) async fn run(
     let mut sent: Vec<Instant> = Vec::new();
     let mut times: Vec<Option<Duration>> = vec![None; repeats as usize];
     let (mut wrong, mut bytes) = (0, 0);
-    let mut ticks = interval(INTERVAL);
+    let mut ticks = interval(DATAGRAM_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut buffer = [0; 2048];
     loop {

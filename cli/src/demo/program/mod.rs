@@ -28,11 +28,16 @@ use super::report::{AssistanceReport, TimesReport};
 use super::server::Signalling;
 use crate::get::Report;
 
-const CURL: &str = include_str!("curl.py");
-const AIOQUIC: &str = include_str!("aioquic.py");
-const CHROMIUM: &str = include_str!("chromium.py");
-pub(super) const WIREGUARD: &str = include_str!("wireguard.py");
-pub(super) const WEBRTC: &str = include_str!("webrtc.py");
+/// Script that downloads with curl.
+const CURL_SCRIPT: &str = include_str!("curl.py");
+/// Script that downloads with aioquic.
+const AIOQUIC_SCRIPT: &str = include_str!("aioquic.py");
+/// Script that downloads with Chromium.
+const CHROMIUM_SCRIPT: &str = include_str!("chromium.py");
+/// Script of the transfer through WireGuard.
+pub(super) const WIREGUARD_SCRIPT: &str = include_str!("wireguard.py");
+/// Script of the transfer by WebRTC.
+pub(super) const WEBRTC_SCRIPT: &str = include_str!("webrtc.py");
 
 /// A line of a program: how far it is, and at the end all of it.
 #[derive(Debug, Default, Deserialize)]
@@ -109,18 +114,20 @@ fn command(
         Ok::<_, DemoError>(command)
     };
     let mut command = match options.client {
-        ClientKind::Curl | ClientKind::CurlSocks => script("clients", CURL)?,
-        ClientKind::Aioquic | ClientKind::Packrat | ClientKind::Echo => script("venv", AIOQUIC)?,
+        ClientKind::Curl | ClientKind::CurlSocks => script("clients", CURL_SCRIPT)?,
+        ClientKind::Aioquic | ClientKind::Packrat | ClientKind::Echo => {
+            script("venv", AIOQUIC_SCRIPT)?
+        }
         ClientKind::QuicGo => Command::new(part(parts, "go-clients/download", "quic-go's client")?),
-        ClientKind::Chromium => script("venv", CHROMIUM)?,
+        ClientKind::Chromium => script("venv", CHROMIUM_SCRIPT)?,
         ClientKind::Wireguard => {
-            let mut command = script("venv", WIREGUARD)?;
+            let mut command = script("venv", WIREGUARD_SCRIPT)?;
             command.arg("get").arg(wireguard_go(parts)?).arg(keys(work));
             command
         }
         ClientKind::Webrtc => {
             let signalling = Signalling::new(work);
-            let mut command = script("webrtc", WEBRTC)?;
+            let mut command = script("webrtc", WEBRTC_SCRIPT)?;
             command.arg("receive").arg(signalling.offer).arg(signalling.answer);
             command.arg(download.server.to_string()).arg(options.repeats().to_string());
             return Ok(command);

@@ -8,7 +8,8 @@ use super::super::error::DemoError;
 use super::super::process::Process;
 use super::ServerSetup;
 
-const SCRIPT: &str = include_str!("aioquic_server.py");
+/// Script of the server.
+const SERVER_SCRIPT: &str = include_str!("aioquic_server.py");
 
 pub(super) async fn start(
     setup: ServerSetup<'_>,
@@ -23,7 +24,7 @@ pub(super) async fn start(
         });
     }
     let script = setup.work.join("aioquic_server.py");
-    fs::write(&script, SCRIPT).map_err(|error| DemoError::write(&script, error))?;
+    fs::write(&script, SERVER_SCRIPT).map_err(|error| DemoError::write(&script, error))?;
     let ready = setup.work.join("aioquic.ready");
     let mut process =
         Process::start("aioquic", &program, &setup.work.join("aioquic.log"), |command| {

@@ -8,13 +8,13 @@ use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
 
 /// Bytes of a datagram: a small state of a game.
-const BYTES: usize = 200;
+const DATAGRAM_BYTES: usize = 200;
 
 /// The datagram with this number: the number, big-endian, and bytes that follow from it.
 pub(crate) fn datagram(number: u64) -> Vec<u8> {
     let mut bytes = number.to_be_bytes().to_vec();
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    while bytes.len() < BYTES {
+    while bytes.len() < DATAGRAM_BYTES {
         // xorshift: the bytes after the number differ everywhere.
         state ^= state << 13;
         state ^= state >> 7;

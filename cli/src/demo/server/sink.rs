@@ -7,7 +7,8 @@ use super::super::error::DemoError;
 use super::super::process::Process;
 use super::ServerSetup;
 
-const SCRIPT: &str = include_str!("upload_sink.py");
+/// Script of the server that takes uploads.
+const SINK_SCRIPT: &str = include_str!("upload_sink.py");
 
 /// Starts it; returns it with its address.
 pub(super) async fn start(setup: ServerSetup<'_>) -> Result<(Process, SocketAddr), DemoError> {
@@ -16,7 +17,7 @@ pub(super) async fn start(setup: ServerSetup<'_>) -> Result<(Process, SocketAddr
         return Err(DemoError::PartMissing { what: "the Python environment", path: program });
     }
     let script = setup.work.join("upload_sink.py");
-    fs::write(&script, SCRIPT).map_err(|error| DemoError::write(&script, error))?;
+    fs::write(&script, SINK_SCRIPT).map_err(|error| DemoError::write(&script, error))?;
     let ready = setup.work.join("upload_sink.port");
     let log = setup.work.join("upload_sink.log");
     let mut process =

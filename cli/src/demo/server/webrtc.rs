@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::error::DemoError;
 use super::super::process::Process;
-use super::super::program::WEBRTC;
+use super::super::program::WEBRTC_SCRIPT;
 use super::ServerSetup;
 
 /// The files in which the peers exchange their descriptions.
@@ -31,7 +31,10 @@ pub(super) async fn start(setup: ServerSetup<'_>) -> Result<(Process, SocketAddr
     let signalling = Signalling::new(setup.work);
     let mut process =
         Process::start("aiortc", &python, &setup.work.join("webrtc.log"), |command| {
-            command.args(["-c", WEBRTC, "send"]).arg(&signalling.offer).arg(&signalling.answer);
+            command
+                .args(["-c", WEBRTC_SCRIPT, "send"])
+                .arg(&signalling.offer)
+                .arg(&signalling.answer);
             command.arg(&ready);
         })?;
     process.wait_until_ready(|| ready.exists()).await?;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::super::error::DemoError;
 use super::super::process::Process;
-use super::super::program::{WIREGUARD, keys, wireguard_go};
+use super::super::program::{WIREGUARD_SCRIPT, keys, wireguard_go};
 use super::ServerSetup;
 
 pub(super) async fn start(
@@ -16,7 +16,7 @@ pub(super) async fn start(
     let ready = setup.work.join("wireguard.ready");
     let mut process =
         Process::start("WireGuard", &python, &setup.work.join("wireguard.log"), |command| {
-            command.args(["-c", WIREGUARD, "serve"]).arg(tunnel).arg(keys(setup.work));
+            command.args(["-c", WIREGUARD_SCRIPT, "serve"]).arg(tunnel).arg(keys(setup.work));
             command.arg(address.port().to_string()).arg(setup.files).arg(&ready);
         })?;
     process.wait_until_ready(|| ready.exists()).await?;

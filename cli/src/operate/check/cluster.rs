@@ -9,7 +9,7 @@ use crate::operate::cluster::{Cluster, Place, is_ready};
 use crate::operate::target::{Target, forwarded};
 
 /// The oldest Kubernetes with everything that the chart uses, its `kubeVersion`.
-const OLDEST: (u32, u32) = (1, 30);
+const OLDEST_KUBERNETES: (u32, u32) = (1, 30);
 /// The oldest Linux whose UDP takes and gives batches (UDP_SEGMENT, UDP_GRO).
 const OLDEST_LINUX: (u32, u32) = (5, 0);
 
@@ -114,13 +114,13 @@ fn connected(target: &Target, report: &mut Report) -> Option<Cluster> {
             return None;
         }
     };
-    let (major, minor) = OLDEST;
+    let (major, minor) = OLDEST_KUBERNETES;
     report.add([
         Check::passed(group, "can be asked", Some(cluster.server().to_owned())),
         Check::of(
             group,
             format!("is {major}.{minor} or newer"),
-            version_of(&format!("{}.{}", version.major, version.minor)) >= Some(OLDEST),
+            version_of(&format!("{}.{}", version.major, version.minor)) >= Some(OLDEST_KUBERNETES),
             Verdict::Failed,
             format!("it is {}", version.git_version),
             "the chart needs rules and match conditions that older ones do not have: upgrade the cluster",

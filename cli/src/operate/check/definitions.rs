@@ -5,18 +5,20 @@ use kube::CustomResourceExt as _;
 use packrat_operator::resource::EdgeGateway;
 use serde_json::Value;
 
-use super::{Check, INSTALL, Verdict};
+use super::{Check, INSTALL_HINT, Verdict};
 use crate::operate::cluster::Cluster;
 
-const GROUP: &str = "definitions";
-const UPGRADE: &str = "upgrade the release, or with crds.enabled=false the definitions alone: kubectl apply --server-side --force-conflicts -f charts/packrat/definitions";
+/// Name of this group of checks.
+const CHECK_GROUP: &str = "definitions";
+/// Hint if definitions are older than the operator.
+const UPGRADE_HINT: &str = "upgrade the release, or with crds.enabled=false the definitions alone: kubectl apply --server-side --force-conflicts -f charts/packrat/definitions";
 
 fn found(cluster: &Cluster) -> Result<Option<CustomResourceDefinition>, Check> {
     let api = cluster.api_of_cluster::<CustomResourceDefinition>();
     let name = EdgeGateway::crd_name();
     cluster.ask("getting the definition of EdgeGateway", api.get_opt(name)).map_err(|error| {
         let hint = "you need the right to get customresourcedefinitions.apiextensions.k8s.io";
-        Check::of(GROUP, "can be read", false, Verdict::Warning, error.to_string(), hint)
+        Check::of(CHECK_GROUP, "can be read", false, Verdict::Warning, error.to_string(), hint)
     })
 }
 
@@ -24,7 +26,7 @@ fn found(cluster: &Cluster) -> Result<Option<CustomResourceDefinition>, Check> {
 pub(super) fn before_installation(cluster: &Cluster) -> Vec<Check> {
     match found(cluster) {
         Err(check) => vec![check],
-        Ok(None) => vec![Check::passed(GROUP, "are not there yet", None)],
+        Ok(None) => vec![Check::passed(CHECK_GROUP, "are not there yet", None)],
         Ok(Some(definition)) => vec![of_this_version(&definition)],
     }
 }
@@ -37,7 +39,14 @@ pub(super) fn installed(cluster: &Cluster) -> Vec<Check> {
     };
     let name = format!("{} is there", EdgeGateway::crd_name());
     let Some(definition) = definition else {
-        return vec![Check::of(GROUP, name, false, Verdict::Failed, "no such definition", INSTALL)];
+        return vec![Check::of(
+            CHECK_GROUP,
+            name,
+            false,
+            Verdict::Failed,
+            "no such definition",
+            INSTALL_HINT,
+        )];
     };
     let is_established = definition
         .status
@@ -45,9 +54,9 @@ pub(super) fn installed(cluster: &Cluster) -> Vec<Check> {
         .flat_map(|status| status.conditions.iter().flatten())
         .any(|condition| condition.type_ == "Established" && condition.status == "True");
     vec![
-        Check::passed(GROUP, name, None),
+        Check::passed(CHECK_GROUP, name, None),
         Check::of(
-            GROUP,
+            CHECK_GROUP,
             "is served",
             is_established,
             Verdict::Failed,
@@ -63,12 +72,12 @@ fn of_this_version(definition: &CustomResourceDefinition) -> Check {
     let theirs = serde_json::to_value(&definition.spec.versions).unwrap_or_default();
     let difference = missing(&ours, &theirs, "");
     Check::of(
-        GROUP,
+        CHECK_GROUP,
         "is that of this version",
         difference.is_none(),
         Verdict::Warning,
         format!("it differs at {}", difference.unwrap_or_default()),
-        UPGRADE,
+        UPGRADE_HINT,
     )
 }
 

@@ -15,7 +15,7 @@ use crate::operate::cluster::Cluster;
 /// Maximum number of ways into one EdgeGateway that are tried.
 const MOST_TARGETS: usize = 16;
 /// Conditions of an EdgeGateway that the operator sets, and the verdict when one is not true.
-const CONDITIONS: [(&str, &str, Verdict); 4] = [
+const EDGE_CONDITIONS: [(&str, &str, Verdict); 4] = [
     ("Accepted", "is accepted", Verdict::Failed),
     ("ResolvedRoutes", "has all routes that chose it", Verdict::Warning),
     ("Programmed", "has its configuration in all gateways", Verdict::Failed),
@@ -41,7 +41,7 @@ pub(super) fn conditions(gateway: &EdgeGateway) -> Vec<Check> {
         "its status is missing, or about an older spec",
         "is the operator running, and elected?",
     )];
-    for (type_, what, verdict) in CONDITIONS {
+    for (type_, what, verdict) in EDGE_CONDITIONS {
         let condition = status.conditions.iter().find(|condition| condition.type_ == type_);
         let holds = condition.is_some_and(|condition| condition.status == "True");
         // A gateway that no Service has chosen is not broken.
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn what_the_operator_says_is_passed_on() {
-        let all = CONDITIONS.map(|(type_, ..)| condition(type_, "True", "Yes"));
+        let all = EDGE_CONDITIONS.map(|(type_, ..)| condition(type_, "True", "Yes"));
         let well = gateway(json!({ "observedGeneration": 2, "conditions": all }));
         assert!(conditions(&well).iter().all(|check| check.verdict == Verdict::Passed));
         let ill = gateway(json!({

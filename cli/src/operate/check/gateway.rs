@@ -75,7 +75,7 @@ pub(super) fn of_gateway(status: &Status) -> Vec<Check> {
 }
 
 /// Group of the checks of routes.
-const ROUTES: &str = "routes";
+const ROUTES_GROUP: &str = "routes";
 
 /// Every check of one route.
 pub(super) fn of_route(route: &Route) -> Vec<Check> {
@@ -97,7 +97,7 @@ fn of_configuration(route: &Route, name: impl Fn(&str) -> String) -> Vec<Check> 
     let configuration = &route.configuration;
     vec![
         Check::of(
-            ROUTES,
+            ROUTES_GROUP,
             name("has a listener"),
             !route.listeners.is_empty(),
             Verdict::Failed,
@@ -105,7 +105,7 @@ fn of_configuration(route: &Route, name: impl Fn(&str) -> String) -> Vec<Check> 
             "in Envoy the listener was removed, or its socket was not found: look for listener_unavailable in the log",
         ),
         Check::of(
-            ROUTES,
+            ROUTES_GROUP,
             name("has endpoints"),
             !configuration.endpoints.is_empty(),
             Verdict::Failed,
@@ -113,7 +113,7 @@ fn of_configuration(route: &Route, name: impl Fn(&str) -> String) -> Vec<Check> 
             "name at least one endpoint",
         ),
         Check::of(
-            ROUTES,
+            ROUTES_GROUP,
             name("assists clients"),
             configuration.assist,
             Verdict::Warning,
@@ -121,7 +121,7 @@ fn of_configuration(route: &Route, name: impl Fn(&str) -> String) -> Vec<Check> 
             "set assist: true, unless it is off on purpose",
         ),
         Check::of(
-            ROUTES,
+            ROUTES_GROUP,
             name("may have as many sessions as configured"),
             configuration.maximum_sessions_in_force >= configuration.maximum_sessions,
             Verdict::Warning,
@@ -148,7 +148,7 @@ fn of_forwarding(name: impl Fn(&str) -> String, value: impl Fn(&str) -> f64) -> 
     let errors = value("packrat_upstream_errors_total");
     vec![
         Check::of(
-            ROUTES,
+            ROUTES_GROUP,
             name("reaches its servers"),
             errors == 0.0 || share(errors, forwarded) < 0.001,
             Verdict::Warning,
@@ -156,7 +156,7 @@ fn of_forwarding(name: impl Fn(&str) -> String, value: impl Fn(&str) -> f64) -> 
             "look for upstream_error in the log: which endpoint, and why",
         ),
         Check::of(
-            ROUTES,
+            ROUTES_GROUP,
             name("drops nothing"),
             share(dropped, forwarded) < 0.001,
             Verdict::Warning,
@@ -178,7 +178,7 @@ fn of_repairs(
     let panics = value("packrat_assistance_panics_total");
     vec![
         Check::of(
-            ROUTES,
+            ROUTES_GROUP,
             name("has had no fault in assistance"),
             panics == 0.0,
             Verdict::Warning,
@@ -187,7 +187,7 @@ fn of_repairs(
         )
         .see("packratassistancefault"),
         Check::of(
-            ROUTES,
+            ROUTES_GROUP,
             name("repairs in time"),
             late < 0.1,
             Verdict::Warning,
@@ -196,7 +196,7 @@ fn of_repairs(
         )
         .see("packrattoolate"),
         Check::of(
-            ROUTES,
+            ROUTES_GROUP,
             name("keeps datagrams long enough"),
             evicted < 0.05,
             Verdict::Warning,
@@ -205,7 +205,7 @@ fn of_repairs(
         )
         .see("packratcachethrash"),
         Check::of(
-            ROUTES,
+            ROUTES_GROUP,
             name("stays within its repair budget"),
             refused < 0.1,
             Verdict::Warning,

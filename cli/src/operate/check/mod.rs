@@ -23,9 +23,9 @@ pub(crate) use gateway::all;
 pub(crate) use operator::Operator;
 
 /// Hint if no part of the chart is found.
-const INSTALL: &str = "install the chart (docs/QUICKSTART.md): helm install packrat charts/packrat -n packrat-system --create-namespace --set 'gateway.namespaces={NAMESPACE}'";
+const INSTALL_HINT: &str = "install the chart (docs/QUICKSTART.md): helm install packrat charts/packrat -n packrat-system --create-namespace --set 'gateway.namespaces={NAMESPACE}'";
 /// Page that the hints link to.
-const RUNBOOK: &str = "docs/RUNBOOK.md";
+const RUNBOOK_PAGE: &str = "docs/RUNBOOK.md";
 
 /// Options of the command.
 #[derive(Debug, Args)]
@@ -93,14 +93,14 @@ impl Check {
             verdict: otherwise,
             detail: Some(detail.into()),
             hint: Some(hint.into()),
-            link: Some(format!("{RUNBOOK}#check-{}", group.replace(' ', "-"))),
+            link: Some(format!("{RUNBOOK_PAGE}#check-{}", group.replace(' ', "-"))),
         }
     }
 
     /// Links to another section of the runbook.
     fn see(mut self, section: &str) -> Self {
         if self.link.is_some() {
-            self.link = Some(format!("{RUNBOOK}#{section}"));
+            self.link = Some(format!("{RUNBOOK_PAGE}#{section}"));
         }
         self
     }

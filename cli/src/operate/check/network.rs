@@ -7,9 +7,10 @@ use packrat_wire::number::NUMBER_LENGTH;
 use super::{Check, Verdict};
 use crate::operate::gateway::Status;
 
-const GROUP: &str = "network";
+/// Name of this group of checks.
+const CHECK_GROUP: &str = "network";
 /// Bytes of the headers of IPv6 and UDP, the longest in front of a datagram.
-const HEADERS: u32 = 48;
+const HEADER_BYTES: u32 = 48;
 /// Bytes of the headers of IPv4 and UDP, the shortest.
 const SHORT_HEADERS: u32 = 28;
 /// Bytes of a datagram that every path of QUIC must take (RFC 9000, section 14).
@@ -17,9 +18,9 @@ const SMALLEST_MAXIMUM: u32 = 1200;
 /// Bytes of the longest datagrams that servers commonly probe paths with.
 const COMMON_MAXIMUM: u32 = 1452;
 /// Bytes of the number in front of a datagram.
-const NUMBER: u32 = NUMBER_LENGTH as u32;
-/// A table is full for practical purposes from this share on.
-const FULL: f64 = 0.8;
+const NUMBER_BYTES: u32 = NUMBER_LENGTH as u32;
+/// Share of its entries from which a table is full for practical purposes.
+const FULL_SHARE: f64 = 0.8;
 /// Entries of a session: the client's flow to the gateway, and the gateway's to the server.
 const ENTRIES_PER_SESSION: u64 = 2;
 /// Maximum number of a gateway's sessions: each has a port of its own.
@@ -34,17 +35,17 @@ pub(super) fn of_gateway(status: &Status) -> Vec<Check> {
         None => checks.push(unknown(
             "tracked connections",
             "the gateway cannot read the kernel's table, or is older than this command",
-            NODES,
+            NODES_HINT,
         )),
     }
     checks
 }
 
 /// Advice when a gateway cannot see its node's connection tracking.
-const NODES: &str = "on a node: sysctl net.netfilter.nf_conntrack_count net.netfilter.nf_conntrack_max net.netfilter.nf_conntrack_udp_timeout_stream; without these names nothing is tracked";
+const NODES_HINT: &str = "on a node: sysctl net.netfilter.nf_conntrack_count net.netfilter.nf_conntrack_max net.netfilter.nf_conntrack_udp_timeout_stream; without these names nothing is tracked";
 
 fn unknown(name: &str, detail: &str, hint: &str) -> Check {
-    Check::of(GROUP, name, false, Verdict::Unknown, detail, hint)
+    Check::of(CHECK_GROUP, name, false, Verdict::Unknown, detail, hint)
 }
 
 fn packets(to_clients: Option<u32>, to_servers: Option<u32>) -> Vec<Check> {
@@ -56,10 +57,10 @@ fn packets(to_clients: Option<u32>, to_servers: Option<u32>) -> Vec<Check> {
             hint,
         )];
     };
-    let needed = SMALLEST_MAXIMUM + NUMBER + HEADERS;
-    let verdict = if smallest < needed - NUMBER { Verdict::Failed } else { Verdict::Warning };
+    let needed = SMALLEST_MAXIMUM + NUMBER_BYTES + HEADER_BYTES;
+    let verdict = if smallest < needed - NUMBER_BYTES { Verdict::Failed } else { Verdict::Warning };
     let mut checks = vec![Check::of(
-        GROUP,
+        CHECK_GROUP,
         format!("packets of {needed} bytes fit"),
         smallest >= needed,
         verdict,
@@ -68,18 +69,18 @@ fn packets(to_clients: Option<u32>, to_servers: Option<u32>) -> Vec<Check> {
     )];
     let Some((to_clients, to_servers)) = to_clients.zip(to_servers) else { return checks };
     let longest = to_servers.min(COMMON_MAXIMUM + SHORT_HEADERS);
-    let limit = to_clients.saturating_sub(SHORT_HEADERS + NUMBER);
+    let limit = to_clients.saturating_sub(SHORT_HEADERS + NUMBER_BYTES);
     checks.push(Check::of(
-        GROUP,
+        CHECK_GROUP,
         "numbers fit in front of servers' longest datagrams",
-        to_clients >= longest + NUMBER,
+        to_clients >= longest + NUMBER_BYTES,
         Verdict::Warning,
         format!(
             "the way to clients takes packets of {to_clients} bytes, the way to servers {to_servers}: datagrams of servers that probe for the longest have no numbers"
         ),
         format!(
             "limit the servers' datagrams to {limit} bytes over IPv4, {} over IPv6, or raise the MTU towards clients",
-            limit.saturating_sub(HEADERS - SHORT_HEADERS)
+            limit.saturating_sub(HEADER_BYTES - SHORT_HEADERS)
         ),
     ));
     checks
@@ -92,7 +93,7 @@ fn tracked(status: &Status, table: &ConnectionTracking) -> Vec<Check> {
         .fold(0, u64::saturating_add);
     let needed = sessions.min(MOST_SESSIONS) * ENTRIES_PER_SESSION;
     let mut checks = vec![Check::of(
-        GROUP,
+        CHECK_GROUP,
         "the table of tracked connections has an entry for each flow of all sessions",
         needed <= table.maximum,
         Verdict::Warning,
@@ -108,14 +109,14 @@ fn tracked(status: &Status, table: &ConnectionTracking) -> Vec<Check> {
         checks.push(unknown(
             "tracked connections",
             "none in the gateway's network namespace; what the node tracks cannot be seen from there",
-            NODES,
+            NODES_HINT,
         ));
         return checks;
     }
     checks.push(Check::of(
-        GROUP,
+        CHECK_GROUP,
         "the table of tracked connections has room",
-        (table.entries as f64) < FULL * table.maximum as f64,
+        (table.entries as f64) < FULL_SHARE * table.maximum as f64,
         Verdict::Warning,
         format!("{} of {} entries are taken", table.entries, table.maximum),
         "raise net.netfilter.nf_conntrack_max: a full table drops the datagrams of new clients",
@@ -123,7 +124,7 @@ fn tracked(status: &Status, table: &ConnectionTracking) -> Vec<Check> {
     let idle = configurations().map(|configuration| configuration.idle_timeout_seconds).max();
     let idle = idle.unwrap_or_default();
     checks.push(Check::of(
-        GROUP,
+        CHECK_GROUP,
         "silent clients are tracked as long as their sessions last",
         table.udp_stream_timeout_seconds >= idle,
         Verdict::Warning,

@@ -9,13 +9,14 @@ use kube::{Api, ResourceExt as _};
 
 use packrat_operator::resource::DEFAULT_CLASS;
 
-use super::{Check, INSTALL, Verdict, edge};
+use super::{Check, INSTALL_HINT, Verdict, edge};
 use crate::operate::cluster::{Cluster, is_ready};
 use crate::operate::error::OperateError;
 
-const GROUP: &str = "operator";
+/// Name of this group of checks.
+const CHECK_GROUP: &str = "operator";
 /// Labels of the operator's Deployment, whatever the release is called.
-pub(crate) const LABELS: &str = "app.kubernetes.io/component=operator,helm.sh/chart";
+pub(crate) const OPERATOR_LABELS: &str = "app.kubernetes.io/component=operator,helm.sh/chart";
 /// A lease that was not renewed for this long has no holder.
 const LEASE_SECONDS: i64 = 60;
 
@@ -38,7 +39,7 @@ impl Operator {
                 .get("helm.sh/chart")
                 .is_some_and(|chart| chart.starts_with("packrat-"))
         };
-        let found = cluster.list(&api, LABELS)?.into_iter().filter(is_ours);
+        let found = cluster.list(&api, OPERATOR_LABELS)?.into_iter().filter(is_ours);
         Ok(found
             .map(|deployment| Self {
                 namespace: deployment.namespace().unwrap_or_default(),
@@ -79,7 +80,7 @@ pub(super) fn before_installation(cluster: &Cluster) -> Vec<Check> {
             let hint = "use `helm upgrade` for the release that is there, or give the new one a class of its own: --set class=NAME,sidecarInjector.enabled=false";
             let detail = format!("there is {}", names.join(", "));
             vec![Check::of(
-                GROUP,
+                CHECK_GROUP,
                 "is not there yet",
                 names.is_empty(),
                 Verdict::Warning,
@@ -92,7 +93,7 @@ pub(super) fn before_installation(cluster: &Cluster) -> Vec<Check> {
 
 fn unreadable(error: &OperateError) -> Check {
     let hint = "you need the right to list deployments of all namespaces";
-    Check::of(GROUP, "can be looked for", false, Verdict::Warning, error.to_string(), hint)
+    Check::of(CHECK_GROUP, "can be looked for", false, Verdict::Warning, error.to_string(), hint)
 }
 
 /// Checks after an installation.
@@ -104,12 +105,12 @@ pub(super) fn installed(cluster: &Cluster) -> (Vec<Check>, Option<Operator>) {
     let Some(operator) = found.first().cloned() else {
         return (
             vec![Check::of(
-                GROUP,
+                CHECK_GROUP,
                 "is there",
                 false,
                 Verdict::Failed,
                 "no Deployment of the chart",
-                INSTALL,
+                INSTALL_HINT,
             )],
             None,
         );
@@ -128,9 +129,9 @@ pub(super) fn installed(cluster: &Cluster) -> (Vec<Check>, Option<Operator>) {
     let ready =
         operator.deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0);
     let mut checks = vec![
-        Check::passed(GROUP, "is there", Some(operator.name())),
+        Check::passed(CHECK_GROUP, "is there", Some(operator.name())),
         Check::of(
-            GROUP,
+            CHECK_GROUP,
             "is the only one of its class",
             same_class.is_empty(),
             Verdict::Failed,
@@ -138,7 +139,7 @@ pub(super) fn installed(cluster: &Cluster) -> (Vec<Check>, Option<Operator>) {
             "an EdgeGateway is served by the first that finds it: give one release another class (value class), or uninstall all but one",
         ),
         Check::of(
-            GROUP,
+            CHECK_GROUP,
             "has the chart's version of this command",
             version == ours && chart == format!("packrat-{ours}"),
             Verdict::Warning,
@@ -146,7 +147,7 @@ pub(super) fn installed(cluster: &Cluster) -> (Vec<Check>, Option<Operator>) {
             "upgrade the older of the two",
         ),
         Check::of(
-            GROUP,
+            CHECK_GROUP,
             "has its replicas ready",
             ready >= wanted && wanted > 0,
             if ready > 0 { Verdict::Warning } else { Verdict::Failed },
@@ -182,7 +183,7 @@ fn elected(cluster: &Cluster, operator: &Operator) -> Check {
         Err(error) => {
             let hint = "you need the right to get leases";
             return Check::of(
-                GROUP,
+                CHECK_GROUP,
                 "has elected a writer",
                 false,
                 Verdict::Warning,
@@ -199,7 +200,7 @@ fn elected(cluster: &Cluster, operator: &Operator) -> Check {
     };
     let holds = !holder.is_empty() && age.is_some_and(|age| age < LEASE_SECONDS);
     let check = Check::of(
-        GROUP,
+        CHECK_GROUP,
         "has elected a writer",
         holds,
         Verdict::Failed,
@@ -216,7 +217,7 @@ fn webhook(cluster: &Cluster, operator: &Operator) -> Option<Check> {
         Err(error) => {
             let hint = "you need the right to get mutatingwebhookconfigurations";
             Check::of(
-                GROUP,
+                CHECK_GROUP,
                 "is trusted as a webhook",
                 false,
                 Verdict::Warning,
@@ -231,7 +232,7 @@ fn webhook(cluster: &Cluster, operator: &Operator) -> Option<Check> {
                 webhook.client_config.ca_bundle.as_ref().is_some_and(|bundle| !bundle.0.is_empty())
             });
             Check::of(
-                GROUP,
+                CHECK_GROUP,
                 "is trusted as a webhook",
                 !webhooks.is_empty() && is_trusted,
                 Verdict::Warning,

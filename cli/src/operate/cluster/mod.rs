@@ -22,9 +22,10 @@ use super::error::OperateError;
 pub(crate) use forward::Forward;
 pub(crate) use pods::{Place, is_ready};
 
-/// Time within which the API server must accept a connection, and answer.
-const CONNECT: Duration = Duration::from_secs(5);
-const ANSWER: Duration = Duration::from_secs(20);
+/// Time within which the API server must accept a connection.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+/// Time within which the API server must answer.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Which cluster, and which part of it; the flags are kubectl's.
 #[derive(Debug, Clone, Args)]
@@ -97,7 +98,7 @@ impl Cluster {
                 },
             }
         })?;
-        config.connect_timeout = Some(CONNECT);
+        config.connect_timeout = Some(CONNECT_PATIENCE);
         let namespace = match (&options.namespace, options.all_namespaces) {
             (Some(namespace), _) => Some(namespace.clone()),
             (None, true) => None,
@@ -134,8 +135,9 @@ impl Cluster {
             server: self.server.clone(),
             problem,
         };
-        match self.runtime.block_on(async { tokio::time::timeout(ANSWER, question).await }) {
-            Err(_) => Err(problem(format!("no answer within {} s", ANSWER.as_secs()))),
+        match self.runtime.block_on(async { tokio::time::timeout(ANSWER_PATIENCE, question).await })
+        {
+            Err(_) => Err(problem(format!("no answer within {} s", ANSWER_PATIENCE.as_secs()))),
             Ok(Err(kube::Error::Api(status))) => Err(problem(status.message)),
             Ok(Err(error)) => Err(problem(told(&error))),
             Ok(Ok(answer)) => Ok(answer),

@@ -23,7 +23,7 @@ use super::target::{Target, forwarded};
 
 /// Pages that are fetched beside the checks: the file in the bundle, and the path. Configuration
 /// dumps of Envoy are left out: they can contain keys.
-const PARTS: [(&str, &str); 8] = [
+const BUNDLE_PAGES: [(&str, &str); 8] = [
     ("status.json", "/packrat"),
     ("sessions.json", "/packrat/sessions?limit=1000"),
     ("events.json", "/packrat/events?after=0&limit=1024"),
@@ -113,7 +113,7 @@ impl Bundle {
     }
 
     fn of_gateway(&mut self, folder: &str, gateway: &Gateway) {
-        for (name, path) in PARTS {
+        for (name, path) in BUNDLE_PAGES {
             // The standalone gateway has no /server_info; that is no fault.
             self.take(format!("{folder}{name}"), gateway.text(path));
         }

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, LogParams};
 use kube::{Api, ResourceExt as _};
-use packrat_operator::annotations::PREFIX;
-use packrat_operator::inject::{CONTAINER, SIDECAR_LABEL};
+use packrat_operator::annotations::ANNOTATION_PREFIX;
+use packrat_operator::inject::{CONTAINER_NAME, SIDECAR_LABEL};
 use packrat_operator::workload::GATEWAY_LABEL;
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ use crate::operate::check::Operator;
 use crate::operate::cluster::Cluster;
 
 /// Lines of a log that are taken.
-const LINES: i64 = 5000;
+const LOG_LINES: i64 = 5000;
 
 /// Group, version, kind and plural; which objects of it.
 type Kind = ([&'static str; 4], Which);
@@ -35,7 +35,8 @@ enum Which {
     OurNamespaces,
 }
 
-const KINDS: [Kind; 17] = [
+/// Kinds of objects in the bundle.
+const BUNDLE_KINDS: [Kind; 17] = [
     (["packrat.dev", "v1alpha1", "EdgeGateway", "edgegateways"], Which::All),
     (["", "v1", "Pod", "pods"], Which::OfGateways),
     (["apps", "v1", "Deployment", "deployments"], Which::OfGateways),
@@ -79,7 +80,7 @@ pub(super) fn collect(bundle: &mut Bundle, cluster: &Cluster) {
     namespaces.extend(
         cluster.edge_gateways().unwrap_or_default().iter().filter_map(kube::ResourceExt::namespace),
     );
-    for ([group, version, kind, plural], which) in KINDS {
+    for ([group, version, kind, plural], which) in BUNDLE_KINDS {
         let resource =
             ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
         let parameters = match which {
@@ -113,7 +114,9 @@ pub(super) fn collect(bundle: &mut Bundle, cluster: &Cluster) {
             }
         }
         if which == Which::Annotated {
-            objects.retain(|object| object.annotations().keys().any(|key| key.starts_with(PREFIX)));
+            objects.retain(|object| {
+                object.annotations().keys().any(|key| key.starts_with(ANNOTATION_PREFIX))
+            });
         }
         let values =
             objects.iter().map(|object| redacted(serde_json::to_value(object).unwrap_or_default()));
@@ -145,7 +148,7 @@ fn logs(bundle: &mut Bundle, cluster: &Cluster) {
                     .iter()
                     .chain(&status.init_container_statuses)
                     .flatten();
-                all.filter(|container| labels != SIDECAR_LABEL || container.name == CONTAINER)
+                all.filter(|container| labels != SIDECAR_LABEL || container.name == CONTAINER_NAME)
             });
             for container in containers {
                 // A container's words before its restart explain most.
@@ -156,7 +159,7 @@ fn logs(bundle: &mut Bundle, cluster: &Cluster) {
                     let parameters = LogParams {
                         container: Some(container.name.clone()),
                         previous,
-                        tail_lines: Some(LINES),
+                        tail_lines: Some(LOG_LINES),
                         ..LogParams::default()
                     };
                     let which = if previous { "-previous" } else { "" };

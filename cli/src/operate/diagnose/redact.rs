@@ -4,7 +4,8 @@
 use serde_json::{Value, json};
 
 /// Variables whose values are known to be no secret.
-const HARMLESS: [&str; 3] = ["ENVOY_DYNAMIC_MODULES_SEARCH_PATH", "POD_NAME", "POD_NAMESPACE"];
+const HARMLESS_VARIABLES: [&str; 3] =
+    ["ENVOY_DYNAMIC_MODULES_SEARCH_PATH", "POD_NAME", "POD_NAMESPACE"];
 const LEFT_OUT: &str = "(left out)";
 /// Annotation that repeats the removed values.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -28,7 +29,7 @@ fn walk(value: &mut Value) {
             if let Some(variables) = map.get_mut("env").and_then(Value::as_array_mut) {
                 for variable in variables {
                     let name = variable.get("name").and_then(Value::as_str).unwrap_or_default();
-                    if !HARMLESS.contains(&name) && variable.get("value").is_some() {
+                    if !HARMLESS_VARIABLES.contains(&name) && variable.get("value").is_some() {
                         variable["value"] = json!(LEFT_OUT);
                     }
                 }

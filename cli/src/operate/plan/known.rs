@@ -9,7 +9,7 @@ use super::Options;
 use crate::last_download::LastDownload;
 
 /// Measurement period of the figures that a gateway does not keep from its start.
-const WINDOW: Duration = Duration::from_secs(2);
+const MEASUREMENT_WINDOW: Duration = Duration::from_secs(2);
 
 /// Budget of repairs when neither a route nor an option sets it.
 const DEFAULT_REPAIR_BUDGET: f64 = 0.25;
@@ -149,7 +149,7 @@ fn mean_seconds(value: impl Fn(&str) -> f64, histogram: &str) -> Option<f64> {
 /// Name and measurements of the route that the options name, or of the busiest one.
 fn measure(options: &Options) -> Result<(String, Measured), OperateError> {
     let gateways = options.target.gateways()?;
-    let routes = gateways.figures(WINDOW, false)?.routes;
+    let routes = gateways.figures(MEASUREMENT_WINDOW, false)?.routes;
     let chosen = match &options.route {
         Some(wanted) => routes.iter().find(|route| route.route.route == *wanted),
         // The busiest one has the most evidence.

@@ -17,7 +17,7 @@ use super::target::{Gateways, Target};
 use list::{List, Order, Seen};
 
 /// Sessions that are asked for.
-const SESSIONS: usize = 1000;
+const ASKED_SESSIONS: usize = 1000;
 
 /// Options of the command.
 #[derive(Debug, Args)]
@@ -101,7 +101,7 @@ fn sessions(gateways: &Gateways) -> Result<(Seen, Option<OperateError>), Operate
     let mut answers = 0;
     for answer in gateways.each(|gateway| {
         let pod = gateway.place().map(|place| place.pod.clone());
-        Ok((pod, gateway.sessions(SESSIONS)?))
+        Ok((pod, gateway.sessions(ASKED_SESSIONS)?))
     }) {
         match answer {
             Ok((pod, sessions)) => {

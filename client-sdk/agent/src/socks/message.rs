@@ -3,14 +3,18 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-const VERSION: u8 = 5;
+/// Version of SOCKS that this agent speaks (RFC 1928).
+const SOCKS_VERSION: u8 = 5;
 /// The only offered method of authentication: no authentication.
 const NO_AUTHENTICATION: u8 = 0;
 const NO_ACCEPTABLE_METHOD: u8 = 0xff;
 const UDP_ASSOCIATE: u8 = 3;
-const IPV4: u8 = 1;
-const NAME: u8 = 3;
-const IPV6: u8 = 4;
+/// Type of an IPv4 address (RFC 1928, section 5).
+const IPV4_TYPE: u8 = 1;
+/// Type of a host name (RFC 1928, section 5).
+const NAME_TYPE: u8 = 3;
+/// Type of an IPv6 address (RFC 1928, section 5).
+const IPV6_TYPE: u8 = 4;
 /// Bytes of the longest header of a datagram: the longest name.
 #[cfg(test)]
 const LONGEST_HEADER: usize = 3 + 1 + 1 + 255 + 2;
@@ -67,15 +71,15 @@ impl Negotiation {
     fn methods(&mut self) -> Step {
         match *self.received.as_slice() {
             [] => Step::More,
-            [version, ..] if version != VERSION => Step::End(Vec::new()),
+            [version, ..] if version != SOCKS_VERSION => Step::End(Vec::new()),
             [_, count, ref methods @ ..] if methods.len() >= usize::from(count) => {
                 let methods = &methods[..usize::from(count)];
                 if !methods.contains(&NO_AUTHENTICATION) {
-                    return Step::End(vec![VERSION, NO_ACCEPTABLE_METHOD]);
+                    return Step::End(vec![SOCKS_VERSION, NO_ACCEPTABLE_METHOD]);
                 }
                 self.received.drain(..2 + usize::from(count));
                 self.method_chosen = true;
-                Step::Answer(vec![VERSION, NO_AUTHENTICATION])
+                Step::Answer(vec![SOCKS_VERSION, NO_AUTHENTICATION])
             }
             _ => Step::More,
         }
@@ -85,7 +89,7 @@ impl Negotiation {
         let [version, command, _, ref rest @ ..] = *self.received.as_slice() else {
             return Step::More;
         };
-        if version != VERSION {
+        if version != SOCKS_VERSION {
             return Step::End(Vec::new());
         }
         match destination(rest) {
@@ -104,7 +108,7 @@ impl Negotiation {
 
 /// A reply with the address of the relay.
 pub(crate) fn reply(reply: Reply, relay: Option<SocketAddr>) -> Vec<u8> {
-    let mut bytes = vec![VERSION, reply as u8, 0];
+    let mut bytes = vec![SOCKS_VERSION, reply as u8, 0];
     put(&mut bytes, relay.unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into()));
     bytes
 }
@@ -127,11 +131,11 @@ pub(crate) fn split(datagram: &[u8]) -> Option<(Destination, &[u8])> {
 fn put(bytes: &mut Vec<u8>, address: SocketAddr) {
     match address.ip().to_canonical() {
         IpAddr::V4(ip) => {
-            bytes.push(IPV4);
+            bytes.push(IPV4_TYPE);
             bytes.extend_from_slice(&ip.octets());
         }
         IpAddr::V6(ip) => {
-            bytes.push(IPV6);
+            bytes.push(IPV6_TYPE);
             bytes.extend_from_slice(&ip.octets());
         }
     }
@@ -146,9 +150,9 @@ struct Unknown;
 fn destination(bytes: &[u8]) -> Result<Option<(Destination, &[u8])>, Unknown> {
     let Some((kind, rest)) = bytes.split_first() else { return Ok(None) };
     let (length, rest) = match *kind {
-        IPV4 => (4, rest),
-        IPV6 => (16, rest),
-        NAME => match rest.split_first() {
+        IPV4_TYPE => (4, rest),
+        IPV6_TYPE => (16, rest),
+        NAME_TYPE => match rest.split_first() {
             None => return Ok(None),
             Some((0, _)) => return Err(Unknown),
             Some((length, rest)) => (usize::from(*length), rest),
@@ -160,8 +164,8 @@ fn destination(bytes: &[u8]) -> Result<Option<(Destination, &[u8])>, Unknown> {
     let port = u16::from_be_bytes(*port);
     let ip = |ip: IpAddr| Destination::Address((ip.to_canonical(), port).into());
     let destination = match host.len() {
-        4 if *kind == IPV4 => ip(<[u8; 4]>::try_from(host).map_err(|_| Unknown)?.into()),
-        16 if *kind == IPV6 => {
+        4 if *kind == IPV4_TYPE => ip(<[u8; 4]>::try_from(host).map_err(|_| Unknown)?.into()),
+        16 if *kind == IPV6_TYPE => {
             ip(Ipv6Addr::from(<[u8; 16]>::try_from(host).map_err(|_| Unknown)?).into())
         }
         _ => {

@@ -33,15 +33,16 @@ use names::{Answer, Names};
 
 /// Associations at the same time.
 const MOST_ASSOCIATIONS: usize = 1024;
-/// Associations of one other machine at most, so that it cannot keep the others out.
-const SHARE: usize = MOST_ASSOCIATIONS / 4;
-/// Silence of a program's host after which its presence is checked; interval and number of the
-/// checks.
+/// Most associations of one other machine, so that it cannot keep the others out.
+const MACHINE_ASSOCIATIONS: usize = MOST_ASSOCIATIONS / 4;
+/// Silence of a program's host after which its presence is checked.
 const ASKED_AFTER: Duration = Duration::from_secs(60);
+/// Interval of the checks of a host's presence.
 const ASKED_EVERY: Duration = Duration::from_secs(15);
-const ASKED_TIMES: u32 = 4;
-/// A program has to ask for its association within this time.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Number of checks of a host's presence.
+const PRESENCE_CHECKS: u32 = 4;
+/// Time within which a program has to ask for its association.
+const ASSOCIATION_PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes from a program above which it does not speak SOCKS: an association needs no further
 /// messages.
 const MOST_BYTES: usize = 1024;
@@ -163,7 +164,8 @@ impl Socks {
         let source = source_of(program);
         let is_its_own = |one: &&Association| source_of(one.program) == source;
         let own = || self.associations.values().filter(is_its_own).count();
-        self.associations.len() < MOST_ASSOCIATIONS && (source.is_none() || own() < SHARE)
+        self.associations.len() < MOST_ASSOCIATIONS
+            && (source.is_none() || own() < MACHINE_ASSOCIATIONS)
     }
 
     /// Reads a program's messages on its control connection. Returns true if the association ends.
@@ -196,7 +198,7 @@ impl Socks {
     /// Programs that have not asked for an association in time.
     pub(crate) fn overdue(&self, now: Timestamp) -> Vec<AssociationId> {
         let overdue = self.associations.iter().filter(|(_, association)| {
-            association.relay.is_none() && now >= association.begun + PATIENCE
+            association.relay.is_none() && now >= association.begun + ASSOCIATION_PATIENCE
         });
         overdue.map(|(id, _)| *id).collect()
     }
@@ -293,7 +295,7 @@ impl Socks {
 fn ends_with_its_host(stream: &TcpStream) -> io::Result<()> {
     let keepalive = TcpKeepalive::new().with_time(ASKED_AFTER).with_interval(ASKED_EVERY);
     #[cfg(not(windows))]
-    let keepalive = keepalive.with_retries(ASKED_TIMES);
+    let keepalive = keepalive.with_retries(PRESENCE_CHECKS);
     SockRef::from(stream).set_tcp_keepalive(&keepalive)
 }
 
@@ -394,7 +396,7 @@ mod tests {
         assert!(stream.keepalive().unwrap());
         assert_eq!(stream.tcp_keepalive_time().unwrap(), ASKED_AFTER);
         assert_eq!(stream.tcp_keepalive_interval().unwrap(), ASKED_EVERY);
-        assert_eq!(stream.tcp_keepalive_retries().unwrap(), ASKED_TIMES);
+        assert_eq!(stream.tcp_keepalive_retries().unwrap(), PRESENCE_CHECKS);
     }
 
     #[test]
@@ -410,18 +412,18 @@ mod tests {
             port: 0,
             relay: None,
         };
-        for id in 0..SHARE {
+        for id in 0..MACHINE_ASSOCIATIONS {
             socks.associations.insert(id, another("192.0.2.7"));
         }
         assert!(!socks.has_room("192.0.2.7".parse().unwrap()));
         assert!(socks.has_room("192.0.2.8".parse().unwrap()));
         // A machine has as many addresses of its network as it likes.
-        for id in 0..SHARE {
+        for id in 0..MACHINE_ASSOCIATIONS {
             socks.associations.insert(id, another(&format!("2001:db8::{id:x}")));
         }
         assert!(!socks.has_room("2001:db8::ffff".parse().unwrap()));
         assert!(socks.has_room("2001:db8:0:1::1".parse().unwrap()));
-        for id in SHARE..MOST_ASSOCIATIONS - 1 {
+        for id in MACHINE_ASSOCIATIONS..MOST_ASSOCIATIONS - 1 {
             socks.associations.insert(id, another("127.0.0.1"));
         }
         assert!(socks.has_room("127.0.0.1".parse().unwrap()));

@@ -11,20 +11,23 @@ use packrat_client::Timestamp;
 use super::AssociationId;
 use crate::network::choose;
 
-/// Names known at the same time, and datagrams that wait for one of them.
+/// Most names that are known at the same time.
 const MOST_NAMES: usize = 1024;
-const MOST_WAITING: usize = 16;
-/// Threads that ask the system's resolver, and questions that wait for them.
-const RESOLVERS: usize = 4;
+/// Most datagrams that wait for a name.
+const WAITING_DATAGRAMS: usize = 16;
+/// Threads that ask the system's resolver.
+const RESOLVER_THREADS: usize = 4;
+/// Most questions that wait for the resolver's threads.
 const MOST_QUESTIONS: usize = 64;
-/// Addresses that associations keep.
-const MOST_KEPT: usize = 4096;
-/// Age of an answer after which a name is resolved again; time without use after which an
-/// association drops its address, so that connections stay at theirs; age of a failed answer after
-/// which a name is resolved again.
-const FRESH: Duration = Duration::from_secs(60);
-const UNUSED: Duration = Duration::from_secs(60);
-const NOWHERE: Duration = Duration::from_secs(5);
+/// Most addresses that associations keep.
+const MOST_ADDRESSES: usize = 4096;
+/// Age of an answer after which a name is resolved again.
+const FRESH_TIME: Duration = Duration::from_secs(60);
+/// Time without use after which an association drops its address, so that connections stay at
+/// theirs.
+const UNUSED_TIME: Duration = Duration::from_secs(60);
+/// Age of a failed answer after which a name is resolved again.
+const FAILURE_TIME: Duration = Duration::from_secs(5);
 
 /// A host's name and a port.
 pub(crate) type Name = (String, u16);
@@ -57,7 +60,7 @@ impl<W> Names<W> {
     pub(super) fn new(answer: impl Fn(Name, Option<SocketAddr>) + Clone + Send + 'static) -> Self {
         let (questions, asked) = sync_channel(MOST_QUESTIONS);
         let asked = Arc::new(Mutex::new(asked));
-        for _ in 0..RESOLVERS {
+        for _ in 0..RESOLVER_THREADS {
             let (asked, answer) = (Arc::clone(&asked), answer.clone());
             // With fewer threads names take longer.
             let _ = std::thread::Builder::new()
@@ -77,18 +80,19 @@ impl<W> Names<W> {
         now: Timestamp,
     ) -> Answer {
         let user = (association, name);
-        if let Some((address, used)) = self.kept.get_mut(&user).filter(|kept| now < kept.1 + UNUSED)
+        if let Some((address, used)) =
+            self.kept.get_mut(&user).filter(|kept| now < kept.1 + UNUSED_TIME)
         {
             *used = now;
             return Answer::At(*address);
         }
         let answer = self.shared(user.1.clone(), waits, now);
         if let Answer::At(address) = answer {
-            if self.kept.len() >= MOST_KEPT {
-                self.kept.retain(|_, (_, used)| now < *used + UNUSED);
+            if self.kept.len() >= MOST_ADDRESSES {
+                self.kept.retain(|_, (_, used)| now < *used + UNUSED_TIME);
             }
             // One that is too many follows the name's answers.
-            if self.kept.len() < MOST_KEPT {
+            if self.kept.len() < MOST_ADDRESSES {
                 self.kept.insert(user, (address, now));
             }
         }
@@ -98,22 +102,24 @@ impl<W> Names<W> {
     /// The address of a name for associations without one.
     fn shared(&mut self, name: Name, waits: impl FnOnce() -> W, now: Timestamp) -> Answer {
         match self.known.get_mut(&name) {
-            Some(Known::Asked(waiting)) if waiting.len() < MOST_WAITING => {
+            Some(Known::Asked(waiting)) if waiting.len() < WAITING_DATAGRAMS => {
                 waiting.push(waits());
                 return Answer::Later;
             }
             Some(Known::Asked(_)) => return Answer::Nowhere,
-            Some(Known::Found(Some(address), since)) if now < *since + FRESH => {
+            Some(Known::Found(Some(address), since)) if now < *since + FRESH_TIME => {
                 return Answer::At(*address);
             }
-            Some(Known::Found(None, since)) if now < *since + NOWHERE => return Answer::Nowhere,
+            Some(Known::Found(None, since)) if now < *since + FAILURE_TIME => {
+                return Answer::Nowhere;
+            }
             _ => {}
         }
         if self.known.len() >= MOST_NAMES {
             self.known.retain(|_, known| match known {
                 Known::Asked(_) => true,
                 Known::Found(address, at) => {
-                    now < *at + if address.is_some() { FRESH } else { NOWHERE }
+                    now < *at + if address.is_some() { FRESH_TIME } else { FAILURE_TIME }
                 }
             });
         }
@@ -196,9 +202,10 @@ mod tests {
         let mut names = Names::<usize>::new(|_, _| {});
         let now = Timestamp::from_millis(1000);
         let name = || ("localhost".to_owned(), 1);
-        let answers = (0..MOST_WAITING + 1).map(|number| names.find(7, name(), || number, now));
+        let answers =
+            (0..WAITING_DATAGRAMS + 1).map(|number| names.find(7, name(), || number, now));
         let answers: Vec<_> = answers.collect();
-        assert!(answers[..MOST_WAITING].iter().all(|answer| *answer == Answer::Later));
-        assert_eq!(answers[MOST_WAITING], Answer::Nowhere);
+        assert!(answers[..WAITING_DATAGRAMS].iter().all(|answer| *answer == Answer::Later));
+        assert_eq!(answers[WAITING_DATAGRAMS], Answer::Nowhere);
     }
 }

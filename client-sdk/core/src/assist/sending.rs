@@ -11,13 +11,14 @@ use crate::bundling::Bundling;
 use crate::loss_memory::{Experience, Remembered};
 use crate::upward::{Upward, UpwardStats};
 
-/// The first question for a gateway waits so long for the transport's first datagram, and behind it for
-/// the rest of the flight, where the caller has promised one.
+/// Longest time that the first question for a gateway waits for the transport's first datagram.
 const FLIGHT_BEGINS: Duration = Duration::from_millis(50);
+/// Longest time that the first question for a gateway waits, behind the first datagram, for the
+/// rest of the flight, if the caller has promised one.
 const FLIGHT_ENDS: Duration = Duration::from_millis(5);
 
-/// A last mile is short if so many of its round trips are one to the server.
-const SHORT: u32 = 4;
+/// Ratio of the round trip to the server to the last mile's from which the last mile is short.
+const SHORT_RATIO: u32 = 4;
 
 impl Assist {
     #[inline]
@@ -118,7 +119,7 @@ impl Assist {
     fn is_worth_it_for_the_tolerant(&mut self) -> bool {
         if self.is_short.is_none() {
             let paths = self.path.minimum_round_trip().zip(self.whole_path.round_trip());
-            self.is_short = paths.map(|(last_mile, whole)| last_mile * SHORT <= whole);
+            self.is_short = paths.map(|(last_mile, whole)| last_mile * SHORT_RATIO <= whole);
         }
         self.is_short.unwrap_or(false)
     }

@@ -13,9 +13,9 @@ use crate::reconnection::RECONNECT_AFTER;
 
 /// Differences that the holes do not explain: datagrams that came after the gateway had given them
 /// up, or that carry no packet number.
-const UNEXPLAINED: u64 = 1;
-/// The same for a selective client, beside what is lost behind its newest datagram and which the
-/// gateway knows by its age.
+const UNEXPLAINED_DIFFERENCES: u64 = 1;
+/// Differences of a selective client that the holes do not explain, beside what is lost behind its
+/// newest datagram and which the gateway knows by its age.
 const UNEXPLAINED_SELECTIVE: u64 = 3;
 
 impl Assist {
@@ -126,7 +126,7 @@ impl Assist {
             .hold
             .highest_arrived()
             .map_or(0, |last| self.numbers.overdue_below.get().saturating_sub(last.get() + 1));
-        let unexplained = if selective { UNEXPLAINED_SELECTIVE } else { UNEXPLAINED };
+        let unexplained = if selective { UNEXPLAINED_SELECTIVE } else { UNEXPLAINED_DIFFERENCES };
         let unexplained = unexplained + session.recorder.unproven();
         let expected = self.hold.expected_missing(&self.path, now) + overdue + unexplained;
         let expected = match self.config.longest_prefix {
@@ -158,7 +158,8 @@ impl Assist {
         };
         message.clear();
         Message::Eack(eack).encode(message);
-        let mut datagram = Vec::with_capacity(message.len() + packrat_wire::seal::OVERHEAD);
+        let mut datagram =
+            Vec::with_capacity(message.len() + packrat_wire::seal::SEAL_OVERHEAD_BYTES);
         let Ok(counter) = session.sealer.seal(message, &mut datagram) else {
             // The counter is used up: a new session goes on where this one ends.
             self.lose_gateway(SessionClosedReason::Exhausted, RECONNECT_AFTER, now);

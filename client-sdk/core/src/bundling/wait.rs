@@ -18,25 +18,27 @@ use core::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
 
-/// The longest wait, and the most as a part of the round trip to the server.
-const LONGEST: Duration = Duration::from_millis(8);
-const PART_OF_ROUND_TRIP: u32 = 4;
-/// Steps to the longest wait.
-const STEPS: u32 = 3;
-/// The length of a span, which is a round trip at least.
-const SPAN: Duration = Duration::from_millis(100);
+/// Longest wait of acknowledgements.
+const LONGEST_WAIT: Duration = Duration::from_millis(8);
+/// Divisor of the round trip to the server, of which the longest wait is this part at most.
+const ROUND_TRIP_DIVISOR: u32 = 4;
+/// Number of steps to the longest wait.
+const WAIT_STEPS: u32 = 3;
+/// Shortest span, which also lasts a round trip at least.
+const SHORTEST_SPAN: Duration = Duration::from_millis(100);
 /// Fewest datagrams in a span that is measured.
-const BUSY: u32 = 16;
-/// A span is full with this percentage of the datagrams of the fullest recent span.
-const FULL: u64 = 97;
-/// Part by which the fullest span's count decays with each span.
-const FORGETTING: u32 = 256;
+const BUSY_DATAGRAMS: u32 = 16;
+/// Percentage of the datagrams of the fullest recent span with which a span is full.
+const FULL_PERCENT: u64 = 97;
+/// Divisor of the fullest span's count, which decays by this part with each span.
+const FORGETTING_DIVISOR: u32 = 256;
 /// Percentage of a span's datagrams in the next span from which the sender counts as in slow start.
-const GROWTH: u64 = 125;
+const SLOW_START_PERCENT: u64 = 125;
 /// Time without waiting acknowledgements after a missing datagram.
 const CALM_AFTER: Duration = Duration::from_millis(300);
-/// The time without waiting after a wait that has made the download slower: at first, and at most.
-const BACKOFF: core::ops::RangeInclusive<Duration> =
+/// Bounds of the time without waiting after a wait that has made the download slower: at first, and
+/// at most.
+const BACKOFF_BOUNDS: core::ops::RangeInclusive<Duration> =
     Duration::from_millis(500)..=Duration::from_secs(32);
 
 /// The wait of acknowledgements, derived from the arriving datagrams.
@@ -64,7 +66,7 @@ impl Default for Wait {
             step: 0,
             last_hole: None,
             not_before: Timestamp::ZERO,
-            backoff: *BACKOFF.start(),
+            backoff: *BACKOFF_BOUNDS.start(),
         }
     }
 }
@@ -72,7 +74,7 @@ impl Default for Wait {
 impl Wait {
     /// A datagram of the base connection has arrived. `round_trip`: to the server.
     pub(super) fn on_received(&mut self, round_trip: Option<Duration>, now: Timestamp) {
-        let span = SPAN.max(round_trip.unwrap_or_default());
+        let span = SHORTEST_SPAN.max(round_trip.unwrap_or_default());
         let passed = now.saturating_since(self.since);
         if passed >= span {
             self.on_span(passed < span * 2, now);
@@ -85,21 +87,21 @@ impl Wait {
     fn on_span(&mut self, is_whole: bool, now: Timestamp) {
         let (count, before) = (u64::from(self.count), self.last.map(u64::from));
         self.last = is_whole.then_some(self.count);
-        if !is_whole || self.count < BUSY {
+        if !is_whole || self.count < BUSY_DATAGRAMS {
             self.step = 0;
             return;
         }
-        self.fullest = self.count.max(self.fullest - self.fullest.div_ceil(FORGETTING));
-        let is_full = count * 100 >= u64::from(self.fullest) * FULL;
-        let grows = before.is_none_or(|before| count * 100 > before * GROWTH);
+        self.fullest = self.count.max(self.fullest - self.fullest.div_ceil(FORGETTING_DIVISOR));
+        let is_full = count * 100 >= u64::from(self.fullest) * FULL_PERCENT;
+        let grows = before.is_none_or(|before| count * 100 > before * SLOW_START_PERCENT);
         if !self.is_calm(now) || grows {
             self.step = 0;
         } else if is_full {
-            self.step = if now >= self.not_before { STEPS.min(self.step + 1) } else { 0 };
+            self.step = if now >= self.not_before { WAIT_STEPS.min(self.step + 1) } else { 0 };
         } else if self.step > 0 {
             self.step = 0;
             self.not_before = now + self.backoff;
-            self.backoff = (self.backoff * 2).min(*BACKOFF.end());
+            self.backoff = (self.backoff * 2).min(*BACKOFF_BOUNDS.end());
         }
     }
 
@@ -114,8 +116,8 @@ impl Wait {
 
     /// The wait of an acknowledgement that is sent now.
     pub(super) fn of_now(&self, round_trip: Option<Duration>, now: Timestamp) -> Duration {
-        let longest = LONGEST.min(round_trip.unwrap_or_default() / PART_OF_ROUND_TRIP);
-        if self.is_calm(now) { longest * self.step / STEPS } else { Duration::ZERO }
+        let longest = LONGEST_WAIT.min(round_trip.unwrap_or_default() / ROUND_TRIP_DIVISOR);
+        if self.is_calm(now) { longest * self.step / WAIT_STEPS } else { Duration::ZERO }
     }
 }
 
@@ -136,7 +138,7 @@ mod tests {
         /// Delivers this number of datagrams in each of some spans.
         fn goes_on(&mut self, spans: u32, datagrams: u32) -> Duration {
             for _ in 0..spans * datagrams {
-                self.now = self.now + SPAN / datagrams;
+                self.now = self.now + SHORTEST_SPAN / datagrams;
                 self.wait.on_received(ROUND_TRIP, self.now);
             }
             self.wait.of_now(ROUND_TRIP, self.now)
@@ -149,8 +151,8 @@ mod tests {
         for datagrams in [20, 40, 80, 160] {
             assert_eq!(download.goes_on(1, datagrams), Duration::ZERO, "slow start");
         }
-        assert_eq!(download.goes_on(6, 160), LONGEST);
-        assert_eq!(download.goes_on(1, 158), LONGEST, "a few more or less are nothing");
+        assert_eq!(download.goes_on(6, 160), LONGEST_WAIT);
+        assert_eq!(download.goes_on(1, 158), LONGEST_WAIT, "a few more or less are nothing");
         let short = Some(Duration::from_millis(8));
         assert_eq!(download.wait.of_now(short, download.now), Duration::from_millis(2));
         assert_eq!(download.wait.of_now(None, download.now), Duration::ZERO);
@@ -177,14 +179,17 @@ mod tests {
     fn a_loss_a_pause_or_a_thin_flow_ends_it_at_once_and_is_not_its_fault() {
         for interrupt in 0..3 {
             let mut download = Download::default();
-            assert_eq!(download.goes_on(8, 160), LONGEST);
+            assert_eq!(download.goes_on(8, 160), LONGEST_WAIT);
             match interrupt {
                 0 => download.wait.on_hole(download.now),
-                1 => drop((download.now = download.now + SPAN * 3, download.goes_on(1, 160))),
+                1 => drop((
+                    download.now = download.now + SHORTEST_SPAN * 3,
+                    download.goes_on(1, 160),
+                )),
                 _ => drop(download.goes_on(2, 10)),
             }
             assert_eq!(download.wait.of_now(ROUND_TRIP, download.now), Duration::ZERO);
-            assert_eq!(download.goes_on(9, 160), LONGEST, "again within a second");
+            assert_eq!(download.goes_on(9, 160), LONGEST_WAIT, "again within a second");
         }
     }
 
@@ -201,6 +206,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(wait.of_now(long, now), LONGEST);
+        assert_eq!(wait.of_now(long, now), LONGEST_WAIT);
     }
 }

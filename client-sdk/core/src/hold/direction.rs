@@ -5,10 +5,11 @@
 //! is missing (RFC 9000, section 13.2.1). Holding those behind a missing one stops the acknowledgements
 //! that its sender goes by, for a round trip of the last mile.
 
-/// Bytes that count: what was further back counts half, each time that so many have passed.
-const WINDOW: u64 = 64 << 10;
-/// An upload sends, and a download receives, so many times the bytes that go the other way.
-const MOST: u64 = 4;
+/// Bytes that count: each time that this many have passed, earlier ones count half.
+const WINDOW_BYTES: u64 = 64 << 10;
+/// Ratio of the bytes that an upload sends, or a download receives, to the bytes that go the other
+/// way.
+const DIRECTION_RATIO: u64 = 4;
 
 /// Bytes to and from the server, of late.
 #[derive(Debug, Clone, Copy, Default)]
@@ -31,7 +32,7 @@ impl Direction {
     }
 
     fn age(&mut self) {
-        if self.up + self.down > WINDOW {
+        if self.up + self.down > WINDOW_BYTES {
             self.up /= 2;
             self.down /= 2;
         }
@@ -39,12 +40,12 @@ impl Direction {
 
     /// True if the client has hardly sent anything but answers to what it receives.
     pub(crate) const fn is_download(&self) -> bool {
-        self.down > MOST * self.up
+        self.down > DIRECTION_RATIO * self.up
     }
 
     /// True if the client has hardly received anything but answers to what it sends.
     pub(crate) const fn is_upload(&self) -> bool {
-        self.up > MOST * self.down
+        self.up > DIRECTION_RATIO * self.down
     }
 }
 

@@ -10,18 +10,18 @@ use packrat_wire::estimate::Timestamp;
 
 /// Largest charge of a receive buffer for a datagram beside its bytes: the system's own record,
 /// headers, and the rounding of allocations (Linux: 1,104 for 1,200 bytes).
-const OVERHEAD: usize = 1200;
-/// Charge of the datagrams that leave at once: slightly more than half of Linux's default receive
-/// buffer, 212,992 bytes.
-const BURST: f64 = 120_000.0;
+const OVERHEAD_BYTES: usize = 1200;
+/// Charge in bytes of the datagrams that leave at once: slightly more than half of Linux's default
+/// receive buffer, 212,992 bytes.
+const BURST_BYTES: f64 = 120_000.0;
 /// Ratio of the rate of departure to the rate of arrival.
-const SPEED: f64 = 2.0;
-/// Smallest charge of departing datagrams per second: about 100 Mbit/s of long datagrams.
-const LEAST_SPEED: f64 = 25e6;
+const DEPARTURE_RATIO: f64 = 2.0;
+/// Smallest charge of departing datagrams in bytes per second: about 100 Mbit/s of long datagrams.
+const LEAST_BYTES_PER_SECOND: f64 = 25e6;
 /// Time over which the rate of arrival is measured, at least.
 const MEASURED_OVER: Duration = Duration::from_millis(10);
 /// Time between two bursts.
-const STEP: Duration = Duration::from_millis(1);
+const BURST_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The pace at which datagrams leave: a token bucket whose rate follows the arrival rate.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(super) struct Pace {
 }
 
 fn charge(length: usize) -> f64 {
-    (length + OVERHEAD) as f64
+    (length + OVERHEAD_BYTES) as f64
 }
 
 impl Pace {
@@ -49,7 +49,7 @@ impl Pace {
             since: now,
             arrived: 0.0,
             rate: 0.0,
-            credit: BURST,
+            credit: BURST_BYTES,
             earned_at: now,
             longest_delay: maximum_hold,
         })
@@ -76,10 +76,10 @@ impl Pace {
                 if measured > self.rate { measured } else { (self.rate * 3.0 + measured) / 4.0 };
             (self.since, self.arrived) = (now, 0.0);
         }
-        let ready = (datagrams * OVERHEAD + bytes) as f64;
+        let ready = (datagrams * OVERHEAD_BYTES + bytes) as f64;
         let in_time = ready / self.longest_delay.as_secs_f64();
-        let speed = (SPEED * arrival).max(LEAST_SPEED).max(in_time);
-        self.credit = (self.credit + speed * passed.as_secs_f64()).min(BURST);
+        let speed = (DEPARTURE_RATIO * arrival).max(LEAST_BYTES_PER_SECOND).max(in_time);
+        self.credit = (self.credit + speed * passed.as_secs_f64()).min(BURST_BYTES);
         self.earned_at = now;
     }
 
@@ -96,12 +96,12 @@ impl Pace {
     /// A datagram leaves.
     pub(super) fn on_leaving(&mut self, length: usize) {
         // More than a burst is never owed.
-        self.credit = (self.credit - charge(length)).max(-BURST);
+        self.credit = (self.credit - charge(length)).max(-BURST_BYTES);
     }
 
     /// The time at which ready datagrams may leave.
     pub(super) fn next_timeout(&self) -> Timestamp {
-        self.earned_at + STEP
+        self.earned_at + BURST_INTERVAL
     }
 }
 
@@ -128,14 +128,14 @@ mod tests {
         let mut pace = Pace::new(Duration::from_secs(1), now).unwrap();
         // 100 Mbit/s, for a second: ten or eleven each millisecond.
         for millis in 0..1000 {
-            now = now + STEP;
+            now = now + BURST_INTERVAL;
             pace.on_time(now, 0, 0);
             (0..10 + millis % 2).for_each(|_| pace.on_arrival(LENGTH));
         }
         let (mut ready, since, mut steps) = (625, now, 0);
         assert_eq!(leave(&mut pace, &mut ready, now, since), 50, "a burst");
         while ready > 0 {
-            now = now + STEP;
+            now = now + BURST_INTERVAL;
             let left = leave(&mut pace, &mut ready, now, since);
             assert!((10..=30).contains(&left) || ready == 0, "{left} after {steps} steps");
             steps += 1;

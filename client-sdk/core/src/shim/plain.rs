@@ -18,18 +18,18 @@ use packrat_wire::RateLimit;
 use packrat_wire::estimate::Timestamp;
 
 /// Datagrams that are recorded per second while there is doubt, and at once.
-const DOUBTED: Rate = Rate { per_second: 100.0, burst: 24.0 };
+const DOUBTED_RATE: Rate = Rate { per_second: 100.0, burst: 24.0 };
 /// Duration of the first doubt after a Reset. It begins with the second Reset within this time,
 /// since one may happen by chance. If forwarded datagrams have numbers, the first Reset is enough;
 /// but not if datagrams longer than the numbered ones arrive, for which the path may have no room
 /// for a number.
-const DOUBT: Duration = Duration::from_secs(10);
+const FIRST_DOUBT: Duration = Duration::from_secs(10);
 /// Longest doubt: a persistent attacker causes two Resets in this time.
 const LONGEST_DOUBT: Duration = Duration::from_secs(640);
 /// Duration of belief after which the next doubt is short again.
-const RELIABLE: Duration = Duration::from_secs(60);
+const RELIABLE_TIME: Duration = Duration::from_secs(60);
 /// Believed numbers since the last Reset that show that the gateway numbers.
-const NUMBERED: u64 = 64;
+const BELIEVED_NUMBERS: u64 = 64;
 
 /// The judge of plain datagrams.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Default for Plain {
             longest: 0,
             has_longer: false,
             doubted_until: None,
-            doubt: DOUBT,
+            doubt: FIRST_DOUBT,
             limit: RateLimit::new(0.0, Timestamp::ZERO),
         }
     }
@@ -77,16 +77,18 @@ impl Plain {
             return;
         }
         self.resets = resets;
-        let soon = self.last_reset.replace(now).is_some_and(|last| now < last + DOUBT);
+        let soon = self.last_reset.replace(now).is_some_and(|last| now < last + FIRST_DOUBT);
         let has_longer = core::mem::take(&mut self.has_longer);
-        let has_numbers = core::mem::take(&mut self.numbered) >= NUMBERED && !has_longer;
+        let has_numbers = core::mem::take(&mut self.numbered) >= BELIEVED_NUMBERS && !has_longer;
         match self.doubted_until {
             // The doubt continues.
-            Some(until) if now < until => self.doubted_until = Some(until.max(now + DOUBT)),
+            Some(until) if now < until => self.doubted_until = Some(until.max(now + FIRST_DOUBT)),
             _ if !soon && !has_numbers => {}
             before => {
-                let is_again = !has_longer && before.is_some_and(|until| now < until + RELIABLE);
-                self.doubt = if is_again { (self.doubt * 2).min(LONGEST_DOUBT) } else { DOUBT };
+                let is_again =
+                    !has_longer && before.is_some_and(|until| now < until + RELIABLE_TIME);
+                self.doubt =
+                    if is_again { (self.doubt * 2).min(LONGEST_DOUBT) } else { FIRST_DOUBT };
                 self.doubted_until = Some(now + self.doubt);
             }
         }
@@ -95,7 +97,7 @@ impl Plain {
     /// True if a plain datagram of this length is to be recorded.
     pub(super) fn admits(&mut self, length: usize, now: Timestamp) -> bool {
         let is_believed = self.doubted_until.is_none_or(|until| now >= until)
-            || self.limit.try_acquire(&DOUBTED, now);
+            || self.limit.try_acquire(&DOUBTED_RATE, now);
         self.has_longer |= is_believed && length > self.longest;
         is_believed
     }
@@ -122,11 +124,11 @@ mod tests {
         assert!((90..=130).contains(&few), "{few}");
         plain.on_resets(3, at(31_000));
         assert_eq!(admitted(&mut plain, 32_000), 1000);
-        (0..NUMBERED).for_each(|_| plain.on_number(900));
+        (0..BELIEVED_NUMBERS).for_each(|_| plain.on_number(900));
         plain.on_resets(4, at(90_000));
         assert!(admitted(&mut plain, 90_000) < 130, "where numbers arrive, one says enough");
         // A path that has no room for the numbers of long datagrams.
-        (0..NUMBERED).for_each(|_| plain.on_number(900));
+        (0..BELIEVED_NUMBERS).for_each(|_| plain.on_number(900));
         assert!(plain.admits(1001, at(150_000)));
         plain.on_resets(5, at(151_000));
         assert_eq!(admitted(&mut plain, 151_000), 1000, "longer than all that have numbers");
@@ -146,9 +148,9 @@ mod tests {
         }
         assert!(believed < 25, "{believed} tenths of a second in an hour");
         // After a while without an attacker a doubt is short again.
-        let now = plain.doubted_until.unwrap() + RELIABLE;
+        let now = plain.doubted_until.unwrap() + RELIABLE_TIME;
         plain.on_resets(resets + 1, now);
         plain.on_resets(resets + 2, now + Duration::from_millis(100));
-        assert_eq!(plain.doubted_until, Some(now + Duration::from_millis(100) + DOUBT));
+        assert_eq!(plain.doubted_until, Some(now + Duration::from_millis(100) + FIRST_DOUBT));
     }
 }

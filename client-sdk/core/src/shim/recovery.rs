@@ -22,12 +22,12 @@ use crate::coded::Symbol;
 
 /// Datagrams in a row without a symbol after which none is kept for decoding, until one is missing:
 /// the gateway sends no symbols on a path without losses, and on others they are more frequent.
-const QUIET: u32 = 2048;
+const QUIET_DATAGRAMS: u32 = 2048;
 /// Datagrams that are remembered on either side.
-const REMEMBERED: usize = 256;
-/// A repair and the symbols that make it needless are no further apart: a server may send the same
+const REMEMBERED_DATAGRAMS: usize = 256;
+/// Longest time between a repair and the symbols that make it needless: a server may send the same
 /// bytes again later.
-const APART: Duration = Duration::from_secs(1);
+const LONGEST_DISTANCE: Duration = Duration::from_secs(1);
 /// Work on symbols, in units of [`Decoder::take_work`], which take about a nanosecond each: a gateway that
 /// sends false ones takes a tenth of a processor at most. Honest ones of 128 datagrams take some thousands.
 const SYMBOL_WORK: Rate = Rate { per_second: 100_000_000.0, burst: 20_000_000.0 };
@@ -46,13 +46,14 @@ struct Recent(VecDeque<Known>);
 impl Recent {
     fn add(&mut self, content: Material, now: Timestamp) {
         self.0.push_back(Known { content, at: now });
-        if self.0.len() > REMEMBERED {
+        if self.0.len() > REMEMBERED_DATAGRAMS {
             self.0.pop_front();
         }
     }
 
     fn forget_old(&mut self, now: Timestamp) {
-        while self.0.front().is_some_and(|known| now.saturating_since(known.at) > APART) {
+        while self.0.front().is_some_and(|known| now.saturating_since(known.at) > LONGEST_DISTANCE)
+        {
             self.0.pop_front();
         }
     }
@@ -126,7 +127,7 @@ impl<M: Clone> Recovery<M> {
     ) -> bool {
         self.last = Some(metadata.clone());
         self.quiet = if place == self.next { self.quiet.saturating_add(1) } else { 0 };
-        if self.quiet > QUIET {
+        if self.quiet > QUIET_DATAGRAMS {
             self.decoder = None;
             self.next = place.saturating_add(1);
             return false;
@@ -241,7 +242,7 @@ mod tests {
     fn nothing_is_kept_where_nothing_is_lost_and_symbols_serve_again_soon_after() {
         let now = Timestamp::from_millis(1000);
         let mut recovery = Recovery::new();
-        let quiet = u64::from(QUIET) + 1;
+        let quiet = u64::from(QUIET_DATAGRAMS) + 1;
         let numbered = |place: u64| {
             let mut bytes = vec![0; 1200];
             bytes[..8].copy_from_slice(&place.to_be_bytes());
@@ -334,7 +335,10 @@ mod tests {
         }
         let repair = &datagrams()[LOST];
         assert!(recovery.on_datagram(LOST as u64, repair, &(), now));
-        assert!(!recovery.on_datagram(LOST as u64, repair, &(), now + APART * 2), "a second later");
+        assert!(
+            !recovery.on_datagram(LOST as u64, repair, &(), now + LONGEST_DISTANCE * 2),
+            "a second later"
+        );
     }
 
     #[test]
@@ -348,6 +352,9 @@ mod tests {
         assert_eq!(recovered(&mut second, &symbols, now), [true]);
         let (mut later, symbols) = recovery(now);
         assert_eq!(recovered(&mut later, &symbols, now), [false]);
-        assert!(!later.on_plain(repair, now + APART * 2), "the server sends the same again");
+        assert!(
+            !later.on_plain(repair, now + LONGEST_DISTANCE * 2),
+            "the server sends the same again"
+        );
     }
 }

@@ -8,9 +8,10 @@ use packrat_wire::estimate::Timestamp;
 use super::pace::Pace;
 use crate::packet_number::PacketNumber;
 
-/// Bytes and datagrams that wait at most; beyond, the lowest number passes. 250 ms at 500 Mbit/s.
+/// Most bytes that wait: 250 ms at 500 Mbit/s. Beyond, the lowest number passes.
 const MAXIMUM_BYTES: usize = 16 << 20;
-const MAXIMUM_WAITING: usize = 16_384;
+/// Most datagrams that wait; beyond, the lowest number passes.
+const MAXIMUM_DATAGRAMS: usize = 16_384;
 
 /// A datagram that the shim has kept, for the transport.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,7 +118,7 @@ impl<M> Release<M> {
         while let Some(((lowest, _), _)) = self.waiting.first_key_value()
             && (*lowest < limit.get()
                 || self.bytes > MAXIMUM_BYTES
-                || self.waiting.len() > MAXIMUM_WAITING)
+                || self.waiting.len() > MAXIMUM_DATAGRAMS)
             && let Some((_, released)) = self.waiting.pop_first()
         {
             self.bytes -= released.datagram.len();
@@ -243,11 +244,11 @@ mod tests {
         let released = std::iter::from_fn(|| release.poll()).map(|released| released.metadata);
         assert_eq!(released.collect::<Vec<_>>(), [2, 3, 4]);
         assert_eq!(release.waiting_bytes(), 13 << 20);
-        for number in 100..100 + MAXIMUM_WAITING as u64 {
+        for number in 100..100 + MAXIMUM_DATAGRAMS as u64 {
             release.keep(PacketNumber::new(number), b"", number);
         }
         release.release_below(PacketNumber::new(0));
         assert!(std::iter::from_fn(|| release.poll()).count() > 0);
-        assert_eq!(release.waiting(), MAXIMUM_WAITING);
+        assert_eq!(release.waiting(), MAXIMUM_DATAGRAMS);
     }
 }

@@ -23,7 +23,7 @@ use s2n_quic_core::path::Tuple;
 use crate::path::{AssistedPath, Step};
 use crate::paths::Paths;
 use crate::release::{arrive, release};
-use crate::test_gateway::{SERVER, TestGateway, TestHost, metadata, new_path, new_path_on};
+use crate::test_gateway::{SERVER_ADDRESS, TestGateway, TestHost, metadata, new_path, new_path_on};
 
 /// The longest hold of a client by default.
 const LONGEST_HOLD: Duration = Duration::from_secs(1);
@@ -89,7 +89,7 @@ struct World {
 }
 
 fn server() -> SocketAddr {
-    SERVER.parse().unwrap()
+    SERVER_ADDRESS.parse().unwrap()
 }
 
 /// Runs the steps. Panics when a datagram is seen too often, changed, never, or later than after

@@ -9,12 +9,12 @@ use std::net::SocketAddr;
 
 use packrat_eack::{Encoding, SketchLimits};
 use packrat_wire::Epoch;
-use packrat_wire::control::{Control, RefusalReason, VERSION};
+use packrat_wire::control::{Control, PROTOCOL_VERSION, RefusalReason};
 use packrat_wire::handshake::{ClientParams, GatewayParams, Initiator, Numbered};
 use packrat_wire::identifier::IdentifierScheme;
 use packrat_wire::message::{Eack, GoodbyeReason, Message, ResetReason};
 use packrat_wire::number::split;
-use packrat_wire::seal::MAXIMUM_PLAINTEXT;
+use packrat_wire::seal::MAXIMUM_PLAINTEXT_BYTES;
 use sha2::{Digest, Sha256};
 
 use super::base::{
@@ -149,7 +149,7 @@ impl Attacker {
                     world,
                     session,
                     number,
-                    &plaintext[..plaintext.len().min(MAXIMUM_PLAINTEXT)],
+                    &plaintext[..plaintext.len().min(MAXIMUM_PLAINTEXT_BYTES)],
                 )?;
             }
             9 => self.replay(world, number, steps.byte(), steps.byte())?,
@@ -309,7 +309,8 @@ impl Attacker {
             _ => {
                 let noise = if kind & 2 == 0 { &noise[..] } else { &[] };
                 let nonce = self.random();
-                Control::Discover { nonce, versions: &[VERSION], noise }.encode(&mut datagram);
+                Control::Discover { nonce, versions: &[PROTOCOL_VERSION], noise }
+                    .encode(&mut datagram);
             }
         }
         world.note_question(from);
@@ -661,7 +662,8 @@ impl Attacker {
                     false => RefusalReason::Session,
                 };
                 let nonce = if nonce == 0 { self.random() } else { nonce << 32 | nonce };
-                Control::Refusal { nonce, reason, versions: &[VERSION] }.encode(&mut datagram);
+                Control::Refusal { nonce, reason, versions: &[PROTOCOL_VERSION] }
+                    .encode(&mut datagram);
             }
             7..=9 => datagram = vectors::datagram(nonce as usize),
             // A message of a session of its own, in the gateway's place.

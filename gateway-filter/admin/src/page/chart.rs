@@ -3,15 +3,21 @@
 use std::fmt::Write;
 
 /// Fewest and most seconds from the left to the right edge.
-const SPAN: std::ops::RangeInclusive<f64> = 120.0..=900.0;
-const WIDTH: f64 = 460.0;
-const HEIGHT: f64 = 130.0;
-const LEFT: f64 = 66.0;
-const RIGHT: f64 = 8.0;
-const TOP: f64 = 10.0;
-const BOTTOM: f64 = 20.0;
-/// The curve is interrupted between readings further apart than this.
-const GAP: f64 = 16.0;
+const SPAN_SECONDS: std::ops::RangeInclusive<f64> = 120.0..=900.0;
+/// Units of the picture from the left to the right edge of a chart.
+const CHART_WIDTH: f64 = 460.0;
+/// Units of the picture from the top to the bottom of a chart.
+const CHART_HEIGHT: f64 = 130.0;
+/// Units of the picture to the left of the curves, for labels.
+const LEFT_MARGIN: f64 = 66.0;
+/// Units of the picture to the right of the curves.
+const RIGHT_MARGIN: f64 = 8.0;
+/// Units of the picture above the curves.
+const TOP_MARGIN: f64 = 10.0;
+/// Units of the picture below the curves, for labels.
+const BOTTOM_MARGIN: f64 = 20.0;
+/// Seconds between two readings beyond which the curve is interrupted.
+const GAP_SECONDS: f64 = 16.0;
 
 /// One curve.
 pub(super) struct Line {
@@ -48,7 +54,8 @@ impl Chart {
             .map(|(age, _)| *age)
             .fold(0.0f64, f64::max);
         // Whole minutes, so that the scale does not change at every reload.
-        let span = ((oldest / 60.0).ceil() * 60.0).clamp(*SPAN.start(), *SPAN.end());
+        let span =
+            ((oldest / 60.0).ceil() * 60.0).clamp(*SPAN_SECONDS.start(), *SPAN_SECONDS.end());
         let _ = write!(html, "<figure><figcaption>{}<span>", self.title);
         for line in &self.lines {
             let now = line.points.iter().rev().find_map(|(_, value)| *value);
@@ -57,17 +64,18 @@ impl Chart {
         }
         let _ = write!(
             html,
-            "</span></figcaption><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
+            "</span></figcaption><svg viewBox=\"0 0 {CHART_WIDTH} {CHART_HEIGHT}\" role=\"img\" aria-label=\"{}\">",
             self.title
         );
         for (share, value) in [(0.0, 0.0), (0.5, top / 2.0), (1.0, top)] {
-            let y = HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM);
+            let y =
+                CHART_HEIGHT - BOTTOM_MARGIN - share * (CHART_HEIGHT - TOP_MARGIN - BOTTOM_MARGIN);
             let _ = write!(
                 html,
-                "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
+                "<line class=\"grid\" x1=\"{LEFT_MARGIN}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
                  <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-                WIDTH - RIGHT,
-                LEFT - 6.0,
+                CHART_WIDTH - RIGHT_MARGIN,
+                LEFT_MARGIN - 6.0,
                 y + 3.5,
                 (self.format)(value)
             );
@@ -83,7 +91,7 @@ impl Chart {
                 html,
                 "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"{anchor}\">{text}</text>",
                 x_of(share * span, span),
-                HEIGHT - 5.0
+                CHART_HEIGHT - 5.0
             );
         }
         for line in &self.lines {
@@ -94,12 +102,13 @@ impl Chart {
 }
 
 fn x_of(age: f64, span: f64) -> f64 {
-    LEFT + (1.0 - age / span) * (WIDTH - LEFT - RIGHT)
+    LEFT_MARGIN + (1.0 - age / span) * (CHART_WIDTH - LEFT_MARGIN - RIGHT_MARGIN)
 }
 
 fn draw_line(html: &mut String, line: &Line, top: f64, span: f64) {
-    let floor = HEIGHT - BOTTOM;
-    let place = |age: f64, value: f64| (x_of(age, span), floor - value / top * (floor - TOP));
+    let floor = CHART_HEIGHT - BOTTOM_MARGIN;
+    let place =
+        |age: f64, value: f64| (x_of(age, span), floor - value / top * (floor - TOP_MARGIN));
     let mut segments: Vec<Vec<(f64, f64)>> = Vec::new();
     let mut last = None;
     for (age, value) in line.points.iter().filter(|(age, _)| *age <= span) {
@@ -107,7 +116,7 @@ fn draw_line(html: &mut String, line: &Line, top: f64, span: f64) {
             last = None;
             continue;
         };
-        let joined = last.is_some_and(|last: f64| last - age <= GAP);
+        let joined = last.is_some_and(|last: f64| last - age <= GAP_SECONDS);
         last = Some(*age);
         match segments.last_mut() {
             Some(segment) if joined => segment.push(place(*age, *value)),

@@ -13,20 +13,23 @@ use packrat_api::status::{ComparisonStatus, SizeComparison, Stage};
 use packrat_figures::comparison::{Benefit, Comparison, Confidence, FEWEST_SESSIONS, Interval};
 use packrat_wire::estimate::Timestamp;
 
-/// The sizes of sessions that are compared with each other alone: the fewest bytes of each.
-pub(crate) const SIZES: [u64; 3] = [256_000, 1_000_000, 10_000_000];
-/// Sessions are forgotten by the hour, after a day.
-const SLOT: Duration = Duration::from_secs(3600);
-const SLOTS: u64 = 24;
+/// Fewest bytes of the sessions of each class: sessions of a class are compared with each other
+/// alone.
+pub(crate) const SIZE_CLASSES: [u64; 3] = [256_000, 1_000_000, 10_000_000];
+/// Duration of a slot, by which sessions are forgotten.
+const SLOT_TIME: Duration = Duration::from_secs(3600);
+/// Number of slots that are remembered: a day.
+const REMEMBERED_SLOTS: u64 = 24;
 /// Number of addresses that are remembered. An address is reported once in a slot: an arm is drawn
 /// for the address, and its sessions depend on each other.
-const REMEMBERED: usize = 4096;
-/// Places of networks that vote, each with one vote in any [`SLOTS`] slots.
-const VOTERS: usize = 16_384;
+const REMEMBERED_ADDRESSES: usize = 4096;
+/// Places of networks that vote, each with one vote in any [`REMEMBERED_SLOTS`] slots.
+const VOTER_PLACES: usize = 16_384;
 /// Votes of either arm that have to confirm that assistance does not pay.
-const CONFIRMED_BY: u64 = 10;
-/// The time for which assistance stops: the first time, and at most.
-const PAUSE: Duration = Duration::from_secs(3600);
+const CONFIRMING_VOTES: u64 = 10;
+/// Time for which assistance stops the first time.
+const FIRST_PAUSE: Duration = Duration::from_secs(3600);
+/// Longest time for which assistance stops.
 const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 3600);
 /// Share of the clients that are held out while assistance is tried again: half of them are spared
 /// a possible harm, and the result is known soonest.
@@ -61,9 +64,9 @@ impl Transferred {
         self.bytes as f64 * 8e6 / self.microseconds.max(1) as f64
     }
 
-    /// The place of its size among [`SIZES`].
+    /// The place of its size among [`SIZE_CLASSES`].
     pub(crate) fn size(&self) -> usize {
-        SIZES.iter().rposition(|least| self.bytes >= *least).unwrap_or_default()
+        SIZE_CLASSES.iter().rposition(|least| self.bytes >= *least).unwrap_or_default()
     }
 }
 
@@ -87,7 +90,7 @@ pub(crate) enum Change {
 #[derive(Debug, Default)]
 struct Slot {
     hour: u64,
-    sizes: [Comparison; SIZES.len()],
+    sizes: [Comparison; SIZE_CLASSES.len()],
     votes: Votes,
 }
 
@@ -136,9 +139,9 @@ impl Shown {
             self.hour = hour;
             self.marks.clear();
         }
-        self.marks.resize(REMEMBERED, 0);
+        self.marks.resize(REMEMBERED_ADDRESSES, 0);
         // Where two share a place, each may be shown again after the other.
-        let (place, mark) = (address as usize % REMEMBERED, (address >> 32) as u32 | 1);
+        let (place, mark) = (address as usize % REMEMBERED_ADDRESSES, (address >> 32) as u32 | 1);
         self.marks.get_mut(place).is_some_and(|known| std::mem::replace(known, mark) != mark)
     }
 }
@@ -154,10 +157,10 @@ impl Voters {
     /// True if a network may vote; now it has. Of networks that share a place one has the vote: were it
     /// each in turn, two of them would have as many as they want.
     fn take(&mut self, network: u64, hour: u64) -> bool {
-        self.ends.resize(VOTERS, 0);
-        let Some(end) = self.ends.get_mut(network as usize % VOTERS) else { return false };
+        self.ends.resize(VOTER_PLACES, 0);
+        let Some(end) = self.ends.get_mut(network as usize % VOTER_PLACES) else { return false };
         // As long as the vote is in a slot that is compared.
-        let has_voted = *end > 0 && hour < u64::from(*end) - 1 + SLOTS;
+        let has_voted = *end > 0 && hour < u64::from(*end) - 1 + REMEMBERED_SLOTS;
         if !has_voted {
             *end = u32::try_from(hour + 1).unwrap_or(u32::MAX);
         }
@@ -217,9 +220,9 @@ impl BenefitOfRoute {
         if self.stage == Stage::Stopped {
             return None;
         }
-        let hour = now.as_micros() / SLOT.as_micros() as u64;
+        let hour = now.as_micros() / SLOT_TIME.as_micros() as u64;
         if self.slots.back().is_none_or(|slot| slot.hour != hour) {
-            self.slots.retain(|slot| slot.hour + SLOTS > hour);
+            self.slots.retain(|slot| slot.hour + REMEMBERED_SLOTS > hour);
             self.slots.push_back(Slot { hour, ..Slot::default() });
         }
         let is_shown = self.shown.is_first(origin.address, hour);
@@ -252,10 +255,10 @@ impl BenefitOfRoute {
         // not assisted, up to what the last mile loses: assistance is given the benefit of that doubt.
         if interval.upper < 1.0 - votes.loss() {
             let [assisted, holdout] = *self.doubted.get_or_insert_default();
-            if assisted.min(holdout) < CONFIRMED_BY {
+            if assisted.min(holdout) < CONFIRMING_VOTES {
                 return None;
             }
-            let pause = PAUSE.saturating_mul(1 << self.stops.min(8)).min(LONGEST_PAUSE);
+            let pause = FIRST_PAUSE.saturating_mul(1 << self.stops.min(8)).min(LONGEST_PAUSE);
             let until = now + pause;
             *self = Self { stage: Stage::Stopped, until, stops: self.stops + 1, ..Self::default() };
             return Some(Change::Stopped { interval, until });
@@ -284,7 +287,7 @@ impl BenefitOfRoute {
 
     /// The comparison for the status document. `holdout`: the configured share.
     pub(crate) fn status(&self, holdout: f64, now: Timestamp) -> ComparisonStatus {
-        let sizes = SIZES.iter().enumerate().map(|(place, least)| {
+        let sizes = SIZE_CLASSES.iter().enumerate().map(|(place, least)| {
             let mut all = Comparison::default();
             self.slots.iter().filter_map(|slot| slot.sizes.get(place)).for_each(|of| all.merge(of));
             SizeComparison {
@@ -395,7 +398,7 @@ mod tests {
         let Some((_, Change::Stopped { until, .. })) = scene.pairs(400, 5.0, 10.0) else {
             panic!("{:?}", scene.benefit)
         };
-        assert_eq!(until.saturating_since(scene.now), PAUSE);
+        assert_eq!(until.saturating_since(scene.now), FIRST_PAUSE);
     }
 
     #[test]
@@ -455,7 +458,7 @@ mod tests {
         // forgotten.
         assert_eq!([1, 2, 23, 24, 25].map(|hour| votes(7, hour)), [1, 1, 1, 1, 1]);
         // Two that share a place have no more than one between them, in whichever order they come.
-        let namesake = 7 + (VOTERS as u64) + (1 << 40);
+        let namesake = 7 + (VOTER_PLACES as u64) + (1 << 40);
         assert_eq!([namesake, 7, namesake].map(|network| votes(network, 26)), [1, 1, 1]);
         assert_eq!(votes(8, 26), 2);
     }

@@ -6,10 +6,11 @@ use packrat_wire::estimate::Timestamp;
 
 use crate::sync::Mutex;
 
-/// Messages of a process to other gateways within [`PERIOD`]: as many as four routes send which ask 63
+/// Messages of a process to other gateways within [`BUDGET_PERIOD`]: as many as four routes send which ask 63
 /// gateways as often as a route may.
 const MOST_MESSAGES: usize = 65_536;
-const PERIOD: Duration = Duration::from_secs(1);
+/// Period in which the budget may be spent.
+const BUDGET_PERIOD: Duration = Duration::from_secs(1);
 
 /// The messages that a process has sent to other gateways since some time.
 #[derive(Debug, Default)]
@@ -20,7 +21,7 @@ impl InquiryBudget {
     pub(crate) fn take(&self, messages: usize, now: Timestamp) -> bool {
         let mut guard = self.0.lock();
         let (since, sent) = &mut *guard;
-        if now.saturating_since(*since) >= PERIOD {
+        if now.saturating_since(*since) >= BUDGET_PERIOD {
             (*since, *sent) = (now, 0);
         }
         let has_room = *sent + messages <= MOST_MESSAGES;

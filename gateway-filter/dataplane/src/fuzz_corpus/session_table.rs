@@ -12,7 +12,7 @@ use std::time::Duration;
 use packrat_api::route::RouteConfig;
 use packrat_eack::SketchLimits;
 use packrat_engine::{NetworkPath, Outbox, Received};
-use packrat_wire::control::{Control, VERSION};
+use packrat_wire::control::{Control, PROTOCOL_VERSION};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::{ClientParams, Initiator};
 use packrat_wire::identifier::IdentifierScheme;
@@ -356,7 +356,8 @@ impl World {
         let engine = Arc::clone(&self.route.engine);
         let (mut question, mut out) = (Vec::new(), Outbox::new());
         let first: &[u8] = if echoes_cookie { &[] } else { &noise };
-        Control::Discover { nonce, versions: &[VERSION], noise: first }.encode(&mut question);
+        Control::Discover { nonce, versions: &[PROTOCOL_VERSION], noise: first }
+            .encode(&mut question);
         let mut received = engine.receive(&question, client, self.now, &mut out);
         if echoes_cookie {
             let offer = out.datagrams().next().map(<[u8]>::to_vec).unwrap_or_default();

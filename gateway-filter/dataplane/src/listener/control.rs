@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use packrat_engine::{
     Begin, Flow, HandshakeOutcome, MOST_SERVERS_UNPROVEN, NetworkPath, Outbox, PathEvent, Received,
-    TICKET_NONCE,
+    TICKET_NONCE_BYTES,
 };
 use packrat_wire::SessionId;
 use packrat_wire::estimate::Timestamp;
@@ -31,7 +31,7 @@ use super::put_off::PutOff;
 use crate::context::Arm;
 use crate::log::Event;
 use crate::metrics::{Distribution, Metric, Stopwatch, handshake};
-use crate::route::{Answered, Moved, Route, SILENCE, Step};
+use crate::route::{Answered, GATEWAY_SILENCE, Moved, Route, Step};
 use crate::session::{ClientPath, Session, guarded};
 use crate::socket::{ClientAddress, Ecn, EndpointAddress, GsoBatch, WhenFull};
 use crate::sync::atomic::Ordering;
@@ -191,7 +191,7 @@ impl Control<'_> {
         let mut begin = begin.after(session.totals.to_server_datagrams.load(Ordering::Relaxed));
         let route = &self.route.context;
         if route.settings().shares_clients()
-            && let Ok(nonce) = self.random::<TICKET_NONCE>()
+            && let Ok(nonce) = self.random::<TICKET_NONCE_BYTES>()
         {
             begin =
                 begin.with_ticket(route.engine.ticket(session.upstream().endpoint().get(), nonce));
@@ -322,7 +322,7 @@ impl Control<'_> {
             Step::Ask => {}
         }
         self.route.metrics().add(Metric::Inquiries, 1);
-        self.forwarder.plan_path_check(self.route, self.path.network(), self.now + SILENCE);
+        self.forwarder.plan_path_check(self.route, self.path.network(), self.now + GATEWAY_SILENCE);
         let message = PeerMessage { kind: PeerKind::Inquiry, nonce, session: id };
         let way = |peer| {
             let client = ClientAddress::new(peer);

@@ -13,9 +13,9 @@ use crate::sync::atomic::Ordering;
 
 /// Number of gathered datagrams at which they are sent: none waits longer than it takes to read as
 /// many.
-const MOST: usize = 16;
+const MOST_GATHERED: usize = 16;
 /// Bytes of a datagram that is copied to wait for others.
-const LONGEST: usize = 2048;
+const LONGEST_COPIED_BYTES: usize = 2048;
 
 /// Datagrams that wait, each for another client.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ impl Waiting {
 
 /// True if this is a datagram that may wait for others of other sessions.
 pub(super) fn may_wait(batches: &[GsoBatch<'_>]) -> bool {
-    matches!(batches, [one] if one.segments() == 1 && one.data.len() <= LONGEST)
+    matches!(batches, [one] if one.segments() == 1 && one.data.len() <= LONGEST_COPIED_BYTES)
 }
 
 impl Gathered {
@@ -64,7 +64,7 @@ impl Gathered {
             number,
             ecn: datagram.ecn,
         });
-        if self.waiting.len() >= MOST {
+        if self.waiting.len() >= MOST_GATHERED {
             self.send(sender);
         }
     }
@@ -171,7 +171,7 @@ mod tests {
             slot
         });
         let clients: Vec<UdpSocket> =
-            (0..2 * MOST + 3).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+            (0..2 * MOST_GATHERED + 3).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
         let mut forwarder = Forwarder::new(Arc::new(Mailboxes::new(1).unwrap()), 0);
         let now = environment.now();
         let mut expected = Vec::new();

@@ -5,9 +5,9 @@ use std::time::Duration;
 use packrat_wire::estimate::Timestamp;
 
 /// Time over which messages are counted.
-pub(crate) const WINDOW: Duration = Duration::from_millis(1);
+pub(crate) const COUNTING_WINDOW: Duration = Duration::from_millis(1);
 /// Messages in a window from which on the rate is high.
-const MANY: u64 = 16;
+const HIGH_RATE_MESSAGES: u64 = 16;
 
 /// The rate as of the last window, with hysteresis, so that it does not change with each of them.
 /// `FEW`: messages in a window below which it is not high any more.
@@ -28,13 +28,13 @@ impl<const FEW: u64> MessageRate<FEW> {
     pub(crate) fn note(&mut self, messages: usize, now: Timestamp) -> bool {
         self.messages += messages as u64;
         let passed = now.saturating_since(self.since);
-        if passed < WINDOW {
+        if passed < COUNTING_WINDOW {
             return false;
         }
         let was_high = self.is_high;
         // Windows without a message were empty.
-        let messages = self.messages / (passed.as_micros() / WINDOW.as_micros()) as u64;
-        self.is_high = messages >= if was_high { FEW } else { MANY };
+        let messages = self.messages / (passed.as_micros() / COUNTING_WINDOW.as_micros()) as u64;
+        self.is_high = messages >= if was_high { FEW } else { HIGH_RATE_MESSAGES };
         (self.since, self.messages) = (now, 0);
         self.is_high != was_high
     }

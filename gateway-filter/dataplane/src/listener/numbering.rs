@@ -5,7 +5,7 @@ use packrat_engine::NumberHeader;
 use crate::socket::GsoBatch;
 
 /// Header in the place of the number of a datagram without one.
-const NONE: NumberHeader = [0; size_of::<NumberHeader>()];
+const NO_HEADER: NumberHeader = [0; size_of::<NumberHeader>()];
 
 /// The numbers in front of some datagrams, in order.
 #[derive(Debug, Default)]
@@ -22,10 +22,10 @@ impl Numbers {
     pub(super) fn push(&mut self, number: Option<NumberHeader>) {
         match number {
             None if self.headers.is_empty() => self.plain += 1,
-            None => self.headers.push(NONE),
+            None => self.headers.push(NO_HEADER),
             Some(number) => {
                 if self.headers.is_empty() {
-                    self.headers.resize(self.plain, NONE);
+                    self.headers.resize(self.plain, NO_HEADER);
                 }
                 self.headers.push(number);
             }
@@ -39,7 +39,7 @@ impl Numbers {
 
     /// The number of the only datagram.
     pub(super) fn only(&self) -> Option<NumberHeader> {
-        self.headers.first().copied().filter(|number| *number != NONE)
+        self.headers.first().copied().filter(|number| *number != NO_HEADER)
     }
 
     /// Datagrams with their numbers in front; split between one that has a number and one that has
@@ -52,12 +52,13 @@ impl Numbers {
             headers = rest;
             let most = batch.most_numbered();
             let mut data = batch.data;
-            let alike =
-                |one: &NumberHeader, other: &NumberHeader| (*one == NONE) == (*other == NONE);
+            let alike = |one: &NumberHeader, other: &NumberHeader| {
+                (*one == NO_HEADER) == (*other == NO_HEADER)
+            };
             for run in of_batch.chunk_by(alike).flat_map(|run| run.chunks(most)) {
                 let (part, rest) = data.split_at(data.len().min(run.len() * batch.segment_size));
                 data = rest;
-                let numbers = if run.contains(&NONE) { &[] } else { run };
+                let numbers = if run.contains(&NO_HEADER) { &[] } else { run };
                 numbered.push(GsoBatch { data: part, numbers, ..*batch });
             }
         }

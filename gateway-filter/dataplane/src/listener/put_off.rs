@@ -14,7 +14,7 @@ use crate::route::Route;
 use crate::session::ClientPath;
 
 /// Handshakes that wait, per thread: at the rate at which they are answered, 80 ms.
-const MOST_WAITING: usize = 256;
+const WAITING_HANDSHAKES: usize = 256;
 /// Longest wait: after it the client has asked again.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
@@ -61,7 +61,7 @@ impl PutOffHandshakes {
         }
         let network = handshake.network();
         let of_network = self.waiting.iter().filter(|(other, _)| *other == network).count();
-        if of_network >= MOST_WAITING - self.waiting.len() {
+        if of_network >= WAITING_HANDSHAKES - self.waiting.len() {
             return;
         }
         if self.waiting.is_empty() {

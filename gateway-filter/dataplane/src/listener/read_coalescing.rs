@@ -17,12 +17,12 @@ pub(crate) const LONGEST_DELAY: Duration = Duration::from_micros(80);
 /// Shortest time between two reads of a listener whose reads are coalesced.
 const SHORTEST_DELAY: Duration = Duration::from_micros(20);
 /// Messages in a window below which reads are not coalesced any more.
-const FEW: u64 = 8;
+const FEW_MESSAGES: u64 = 8;
 
 /// The state of one listener.
 #[derive(Debug, Default)]
 pub(crate) struct ReadCoalescing {
-    rate: MessageRate<FEW>,
+    rate: MessageRate<FEW_MESSAGES>,
     /// Last time that it was read.
     read: Timestamp,
     /// True if there may be more datagrams than were read.
@@ -57,7 +57,7 @@ impl ReadCoalescing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::message_rate::WINDOW;
+    use super::super::message_rate::COUNTING_WINDOW;
     use super::*;
     use proptest::prelude::*;
 
@@ -141,6 +141,6 @@ mod tests {
             now = deadline;
             flood.coalescing.note(0, false, now);
         }
-        assert!(now.saturating_since(flood.now) <= WINDOW * 2 + LONGEST_DELAY);
+        assert!(now.saturating_since(flood.now) <= COUNTING_WINDOW * 2 + LONGEST_DELAY);
     }
 }

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use crate::context::Environment;
 use crate::log::Event;
 use crate::socket::{
-    ListenerAddress, MOST_READERS, NOWHERE, PROBE_BYTES, Places, ProbeReader, Slot, put_in_force,
+    ListenerAddress, MOST_READERS, NO_PLACE, PROBE_BYTES, Places, ProbeReader, Slot, put_in_force,
 };
 use crate::sync::Mutex;
 
@@ -36,8 +36,9 @@ const LOOK_INTERVAL: Duration = Duration::from_micros(50);
 const MOST_SOURCES: usize = 32;
 /// Source ports whose probes arrive nowhere until the search is given up.
 const MOST_SILENT_SOURCES: usize = 4;
-/// Time between two attempts, and the longest one when they come often.
+/// Shortest time between two attempts.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+/// Longest time between two attempts, when they come often.
 const LONGEST_PAUSE: Duration = Duration::from_secs(64);
 
 /// The listeners that are read beside a shell.
@@ -313,7 +314,7 @@ impl Prober<'_> {
             let mut source = Source::open(self.listener)?;
             // The port may have been another source's.
             self.steering.slots(self.listener).iter().for_each(|slot| slot.forget_probe());
-            match self.send(&mut source, NOWHERE)? {
+            match self.send(&mut source, NO_PLACE)? {
                 Answer::Foreign => return Ok(Some(source)),
                 Answer::Silence => silent += 1,
                 Answer::Reader(_) | Answer::NoSource => {}

@@ -16,8 +16,8 @@ use super::timestamp::timestamp;
 
 /// Sessions that can be observed at the same time.
 const MOST_SESSIONS: usize = 16;
-/// Events that are kept of each.
-const KEPT: usize = 4096;
+/// Events that are kept of each kind.
+const KEPT_EVENTS: usize = 4096;
 
 /// The events of the sessions that are observed.
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ impl Observations {
             return false;
         }
         observed.newest += 1;
-        if observed.events.len() >= KEPT {
+        if observed.events.len() >= KEPT_EVENTS {
             observed.events.pop_front();
         }
         observed.events.push_back(SessionEvent {
@@ -230,11 +230,14 @@ mod tests {
         let one_more = 1000;
         assert!(!observations.observe(one_more, at(10), at(5)));
         assert!(observations.observe(1, at(10), at(5)), "known");
-        for _ in 0..KEPT + 10 {
+        for _ in 0..KEPT_EVENTS + 10 {
             keep(&observations, 1, 6);
         }
         let (newest, events) = observations.after(1, 0, usize::MAX, at(6)).unwrap();
-        assert_eq!((newest, events.len(), events[0].number), (KEPT as u64 + 10, KEPT, 11));
+        assert_eq!(
+            (newest, events.len(), events[0].number),
+            (KEPT_EVENTS as u64 + 10, KEPT_EVENTS, 11)
+        );
         assert!(observations.observe(one_more, at(30), at(20)), "the others' time is over");
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// Lines that are kept.
-const KEPT: usize = 1024;
+const KEPT_LINES: usize = 1024;
 
 /// A line of the log, with its number.
 #[derive(Debug, Clone, Serialize)]
@@ -33,7 +33,7 @@ impl Recent {
         let mut ring = self.0.lock();
         ring.newest += 1;
         let number = ring.newest;
-        if ring.lines.len() >= KEPT {
+        if ring.lines.len() >= KEPT_LINES {
             ring.lines.pop_front();
         }
         ring.lines.push_back(Line { number, fields: fields.clone() });
@@ -56,12 +56,12 @@ mod tests {
     #[test]
     fn old_lines_make_room_and_numbers_go_on() {
         let recent = Recent::default();
-        for _ in 0..KEPT + 10 {
+        for _ in 0..KEPT_LINES + 10 {
             recent.push(&Map::new());
         }
-        assert_eq!(recent.newest(), KEPT as u64 + 10);
+        assert_eq!(recent.newest(), KEPT_LINES as u64 + 10);
         let lines = recent.after(0, usize::MAX);
-        assert_eq!((lines.len(), lines[0].number), (KEPT, 11));
-        assert_eq!(recent.after(KEPT as u64 + 8, 1)[0].number, KEPT as u64 + 9);
+        assert_eq!((lines.len(), lines[0].number), (KEPT_LINES, 11));
+        assert_eq!(recent.after(KEPT_LINES as u64 + 8, 1)[0].number, KEPT_LINES as u64 + 9);
     }
 }

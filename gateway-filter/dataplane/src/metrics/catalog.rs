@@ -162,8 +162,8 @@ fn renamed(field: &str) -> Option<Renamed> {
 /// Index among the engine's counters, and definition, of everything that the engine counts and that
 /// is exported.
 pub(super) fn engine() -> &'static [(usize, Definition)] {
-    static ENGINE: OnceLock<Vec<(usize, Definition)>> = OnceLock::new();
-    ENGINE.get_or_init(|| {
+    static ENGINE_DEFINITIONS: OnceLock<Vec<(usize, Definition)>> = OnceLock::new();
+    ENGINE_DEFINITIONS.get_or_init(|| {
         let mut all = Vec::new();
         for (index, &(field, help)) in FlowCounters::FIELDS.iter().enumerate() {
             let (name, labels): (Cow<'static, str>, _) = match renamed(field) {
@@ -198,8 +198,8 @@ fn of_streams(field: &str) -> Renamed {
 
 /// Every counter of live streams, in the order of [`StreamCounters::FIELDS`].
 pub(super) fn streams() -> &'static [Definition] {
-    static STREAMS: OnceLock<Vec<Definition>> = OnceLock::new();
-    STREAMS.get_or_init(|| {
+    static STREAM_DEFINITIONS: OnceLock<Vec<Definition>> = OnceLock::new();
+    STREAM_DEFINITIONS.get_or_init(|| {
         StreamCounters::FIELDS
             .iter()
             .map(|&(field, help)| {
@@ -223,7 +223,7 @@ pub(super) const STREAM_LEVELS: &[Definition] = &[
 ];
 
 /// The levels of all sessions together, and the configured limits.
-pub(super) const LEVELS: &[Definition] = &[
+pub(super) const LEVEL_DEFINITIONS: &[Definition] = &[
     level("packrat_sessions_assisted", "Assisted sessions now."),
     level(
         "packrat_sessions_limit",
@@ -258,14 +258,14 @@ const fn level(name: &'static str, help: &'static str) -> Definition {
 /// Every series of a route, in the order of [`super::Metrics::values`]: what the dataplane counts,
 /// what the engine counts, the levels, the same two of live streams, and the histograms.
 pub fn definitions() -> &'static [Definition] {
-    static ALL: OnceLock<Vec<Definition>> = OnceLock::new();
-    ALL.get_or_init(|| {
+    static ALL_DEFINITIONS: OnceLock<Vec<Definition>> = OnceLock::new();
+    ALL_DEFINITIONS.get_or_init(|| {
         let engine = engine().iter().map(|(_, definition)| definition.clone());
         Metric::DEFINITIONS
             .iter()
             .cloned()
             .chain(engine)
-            .chain(LEVELS.iter().cloned())
+            .chain(LEVEL_DEFINITIONS.iter().cloned())
             .chain(streams().iter().cloned())
             .chain(STREAM_LEVELS.iter().cloned())
             .chain(histogram::series().cloned())

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use packrat_engine::FlowGauges;
 
-use super::catalog::LEVELS;
+use super::catalog::LEVEL_DEFINITIONS;
 use super::counter::load;
 
 /// The levels of one session, as far as they are part of the route's.
@@ -60,8 +60,8 @@ pub(crate) struct Limits {
 }
 
 impl Levels {
-    /// Values of the levels, in the order of [`LEVELS`].
-    pub(super) fn values(&self) -> [u64; LEVELS.len()] {
+    /// Values of the levels, in the order of [`LEVEL_DEFINITIONS`].
+    pub(super) fn values(&self) -> [u64; LEVEL_DEFINITIONS.len()] {
         let mean = |sum: &AtomicU64, count: &AtomicU64| load(sum) / load(count).max(1);
         [
             load(&self.assisted),

@@ -10,7 +10,8 @@ use super::definition::{Definition, Kind};
 /// Log lines that the limit per second has kept back.
 pub(crate) static LINES_SUPPRESSED: AtomicU64 = AtomicU64::new(0);
 
-const DEFINITIONS: &[Definition] = &[
+/// Definitions of the metrics of the process.
+const PROCESS_DEFINITIONS: &[Definition] = &[
     of_process(
         "packrat_process_cpu_microseconds_total",
         Kind::Counter,
@@ -35,18 +36,18 @@ const fn of_process(name: &'static str, kind: Kind, help: &'static str) -> Defin
 
 /// Every series of the process, in the order of [`values`].
 pub const fn definitions() -> &'static [Definition] {
-    DEFINITIONS
+    PROCESS_DEFINITIONS
 }
 
-/// The time of the first reading; the data plane makes one when it starts.
-static STARTED: OnceLock<Instant> = OnceLock::new();
+/// Time of the first reading; the data plane makes one when it starts.
+static START_TIME: OnceLock<Instant> = OnceLock::new();
 
 /// Every value now.
-pub fn values() -> [u64; DEFINITIONS.len()] {
+pub fn values() -> [u64; PROCESS_DEFINITIONS.len()] {
     [
         cpu_microseconds(),
         resident_bytes().unwrap_or_default(),
-        STARTED.get_or_init(Instant::now).elapsed().as_secs(),
+        START_TIME.get_or_init(Instant::now).elapsed().as_secs(),
         LINES_SUPPRESSED.load(Ordering::Relaxed),
     ]
 }

@@ -27,7 +27,7 @@ use crate::socket::{
 use crate::sync::Mutex;
 use explore::explore;
 
-const NOW: Timestamp = Timestamp::from_millis(1);
+const TEST_TIME: Timestamp = Timestamp::from_millis(1);
 
 /// A route, and the threads' way to it.
 struct World {
@@ -62,13 +62,13 @@ impl World {
 
     /// Finds or opens a session, as for a datagram of this client.
     fn session(&self, port: u16) -> Option<Arc<Session>> {
-        self.forwarder().find_or_open(&self.route, &self.path(port), None, None, NOW)
+        self.forwarder().find_or_open(&self.route, &self.path(port), None, None, TEST_TIME)
     }
 
     /// Moves the session, as for a client that has proved to be at another port.
     fn move_to(&self, session: &Arc<Session>, port: u16) {
         session.assist(|_| {
-            let moved = self.route.sessions.move_client(session, &self.path(port), NOW);
+            let moved = self.route.sessions.move_client(session, &self.path(port), TEST_TIME);
             if let Moved::From(_, Some(displaced)) = moved {
                 self.mailboxes.post(0, Command::Close(displaced));
             }
@@ -131,7 +131,7 @@ fn the_sessions_of_a_route_are_never_more_than_its_limit_and_a_free_place_is_giv
                         &world.path(port),
                         None,
                         0,
-                        NOW,
+                        TEST_TIME,
                     );
                     let count = world.route.sessions.count();
                     assert!(count <= 1, "{count} sessions of 1");
@@ -139,7 +139,7 @@ fn the_sessions_of_a_route_are_never_more_than_its_limit_and_a_free_place_is_giv
                 }
             })
         });
-        assert!(world.route.sessions.remove(&first, NOW, None));
+        assert!(world.route.sessions.remove(&first, TEST_TIME, None));
         let opened = world.session(4);
         join(openers);
         // Refused only because another one has the place.
@@ -201,7 +201,7 @@ fn clients_that_take_each_others_paths_neither_wait_for_ever_nor_get_lost() {
             world.spawn(move |world| world.move_to(&one, 2)),
             world.spawn(move |world| world.move_to(&moved, 1)),
             world.spawn(move |world| {
-                world.route.sessions.remove(&other, NOW, None);
+                world.route.sessions.remove(&other, TEST_TIME, None);
                 world.session(2);
             }),
         ];
@@ -327,7 +327,7 @@ fn compare(world: &World, numbers: std::ops::Range<u8>) {
         let transferred =
             Transferred { arm, bytes: 1_000_000, microseconds, recorded: 0, missing: 0 };
         let client = IpAddr::from([192, number, 0, 1]);
-        let _ = world.route.context.compare(&transferred, client, NOW);
+        let _ = world.route.context.compare(&transferred, client, TEST_TIME);
     }
 }
 
@@ -430,19 +430,20 @@ fn a_socket_is_not_released_while_it_is_used_and_no_newer_one_by_its_former_owne
 
 #[test]
 fn permits_for_descriptors_stay_within_all_limits_and_are_given_back() {
-    const SOURCE: [u8; 4] = [192, 0, 2, 1];
-    const ROOM: RouteRoom = RouteRoom { taken: 0, limit: 1000, per_source: 1 };
+    const TEST_SOURCE: [u8; 4] = [192, 0, 2, 1];
+    const TEST_ROOM: RouteRoom = RouteRoom { taken: 0, limit: 1000, per_source: 1 };
     explore(|| {
         // A source may have 64 once half of all are taken.
         let capacity = Capacity::limited(128, String::new());
-        let acquire =
-            |capacity: &Arc<Capacity>, address: [u8; 4]| capacity.try_acquire(address.into(), ROOM);
-        let mut kept: Vec<_> = (0..63).map(|_| acquire(&capacity, SOURCE).unwrap()).collect();
+        let acquire = |capacity: &Arc<Capacity>, address: [u8; 4]| {
+            capacity.try_acquire(address.into(), TEST_ROOM)
+        };
+        let mut kept: Vec<_> = (0..63).map(|_| acquire(&capacity, TEST_SOURCE).unwrap()).collect();
         let permits = Arc::new(Mutex::new(Vec::new()));
         let threads = [0, 1, 2].map(|_| {
             let (capacity, permits) = (Arc::clone(&capacity), Arc::clone(&permits));
             thread::spawn(move || {
-                let permit = acquire(&capacity, SOURCE);
+                let permit = acquire(&capacity, TEST_SOURCE);
                 permits.lock().extend(permit);
             })
         });
@@ -475,7 +476,10 @@ fn pending_datagrams_are_neither_lost_nor_taken_twice() {
             thread::spawn(move || {
                 let batch = GsoBatch::single(&[0x41; 10], Ecn::NOT_CAPABLE);
                 for _ in 0..2 {
-                    assert!(matches!(pending.add(&path, &[batch], NOW), Disposition::Pending(_)));
+                    assert!(matches!(
+                        pending.add(&path, &[batch], TEST_TIME),
+                        Disposition::Pending(_)
+                    ));
                 }
             })
         });
@@ -494,11 +498,11 @@ fn pending_datagrams_are_neither_lost_nor_taken_twice() {
 
 #[test]
 fn the_index_of_assisted_sessions_knows_those_that_are_there() {
-    const NONE: [Option<SessionId>; 8] = [None; 8];
+    const NO_SESSIONS: [Option<SessionId>; 8] = [None; 8];
     explore(|| {
         let index = Arc::new(AssistedSessions::<u8>::default());
         let named = |id: u32| {
-            let mut ids = NONE;
+            let mut ids = NO_SESSIONS;
             ids[0] = Some(SessionId::new(id));
             ids
         };
@@ -507,9 +511,9 @@ fn the_index_of_assisted_sessions_knows_those_that_are_there() {
             let index = Arc::clone(&index);
             thread::spawn(move || {
                 let session = Arc::new(id as u8);
-                index.replace(&session, NONE, named(id));
+                index.replace(&session, NO_SESSIONS, named(id));
                 if !stays {
-                    index.replace(&session, named(id), NONE);
+                    index.replace(&session, named(id), NO_SESSIONS);
                 }
             })
         });

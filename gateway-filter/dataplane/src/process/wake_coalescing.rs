@@ -2,7 +2,7 @@
 //! and then together.
 //!
 //! Waking up for a datagram costs more than forwarding it. A thread whose upstream sockets have
-//! messages at a high rate ([`MessageRate`]) therefore lets [`INTERVAL`] pass between two looks at
+//! messages at a high rate ([`MessageRate`]) therefore lets [`LOOK_INTERVAL`] pass between two looks at
 //! its sockets: single datagrams of one session then leave with one call, and many sessions share a
 //! wake-up. Clients' datagrams do not switch it on: a flood of clients must not delay servers'
 //! datagrams, and is left to [`crate::listener::ReadCoalescing`].
@@ -14,14 +14,14 @@ use packrat_wire::estimate::Timestamp;
 use crate::listener::MessageRate;
 
 /// Shortest time between two looks while much comes in.
-pub(super) const INTERVAL: Duration = Duration::from_micros(40);
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_micros(40);
 /// Messages in a window below which looks are not coalesced any more.
-const FEW: u64 = 10;
+const FEW_MESSAGES: u64 = 10;
 
 /// The state of one thread.
 #[derive(Debug, Default)]
 pub(super) struct WakeCoalescing {
-    rate: MessageRate<FEW>,
+    rate: MessageRate<FEW_MESSAGES>,
     /// The last look.
     looked: Timestamp,
 }
@@ -38,7 +38,7 @@ impl WakeCoalescing {
         let passed = now.saturating_since(self.looked);
         self.rate
             .is_high()
-            .then(|| INTERVAL.saturating_sub(passed))
+            .then(|| LOOK_INTERVAL.saturating_sub(passed))
             .filter(|pause| !pause.is_zero())
     }
 }
@@ -82,7 +82,7 @@ mod tests {
         fn rare_messages_do_not_wait_and_many_wait_a_little(
             gaps in proptest::collection::vec(1u64..300, 1..2000),
         ) {
-            prop_assert!(run(gaps.clone()).1 <= INTERVAL);
+            prop_assert!(run(gaps.clone()).1 <= LOOK_INTERVAL);
             prop_assert_eq!(run(gaps.iter().map(|gap| gap + 65)).1, Duration::ZERO);
         }
     }
@@ -101,8 +101,8 @@ mod tests {
             now = now + Duration::from_micros(10);
             coalescing.note(1, now);
         }
-        assert_eq!(coalescing.pause(now), Some(INTERVAL));
-        assert_eq!(coalescing.pause(now + INTERVAL), None);
+        assert_eq!(coalescing.pause(now), Some(LOOK_INTERVAL));
+        assert_eq!(coalescing.pause(now + LOOK_INTERVAL), None);
         now = now + Duration::from_millis(50);
         coalescing.note(1, now);
         assert_eq!(coalescing.pause(now), None);

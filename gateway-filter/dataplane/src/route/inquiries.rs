@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Anyone can write a sealed datagram that names a session. So a path asks at most once a second, a
-//! route at most [`MOST`] times, and all routes of a process share the messages of its
+//! route at most [`MOST_QUESTIONS`] times, and all routes of a process share the messages of its
 //! [`InquiryBudget`]. Above that a client is refused at once, as without other gateways, and has
 //! its ticket.
 
@@ -23,17 +23,17 @@ use crate::context::InquiryBudget;
 use crate::session::ClientPath;
 use crate::sync::Mutex;
 
-/// Questions of a route within [`MEMORY`].
-const MOST: usize = 256;
+/// Most questions of a route within [`QUESTION_MEMORY`].
+const MOST_QUESTIONS: usize = 256;
 /// Time for which a question is remembered.
-const MEMORY: Duration = Duration::from_secs(1);
+const QUESTION_MEMORY: Duration = Duration::from_secs(1);
 /// Time after which a gateway that has not answered is taken to have no session: the gateways are
 /// in one network, but may be busy, and a session that is begun anew is another path for the
 /// server.
-pub(crate) const SILENCE: Duration = Duration::from_millis(250);
-/// Longest datagram that is kept: more than an eACK has. A longer one is refused, and a shorter one
-/// follows.
-const LONGEST: usize = 1500;
+pub(crate) const GATEWAY_SILENCE: Duration = Duration::from_millis(250);
+/// Bytes of the longest datagram that is kept: more than an eACK has. A longer one is refused, and
+/// a shorter one follows.
+const LONGEST_KEPT_BYTES: usize = 1500;
 
 /// The questions of a route that are open or were, oldest first.
 #[derive(Debug, Default)]
@@ -88,14 +88,18 @@ impl Inquiries {
         now: Timestamp,
     ) -> Step {
         let mut all = self.0.lock();
-        while all.front().is_some_and(|oldest| now.saturating_since(oldest.since) >= MEMORY) {
+        while all
+            .front()
+            .is_some_and(|oldest| now.saturating_since(oldest.since) >= QUESTION_MEMORY)
+        {
             all.pop_front();
         }
         let network = path.network();
         if let Some(known) = all.iter().find(|known| known.network == network) {
             return if known.open.is_some() { Step::Wait } else { Step::Refuse };
         }
-        let is_refused = gateways == 0 || all.len() >= MOST || datagram.len() > LONGEST;
+        let is_refused =
+            gateways == 0 || all.len() >= MOST_QUESTIONS || datagram.len() > LONGEST_KEPT_BYTES;
         if is_refused || !budget.take(gateways, now) {
             return Step::Refuse;
         }
@@ -112,12 +116,12 @@ impl Inquiries {
         Some(known.open.take()?.question)
     }
 
-    /// The question about the client at a path, if it has been open for [`SILENCE`]: a gateway that
+    /// The question about the client at a path, if it has been open for [`GATEWAY_SILENCE`]: a gateway that
     /// has not answered by then is taken to have no session.
     pub(crate) fn unanswered(&self, network: NetworkPath, now: Timestamp) -> Option<Answered> {
         let mut all = self.0.lock();
         let known = all.iter_mut().find(|known| known.network == network)?;
-        let is_over = now.saturating_since(known.since) >= SILENCE;
+        let is_over = now.saturating_since(known.since) >= GATEWAY_SILENCE;
         Some(known.open.take_if(|_| is_over)?.question)
     }
 
@@ -201,12 +205,15 @@ mod tests {
                 at(number.into()),
             )
         });
-        assert_eq!(steps.filter(|step| *step == Step::Ask).count(), MOST);
+        assert_eq!(steps.filter(|step| *step == Step::Ask).count(), MOST_QUESTIONS);
         assert_eq!(
-            inquiries.begin(&path(1), &[0; LONGEST + 1], (2, &budget), 1, at(5000)),
+            inquiries.begin(&path(1), &[0; LONGEST_KEPT_BYTES + 1], (2, &budget), 1, at(5000)),
             Step::Refuse
         );
-        assert_eq!(inquiries.begin(&path(1), &[0; LONGEST], (2, &budget), 1, at(5000)), Step::Ask);
+        assert_eq!(
+            inquiries.begin(&path(1), &[0; LONGEST_KEPT_BYTES], (2, &budget), 1, at(5000)),
+            Step::Ask
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod table;
 pub use exposition::prometheus_text;
 pub use state::Route;
 
-pub(crate) use inquiries::{Answered, SILENCE, Step};
+pub(crate) use inquiries::{Answered, GATEWAY_SILENCE, Step};
 #[cfg(all(test, feature = "shuttle"))]
 pub(crate) use pending::PendingDatagrams;
 pub(crate) use pending::{Disposition, Expired, PendingDatagram, may_have_moved};

@@ -42,7 +42,7 @@ pub(crate) const LONGEST_WAIT: Duration = Duration::from_millis(250);
 const CHALLENGED_WAIT: Duration = Duration::from_secs(1);
 /// Time for which clients of other gateways are expected after one has come, and after the route
 /// has begun: a gateway that has just started gets the clients that move then.
-const ARRIVALS: Duration = Duration::from_secs(600);
+const ARRIVALS_TIME: Duration = Duration::from_secs(600);
 /// Paths that wait or are challenged at once, per route.
 const MOST_PATHS: usize = 4096;
 /// Datagrams of one path that wait: as many as such a client acknowledges in that time.
@@ -198,7 +198,7 @@ impl PendingDatagrams {
 
     /// Clients may come from other gateways with the same key from now on, for a while.
     pub(crate) fn expect_arrivals(&self, now: Timestamp) {
-        self.arrivals_until.fetch_max((now + ARRIVALS).as_micros(), Ordering::Relaxed);
+        self.arrivals_until.fetch_max((now + ARRIVALS_TIME).as_micros(), Ordering::Relaxed);
     }
 
     /// True if clients may come from other gateways.

@@ -33,14 +33,15 @@ use crate::socket::{EndpointAddress, RouteRoom};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard, RandomState};
 
-const SHARDS: usize = 64;
+/// Number of parts of the table, each with its own lock.
+const TABLE_SHARDS: usize = 64;
 
 type Shard = HashMap<NetworkPath, Arc<Session>>;
 
 /// The sessions of one route.
 #[derive(Debug)]
 pub(crate) struct SessionTable {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<Shard>; TABLE_SHARDS],
     hasher: RandomState,
     count: AtomicUsize,
     /// Sessions that the engine assists.
@@ -150,10 +151,10 @@ impl Shards<'_> {
 
 impl SessionTable {
     fn index(&self, path: NetworkPath) -> usize {
-        self.hasher.hash_one(path) as usize % SHARDS
+        self.hasher.hash_one(path) as usize % TABLE_SHARDS
     }
 
-    #[allow(clippy::indexing_slicing)] // a remainder of SHARDS
+    #[allow(clippy::indexing_slicing)] // a remainder of TABLE_SHARDS
     fn lock(&self, index: usize) -> MutexGuard<'_, Shard> {
         self.shards[index].lock()
     }
@@ -287,7 +288,7 @@ impl SessionTable {
         // The best so far, the least of them first: the rest of the table is neither kept nor
         // sorted.
         let mut best = BTreeMap::new();
-        for index in 0..SHARDS {
+        for index in 0..TABLE_SHARDS {
             for session in self.lock(index).values() {
                 let bytes = session.totals.to_client_bytes.load(Ordering::Relaxed);
                 let rank = (bytes, Reverse(session.id));
@@ -305,7 +306,7 @@ impl SessionTable {
 
     /// The session with this number in log lines.
     pub(crate) fn numbered(&self, number: u64) -> Option<Arc<Session>> {
-        (0..SHARDS).find_map(|index| {
+        (0..TABLE_SHARDS).find_map(|index| {
             self.lock(index).values().find(|session| session.id.get() == number).map(Arc::clone)
         })
     }
@@ -317,7 +318,7 @@ impl SessionTable {
             client.ip().to_canonical() == address.to_canonical()
                 && port.is_none_or(|port| client.port() == port)
         };
-        (0..SHARDS)
+        (0..TABLE_SHARDS)
             .flat_map(|index| {
                 self.lock(index).values().filter(is_there).map(Arc::clone).collect::<Vec<_>>()
             })
@@ -329,7 +330,7 @@ impl SessionTable {
         let is_there = |session: &&Arc<Session>| {
             session.upstream().endpoint().get().ip().to_canonical() == address.to_canonical()
         };
-        (0..SHARDS)
+        (0..TABLE_SHARDS)
             .flat_map(|index| {
                 self.lock(index).values().filter(is_there).map(Arc::clone).collect::<Vec<_>>()
             })
@@ -433,9 +434,9 @@ mod tests {
         for _ in 0..THREADS {
             all_done.recv_timeout(Duration::from_secs(120)).expect("a thread waits for ever");
         }
-        let in_table: usize = (0..SHARDS).map(|index| route.sessions.lock(index).len()).sum();
+        let in_table: usize = (0..TABLE_SHARDS).map(|index| route.sessions.lock(index).len()).sum();
         assert_eq!(route.sessions.count.load(Ordering::Relaxed), in_table);
-        for index in 0..SHARDS {
+        for index in 0..TABLE_SHARDS {
             for (path, session) in route.sessions.lock(index).iter() {
                 assert_eq!(session.network(), *path);
                 assert!(!session.is_closed() && !session.is_displaced());

@@ -17,7 +17,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Divisor of the time until a session's deadline: it may be looked at later by this part of the
 /// time.
-const LATENESS: u32 = 16;
+const LATENESS_DIVISOR: u32 = 16;
 /// Times that are apart by less are not made equal: a session that is due soon is due on time.
 const SMALLEST_STEP: Duration = Duration::from_micros(64);
 /// Longest time by which a session is looked at too late, however far its deadline is ahead.
@@ -25,7 +25,7 @@ const LARGEST_STEP: Duration = Duration::from_micros(1 << 16);
 
 /// Time at which a session with this deadline is looked at.
 pub(crate) fn look_at(deadline: Timestamp, now: Timestamp) -> Timestamp {
-    let lateness = deadline.saturating_since(now) / LATENESS;
+    let lateness = deadline.saturating_since(now) / LATENESS_DIVISOR;
     if lateness < SMALLEST_STEP {
         return deadline;
     }
@@ -39,12 +39,12 @@ pub(crate) fn look_at(deadline: Timestamp, now: Timestamp) -> Timestamp {
 #[derive(Debug)]
 pub(crate) struct Armed(AtomicU64);
 
-/// No deadline is planned.
-const NONE: u64 = u64::MAX;
+/// Microseconds in the place of a deadline that is not planned.
+const NO_DEADLINE: u64 = u64::MAX;
 
 impl Default for Armed {
     fn default() -> Self {
-        Self(AtomicU64::new(NONE))
+        Self(AtomicU64::new(NO_DEADLINE))
     }
 }
 
@@ -75,8 +75,8 @@ impl Deadlines {
 
     /// Forgets all deadlines of the session.
     pub(crate) fn forget(&mut self, id: FlowId, armed: &Armed) {
-        let planned = armed.0.swap(NONE, Ordering::Relaxed);
-        if planned != NONE {
+        let planned = armed.0.swap(NO_DEADLINE, Ordering::Relaxed);
+        if planned != NO_DEADLINE {
             self.by_time.remove(&(Timestamp::from_micros(planned), id));
         }
     }
@@ -156,7 +156,7 @@ mod tests {
                 while let Some(entry) = deadlines.due(at) {
                     let of_it = exact.iter().position(|(.., id)| *id == entry.1);
                     let (deadline, wait, _) = exact.swap_remove(of_it.unwrap());
-                    prop_assert!(deadline <= at && at <= deadline + wait / LATENESS);
+                    prop_assert!(deadline <= at && at <= deadline + wait / LATENESS_DIVISOR);
                     prop_assert!(at <= deadline + LARGEST_STEP);
                     deadlines.discard(entry);
                 }

@@ -53,22 +53,22 @@ pub(crate) fn endpoint_for(config: &RouteConfig, client: ClientAddress) -> Optio
     // clients move that have to.
     let client = affinity_bytes(config.affinity, client.get());
     let time = |key: u64, weight: f64| {
-        const STEPS: f64 = (1u64 << 53) as f64;
+        const FRACTION_STEPS: f64 = (1u64 << 53) as f64;
         let place = (xxh3_64_with_seed(&client, key) >> 11) as f64 + 0.5;
-        -(place / STEPS).ln() / weight
+        -(place / FRACTION_STEPS).ln() / weight
     };
     let endpoints = config.endpoints.iter().map(|endpoint| {
         let weight = config.weights.get(endpoint).copied().unwrap_or(1.0);
         (time(xxh3_64(&address_bytes(*endpoint)), weight), Some(*endpoint))
     });
     let refused = (config.refused_weight > 0.0)
-        .then(|| (time(xxh3_64(REFUSED), config.refused_weight), None));
+        .then(|| (time(xxh3_64(REFUSED_ENDPOINT), config.refused_weight), None));
     let earliest = endpoints.chain(refused).min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     earliest?.1.map(EndpointAddress::new)
 }
 
-/// Stands for no endpoint where clients are shared.
-const REFUSED: &[u8] = b"refused";
+/// Name in the place of an endpoint where clients are shared and there is none.
+const REFUSED_ENDPOINT: &[u8] = b"refused";
 
 /// The endpoint for a client: rendezvous hashing (Thaler98), the highest score
 /// wins. Removing an endpoint moves its own clients only; `None` without endpoints.

@@ -26,14 +26,14 @@ use packrat_wire::estimate::Timestamp;
 
 /// Time in which an assisted client answers when it is asked whether it is still there. Its answer
 /// counts for as long as the challenge.
-const PATIENCE: Duration = Duration::from_secs(1);
+const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 /// Time after its last datagram, either way, for which a session without assistance speaks.
-const SPEAKS: Duration = Duration::from_secs(10);
+const SPEAKING_TIME: Duration = Duration::from_secs(10);
 
 /// Age of a server's first answer from which a session without assistance is settled: a client that
 /// has moved proves its address within the lifetime of a challenge.
-const SETTLED: Duration = Duration::from_secs(3);
-const _: () = assert!(SETTLED.as_millis() >= CHALLENGE_LIFETIME.as_millis());
+const SETTLED_AGE: Duration = Duration::from_secs(3);
+const _: () = assert!(SETTLED_AGE.as_millis() >= CHALLENGE_LIFETIME.as_millis());
 
 /// The fate of a session at whose path another client has proved to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,15 +70,15 @@ impl Occupant {
 
     pub(crate) fn occupancy(&self, now: Timestamp) -> Occupancy {
         if !self.is_assisted {
-            let is_old = |answered| now.saturating_since(answered) >= SETTLED;
+            let is_old = |answered| now.saturating_since(answered) >= SETTLED_AGE;
             let is_settled = self.is_mutual && self.answered.is_some_and(is_old);
-            let speaks = now.saturating_since(self.active) < SPEAKS;
+            let speaks = now.saturating_since(self.active) < SPEAKING_TIME;
             return if is_settled && speaks { Occupancy::Stays } else { Occupancy::GivesWay };
         }
         match self.asked.filter(|_| self.is_being_asked(now)) {
             None => Occupancy::Ask,
             Some(asked) if self.heard.is_some_and(|heard| heard >= asked) => Occupancy::Stays,
-            Some(asked) if now.saturating_since(asked) < PATIENCE => Occupancy::Ask,
+            Some(asked) if now.saturating_since(asked) < ANSWER_PATIENCE => Occupancy::Ask,
             Some(_) => Occupancy::GivesWay,
         }
     }

@@ -20,7 +20,7 @@ use crate::sync::atomic::{AtomicU8, Ordering};
 
 /// Longest time that a server which is not configured any more may leave its client without an
 /// answer; then another one is tried.
-const UNANSWERED: Duration = Duration::from_secs(3);
+const UNANSWERED_TIME: Duration = Duration::from_secs(3);
 
 /// A session's part in the relaying of its client's datagrams to another gateway.
 #[derive(Debug, Clone, Copy)]
@@ -164,7 +164,7 @@ impl ServerSide {
     /// True if the endpoint is not configured and has not answered for too long.
     pub(super) fn is_overdue(&self, now: impl FnOnce() -> Timestamp) -> bool {
         match self.state.get() {
-            UpstreamState::Unanswered { since } => now().saturating_since(since) > UNANSWERED,
+            UpstreamState::Unanswered { since } => now().saturating_since(since) > UNANSWERED_TIME,
             UpstreamState::Configured | UpstreamState::Draining => false,
         }
     }

@@ -9,8 +9,8 @@ use crate::context::{Arm, Transferred};
 use crate::metrics::{Distribution, Metric, Metrics};
 use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// A longer time without a datagram is a pause, and no part of a transfer.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Time without a datagram beyond which it is a pause, and no part of a transfer.
+const TRANSFER_PAUSE: Duration = Duration::from_secs(1);
 /// Sessions with less are not counted: they take only a few round trips.
 const LEAST_BYTES: u64 = 256_000;
 
@@ -43,7 +43,7 @@ impl Transfer {
         let last = self.last.load(Ordering::Relaxed);
         self.last.store(now, Ordering::Relaxed);
         let gap = now.saturating_sub(last);
-        if last != 0 && u128::from(gap) <= PAUSE.as_micros() {
+        if last != 0 && u128::from(gap) <= TRANSFER_PAUSE.as_micros() {
             let active = self.active_microseconds.load(Ordering::Relaxed);
             self.active_microseconds.store(active + gap, Ordering::Relaxed);
         }

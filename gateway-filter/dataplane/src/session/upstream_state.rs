@@ -35,8 +35,8 @@ impl UpstreamStateCell {
 
     pub(crate) fn get(&self) -> UpstreamState {
         match self.0.load(Ordering::Relaxed) {
-            CONFIGURED => UpstreamState::Configured,
-            DRAINING => UpstreamState::Draining,
+            CONFIGURED_WORD => UpstreamState::Configured,
+            DRAINING_WORD => UpstreamState::Draining,
             since => UpstreamState::Unanswered { since: Timestamp::from_micros(since) },
         }
     }
@@ -47,20 +47,23 @@ impl UpstreamStateCell {
 
     /// Begins to leave the endpoint: true for one thread only, and not while it is configured.
     pub(crate) fn leave(&self) -> bool {
-        self.0.swap(CONFIGURED, Ordering::AcqRel) != CONFIGURED
+        self.0.swap(CONFIGURED_WORD, Ordering::AcqRel) != CONFIGURED_WORD
     }
 }
 
-/// The words of the states that have no time; every other word is a time in microseconds.
-const CONFIGURED: u64 = 0;
-const DRAINING: u64 = 1;
+/// Word of the state of an upstream that is configured.
+const CONFIGURED_WORD: u64 = 0;
+/// Word of the state of an upstream that drains; every other word is a time in microseconds.
+const DRAINING_WORD: u64 = 1;
 
 const fn word(state: UpstreamState) -> u64 {
     match state {
-        UpstreamState::Configured => CONFIGURED,
-        UpstreamState::Draining => DRAINING,
-        UpstreamState::Unanswered { since } if since.as_micros() > DRAINING => since.as_micros(),
-        UpstreamState::Unanswered { .. } => DRAINING + 1,
+        UpstreamState::Configured => CONFIGURED_WORD,
+        UpstreamState::Draining => DRAINING_WORD,
+        UpstreamState::Unanswered { since } if since.as_micros() > DRAINING_WORD => {
+            since.as_micros()
+        }
+        UpstreamState::Unanswered { .. } => DRAINING_WORD + 1,
     }
 }
 

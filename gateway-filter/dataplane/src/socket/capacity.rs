@@ -14,11 +14,11 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Descriptors, and ports, that stay free for everything else in the process and on the host; of
 /// few, half.
-const RESERVED: u64 = 512;
+const RESERVED_PLACES: u64 = 512;
 /// Sessions that one source may have in any case.
 const SMALLEST_SHARE: u64 = 64;
 /// Divisor of the share of one source, which gets a fourth of the places or less.
-const SHARE: u64 = 4;
+const SHARE_DIVISOR: u64 = 4;
 /// Bits of an IPv6 address that make a source: what a provider gives to one customer, at most.
 const IPV6_SOURCE_BITS: u32 = 48;
 
@@ -97,7 +97,7 @@ impl Capacity {
     }
 
     fn new(descriptors: u64, port_count: u64) -> Arc<Self> {
-        let without_reserve = |all: u64| all - RESERVED.min(all / 2);
+        let without_reserve = |all: u64| all - RESERVED_PLACES.min(all / 2);
         let (by_descriptors, by_ports) =
             (without_reserve(descriptors), without_reserve(port_count));
         let reason = if by_descriptors <= by_ports {
@@ -143,7 +143,7 @@ impl Capacity {
         route: RouteRoom,
     ) -> Result<FlowPermit, NoRoom> {
         let source = source_of(address);
-        let share = self.sessions.min(route.limit) / SHARE;
+        let share = self.sessions.min(route.limit) / SHARE_DIVISOR;
         let share = route.per_source.min(share).max(SMALLEST_SHARE);
         let mut sources = self.sources.lock();
         // Under the lock, so that threads that come at once do not all find it empty enough.
@@ -196,7 +196,7 @@ mod tests {
             }
             let second = (0..400).map(|_| capacity.try_acquire([203, 0, 113, 1].into(), ROOM));
             permits.extend(second.map_while(Result::ok));
-            assert_eq!(permits.len(), 600 + 1000 / SHARE as usize);
+            assert_eq!(permits.len(), 600 + 1000 / SHARE_DIVISOR as usize);
             drop(permits);
             assert_eq!(capacity.taken(), 0);
             assert!(capacity.sources.lock().is_empty());

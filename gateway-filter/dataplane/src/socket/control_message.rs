@@ -6,20 +6,20 @@ use super::ecn::Ecn;
 
 /// Bytes for the ancillary data of one message; enough for all kinds below at once, on IPv4 and
 /// IPv6.
-const CAPACITY: usize = 128;
+const ANCILLARY_BYTES: usize = 128;
 
 /// Room for the ancillary data of one message, aligned for `cmsghdr`.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct ControlBuffer {
-    bytes: [u8; CAPACITY],
+    bytes: [u8; ANCILLARY_BYTES],
 }
 
 impl ControlBuffer {
-    pub(super) const CAPACITY: usize = CAPACITY;
+    pub(super) const CAPACITY: usize = ANCILLARY_BYTES;
 
     pub(super) const fn new() -> Self {
-        Self { bytes: [0; CAPACITY] }
+        Self { bytes: [0; ANCILLARY_BYTES] }
     }
 
     pub(super) fn as_mut_ptr(&mut self) -> *mut libc::c_void {
@@ -185,12 +185,12 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Appends one message; leaves it out when there is no room, which [`CAPACITY`] rules out.
+    /// Appends one message; leaves it out when there is no room, which [`ANCILLARY_BYTES`] rules out.
     fn push<T: Copy>(&mut self, level: libc::c_int, kind: libc::c_int, value: T) {
         let size = size_of::<T>() as libc::c_uint;
         // SAFETY: CMSG_SPACE and CMSG_LEN are arithmetic only.
         let (space, length) = unsafe { (libc::CMSG_SPACE(size) as usize, libc::CMSG_LEN(size)) };
-        if self.used + space > CAPACITY {
+        if self.used + space > ANCILLARY_BYTES {
             debug_assert!(false, "ancillary data exceeds its buffer");
             return;
         }

@@ -35,6 +35,6 @@ pub(crate) use options::{bind_alone, join_source};
 #[cfg(feature = "virtual-time")]
 pub(crate) use outlet::{Outlet, Taken};
 pub(crate) use poller::{Poller, use_precise_timers};
-pub(crate) use reuse_port::{MOST_READERS, NOWHERE, PROBE_BYTES, Places, put_in_force};
+pub(crate) use reuse_port::{MOST_READERS, NO_PLACE, PROBE_BYTES, Places, put_in_force};
 pub(crate) use slot::{Descriptors, ProbeReader, Reader, Slot};
 pub(crate) use source_ports::SourcePorts;

@@ -12,7 +12,7 @@ use super::options::path_mtu;
 /// Most servers whose ways are looked at.
 const MOST_SERVERS: usize = 64;
 /// Hosts of documentation only (RFC 5737, RFC 3849): the way to them is the default route.
-const DOCUMENTED: [IpAddr; 2] = [
+const DOCUMENTATION_HOSTS: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
 ];
@@ -52,7 +52,7 @@ fn ways_out(listener: IpAddr) -> Vec<(IpAddr, IpAddr)> {
     let is_dual = listener == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
     let reaches = |host: &IpAddr| is_dual || host.is_ipv4() == listener.is_ipv4();
     let from = |host: IpAddr| (if listener.is_unspecified() { any(host) } else { listener }, host);
-    DOCUMENTED.into_iter().filter(reaches).map(from).collect()
+    DOCUMENTATION_HOSTS.into_iter().filter(reaches).map(from).collect()
 }
 
 fn smallest_mtu(ways: impl Iterator<Item = (IpAddr, IpAddr)>) -> Option<u32> {

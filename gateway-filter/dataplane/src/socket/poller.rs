@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 /// Events taken per call.
-const EVENTS: usize = 256;
+const EVENT_ROOM: usize = 256;
 
 /// An epoll instance. Every source has a number that the owner chooses.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct Poller {
 }
 
 /// The number of [`Poller::wake`]; sources must not use it.
-const WAKE: u64 = u64::MAX;
+const WAKE_NUMBER: u64 = u64::MAX;
 
 /// Lets the timers of this thread be late by a microsecond only, instead of the usual fifty.
 pub(crate) fn use_precise_timers() {
@@ -52,7 +52,7 @@ impl Poller {
         // SAFETY: no pointers are involved.
         let wake = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
         let poller = Self { epoll, wake, awake: AtomicBool::new(true), sources: Mutex::default() };
-        poller.add(poller.wake.as_fd(), WAKE)?;
+        poller.add(poller.wake.as_fd(), WAKE_NUMBER)?;
         Ok(poller)
     }
 
@@ -125,7 +125,7 @@ impl Poller {
     fn wait_in_milliseconds(
         &self,
         timeout: Option<Duration>,
-        events: &mut [libc::epoll_event; EVENTS],
+        events: &mut [libc::epoll_event; EVENT_ROOM],
     ) -> libc::c_long {
         let limit = timeout.map_or(-1, |timeout| {
             libc::c_int::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(libc::c_int::MAX)
@@ -135,7 +135,7 @@ impl Poller {
             libc::epoll_wait(
                 self.epoll.as_raw_fd(),
                 events.as_mut_ptr(),
-                EVENTS as libc::c_int,
+                EVENT_ROOM as libc::c_int,
                 limit,
             )
         };
@@ -147,7 +147,7 @@ impl Poller {
     #[cfg(feature = "shuttle")]
     fn let_others_run(&self, timeout: Option<Duration>) -> Option<Duration> {
         if timeout != Some(Duration::ZERO) {
-            let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
+            let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENT_ROOM];
             while self.wait_in_milliseconds(Some(Duration::ZERO), &mut events) == 0 {
                 shuttle::thread::yield_now();
             }
@@ -173,7 +173,7 @@ impl Poller {
             tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         });
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENT_ROOM];
         // SAFETY: `events` has room for EVENTS events; the time limit is null or a valid timespec;
         // no signal mask.
         let result = unsafe {
@@ -181,7 +181,7 @@ impl Poller {
                 libc::SYS_epoll_pwait2,
                 self.epoll.as_raw_fd(),
                 events.as_mut_ptr(),
-                EVENTS as libc::c_int,
+                EVENT_ROOM as libc::c_int,
                 limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref),
                 std::ptr::null::<libc::sigset_t>(),
                 0usize,
@@ -204,7 +204,7 @@ impl Poller {
         };
         for event in events.iter().take(count) {
             let number = event.u64;
-            if number == WAKE {
+            if number == WAKE_NUMBER {
                 let mut counter = [0u8; 8];
                 // SAFETY: eight writable bytes; the descriptor does not block.
                 unsafe {
@@ -229,7 +229,7 @@ mod tests {
         let poller = Poller::new().unwrap();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         poller.add(socket.as_fd(), 42).unwrap();
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENT_ROOM];
         let mut ready = Vec::new();
         let start = Instant::now();
         poller.wait(Some(Duration::from_micros(1500)), &mut ready, || true).unwrap();

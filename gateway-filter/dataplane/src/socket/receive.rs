@@ -14,11 +14,11 @@ use super::send::GsoBatch;
 const MESSAGE_BYTES: usize = 65_536;
 /// Distance between the buffers of two messages: an odd number of cache lines more, so that the
 /// beginnings of many small messages do not compete for the same lines of the cache.
-const STRIDE: usize = MESSAGE_BYTES + 21 * 64;
+const BUFFER_STRIDE: usize = MESSAGE_BYTES + 21 * 64;
 /// Most messages of one call.
-const LIMIT: usize = 32;
+const MESSAGE_LIMIT: usize = 32;
 /// Fewest messages that are asked for.
-const FEWEST: usize = 4;
+const FEWEST_MESSAGES: usize = 4;
 
 /// Buffers for one `recvmmsg` call; reused.
 pub struct ReceiveBatch {
@@ -96,16 +96,16 @@ impl<'a> Message<'a> {
 impl ReceiveBatch {
     /// Buffers for up to `capacity` messages of 64 KiB; one call takes at most 32.
     pub fn new(capacity: usize) -> Self {
-        let capacity = capacity.min(LIMIT);
+        let capacity = capacity.min(MESSAGE_LIMIT);
         // SAFETY: iovec and mmsghdr are plain data for which all-zero bytes are valid (null
         // pointers, lengths of zero).
         let (vector, header) =
             unsafe { (std::mem::zeroed::<libc::iovec>(), std::mem::zeroed::<libc::mmsghdr>()) };
         Self {
-            data: vec![0; capacity * STRIDE],
+            data: vec![0; capacity * BUFFER_STRIDE],
             messages: Vec::with_capacity(capacity),
             capacity,
-            asked: FEWEST.min(capacity),
+            asked: FEWEST_MESSAGES.min(capacity),
             received: 0,
             call: Call {
                 names: std::iter::repeat_with(SockAddrStorage::zeroed).take(capacity).collect(),
@@ -125,13 +125,17 @@ impl ReceiveBatch {
     pub fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         self.messages.clear();
         // Where many were, many are expected again.
-        let count = if self.was_filled() { self.capacity } else { (self.received * 2).max(FEWEST) };
+        let count = if self.was_filled() {
+            self.capacity
+        } else {
+            (self.received * 2).max(FEWEST_MESSAGES)
+        };
         self.asked = count.min(self.capacity);
         self.received = 0;
         let Call { names, controls, vectors, headers } = &mut self.call;
         let places = names.iter_mut().zip(controls).zip(vectors).zip(headers.iter_mut());
         for (buffer, (((name, control), vector), header)) in
-            self.data.chunks_exact_mut(STRIDE).zip(places).take(self.asked)
+            self.data.chunks_exact_mut(BUFFER_STRIDE).zip(places).take(self.asked)
         {
             *vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: MESSAGE_BYTES };
             let header = &mut header.msg_hdr;
@@ -188,13 +192,15 @@ impl ReceiveBatch {
 
     /// The messages of the last call, in order.
     pub fn messages(&self) -> impl ExactSizeIterator<Item = Message<'_>> {
-        self.messages.iter().zip(self.data.chunks_exact(STRIDE)).map(|(info, buffer)| Message {
-            data: buffer.get(..info.length).unwrap_or_default(),
-            segment_size: info.segment_size,
-            ecn: info.ecn,
-            local: info.local,
-            source: info.source,
-            truncated: info.truncated,
+        self.messages.iter().zip(self.data.chunks_exact(BUFFER_STRIDE)).map(|(info, buffer)| {
+            Message {
+                data: buffer.get(..info.length).unwrap_or_default(),
+                segment_size: info.segment_size,
+                ecn: info.ecn,
+                local: info.local,
+                source: info.source,
+                truncated: info.truncated,
+            }
         })
     }
 }

@@ -17,12 +17,12 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 pub(crate) const MOST_READERS: usize = 64;
 /// Bytes that probes consist of: no protocol beside QUIC begins with them (RFC 9443, section 2).
 pub(crate) const PROBE_BYTES: RangeInclusive<u8> = 4..=15;
-/// No socket has this place.
-pub(crate) const NOWHERE: u32 = u32::MAX;
+/// Place of no socket.
+pub(crate) const NO_PLACE: u32 = u32::MAX;
 /// Offset at which programs find the network header (SKF_NET_OFF).
 const NETWORK_HEADER: u32 = 0xfff0_0000;
-/// Fibonacci hashing.
-const MULTIPLIER: u32 = 0x9e37_79b1;
+/// Multiplier of Fibonacci hashing.
+const HASH_MULTIPLIER: u32 = 0x9e37_79b1;
 
 /// The places that datagrams go to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl Places {
             ]);
         }
         match self.readers.as_slice() {
-            [] => program.push(give(NOWHERE)),
+            [] => program.push(give(NO_PLACE)),
             [place] => program.push(give(*place)),
             readers => {
                 let readers = readers.get(..MOST_READERS).unwrap_or(readers);
@@ -82,14 +82,14 @@ impl Places {
                     instruction(libc::BPF_LD | libc::BPF_MEM, 0),
                     instruction(libc::BPF_LDX | libc::BPF_MEM, 1),
                     instruction(libc::BPF_ALU | libc::BPF_XOR | libc::BPF_X, 0),
-                    instruction(libc::BPF_ALU | libc::BPF_MUL | libc::BPF_K, MULTIPLIER),
+                    instruction(libc::BPF_ALU | libc::BPF_MUL | libc::BPF_K, HASH_MULTIPLIER),
                     instruction(libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K, 16),
                     instruction(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, readers.len() as u32),
                 ]);
                 for (number, place) in readers.iter().enumerate() {
                     program.extend([if_equal(number as u32, 0, 1), give(*place)]);
                 }
-                program.push(give(NOWHERE));
+                program.push(give(NO_PLACE));
             }
         }
         program

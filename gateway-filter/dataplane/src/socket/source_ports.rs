@@ -5,9 +5,9 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Ports of a word in [`SourcePorts::listening`].
-const WORD: usize = 64;
+const WORD_PORTS: usize = 64;
 /// Words for all ports.
-const WORDS: usize = (1 << 16) / WORD;
+const PORT_WORDS: usize = (1 << 16) / WORD_PORTS;
 
 /// The ports that an upstream socket may ask for.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl SourcePorts {
     }
 
     pub(crate) fn new(range: RangeInclusive<u16>, reserved: Vec<RangeInclusive<u16>>) -> Self {
-        let listening = std::iter::repeat_with(AtomicU64::default).take(WORDS).collect();
+        let listening = std::iter::repeat_with(AtomicU64::default).take(PORT_WORDS).collect();
         Self { range, reserved, listening }
     }
 
@@ -49,8 +49,8 @@ impl SourcePorts {
 
     /// Never again asks for this port: the gateway listens on it.
     pub(crate) fn exclude(&self, port: u16) {
-        if let Some(word) = self.listening.get(usize::from(port) / WORD) {
-            word.fetch_or(1 << (usize::from(port) % WORD), Ordering::Relaxed);
+        if let Some(word) = self.listening.get(usize::from(port) / WORD_PORTS) {
+            word.fetch_or(1 << (usize::from(port) % WORD_PORTS), Ordering::Relaxed);
         }
     }
 
@@ -64,8 +64,10 @@ impl SourcePorts {
     }
 
     fn is_listened_on(&self, port: u16) -> bool {
-        let word = self.listening.get(usize::from(port) / WORD);
-        word.is_some_and(|word| word.load(Ordering::Relaxed) >> (usize::from(port) % WORD) & 1 == 1)
+        let word = self.listening.get(usize::from(port) / WORD_PORTS);
+        word.is_some_and(|word| {
+            word.load(Ordering::Relaxed) >> (usize::from(port) % WORD_PORTS) & 1 == 1
+        })
     }
 }
 

@@ -92,11 +92,11 @@ impl Network {
     }
 }
 
-/// A source, and the networks that it is in.
-pub(crate) const LEVELS: usize = 3;
+/// Number of levels of an account: a source, and the networks that it is in.
+pub(crate) const SOURCE_LEVELS: usize = 3;
 
-/// Weight of what a source, and each larger network, uses against what others may use.
-const WEIGHTS: [f64; LEVELS] = [1.0, 0.75, 0.5];
+/// Weight, by level, of what a source and each larger network uses against what others may use.
+const LEVEL_WEIGHTS: [f64; SOURCE_LEVELS] = [1.0, 0.75, 0.5];
 
 /// Use of what all share by the sessions of one source, or of all sources of a network.
 #[derive(Debug)]
@@ -127,7 +127,7 @@ impl SourceAccount {
     /// Share of a thread's work lately: its own, or that of a network, whichever weighs more.
     pub(super) fn use_lately(&self, now: Timestamp) -> f64 {
         let share = |(account, weight): (&Self, f64)| account.work.share(now) * weight;
-        self.levels().zip(WEIGHTS).map(share).fold(0.0, f64::max)
+        self.levels().zip(LEVEL_WEIGHTS).map(share).fold(0.0, f64::max)
     }
 
     pub(super) fn charge(&self, units: u64, now: Timestamp) {
@@ -142,7 +142,7 @@ impl SourceAccount {
             let held = account.cache_bytes.load(Ordering::Relaxed) + more;
             (held as f64 * weight / 2.0) as usize
         };
-        self.levels().zip(WEIGHTS).map(reserve).max().unwrap_or(0)
+        self.levels().zip(LEVEL_WEIGHTS).map(reserve).max().unwrap_or(0)
     }
 
     /// Its sessions hold `now` bytes instead of `before`.

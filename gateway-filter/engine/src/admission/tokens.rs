@@ -61,12 +61,12 @@ pub(crate) struct TokenGate {
     unix_origin: AtomicU64,
 }
 
-/// The calendar's time as long as the shell has not said it: every token has expired.
-const UNKNOWN: u64 = u64::MAX;
+/// Calendar's time, seconds, until the shell has set it: every token has expired.
+const UNKNOWN_CALENDAR: u64 = u64::MAX;
 
 impl Default for TokenGate {
     fn default() -> Self {
-        Self { admission: RwLock::default(), unix_origin: AtomicU64::new(UNKNOWN) }
+        Self { admission: RwLock::default(), unix_origin: AtomicU64::new(UNKNOWN_CALENDAR) }
     }
 }
 

@@ -32,14 +32,17 @@ pub(crate) const HANDSHAKE_WORK: u64 = 150_000;
 /// Server that a ticket is compared with: a hash of two blocks.
 pub(crate) const TICKET_WORK: u64 = 300;
 
-/// Work of messages on one thread: half of its time, and a millisecond at once.
+/// Work of messages on one thread per second: half of its time.
 const THREAD_WORK_PER_SECOND: f64 = 500_000_000.0;
+/// Work of messages on one thread at once: a millisecond.
 const THREAD_WORK_BURST: f64 = 1_000_000.0;
-const MESSAGES: Rate = Rate { per_second: THREAD_WORK_PER_SECOND, burst: THREAD_WORK_BURST };
+/// Budget of a thread's work of messages.
+const MESSAGE_BUDGET: Rate = Rate { per_second: THREAD_WORK_PER_SECOND, burst: THREAD_WORK_BURST };
 /// Work of handshakes on one thread: a quarter of its time. Their burst is large, as all clients of
 /// a gateway that starts anew come at once.
 const HANDSHAKE_WORK_PER_SECOND: f64 = 250_000_000.0;
-const HANDSHAKES: Rate = Rate::per_second(HANDSHAKE_WORK_PER_SECOND);
+/// Budget of a thread's work of handshakes.
+const HANDSHAKE_BUDGET: Rate = Rate::per_second(HANDSHAKE_WORK_PER_SECOND);
 /// The part of that burst that may come at once, and how fast the rest may follow: half of a thread.
 /// So forwarding has its turn after a millisecond: the slice, as much again that is earned meanwhile,
 /// and a handshake.
@@ -52,8 +55,8 @@ pub const HANDSHAKE_PAUSE: Duration =
 
 /// Work is remembered with half of its weight after each of these.
 const HALF_LIFE: Duration = Duration::from_millis(100);
-/// Units on record of a source that uses all that a thread has for messages.
-const FULL_USE: f64 = 2.0 * THREAD_WORK_PER_SECOND * 0.1;
+/// Work on record of a source that uses all that a thread has for messages.
+const FULL_USE_WORK: f64 = 2.0 * THREAD_WORK_PER_SECOND * 0.1;
 
 /// Work of messages from which a source is heavy: more than ten times that of a client whose eACKs come
 /// once a millisecond.
@@ -61,10 +64,10 @@ const HEAVY_WORK_PER_SECOND: f64 = 15_000_000.0;
 /// Part of the bucket for messages that a heavy source leaves to others at least. All that one source
 /// sends at once so takes less than a millisecond: the rest of the bucket, as much again that is earned
 /// meanwhile, and a message.
-const HEAVY_RESERVE: f64 = 650_000.0;
+const HEAVY_RESERVE_WORK: f64 = 650_000.0;
 
-/// Threads that are told apart.
-const LANES: usize = 64;
+/// Number of lanes, each of which counts the work of some threads.
+const WORK_LANES: usize = 64;
 
 /// Kind of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,8 +81,8 @@ pub(crate) enum WorkKind {
 impl WorkKind {
     const fn rate(self) -> Rate {
         match self {
-            Self::Message => MESSAGES,
-            Self::Handshake => HANDSHAKES,
+            Self::Message => MESSAGE_BUDGET,
+            Self::Handshake => HANDSHAKE_BUDGET,
         }
     }
 }
@@ -88,7 +91,7 @@ impl WorkKind {
 /// threads they share.
 #[derive(Debug)]
 pub struct WorkBudget {
-    lanes: [Lane; LANES],
+    lanes: [Lane; WORK_LANES],
 }
 
 /// One thread's part, on a cache line of its own.
@@ -116,11 +119,13 @@ impl Buckets {
 
 /// This thread's lane.
 fn lane() -> usize {
-    static THREADS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    /// Number of threads that have a lane.
+    static THREAD_COUNT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     thread_local! {
-        static LANE: usize = THREADS.fetch_add(1, Ordering::Relaxed) % LANES;
+        /// Lane of this thread.
+        static THREAD_LANE: usize = THREAD_COUNT.fetch_add(1, Ordering::Relaxed) % WORK_LANES;
     }
-    LANE.with(|lane| *lane)
+    THREAD_LANE.with(|lane| *lane)
 }
 
 impl Default for WorkBudget {
@@ -167,8 +172,8 @@ impl WorkBudget {
         let mut reserve = rate.burst * use_lately.min(1.0) * (1.0 + strain) / 2.0;
         if kind == WorkKind::Message {
             let heavy = use_lately * THREAD_WORK_PER_SECOND / HEAVY_WORK_PER_SECOND;
-            reserve *= 1.0 - HEAVY_RESERVE / rate.burst;
-            reserve += HEAVY_RESERVE * heavy.min(1.0);
+            reserve *= 1.0 - HEAVY_RESERVE_WORK / rate.burst;
+            reserve += HEAVY_RESERVE_WORK * heavy.min(1.0);
         }
         let mut buckets = self.this_thread();
         let tokens = buckets.of(kind).refill(&rate, now).tokens();
@@ -250,7 +255,7 @@ impl RecentWork {
     /// As a share of what a thread has for messages.
     pub(super) fn share(&self, now: Timestamp) -> f64 {
         let units = Self::units_at(self.0.load(Ordering::Relaxed), Self::half_life(now));
-        units as f64 / FULL_USE
+        units as f64 / FULL_USE_WORK
     }
 }
 

@@ -10,13 +10,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, MaxSteps, Runner};
 
-/// Schedules of each kind.
-const SCHEDULES: usize = 2_000;
+/// Number of schedules of each kind.
+const SCHEDULE_COUNT: usize = 2_000;
 /// Changes of mind in one schedule.
-const CHANGES: usize = 3;
+const SCHEDULE_CHANGES: usize = 3;
 /// A test that takes more steps waits for what never comes.
 const MOST_STEPS: usize = 50_000;
-const SEED: u64 = 1;
+/// Seed of the schedules unless another one is given.
+const DEFAULT_SEED: u64 = 1;
 /// Memory of a thread's stack; what does not fit ends the process.
 const STACK_BYTES: usize = 1 << 20;
 
@@ -30,10 +31,10 @@ fn number(variable: &str, default: u64) -> u64 {
 /// Runs `test` in many orders. The environment may choose others: `PACKRAT_SCHEDULE_SEED`, and
 /// `PACKRAT_SCHEDULES` for their number.
 pub(super) fn explore(test: fn()) {
-    let seed = number("PACKRAT_SCHEDULE_SEED", SEED);
-    let count = number("PACKRAT_SCHEDULES", SCHEDULES as u64) as usize;
+    let seed = number("PACKRAT_SCHEDULE_SEED", DEFAULT_SEED);
+    let count = number("PACKRAT_SCHEDULES", SCHEDULE_COUNT as u64) as usize;
     run("random walk", seed, RandomScheduler::new_from_seed(seed, count), test);
-    run("changes of mind", seed, PctScheduler::new_from_seed(seed, CHANGES, count), test);
+    run("changes of mind", seed, PctScheduler::new_from_seed(seed, SCHEDULE_CHANGES, count), test);
 }
 
 fn run(kind: &str, seed: u64, scheduler: impl Scheduler + 'static, test: fn()) {

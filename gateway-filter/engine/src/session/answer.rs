@@ -34,22 +34,26 @@ use crate::history::History;
 use crate::sender_memory::{Expectation, Finding};
 
 /// Losses that are judged together, each in another round trip.
-const LOSSES: usize = 5;
-/// A sender answers a loss once in a round trip, and the gateway sees it a round trip later.
-const APART: f64 = 1.25;
-/// A window so many times as large as losses allow is none of a loss-based sender's; one below the
-/// third is. One that has shrunk and is below the second is on its way there: BBR's shrinks as well
-/// when its startup ends, but to many times what losses allow.
-const BEYOND: f64 = 3.0;
-const NEAR: f64 = 3.0;
-const WITHIN: f64 = 1.5;
-/// Two and three losses leave 0.49 and 0.34 of CUBIC's window. Below the first share of its begin, a
-/// window has shrunk; above the second it has not.
-const SHRUNK: f64 = 0.5;
-const KEPT: f64 = 0.75;
+const JUDGED_LOSSES: usize = 5;
+/// Least distance of judged losses in round trips: a sender answers a loss once in a round trip,
+/// and the gateway sees it a round trip later.
+const ROUND_TRIPS_APART: f64 = 1.25;
+/// Ratio of a window to the window that losses allow beyond which it is none of a loss-based
+/// sender's.
+const LARGE_WINDOW_RATIO: f64 = 3.0;
+/// Ratio of a shrunk window to the window that losses allow below which it is on its way there:
+/// BBR's shrinks as well when its startup ends, but to many times what losses allow.
+const SHRINKING_WINDOW_RATIO: f64 = 3.0;
+/// Ratio of a window to the window that losses allow below which it is a loss-based sender's.
+const SMALL_WINDOW_RATIO: f64 = 1.5;
+/// Share of its begin below which a window has shrunk: two and three losses leave 0.49 and 0.34 of
+/// CUBIC's window.
+const SHRUNK_SHARE: f64 = 0.5;
+/// Share of its begin above which a window has not shrunk.
+const KEPT_SHARE: f64 = 0.75;
 
 /// Datagrams after which a session is long: some 1.5 MB.
-const LONG: u64 = 1280;
+const LONG_SESSION_DATAGRAMS: u64 = 1280;
 
 /// Progress of the look at a sender.
 #[derive(Debug, Clone, Copy)]
@@ -75,7 +79,7 @@ struct Loss {
 #[derive(Debug, Clone)]
 pub(super) struct Answers {
     phase: Phase,
-    losses: [Loss; LOSSES],
+    losses: [Loss; JUDGED_LOSSES],
     count: usize,
     next: Timestamp,
     tolerates: bool,
@@ -107,7 +111,7 @@ impl Answers {
     fn in_phase(phase: Phase) -> Self {
         Self {
             phase,
-            losses: [Loss::default(); LOSSES],
+            losses: [Loss::default(); JUDGED_LOSSES],
             count: 0,
             next: Timestamp::ZERO,
             tolerates: false,
@@ -124,7 +128,7 @@ impl Answers {
 
     /// So many datagrams were forwarded.
     pub(super) fn on_forwarded(&mut self, forwarded: u64) {
-        if forwarded < LONG {
+        if forwarded < LONG_SESSION_DATAGRAMS {
             return;
         }
         if !self.shows() {
@@ -197,11 +201,11 @@ impl Answers {
         if now < self.next {
             return None;
         }
-        self.next = now + round_trip.mul_f64(APART);
+        self.next = now + round_trip.mul_f64(ROUND_TRIPS_APART);
         self.losses.rotate_left(1);
-        self.losses[LOSSES - 1] = Loss { window: window as f64, forwarded };
+        self.losses[JUDGED_LOSSES - 1] = Loss { window: window as f64, forwarded };
         self.count += 1;
-        if self.count < LOSSES {
+        if self.count < JUDGED_LOSSES {
             return None;
         }
         let mean = |losses: &[Loss]| {
@@ -209,19 +213,20 @@ impl Answers {
         };
         // Startup and slow start overshoot: the second window may be the first that is the path's.
         let begin = self.losses[0].window.min(self.losses[1].window);
-        let end = mean(&self.losses[LOSSES - 2..]);
-        let sent = self.losses[LOSSES - 1].forwarded.saturating_sub(self.losses[0].forwarded);
-        let per_loss = sent as f64 / (LOSSES - 1) as f64;
+        let end = mean(&self.losses[JUDGED_LOSSES - 2..]);
+        let sent =
+            self.losses[JUDGED_LOSSES - 1].forwarded.saturating_sub(self.losses[0].forwarded);
+        let per_loss = sent as f64 / (JUDGED_LOSSES - 1) as f64;
         let allowed = (1.22 * per_loss.sqrt())
             .max(1.05 * (round_trip.as_secs_f64() * per_loss).powf(0.75))
             .max(f64::MIN_POSITIVE);
         let times = mean(&self.losses) / allowed;
-        if end < SHRUNK * begin && times < NEAR {
+        if end < SHRUNK_SHARE * begin && times < SHRINKING_WINDOW_RATIO {
             Some(Finding::Answers)
-        } else if times < WITHIN {
+        } else if times < SMALL_WINDOW_RATIO {
             Some(Finding::Fits)
         } else {
-            (times >= BEYOND && end >= KEPT * begin).then_some(Finding::Tolerates)
+            (times >= LARGE_WINDOW_RATIO && end >= KEPT_SHARE * begin).then_some(Finding::Tolerates)
         }
     }
 }

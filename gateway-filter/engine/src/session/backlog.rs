@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 
 use packrat_wire::estimate::{Losses, OverflowJudge, Timestamp};
 
-use super::eacks::MOST_AT_ONCE;
+use super::eacks::OUTAGE_DATAGRAMS;
 use crate::history::{Fate, History};
 
 /// Share of the largest backlog from which on a backlog is near it.
@@ -493,7 +493,7 @@ impl Backlog {
             self.low.add(core::mem::take(&mut fresh.low));
         }
         // Otherwise it was an outage, or a Reset has given up what had arrived.
-        if fresh.below_top.lost <= MOST_AT_ONCE as u64 {
+        if fresh.below_top.lost <= OUTAGE_DATAGRAMS as u64 {
             self.fresh.push_back(fresh);
         }
         if overflows {

@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
 
-use super::first_window::HANDSHAKE;
+use super::first_window::HANDSHAKE_DATAGRAMS;
 use crate::history::History;
 
 /// Measurement of the round trip beyond the gateway.
@@ -32,7 +32,9 @@ impl Beyond {
                 let came = history.get(next).map_or(now, |entry| entry.forwarded_at);
                 *self = Self::Known(came.saturating_since(since));
             }
-            Self::Unknown | Self::Quiet(..) if forwarded > HANDSHAKE => *self = Self::Missed,
+            Self::Unknown | Self::Quiet(..) if forwarded > HANDSHAKE_DATAGRAMS => {
+                *self = Self::Missed
+            }
             Self::Unknown | Self::Quiet(..) => {
                 if newest.is_some_and(|newest| newest + 1 == forwarded) {
                     *self = Self::Quiet(now, forwarded);
@@ -82,10 +84,10 @@ mod tests {
         let mut history = History::new(1 << 20, MAXIMUM_ENTRIES);
         let mut beyond = Beyond::default();
         let at = Timestamp::from_millis;
-        push(&mut history, HANDSHAKE + 1, at(10));
-        beyond.on_eack(Some(HANDSHAKE), &history, at(30));
+        push(&mut history, HANDSHAKE_DATAGRAMS + 1, at(10));
+        beyond.on_eack(Some(HANDSHAKE_DATAGRAMS), &history, at(30));
         push(&mut history, 1, at(180));
-        beyond.on_eack(Some(HANDSHAKE + 1), &history, at(200));
+        beyond.on_eack(Some(HANDSHAKE_DATAGRAMS + 1), &history, at(200));
         assert_eq!(beyond.known(), None);
     }
 }

@@ -20,38 +20,41 @@ use packrat_wire::estimate::Timestamp;
 
 use super::policing::Policing;
 
-/// A window lasts this long at least, and so many round trips.
+/// Shortest duration of a window.
 const MINIMUM_WINDOW: Duration = Duration::from_millis(200);
+/// Fewest round trips in a window.
 const WINDOW_ROUND_TRIPS: u32 = 4;
-/// Datagrams in a window, below which it says nothing.
-const MINIMUM_FORWARDED: u64 = 32;
-/// Loss in a window, below which it says nothing.
+/// Datagrams in a window, below which it proves nothing.
+const MINIMUM_DATAGRAMS: u64 = 32;
+/// Loss in a window, below which it proves nothing.
 const MINIMUM_LOSS: f64 = 0.02;
-/// Windows with loss that are compared.
-const WINDOWS: usize = 8;
-/// After so many windows without loss in a row, those before are forgotten.
+/// Number of windows with loss that are compared.
+const COMPARED_WINDOWS: usize = 8;
+/// Number of windows without loss in a row after which earlier windows are forgotten.
 const QUIET_WINDOWS: u8 = 8;
-/// Deviation of what is forwarded, as a share of its mean, below which the windows say nothing.
+/// Deviation of what is forwarded, as a share of its mean, below which the windows prove nothing.
 const MINIMUM_DEVIATION: f64 = 0.1;
 /// Squared coefficient of variation of what arrives, as a share of that of what is forwarded, below
-/// which what arrives does not follow. On a medium that loses a constant share it is 1, whatever the
-/// share; a loss that varies adds to it.
-const SATURATED: f64 = 0.25;
+/// which what arrives does not follow. On a medium that loses a constant share it is 1, whatever
+/// the share; a loss that varies adds to it.
+const SATURATED_VARIATION: f64 = 0.25;
 
-/// Repaired datagrams that are looked at together, and the share of them that never arrives. A
-/// repair that is lost says nothing: on a medium that loses in bursts, most are sent into the burst.
-const REPAIRED: u32 = 32;
-const MOST_LOST: f64 = 0.5;
-/// Their fates have to be spread over this time at least: a burst of loss is over sooner.
+/// Repaired datagrams that are looked at together.
+const JUDGED_REPAIRS: u32 = 32;
+/// Share of the judged repairs that never arrives when repairs pause. A repair that is lost proves
+/// little: on a medium that loses in bursts, most are sent into the burst.
+const LOST_REPAIRS_SHARE: f64 = 0.5;
+/// Shortest time over which the fates of judged repairs are spread: a burst of loss is over sooner.
 const MINIMUM_SPREAD: Duration = Duration::from_secs(2);
 
-/// The first pause of repairs, and the longest.
+/// Duration of the first pause of repairs.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The first pause behind a policer: it will be there for longer.
+/// Duration of the first pause behind a policer, which will be there for longer.
 const POLICED_PAUSE: Duration = Duration::from_secs(8);
+/// Duration of the longest pause of repairs.
 const LONGEST_PAUSE: Duration = Duration::from_secs(32);
-/// After this time without a pause the next one is as short as the first.
-const FORGET: Duration = Duration::from_secs(60);
+/// Time without a pause after which the next one is as short as the first.
+const PAUSE_MEMORY: Duration = Duration::from_secs(60);
 
 /// Totals of a session, as an eACK shows them.
 #[derive(Debug, Clone, Copy, Default)]
@@ -78,7 +81,7 @@ pub(crate) struct Breaker {
     before: Totals,
     since: Timestamp,
     /// Windows with loss, the newest one at `next - 1`.
-    windows: [Window; WINDOWS],
+    windows: [Window; COMPARED_WINDOWS],
     next: u8,
     filled: bool,
     quiet: u8,
@@ -116,7 +119,7 @@ impl Breaker {
         Self {
             before: Totals { forwarded: 0, arrived: 0, lost: 0 },
             since: Timestamp::ZERO,
-            windows: [Window { forwarded: 0.0, arrived: 0.0 }; WINDOWS],
+            windows: [Window { forwarded: 0.0, arrived: 0.0 }; COMPARED_WINDOWS],
             next: 0,
             filled: false,
             quiet: 0,
@@ -214,7 +217,7 @@ impl Breaker {
     }
 
     fn open(&mut self, first: Duration, now: Timestamp) -> Change {
-        if now.saturating_since(self.closed_at) >= FORGET {
+        if now.saturating_since(self.closed_at) >= PAUSE_MEMORY {
             self.pauses = 0;
         }
         let pause = (first * (1 << self.pauses.min(5))).min(LONGEST_PAUSE);
@@ -246,7 +249,7 @@ impl Breaker {
         let arrived = totals.arrived.saturating_sub(self.before.arrived);
         let lost = totals.lost.saturating_sub(self.before.lost);
         self.begin_window(totals, now);
-        if forwarded < MINIMUM_FORWARDED || (lost as f64) < MINIMUM_LOSS * forwarded as f64 {
+        if forwarded < MINIMUM_DATAGRAMS || (lost as f64) < MINIMUM_LOSS * forwarded as f64 {
             self.quiet += 1;
             if self.quiet >= QUIET_WINDOWS {
                 (self.next, self.filled, self.quiet) = (0, false, 0);
@@ -259,29 +262,33 @@ impl Breaker {
             let [forwarded, arrived] = [forwarded, arrived].map(|count| count as f64 / seconds);
             *window = Window { forwarded, arrived };
         }
-        self.next = (self.next + 1) % WINDOWS as u8;
+        self.next = (self.next + 1) % COMPARED_WINDOWS as u8;
         self.filled |= self.next == 0;
         self.filled && self.is_saturated()
     }
 
     fn is_saturated(&self) -> bool {
         let variation = |of: fn(&Window) -> f64| {
-            let mean = self.windows.iter().map(of).sum::<f64>() / WINDOWS as f64;
+            let mean = self.windows.iter().map(of).sum::<f64>() / COMPARED_WINDOWS as f64;
             let square = |window: &Window| (of(window) - mean) * (of(window) - mean);
-            let variance = self.windows.iter().map(square).sum::<f64>() / WINDOWS as f64;
+            let variance = self.windows.iter().map(square).sum::<f64>() / COMPARED_WINDOWS as f64;
             variance / (mean * mean).max(f64::MIN_POSITIVE)
         };
         let forwarded = variation(|window| window.forwarded);
         let arrived = variation(|window| window.arrived);
-        forwarded >= MINIMUM_DEVIATION * MINIMUM_DEVIATION && arrived <= SATURATED * forwarded
+        forwarded >= MINIMUM_DEVIATION * MINIMUM_DEVIATION
+            && arrived <= SATURATED_VARIATION * forwarded
     }
 
     /// True if most datagrams that were repaired in the last while never arrived.
     fn are_repairs_in_vain(&mut self, now: Timestamp) -> bool {
-        if self.repaired < REPAIRED || now.saturating_since(self.repaired_since) < MINIMUM_SPREAD {
+        if self.repaired < JUDGED_REPAIRS
+            || now.saturating_since(self.repaired_since) < MINIMUM_SPREAD
+        {
             return false;
         }
-        let in_vain = f64::from(self.repaired_in_vain) > MOST_LOST * f64::from(self.repaired);
+        let in_vain =
+            f64::from(self.repaired_in_vain) > LOST_REPAIRS_SHARE * f64::from(self.repaired);
         (self.repaired, self.repaired_in_vain) = (0, 0);
         in_vain
     }

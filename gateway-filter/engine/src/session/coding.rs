@@ -23,15 +23,15 @@ use super::numbering::Numbering;
 use crate::history::History;
 
 /// Datagrams that a symbol covers.
-const WINDOW: u8 = 128;
-/// The flow pauses when nothing was forwarded for so many times its mean interval...
+const WINDOW_DATAGRAMS: u8 = 128;
+/// Mean intervals of a flow without a forwarded datagram after which the flow pauses.
 const PAUSE_INTERVALS: u32 = 8;
-/// ...within these bounds.
-const PAUSE: core::ops::RangeInclusive<Duration> =
+/// Bounds of the time after which a flow pauses.
+const PAUSE_BOUNDS: core::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_millis(20);
-/// Time over which the pace is measured, at least.
-const PACE_OVER: Duration = Duration::from_millis(20);
-/// A flow of which nothing was forwarded for so long has no pace.
+/// Shortest time over which the pace is measured.
+const PACE_TIME: Duration = Duration::from_millis(20);
+/// Time without a forwarded datagram after which a flow has no pace.
 const LONGEST_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Mean length of runs of losses below which most are single ones.
@@ -163,7 +163,7 @@ impl Coding {
             round_trip,
             interval: self.pace.interval,
             live_window: None,
-            window: WINDOW,
+            window: WINDOW_DATAGRAMS,
             maximum,
         });
         if self.rate <= 0.0 {
@@ -180,7 +180,7 @@ impl Coding {
     }
 
     fn pause(&self) -> Duration {
-        (self.pace.interval * PAUSE_INTERVALS).clamp(*PAUSE.start(), *PAUSE.end())
+        (self.pace.interval * PAUSE_INTERVALS).clamp(*PAUSE_BOUNDS.start(), *PAUSE_BOUNDS.end())
     }
 
     /// Time has passed: a flow that pauses has its tail coded.
@@ -217,7 +217,7 @@ impl Coding {
         let newest = numbering.newest()?;
         let bytes = |place| history.bytes(numbering.sequence(place)?);
         // What the client is known to have is not cached any more, and needs no symbol.
-        let oldest = newest.saturating_sub(u64::from(WINDOW) - 1);
+        let oldest = newest.saturating_sub(u64::from(WINDOW_DATAGRAMS) - 1);
         let count = (oldest..=newest).rev().take_while(|place| bytes(*place).is_some()).count();
         let window = Window::newest(newest, count as u8)?;
         // Never the one whose coefficients are all 1.
@@ -239,7 +239,7 @@ impl Coding {
 impl Pace {
     fn follow(&mut self, round_trip: Duration, now: Timestamp) {
         let elapsed = now.saturating_since(self.since);
-        if elapsed < round_trip.max(PACE_OVER) || self.forwarded == 0 {
+        if elapsed < round_trip.max(PACE_TIME) || self.forwarded == 0 {
             return;
         }
         let interval = (elapsed / self.forwarded).min(LONGEST_INTERVAL);

@@ -30,9 +30,9 @@ use crate::session_event::{EackIgnoredReason, GiveUpReason, SessionEvent};
 /// Work of deciding about a missing datagram.
 const REPAIR_WORK: u64 = 80;
 
-/// When an eACK shows more to be missing than this, it was an outage: the newest of them are repaired, as
-/// far as cache and budget of a flow reach, and it says nothing about the loss of what passes.
-pub(super) const MOST_AT_ONCE: usize = 256;
+/// Missing datagrams of an eACK above which it was an outage: the newest of them are repaired, as
+/// far as cache and budget of a flow reach, and it proves nothing about the loss of what passes.
+pub(super) const OUTAGE_DATAGRAMS: usize = 256;
 
 /// Datagrams are counted over no shorter time than this.
 const SHORTEST_ROUND_TRIP: Duration = Duration::from_millis(1);
@@ -311,7 +311,7 @@ impl Session {
         // The mean length of all runs that are missing now stands for that of the new ones.
         let runs = still_missing.chunk_by(|before, after| before + 1 == *after).count() as u64;
         let bursts = newly_missing * runs / (still_missing.len() as u64).max(1);
-        if newly_missing > MOST_AT_ONCE as u64 {
+        if newly_missing > OUTAGE_DATAGRAMS as u64 {
             if let Some(backlog) = backlog {
                 backlog.on_outage();
             }
@@ -471,9 +471,9 @@ impl Session {
             repairs.get(sequence).is_some_and(|repair| repair.is_new(now))
         };
         let mut too_many = 0;
-        if sequences.len() > MOST_AT_ONCE {
+        if sequences.len() > OUTAGE_DATAGRAMS {
             let found = sequences.iter().filter(|sequence| is_new(&self.repairs, **sequence));
-            too_many = found.count().saturating_sub(MOST_AT_ONCE);
+            too_many = found.count().saturating_sub(OUTAGE_DATAGRAMS);
         }
         for &sequence in &sequences {
             if too_many > 0 && is_new(&self.repairs, sequence) {

@@ -21,37 +21,40 @@ use core::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
 
-/// Answers are at most so long, bytes: acknowledgements and little beside.
-const ANSWER_LENGTH: usize = 100;
+/// Bytes of the longest answer: acknowledgements and little beside.
+const LONGEST_ANSWER_BYTES: usize = 100;
 /// Answers of a block, after which the usual figures are taken anew.
-const BLOCK: u32 = 32;
-/// Datagrams for an answer: the largest number of the last blocks, which is forgotten by this factor. A
+const BLOCK_ANSWERS: u32 = 32;
+/// Factor by which the largest number of datagrams for an answer is forgotten with each block. A
 /// server answers each datagram while it misses one, and a single one after a while.
-const KEPT: f64 = 0.95;
+const PER_ANSWER_DECAY: f64 = 0.95;
 /// Weight of a block in the interval of answers.
-const SMOOTHING: f64 = 0.25;
-/// A burst says something from so many answers on; more than [`MOST`] are not looked for.
-const FEWEST: usize = 4;
-const MOST: usize = 16;
-/// Answers are a run if they come at so many times their usual rate, at least.
-const RUN_RATE: f64 = 4.0;
-/// The time for which a server waits with the answer to a single datagram (RFC 9000, section 18.2): the round trip
-/// is measured too long by that, at most, and by a queue that is as long as itself.
+const BLOCK_WEIGHT: f64 = 0.25;
+/// Fewest answers that a burst must expect to be judged.
+const FEWEST_ANSWERS: usize = 4;
+/// Most answers of a burst that are looked for.
+const MOST_ANSWERS: usize = 16;
+/// Ratio of their rate to the usual one from which answers are a run.
+const RUN_RATE_RATIO: f64 = 4.0;
+/// Time for which a server waits with the answer to a single datagram (RFC 9000, section 18.2): the
+/// round trip is measured too long by that, at most, and by a queue that is as long as itself.
 const ANSWER_DELAY: Duration = Duration::from_millis(25);
-/// The time that an answer may take beyond the longest round trip; and the longest one that is believed.
-const LATER: Duration = Duration::from_millis(20);
-const LONGEST: Duration = Duration::from_secs(1);
-/// A burst without its run counts 1, one with it takes back a part. From [`ENOUGH`] on, a slower link
-/// follows; more than [`MAXIMUM`] is not remembered.
-const TAKEN_BACK: f64 = 0.33;
-const ENOUGH: f64 = 3.0;
-const MAXIMUM: f64 = 6.0;
-/// After this time a burst leaves at once again, and says it anew, or not.
-const KNOWN: Duration = Duration::from_secs(10);
-/// A spread burst passes so many times as fast as it has come...
-const SPREAD_RATE: u64 = 2;
-/// ...in steps of so many microseconds.
-const STEP: u64 = 1000;
+/// Time that an answer may take beyond the longest round trip.
+const ANSWER_LATENESS: Duration = Duration::from_millis(20);
+/// Longest round trip that is believed.
+const LONGEST_ROUND_TRIP: Duration = Duration::from_secs(1);
+/// Part of a miss that a burst with its run takes back; a burst without one counts 1.
+const RUN_CREDIT: f64 = 0.33;
+/// Misses from which on a slower link follows.
+const MISSES_ENOUGH: f64 = 3.0;
+/// Misses that are remembered at most.
+const MAXIMUM_MISSES: f64 = 6.0;
+/// Time after which a burst leaves at once again, and shows anew whether a slower link follows.
+const SLOW_LINK_MEMORY: Duration = Duration::from_secs(10);
+/// Ratio of the rate at which a spread burst passes to the rate at which it has come.
+const SPREAD_RATE_RATIO: u64 = 2;
+/// Step of the times at which a spread burst passes, microseconds.
+const SPREAD_STEP_MICROS: u64 = 1000;
 
 /// A burst whose answers are awaited.
 #[derive(Debug, Clone, Copy)]
@@ -75,7 +78,7 @@ pub(super) struct FarLink {
     per_answer: f64,
     interval: f64,
     /// The newest answers' times, in a ring.
-    times: [Timestamp; MOST],
+    times: [Timestamp; MOST_ANSWERS],
     next: usize,
     /// The first datagram since the last answer; and the longest time that an answer has taken.
     asked: Option<Timestamp>,
@@ -97,33 +100,34 @@ impl FarLink {
         if self.per_answer <= 0.0 || self.watch.is_some() {
             return;
         }
-        let answers = ((f64::from(count) / self.per_answer) as usize).min(MOST);
-        if answers >= FEWEST {
+        let answers = ((f64::from(count) / self.per_answer) as usize).min(MOST_ANSWERS);
+        if answers >= FEWEST_ANSWERS {
             let from = now + self.round_trip.saturating_sub(ANSWER_DELAY) / 2;
-            let to = now + self.round_trip + LATER;
+            let to = now + self.round_trip + ANSWER_LATENESS;
             self.watch = Some(Watch { from, to, answers, come: 0 });
         }
     }
 
     /// A datagram of so many bytes has come from the server.
     pub(super) fn on_answer(&mut self, length: usize, now: Timestamp) {
-        if length > ANSWER_LENGTH {
+        if length > LONGEST_ANSWER_BYTES {
             return;
         }
         self.judge(now);
         if let Some(asked) = self.asked.take() {
-            self.round_trip = self.round_trip.max(now.saturating_since(asked)).min(LONGEST);
+            self.round_trip =
+                self.round_trip.max(now.saturating_since(asked)).min(LONGEST_ROUND_TRIP);
         }
         self.count(now);
-        self.times[self.next % MOST] = now;
+        self.times[self.next % MOST_ANSWERS] = now;
         self.next = self.next.wrapping_add(1);
         let Some(watch) = self.watch.as_mut().filter(|watch| watch.from <= now) else { return };
         watch.come += 1;
-        let first = self.times[self.next.wrapping_sub(watch.answers) % MOST];
+        let first = self.times[self.next.wrapping_sub(watch.answers) % MOST_ANSWERS];
         let took = now.saturating_since(first).as_micros() as f64;
         let usual = self.interval * (watch.answers - 1) as f64;
-        if watch.come >= watch.answers && took * RUN_RATE <= usual {
-            self.misses = (self.misses - TAKEN_BACK).max(0.0);
+        if watch.come >= watch.answers && took * RUN_RATE_RATIO <= usual {
+            self.misses = (self.misses - RUN_CREDIT).max(0.0);
             self.watch = None;
         }
     }
@@ -135,14 +139,15 @@ impl FarLink {
             return;
         };
         self.answers += 1;
-        if self.answers < BLOCK {
+        if self.answers < BLOCK_ANSWERS {
             return;
         }
         let answers = f64::from(self.answers);
         let interval = now.saturating_since(began).as_micros() as f64 / answers;
-        let weight = if self.per_answer > 0.0 { SMOOTHING } else { 1.0 };
+        let weight = if self.per_answer > 0.0 { BLOCK_WEIGHT } else { 1.0 };
         self.interval += (interval - self.interval) * weight;
-        self.per_answer = (self.per_answer * KEPT).max(f64::from(self.forwarded) / answers);
+        self.per_answer =
+            (self.per_answer * PER_ANSWER_DECAY).max(f64::from(self.forwarded) / answers);
         (self.began, self.forwarded, self.answers) = (Some(now), 0, 0);
     }
 
@@ -152,8 +157,8 @@ impl FarLink {
             self.watch = None;
             // A server that has answered less often says nothing.
             if watch.come >= watch.answers {
-                self.misses = (self.misses + 1.0).min(MAXIMUM);
-                self.known_until = now + KNOWN;
+                self.misses = (self.misses + 1.0).min(MAXIMUM_MISSES);
+                self.known_until = now + SLOW_LINK_MEMORY;
             }
         }
     }
@@ -161,10 +166,10 @@ impl FarLink {
     /// True if a slower link follows, most likely.
     pub(super) fn is_slower(&mut self, now: Timestamp) -> bool {
         self.judge(now);
-        if self.misses >= ENOUGH && self.known_until <= now {
-            self.misses = ENOUGH - 1.0;
+        if self.misses >= MISSES_ENOUGH && self.known_until <= now {
+            self.misses = MISSES_ENOUGH - 1.0;
         }
-        self.misses >= ENOUGH
+        self.misses >= MISSES_ENOUGH
     }
 }
 
@@ -184,8 +189,8 @@ impl Spread {
 
     /// When a datagram passes that has come at `since`.
     pub(super) fn due(&self, since: Timestamp) -> Timestamp {
-        let at = self.began + since.saturating_since(self.first) / SPREAD_RATE as u32;
-        Timestamp::from_micros(at.as_micros() / STEP * STEP)
+        let at = self.began + since.saturating_since(self.first) / SPREAD_RATE_RATIO as u32;
+        Timestamp::from_micros(at.as_micros() / SPREAD_STEP_MICROS * SPREAD_STEP_MICROS)
     }
 }
 
@@ -243,12 +248,12 @@ mod tests {
 
     #[test]
     fn what_was_known_is_asked_for_again() {
-        let mut far = FarLink { misses: MAXIMUM, ..FarLink::default() };
+        let mut far = FarLink { misses: MAXIMUM_MISSES, ..FarLink::default() };
         far.known_until = Timestamp::from_millis(5000);
         assert!(far.is_slower(Timestamp::from_millis(4999)));
         assert!(!far.is_slower(Timestamp::from_millis(5000)), "a burst leaves at once");
         far.misses += 1.0;
-        assert!(far.misses >= ENOUGH, "and is enough");
+        assert!(far.misses >= MISSES_ENOUGH, "and is enough");
     }
 
     #[test]

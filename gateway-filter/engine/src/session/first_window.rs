@@ -14,13 +14,13 @@
 
 use packrat_wire::estimate::is_large_window;
 
-/// Datagrams that a server sends before the client's first request, at most.
-pub(super) const HANDSHAKE: u64 = 16;
-/// When it waits for that, so many of them at most are not acknowledged yet. Of a stream at a rate more
-/// are under way.
-const UNDER_WAY: u64 = 2;
-/// When so many have arrived the window has passed.
-const PASSED: u64 = 64;
+/// Most datagrams that a server sends before the client's first request.
+pub(super) const HANDSHAKE_DATAGRAMS: u64 = 16;
+/// Most datagrams that are not acknowledged when a server waits for the first request: of a stream
+/// at a rate, more are under way.
+const UNDER_WAY_DATAGRAMS: u64 = 2;
+/// Datagrams that have arrived when the first window has passed.
+const PASSED_DATAGRAMS: u64 = 64;
 
 /// State of the watch on a sender's first window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,9 +36,9 @@ impl FirstWindow {
     /// if no loss-based sender sends as much.
     pub(super) fn on_eack(&mut self, newest: Option<u64>, forwarded: u64) -> bool {
         if *self == Self::Unheard {
-            if forwarded > HANDSHAKE {
+            if forwarded > HANDSHAKE_DATAGRAMS {
                 *self = Self::Closed;
-            } else if newest.is_some_and(|newest| forwarded <= newest + 1 + UNDER_WAY) {
+            } else if newest.is_some_and(|newest| forwarded <= newest + 1 + UNDER_WAY_DATAGRAMS) {
                 *self = Self::Open;
             }
         }
@@ -46,7 +46,7 @@ impl FirstWindow {
             return false;
         };
         let is_large = is_large_window(forwarded, arrived);
-        if is_large || arrived >= PASSED {
+        if is_large || arrived >= PASSED_DATAGRAMS {
             *self = Self::Closed;
         }
         is_large

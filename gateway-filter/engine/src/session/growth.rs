@@ -24,14 +24,16 @@ use packrat_wire::estimate::{LARGE_WINDOW, Timestamp};
 
 use crate::history::History;
 
-/// So many times as much as when the loss was found is sent only by a sender that does not answer it; a
-/// sender that does answer sends less than so many times as much.
-const GROWN: f64 = 2.0;
-const GIVEN_WAY: f64 = 1.4;
-/// In round trips: the time after which a sender has heard of a loss, and that which it then has to grow
-/// beyond a window with which servers begin.
-const HEARD: f64 = 1.25;
-const LATER: f64 = 3.0;
+/// Ratio to the amount when the loss was found from which only a sender that does not answer it
+/// sends.
+const GROWN_RATIO: f64 = 2.0;
+/// Ratio to the amount when the loss was found below which a sender that does answer it sends.
+const GIVEN_WAY_RATIO: f64 = 1.4;
+/// Round trips after which a sender has heard of a loss.
+const HEARD_ROUND_TRIPS: f64 = 1.25;
+/// Round trips that a sender which has heard of a loss then has to grow beyond a window with which
+/// servers begin.
+const GROWTH_ROUND_TRIPS: f64 = 3.0;
 
 /// The round trips of a session.
 #[derive(Debug, Clone, Copy)]
@@ -71,19 +73,19 @@ impl Growth {
             self.found = is_found.then_some(now);
             return None;
         };
-        let judged_from = found + whole.mul_f64(HEARD) + whole;
+        let judged_from = found + whole.mul_f64(HEARD_ROUND_TRIPS) + whole;
         if now < judged_from {
             return None;
         }
         let sustained = forwarded_within(whole, history, now) / whole.as_secs_f64();
-        if sustained < GIVEN_WAY * self.fastest {
+        if sustained < GIVEN_WAY_RATIO * self.fastest {
             return Some(false);
         }
         // A datagram more in each round trip since then.
         let added = now.saturating_since(found).div_duration_f64(least) / least.as_secs_f64();
-        let grows = sustained >= GROWN * self.fastest + added
+        let grows = sustained >= GROWN_RATIO * self.fastest + added
             && forwarded_within(last_mile, history, now) > LARGE_WINDOW as f64;
-        (grows || now >= judged_from + whole.mul_f64(LATER)).then_some(grows)
+        (grows || now >= judged_from + whole.mul_f64(GROWTH_ROUND_TRIPS)).then_some(grows)
     }
 
     /// Takes in what was forwarded since the last time.

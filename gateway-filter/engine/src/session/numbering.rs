@@ -25,17 +25,18 @@ use packrat_eack::Identifier;
 use packrat_wire::handshake::{GatewayParams, Numbered};
 use packrat_wire::number::{NUMBER_LENGTH, NumberHeader, NumberKey};
 
-/// Headers of IP and UDP.
-const IPV4_HEADERS: u16 = 20 + 8;
-const IPV6_HEADERS: u16 = 40 + 8;
+/// Bytes of the headers of IPv4 and UDP.
+const IPV4_HEADER_BYTES: u16 = 20 + 8;
+/// Bytes of the headers of IPv6 and UDP.
+const IPV6_HEADER_BYTES: u16 = 40 + 8;
 /// Changes between numbered and plain that are remembered: what is older is repaired plain.
 const MAXIMUM_RUNS: usize = 256;
-/// Datagrams longer than any that has arrived with a number, which get one nevertheless; and one of
-/// so many later ones.
-const UNPROVEN: u32 = 256;
-const ONE_OF: u32 = 64;
+/// Datagrams longer than any that has arrived with a number, which get one nevertheless.
+const UNPROVEN_DATAGRAMS: u32 = 256;
+/// Number of later datagrams of unproven length of which one gets a number.
+const UNPROVEN_INTERVAL: u32 = 64;
 /// Datagrams that were missing with a number and arrived without it, until such lengths go plain.
-const VANISHED: u32 = 8;
+const VANISHED_DATAGRAMS: u32 = 8;
 
 /// The numbers that this gateway grants to a client at this address: none towards the client where
 /// nothing is hidden from the sender, and none towards the server where nothing is repaired.
@@ -46,7 +47,8 @@ pub(crate) fn granted(
 ) -> Option<Numbered> {
     let to_client = config.sender != SenderAnswer::Never;
     let to_server = config.repair_budget > 0.0;
-    let headers = if client.to_canonical().is_ipv4() { IPV4_HEADERS } else { IPV6_HEADERS };
+    let headers =
+        if client.to_canonical().is_ipv4() { IPV4_HEADER_BYTES } else { IPV6_HEADER_BYTES };
     let largest = config.longest_packet.saturating_sub(headers + NUMBER_LENGTH as u16);
     wish?.within(Numbered { to_client, to_server, coded: true, largest })
 }
@@ -131,7 +133,7 @@ impl Numbering {
     /// A datagram is longer than any that has arrived with a number: true if it gets one.
     fn may_try(&mut self) -> bool {
         self.unproven = self.unproven.saturating_add(1);
-        self.unproven <= UNPROVEN || self.unproven.is_multiple_of(ONE_OF)
+        self.unproven <= UNPROVEN_DATAGRAMS || self.unproven.is_multiple_of(UNPROVEN_INTERVAL)
     }
 
     #[cold]
@@ -198,7 +200,7 @@ impl Numbering {
         }
         self.vanished.count += 1;
         self.vanished.shortest = self.vanished.shortest.min(length);
-        if self.vanished.count >= VANISHED {
+        if self.vanished.count >= VANISHED_DATAGRAMS {
             self.refuse(self.vanished.shortest);
         }
     }
@@ -285,7 +287,7 @@ mod tests {
             assert_eq!(numbering.again(sequence, identifier(sequence), 1400), None, "unproven");
         }
         assert!(numbered.iter().copied().eq((0..256).chain([319, 383])), "{numbered:?}");
-        for sequence in 0..u64::from(VANISHED) {
+        for sequence in 0..u64::from(VANISHED_DATAGRAMS) {
             numbering.on_repaired(sequence, 1400);
         }
         assert_eq!(numbering.number(500, identifier(500), 1400), None);

@@ -16,12 +16,15 @@ use core::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
 
-/// A client that names a datagram so far ahead of what it has spoken of may come from an outage.
-const LEAST_JUMP: u64 = 512;
-/// Places at which it may have begun that are tried for one eACK: those of a round trip.
+/// Distance of a named datagram ahead of the reported ones, from which its client may come from an
+/// outage.
+const LEAST_JUMP_DATAGRAMS: u64 = 512;
+/// Most places at which an outage may have begun that are tried for one eACK: those of a round
+/// trip.
 const MAXIMUM_BEGINNINGS: usize = 8;
-/// While the longest prefix may still come, nothing is decoded: this time, and two round trips.
-const MARGIN: Duration = Duration::from_millis(20);
+/// Time, beside two round trips, for which nothing is decoded since the longest prefix may still
+/// come.
+const PREFIX_MARGIN: Duration = Duration::from_millis(20);
 
 /// An outage that a client may come from.
 #[derive(Debug)]
@@ -34,7 +37,8 @@ pub(super) struct Outage {
 impl Outage {
     /// The client names `newest`, and has spoken of what is below `horizon`.
     pub(super) fn of(newest: u64, horizon: u64) -> Option<Box<Self>> {
-        (newest >= horizon + LEAST_JUMP).then(|| Box::new(Self { end: newest, asked: None }))
+        (newest >= horizon + LEAST_JUMP_DATAGRAMS)
+            .then(|| Box::new(Self { end: newest, asked: None }))
     }
 
     /// The first datagram that the client has named afterwards. It has most of those behind it.
@@ -49,7 +53,7 @@ impl Outage {
 
     /// True if the client may not have heard yet that the longest prefix is wanted.
     pub(super) fn awaits_longest(&self, round_trip: Duration, now: Timestamp) -> bool {
-        self.asked.is_some_and(|asked| now < asked + 2 * round_trip + MARGIN)
+        self.asked.is_some_and(|asked| now < asked + 2 * round_trip + PREFIX_MARGIN)
     }
 
     /// Places below `end` at which it may have begun: so far apart that a prefix which decodes so many

@@ -18,13 +18,15 @@ use core::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
 
-/// A round trip in which this share was shown as lost in a queue, beside twice what the medium
-/// loses, is a crowd; fewer than so many datagrams are none.
-const SHARE: f64 = 0.125;
-const FEWEST: u64 = 8;
-/// So many of the last round trips must be crowds.
-const CROWDS: u32 = 5;
-const OF: u32 = 7;
+/// Share of a round trip's datagrams, beside twice what the medium loses, shown as lost in a queue
+/// from which the round trip is a crowd.
+const CROWD_SHARE: f64 = 0.125;
+/// Fewest shown datagrams of a crowd.
+const FEWEST_SHOWN: u64 = 8;
+/// Number of the last [`JUDGED_ROUNDS`] round trips that must be crowds.
+const CROWD_ROUNDS: u32 = 5;
+/// Number of the last round trips that are judged together.
+const JUDGED_ROUNDS: u32 = 7;
 /// A sender hears of a loss later than its round trip ends: what is above it waits at the client for
 /// symbols, and for the Report that says that a queue stands. On a short path that is longer than the
 /// round trip.
@@ -69,10 +71,11 @@ impl Overflows {
             return false;
         }
         let sent = forwarded.saturating_sub(self.forwarded) as f64;
-        let is_crowd = self.shown >= FEWEST && self.shown as f64 >= (SHARE + 2.0 * loss) * sent;
-        self.crowds = (self.crowds << 1 | u32::from(is_crowd)) & ((1 << OF) - 1);
+        let is_crowd =
+            self.shown >= FEWEST_SHOWN && self.shown as f64 >= (CROWD_SHARE + 2.0 * loss) * sent;
+        self.crowds = (self.crowds << 1 | u32::from(is_crowd)) & ((1 << JUDGED_ROUNDS) - 1);
         (self.since, self.forwarded, self.shown) = (now, forwarded, 0);
-        self.crowds.count_ones() >= CROWDS
+        self.crowds.count_ones() >= CROWD_ROUNDS
     }
 }
 

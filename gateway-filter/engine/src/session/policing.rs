@@ -15,12 +15,13 @@ use packrat_wire::estimate::Timestamp;
 
 /// Variance of the number of losses, if they were by chance, from which they are judged.
 const MINIMUM_VARIANCE: f64 = 24.0;
-/// Arrivals stray from the line by less than this share of what chance would make them stray.
-/// With independent losses at a constant rate, one judgement in a thousand is below a sixth.
-const REGULAR: f64 = 0.1;
-/// Losses that are judged together lie within so many round trips, each of them as long as an eACK
-/// takes that reports them.
-const ROUND_TRIPS: u32 = 6;
+/// Share of the deviation by chance below which arrivals are regular: with independent losses at a
+/// constant rate, one judgement in a thousand is below a sixth.
+const REGULAR_SHARE: f64 = 0.1;
+/// Round trips, each as long as an eACK takes that reports them, within which losses that are
+/// judged together lie.
+const JUDGED_ROUND_TRIPS: u32 = 6;
+/// Interval of a client's eACKs while it misses something.
 const EACK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Losses that are judged together: sums over the points (time, datagrams arrived until then), both
@@ -109,7 +110,7 @@ impl Policing {
     pub(super) fn on_loss(&mut self, sequence: u64, at: Timestamp, round_trip: Duration) -> bool {
         let arrived = sequence.saturating_sub(self.lost) + self.repaired;
         self.lost += 1;
-        let limit = (round_trip + EACK_INTERVAL) * ROUND_TRIPS;
+        let limit = (round_trip + EACK_INTERVAL) * JUDGED_ROUND_TRIPS;
         let fresh = Losses::begin(at, sequence, arrived);
         let Some(losses) =
             self.losses.as_mut().filter(|losses| at.saturating_since(losses.since) <= limit)
@@ -124,7 +125,7 @@ impl Policing {
         }
         // Numbers of losses by chance are a random walk: a line that is fitted to it leaves a
         // fifteenth of the variance at its end.
-        let regular = losses.residual() < REGULAR * variance / 15.0;
+        let regular = losses.residual() < REGULAR_SHARE * variance / 15.0;
         self.losses = None;
         regular
     }

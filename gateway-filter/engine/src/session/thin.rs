@@ -21,20 +21,22 @@ use packrat_wire::handshake::LossClass;
 use super::{Session, Turn};
 use crate::history::Fate;
 
-/// Datagrams that are copied: so many at once, and so many a second. A download has its first ones
-/// copied, and then hardly any.
-const THIN: Rate = Rate { per_second: 10.0, burst: 10.0 };
-/// Between a datagram and its copy, and between copies: a quarter of a round trip within these
-/// bounds. Bursts of loss are over then, most likely.
-const SPACING: core::ops::RangeInclusive<Duration> =
+/// Rate of datagrams that are copied, and number at once: a download has its first ones copied, and
+/// then hardly any.
+const THIN_RATE: Rate = Rate { per_second: 10.0, burst: 10.0 };
+/// Bounds of the time between a datagram and its copy, and between copies; within them, a quarter
+/// of a round trip. Bursts of loss are over then, most likely.
+const COPY_SPACING: core::ops::RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_millis(5);
-/// A datagram with so many behind it shows its loss by itself (RFC 9002, section 6.1.1), and is not rare;
-/// but for the first ones of a session.
-const FOLLOWED: u64 = 3;
-const FIRST: u64 = 10;
-/// Fates that are noted for later sessions at once: the first time, and then.
-const FIRST_NOTED: u64 = 16;
-const NOTED: u64 = 256;
+/// Datagrams behind another one that show its loss by themselves (RFC 9002, section 6.1.1): a
+/// datagram that is followed by them is not rare.
+const FOLLOWING_DATAGRAMS: u64 = 3;
+/// Datagrams at a session's beginning that count as rare, whatever follows them.
+const FIRST_DATAGRAMS: u64 = 10;
+/// Fates that are noted for later sessions the first time.
+const FIRST_NOTED_FATES: u64 = 16;
+/// Fates that are noted for later sessions at once, after the first time.
+const NOTED_FATES: u64 = 256;
 
 /// The early copies of one session.
 #[derive(Debug)]
@@ -49,7 +51,7 @@ impl Thin {
     /// `None`: the last mile loses too little.
     pub(crate) fn new(loss: f64, now: Timestamp) -> Option<Box<Self>> {
         let loss = LossClass::of(loss);
-        let limit = RateLimit::new(THIN.burst, now);
+        let limit = RateLimit::new(THIN_RATE.burst, now);
         (loss > LossClass::Low).then(|| Box::new(Self { loss, limit, due: VecDeque::new() }))
     }
 
@@ -67,12 +69,13 @@ impl Thin {
         path: &PathEstimate,
         now: Timestamp,
     ) {
-        if !self.limit.try_acquire(&THIN, now) {
+        if !self.limit.try_acquire(&THIN_RATE, now) {
             return;
         }
         let quarter = path.round_trip().map(|round_trip| round_trip / 4);
-        let spacing =
-            quarter.map_or(*SPACING.end(), |time| time.clamp(*SPACING.start(), *SPACING.end()));
+        let spacing = quarter.map_or(*COPY_SPACING.end(), |time| {
+            time.clamp(*COPY_SPACING.start(), *COPY_SPACING.end())
+        });
         for copy in 1..=copies(self.loss) {
             self.due.push_back((forwarded_at + spacing * copy, sequence));
         }
@@ -139,7 +142,8 @@ impl Session {
 
     fn send_thin_copy(&mut self, sequence: u64, turn: &mut Turn<'_>) {
         let Some(entry) = self.history.get(sequence) else { return };
-        let is_followed = sequence >= FIRST && self.history.next() > sequence + FOLLOWED;
+        let is_followed =
+            sequence >= FIRST_DATAGRAMS && self.history.next() > sequence + FOLLOWING_DATAGRAMS;
         if entry.fate != Fate::Unknown || is_followed {
             return;
         }
@@ -166,13 +170,13 @@ impl Session {
     pub(super) fn follow_thin(&mut self, now: Timestamp) {
         let Some(coding) = &mut self.coding else { return };
         let (sent, lost) = coding.unnoted();
-        if sent >= if self.noted { NOTED } else { FIRST_NOTED } {
+        if sent >= if self.noted { NOTED_FATES } else { FIRST_NOTED_FATES } {
             self.noted = true;
             coding.forget_unnoted();
             self.permit.gateway().losses().note(self.permit.source(), sent, lost, now);
         }
         // A measurement needs some datagrams; until then what is remembered holds.
-        if coding.known() < NOTED {
+        if coding.known() < NOTED_FATES {
             return;
         }
         let loss = coding.loss();

@@ -13,16 +13,16 @@ use crate::live::LiveStream;
 use crate::sequence::Sequence;
 use crate::session_event::{GiveUpReason, SessionEvent};
 
-/// After this time without a datagram nothing of what was sent before is worth repairing, unless the
-/// client has not spoken of all of it.
-const QUIET: Duration = Duration::from_secs(1);
+/// Time without a datagram after which nothing of what was sent before is worth repairing, unless
+/// the client has not reported all of it.
+const QUIET_TIME: Duration = Duration::from_secs(1);
 /// Bytes are kept no longer than this: the longest hold of any client, and the outages that are
 /// bridged, are over long before.
 const MAXIMUM_AGE: Duration = Duration::from_secs(10);
 /// Interval of giving back memory that was not used.
 pub(super) const SHRINK_INTERVAL: Duration = Duration::from_secs(1);
-/// The time of a timer that is not planned.
-pub(super) const NEVER: Timestamp = Timestamp::from_micros(u64::MAX);
+/// Time of a timer that is not planned.
+pub(super) const NEVER_DUE: Timestamp = Timestamp::from_micros(u64::MAX);
 
 /// Kinds of timers, in the order in which they are handled.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +51,7 @@ impl Session {
             (Timer::RepairCopy, self.repairs.next_timeout()),
             (Timer::LiveCopy, self.live.as_deref().and_then(LiveStream::next_timeout)),
             (Timer::ThinCopy, self.thin.as_deref().and_then(Thin::next_timeout)),
-            (Timer::Shrink, Some(self.shrink_at).filter(|at| *at < NEVER)),
+            (Timer::Shrink, Some(self.shrink_at).filter(|at| *at < NEVER_DUE)),
             (Timer::TailProbe, self.probe.next_timeout(&self.last_mile.path)),
             (Timer::Upward, self.upward_timeout()),
         ]
@@ -108,7 +108,7 @@ impl Session {
     fn shrink(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now;
         let silence = self.probe.silence(now);
-        if silence >= MAXIMUM_AGE || (silence >= QUIET && !self.is_tail_open()) {
+        if silence >= MAXIMUM_AGE || (silence >= QUIET_TIME && !self.is_tail_open()) {
             self.forget_bytes(turn);
             self.trim(QUIET_ENTRIES);
         }
@@ -126,7 +126,7 @@ impl Session {
             self.backlog = None;
         }
         self.permit.hold(self.memory());
-        self.shrink_at = if self.is_quiet() { NEVER } else { now + SHRINK_INTERVAL };
+        self.shrink_at = if self.is_quiet() { NEVER_DUE } else { now + SHRINK_INTERVAL };
     }
 
     /// The flow is quiet for so long that no client waits for a repair of what it was sent: the

@@ -26,44 +26,50 @@ use packrat_wire::number::{MAXIMUM_JUMP, MaskedNumber, Places};
 
 use super::breaker::{Change, Totals};
 use super::far_link::{FarLink, Spread};
-use super::{Breaker, HOLD_STEP, Session, Turn};
+use super::{Breaker, HOLD_STEP_BYTES, Session, Turn};
 use crate::lazy_box::LazyBox;
 use crate::outbox::Outbox;
 
-/// Datagrams at least so long begin to wait. Shorter ones are requests and acknowledgements, which
-/// later ones repeat or which wait for nothing.
+/// Bytes of a datagram from which it begins to wait: shorter ones are requests and
+/// acknowledgements, which later ones repeat or which wait for nothing.
 const BULK_LENGTH: usize = 400;
 /// Bytes that wait at most, beside the limit of a flow's cache.
 const MAXIMUM_BYTES: usize = 1 << 20;
-/// Datagrams that wait, and holes that are known, at most.
-const MAXIMUM_WAITING: usize = 4096;
+/// Most datagrams that wait.
+const WAITING_DATAGRAMS: usize = 4096;
+/// Most holes that are known.
 const MAXIMUM_HOLES: usize = 2048;
-/// So many datagrams may leave at once, whatever follows.
-const SPREAD_FROM: usize = 16;
-/// Bytes that each of them takes beside the datagram's.
-const OVERHEAD: usize = 64;
+/// Datagrams that may leave at once, whatever follows.
+const SPREAD_DATAGRAMS: usize = 16;
+/// Bytes that each waiting datagram takes beside its own.
+const OVERHEAD_BYTES: usize = 64;
 
-/// A message is due after so many datagrams, or so long after the first of them...
+/// Datagrams after which a message is due.
 const EVERY_DATAGRAMS: u32 = 64;
-const EVERY: Duration = Duration::from_millis(25);
-/// ...which is sooner while there are only a few.
-const FEW: u32 = 4;
-const FEW_EVERY: Duration = Duration::from_millis(5);
+/// Time after its first datagram at which a message is due.
+const MESSAGE_DELAY: Duration = Duration::from_millis(25);
+/// Datagrams below which a message is due sooner.
+const FEW_DATAGRAMS: u32 = 4;
+/// Time after its first datagram at which a message about [`FEW_DATAGRAMS`] is due.
+const FEW_MESSAGE_DELAY: Duration = Duration::from_millis(5);
 /// Least interval of messages.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
-/// Interval at which a hole is told again, at least.
-const AGAIN: Duration = Duration::from_millis(2);
+/// Shortest interval at which a hole is told again.
+const HOLE_INTERVAL: Duration = Duration::from_millis(2);
 /// Longest time in which a hole is to be filled where nothing waits for it.
-const UNHELD: Duration = Duration::from_millis(250);
+const UNHELD_PATIENCE: Duration = Duration::from_millis(250);
 /// The round trip before the first sample.
 const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(30);
-/// Losses that are repaired while a queue stands: as many as the medium has while none does, by this
-/// factor, and so many at once. What is lost beyond that is the queue's.
+/// Factor of the medium's losses, measured while no queue stands, to the losses that are repaired
+/// while one does: the losses beyond are the queue's.
 const CREDIT_SHARE: f64 = 1.5;
-const CREDIT: f64 = 8.0;
-/// Work of a message, beside that of each hole in it; and of a hole that opens.
+/// Losses that are repaired at once while a queue stands, datagrams.
+const CREDIT_DATAGRAMS: f64 = 8.0;
+/// Work of a message, beside the work of each hole in it.
 const HOLES_WORK: u64 = 2500;
+/// Work of a hole in a message.
 const TOLD_WORK: u64 = 5;
+/// Work of a hole that opens.
 const HOLE_WORK: u64 = 100;
 
 /// A datagram that waits, its congestion mark, and when it came, or those after it if it was missing.
@@ -128,7 +134,7 @@ struct Waiting {
 
 impl Waiting {
     fn memory(&self) -> usize {
-        self.bytes + self.by_place.len() * OVERHEAD
+        self.bytes + self.by_place.len() * OVERHEAD_BYTES
     }
 
     fn is_empty(&self) -> bool {
@@ -216,7 +222,7 @@ impl Upward {
             far: FarLink::default(),
             spread: None,
             medium: MediumLoss::default(),
-            credit: TokenBucket::new(CREDIT),
+            credit: TokenBucket::new(CREDIT_DATAGRAMS),
             queued: false,
             missing: 0,
             received: 0,
@@ -231,7 +237,7 @@ impl Upward {
         self.begin_spread(waiting, now);
         let mut passed = 0;
         while let Some((place, since)) = waiting.first() {
-            let is_full = waiting.bytes > room || waiting.by_place.len() > MAXIMUM_WAITING;
+            let is_full = waiting.bytes > room || waiting.by_place.len() > WAITING_DATAGRAMS;
             let lowest = self.holes.first_key_value().map(|(lowest, _)| *lowest);
             if let Some(hole) = lowest.filter(|lowest| *lowest < place) {
                 self.spread = None;
@@ -257,7 +263,7 @@ impl Upward {
         let hole = self.holes.first_key_value().map_or(u64::MAX, |(hole, _)| *hole);
         if self.spread.is_none()
             && let Some((_, first)) = waiting.first()
-            && waiting.by_place.range(..hole).nth(SPREAD_FROM).is_some()
+            && waiting.by_place.range(..hole).nth(SPREAD_DATAGRAMS).is_some()
             && self.far.is_slower(now)
         {
             self.spread = Some(Spread::new(first, now));
@@ -267,9 +273,9 @@ impl Upward {
     /// So many places are known to be taken, or empty.
     fn on_places(&mut self, places: u64) {
         if self.queued {
-            self.credit.earn(places as f64 * self.medium.loss() * CREDIT_SHARE, CREDIT);
+            self.credit.earn(places as f64 * self.medium.loss() * CREDIT_SHARE, CREDIT_DATAGRAMS);
         } else {
-            self.credit = TokenBucket::new(CREDIT);
+            self.credit = TokenBucket::new(CREDIT_DATAGRAMS);
             self.medium.on_fate(places, 0, 0);
         }
     }
@@ -311,8 +317,8 @@ impl Upward {
         let every = first_untold.map(|first| match untold {
             // The client does not know yet whether its numbers arrive.
             _ if last.is_none() => first,
-            0..FEW => first + FEW_EVERY,
-            FEW..EVERY_DATAGRAMS => first + EVERY,
+            0..FEW_DATAGRAMS => first + FEW_MESSAGE_DELAY,
+            FEW_DATAGRAMS..EVERY_DATAGRAMS => first + MESSAGE_DELAY,
             _ => first,
         });
         let at = [urgent.then_some(soonest), repeat, every].into_iter().flatten().min()?;
@@ -365,7 +371,7 @@ impl Session {
         }
         self.put_back(upward);
         self.tell_holes(turn);
-        if self.memory().abs_diff(self.permit.held()) > HOLD_STEP {
+        if self.memory().abs_diff(self.permit.held()) > HOLD_STEP_BYTES {
             self.permit.hold(self.memory());
         }
     }
@@ -436,7 +442,7 @@ impl Session {
 
     /// Time for which a hole may be filled; what is above waits for as long, where it waits at all.
     fn upward_patience(&self) -> Duration {
-        let maximum = if self.waits_upward() { self.agreed.maximum_hold } else { UNHELD };
+        let maximum = if self.waits_upward() { self.agreed.maximum_hold } else { UNHELD_PATIENCE };
         self.last_mile.path.patience(PATIENCE_MARGIN, maximum)
     }
 
@@ -524,7 +530,7 @@ impl Session {
     fn again(&self) -> Duration {
         let path = &self.last_mile.path;
         let round_trip = path.minimum_round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
-        (round_trip / 2).clamp(AGAIN, EVERY)
+        (round_trip / 2).clamp(HOLE_INTERVAL, MESSAGE_DELAY)
     }
 
     fn tell(&mut self, upward: &mut Upward, turn: &mut Turn<'_>) {
@@ -542,7 +548,7 @@ impl Session {
         let admitted = self.admits_upward(now);
         // Without credit the holes are not even looked at, and not soon again: there may be thousands of
         // them, in each of thousands of sessions.
-        let last = if admitted { now } else { now + EVERY };
+        let last = if admitted { now } else { now + MESSAGE_DELAY };
         upward.telling = Telling { last: Some(last), ..Telling::default() };
         let wanted = !self.is_left_to_client(upward, now);
         if admitted {

@@ -18,13 +18,13 @@ use packrat_wire::estimate::Timestamp;
 use crate::admission::Network;
 
 /// Bytes of repairs for the group that are saved up.
-const GROUP_REPAIR_BURST: f64 = 32.0 * 1024.0;
-/// The budget rises to this many times what is configured, at most.
-const MAXIMUM_RISE: f64 = 4.0;
+const GROUP_REPAIR_BURST_BYTES: f64 = 32.0 * 1024.0;
+/// Factor by which the budget rises above the configured one, at most.
+const MAXIMUM_RISE_FACTOR: f64 = 4.0;
 /// Addresses that are remembered per packet.
 const MAXIMUM_ADDRESSES: usize = 64;
 /// Weight of the newest second in the mean.
-const SMOOTHING: f64 = 0.25;
+const SECOND_WEIGHT: f64 = 0.25;
 
 /// Subscribers that miss the same packet.
 #[derive(Debug)]
@@ -80,13 +80,13 @@ pub(super) struct GroupRepairs {
 
 impl GroupRepairs {
     pub(super) fn new() -> Self {
-        Self { tokens: TokenBucket::new(GROUP_REPAIR_BURST), served: 0.0 }
+        Self { tokens: TokenBucket::new(GROUP_REPAIR_BURST_BYTES), served: 0.0 }
     }
 
     /// The stream has brought `bytes` of repairs. `threshold`: addresses that have one sent.
     pub(super) fn earn(&mut self, bytes: f64, threshold: u32) {
         let rise = self.served / f64::from(threshold.max(1));
-        self.tokens.earn(bytes * rise.clamp(1.0, MAXIMUM_RISE), GROUP_REPAIR_BURST);
+        self.tokens.earn(bytes * rise.clamp(1.0, MAXIMUM_RISE_FACTOR), GROUP_REPAIR_BURST_BYTES);
     }
 
     /// Takes `length` bytes for one repair.
@@ -112,7 +112,7 @@ impl GroupRepairs {
     }
 
     fn smooth(&mut self, sources: f64) {
-        let weight = if self.served == 0.0 { 1.0 } else { SMOOTHING };
+        let weight = if self.served == 0.0 { 1.0 } else { SECOND_WEIGHT };
         self.served += (sources - self.served) * weight;
     }
 }

@@ -22,18 +22,19 @@ use super::{
     SUBSCRIPTIONS_PER_ADDRESS, SWEEP_INTERVAL, Stream, StreamConfig, StreamOutbox, enter_epoch,
     gateway_params,
 };
-use crate::admission::{LEVELS, MESSAGE_WORK, SourceAccount, WorkKind};
-use crate::eack_credit::SUBSCRIBER;
+use crate::admission::{MESSAGE_WORK, SOURCE_LEVELS, SourceAccount, WorkKind};
+use crate::eack_credit::SUBSCRIBER_TARIFF;
 use crate::event::Side;
 use crate::gateway::{Begin, HandshakeOutcome, Received, refuse};
 use crate::handshake::Handshake;
 use crate::path_validation::Step;
 use crate::session_event::{EackIgnoredReason, SessionEvent};
 
-/// Room for subscribers grows by this share of them, and by this many: with thousands, doubling
-/// would cost as much as they do.
-const GROWTH_SHARE: usize = 8;
-const GROWTH: usize = 8;
+/// Divisor of the subscribers by which the room for them grows: with thousands, doubling would cost
+/// as much as they do.
+const GROWTH_DIVISOR: usize = 8;
+/// Subscribers for which the room grows at least.
+const GROWTH_SUBSCRIBERS: usize = 8;
 
 /// An answered handshake, until its subscription is used.
 pub(super) struct Pending {
@@ -157,7 +158,7 @@ impl Stream {
         if free == 0 || self.config.group_repairs_from.is_none() {
             return free > 0;
         }
-        let (mut held, mut at_address) = ([0; LEVELS], 0);
+        let (mut held, mut at_address) = ([0; SOURCE_LEVELS], 0);
         for subscriber in &self.subscribers {
             for (held, level) in held.iter_mut().zip(source.levels()) {
                 let is_same = |other: &SourceAccount| core::ptr::eq(level, other);
@@ -215,7 +216,8 @@ impl Stream {
         self.counters.subscriptions += 1;
         self.version += 1;
         if self.subscribers.len() == self.subscribers.capacity() {
-            self.subscribers.reserve_exact(self.subscribers.len() / GROWTH_SHARE + GROWTH);
+            self.subscribers
+                .reserve_exact(self.subscribers.len() / GROWTH_DIVISOR + GROWTH_SUBSCRIBERS);
         }
         let place = u32::try_from(self.subscribers.len()).unwrap_or(u32::MAX);
         self.places.insert(subscriber.channel.session(), place);
@@ -345,7 +347,7 @@ impl Stream {
                 self.counters.stream_eacks += 1;
                 let work = &self.gateway.admission.work;
                 let admitted = subscriber.admits_eack(now);
-                let strain = SUBSCRIBER.strain(&subscriber.eacks);
+                let strain = SUBSCRIBER_TARIFF.strain(&subscriber.eacks);
                 let source = Some(&*subscriber.source);
                 if admitted && work.admits(WorkKind::Message, source, strain, now) {
                     self.charge(subscriber, MESSAGE_WORK, now);
@@ -362,7 +364,7 @@ impl Stream {
                 enter_epoch(subscriber, epoch);
                 let side = Side::Client;
                 out.tell(subscriber, || SessionEvent::Reset { epoch, side, reason });
-                SUBSCRIBER.charge_epoch(&mut subscriber.eacks);
+                SUBSCRIBER_TARIFF.charge_epoch(&mut subscriber.eacks);
             }
             Ok(Message::Goodbye { .. }) => return false,
             Ok(Message::Recovered { total }) => {

@@ -43,7 +43,7 @@ use zeroize::Zeroizing;
 
 use crate::admission::WorkKind;
 use crate::counters::{StreamCounters, StreamGauges};
-use crate::eack_credit::SUBSCRIBER;
+use crate::eack_credit::SUBSCRIBER_TARIFF;
 use crate::event::Side;
 use crate::gateway::Gateway;
 use crate::history::{History, Pushed, SELECTIVE_ENTRIES, SETTLED_ENTRIES};
@@ -57,11 +57,11 @@ use group::{GroupRepairs, Missed};
 use membership::Pending;
 pub use outbox::{StreamOutbox, Target};
 use subscriber::{Outstanding, Subscriber};
-use sums::{SUMS, Sums};
+use sums::{SUM_COUNT, Sums};
 use symbols::Symbols;
 
-/// The sums of the stream are remembered at every so many packets.
-const CHECKPOINT: u64 = 32;
+/// Packets of the stream between two remembered states of its sums.
+const CHECKPOINT_PACKETS: u64 = 32;
 /// Work of an identifier in one sum.
 const INSERTION_WORK: u64 = 5;
 /// Subscriptions of one address, beyond those that its source has in any case. Of an IPv6 network, a
@@ -219,7 +219,7 @@ impl Stream {
         match self.history.push(identifier, datagram, now) {
             Pushed::Duplicate => self.counters.stream_duplicates += 1,
             Pushed::Cached | Pushed::Uncached => {
-                if next.is_multiple_of(CHECKPOINT)
+                if next.is_multiple_of(CHECKPOINT_PACKETS)
                     && let Some(sums) = Sums::of(&self.head)
                 {
                     self.checkpoints.push_back((next, sums));
@@ -301,7 +301,7 @@ impl Stream {
         }
         let decoded = decoded.filter(|changes| {
             let foreign = self.foreign(subscriber, changes);
-            SUBSCRIBER.take_foreign(&mut subscriber.eacks, foreign)
+            SUBSCRIBER_TARIFF.take_foreign(&mut subscriber.eacks, foreign)
         });
         match decoded {
             Some(changes) => {
@@ -401,13 +401,13 @@ impl Stream {
         decode_assuming(&[&without_time[..], &[], &all[..]], |attempt, assumed| {
             let (gateway, source) = (Arc::clone(&self.gateway), Some(&*subscriber.source));
             let budget = &gateway.admission.work;
-            let strain = SUBSCRIBER.strain(&subscriber.eacks);
+            let strain = SUBSCRIBER_TARIFF.strain(&subscriber.eacks);
             if attempt > 0 && !budget.admits(WorkKind::Message, source, strain, now) {
                 return None;
             }
             let decoded = self.decode(subscriber, eack, assumed);
-            let inserted = (CHECKPOINT as usize + assumed.len()) * SUMS;
-            let compared = all.len() * (assumed.len() + SUMS) / 4;
+            let inserted = (CHECKPOINT_PACKETS as usize + assumed.len()) * SUM_COUNT;
+            let compared = all.len() * (assumed.len() + SUM_COUNT) / 4;
             let spent =
                 INSERTION_WORK * inserted as u64 + compared as u64 + self.decoder.take_work();
             budget.charge(WorkKind::Message, source, spent, now);
@@ -444,7 +444,7 @@ impl Stream {
         let theirs = shift.shift(count, eack.prefix)?;
         let theirs = EncodedPrefix::new(eack.encoding, &theirs).ok()?;
         let history = &self.history;
-        let recent = subscriber.horizon.saturating_sub(CHECKPOINT * 4).max(history.first());
+        let recent = subscriber.horizon.saturating_sub(CHECKPOINT_PACKETS * 4).max(history.first());
         let candidates = (recent..subscriber.horizon)
             .filter_map(|sequence| history.get(sequence).map(|entry| entry.identifier));
         let difference = self.head.decode(theirs, candidates, &mut self.decoder).ok()?;
@@ -458,7 +458,7 @@ impl Stream {
         let mut set = core::mem::take(&mut self.set);
         sums.write(&mut set);
         let epoch = subscriber.epoch.next();
-        let encoding = Encoding::PowerSums { count: SUMS as u8 };
+        let encoding = Encoding::PowerSums { count: SUM_COUNT as u8 };
         self.send(subscriber, &Message::Baseline { epoch, encoding, set: &set }, out);
         self.set = set;
     }
@@ -472,7 +472,7 @@ impl Stream {
         out: &mut StreamOutbox,
     ) {
         self.counters.stream_eacks_failed += 1;
-        SUBSCRIBER.charge_failure(&mut subscriber.eacks, work);
+        SUBSCRIBER_TARIFF.charge_failure(&mut subscriber.eacks, work);
         let after = after_failure(eack.encoding, &limits(), &mut subscriber.failures);
         out.tell(subscriber, || SessionEvent::EackFailed {
             eack: counter,
@@ -578,7 +578,7 @@ fn enter_epoch(subscriber: &mut Subscriber, epoch: Epoch) {
 }
 
 fn limits() -> SketchLimits {
-    SketchLimits { coded_symbols: 0, power_sums: SUMS as u8 }
+    SketchLimits { coded_symbols: 0, power_sums: SUM_COUNT as u8 }
 }
 
 fn gateway_params(

@@ -8,7 +8,7 @@ use packrat_wire::estimate::Timestamp;
 use packrat_wire::message::Eack;
 
 use super::group::Missed;
-use super::subscriber::{MAXIMUM_OUTSTANDING, Outstanding, Subscriber};
+use super::subscriber::{OUTSTANDING_PACKETS, Outstanding, Subscriber};
 use super::{Changes, SWEEP_INTERVAL, Stream, StreamOutbox, Target};
 use crate::admission::Network;
 use crate::repair::Decision;
@@ -58,7 +58,7 @@ impl Stream {
             let sequence = self.history.sequence_of(*identifier);
             let datagram = sequence.map(Sequence::new);
             let reason = match sequence {
-                Some(sequence) if outstanding.len() < MAXIMUM_OUTSTANDING => {
+                Some(sequence) if outstanding.len() < OUTSTANDING_PACKETS => {
                     outstanding.push(Outstanding::new(sequence, *identifier, now));
                     out.tell(subscriber, || SessionEvent::DatagramMissing {
                         datagram: Sequence::new(sequence),

@@ -18,26 +18,27 @@ use packrat_wire::{Epoch, MessageCounter, SmallChannel};
 use super::sums::Sums;
 use super::symbols::{self, Experience};
 use crate::admission::SourceAccount;
-use crate::eack_credit::SUBSCRIBER;
+use crate::eack_credit::SUBSCRIBER_TARIFF;
 use crate::reconciliation;
 use crate::repair::{ASSUMED_ROUND_TRIP, Decision, Progress, decide};
 use crate::session_event::GiveUpReason;
 
 /// Bytes of repairs that a subscriber may have at once.
-const REPAIR_BURST: f64 = 32.0 * 1024.0;
+const REPAIR_BURST_BYTES: f64 = 32.0 * 1024.0;
 /// Packets of one subscriber that are repaired at the same time.
-pub(super) const MAXIMUM_OUTSTANDING: usize = 256;
+pub(super) const OUTSTANDING_PACKETS: usize = 256;
 /// More transmissions than this of one packet never help a subscriber.
 const MAXIMUM_TRANSMISSIONS: u32 = 8;
-/// A subscriber is asked to count as received what it will never get no more often than this...
+/// Shortest interval at which a subscriber is asked to count as received what it will never get.
 const OFFER_INTERVAL: Duration = Duration::from_millis(500);
-/// ...and no more than so many times for the same: it may not know how.
+/// Most times that a subscriber is asked the same: it may not know how.
 const MAXIMUM_OFFERS: u8 = 8;
-/// Packets that a subscriber's loss is about, beside the newest ones; and the unit of it.
-const MEMORY: f64 = 1024.0;
+/// Packets that a subscriber's loss is about, beside the newest ones.
+const LOSS_MEMORY_PACKETS: f64 = 1024.0;
+/// Number that stands for a loss of 1.
 const LOSS_UNIT: f64 = 65536.0;
 /// Room for packets under repair that is kept beyond what is used.
-const OUTSTANDING_SLACK: usize = 1;
+const SLACK_PACKETS: usize = 1;
 
 /// A packet under repair.
 #[derive(Debug, Clone, Copy)]
@@ -188,8 +189,8 @@ impl Subscriber {
             heard: Millis::of(now),
             window: u32::try_from(live.window.as_micros()).unwrap_or(u32::MAX),
             round_trip: SmallRoundTrip::new(),
-            eacks: SUBSCRIBER.open(),
-            repairs: TokenBucket::new(REPAIR_BURST),
+            eacks: SUBSCRIBER_TARIFF.open(),
+            repairs: TokenBucket::new(REPAIR_BURST_BYTES),
             counted: bytes as u32,
             newest_eack: MessageCounter::FIRST,
             offered: Millis::of(now),
@@ -282,7 +283,7 @@ impl Subscriber {
     }
 
     fn blend(&mut self, sample: f64, packets: u64) {
-        let weight = packets as f64 / (packets as f64 + MEMORY);
+        let weight = packets as f64 / (packets as f64 + LOSS_MEMORY_PACKETS);
         let known = f64::from(self.loss) / LOSS_UNIT;
         let loss = known + (sample - known) * weight;
         // Rounded down to nothing when nothing is lost any more.
@@ -323,7 +324,7 @@ impl Subscriber {
 
     /// Keeps no memory for nothing, and little more than is needed.
     pub(super) fn set_outstanding(&mut self, mut outstanding: Vec<Outstanding>) {
-        if outstanding.capacity() > outstanding.len() + OUTSTANDING_SLACK {
+        if outstanding.capacity() > outstanding.len() + SLACK_PACKETS {
             outstanding.shrink_to(outstanding.len());
         }
         self.outstanding = (!outstanding.is_empty()).then(|| Box::new(outstanding));
@@ -348,7 +349,7 @@ impl Subscriber {
     pub(super) fn admits_eack(&mut self, now: Timestamp) -> bool {
         let elapsed = self.heard.elapsed(now);
         self.heard = Millis::of(now);
-        SUBSCRIBER.admits(&mut self.eacks, elapsed)
+        SUBSCRIBER_TARIFF.admits(&mut self.eacks, elapsed)
     }
 
     /// No repairs are configured: there is nothing to begin with, either.
@@ -361,7 +362,7 @@ impl Subscriber {
         let earned = f64::from((stream_bytes as u32).wrapping_sub(self.counted)) * share;
         self.counted = stream_bytes as u32;
         self.source.repairs.earn(earned);
-        self.repairs.earn(earned, REPAIR_BURST);
+        self.repairs.earn(earned, REPAIR_BURST_BYTES);
         self.repairs.try_take(length as f64)
     }
 

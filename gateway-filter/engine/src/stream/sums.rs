@@ -7,27 +7,27 @@
 
 use packrat_eack::{Encoding, Identifier, Sketch};
 
-/// Sums that a stream and its subscribers keep (as for multicast in Packrat26, table 4).
-pub(super) const SUMS: usize = 40;
-/// The field of the sums (docs/PROTOCOL.md section 9).
-const PRIME: u64 = (1 << 32) - 5;
+/// Number of sums that a stream and its subscribers keep (as for multicast in Packrat26, table 4).
+pub(super) const SUM_COUNT: usize = 40;
+/// Prime of the field of the sums (docs/PROTOCOL.md section 9).
+const FIELD_PRIME: u64 = (1 << 32) - 5;
 /// Bytes of the set's size before the sums.
-const SIZE: usize = 2;
+const SIZE_BYTES: usize = 2;
 
-/// A set, or a difference of sets: its size and its first [`SUMS`] power sums.
+/// A set, or a difference of sets: its size and its first [`SUM_COUNT`] power sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sums {
-    sums: [u32; SUMS],
+    sums: [u32; SUM_COUNT],
     size: u16,
 }
 
 impl Sums {
-    pub(super) const ZERO: Self = Self { sums: [0; SUMS], size: 0 };
+    pub(super) const ZERO: Self = Self { sums: [0; SUM_COUNT], size: 0 };
 
     /// Those of a sketch; `None` when it has fewer.
     pub(super) fn of(sketch: &Sketch) -> Option<Self> {
-        let mut bytes = Vec::with_capacity(SIZE + 4 * SUMS);
-        sketch.write_prefix(Encoding::PowerSums { count: SUMS as u8 }, &mut bytes).ok()?;
+        let mut bytes = Vec::with_capacity(SIZE_BYTES + 4 * SUM_COUNT);
+        sketch.write_prefix(Encoding::PowerSums { count: SUM_COUNT as u8 }, &mut bytes).ok()?;
         Some(Self::read(&bytes))
     }
 
@@ -40,7 +40,7 @@ impl Sums {
 
     fn read(bytes: &[u8]) -> Self {
         let mut read = Self::ZERO;
-        let Some((size, sums)) = bytes.split_first_chunk::<SIZE>() else { return read };
+        let Some((size, sums)) = bytes.split_first_chunk::<SIZE_BYTES>() else { return read };
         read.size = u16::from_be_bytes(*size);
         for (sum, bytes) in read.sums.iter_mut().zip(sums.as_chunks::<4>().0) {
             *sum = u32::from_be_bytes(*bytes);
@@ -52,8 +52,8 @@ impl Sums {
         self.size = self.size.wrapping_add(1);
         let (x, mut power) = (u64::from(identifier.get()), 1u64);
         for sum in &mut self.sums {
-            power = power * x % PRIME;
-            *sum = ((u64::from(*sum) + power) % PRIME) as u32;
+            power = power * x % FIELD_PRIME;
+            *sum = ((u64::from(*sum) + power) % FIELD_PRIME) as u32;
         }
     }
 
@@ -61,41 +61,43 @@ impl Sums {
         self.size = self.size.wrapping_sub(1);
         let (x, mut power) = (u64::from(identifier.get()), 1u64);
         for sum in &mut self.sums {
-            power = power * x % PRIME;
-            *sum = ((u64::from(*sum) + PRIME - power) % PRIME) as u32;
+            power = power * x % FIELD_PRIME;
+            *sum = ((u64::from(*sum) + FIELD_PRIME - power) % FIELD_PRIME) as u32;
         }
     }
 
     pub(super) fn add(&mut self, other: &Self) {
         self.size = self.size.wrapping_add(other.size);
         for (sum, other) in self.sums.iter_mut().zip(&other.sums) {
-            *sum = ((u64::from(*sum) + u64::from(*other)) % PRIME) as u32;
+            *sum = ((u64::from(*sum) + u64::from(*other)) % FIELD_PRIME) as u32;
         }
     }
 
     pub(super) fn subtract(&mut self, other: &Self) {
         self.size = self.size.wrapping_sub(other.size);
         for (sum, other) in self.sums.iter_mut().zip(&other.sums) {
-            *sum = ((u64::from(*sum) + PRIME - u64::from(*other)) % PRIME) as u32;
+            *sum = ((u64::from(*sum) + FIELD_PRIME - u64::from(*other)) % FIELD_PRIME) as u32;
         }
     }
 
     /// A prefix of `count` power sums with this added to it; `None` when it is none, or longer than
-    /// [`SUMS`].
+    /// [`SUM_COUNT`].
     pub(super) fn shift(&self, count: u8, prefix: &[u8]) -> Option<Vec<u8>> {
-        let (size, sums) = prefix.split_first_chunk::<SIZE>()?;
+        let (size, sums) = prefix.split_first_chunk::<SIZE_BYTES>()?;
         let (sums, rest) = sums.as_chunks::<4>();
-        if sums.len() != usize::from(count) || sums.len() > SUMS || !rest.is_empty() {
+        if sums.len() != usize::from(count) || sums.len() > SUM_COUNT || !rest.is_empty() {
             return None;
         }
         let mut shifted = Vec::with_capacity(prefix.len());
         shifted.extend_from_slice(&u16::from_be_bytes(*size).wrapping_add(self.size).to_be_bytes());
         for (theirs, own) in sums.iter().zip(&self.sums) {
             let theirs = u64::from(u32::from_be_bytes(*theirs));
-            if theirs >= PRIME {
+            if theirs >= FIELD_PRIME {
                 return None;
             }
-            shifted.extend_from_slice(&(((theirs + u64::from(*own)) % PRIME) as u32).to_be_bytes());
+            shifted.extend_from_slice(
+                &(((theirs + u64::from(*own)) % FIELD_PRIME) as u32).to_be_bytes(),
+            );
         }
         Some(shifted)
     }
@@ -108,7 +110,7 @@ mod tests {
 
     #[test]
     fn they_are_those_of_a_sketch() {
-        let limits = SketchLimits { coded_symbols: 0, power_sums: SUMS as u8 };
+        let limits = SketchLimits { coded_symbols: 0, power_sums: SUM_COUNT as u8 };
         let mut sketch = Sketch::new(SketchKey::new([1, 2]), limits);
         let mut sums = Sums::ZERO;
         let identifiers: Vec<_> = (1..50u64)

@@ -27,45 +27,46 @@ use zeroize::Zeroizing;
 use crate::history::History;
 
 /// Packets that a symbol covers.
-const WINDOW: u64 = 255;
-/// Symbols per packet, of the loss over what arrives: beyond 1 the margin for lost symbols and for
-/// losses that come together.
-const MARGIN: f64 = 1.9;
-/// The share of subscribers whose loss the rate covers.
-const QUANTILE: f64 = 0.9;
-/// Below this loss nothing is coded.
+const WINDOW_PACKETS: u64 = 255;
+/// Ratio of symbols per packet to the loss over what arrives: beyond 1 the margin for lost symbols
+/// and for losses that come together.
+const SYMBOL_MARGIN: f64 = 1.9;
+/// Share of subscribers whose loss the rate covers.
+const COVERED_QUANTILE: f64 = 0.9;
+/// Loss below which nothing is coded.
 const LEAST_LOSS: f64 = packrat_code::rate::LEAST_LOSS;
-/// Symbols per packet, at most.
-const MOST: f64 = 0.5;
-/// Symbols that come, at least, in the time for which a plain repair waits.
+/// Most symbols per packet.
+const MAXIMUM_SYMBOL_RATE: f64 = 0.5;
+/// Fewest symbols that come in the time for which a plain repair waits.
 const SYMBOLS_WAITED_FOR: f64 = 4.0;
-/// A symbol is longer than a packet, by its header and the names: it must save so many repairs.
-const LEAST_SAVING: f64 = 1.5;
-/// Symbols that name the same packet.
-const TIMES_NAMED: f64 = 4.0;
-/// Symbols that are due at once, at most.
-const MOST_DUE: f64 = 8.0;
+/// Repairs that a symbol must save: it is longer than a packet, by its header and the names.
+const SAVED_REPAIRS: f64 = 1.5;
+/// Number of symbols that name the same packet.
+const NAMING_SYMBOLS: f64 = 4.0;
+/// Most symbols that are due at once.
+const MOST_DUE_SYMBOLS: f64 = 8.0;
 /// Symbols that a subscriber lacks before some are sent on demand: one or two come with the rate.
-const LACKED: f64 = 2.0;
-/// Part of the wait for a plain repair after which that happens.
-const PATIENCE: u32 = 8;
-/// A plain repair waits no longer, however long the subscriber's window is.
+const LACKED_SYMBOLS: f64 = 2.0;
+/// Divisor of the wait for a plain repair, after which part symbols are sent on demand.
+const PATIENCE_DIVISOR: u32 = 8;
+/// Longest wait of a plain repair, however long the subscriber's window is.
 const LONGEST_WAIT: Duration = Duration::from_millis(400);
 /// Time that a plain repair takes beside the round trips.
-const RESERVE: Duration = Duration::from_millis(20);
-/// Packets over which the loss is measured, at least: usually, and before symbols are sent.
-const MEASURED_OVER: u64 = 64;
-const MEASURED_FIRST: u64 = 4;
-/// Losses after which it is measured without delay, before symbols are sent.
-const MANY_LOST: u64 = 32;
+const REPAIR_RESERVE: Duration = Duration::from_millis(20);
+/// Fewest packets over which the loss is measured.
+const MEASURED_PACKETS: u64 = 64;
+/// Fewest packets over which the loss is measured before symbols are sent.
+const MEASURED_FIRST_PACKETS: u64 = 4;
+/// Lost packets after which the loss is measured without delay, before symbols are sent.
+const MANY_LOST_PACKETS: u64 = 32;
 /// Symbols whose places are remembered.
-const REMEMBERED: usize = 512;
+const REMEMBERED_SYMBOLS: usize = 512;
 
 /// Time for which a plain repair waits for symbols, so that it is in time even if it is lost once: by
 /// the subscriber's window (zero: none) and its round trip.
 pub(super) fn wait(window: Duration, round_trip: Duration) -> Duration {
     let window = if window.is_zero() { LONGEST_WAIT } else { window };
-    window.saturating_sub(round_trip * 3 + RESERVE).min(LONGEST_WAIT)
+    window.saturating_sub(round_trip * 3 + REPAIR_RESERVE).min(LONGEST_WAIT)
 }
 
 /// Loss of late of a subscriber that takes symbols.
@@ -178,7 +179,7 @@ impl Symbols {
             self.measured = (next, now);
         }
         if self.rate > 0.0 {
-            self.due = (self.due + self.rate).min(MOST_DUE);
+            self.due = (self.due + self.rate).min(MOST_DUE_SYMBOLS);
         }
     }
 
@@ -186,7 +187,7 @@ impl Symbols {
     /// last, if they are enough.
     pub(super) fn to_measure(&self, told: u64) -> Option<u64> {
         let packets = told.saturating_sub(self.measured.0);
-        let enough = if self.are_sent() { MEASURED_OVER } else { MEASURED_FIRST };
+        let enough = if self.are_sent() { MEASURED_PACKETS } else { MEASURED_FIRST_PACKETS };
         (packets >= enough).then_some(packets)
     }
 
@@ -197,7 +198,7 @@ impl Symbols {
 
     /// True if no symbols are sent and so much was lost that they may be worth it.
     pub(super) fn are_wanted(&self) -> bool {
-        self.seal.is_some() && !self.are_sent() && self.lost >= MANY_LOST
+        self.seal.is_some() && !self.are_sent() && self.lost >= MANY_LOST_PACKETS
     }
 
     /// Follows what the subscribers that take symbols have lost. `losers`: addresses at which something
@@ -230,17 +231,18 @@ impl Symbols {
     fn wanted_rate(&mut self, experience: &mut [Experience], interval: f64) -> f64 {
         let all: f64 = experience.iter().map(|one| one.loss).sum();
         let Some(last) = experience.len().checked_sub(1) else { return 0.0 };
-        let at = (last as f64 * QUANTILE) as usize;
+        let at = (last as f64 * COVERED_QUANTILE) as usize;
         let (_, most, _) = experience.select_nth_unstable_by(at, |a, b| a.loss.total_cmp(&b.loss));
         self.loss = most.loss.min(0.5);
         let (_, middle, _) = experience.select_nth_unstable_by_key(last / 2, |one| one.wait);
         let packets_waited = middle.wait.as_secs_f64() / interval.max(1e-6);
-        let packets_waited = packets_waited.min(WINDOW as f64);
-        let needed = MARGIN * self.loss / (1.0 - self.loss);
-        let rate = needed.max(SYMBOLS_WAITED_FOR / packets_waited.max(1.0)).min(MOST);
+        let packets_waited = packets_waited.min(WINDOW_PACKETS as f64);
+        let needed = SYMBOL_MARGIN * self.loss / (1.0 - self.loss);
+        let rate =
+            needed.max(SYMBOLS_WAITED_FOR / packets_waited.max(1.0)).min(MAXIMUM_SYMBOL_RATE);
         let pays = self.loss >= LEAST_LOSS
             && rate * packets_waited >= SYMBOLS_WAITED_FOR / 2.0
-            && all >= LEAST_SAVING * rate;
+            && all >= SAVED_REPAIRS * rate;
         if pays { rate } else { 0.0 }
     }
 
@@ -250,7 +252,7 @@ impl Symbols {
             return Waiting { from: u64::MAX, until_age: Duration::ZERO };
         }
         // A plain repair must come before the packet leaves the cache, or all windows.
-        let kept = history.cached_entries().min(WINDOW);
+        let kept = history.cached_entries().min(WINDOW_PACKETS);
         let from = (history.next() - kept + kept / 8).max(self.from);
         Waiting { from, until_age: wait }
     }
@@ -258,13 +260,13 @@ impl Symbols {
     /// Symbols beyond those sent that a subscriber lacks which waits for so many packets, the oldest of
     /// which has this number and this age.
     pub(super) fn lacked(&self, missing: u64, oldest: u64, age: Duration, wait: Duration) -> u32 {
-        if age < wait / PATIENCE || missing == 0 {
+        if age < wait / PATIENCE_DIVISOR || missing == 0 {
             return 0;
         }
         let arrive = 1.0 - self.loss;
         let sent = self.sent.len() - self.sent.partition_point(|newest| *newest < oldest);
-        let lacked = missing as f64 - arrive * sent as f64 - LACKED;
-        if lacked < 0.0 { 0 } else { (lacked / arrive).ceil().clamp(1.0, MOST_DUE) as u32 }
+        let lacked = missing as f64 - arrive * sent as f64 - LACKED_SYMBOLS;
+        if lacked < 0.0 { 0 } else { (lacked / arrive).ceil().clamp(1.0, MOST_DUE_SYMBOLS) as u32 }
     }
 
     /// A subscriber lacks so many, and has paid for them. One symbol serves all who do.
@@ -302,17 +304,18 @@ impl Symbols {
         let Some(newest) = history.next().checked_sub(1) else { return false };
         let bytes = |sequence| {
             history.bytes(sequence).filter(|(first, second)| {
-                first.len() + second.len() <= packrat_code::MAXIMUM_DATAGRAM
+                first.len() + second.len() <= packrat_code::MAXIMUM_DATAGRAM_BYTES
             })
         };
-        let named = (TIMES_NAMED / self.rate.max(f64::MIN_POSITIVE)).ceil() as u64;
+        let named = (NAMING_SYMBOLS / self.rate.max(f64::MIN_POSITIVE)).ceil() as u64;
         // Places that too few symbols name are of no use in the others.
-        let covered = if named > MAXIMUM_NAMES as u64 { MAXIMUM_NAMES as u64 } else { WINDOW };
+        let covered =
+            if named > MAXIMUM_NAMES as u64 { MAXIMUM_NAMES as u64 } else { WINDOW_PACKETS };
         let oldest = newest.saturating_sub(covered - 1).max(self.from);
         let count = (oldest..=newest).rev().take_while(|place| bytes(*place).is_some()).count();
         let Some(window) = Window::newest(newest, count as u8) else { return false };
         // At first all are named: receivers know no place yet.
-        let named = if newest - self.from < MAXIMUM_NAMES as u64 { WINDOW } else { named };
+        let named = if newest - self.from < MAXIMUM_NAMES as u64 { WINDOW_PACKETS } else { named };
         let named = named.min(u64::from(window.count()));
         let Some(seal) = &mut self.seal else { return false };
         // Never the one whose coefficients are all 1.
@@ -332,7 +335,7 @@ impl Symbols {
             self.plaintext.clear();
             Message::GroupCoded(message).encode(&mut self.plaintext);
             let mut datagram =
-                Vec::with_capacity(self.plaintext.len() + packrat_wire::seal::OVERHEAD);
+                Vec::with_capacity(self.plaintext.len() + packrat_wire::seal::SEAL_OVERHEAD_BYTES);
             if seal.sealer.seal(&self.plaintext, &mut datagram).is_err() || !send(&datagram) {
                 return sent;
             }
@@ -342,7 +345,7 @@ impl Symbols {
         if sent {
             self.length = length;
             self.sent.push_back(newest);
-            if self.sent.len() > REMEMBERED {
+            if self.sent.len() > REMEMBERED_SYMBOLS {
                 self.sent.pop_front();
             }
         }

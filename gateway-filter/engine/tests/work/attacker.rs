@@ -7,7 +7,7 @@ use std::time::Duration;
 use packrat_eack::{Encoding, Identifier, Sketch, SketchLimits};
 use packrat_engine::{Flow, FlowCounters, Gateway, HandshakeOutcome, Outbox, Received};
 use packrat_wire::Epoch;
-use packrat_wire::control::{Control, VERSION};
+use packrat_wire::control::{Control, PROTOCOL_VERSION};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::handshake::{ClientParams, Established, Initiator, Numbered};
 use packrat_wire::identifier::IdentifierScheme;
@@ -57,7 +57,8 @@ impl Attacker {
         };
         let initiator = Initiator::new(seed, 7, params, None);
         let (mut discover, mut init, mut out) = (Vec::new(), Vec::new(), Outbox::new());
-        Control::Discover { nonce: 7, versions: &[VERSION], noise: &[] }.encode(&mut discover);
+        Control::Discover { nonce: 7, versions: &[PROTOCOL_VERSION], noise: &[] }
+            .encode(&mut discover);
         gateway.receive(&discover, address, now, &mut out);
         let offer = out.datagrams().next().unwrap().to_vec();
         let Ok(Control::Offer { nonce, cookie_time, cookie, .. }) = Control::decode(&offer) else {

@@ -24,7 +24,7 @@ pub use stream::StreamRoute;
 
 use crate::affinity::Affinity;
 pub use crate::invalid_field::InvalidField;
-use crate::knobs::KNOBS;
+use crate::knobs::ROUTE_KNOBS;
 use crate::sender::SenderKind;
 use crate::token::TokenPolicy;
 
@@ -190,7 +190,7 @@ impl RouteConfig {
             };
             let optional = fields.get("optional").and_then(Value::as_array).cloned();
             for name in optional.iter().flatten().filter_map(Value::as_str) {
-                if KNOBS.iter().all(|knob| knob.field != name) {
+                if ROUTE_KNOBS.iter().all(|knob| knob.field != name) {
                     fields.remove(name);
                 }
             }

@@ -1,7 +1,7 @@
 //! The code rate that follows the loss which coding leaves.
 
-/// Measured periods whose mean counts.
-const PERIODS: usize = 3;
+/// Number of measured periods whose mean counts.
+const AVERAGED_PERIODS: usize = 3;
 
 /// Adapts the code rate `Q`, source datagrams per symbol, to the residual loss: algorithm 1 of
 /// rQUIC23, section 3.4.2.
@@ -18,7 +18,7 @@ const PERIODS: usize = 3;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdaptiveCodeRate {
     code_rate: f64,
-    periods: [f64; PERIODS],
+    periods: [f64; AVERAGED_PERIODS],
     measured: usize,
 }
 
@@ -34,17 +34,17 @@ impl AdaptiveCodeRate {
 
     /// Begins with a code rate.
     pub fn new(code_rate: f64) -> Self {
-        Self { code_rate: code_rate.max(1.0), periods: [0.0; PERIODS], measured: 0 }
+        Self { code_rate: code_rate.max(1.0), periods: [0.0; AVERAGED_PERIODS], measured: 0 }
     }
 
     /// Ends a period, with the numbers of datagrams lost for good and delivered.
     /// `congestion_window`: in datagrams.
     pub fn on_period(&mut self, lost: u64, delivered: u64, congestion_window: f64) {
         self.periods.rotate_left(1);
-        self.periods[PERIODS - 1] = lost as f64 / delivered.max(1) as f64;
+        self.periods[AVERAGED_PERIODS - 1] = lost as f64 / delivered.max(1) as f64;
         self.measured += 1;
-        if self.measured >= PERIODS {
-            let residual = self.periods.iter().sum::<f64>() / PERIODS as f64;
+        if self.measured >= AVERAGED_PERIODS {
+            let residual = self.periods.iter().sum::<f64>() / AVERAGED_PERIODS as f64;
             let step = if residual > Self::THRESHOLD { -Self::STEP } else { Self::STEP };
             self.code_rate *= 1.0 + step;
         }

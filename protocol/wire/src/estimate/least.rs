@@ -4,11 +4,12 @@ use core::time::Duration;
 
 use crate::estimate::Timestamp;
 
-/// The least one of this time and of as long before counts: a path may change.
-const MEMORY: Duration = Duration::from_secs(30);
+/// Period of the least values: the least one of this period and of the one before counts, as a path
+/// may change.
+const LEAST_MEMORY: Duration = Duration::from_secs(30);
 
-/// A sample that there is not.
-const NONE: u32 = u32::MAX;
+/// Value in the place of a missing sample, microseconds.
+const NO_SAMPLE: u32 = u32::MAX;
 
 /// The least of the samples of the last half minute or more, in whole microseconds: gateways keep one
 /// for each client.
@@ -29,13 +30,13 @@ impl Default for Least {
 impl Least {
     /// No sample yet.
     pub const fn new() -> Self {
-        Self { since: Timestamp::ZERO, now: NONE, before: NONE }
+        Self { since: Timestamp::ZERO, now: NO_SAMPLE, before: NO_SAMPLE }
     }
 
     /// Takes in one sample.
     pub fn on_sample(&mut self, sample: Duration, at: Timestamp) {
-        let sample = u32::try_from(sample.as_micros()).unwrap_or(NONE).min(NONE - 1);
-        if self.now != NONE && at.saturating_since(self.since) < MEMORY {
+        let sample = u32::try_from(sample.as_micros()).unwrap_or(NO_SAMPLE).min(NO_SAMPLE - 1);
+        if self.now != NO_SAMPLE && at.saturating_since(self.since) < LEAST_MEMORY {
             self.now = self.now.min(sample);
         } else {
             (self.before, self.since, self.now) = (self.now, at, sample);
@@ -45,6 +46,6 @@ impl Least {
     /// The least one, if there was any.
     pub fn get(&self) -> Option<Duration> {
         let least = self.now.min(self.before);
-        (least != NONE).then(|| Duration::from_micros(least.into()))
+        (least != NO_SAMPLE).then(|| Duration::from_micros(least.into()))
     }
 }

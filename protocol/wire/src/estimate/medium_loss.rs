@@ -1,10 +1,10 @@
 //! Loss of the medium, apart from what queues lose.
 
 /// Number of datagrams over which the loss is remembered.
-const HORIZON: f64 = 2048.0;
+const HORIZON_DATAGRAMS: f64 = 2048.0;
 /// Datagrams without loss that count as seen before the first one: one loss among the first few is
 /// no rate.
-const PRIOR: f64 = 64.0;
+const PRIOR_DATAGRAMS: f64 = 64.0;
 /// Datagrams with one run of losses that count as seen before the first one.
 const RUNS_PRIOR: f64 = 16.0;
 /// Datagrams after which losses may be called rare.
@@ -28,8 +28,8 @@ impl MediumLoss {
         self.sent += sent as f64;
         self.lost += lost as f64;
         self.bursts += bursts.min(lost) as f64;
-        if self.sent > HORIZON {
-            let keep = HORIZON / self.sent;
+        if self.sent > HORIZON_DATAGRAMS {
+            let keep = HORIZON_DATAGRAMS / self.sent;
             self.sent *= keep;
             self.lost *= keep;
             self.bursts *= keep;
@@ -43,7 +43,7 @@ impl MediumLoss {
 
     /// The share, 0 to 1.
     pub fn loss(&self) -> f64 {
-        (self.lost / (self.sent + PRIOR)).clamp(0.0, 1.0)
+        (self.lost / (self.sent + PRIOR_DATAGRAMS)).clamp(0.0, 1.0)
     }
 
     /// Runs of losses per datagram that the medium may have, by what is known: two standard deviations above the

@@ -11,7 +11,8 @@ const LOSS_HORIZON: f64 = 1024.0;
 /// Time that a download waits for a repair beside round trips: bursts of loss outlast some of them,
 /// and a sender's probe timeout, which does no harm, comes later.
 pub const PATIENCE_MARGIN: Duration = Duration::from_millis(100);
-/// The same for a live stream, whose receiver can still ask its sender.
+/// Time that a live stream waits for a repair beside round trips: its receiver can still ask its
+/// sender.
 pub const LIVE_PATIENCE_MARGIN: Duration = Duration::from_millis(30);
 
 /// Time to wait for a repair beside round trips; `live`: for that of a live stream.

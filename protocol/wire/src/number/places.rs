@@ -22,14 +22,14 @@ const MINIMUM_JUMP: u64 = 32;
 /// Invented numbers that may be believed per second: the more of them arrive, the shorter is the
 /// jump.
 const BELIEVED_PER_SECOND: f64 = 0.1;
-/// Numbers are places modulo this.
-const MODULUS: u64 = 1 << 24;
-/// Numbers that are not believed are counted over about this time, in seconds.
-const MEMORY: f64 = 1.0;
-/// Far numbers, each a little above the one before it, that are believed.
-const FAR_IN_A_ROW: u32 = 8;
+/// Modulus of numbers: a number is a place modulo this.
+const NUMBER_MODULUS: u64 = 1 << 24;
+/// Time in seconds over which numbers that are not believed are counted.
+const DISBELIEF_SECONDS: f64 = 1.0;
+/// Number of far numbers, each a little above the one before it, that are believed.
+const FAR_NUMBERS: u32 = 8;
 /// Rows to remember: a genuine one is continued among this number of forged ones.
-const ROWS: usize = 64;
+const REMEMBERED_ROWS: usize = 64;
 
 /// The places of successive sessions at the receiver, as numbers that continue from session to
 /// session.
@@ -118,25 +118,25 @@ impl Places {
     fn jump(&mut self, now: Timestamp) -> u64 {
         let passed = now.saturating_since(self.counted).as_secs_f64();
         self.counted = now;
-        self.strange *= (-passed / MEMORY).exp();
-        let per_second = self.strange / MEMORY;
-        let jump = BELIEVED_PER_SECOND * MODULUS as f64 / per_second.max(1.0);
+        self.strange *= (-passed / DISBELIEF_SECONDS).exp();
+        let per_second = self.strange / DISBELIEF_SECONDS;
+        let jump = BELIEVED_PER_SECOND * NUMBER_MODULUS as f64 / per_second.max(1.0);
         (jump as u64).clamp(MINIMUM_JUMP, MAXIMUM_JUMP)
     }
 
     /// Begins a row with a far place, or continues one. Returns the place when the row is long
     /// enough to be believed.
     fn go_on(&mut self, place: u64) -> Option<u64> {
-        let ahead = |last: u64| place.wrapping_sub(last) % MODULUS;
+        let ahead = |last: u64| place.wrapping_sub(last) % NUMBER_MODULUS;
         let is_next = |&(last, _): &(u64, u32)| (1..=MAXIMUM_JUMP).contains(&ahead(last));
         let before = self.rows.iter().position(is_next).and_then(|at| self.rows.remove(at));
         let (place, count) =
             before.map_or((place, 1), |(last, count)| (last + ahead(last), count + 1));
-        if count >= FAR_IN_A_ROW {
+        if count >= FAR_NUMBERS {
             self.rows.clear();
             return Some(place);
         }
-        if self.rows.len() >= ROWS {
+        if self.rows.len() >= REMEMBERED_ROWS {
             self.rows.pop_front();
         }
         self.rows.push_back((place, count));

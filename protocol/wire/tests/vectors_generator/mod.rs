@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use packrat_code::{Decoder, DecoderLimits, Encoder, Half, Repair, Use, Window};
 use packrat_eack::{Encoding, Identifier, Sketch, SketchKey, SketchLimits};
 use packrat_wire::bundle::join;
-use packrat_wire::control::{Control, RefusalReason, VERSION, session_nonce};
+use packrat_wire::control::{Control, PROTOCOL_VERSION, RefusalReason, session_nonce};
 use packrat_wire::cookie::CookieKey;
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::group::{self, GroupCoded};
@@ -78,20 +78,20 @@ fn control() -> Value {
     let sealed = bytes_from(0x40, 24);
     json!([
         {
-            "name": "discover", "nonce": hex64(NONCE), "versions": [VERSION],
-            "datagram": encode(&Control::Discover { nonce: NONCE, versions: &[VERSION], noise: &[] }),
+            "name": "discover", "nonce": hex64(NONCE), "versions": [PROTOCOL_VERSION],
+            "datagram": encode(&Control::Discover { nonce: NONCE, versions: &[PROTOCOL_VERSION], noise: &[] }),
         },
         {
-            "name": "discover_with_noise", "nonce": hex64(NONCE), "versions": [VERSION], "noise": hex(&noise),
-            "datagram": encode(&Control::Discover { nonce: NONCE, versions: &[VERSION], noise: &noise }),
+            "name": "discover_with_noise", "nonce": hex64(NONCE), "versions": [PROTOCOL_VERSION], "noise": hex(&noise),
+            "datagram": encode(&Control::Discover { nonce: NONCE, versions: &[PROTOCOL_VERSION], noise: &noise }),
         },
         {
-            "name": "discover_with_three_versions", "nonce": hex64(NONCE), "versions": [200, VERSION + 1, VERSION],
-            "datagram": encode(&Control::Discover { nonce: NONCE, versions: &[200, VERSION + 1, VERSION], noise: &[] }),
+            "name": "discover_with_three_versions", "nonce": hex64(NONCE), "versions": [200, PROTOCOL_VERSION + 1, PROTOCOL_VERSION],
+            "datagram": encode(&Control::Discover { nonce: NONCE, versions: &[200, PROTOCOL_VERSION + 1, PROTOCOL_VERSION], noise: &[] }),
         },
         {
-            "name": "offer", "nonce": hex64(NONCE), "version": VERSION, "cookie_time": 123_456, "cookie": hex(&cookie),
-            "datagram": encode(&Control::Offer { nonce: NONCE, version: VERSION, cookie_time: 123_456, cookie }),
+            "name": "offer", "nonce": hex64(NONCE), "version": PROTOCOL_VERSION, "cookie_time": 123_456, "cookie": hex(&cookie),
+            "datagram": encode(&Control::Offer { nonce: NONCE, version: PROTOCOL_VERSION, cookie_time: 123_456, cookie }),
         },
         {
             "name": "init", "nonce": hex64(NONCE), "cookie_time": 123_456, "cookie": hex(&cookie), "noise": hex(&noise),
@@ -102,18 +102,18 @@ fn control() -> Value {
             "datagram": encode(&Control::InitAck { nonce: NONCE, noise: &answer }),
         },
         {
-            "name": "refusal", "nonce": hex64(NONCE), "reason": RefusalReason::Version as u8, "versions": [VERSION],
-            "datagram": encode(&Control::Refusal { nonce: NONCE, reason: RefusalReason::Version, versions: &[VERSION] }),
+            "name": "refusal", "nonce": hex64(NONCE), "reason": RefusalReason::Version as u8, "versions": [PROTOCOL_VERSION],
+            "datagram": encode(&Control::Refusal { nonce: NONCE, reason: RefusalReason::Version, versions: &[PROTOCOL_VERSION] }),
         },
         {
-            "name": "refusal_of_a_holdout", "nonce": hex64(NONCE), "reason": RefusalReason::Holdout as u8, "versions": [VERSION],
-            "datagram": encode(&Control::Refusal { nonce: NONCE, reason: RefusalReason::Holdout, versions: &[VERSION] }),
+            "name": "refusal_of_a_holdout", "nonce": hex64(NONCE), "reason": RefusalReason::Holdout as u8, "versions": [PROTOCOL_VERSION],
+            "datagram": encode(&Control::Refusal { nonce: NONCE, reason: RefusalReason::Holdout, versions: &[PROTOCOL_VERSION] }),
         },
         {
             "name": "refusal_of_a_session", "nonce": hex64(session_nonce(SessionId::new(0x0a0b_0c0d), MessageCounter::new(258))),
-            "reason": RefusalReason::Session as u8, "versions": [VERSION],
+            "reason": RefusalReason::Session as u8, "versions": [PROTOCOL_VERSION],
             "datagram": encode(&Control::Refusal {
-                nonce: session_nonce(SessionId::new(0x0a0b_0c0d), MessageCounter::new(258)), reason: RefusalReason::Session, versions: &[VERSION],
+                nonce: session_nonce(SessionId::new(0x0a0b_0c0d), MessageCounter::new(258)), reason: RefusalReason::Session, versions: &[PROTOCOL_VERSION],
             }),
         },
         {

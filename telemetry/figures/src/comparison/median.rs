@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// Buckets for each doubling of the value: each is 3.5 % wide.
 pub(super) const BUCKETS_PER_DOUBLING: f64 = 20.0;
 /// The lower end of the first bucket.
-const LEAST: f64 = 1000.0;
+const FIRST_BUCKET: f64 = 1000.0;
 
 /// An estimate, and the interval that holds the true value with the confidence that was asked for.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -88,7 +88,7 @@ impl Measurements {
 
     /// Adds a measurement.
     pub fn add(&mut self, value: f64) {
-        let doublings = (value.max(LEAST) / LEAST).log2();
+        let doublings = (value.max(FIRST_BUCKET) / FIRST_BUCKET).log2();
         // As many as a u16 has doublings are more than any measurement has.
         let bucket = (doublings * BUCKETS_PER_DOUBLING).floor().clamp(0.0, f64::from(u16::MAX));
         *self.buckets.entry(bucket as u16).or_default() += 1;
@@ -135,7 +135,7 @@ impl Measurements {
 
 /// The value at which a bucket begins.
 fn begin(bucket: f64) -> f64 {
-    LEAST * (bucket / BUCKETS_PER_DOUBLING).exp2()
+    FIRST_BUCKET * (bucket / BUCKETS_PER_DOUBLING).exp2()
 }
 
 #[cfg(test)]

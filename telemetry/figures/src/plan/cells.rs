@@ -4,7 +4,7 @@ use super::{Path, Segment};
 use crate::response::Sender;
 
 /// Bits per second of a rate that a cell writes as 1.
-const MEGABIT: f64 = 1e6;
+const MEGABIT_BITS: f64 = 1e6;
 /// The least loss that counts: with less a sender is as if there were none.
 const NO_LOSS: f64 = 1e-5;
 
@@ -55,9 +55,9 @@ impl HeldOut {
             let path = Path {
                 far: segment(*far, *far_loss),
                 last_mile: segment(*last_mile, *loss),
-                rate: rate * MEGABIT,
+                rate: rate * MEGABIT_BITS,
             };
-            let measured = <[f64; 3]>::try_from(measured).ok()?.map(|value| value * MEGABIT);
+            let measured = <[f64; 3]>::try_from(measured).ok()?.map(|value| value * MEGABIT_BITS);
             Some(Self { sender: sender(name)?, path, measured })
         })
     }
@@ -73,11 +73,11 @@ impl Cells {
             Some(Cell {
                 sender: sender(name)?,
                 assisted: *arm == "packrat",
-                rate: rate * MEGABIT,
+                rate: rate * MEGABIT_BITS,
                 far: far / 1e3,
                 last_mile: last_mile / 1e3,
                 loss: loss / 1e3,
-                goodput: goodput * MEGABIT,
+                goodput: goodput * MEGABIT_BITS,
             })
         });
         Self(cells.collect())

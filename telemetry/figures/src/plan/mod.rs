@@ -141,8 +141,8 @@ struct Data {
 }
 
 fn data() -> &'static Data {
-    static DATA: OnceLock<Data> = OnceLock::new();
-    DATA.get_or_init(|| {
+    static PLAN_DATA: OnceLock<Data> = OnceLock::new();
+    PLAN_DATA.get_or_init(|| {
         let cells = Cells::parse(include_str!("cells.csv"));
         let mut ratios: [Vec<f64>; 3] = Default::default();
         for HeldOut { sender, path, measured } in HeldOut::parse(include_str!("held_out.csv")) {

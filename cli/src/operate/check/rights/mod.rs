@@ -14,13 +14,14 @@ use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use packrat_operator::resource::EdgeGateway;
 
-use self::of_operator::{EVERYWHERE, FOR_GATEWAYS, FOR_ITSELF, Needed};
+use self::of_operator::{CLUSTER_RIGHTS, FOR_GATEWAYS, FOR_ITSELF, Needed};
 use super::operator::Operator;
 use super::{Check, Verdict};
 use crate::operate::cluster::Cluster;
 use crate::operate::error::OperateError;
 
-const GROUP: &str = "rights";
+/// Name of this group of checks.
+const CHECK_GROUP: &str = "rights";
 
 /// Questions that the API server is asked at once.
 const AT_ONCE: usize = 16;
@@ -51,7 +52,7 @@ const TO_INSTALL: [Right; 10] = [
 
 /// Suffix of the chart's name for the RoleBinding of the operator in a namespace of
 /// `gateway.namespaces`.
-const BINDING: &str = "-gateways";
+const BINDING_SUFFIX: &str = "-gateways";
 
 fn attributes((verb, group, resource): Right, namespace: Option<&str>) -> ResourceAttributes {
     let (resource, subresource) =
@@ -105,11 +106,18 @@ fn check(
         Ok(missing) => missing,
         Err(error) => {
             let hint = "an administrator can ask: this takes the right to create access reviews";
-            return vec![Check::of(GROUP, name, false, Verdict::Warning, error.to_string(), hint)];
+            return vec![Check::of(
+                CHECK_GROUP,
+                name,
+                false,
+                Verdict::Warning,
+                error.to_string(),
+                hint,
+            )];
         }
     };
     vec![Check::of(
-        GROUP,
+        CHECK_GROUP,
         name,
         missing.is_empty(),
         otherwise,
@@ -148,7 +156,7 @@ fn missing_of_operator(
     operator: &Operator,
 ) -> Result<Vec<String>, OperateError> {
     let user = format!("system:serviceaccount:{}:{}", operator.namespace, operator.account);
-    let mut missing = denied(cluster, &user, &EVERYWHERE, None)?;
+    let mut missing = denied(cluster, &user, &CLUSTER_RIGHTS, None)?;
     missing.extend(denied(cluster, &user, &FOR_ITSELF, Some(&operator.namespace))?);
     let for_gateways = denied(cluster, &user, &FOR_GATEWAYS, None)?;
     if for_gateways.is_empty() {
@@ -233,7 +241,7 @@ fn limits(cluster: &Cluster, operator: &Operator) -> BTreeSet<String> {
                 && subject.name == operator.account
                 && subject.namespace.as_ref() == Some(&operator.namespace)
         };
-        binding.name_any().ends_with(BINDING) && subjects.into_iter().any(named)
+        binding.name_any().ends_with(BINDING_SUFFIX) && subjects.into_iter().any(named)
     };
     let gateways = Api::<EdgeGateway>::all(cluster.client().clone());
     let gateways = cluster.list(&gateways, "").unwrap_or_default();
@@ -314,9 +322,9 @@ mod tests {
             document["kind"] == kind && document["metadata"]["name"] == name
         };
         let found = |kind: &str, name: &str| all.iter().find(|one| is(one, kind, name)).unwrap();
-        assert_asked(found("ClusterRole", "packrat-operator"), &EVERYWHERE);
+        assert_asked(found("ClusterRole", "packrat-operator"), &CLUSTER_RIGHTS);
         assert_asked(found("Role", "packrat-operator"), &FOR_ITSELF);
-        let makes = format!("packrat-operator{BINDING}");
+        let makes = format!("packrat-operator{BINDING_SUFFIX}");
         assert_asked(found("ClusterRole", &makes), &FOR_GATEWAYS);
         // The namespaces are known by the name of the bindings there.
         let bindings = all.iter().filter(|document| is(document, "RoleBinding", &makes));

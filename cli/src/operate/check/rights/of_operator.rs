@@ -27,26 +27,34 @@ const fn needed(
 /// The group of the Gateway API, which a cluster need not have: rights are known without it.
 const GATEWAY_API: &str = "gateway.networking.k8s.io";
 
-const LOOK: &[&str] = &["list", "watch"];
-const OBJECTS: &str = "objects of gateways";
-const STATUS: &str = "conditions and statuses";
+/// Verbs of looking at objects.
+const LOOK_VERBS: &[&str] = &["list", "watch"];
+/// Part of the operator's work on the objects of gateways.
+const OBJECTS_WORK: &str = "objects of gateways";
+/// Part of the operator's work on conditions and statuses.
+const STATUS_WORK: &str = "conditions and statuses";
 
-/// Everywhere.
-pub(super) const EVERYWHERE: [Needed; 11] = [
+/// Rights in all namespaces.
+pub(super) const CLUSTER_RIGHTS: [Needed; 11] = [
     needed(&["get", "list", "watch"], "", &["services"], "routes"),
-    needed(&["patch"], "", &["services/status"], STATUS),
-    needed(LOOK, "", &["namespaces", "nodes", "pods"], "routes"),
-    needed(LOOK, "discovery.k8s.io", &["endpointslices"], "routes"),
-    needed(LOOK, "apps", &["deployments", "daemonsets"], "changes by others"),
+    needed(&["patch"], "", &["services/status"], STATUS_WORK),
+    needed(LOOK_VERBS, "", &["namespaces", "nodes", "pods"], "routes"),
+    needed(LOOK_VERBS, "discovery.k8s.io", &["endpointslices"], "routes"),
+    needed(LOOK_VERBS, "apps", &["deployments", "daemonsets"], "changes by others"),
     needed(
-        LOOK,
+        LOOK_VERBS,
         "packrat.dev",
         &["edgegateways", "gatewayparameters", "packratpolicies"],
         "gateways",
     ),
-    needed(&["patch"], "packrat.dev", &["edgegateways/status", "packratpolicies/status"], STATUS),
     needed(
-        LOOK,
+        &["patch"],
+        "packrat.dev",
+        &["edgegateways/status", "packratpolicies/status"],
+        STATUS_WORK,
+    ),
+    needed(
+        LOOK_VERBS,
         GATEWAY_API,
         &["gatewayclasses", "gateways", "udproutes", "referencegrants"],
         "the Gateway API",
@@ -75,24 +83,29 @@ pub(super) const EVERYWHERE: [Needed; 11] = [
 /// Rights in the namespaces of EdgeGateways: the ones that the chart's `gateway.namespaces` names,
 /// or everywhere.
 pub(super) const FOR_GATEWAYS: [Needed; 10] = [
-    needed(&["create", "patch", "delete"], "", &["services"], OBJECTS),
-    needed(&["create", "patch"], "", &["configmaps", "serviceaccounts"], OBJECTS),
+    needed(&["create", "patch", "delete"], "", &["services"], OBJECTS_WORK),
+    needed(&["create", "patch"], "", &["configmaps", "serviceaccounts"], OBJECTS_WORK),
     needed(&["get", "create", "patch"], "", &["secrets"], "keys and certificates of gateways"),
-    needed(&["get", "create", "patch", "delete"], "apps", &["deployments", "daemonsets"], OBJECTS),
+    needed(
+        &["get", "create", "patch", "delete"],
+        "apps",
+        &["deployments", "daemonsets"],
+        OBJECTS_WORK,
+    ),
     needed(
         &["get", "create", "patch", "delete"],
         "autoscaling",
         &["horizontalpodautoscalers"],
-        OBJECTS,
+        OBJECTS_WORK,
     ),
     needed(
         &["get", "create", "patch", "delete"],
         "networking.k8s.io",
         &["networkpolicies"],
-        OBJECTS,
+        OBJECTS_WORK,
     ),
-    needed(&["create", "patch"], "policy", &["poddisruptionbudgets"], OBJECTS),
-    needed(&["update"], "packrat.dev", &["edgegateways/finalizers"], OBJECTS),
+    needed(&["create", "patch"], "policy", &["poddisruptionbudgets"], OBJECTS_WORK),
+    needed(&["update"], "packrat.dev", &["edgegateways/finalizers"], OBJECTS_WORK),
     needed(&["create", "patch", "delete"], "packrat.dev", &["edgegateways"], "Gateways"),
     needed(&["update"], GATEWAY_API, &["gateways/finalizers"], "Gateways"),
 ];

@@ -19,6 +19,7 @@ use packrat_api::route::StreamRoute;
 /// Delay of the next attempt to open the sockets of a stream after the first one that failed. It
 /// doubles with each.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
+/// Longest delay of an attempt to open the sockets of a stream.
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
 
 /// The last attempt to open the sockets of a stream, which failed.

@@ -13,10 +13,11 @@ use crate::socket::{
 };
 use packrat_api::route::{RouteConfig, StreamRoute};
 
-/// Attempts of a thread that may wait to bind the port of a stream, and the time between two: an I/O
-/// thread may just be about to close the former socket of the port.
-const ATTEMPTS: u32 = 20;
-const PAUSE: Duration = Duration::from_millis(5);
+/// Attempts of a thread that may wait to bind the port of a stream: an I/O thread may just be about
+/// to close the former socket of the port.
+const BIND_ATTEMPTS: u32 = 20;
+/// Time between two attempts to bind the port of a stream.
+const BIND_PAUSE: Duration = Duration::from_millis(5);
 
 /// Behaviour of a thread while the port of a stream is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,14 +95,14 @@ impl StreamUpstream {
 /// take the listener's datagrams.
 fn bind_when_free(address: SocketAddr, when_in_use: WhenInUse) -> io::Result<OwnedFd> {
     let mut attempts = match when_in_use {
-        WhenInUse::Wait => ATTEMPTS,
+        WhenInUse::Wait => BIND_ATTEMPTS,
         WhenInUse::ComeAgain => 1,
     };
     loop {
         attempts -= 1;
         match bind_alone(address) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts > 0 => {
-                std::thread::sleep(PAUSE);
+                std::thread::sleep(BIND_PAUSE);
             }
             result => return result,
         }

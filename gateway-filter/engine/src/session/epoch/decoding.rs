@@ -15,7 +15,7 @@ use crate::session::outage::Outage;
 
 /// Datagrams that are assumed missing at once, at most: there are more only when a client was silent
 /// for seconds.
-const MAXIMUM_ASSUMED: usize = 8192;
+const ASSUMED_DATAGRAMS: usize = 8192;
 /// Work per datagram that may be missing, before anything is decoded.
 const CANDIDATE_WORK: u64 = 4;
 
@@ -43,7 +43,7 @@ impl<S: FnMut(u64, bool) -> bool> Search<'_, S> {
         assumed: &[Identifier],
         likely: impl Iterator<Item = Identifier>,
     ) -> Option<()> {
-        if !self.may_go_on || assumed.len() > MAXIMUM_ASSUMED {
+        if !self.may_go_on || assumed.len() > ASSUMED_DATAGRAMS {
             return None;
         }
         let reduced;

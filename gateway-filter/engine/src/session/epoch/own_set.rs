@@ -17,10 +17,10 @@ use packrat_eack::{
 use crate::history::{Entry, Fate, History};
 
 /// Datagrams among which one is looked for that the client has.
-const SETTLED_SEARCH: usize = 512;
+const SEARCHED_DATAGRAMS: usize = 512;
 /// Datagrams that one eACK has inserted into the sketch, at most: a fifth of a millisecond. Only a client
 /// that was silent while more were forwarded is told of fewer.
-const MAXIMUM_INSERTED: u64 = 4096;
+const INSERTED_DATAGRAMS: u64 = 4096;
 /// Work per entry of the history when an epoch begins.
 const ANCHOR_WORK: u64 = 8;
 
@@ -102,7 +102,7 @@ impl OwnSet {
     /// harm. False if that is so much that the next eACK has to go on.
     pub(super) fn advance(&mut self, newest: u64, history: &mut History) -> bool {
         let first = self.horizon.max(history.first());
-        let end = (newest + 1).min(first + MAXIMUM_INSERTED);
+        let end = (newest + 1).min(first + INSERTED_DATAGRAMS);
         for entry in history.range_mut(first..end) {
             if !entry.in_sketch {
                 entry.in_sketch = true;
@@ -203,7 +203,7 @@ impl OwnSet {
         history: &History,
     ) -> Option<Identifier> {
         let end = first_missing.unwrap_or(self.horizon);
-        let sequences = (history.first()..end).rev().take(SETTLED_SEARCH);
+        let sequences = (history.first()..end).rev().take(SEARCHED_DATAGRAMS);
         sequences
             .filter_map(|sequence| history.get(sequence))
             .find(|entry| entry.fate == Fate::Received)
@@ -232,12 +232,12 @@ mod tests {
     #[test]
     fn a_client_that_was_silent_for_long_is_understood_in_several_eacks_each_of_which_costs_little()
     {
-        let forwarded = 2 * MAXIMUM_INSERTED + 100;
+        let forwarded = 2 * INSERTED_DATAGRAMS + 100;
         let mut ends = Ends::new(forwarded);
         ends.receive((0..forwarded).filter(|number| *number != 3));
         for eack in 1..=2 {
             assert_eq!(ends.eack(forwarded - 1, &[], true), None);
-            assert_eq!(ends.epoch.set.horizon(), eack * MAXIMUM_INSERTED);
+            assert_eq!(ends.epoch.set.horizon(), eack * INSERTED_DATAGRAMS);
         }
         let only_here = vec![identifier(3)];
         assert_eq!(ends.eack(forwarded - 1, &[], false), Some((only_here, vec![])));
