@@ -124,21 +124,15 @@ type Labels = &'static [(&'static str, &'static str)];
 
 /// The help of all series of a name: one sentence, or one for each combination of labels.
 fn meaning<'a>(series: impl Iterator<Item = (Labels, &'a str)>) -> String {
-    let mut meanings: Vec<(&str, Vec<String>)> = Vec::new();
-    for (labels, help) in series {
-        let labels: Vec<String> =
-            labels.iter().map(|(label, value)| format!("{label}=\"{value}\"")).collect();
-        let labels = labels.join(",");
-        match meanings.iter_mut().find(|(known, _)| *known == help) {
-            Some((_, same)) => same.push(labels),
-            None => meanings.push((help, vec![labels])),
-        }
-    }
+    let series: Vec<(Labels, &str)> = series.collect();
+    let meanings = families(&series, |(_, help)| help);
     let lines: Vec<String> = meanings
         .into_iter()
-        .map(|(help, labels)| {
-            let labels = labels.iter().filter(|labels| !labels.is_empty());
-            let labels: Vec<String> = labels.map(|labels| format!("`{labels}`")).collect();
+        .map(|(help, series)| {
+            let labels =
+                series.iter().map(|(labels, _)| labels).filter(|labels| !labels.is_empty());
+            let labels: Vec<String> =
+                labels.map(|labels| format!("`{}`", selector(labels))).collect();
             if labels.is_empty() {
                 help.to_owned()
             } else {
@@ -147,4 +141,10 @@ fn meaning<'a>(series: impl Iterator<Item = (Labels, &'a str)>) -> String {
         })
         .collect();
     lines.join(" ")
+}
+
+fn selector(labels: Labels) -> String {
+    let pairs: Vec<String> =
+        labels.iter().map(|(label, value)| format!("{label}=\"{value}\"")).collect();
+    pairs.join(",")
 }
