@@ -476,7 +476,7 @@ fn of_program(
     level: usize,
     path: &Path,
 ) -> Result<String, String> {
-    // nft has no way to write a quotation mark in a string: what follows one would be rules.
+    // nft cannot escape a quotation mark: the text behind one would be read as rules.
     let is_text =
         |text: &&str| !text.contains(|character: char| character == '"' || character.is_control());
     let path = path.to_str().filter(is_text).ok_or_else(|| {

@@ -28,7 +28,7 @@ const PASS_THROUGH: i32 = 2;
 const OVERWRITE_ACTION: i32 = 2;
 /// Fields with underscores are dropped: many servers read underscores as hyphens.
 const DROP_FIELD: i32 = 2;
-/// Fields that say whose request it is. What clients write there is removed.
+/// Fields that name the client of a request. Values written by clients are removed.
 const ORIGIN_FIELDS: [&str; 3] = ["x-forwarded-for", "forwarded", "x-real-ip"];
 /// Seconds for the fields of a request.
 const HEADERS_SECONDS: i64 = 30;
