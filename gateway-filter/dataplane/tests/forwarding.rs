@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use client::Socket as _;
-use gateway::{Gateway, PATIENCE, config, own_address, payload, receive, socket};
+use gateway::{Gateway, PATIENCE, config, has, own_address, payload, receive, socket};
 use packrat_dataplane::socket::{
     Destination, Ecn, Family, GsoBatch, Offload, ReceiveBatch, SendReport, Sender, WhenFull,
     listener_options,
@@ -21,6 +21,9 @@ fn datagrams_of_every_size_arrive_unchanged_both_ways() {
     for (listen, server) in
         [("127.0.0.1:0", "127.0.0.1:0"), ("[::1]:0", "[::1]:0"), ("[::1]:0", "127.0.0.1:0")]
     {
+        if !has(listen) {
+            continue;
+        }
         let server = socket(server);
         let gateway = Gateway::start(listen, config(&[&server]));
         let client = gateway.client();
@@ -47,6 +50,9 @@ fn datagrams_of_every_size_arrive_unchanged_both_ways() {
 
 #[test]
 fn a_datagram_above_the_mtu_is_counted_and_the_flow_goes_on() {
+    if !has("[::1]:0") {
+        return;
+    }
     let server = socket("[::1]:0");
     let gateway = Gateway::start("[::1]:0", config(&[&server]));
     let client = gateway.client();
@@ -195,6 +201,9 @@ fn ecn_marks_are_carried_through_both_ways() {
         ("[::]:0", "127.0.0.1:0", "[::1]:0"),
         ("[::]:0", "[::1]:0", "127.0.0.1:0"),
     ] {
+        if !(has(listen) && has(client_address) && has(server)) {
+            continue;
+        }
         let server = socket(server);
         listener_options(server.as_fd(), true).unwrap();
         let gateway = Gateway::start(listen, config(&[&server]));

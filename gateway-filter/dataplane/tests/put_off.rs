@@ -28,7 +28,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let mut config = RouteConfig::new("web", ["192.0.2.1:443".parse().unwrap()]).unwrap();
+        let mut config = RouteConfig::new("web", ["127.0.0.1:443".parse().unwrap()]).unwrap();
         // Every client has to echo a cookie.
         config.handshakes_per_second_without_cookie = 0;
         let listeners = ["192.0.2.2:443".parse().unwrap()];

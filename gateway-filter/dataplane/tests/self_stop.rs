@@ -41,7 +41,7 @@ impl Client {
 
 impl Scene {
     fn new() -> Self {
-        let mut config = RouteConfig::new("web", ["192.0.2.1:443".parse().unwrap()]).unwrap();
+        let mut config = RouteConfig::new("web", ["127.0.0.1:443".parse().unwrap()]).unwrap();
         config.holdout = 0.4;
         config.idle_timeout_seconds = 5;
         // The choice follows from the key.

@@ -110,8 +110,8 @@ impl VirtualGateway {
         let (mut ingresses, mut sockets) = (Vec::new(), HashMap::new());
         for &listener in listeners {
             let slot = route.slot(ListenerAddress::new(listener), 0);
-            let loopback = if listener.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
-            let open = || Ok(OwnedFd::from(std::net::UdpSocket::bind(loopback)?));
+            // A name for the listener: no datagram passes it, and a machine may have no IPv6.
+            let open = || Ok(OwnedFd::from(std::net::UdpSocket::bind("127.0.0.1:0")?));
             slot.fill(&descriptors, 0, Reader::IoThread, |_| open())?;
             if let Some(socket) = slot.with(|downstream| downstream.socket().as_raw_fd()) {
                 sockets.insert(socket, listener);

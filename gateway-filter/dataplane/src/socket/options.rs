@@ -314,6 +314,10 @@ mod tests {
     #[test]
     fn every_socket_sets_dont_fragment() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
+            if std::net::UdpSocket::bind(address).is_err() {
+                println!("SKIPPED: no {address} here");
+                continue;
+            }
             let listener = bind_reuse_port(address.parse().unwrap()).unwrap();
             for reads_here in [false, true] {
                 listener_options(listener.as_fd(), reads_here).unwrap();

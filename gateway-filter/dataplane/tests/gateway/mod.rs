@@ -77,6 +77,15 @@ pub(crate) fn place(address: &str) -> SocketAddr {
     if address == "127.0.0.1:0" { own_address() } else { address.parse().unwrap() }
 }
 
+/// True if this machine has the address; says so if not, for IPv6 may be off.
+pub(crate) fn has(address: &str) -> bool {
+    let has = UdpSocket::bind(address).is_ok();
+    if !has {
+        println!("SKIPPED: no {address} here");
+    }
+    has
+}
+
 /// A socket at a [`place`] whose reads end after a time.
 pub(crate) fn socket(local: &str) -> UdpSocket {
     let socket = UdpSocket::bind(place(local)).unwrap();
