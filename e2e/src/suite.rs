@@ -194,6 +194,18 @@ impl Suite {
         Ok(serde_json::from_str(&self.kubectl.output(words)?)?)
     }
 
+    /// Sets an annotation of the shop's Service, `NAME=VALUE`, or removes it, `NAME-`.
+    pub(crate) fn annotate_service(&self, setting: &str) -> Outcome<String> {
+        let service = ["annotate", "--overwrite", "service", "web", "-n", SHOP_NAMESPACE];
+        self.kubectl.output(service.into_iter().chain([setting]))
+    }
+
+    /// Deletes all EdgeGateways of the shop.
+    pub(crate) fn delete_gateways(&self) -> Outcome<String> {
+        let all = ["--all", "-n", SHOP_NAMESPACE, "--timeout=120s"];
+        self.kubectl.output(["delete", "edgegateway"].into_iter().chain(all))
+    }
+
     /// Merges `patch` into an EdgeGateway of the shop.
     pub(crate) fn patch_gateway(&self, name: &str, patch: &Value) -> Outcome<String> {
         let (kind, patch) = ("edgegateway", patch.to_string());

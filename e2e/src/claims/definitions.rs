@@ -20,14 +20,7 @@ pub(super) fn adopted(suite: &mut Suite) -> Outcome<String> {
     let left =
         suite.kubectl.output(["get", "crd", names[0], "--ignore-not-found", "-o", "name"])?;
     if !left.is_empty() {
-        suite.kubectl.output([
-            "delete",
-            "edgegateway",
-            "--all",
-            "-n",
-            SHOP_NAMESPACE,
-            "--timeout=120s",
-        ])?;
+        suite.delete_gateways()?;
     }
     suite.cluster.helm().output([
         "uninstall",

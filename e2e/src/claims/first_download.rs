@@ -31,14 +31,7 @@ pub(super) fn helm_test(suite: &mut Suite) -> Outcome<String> {
 /// An EdgeGateway and an annotation: a gateway runs and forwards to the Service.
 pub(super) fn annotate(suite: &mut Suite) -> Outcome<String> {
     suite.apply(&suite.manifest("gateway-nodeport.yaml")?, Some(SHOP_NAMESPACE))?;
-    suite.kubectl.output([
-        "annotate",
-        "service",
-        "web",
-        "-n",
-        SHOP_NAMESPACE,
-        "packrat.dev/assist=enabled",
-    ])?;
+    suite.annotate_service("packrat.dev/assist=enabled")?;
     suite.gateway_is(SHOP_GATEWAY, "Programmed")?;
     suite.gateway_is(SHOP_GATEWAY, "Ready")?;
     let selector = format!("packrat.dev/edge-gateway={SHOP_GATEWAY}");
@@ -173,14 +166,7 @@ pub(super) fn control_stays(suite: &mut Suite) -> Outcome<String> {
 /// Removes the annotation, after which the gateway forwards no datagram.
 pub(super) fn unannotate(suite: &mut Suite) -> Outcome<String> {
     let to = suite.node_port(SHOP_GATEWAY, NODE_PORT)?;
-    suite.kubectl.output([
-        "annotate",
-        "service",
-        "web",
-        "-n",
-        SHOP_NAMESPACE,
-        "packrat.dev/assist-",
-    ])?;
+    suite.annotate_service("packrat.dev/assist-")?;
     until(Duration::from_secs(60), "no route attached", || {
         let gateway = suite.get(SHOP_NAMESPACE, &["edgegateway", SHOP_GATEWAY])?;
         match gateway["status"]["attachedRoutes"].as_i64() {
@@ -202,14 +188,7 @@ pub(super) fn unannotate(suite: &mut Suite) -> Outcome<String> {
 
 /// Deleting the EdgeGateway and `helm uninstall` leave nothing behind.
 pub(super) fn uninstall(suite: &mut Suite) -> Outcome<String> {
-    suite.kubectl.output([
-        "delete",
-        "edgegateway",
-        "--all",
-        "-n",
-        SHOP_NAMESPACE,
-        "--timeout=120s",
-    ])?;
+    suite.delete_gateways()?;
     until(Duration::from_secs(90), "the gateway's objects are gone", || {
         let kinds = "pods,deployments,daemonsets,services,configmaps,secrets,poddisruptionbudgets,networkpolicies";
         let left = suite.kubectl.output([

@@ -186,21 +186,10 @@ pub(super) fn compared(undisturbed: &Transfer, transfer: &Transfer, said: &str) 
 /// Assistance is switched off: the port stays, the download continues, and a new one is let in.
 pub(super) fn switched_off(suite: &mut Suite) -> Outcome<String> {
     let annotation = "packrat.dev/config.assist";
-    let annotate = |suite: &Suite, word: &str| {
-        suite.kubectl.output([
-            "annotate",
-            "--overwrite",
-            "service",
-            "web",
-            "-n",
-            SHOP_NAMESPACE,
-            word,
-        ])
-    };
     let to = suite.node_port(SHOP_GATEWAY, NODE_PORT)?;
     let mut download = suite.start_download(&suite.request(SMALL_FILE, &to))?;
     download.wait_for(1_000_000)?;
-    annotate(suite, &format!("{annotation}=off"))?;
+    suite.annotate_service(&format!("{annotation}=off"))?;
     let condition = "--for=jsonpath={.status.conditions[?(@.type==\"packrat.dev/Assisted\")].reason}=SwitchedOff";
     let said = suite.kubectl.output([
         "wait",
@@ -212,7 +201,7 @@ pub(super) fn switched_off(suite: &mut Suite) -> Outcome<String> {
     ]);
     let plain = suite.download(&suite.request(SMALLEST_FILE, &to));
     let finished = download.finish();
-    annotate(suite, &format!("{annotation}-"))?;
+    suite.annotate_service(&format!("{annotation}-"))?;
     said?;
     let (plain, finished) = (plain?, finished?);
     plain.expect(&suite.checksum(SMALLEST_FILE)?)?;
@@ -319,26 +308,11 @@ pub(super) fn reconfigured(suite: &mut Suite) -> Outcome<String> {
     let outcome = during(suite, |suite, _| {
         for time in 0..100 {
             let setting = format!("{annotation}={}", 24 + time % 2);
-            suite.kubectl.output([
-                "annotate",
-                "--overwrite",
-                "service",
-                "web",
-                "-n",
-                SHOP_NAMESPACE,
-                &setting,
-            ])?;
+            suite.annotate_service(&setting)?;
         }
         Ok("100 changes".to_owned())
     });
-    suite.kubectl.output([
-        "annotate",
-        "service",
-        "web",
-        "-n",
-        SHOP_NAMESPACE,
-        &format!("{annotation}-"),
-    ])?;
+    suite.annotate_service(&format!("{annotation}-"))?;
     outcome
 }
 
@@ -347,17 +321,10 @@ pub(super) fn cache_cut(suite: &mut Suite) -> Outcome<String> {
     let annotation = "packrat.dev/config.cache-bytes-per-session";
     let outcome = during(suite, |suite, _| {
         let setting = format!("{annotation}=100Ki");
-        suite.kubectl.output(["annotate", "service", "web", "-n", SHOP_NAMESPACE, &setting])?;
+        suite.annotate_service(&setting)?;
         Ok("1Mi to 100Ki".to_owned())
     });
-    suite.kubectl.output([
-        "annotate",
-        "service",
-        "web",
-        "-n",
-        SHOP_NAMESPACE,
-        &format!("{annotation}-"),
-    ])?;
+    suite.annotate_service(&format!("{annotation}-"))?;
     outcome
 }
 

@@ -23,8 +23,8 @@ impl StaticDefault for PathEstimate {
 
 impl StaticDefault for Timing {
     fn static_default() -> &'static Self {
-        static DEFAULT_QUEUEING: Timing = Timing::new();
-        &DEFAULT_QUEUEING
+        static DEFAULT_TIMING: Timing = Timing::new();
+        &DEFAULT_TIMING
     }
 }
 

@@ -104,7 +104,8 @@ mod tests {
         Timestamp::from_millis(millis)
     }
 
-    /// Numbers of a range, without those that are `lost`; the others arrive at a constant rate. Returns the numbers whose arrival showed an overflow.
+    /// Receives the numbers of a range that are not `lost`, at a constant rate. Returns the numbers whose arrival showed an
+    /// overflow.
     fn told(
         overflow: &mut Overflow,
         numbers: std::ops::Range<u64>,

@@ -29,7 +29,7 @@ pub struct Losses {
     pub spread: f64,
 }
 
-/// Judge of the losses of one last mile, by those that are usual there.
+/// Judge of one last mile's losses, by the usual ones.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct OverflowJudge {
     medium: MediumLoss,
