@@ -15,7 +15,7 @@ use crate::history::History;
 /// Time between two readings of the history.
 const READING_TICK: Duration = Duration::from_millis(500);
 
-/// Serves `/metrics`, the page at `/`, and the paths of [`crate::PATHS`], until it is dropped.
+/// Serves `/metrics`, the page at `/`, and the paths of [`crate::ANSWERED_PATHS`], until it is dropped.
 pub struct Server {
     pages: Pages,
     stop: Arc<AtomicBool>,
