@@ -50,7 +50,7 @@
 //! `/stats/prometheus` shows every metric of `packrat_dataplane::metrics` with the labels `route`,
 //! `gateway` and `namespace`, at most half a second old. Without the runtime setting Envoy puts
 //! `envoy_packrat_` in front of these names. The administration endpoint `/packrat` returns the
-//! routes, their configuration and their metrics as JSON; `packrat_admin::PATHS` are the
+//! routes, their configuration and their metrics as JSON; `packrat_admin::ANSWERED_PATHS` are the
 //! others. Envoy declares the answers of modules as plain text, so the page for people has a port
 //! of its own, when one is named:
 //!

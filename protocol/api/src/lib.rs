@@ -8,7 +8,7 @@
 //! | [`token_endpoint::TokenEndpointConfig`] | people, the operator | the token endpoint |
 //! | [`token::TokenDocument`] | the token endpoint | clients |
 //!
-//! [`knobs::KNOBS`] has a row for each setting of a route, with its names in an EdgeGateway and in
+//! [`knobs::ROUTE_KNOBS`] has a row for each setting of a route, with its names in an EdgeGateway and in
 //! annotations; [`knobs::TOKEN_ENDPOINT_KNOBS`] has one for each setting of a token endpoint.
 //! docs/CONFIGURATION.md is generated from them.
 #![forbid(unsafe_code)]

@@ -65,7 +65,7 @@ pub struct Repair<'a> {
     pub window: crate::Window,
     /// The half of each that it covers.
     pub half: Half,
-    /// Gives the coefficients; [`crate::XOR`]: all are 1.
+    /// Gives the coefficients; [`crate::PARITY_SEED`]: all are 1.
     pub seed: u16,
     /// The sum of the halves times their coefficients, as long as the longest of them.
     pub symbol: &'a [u8],

@@ -130,7 +130,7 @@ impl Poller {
         let limit = timeout.map_or(-1, |timeout| {
             libc::c_int::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(libc::c_int::MAX)
         });
-        // SAFETY: `events` has room for EVENTS events.
+        // SAFETY: `events` has room for EVENT_ROOM events.
         let result = unsafe {
             libc::epoll_wait(
                 self.epoll.as_raw_fd(),
@@ -174,7 +174,7 @@ impl Poller {
             tv_nsec: timeout.subsec_nanos().into(),
         });
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENT_ROOM];
-        // SAFETY: `events` has room for EVENTS events; the time limit is null or a valid timespec;
+        // SAFETY: `events` has room for EVENT_ROOM events; the time limit is null or a valid timespec;
         // no signal mask.
         let result = unsafe {
             libc::syscall(

@@ -31,7 +31,7 @@ impl Generations {
     }
 
     /// A parity per generation, without overlap: the setting that rQUIC23 was measured with. Use it
-    /// with the seed [`crate::XOR`].
+    /// with the seed [`crate::PARITY_SEED`].
     pub fn parity(generation: u8) -> Option<Self> {
         Self::new(generation, 1, 1)
     }
