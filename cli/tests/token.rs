@@ -1,5 +1,5 @@
 //! Assist tokens from issuer to verifier: issued by the WebAssembly filter in a real Envoy,
-//! requested by `packrat get`, verified by a gateway. Needs Envoy (`make demo-parts`) and the
+//! requested by `packrat get`, verified by a gateway. Needs Envoy (`tools/install-demo-parts`) and the
 //! filter (`make token`).
 
 use issuer::{Issuer, Parts};

@@ -200,7 +200,7 @@ fn the_release_has_the_definitions_and_leaves_them_behind() {
         let metadata = rendered.metadata;
         assert_eq!(metadata.name, generated.metadata.name);
         let name = metadata.name.unwrap();
-        assert!(rendered.spec == generated.spec, "{name}: run `make chart`");
+        assert!(rendered.spec == generated.spec, "{name}: run `make write-chart`");
         let policy = metadata.annotations.unwrap().remove("helm.sh/resource-policy");
         assert_eq!(policy.as_deref(), Some("keep"), "{name}");
         let labels = metadata.labels.unwrap();

@@ -5,7 +5,7 @@
 //! packrat-instructions write   writes the table
 //! ```
 //!
-//! `make check-instructions` and `make instructions` build and run it. Profiles for
+//! `make check-instructions` and `make write-instructions` build and run it. Profiles for
 //! `callgrind_annotate` are left in target/instructions.
 #![forbid(unsafe_code)]
 
@@ -31,7 +31,7 @@ const MEASURED_STEPS: [(&str, &str, &str, usize); 3] = [
 /// Turns of a measured step.
 const STEP_TURNS: usize = 1000;
 /// Command that writes the table.
-const WRITE_COMMAND: &str = "make instructions";
+const WRITE_COMMAND: &str = "make write-instructions";
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args().skip(1).collect();

@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         let rows = [eack(14_220.5, 12.25), Row { what: "datagram".to_owned(), ..eack(490.0, 1.0) }];
-        assert_eq!(read(&write(&rows, "make instructions")).unwrap(), rows);
+        assert_eq!(read(&write(&rows, "make write-instructions")).unwrap(), rows);
     }
 
     #[test]

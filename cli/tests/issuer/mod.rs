@@ -20,7 +20,7 @@ impl Parts {
     pub(crate) fn find() -> Option<Self> {
         Some(Self {
             envoy: find_envoy()?,
-            module: find("PACKRAT_TOKEN_WASM", ".packrat/packrat-token.wasm", "token")?,
+            module: find("PACKRAT_TOKEN_WASM", ".packrat/packrat-token.wasm", "make token")?,
         })
     }
 

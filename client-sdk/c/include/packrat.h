@@ -16,7 +16,7 @@
  *   removed, its condition is PACKRAT_FAILED, and datagrams pass.
  * - Structures begin with their size: programs that were built with an older header keep working.
  *
- * Written by cbindgen from client-sdk/c/src/lib.rs: make c-header.
+ * Written by cbindgen from client-sdk/c/src/lib.rs: make write-c-header.
  */
 
 #ifndef PACKRAT_H

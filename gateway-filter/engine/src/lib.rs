@@ -24,7 +24,7 @@
 //! - `path_validation`: proof that a client is at a new address
 //! - `budget`: how much may be repaired
 //! - [`ServerIdDecoder`]: the server that a connection ID names
-//! - `sync`: the locks and atomics of what threads share, which `make concurrency` replaces
+//! - `sync`: the locks and atomics of what threads share, which `make check-concurrency` replaces
 //! - `live`: what is different for live streams
 //! - [`Stream`]: one stream, many receivers
 //!

@@ -1,5 +1,5 @@
 //! Locks and atomics of what threads share: the standard library's, or those of the crate `shuttle`,
-//! with which a test runs its threads in many orders (`make concurrency`).
+//! with which a test runs its threads in many orders (`make check-concurrency`).
 
 #[cfg(feature = "shuttle")]
 pub(crate) use shuttle::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, atomic};

@@ -1,5 +1,5 @@
 //! Many clients at once on all threads of the program, while some move, operators look, and it drains.
-//! `make sanitize` runs it with programs that sanitizers have instrumented.
+//! `make check-sanitizers` runs it with programs that sanitizers have instrumented.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};

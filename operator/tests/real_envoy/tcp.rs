@@ -249,7 +249,7 @@ struct Caddy(Child);
 
 impl Caddy {
     fn start(folder: &Path, port: u16) -> Option<Self> {
-        let program = find("PACKRAT_CADDY", ".packrat/bin/caddy", "demo-parts")?;
+        let program = find("PACKRAT_CADDY", ".packrat/bin/caddy", "tools/install-demo-parts")?;
         let configuration = format!(
             "{{\n admin off\n auto_https off\n servers {{\n  listener_wrappers {{\n   proxy_protocol {{\n    allow 127.0.0.0/8\n   }}\n  }}\n }}\n}}\nhttp://:{port} {{\n bind 127.0.0.1\n respond {{remote_host}}\n}}\n"
         );

@@ -2,27 +2,27 @@
 
 use std::path::{Path, PathBuf};
 
-/// File that the environment variable names, or the one at `path` in the workspace, to which `make
-/// TARGET` installs it. If it is missing, the result is `None` and a line is printed.
+/// File that the environment variable names, or the one at `path` in the workspace, to which
+/// `command` installs it. If it is missing, the result is `None` and a line is printed.
 ///
 /// # Panics
 /// With `CI=true`, if it is missing.
-pub fn find(variable: &str, path: &str, target: &str) -> Option<PathBuf> {
+pub fn find(variable: &str, path: &str, command: &str) -> Option<PathBuf> {
     let workspace =
         Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace");
     let part = std::env::var_os(variable).map_or(workspace.join(path), PathBuf::from);
     if part.exists() {
         return Some(part);
     }
-    let hint = format!("nothing at {}: set {variable} or run `make {target}` once", part.display());
+    let hint = format!("nothing at {}: set {variable} or run `{command}` once", part.display());
     assert!(std::env::var("CI").as_deref() != Ok("true"), "{hint}");
     println!("SKIPPED: {hint}");
     None
 }
 
-/// The Envoy of `PACKRAT_ENVOY`, or the one installed by `make`; see [`find`].
+/// The Envoy of `PACKRAT_ENVOY`, or the one installed by `tools/install-demo-parts`; see [`find`].
 pub fn find_envoy() -> Option<PathBuf> {
-    find("PACKRAT_ENVOY", ".packrat/venv/bin/envoy", "demo-parts")
+    find("PACKRAT_ENVOY", ".packrat/venv/bin/envoy", "tools/install-demo-parts")
 }
 
 /// The directory of the filter, which cargo builds next to the tests of packages that depend on it.
