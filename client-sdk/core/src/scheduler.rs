@@ -104,8 +104,7 @@ impl Scheduler {
         }
     }
 
-    /// True if the gateway has not heard anything for long enough that this client may have another
-    /// address by now.
+    /// True if the client has not sent an eACK for so long that it may have another address by now.
     pub(crate) fn is_silent(&self, now: Timestamp) -> bool {
         !self.selective && self.last_sent.is_some_and(|last| last + SILENT_TIME <= now)
     }
