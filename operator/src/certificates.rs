@@ -109,10 +109,10 @@ impl Authority {
         Ok(authority)
     }
 
-    /// For a Secret.
+    /// Encodes the authority for a Secret.
     ///
     /// # Errors
-    /// None that could happen.
+    /// Not expected.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string(self)
     }
