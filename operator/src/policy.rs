@@ -216,8 +216,9 @@ mod tests {
         assert_eq!(Policy { host_network: true, ..Policy::default() }.refusal(&spec), None);
     }
 
+    /// No datagram is forwarded to addresses of this host, its links, or groups.
     #[test]
-    fn addresses_of_this_host_its_links_and_of_groups_are_never_forwarded_to() {
+    fn no_datagram_goes_to_host_link_or_group_addresses() {
         let policy = Policy::default();
         for never in [
             "0.0.0.0",

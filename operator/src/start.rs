@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_last_configuration_stays_in_force_for_the_gateways_share_of_the_time() {
+    async fn the_last_configuration_stays_in_force_for_the_gateways_share() {
         let operator = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let settings = Settings {
             operator: operator.local_addr().unwrap().to_string(),

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_whose_loss_costs_most_is_reported_behind_its_answer() {
+    fn the_costliest_datagrams_are_reported_behind_their_answers() {
         let mut scheduler = Scheduler::default();
         scheduler.on_sent(at(900));
         scheduler.on_datagram(at(1000));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_is_reported_at_once_but_not_more_than_once_a_millisecond() {
+    fn a_hole_is_reported_at_once_but_at_most_once_a_millisecond() {
         let mut scheduler = Scheduler::default();
         scheduler.on_urgent(at(5000));
         assert_eq!(scheduler.due(false, None), Some(at(5000)));

@@ -770,8 +770,9 @@ mod tests {
     use super::*;
     use crate::index::{GatewayModel, GatewayView};
 
+    /// A configuration is kept soon after it changes, and again when objects are repaired.
     #[test]
-    fn a_configuration_is_kept_soon_when_it_changes_and_again_when_objects_are_repaired() {
+    fn a_changed_configuration_is_kept_soon_and_an_equal_one_later() {
         assert!(is_to_be_kept(None));
         assert!(!is_to_be_kept(Some((false, KEEPING_INTERVAL - Duration::from_secs(1)))));
         assert!(is_to_be_kept(Some((false, KEEPING_INTERVAL))));
@@ -814,7 +815,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_configuration_that_was_not_written_in_time_is_written_with_the_next_turn() {
+    async fn a_configuration_not_written_in_time_is_written_next_turn() {
         let gateway = GatewaySnapshot {
             model: GatewayModel::default(),
             view: GatewayView::default(),

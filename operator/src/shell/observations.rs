@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_went_while_there_was_no_watch_has_no_addresses() {
+    fn a_service_removed_without_a_watch_has_no_addresses() {
         let observations = Observations::default();
         let service: Service = serde_json::from_value(json!({
             "metadata": {

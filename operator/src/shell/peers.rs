@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_server_lets_the_longest_idle_go_and_nobody_who_is_served() {
+    fn a_full_server_drops_the_longest_idle_but_no_served_client() {
         let mut peers = Peers::new(Limits { connections: 3, per_peer: 3 });
         let served = number(&peers.admit(GATEWAY, 0));
         peers.request_begins(served);

@@ -79,7 +79,7 @@ fn labels_and_annotations_of_a_gateway_stay_within_its_class() {
 
 /// A Gateway's author does not become more than the class lets its Gateways be.
 #[test]
-fn a_gateways_own_parameters_lower_what_its_class_has_and_no_more() {
+fn a_gateways_parameters_only_lower_its_classs_settings() {
     let reference = |namespace: Option<&str>, name: &str| json!({ "group": "packrat.dev", "kind": "GatewayParameters", "namespace": namespace, "name": name });
     let state_with = |of_class: Option<&Value>, own: &Value| {
         let mut class = of_packrat();
