@@ -131,7 +131,7 @@ impl Network {
         Self::LOCAL.iter().filter_map(|text| text.parse().ok()).collect()
     }
 
-    /// True if an address is in it; an IPv4 address is the same in IPv6's notation.
+    /// True if an address is in the network; an IPv4 address is the same in IPv6's notation.
     pub fn contains(&self, address: IpAddr) -> bool {
         let bits = |address: IpAddr| match address {
             IpAddr::V4(address) => u128::from(address.to_bits()) << 96,

@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(key.seal(run, &HEAD, NUMBER_LIMIT, b""), None);
     }
 
-    /// The same number is sealed differently in another run and by another source.
+    /// Equal numbers are sealed differently in another run and by another source.
     #[test]
     fn equal_numbers_of_other_runs_or_sources_are_sealed_anew() {
         let key = MediaKey::new([7; 32]);
