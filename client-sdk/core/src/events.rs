@@ -114,7 +114,8 @@ pub enum ClientEvent {
         /// Length of the UDP payload.
         bytes: usize,
     },
-    /// A copy of a datagram towards the server was sent, because the last mile is known to lose datagrams.
+    /// A copy of a datagram towards the server was sent, because the last mile loses datagrams, or its loss
+    /// is unknown.
     CopySent {
         /// Length of the UDP payload.
         bytes: usize,
