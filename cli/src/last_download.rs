@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_recalled_and_anything_else_refused_in_words() {
+    fn remembered_values_are_recalled_and_others_refused_in_words() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("states/packrat/last-download.json");
         assert_eq!(LastDownload::recall(&path).unwrap(), None);

@@ -640,8 +640,10 @@ mod tests {
         );
     }
 
+    /// Traffic of other hosts is redirected only if it enters at their interface and leaves the
+    /// site.
     #[test]
-    fn of_other_hosts_only_what_comes_in_there_and_leaves_the_site_is_taken() {
+    fn other_hosts_datagrams_are_redirected_only_if_they_leave() {
         let rules = [Rules { port: 443, v4: Some(5000), v6: Some(5001) }];
         let from = ["br-lan".parse().unwrap(), "wlan0.7".parse().unwrap()];
         let by = ["wan".parse().unwrap()];

@@ -109,7 +109,7 @@ fn caddy_through_envoy() {
 
 #[test]
 #[ignore = "needs Envoy and Caddy: make test-demo"]
-fn a_connection_that_ends_at_the_gateways_place_is_an_alternative() {
+fn a_connection_that_ends_at_the_gateway_is_an_alternative() {
     let options = [
         "--size=512KB",
         "--profile=wifi",
@@ -193,7 +193,7 @@ fn a_client_that_moves_and_a_flood_behind_envoy() {
 
 #[test]
 #[ignore = "needs Caddy: make test-demo"]
-fn a_client_that_moves_and_a_flood_behind_the_standalone_gateway() {
+fn a_moving_client_and_a_flood_behind_the_standalone_gateway() {
     disturbed("standalone");
 }
 

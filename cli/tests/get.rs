@@ -184,7 +184,7 @@ fn certificates_are_verified() {
 }
 
 #[test]
-fn another_place_to_connect_to_does_not_change_whose_certificate_is_expected() {
+fn connecting_elsewhere_keeps_the_expected_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(&["files.example"], false);
     let place = server.address.to_string();

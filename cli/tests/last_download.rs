@@ -54,7 +54,7 @@ fn read(path: &Path) -> Value {
 }
 
 #[test]
-fn a_plan_without_arguments_is_for_the_path_of_the_last_assisted_download() {
+fn a_plan_without_arguments_is_for_the_last_assisted_path() {
     let (server, user) = (Server::start(&["localhost"], false), User::new());
     let path = LossyPath::to(server.address);
 
@@ -124,7 +124,7 @@ fn a_damaged_memory_is_told_and_the_next_download_replaces_it() {
 }
 
 #[test]
-fn a_download_that_cannot_be_remembered_is_a_download_all_the_same() {
+fn a_download_succeeds_even_if_it_cannot_be_remembered() {
     let (server, user) = (Server::start(&["localhost"], false), User::new());
     fs::write(user.file().parent().unwrap(), "not a folder").unwrap();
     let output = user.get(&server, &[]);

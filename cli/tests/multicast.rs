@@ -321,7 +321,7 @@ fn symbols_to_the_group_repair_another_loss_at_each_receiver() {
 }
 
 #[test]
-fn a_stream_goes_from_group_to_group_and_each_receiver_gets_its_repairs() {
+fn a_stream_between_groups_is_repaired_for_each_receiver() {
     from_group_to_group(&IPV4);
 }
 

@@ -55,7 +55,7 @@ fn name_server(target: &str, port: u16, key: &str) -> SocketAddr {
 }
 
 #[test]
-fn the_gateway_of_the_hosts_https_record_is_used_and_no_other_one() {
+fn only_the_gateway_of_the_hosts_https_record_is_used() {
     let server = Server::start(&[HOST, "localhost"], false);
     let config = json!({ "route": "web", "endpoints": [server.address] });
     let gateway = LocalGateway::start(&config);

@@ -70,7 +70,7 @@ fn is_taken(port: u16) -> bool {
 }
 
 #[test]
-fn ffmpeg_plays_every_frame_of_a_stream_that_the_last_mile_loses_packets_of() {
+fn ffmpeg_plays_every_frame_of_a_stream_with_last_mile_losses() {
     if !ffmpeg().arg("-version").status().is_ok_and(|status| status.success()) {
         println!("SKIPPED: there is no FFmpeg here (Debian: apt-get install ffmpeg)");
         return;

@@ -39,7 +39,7 @@ fn assert_fails(output: &Output, code: i32, message: &str) {
 }
 
 #[test]
-fn a_file_is_at_the_server_as_it_is_here_and_the_summary_says_so() {
+fn the_server_has_the_same_file_and_the_summary_reports_it() {
     let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
     for (options, method) in [(&["--answer"][..], "PUT"), (&["--answer", "--post"], "POST")] {
         let output = put(&server, folder.path(), "/taken", options);
@@ -79,7 +79,7 @@ fn json_reports_success_and_failure() {
 }
 
 #[test]
-fn what_the_server_says_instead_of_taking_it_is_an_error_that_says_what_to_do() {
+fn a_servers_refusal_is_an_error_with_a_remedy() {
     let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
     let folder = folder.path();
     assert_fails(
@@ -140,7 +140,7 @@ fn an_upload_that_the_server_remembers_goes_on_after_each_break() {
 
 /// Uploads a file that grows, such as a log or a recording.
 #[test]
-fn of_a_file_that_grows_the_server_gets_as_much_as_it_was_promised() {
+fn the_server_gets_the_announced_length_of_a_growing_file() {
     let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
     let path = folder.path().join("file");
     fs::write(&path, file()).unwrap();
@@ -209,7 +209,7 @@ fn an_upload_that_is_whole_already_is_not_sent_again() {
 }
 
 #[test]
-fn a_server_without_tus_and_a_stream_are_errors_that_say_what_to_do() {
+fn a_server_without_tus_and_a_stream_are_errors_with_a_remedy() {
     let (server, folder) = (Server::start(&["localhost"], false), tempfile::tempdir().unwrap());
     let output = put(&server, folder.path(), "/tus-none", &["--tus"]);
     assert_fails(&output, 33, "check the URL, or leave --tus out");

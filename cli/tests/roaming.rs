@@ -402,7 +402,7 @@ fn an_update_of_the_listener_in_mid_download_changes_nothing() {
 
 #[test]
 #[ignore = "needs the standalone gateway: make test-demo"]
-fn a_restart_of_the_gateway_in_mid_download_is_survived_with_assistance() {
+fn an_assisted_download_survives_a_restart_of_the_gateway() {
     let (scene, report) = Scene::of(Kind::Standalone, |scene| scene.gateway.restart());
     assert_eq!(report["assist"]["sessions"], 2, "{report:#}");
     // The repairs of the new process.

@@ -118,15 +118,17 @@ fn is_possible() -> bool {
 }
 
 #[test]
-fn a_program_is_assisted_without_its_knowledge_and_nothing_is_left_behind() {
+fn an_unaware_program_is_assisted_and_no_rules_are_left_behind() {
     if !is_possible() {
         return;
     }
     on_a_host_of_its_own("inside");
 }
 
+/// Hosts behind a router are assisted without their knowledge, and lose nothing when assistance
+/// ends.
 #[test]
-fn hosts_behind_a_router_are_assisted_without_their_knowledge_and_lose_nothing_with_it() {
+fn unaware_hosts_behind_a_router_are_assisted_without_losses() {
     if !is_possible() {
         return;
     }

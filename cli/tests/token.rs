@@ -213,8 +213,9 @@ impl Gateway {
     }
 }
 
+/// A gateway that requires tokens assists only clients with one, and forwards for all.
 #[test]
-fn a_gateway_that_requires_tokens_assists_only_with_one_and_forwards_for_all() {
+fn required_tokens_limit_assistance_but_not_forwarding() {
     let Some(parts) = Parts::find() else { return };
     let server = Server::start(&["localhost"], false);
     let gateway = Gateway::start(&server, "required");

@@ -183,7 +183,7 @@ func asNumbered(text string) []byte {
 	return append([]byte{magic[0], magic[1], magic[2], magic[3], version<<4 | byte(typeNumbered), 0, 0, 7}, text...)
 }
 
-// saying is a peer that answers the first datagram with these.
+// saying is a peer that answers the first datagram with the given datagrams.
 func saying(t *testing.T, datagrams ...[]byte) *net.UDPAddr {
 	t.Helper()
 	peer, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})

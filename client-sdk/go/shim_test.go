@@ -495,7 +495,8 @@ func (w *world) said() string {
 	return fmt.Sprintf("%d overtaken, longest wait %v, %d eACKs, %+v", w.overtaken, w.longestWait, w.eacks, w.shim.Statistics())
 }
 
-// assertNothingIsLost: every arrived datagram was delivered, and none waited too long.
+// assertNothingIsLost fails the test unless every arrived datagram was delivered, within
+// maximumHold.
 func (w *world) assertNothingIsLost(maximumHold time.Duration) {
 	w.t.Helper()
 	var missing []int

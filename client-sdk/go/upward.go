@@ -73,7 +73,7 @@ type keptUp struct {
 //	transport --> number in front, a copy kept --> socket
 //	                   ^                             ^
 //	                   |  arrived: forgotten         | the same bytes, the same number
-//	                   +--- gateway: Holes ----------+ within the budget, where it is wanted
+//	                   +--- gateway: Holes ----------+ within the budget, if the gateway wants it
 //
 // It never holds up the transport: datagrams leave unnumbered if the gateway is silent, if a datagram is too long, or
 // in a thin stream of acknowledgements.
@@ -87,7 +87,8 @@ type upward struct {
 	next  uint64
 	kept  []keptUp
 	bytes int
-	// The gateway has reported on the places below told. Others are unreported since untoldSince; zero: there are none.
+	// The gateway has reported on the places below told. Places from told on are unreported since untoldSince;
+	// zero if there are none.
 	told        uint64
 	untoldSince time.Time
 	// Set if datagrams leave unnumbered until the gateway reports again.

@@ -38,7 +38,7 @@ const (
 	typeBundle   controlType = 10
 )
 
-// Reasons of Refusals that this client tells apart.
+// Reasons of Refusals that this client distinguishes.
 const (
 	refusedFull    = 3
 	refusedCookie  = 4

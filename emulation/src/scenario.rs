@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn the_links_have_the_delay_the_loss_and_the_queue_of_their_segment() {
+    fn links_have_their_segments_delay_loss_and_queue() {
         let links = Scenario::load("satellite").unwrap().with_loss(0.2).constant_links(7);
         assert_eq!(links.far_down.delay, Duration::from_millis(50));
         assert_eq!(links.last_mile_up.delay, Duration::from_millis(30));

@@ -159,7 +159,7 @@ fn carries_datagrams_of_every_size_unchanged_both_ways() {
 }
 
 #[test]
-fn each_client_has_an_address_of_its_own_and_gets_its_own_answers() {
+fn each_client_has_its_own_address_and_answers() {
     let server = socket();
     let path = UdpPath::start(config(&server)).unwrap();
     let clients = [socket(), socket(), socket()];
@@ -246,7 +246,7 @@ fn a_dropped_path_frees_its_port() {
 }
 
 #[test]
-fn a_rebinding_gives_every_client_another_port_and_closes_the_old_one() {
+fn a_rebinding_changes_clients_ports_and_closes_the_old_ones() {
     let (client, server) = (socket(), socket());
     let path = UdpPath::start(config(&server)).unwrap();
     let before = introduce(&client, &path, &server);

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_datagram_waits_for_others_of_its_host_but_not_for_long() {
+    fn the_first_datagram_waits_briefly_for_others_of_its_host() {
         let mut batching = batching(100.0, 10, 0.0);
         assert!(batching.add(Place::Client, host(1), at(0), 1).is_none());
         assert!(batching.add(Place::Client, host(2), at(30), 2).is_none());
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_works_on_one_datagram_after_another_and_reads_when_it_is_done() {
+    fn a_host_processes_datagrams_in_turn_and_reads_when_done() {
         let mut batching = batching(10.0, 2, 50.0);
         batching.add(Place::Client, host(1), at(0), 1);
         let batch = batching.add(Place::Client, host(1), at(5), 2).unwrap();

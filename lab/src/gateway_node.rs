@@ -60,8 +60,8 @@ pub(crate) struct GatewayNode {
 }
 
 impl GatewayNode {
-    /// Creates the node. `senders`: the findings of earlier trials; `network`: that of this trial's
-    /// clients.
+    /// Creates the node. `senders`: the findings of earlier trials; `network`: the network of this
+    /// trial's clients.
     pub(crate) fn new(
         config: GatewayConfig,
         seed: u64,

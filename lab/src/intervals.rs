@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_is_as_wide_as_the_seeds_differ_and_always_the_same() {
+    fn the_interval_reflects_the_seeds_spread_deterministically() {
         let seeds = |wobble: f64| -> Vec<(Vec<f64>, Vec<f64>)> {
             (0..9).map(|n| (vec![1.0 + wobble * f64::from(n % 3)], vec![1.0])).collect()
         };
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pooled_quantile_is_a_latency_that_was_measured_and_no_mean_of_quantiles() {
+    fn a_pooled_quantile_is_a_measured_latency_and_not_a_mean() {
         // The 99th percentile of two streams is 100, of three 300: the mean of them would be 220.
         let stream = |late: usize| {
             let mut values = vec![100.0; 1000 - late];

@@ -1,8 +1,8 @@
 //! The congestion control of noq, and its observer.
 //!
 //! noq reports each packet that it sends and each that it declares lost to its control, so no other
-//! source is needed. The packets of the handshake, whose numbers also begin at 0, are not told
-//! apart; packets without data are not reported, so skipped numbers are not counted.
+//! source is needed. The packets of the handshake, whose numbers also begin at 0, are not
+//! distinguished; packets without data are not reported, so skipped numbers are not counted.
 
 use crate::congestion::{Bbr, Cubic};
 use crate::observer::Observer;

@@ -1,5 +1,6 @@
-//! Knowledge that no gateway and no client can have: the emulated last mile tells what it lost, and
-//! why. What a trial gains by it is the bound of everything that measures the same.
+//! Knowledge that no gateway and no client can have: the emulated last mile reports the lost
+//! datagrams, and whether the queue or the medium lost them. A trial's gain by it is the upper
+//! bound for every method that estimates the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,9 +11,8 @@ use packrat_wire::number;
 /// Answers of the last mile about the base connection's datagrams on their way to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Oracle {
-    /// Which losses are the queue's: they are shown to the transport at once, and neither waited for
-    /// nor repaired. All others are the medium's: they are waited for and repaired, whether a queue
-    /// stands or not.
+    /// The losses of the queue: they are shown to the transport at once, and neither waited for nor repaired.
+    /// All other losses are the medium's: they are waited for and repaired, whether a queue stands or not.
     Classification,
     /// The losses of the medium: each comes [`RECOVERY_DELAY`] later, in order, if the client waits for it.
     Repair,
@@ -26,7 +26,7 @@ packrat_emulation::choices!(Oracle, "oracle", [
     Both "both",
 ]);
 
-/// Delay of what [`Oracle::Repair`] recovers.
+/// Delay of the datagrams that [`Oracle::Repair`] recovers.
 pub(crate) const RECOVERY_DELAY: Duration = Duration::from_millis(5);
 
 impl Oracle {
@@ -39,14 +39,15 @@ impl Oracle {
     }
 }
 
-/// A datagram's fate, as a client's shim is told of it.
+/// A datagram's fate, as reported to a client's shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// Nothing: it arrives.
+    /// The datagram arrives.
     Arrives,
-    /// The medium has lost it: it counts if it is waited for.
+    /// The medium has lost the datagram: it counts as recovered if the client waits for it.
     Recovered,
-    /// The queue has lost it: no client need wait for it, and the transport does not get it.
+    /// The queue has lost the datagram: the client does not wait for it, and the transport does not
+    /// receive it.
     Shown,
 }
 
@@ -54,9 +55,9 @@ pub(crate) enum Told {
 #[derive(Debug, Default)]
 pub(crate) struct Shown(BTreeSet<Vec<u8>>);
 
-/// Datagrams on the last mile towards one client, in the order in which they were offered. A client hears
-/// of a loss behind the arrivals of all that were offered before it, whenever the link decides on them: a full
-/// queue drops a datagram while those before it still wait.
+/// Datagrams on the last mile towards one client, in the order in which they were offered. A client learns of
+/// a loss after the arrivals of all datagrams that were offered before it, whenever the link decides on them:
+/// a full queue drops a datagram while earlier ones still wait.
 #[derive(Debug)]
 pub(crate) struct Order<T> {
     next: u64,
@@ -73,7 +74,7 @@ impl<T> Default for Order<T> {
 }
 
 impl<T> Order<T> {
-    /// A datagram is offered; its place.
+    /// Records a datagram that is offered, and returns its place.
     pub(crate) fn offer(&mut self) -> u64 {
         let place = self.next;
         self.undecided.insert(place);
@@ -81,20 +82,20 @@ impl<T> Order<T> {
         place
     }
 
-    /// A datagram will arrive.
+    /// Records the time at which a datagram arrives.
     pub(crate) fn on_arrival(&mut self, place: u64, at: Timestamp) {
         self.undecided.remove(&place);
         self.latest = self.latest.max(Some(at));
     }
 
-    /// A datagram is lost. `told`: what its client is to hear of it, if anything.
+    /// Records a loss. `told`: the report to its client, if there is one.
     pub(crate) fn on_loss(&mut self, place: u64, told: Option<T>) {
         self.undecided.remove(&place);
         self.untold.extend(told.map(|told| (place, told)));
     }
 
-    /// The next loss of which a client hears after what was offered before it, and the latest arrival of that.
-    /// Losses before the first arrival are not told.
+    /// Returns the next loss to report, if all datagrams offered before it have been decided on, and the
+    /// latest arrival of these. Losses before the first arrival are not reported.
     pub(crate) fn next_told(&mut self) -> Option<(Timestamp, T)> {
         while let Some(first) = self.untold.first_entry()
             && self.undecided.first().is_none_or(|undecided| first.key() < undecided)
@@ -108,7 +109,7 @@ impl<T> Order<T> {
     }
 }
 
-/// Last bytes of a datagram that tell it from others: the tag of its encryption.
+/// Number of last bytes of a datagram that identify it: the tag of its encryption.
 const TAG_BYTES: usize = 16;
 
 fn tag(base: &[u8]) -> &[u8] {
@@ -116,7 +117,7 @@ fn tag(base: &[u8]) -> &[u8] {
 }
 
 impl Shown {
-    /// A datagram, with its number, if it has one.
+    /// Adds a datagram, with its number, if it has one.
     pub(crate) fn insert(&mut self, datagram: &[u8]) {
         let base = number::split(datagram).map_or(datagram, |(_, base)| base);
         self.0.insert(tag(base).to_vec());

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_found_also_behind_the_number_of_an_assisted_datagram() {
+    fn packets_are_also_found_behind_an_assisted_datagrams_number() {
         let mut scenario = Scenario::load("wifi").unwrap();
         scenario.size = 300_000;
         let (_, events) = Trial::new(scenario, Arm::Packrat, Sender::S2nCubic, 1).trace().unwrap();

@@ -26,8 +26,9 @@ fn sums(path: &str, loss: f64, arm: Arm, sender: Sender) -> (f64, f64, f64) {
     })
 }
 
+/// Without loss a client sends two thirds of its datagrams, and no datagram waits.
 #[test]
-fn without_loss_a_client_sends_two_thirds_of_its_datagrams_and_waits_for_nothing() {
+fn without_loss_a_client_sends_two_thirds_and_does_not_wait() {
     for path in ["wifi", "ingress_wifi"] {
         for sender in [Sender::S2nCubic, Sender::QuinnNewReno] {
             let (plain, its_wake_ups, its_seconds) = sums(path, 0.0, Arm::EndToEnd, sender);
@@ -42,7 +43,7 @@ fn without_loss_a_client_sends_two_thirds_of_its_datagrams_and_waits_for_nothing
 }
 
 #[test]
-fn with_loss_a_client_that_is_repaired_sends_fewer_datagrams_than_one_without_help() {
+fn with_loss_a_repaired_client_sends_fewer_datagrams() {
     let (plain, ..) = sums("cellular", 0.02, Arm::EndToEnd, Sender::S2nCubic);
     let (bundled, ..) = sums("cellular", 0.02, Arm::Packrat, Sender::S2nCubic);
     assert!(bundled < 0.6 * plain, "{bundled} of {plain}");

@@ -24,7 +24,7 @@ fn slow(results: &[TrialResult]) -> f64 {
 }
 
 #[test]
-fn slow_connections_cost_a_round_trip_or_two_where_the_last_mile_is_known() {
+fn slow_connections_cost_two_round_trips_on_a_known_last_mile() {
     for path in ["cellular", "ingress_lte"] {
         let round_trip = 2.0 * Scenario::load(path).unwrap().last_mile.delay_ms as f64;
         let of = |loss, way| slow(&connections(path, loss, way, SEEDS));
@@ -36,14 +36,14 @@ fn slow_connections_cost_a_round_trip_or_two_where_the_last_mile_is_known() {
 }
 
 #[test]
-fn a_first_flight_that_is_lost_costs_a_round_trip_also_on_a_first_connection() {
+fn a_lost_first_flight_costs_a_round_trip_even_at_first() {
     let of = |way| slow(&connections("ingress_lte", 0.1, way, SEEDS));
     let (without, first) = (of(Way::WithoutCopies), of(Way::First));
     assert!(first < 0.7 * without, "{first} beside {without}");
 }
 
 #[test]
-fn where_nothing_is_lost_a_first_connection_costs_a_few_datagrams_and_others_nothing() {
+fn without_loss_only_a_first_connection_costs_extra_datagrams() {
     for path in ["wifi", "cellular", "ingress_wifi", "ingress_lte"] {
         let of = |way| connections(path, 0.0, way, 1001..1003);
         for (known, without) in of(Way::Known).iter().zip(of(Way::WithoutCopies)) {

@@ -21,7 +21,7 @@ fn run(
 }
 
 #[test]
-fn audio_over_a_satellite_is_on_time_with_a_gateway_and_stalls_without() {
+fn satellite_audio_is_on_time_with_a_gateway_and_stalls_without() {
     for seed in 1..=3 {
         let alone = run("satellite", Stream::Audio, Arm::EndToEnd, seed, |_| {});
         let assisted = run("satellite", Stream::Audio, Arm::Packrat, seed, |_| {});

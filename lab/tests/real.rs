@@ -7,7 +7,7 @@ use packrat_lab::live::{Arm, MediaTrial, Stream};
 use packrat_path::Trials;
 
 #[tokio::test]
-async fn video_in_real_time_is_repaired_by_the_gateway_and_not_by_its_sender() {
+async fn real_time_video_is_repaired_by_the_gateway_not_the_sender() {
     let trial = |arm| {
         let mut trial = MediaTrial::new(Scenario::load("cellular").unwrap(), Stream::Video, arm, 1);
         trial.duration = Duration::from_secs(4);

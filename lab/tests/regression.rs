@@ -65,7 +65,7 @@ fn the_same_seed_gives_the_same_trial() {
 }
 
 #[test]
-fn a_trace_tells_what_the_figures_count_and_changes_none_of_them() {
+fn a_trace_matches_the_figures_and_does_not_change_them() {
     let mut scenario = Scenario::load("wifi").unwrap();
     scenario.size = 1_000_000;
     let trial = |arm| Trial::new(scenario.clone(), arm, Sender::S2nCubic, 1);
@@ -286,7 +286,7 @@ fn loss_on_a_satellite_last_mile_is_hidden_from_cubic() {
 }
 
 #[test]
-fn hardly_a_download_is_slow_because_of_what_its_first_flight_lost() {
+fn few_downloads_are_slow_because_of_first_flight_losses() {
     // A loss before any numbered datagram has arrived is repaired without a number. When that ended
     // the hold, a quarter of these downloads left slow start at once; when copies then used up the
     // repair budget, they stayed without repairs.

@@ -26,7 +26,7 @@ fn noq_senders_repeat_to_the_digit() {
 }
 
 #[test]
-fn bbr3_tolerates_a_loss_that_stops_cubic_and_cubic_does_not_with_assistance() {
+fn assistance_helps_cubic_with_a_loss_that_only_bbr3_tolerates() {
     let goodput =
         |arm, sender| trial(0.04, arm, sender).run().map(|result| result.goodput_mbps).unwrap();
     let cubic = goodput(Arm::EndToEnd, Sender::NoqCubic);

@@ -52,7 +52,7 @@ fn a_download_that_begins_later_takes_from_the_one_that_runs() {
 }
 
 #[test]
-fn flows_with_last_miles_of_their_own_share_only_the_far_segment() {
+fn flows_with_their_own_last_miles_share_only_the_far_segment() {
     let text = "[traffic]\nseconds = 6\nsettle_seconds = 2\n\
                 [[traffic.flow]]\ncount = 3\nown_last_mile = true\n";
     let own = flows(text, Arm::EndToEnd);
@@ -63,7 +63,7 @@ fn flows_with_last_miles_of_their_own_share_only_the_far_segment() {
 }
 
 #[test]
-fn objects_in_turn_are_faster_than_all_at_once_and_pooled_by_size() {
+fn objects_in_turn_are_faster_than_together_and_pooled_by_size() {
     let text = |options: &str| {
         format!(
             "[traffic]\n[[traffic.flow]]\nobjects = {{ sizes = [10_000, 100_000], count = 3{options} }}\n"
@@ -117,7 +117,7 @@ fn a_video_adapts_to_its_path() {
 }
 
 #[test]
-fn an_upload_is_counted_where_it_arrives_through_a_split_connection_as_well() {
+fn an_upload_is_counted_at_its_destination_also_when_split() {
     let text = "[traffic]\n[[traffic.flow]]\ndirection = \"up\"\nsize = 1_000_000\n";
     for arm in [Arm::EndToEnd, Arm::Packrat, Arm::Split] {
         let result = trial(text, arm);

@@ -73,7 +73,7 @@ fn a_sender_that_tolerates_losses_uploads_as_ever() {
 }
 
 #[test]
-fn a_sender_that_tolerates_losses_is_repaired_over_a_short_last_mile() {
+fn a_tolerant_sender_is_repaired_over_a_short_last_mile() {
     let of = |arm| sums("wifi", 0.05, arm, Sender::S2nBbr, 1001..1009);
     let ((assisted, repaired, _), (plain, ..)) = (of(Arm::Packrat), of(Arm::EndToEnd));
     assert!(repaired > 1000 && assisted > 1.3 * plain, "{repaired}: {assisted} {plain}");

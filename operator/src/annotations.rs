@@ -86,7 +86,7 @@ pub enum Reason {
     NoServerIds,
     /// A Pod has no sidecar although it asks for one.
     NotInjected,
-    /// The operator's installer does not allow it.
+    /// The operator's installer does not allow the setting.
     NotPermitted,
     /// The object belongs to another operator.
     OtherOperator,
@@ -224,7 +224,7 @@ pub enum TcpChoice {
 pub enum Mode {
     /// The gateway forwards datagrams, and repairs the last mile's losses.
     Assist,
-    /// Connections of clients end at it, over HTTP/3, HTTP/2 or HTTP/1.1.
+    /// Connections of clients end at the gateway, over HTTP/3, HTTP/2 or HTTP/1.1.
     Terminate,
 }
 

@@ -18,18 +18,18 @@ use crate::rotation::{Rotation, Schedule};
 const DAY_SECONDS: i64 = 86_400;
 /// Validity of an authority's certificate.
 const AUTHORITY_DAYS: i64 = 730;
-/// Validity of the certificates that it issues.
+/// Validity of the certificates that an authority issues.
 pub const LEAF_DAYS: i64 = 7;
 /// Age at which a certificate is made again.
 pub const LEAF_RENEWAL_SECONDS: i64 = 2 * DAY_SECONDS;
-/// Clocks may differ.
+/// Tolerance for clocks that differ.
 const LEEWAY_SECONDS: i64 = 3600;
 
 const CERTIFICATE_SCHEDULE: Schedule = Schedule {
     period: 365 * DAY_SECONDS,
     // Longer than Kubernetes takes to bring a changed Secret into a Pod.
     announcement: DAY_SECONDS,
-    // The certificates that the old one has issued have been replaced by then.
+    // By then, the certificates of the old authority have been replaced.
     overlap: LEAF_DAYS * DAY_SECONDS,
 };
 
@@ -109,10 +109,10 @@ impl Authority {
         Ok(authority)
     }
 
-    /// For a Secret.
+    /// Encodes the authority for a Secret.
     ///
     /// # Errors
-    /// None that could happen.
+    /// Not expected.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string(self)
     }
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_live_for_days_and_survive_a_weekend_without_an_operator() {
+    fn certificates_survive_a_weekend_without_an_operator() {
         const {
             assert!(
                 LEAF_DAYS <= 7 && LEAF_DAYS * DAY_SECONDS - LEAF_RENEWAL_SECONDS >= 4 * DAY_SECONDS

@@ -18,9 +18,9 @@ const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 /// Shortest time before "no session" ends the wait: a load balancer, which hears of the end at the
 /// same time as Envoy, may send new clients for as long.
 const SETTLING_TIME: Duration = Duration::from_secs(5);
-/// Time before Envoy hears of the end. The nodes hear of it at the same time as this command, and
-/// send new clients here until then (kube-proxy: for a second): those stay here for the whole
-/// drain, and shall have assistance during it.
+/// Time before Envoy is asked to drain. The nodes learn of the end at the same time as this
+/// command, and send new clients here until then (kube-proxy: for a second). These clients stay for
+/// the whole drain, and shall be assisted during it.
 const NOTICE_TIME: Duration = Duration::from_secs(3);
 
 /// The reason for the end of waiting.
@@ -173,7 +173,7 @@ mod tests {
             }
             asked
         });
-        // It goes when it has been asked for the sessions twice.
+        // The interface ends after two requests for the sessions.
         assert_eq!(drain(&admin, Duration::from_secs(60)).unwrap(), End::Gone);
         let asked = envoy.join().unwrap();
         assert_eq!(asked[0], asked[1]);

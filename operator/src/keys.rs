@@ -71,10 +71,10 @@ impl GatewayKeys {
         Ok(keys)
     }
 
-    /// For a Secret.
+    /// Encodes the keys for a Secret.
     ///
     /// # Errors
-    /// None that could happen.
+    /// Not expected.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string(self)
     }

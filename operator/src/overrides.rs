@@ -17,7 +17,7 @@ pub struct Multicast {
     /// Address at which the stream arrives at the gateway: a multicast group, or an address of the
     /// gateway's.
     pub upstream: SocketAddr,
-    /// The group that it is sent to; without one each subscriber gets a copy.
+    /// The group that the stream is sent to; without a group each subscriber gets a copy.
     pub group: Option<SocketAddr>,
 }
 
@@ -32,7 +32,7 @@ impl Multicast {
         (is_group && whole).then_some(Self { upstream, group })
     }
 
-    /// True if it needs IP multicast, and with it the host's network.
+    /// True if the stream needs IP multicast, and with it the host's network.
     pub fn has_group(&self) -> bool {
         self.upstream.ip().is_multicast() || self.group.is_some()
     }
@@ -49,7 +49,7 @@ pub struct Overrides {
     pub cache_bytes_total: Option<u64>,
     /// Repairs in percent of the forwarded bytes.
     pub repair_budget_percent: Option<u32>,
-    /// True: what sparse flows bring is sent twice to clients without a session.
+    /// True: datagrams of sparse flows are sent twice to clients without a session.
     pub sparse_copies: Option<bool>,
     /// Datagrams of a million that may still be missing after their repair.
     pub residual_loss_per_million: Option<u32>,
@@ -61,7 +61,7 @@ pub struct Overrides {
     pub sessions_per_source: Option<u32>,
     /// Assisted sessions that one client address may begin per second.
     pub handshakes_per_second_per_source: Option<u32>,
-    /// The part of a client's address that its server follows from.
+    /// The part of a client's address that determines its server.
     pub affinity: Option<Affinity>,
     /// Clients in percent that are refused assistance for comparison.
     pub holdout_percent: Option<u32>,
@@ -143,7 +143,7 @@ impl Overrides {
         }
     }
 
-    /// Puts them into the configuration of a route.
+    /// Writes the settings into the configuration of a route.
     pub fn apply(&self, route: &mut RouteConfig) {
         fn set<T>(field: &mut T, value: Option<T>) {
             if let Some(value) = value {
@@ -153,7 +153,7 @@ impl Overrides {
         set(&mut route.assist, self.assist);
         set(&mut route.cache_bytes_per_session, self.cache_bytes_per_session);
         set(&mut route.cache_bytes_total, self.cache_bytes_total);
-        // Together they have to make sense, whichever of the two was overridden.
+        // The two limits have to be consistent, whichever of them was overridden.
         route.cache_bytes_total = route.cache_bytes_total.max(route.cache_bytes_per_session);
         set(&mut route.repair_budget, self.repair_budget_percent.map(share_of_percent));
         set(&mut route.sparse_copies, self.sparse_copies);

@@ -131,7 +131,7 @@ impl Network {
         Self::LOCAL.iter().filter_map(|text| text.parse().ok()).collect()
     }
 
-    /// True if an address is in it; an IPv4 address is the same in IPv6's notation.
+    /// True if an address is in the network; an IPv4 address is the same in IPv6's notation.
     pub fn contains(&self, address: IpAddr) -> bool {
         let bits = |address: IpAddr| match address {
             IpAddr::V4(address) => u128::from(address.to_bits()) << 96,
@@ -216,8 +216,9 @@ mod tests {
         assert_eq!(Policy { host_network: true, ..Policy::default() }.refusal(&spec), None);
     }
 
+    /// No datagram is forwarded to addresses of this host, its links, or groups.
     #[test]
-    fn addresses_of_this_host_its_links_and_of_groups_are_never_forwarded_to() {
+    fn no_datagram_goes_to_host_link_or_group_addresses() {
         let policy = Policy::default();
         for never in [
             "0.0.0.0",

@@ -26,7 +26,7 @@ impl RecentVersions {
         self.former.retain(|version, until| *until > now && Some(version) != newest);
     }
 
-    /// True if there are former versions whose grace has not ended: that is to be looked at again.
+    /// True if there are former versions whose grace has not ended: a later look is needed.
     pub fn is_changing(&self) -> bool {
         !self.former.is_empty()
     }
@@ -56,7 +56,7 @@ mod tests {
         assert_eq!(see("c", 103), of("cab", true));
         assert_eq!(see("c", 104), of("cab", true));
         assert_eq!(see("c", 105), of("cb", true));
-        // One that is the newest again.
+        // An earlier version that is the newest again.
         assert_eq!(see("b", 106), of("bc", true));
         assert_eq!(see("b", 111), of("b", false));
     }

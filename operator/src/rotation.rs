@@ -14,21 +14,21 @@ pub struct Schedule {
     pub period: i64,
     /// Time between the announcement and the use.
     pub announcement: i64,
-    /// Time for which the old one is accepted after that.
+    /// Time for which the old secret is still accepted after that.
     pub overlap: i64,
 }
 
 /// A secret and its neighbours in time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rotation<T> {
-    /// The one that is used.
+    /// The secret in use.
     pub current: T,
-    /// The beginning of its use, in seconds since 1970.
+    /// The beginning of the use, in seconds since 1970.
     pub since: i64,
-    /// The one that will be used, and the time of its announcement.
+    /// The next secret, and the time of its announcement.
     #[serde(default = "none", skip_serializing_if = "Option::is_none")]
     pub next: Option<(T, i64)>,
-    /// The one that was used.
+    /// The previous secret.
     #[serde(default = "none", skip_serializing_if = "Option::is_none")]
     pub previous: Option<T>,
 }
@@ -66,7 +66,7 @@ impl<T> Rotation<T> {
         }
         if now - self.since >= schedule.period {
             self.next = Some((make(&self.current)?, now));
-            // At most two are accepted at a time.
+            // At most two secrets are accepted at a time.
             self.previous = None;
             return Ok(true);
         }
@@ -77,7 +77,7 @@ impl<T> Rotation<T> {
         Ok(false)
     }
 
-    /// All that are accepted, the one in use first: one or two.
+    /// All accepted secrets, one or two, the one in use first.
     pub fn accepted(&self) -> impl Iterator<Item = &T> {
         std::iter::once(&self.current)
             .chain(self.next.iter().map(|(next, _)| next))

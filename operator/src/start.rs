@@ -42,15 +42,15 @@ pub struct Settings {
     pub admin: PathBuf,
     /// Time that the operator has to answer.
     pub patience: Duration,
-    /// Time between two looks for it while Envoy runs with the last configuration.
+    /// Time between two looks for the operator while Envoy runs with the last configuration.
     pub interval: Duration,
     /// Longest time that the last configuration stays in force after the operator is back: each
     /// gateway chooses one, so that not all begin again at once.
     pub spread: Duration,
 }
 
-/// Starts Envoy with these arguments, and replaces this process by it as soon as the operator
-/// answers. Returns when Envoy has ended before.
+/// Starts Envoy with these arguments, and replaces this process by Envoy as soon as the operator
+/// answers. Returns if Envoy has ended before.
 ///
 /// # Errors
 /// When Envoy cannot be started.
@@ -83,11 +83,11 @@ pub async fn start(settings: &Settings, arguments: &[String]) -> io::Result<Exit
         }
         eprintln!("packrat-start: the operator answers again");
     }
-    // Returns only if it fails.
+    // A successful call does not return.
     Err(std::process::Command::new(&settings.envoy).args(arguments).exec())
 }
 
-/// True if something listens at the operator's address.
+/// True if a process listens at the operator's address.
 async fn answers(operator: &str) -> bool {
     matches!(timeout(LOOK_PATIENCE, TcpStream::connect(operator)).await, Ok(Ok(_)))
 }
@@ -106,7 +106,7 @@ async fn until_the_operator_answers(
         () = operator_is_back(settings, wait) => false,
     };
     let admin = settings.admin.clone();
-    // What it answers does not matter: it ends, or is ended.
+    // The answer does not matter: Envoy ends, or is ended.
     let _ = tokio::task::spawn_blocking(move || crate::drain::quit(&admin)).await;
     let ended = match timeout(ENDING_PATIENCE, envoy.wait()).await {
         Ok(ended) => ended?,
@@ -137,8 +137,8 @@ fn exit_code(code: Option<i32>) -> ExitCode {
     code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-/// The clusters beside the last listeners. A Secret of a former version lacks them: then an empty
-/// file is made, in the only directory that can be written to.
+/// The file with the clusters of the last listeners. A Secret of a former version lacks the
+/// clusters: then an empty file is created, in the only writable directory.
 fn clusters_of(settings: &Settings) -> io::Result<PathBuf> {
     let beside = settings.last.with_file_name(LAST_CLUSTERS);
     if beside.exists() {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_last_configuration_stays_in_force_for_the_gateways_share_of_the_time() {
+    async fn the_last_configuration_stays_in_force_for_the_gateways_share() {
         let operator = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let settings = Settings {
             operator: operator.local_addr().unwrap().to_string(),

@@ -172,7 +172,7 @@ fn the_operator_makes_things_in_the_namespaces_that_it_is_given() {
 }
 
 #[test]
-fn nothing_that_gives_an_edge_gateways_author_power_over_nodes_is_on_by_default() {
+fn by_default_an_edge_gateways_author_has_no_power_over_nodes() {
     let arguments = |render: &str| {
         let all = documents(&format!("../charts/renders/{render}.yaml"));
         let operator = all.iter().find(|document| document["kind"] == "Deployment").unwrap();

@@ -59,7 +59,7 @@ fn the_schema_of_edge_gateways_has_every_setting_with_its_range() {
 }
 
 #[test]
-fn a_gateway_of_which_nothing_is_said_has_the_defaults_of_a_route() {
+fn a_gateway_without_settings_has_the_defaults_of_a_route() {
     let mut of_gateway = route();
     EdgeGatewaySpec::default().apply(&mut of_gateway);
     assert_eq!(of_gateway, route());

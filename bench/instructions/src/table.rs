@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_of_more_than_five_percent_is_found_in_both_directions() {
+    fn differences_above_five_percent_are_found_in_both_directions() {
         let table = [eack(1000.0, 10.0)];
         for (instructions, calls) in [(1049.0, 10.4), (951.0, 9.6)] {
             assert!(compare(&table, &[eack(instructions, calls)]).is_empty());

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_version_that_is_stopped_at_any_time_is_not_taken_for_the_old_one() {
+    fn an_interrupted_new_version_is_not_mistaken_for_the_old_one() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("file");
         fs::write(folder.path().join(".file.part"), "old version").unwrap();

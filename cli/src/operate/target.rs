@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn gateways_are_added_up_and_one_that_began_anew_counts_from_zero() {
+    fn gateways_add_up_and_a_restarted_one_counts_from_zero() {
         let after =
             [status(2000.0, 1.0, 4000.0), status(500.0, 3.0, 8000.0), status(0.0, 0.0, 0.0)];
         let before = [status(1000.0, 1.0, 4000.0), status(9e9, 3.0, 8000.0), status(0.0, 0.0, 0.0)];

@@ -823,7 +823,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_may_have_the_port_of_an_upstream_socket_in_the_other_family() {
+    fn a_program_may_have_an_upstream_port_in_the_other_family() {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let (mut agent, _) = of_one_service(socket);
         let at = |text: &str| -> SocketAddr { text.parse().unwrap() };
@@ -836,8 +836,9 @@ mod tests {
         assert!(!agent.is_upstream(at("192.0.2.1:5000")), "another host");
     }
 
+    /// The program's own datagrams are sent again with its ECN mark, control datagrams without one.
     #[test]
-    fn the_programs_own_datagrams_are_sent_again_with_its_mark_and_control_without() {
+    fn repeated_datagrams_bear_the_programs_mark_and_control_none() {
         use quinn_udp::EcnCodepoint::{Ect0, Ect1};
         let bound = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let server = bound();

@@ -270,7 +270,7 @@ mod tests {
     /// the agent.
     #[cfg(target_os = "linux")]
     #[test]
-    fn the_socket_for_what_is_redirected_shares_its_address_with_none() {
+    fn the_socket_for_redirected_datagrams_has_an_exclusive_address() {
         use socket2::{Domain, Socket, Type};
         let own = match transparent(([127, 0, 0, 1], 0).into()) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {

@@ -139,7 +139,7 @@ async fn without_a_gateway_it_is_a_plain_forwarder() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_download_survives_the_end_of_the_gateway_and_is_assisted_by_the_next_one() {
+async fn a_download_survives_its_gateway_and_is_assisted_by_the_next() {
     let quic = Quic::start();
     let far = far_segment(quic.address());
     // No other test opens a port that the system chooses there: the gateway's stays free.
@@ -329,7 +329,7 @@ fn datagrams_of_all_sizes_pass_unchanged_in_both_directions() {
 }
 
 #[test]
-fn no_more_programs_than_there_may_be_and_each_has_a_way_of_its_own() {
+fn programs_are_limited_and_each_has_its_own_path() {
     let server = UdpSocket::bind(ANY_PORT).unwrap();
     server.set_read_timeout(Some(STEP_PATIENCE)).unwrap();
     let limits = Limits { flows: 3, ..Limits::default() };
@@ -520,7 +520,7 @@ fn long_datagrams_are_fragmented_unless_the_program_speaks_quic() {
 /// does not show it.
 #[cfg(target_os = "linux")]
 #[test]
-fn the_host_tells_of_another_network_where_the_address_is_the_same() {
+fn the_host_reports_another_network_with_the_same_address() {
     fn ip(arguments: &str) {
         let status = std::process::Command::new("ip").args(arguments.split(' ')).status();
         assert!(status.unwrap().success(), "ip {arguments}");

@@ -128,8 +128,9 @@ fn next(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
     }
 }
 
+/// A program reaches several destinations, and each answer names its source.
 #[test]
-fn a_program_reaches_several_destinations_and_each_answer_says_where_it_is_from() {
+fn a_program_reaches_destinations_and_answers_name_their_source() {
     let agent = Running::start(&[]);
     let program = Program::associate(&agent);
     let servers = [udp(), udp()];
@@ -179,7 +180,7 @@ fn an_association_and_its_flows_end_with_its_connection() {
 }
 
 #[test]
-fn only_what_is_allowed_is_reached_and_only_by_the_program_itself() {
+fn only_the_program_itself_reaches_only_allowed_destinations() {
     let (allowed, named, other) = (udp(), udp_by_name(), udp());
     let port = |socket: &UdpSocket| socket.local_addr().unwrap().port();
     let rule = format!("127.0.0.0/8:{}", port(&allowed));
@@ -212,7 +213,7 @@ fn only_what_is_allowed_is_reached_and_only_by_the_program_itself() {
 }
 
 #[test]
-fn a_program_that_goes_on_speaking_loses_its_association_and_no_other_one() {
+fn a_program_that_keeps_talking_loses_only_its_own_association() {
     let agent = Running::start(&[]);
     let server = udp();
     let (mut noisy, quiet) = (Program::associate(&agent), Program::associate(&agent));
@@ -226,7 +227,7 @@ fn a_program_that_goes_on_speaking_loses_its_association_and_no_other_one() {
 }
 
 #[test]
-fn a_connection_that_came_while_there_were_no_descriptors_is_taken_later() {
+fn a_connection_without_a_free_descriptor_is_accepted_later() {
     own_process::with_descriptors(64, "socks::with_few_descriptors");
 }
 

@@ -204,7 +204,7 @@ struct Later {
 }
 
 #[test]
-fn an_older_header_has_fewer_settings_and_the_others_keep_their_defaults() {
+fn settings_missing_from_an_older_header_keep_their_defaults() {
     if size_of::<usize>() == 8 {
         assert_eq!(OLDEST_CONFIG, 40, "programs are built with the settings of 0.1");
     }

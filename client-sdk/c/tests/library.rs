@@ -41,7 +41,7 @@ fn compile(source: &str, folder: &Path) -> PathBuf {
 
 /// Functions are added to the list, never taken from it: programs are linked with them.
 #[test]
-fn the_library_exports_the_functions_of_the_list_and_nothing_else() {
+fn the_library_exports_exactly_the_listed_functions() {
     let symbols = |file: &str, arguments: &[&str]| -> BTreeSet<String> {
         let listed = run(Command::new("nm").args(arguments).arg(built(file)));
         let name = |line: &str| Some(line.split_whitespace().next_back()?.to_owned());
@@ -74,7 +74,7 @@ fn numbers(line: &str) -> Vec<u64> {
 }
 
 #[test]
-fn a_program_with_posix_sockets_gets_its_datagrams_repaired_and_in_order() {
+fn a_program_with_posix_sockets_gets_repaired_ordered_datagrams() {
     const COUNT: u64 = 4000;
     let folder = tempfile::tempdir().unwrap();
     let program = compile("examples/download.c", folder.path());

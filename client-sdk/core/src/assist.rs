@@ -1,6 +1,6 @@
 //! Assistance of one base connection, at its receiver.
 //!
-//! - here: datagrams that arrive, and the wait for others
+//! - here: received datagrams, and the wait for missing ones
 //! - `messages`: the gateway's messages
 //! - `sending`: datagrams that the transport sends
 //! - `transmit`: datagrams that the client itself sends
@@ -44,38 +44,37 @@ use crate::token::Token;
 use crate::upward::UpwardStats;
 use crate::whole_path::WholePath;
 
-/// The sketches that this client keeps: every row of the table, all of which are power sums. Coded
-/// symbols are longer for every difference, so that keeping them would cost either end time and
-/// memory for nothing.
+/// The sketches that this client keeps: all rows of the table, as power sums. Coded symbols are
+/// longer for every difference, and would cost both ends time and memory without a benefit.
 const LIMITS: SketchLimits =
     SketchLimits { power_sums: MAX_EXPECTED_DIFFERENCE as u8 + 1, coded_symbols: 0 };
 /// Datagrams that are reported without delay until packet numbers are known.
 const FIRST_FLIGHT: u64 = 32;
-/// Datagrams that are believed unproven, before the first packet number, where the transport says
-/// what is authentic. What follows a lost Initial is encrypted with keys that are derived from it, so
-/// nothing could be repaired. Forged ones in their place make the first eACKs longer, and no more
-/// ([`crate::recorder`]).
+/// Number of datagrams that are believed without proof before the first packet number, if the transport
+/// reports which datagrams are authentic. Datagrams behind a lost Initial are encrypted with keys that are
+/// derived from it, so that without this belief no loss could be repaired. Forged datagrams in their place
+/// only make the first eACKs longer ([`crate::recorder`]).
 const UNPROVEN_AT_FIRST: u8 = 16;
 
-/// Bounds of the time for which the gateway does not hear of a hole that symbols may repair.
+/// Bounds of the time for which a hole that symbols may repair is not reported to the gateway.
 const WITHIN_SYMBOLS: core::ops::RangeInclusive<Duration> =
     Duration::from_millis(20)..=Duration::from_millis(50);
 
 /// Classification of a received datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Datagram {
-    /// The transport's: pass it on.
+    /// A datagram of the transport: pass it on.
     Base,
-    /// Packrat's: consumed, hide it from the transport.
+    /// A datagram of Packrat, already processed: hide it from the transport.
     Control,
 }
 
 /// Actions that the shell must take after [`Assist::handle_timeout`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TimeoutActions {
-    /// Make the transport send a packet of any kind now, where that is possible: the next gateway
-    /// knows a connection only by what its client sends, and acknowledgements sent during an outage
-    /// have been lost.
+    /// Make the transport send a packet of any kind now, if possible: the next gateway learns of a
+    /// connection only from the client's datagrams, and acknowledgements sent during an outage are
+    /// lost.
     pub remind: bool,
 }
 
@@ -91,24 +90,25 @@ pub struct TimeoutActions {
 struct Provisional {
     material: Material,
     at: Timestamp,
-    /// True if it is in the set already ([`UNPROVEN_AT_FIRST`]).
+    /// True if the datagram is already in the set ([`UNPROVEN_AT_FIRST`]).
     believed: bool,
 }
 
-/// Packet numbers as the transport reports them.
+/// Packet numbers that the transport reports.
 #[derive(Debug)]
 struct PacketNumbers {
-    /// True if the transport reports them; otherwise the last datagram counts as the newest.
+    /// True if the transport reports packet numbers; otherwise the last datagram counts as the
+    /// newest.
     known: bool,
-    /// Packet numbers below this one are announced to the gateway as missing without anything
-    /// newer having arrived.
+    /// Packet numbers below this one are reported to the gateway as missing, although no newer one
+    /// has arrived.
     overdue_below: PacketNumber,
 }
 
-/// Control datagrams on their way out, and buffers for making them.
+/// Control datagrams to send, and buffers for their encoding.
 #[derive(Debug, Default)]
 struct Outgoing {
-    /// Sealed messages that are sent before anything else.
+    /// Sealed messages that leave before repairs and eACKs.
     urgent: VecDeque<Vec<u8>>,
     plaintext: Vec<u8>,
     message: Vec<u8>,
@@ -117,9 +117,9 @@ struct Outgoing {
 
 /// Assistance of one base connection, at its receiver.
 ///
-/// Call [`Self::poll_transmit`] until it is empty after every other call that changes something,
-/// and [`Self::handle_timeout`] when [`Self::next_timeout`] has come. Nothing in here can fail the
-/// base connection: without a gateway every method is close to free.
+/// Call [`Self::poll_transmit`] until it is empty after every other call with `&mut self`, and
+/// [`Self::handle_timeout`] at [`Self::next_timeout`]. No failure in here affects the base
+/// connection: without a gateway all methods are nearly free.
 ///
 /// ```
 /// use packrat_client::{Assist, AssistState, ClientConfig, Timestamp};
@@ -143,25 +143,27 @@ pub struct Assist {
     outgoing: Outgoing,
     reconnection: Reconnection,
     thin: Thin,
-    /// Since the shell has asked for bundles.
+    /// Set once the shell has asked for bundles.
     bundling: Option<Box<Bundling>>,
     destinations: Destinations,
-    /// The first question is behind the transport's first flight, or waits for it until then.
+    /// Time before which the first question for a gateway does not leave: it follows the
+    /// transport's first flight. `None` once the flight has ended.
     question_from: Option<Timestamp>,
-    /// The datagram that was passed in last, while nothing has authenticated it.
+    /// The datagram that was passed in last, until it is authenticated.
     provisional: Option<Provisional>,
-    /// Its identifier in the session.
+    /// The session's identifier of the datagram that was passed in last.
     identifier: Option<Identifier>,
-    /// The round trip to the server, as the transport's first datagrams have it.
+    /// The round trip to the server, measured with the transport's first datagrams.
     whole_path: WholePath,
     first_window: FirstWindow,
-    /// The last mile is a small part of the way to the server, once that is known.
+    /// True if the last mile is a small part of the path to the server; `None` while this is
+    /// unknown.
     is_short: Option<bool>,
-    /// Datagrams that were authentic.
+    /// Number of authentic datagrams.
     authentic: u64,
-    /// Datagrams that may still be believed unproven.
+    /// Number of further datagrams that may be believed without proof.
     unproven: u8,
-    /// The server is to hear from this client.
+    /// True if the transport has to send a packet to the server ([`TimeoutActions::remind`]).
     remind: bool,
     closed: bool,
     stats: AssistStats,
@@ -169,13 +171,13 @@ pub struct Assist {
 }
 
 impl Assist {
-    /// `seed`: 32 fresh random bytes from the operating system. The first [`Self::poll_transmit`]
-    /// asks for a gateway.
+    /// Creates the assistance of one connection. `seed`: 32 fresh random bytes from the operating
+    /// system. The first [`Self::poll_transmit`] returns a question for a gateway.
     pub fn new(config: ClientConfig, seed: [u8; 32], now: Timestamp) -> Self {
         Self::begin(config, None, seed, now)
     }
 
-    /// The same for a caller that takes numbers off the datagrams.
+    /// Creates the assistance for a caller that removes numbers from the datagrams.
     pub(crate) fn with_numbers(config: ClientConfig, seed: [u8; 32], now: Timestamp) -> Self {
         let to_server = config.uploads;
         let wish = Numbered { to_client: true, to_server, coded: true, largest: u16::MAX };
@@ -205,13 +207,12 @@ impl Assist {
         let (nonce, seed) = random.attempt();
         Self {
             discovery: Discovery::new(client_params, config.access.gateway_key, nonce, seed, now),
-            // The server of many receivers is asked last of all.
             direction: Direction::default(),
             hold: Hold::new(
                 expected_repair_time(&config),
                 config.live.is_some(),
                 config.live.is_some_and(|live| live.subscribe),
-                // The receiver of a live stream asks its sender for what is not held.
+                // The receiver of a live stream asks the sender for datagrams that are not held.
                 config.queues_lose && config.live.is_none(),
             ),
             config,
@@ -239,35 +240,35 @@ impl Assist {
         }
     }
 
-    /// Believes nothing that the caller has not said to be authentic, not even at first: it can say
-    /// so of each datagram.
+    /// Believes only datagrams that the caller reports as authentic, from the first one on: the
+    /// caller reports this for each datagram.
     pub(crate) fn believe_proven_only(&mut self) {
         self.unproven = 0;
     }
 
-    /// Tells `observer` of everything from here on. Without one, events are not even made.
+    /// Reports all further events to `observer`. Without an observer no events are created.
     pub fn observe(&mut self, observer: Observer) {
         self.hold.observe(observer.clone());
         self.events = Events::to(observer);
     }
 
-    /// Tells the observer, if there is one.
+    /// Reports an event to the observer, if one is set.
     pub(crate) fn tell(&self, now: Timestamp, event: impl FnOnce() -> ClientEvent) {
         self.events.tell(now, event);
     }
 
-    /// A UDP payload arrived: still encrypted, exactly as received, one datagram.
+    /// Processes a received UDP payload: one datagram, still encrypted, exactly as received.
     ///
-    /// Nothing is believed of [`Datagram::Base`] until [`Self::on_packet_number`] or
-    /// [`Self::on_authentic`] says that it is authentic; the next datagram takes its place otherwise.
-    /// (The first 16 of a connection are believed at once, until it has a packet number: a transport
-    /// that has lost its first packet can't authenticate the next.) A caller that knows at once passes
-    /// it to [`Self::on_packet`].
+    /// A [`Datagram::Base`] is not believed until [`Self::on_packet_number`] or [`Self::on_authentic`]
+    /// reports it as authentic; without such a report the next datagram takes its place. (The first 16 of a
+    /// connection are believed at once, until it has a packet number: a transport that has lost its first
+    /// packet can't authenticate the next.) A caller that authenticates each datagram at once calls
+    /// [`Self::on_packet`] instead.
     pub fn on_datagram(&mut self, datagram: &[u8], now: Timestamp) -> Datagram {
         self.provisional = None;
         if is_control(datagram) {
-            // Without a session, what is no control datagram of this protocol is the transport's:
-            // its own datagrams may begin like this, too.
+            // Without a session, a datagram that does not decode as a control datagram belongs to
+            // the transport, whose own datagrams may begin with the same bytes.
             if self.session.is_none() && Control::decode(datagram).is_err() {
                 return Datagram::Base;
             }
@@ -300,8 +301,8 @@ impl Assist {
         {
             group.on_datagram(identifier, datagram, |bytes| session.recorder.identify(bytes));
         }
-        // A second copy of what is authentic proves nothing new, and does no harm: it says that the
-        // gateway is in doubt.
+        // A second copy of an authentic datagram proves nothing new and is harmless: it indicates
+        // that the gateway is in doubt.
         if found.is_some_and(|(_, is_known)| is_known) {
             self.stats.duplicates += 1;
             self.events.tell(now, || ClientEvent::DuplicateReceived);
@@ -320,7 +321,7 @@ impl Assist {
         Datagram::Base
     }
 
-    /// The sender has begun like none that answers losses.
+    /// Called when the first window is larger than any loss-based sender's.
     #[cold]
     fn on_large_window(&mut self, now: Timestamp) {
         let Some(session) = self.session.as_mut().filter(|_| self.config.live.is_none()) else {
@@ -330,9 +331,9 @@ impl Assist {
         self.hold.give_up(HoldEndedReason::LargeWindow, now);
     }
 
-    /// The next datagram recovered from the symbols that the gateway sends to all subscribers of a
-    /// stream: pass it to [`Self::on_datagram`] as one that has arrived, and to the transport. Call it
-    /// after each datagram until it is empty. There are none unless [`Live::symbols`] asks for them.
+    /// Returns the next datagram recovered from the symbols that the gateway sends to all subscribers of a
+    /// stream: pass it to [`Self::on_datagram`] like a received one, and to the transport. Call this method
+    /// after each datagram until it returns `None`. Without [`Live::symbols`] there are no such datagrams.
     ///
     /// [`Live::symbols`]: crate::Live::symbols
     pub fn poll_recovered(&mut self) -> Option<Vec<u8>> {
@@ -342,8 +343,9 @@ impl Assist {
         Some(datagram)
     }
 
-    /// An authentic datagram of a transport that authenticates before it passes anything on, and
-    /// the number of its packet: [`Self::on_datagram`] and [`Self::on_packet_number`] in one call.
+    /// Processes an authentic datagram of a transport that authenticates before it passes anything
+    /// on, and the number of its packet: [`Self::on_datagram`] and [`Self::on_packet_number`] in
+    /// one call.
     ///
     /// ```
     /// use packrat_client::{Assist, ClientConfig, Datagram, PacketNumber, Timestamp};
@@ -367,8 +369,8 @@ impl Assist {
         arrived
     }
 
-    /// Which session this is, counted from 1, and the key of the numbers in it, where numbers were
-    /// agreed.
+    /// The number of the session, counted from 1, and the key of its datagrams' numbers, if numbers
+    /// were agreed.
     pub(crate) fn number_key(&self) -> Option<(u64, NumberKey)> {
         Some((self.stats.sessions, self.session.as_ref()?.number_key?))
     }
@@ -388,7 +390,7 @@ impl Assist {
         self.session.as_mut()?.coded.as_mut()?.take()
     }
 
-    /// A datagram was recovered from symbols.
+    /// Called when a datagram was recovered from symbols.
     pub(crate) fn on_recovered(&mut self) {
         let Some(session) = &mut self.session else { return };
         if !session.queue_stands {
@@ -399,7 +401,7 @@ impl Assist {
         }
     }
 
-    /// True if what is missing may be recovered from symbols that are still to come.
+    /// True if symbols that are still to come may recover missing datagrams.
     fn is_coded(&self, now: Timestamp) -> bool {
         let coded = self.session.as_ref().and_then(|session| session.coded.as_ref());
         coded.is_some_and(|coded| coded.is_active(now))
@@ -410,13 +412,13 @@ impl Assist {
         self.identifier
     }
 
-    /// True if second copies can be told from what a server sends twice.
+    /// True if second copies can be distinguished from datagrams that a server sends twice.
     #[inline]
     pub(crate) fn knows_copies(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.recorder.knows_copies())
     }
 
-    /// True if the datagram that was passed in last has arrived before, with this number.
+    /// True if the datagram that was passed in last has arrived before with this number.
     pub(crate) fn is_copy(&self, number: PacketNumber) -> bool {
         let recorder = self.session.as_ref().map(|session| &session.recorder);
         self.provisional.is_none()
@@ -425,8 +427,8 @@ impl Assist {
                 .is_some_and(|(recorder, identifier)| recorder.is_copy(identifier, number))
     }
 
-    /// The transport decrypted a packet without a number of use here, such as one of the handshake:
-    /// the datagram that was passed in last is authentic.
+    /// Reports that the transport decrypted a packet without a usable number, such as one of the
+    /// handshake: the datagram that was passed in last is authentic.
     pub fn on_authentic(&mut self, now: Timestamp) {
         let Some(Provisional { material, at, believed }) = self.provisional.take() else { return };
         self.authentic += 1;
@@ -440,7 +442,7 @@ impl Assist {
         }
     }
 
-    /// Takes a datagram into the set.
+    /// Adds a datagram to the set.
     fn believe(&mut self, material: Material, at: Timestamp) {
         if self.session.is_some() {
             self.thin.on_arrived(1);
@@ -457,7 +459,7 @@ impl Assist {
         self.on_sign_of_life(at);
     }
 
-    /// An authentic datagram has arrived, for the first time or once more.
+    /// Called when an authentic datagram has arrived, for the first time or again.
     fn on_sign_of_life(&mut self, now: Timestamp) {
         self.reconnection.on_datagram(now);
         let quiet_after = self.quiet_after();
@@ -471,7 +473,8 @@ impl Assist {
         }
     }
 
-    /// The first packet number that is waited for: what is above it waits, too.
+    /// The first packet number that is waited for: packets above it wait as well.
+    /// [`PacketNumber::MAX`] if there is no wait.
     pub fn deliverable(&self) -> PacketNumber {
         match self.hold.first_held() {
             Some(first) if self.stats.sessions > 0 && !self.closed => first,
@@ -479,8 +482,8 @@ impl Assist {
         }
     }
 
-    /// The transport has authenticated a packet with a number: it was in the datagram that was passed
-    /// in last, which is therefore authentic.
+    /// Reports the number of a packet that the transport has authenticated: it was in the datagram that was
+    /// passed in last, which is therefore authentic.
     pub fn on_packet_number(&mut self, packet_number: PacketNumber, now: Timestamp) {
         if !self.hold.has_arrived(packet_number) {
             self.on_arrival(packet_number, now);
@@ -488,7 +491,7 @@ impl Assist {
         self.provisional = None;
     }
 
-    /// The datagram that was passed in last carries a packet of this number.
+    /// Called when the datagram that was passed in last carries a packet with a new number.
     fn on_arrival(&mut self, packet_number: PacketNumber, now: Timestamp) {
         self.on_authentic(now);
         self.numbers.known = true;
@@ -504,7 +507,7 @@ impl Assist {
             if arrival.filled_hole {
                 session.liveness.on_repair();
             }
-            // What was announced as overdue is asked for already.
+            // Packets reported as overdue are already requested.
             let symbols = session.group.as_ref().is_some_and(|group| group.is_active(now));
             session.scheduler.set_symbols(within.filter(|_| symbols));
             if arrival.opened_hole
@@ -519,7 +522,7 @@ impl Assist {
             {
                 bundling.on_hole(now);
             }
-            // Sooner, it was overtaken.
+            // A packet that comes sooner was overtaken, not lost.
             let round_trip = self.path.round_trip();
             if let Some((time, round_trip)) = arrival.missed_for.zip(round_trip)
                 && !session.queue_stands
@@ -531,9 +534,10 @@ impl Assist {
         }
     }
 
-    /// By its sender's clock a packet should be here by now, and nothing newer has come that would
-    /// show the hole: the gateway is told at once. For live streams: the gateway takes what it
-    /// forwarded more than a round trip before the eACK for missing.
+    /// Reports that a packet should have arrived by its sender's clock, while no newer one has
+    /// arrived that would show the hole: the next eACK leaves at once. For live streams: the
+    /// gateway counts datagrams as missing if it forwarded them more than a round trip before the
+    /// eACK.
     pub fn on_overdue(&mut self, packet_number: PacketNumber, now: Timestamp) {
         self.numbers.overdue_below =
             self.numbers.overdue_below.max(packet_number.saturating_add(1));
@@ -557,7 +561,7 @@ impl Assist {
         self.config.live.is_some_and(|live| live.selective)
     }
 
-    /// The reason for not waiting for a hole that opens now; `None`: it is waited for.
+    /// The reason for not waiting for a hole that opens now; `None` if the hole is waited for.
     fn not_held(&self, now: Timestamp) -> Option<NotHeldReason> {
         if self.config.access.maximum_hold.is_zero() {
             return Some(NotHeldReason::Disabled);
@@ -583,8 +587,7 @@ impl Assist {
         session.liveness.is_silent().then_some(NotHeldReason::Silent)
     }
 
-    /// Starts a new epoch on the client's own account: its set is empty from here on. For shells
-    /// that had to drop datagrams unseen.
+    /// Starts a new epoch with an empty set. For shells that had to drop datagrams unseen.
     pub fn reset(&mut self, now: Timestamp) {
         let Some(session) = &self.session else { return };
         let epoch = session.epoch.number().next();
@@ -593,8 +596,8 @@ impl Assist {
         self.on_reset(epoch, reason, now);
     }
 
-    /// The base connection ends: a last Goodbye is ready in [`Self::poll_transmit`], nothing is waited
-    /// for, and nothing else happens after it.
+    /// Ends the assistance with the base connection. [`Self::poll_transmit`] then returns a last Goodbye; all
+    /// holds end, and later calls have no effect.
     pub fn close(&mut self, now: Timestamp) {
         self.send_urgently(&Message::Goodbye { reason: GoodbyeReason::Done });
         self.hold.give_up(HoldEndedReason::SessionClosed, now);
@@ -605,7 +608,7 @@ impl Assist {
         self.thin.forget();
     }
 
-    /// Nothing has passed for a while: gives back the memory that what has passed has taken.
+    /// Releases the memory for past datagrams, after a period without traffic.
     pub(crate) fn trim(&mut self) {
         if let Some(session) = &mut self.session {
             session.recorder.trim();
@@ -615,7 +618,7 @@ impl Assist {
         }
     }
 
-    /// Bytes of what is remembered of what has passed, and kept to be sent again.
+    /// Memory for past datagrams and for datagrams that may be sent again, in bytes.
     pub(crate) fn memory(&self) -> usize {
         let waiting = self.bundling.as_ref().map_or(0, |bundling| bundling.memory());
         let Some(session) = &self.session else { return waiting };
@@ -623,24 +626,24 @@ impl Assist {
         session.recorder.memory() + upward + waiting
     }
 
-    /// The application or the system changes this client's address: call it before anything is sent
-    /// from the new one. No path then sees a name that another one has seen, as long as the session
-    /// has names left, and the gateway learns of the move at once. A move that it is not told of shows
-    /// by a missing echo.
+    /// Reports that the application or the system changes this client's address: call this method before any
+    /// datagram leaves from the new one. Each path then sees a session ID of its own, while the session has
+    /// unused ones, and the gateway learns of the move at once. The client detects an unreported move by a
+    /// missing echo.
     pub fn on_network_change(&mut self, now: Timestamp) {
         if self.closed {
             return;
         }
         self.thin.forget();
         let Some(session) = &mut self.session else {
-            // A nonce, too, is for one path.
+            // A nonce is also for one path only.
             if matches!(self.discovery.progress(), Progress::Discovering | Progress::Initiating) {
                 let (nonce, seed) = self.random.attempt();
                 self.discovery.restart(nonce, seed, now);
             }
             return;
         };
-        // What is sealed already names the path before.
+        // Messages that are already sealed bear the old path's session ID.
         self.outgoing.urgent.clear();
         if let Some(name) = session.fresh_names.next() {
             session.sealer.set_session(name);
@@ -679,9 +682,9 @@ impl Assist {
         }
     }
 
-    /// The gateway to accept (`None`: any, on first use) and the token for the handshakes to come;
-    /// where a gateway has refused for want of one, the next handshake begins at once. A session
-    /// with another gateway than this ends; any other goes on.
+    /// Sets the gateway to accept (`None`: any, on first use) and the token for the next
+    /// handshakes. If a gateway has refused because of a missing token, the next handshake begins
+    /// at once. A session with a gateway of another key ends; any other session continues.
     pub fn set_access(
         &mut self,
         gateway_key: impl Into<Option<[u8; 32]>>,
@@ -694,7 +697,7 @@ impl Assist {
             return;
         }
         if self.session.is_none() {
-            // The question under way would be answered by any gateway.
+            // Any gateway would answer the current question.
             let (nonce, seed) = self.random.attempt();
             self.discovery.restart(nonce, seed, now);
         } else if gateway_key.is_some() && gateway_key != self.stats.gateway_key {
@@ -704,14 +707,15 @@ impl Assist {
     }
 }
 
-/// The time in which symbols to all subscribers repair most of what is missing: a small part of the
-/// window (zero: none), as the gateway sends more for those who wait longer.
+/// The time in which symbols to all subscribers repair most missing datagrams: a small part of the
+/// window (zero: no window), because the gateway sends more symbols for receivers with longer
+/// windows.
 fn within_symbols(window: Duration) -> Duration {
     (window / 16).clamp(*WITHIN_SYMBOLS.start(), *WITHIN_SYMBOLS.end())
 }
 
-/// The longest time in which a missing packet counts as one that the gateway may repair. It does
-/// where nothing waits, too: eACKs are to be long enough for it.
+/// The longest time for which the gateway may repair a missing packet. Without a hold it is not
+/// zero, because eACKs have to be long enough for such packets.
 fn expected_repair_time(config: &ClientConfig) -> Duration {
     if config.access.maximum_hold.is_zero() {
         config.live.map_or(DEFAULT_MAXIMUM_HOLD, |live| live.window.min(DEFAULT_MAXIMUM_HOLD))

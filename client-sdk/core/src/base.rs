@@ -29,7 +29,7 @@ mod tests {
     use packrat_wire::number::NumberKey;
 
     #[test]
-    fn numbers_come_off_and_messages_of_the_gateways_are_not_the_transports() {
+    fn numbers_and_gateway_messages_are_kept_from_the_transport() {
         let header = NumberKey::new([1, 2]).header(5, Identifier::from_hash(7));
         let message = b"\x0bPkr\x28 a message of the gateway's";
         assert_eq!(base_of(b"plain"), Some(&b"plain"[..]));

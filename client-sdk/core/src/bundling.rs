@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_eack_takes_along_what_waits_in_the_order_in_which_it_was_sent() {
+    fn an_eack_takes_waiting_datagrams_along_in_their_order() {
         let mut bundling = Bundling::default();
         assert_eq!(bundling.with(EACK.to_vec()), EACK, "nothing waits");
         bundling.take(FIRST, WAIT, at(10));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_alone_leaves_as_it_is_and_so_does_all_where_there_are_no_bundles() {
+    fn single_datagrams_and_all_without_bundles_leave_unchanged() {
         let mut bundling = Bundling::default();
         bundling.take(FIRST, WAIT, at(10));
         assert_eq!(bundling.alone(true).as_deref(), Some(FIRST));
@@ -177,8 +177,9 @@ mod tests {
         assert_eq!(bundling.bundled(), 2);
     }
 
+    /// A full bundle, and a bundle behind which another datagram leaves, wait no longer.
     #[test]
-    fn a_full_bundle_and_one_behind_which_something_else_leaves_wait_no_longer() {
+    fn full_and_followed_bundles_leave_at_once() {
         let mut bundling = Bundling::default();
         for _ in 0..MAXIMUM_BUNDLED {
             assert!(bundling.has_room() && bundling.deadline() != Some(at(10)));

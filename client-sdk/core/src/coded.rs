@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_waits_for_a_few_symbols_and_nothing_is_expected_of_a_silent_code() {
+    fn a_hole_waits_for_few_symbols_and_not_for_a_silent_code() {
         let mut coded = Coded::default();
         assert!(!coded.is_active(at(0)));
         for number in 0..100 {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gateway_hears_of_each_recovered_datagram_and_not_too_often() {
+    fn each_recovered_datagram_is_reported_but_not_too_often() {
         let mut coded = Coded::default();
         assert_eq!(coded.untold(at(50)), None);
         coded.on_recovered();

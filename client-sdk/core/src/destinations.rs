@@ -192,8 +192,9 @@ mod tests {
         destinations
     }
 
+    /// A connection ID is out of use once a new one is used, until a datagram is sent to it again.
     #[test]
-    fn a_connection_id_is_out_of_use_when_another_one_is_new_until_it_is_sent_to_again() {
+    fn a_new_connection_id_puts_the_former_one_out_of_use() {
         for (sent, in_use) in [
             (&[1][..], &[1][..]),
             (&[1, 1, 2], &[2]),
@@ -219,8 +220,9 @@ mod tests {
         assert!(destinations.is_in_use(&short(&[2; 8], 9), late + LONGEST_PAUSE));
     }
 
+    /// With more connections than are remembered, only datagrams of the last one are sent again.
     #[test]
-    fn more_connections_than_are_remembered_send_nothing_again_but_of_the_last() {
+    fn only_the_last_of_too_many_connections_has_repeats() {
         let most = USED_IDS as u8;
         let few: Vec<u8> = (1..=most).chain(1..=most).collect();
         let in_use = |destinations: &Destinations, ids: u8| {
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_id_is_believed_once_the_clients_handshake_goes_to_it() {
+    fn a_connection_id_is_believed_once_the_handshake_goes_to_it() {
         for version in QUIC_VERSIONS {
             let mut destinations = Destinations::default();
             destinations.on_sent(&long(version, &[4; 9], &[1, 2]), at(0));
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_without_connection_ids_and_other_protocols_have_none_out_of_use() {
+    fn without_connection_ids_no_datagram_is_out_of_use() {
         let mut empty = after_handshake(&[]);
         for id in [7, 9] {
             empty.on_sent(&short(&[id; 8], 1), at(0));

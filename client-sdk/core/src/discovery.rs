@@ -66,7 +66,7 @@ pub(crate) struct Discovery {
     /// Questions that follow the first one at this interval, because some are likely to be lost.
     copies: u32,
     spacing: Duration,
-    /// Set if a token newer than that of the current attempt exists.
+    /// True if a newer token than the current attempt's exists.
     has_new_token: bool,
     asked_at: Timestamp,
     next_at: Timestamp,
@@ -172,7 +172,7 @@ impl Discovery {
         (!matches!(self.step, Step::Done)).then_some(self.next_at)
     }
 
-    /// Starts again, `delay` from now, with fresh randomness.
+    /// Starts again at `at`, with fresh randomness.
     pub(crate) fn restart(&mut self, nonce: u64, seed: [u8; 32], at: Timestamp) {
         let (full, successor_questions) = (self.full, self.successor_questions);
         let (copies, spacing) = (self.copies, self.spacing);

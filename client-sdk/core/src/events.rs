@@ -1,8 +1,8 @@
-//! Events of the client: what arrives, what is missing, what is said to the gateway and to the
-//! sender, and why.
+//! Events of the client: received and missing datagrams, messages to the gateway, losses that the
+//! sender is to detect, and the reasons.
 //!
-//! They are made only while an [`Observer`] is set. A packet is named by its packet number. The
-//! gateway's events of the same session are `packrat_engine::SessionEvent`.
+//! Events are created only while an [`Observer`] is set. A packet is identified by its packet
+//! number. The gateway's events of the same session are `packrat_engine::SessionEvent`.
 
 use core::fmt;
 use core::time::Duration;
@@ -24,7 +24,7 @@ use crate::packet_number::PacketNumber;
 )]
 #[non_exhaustive]
 pub enum ClientEvent {
-    /// A gateway assists from here on.
+    /// A gateway begins to assist.
     SessionOpened {
         /// The session.
         session: SessionId,
@@ -36,33 +36,34 @@ pub enum ClientEvent {
         /// The reason.
         reason: SessionClosedReason,
     },
-    /// A gateway will not assist.
+    /// A gateway has refused to assist.
     Refused {
-        /// Its reason.
+        /// The gateway's reason.
         reason: RefusalReason,
     },
     /// A datagram of the base connection arrived, repaired or not.
     DatagramReceived {
-        /// UDP payload.
+        /// Length of the UDP payload.
         bytes: usize,
     },
-    /// The datagram that arrived last had arrived before: a repair crossed the original, or another
-    /// copy.
+    /// The datagram that arrived last had arrived before: a repair crossed the original, or the
+    /// network copied it.
     DuplicateReceived,
     /// Packet numbers were skipped.
     HoleOpened {
-        /// The first one.
+        /// The first skipped packet number.
         first: PacketNumber,
-        /// The last one.
+        /// The last skipped packet number.
         last: PacketNumber,
-        /// The reason for not waiting for them; `None`: what is above them waits.
+        /// The reason for not waiting for the missing packets; `None` if the packets above them
+        /// wait.
         not_held: Option<NotHeldReason>,
     },
     /// A missing packet arrived: repaired, or late.
     MissingArrived {
-        /// Its number.
+        /// The number of the packet.
         packet_number: PacketNumber,
-        /// True if what is above it has waited until now: the transport sees no loss.
+        /// True if the packets above it have waited until now: the transport sees no loss.
         held: bool,
         /// Time since the hole opened.
         #[cfg_attr(
@@ -71,11 +72,11 @@ pub enum ClientEvent {
         )]
         after: Duration,
     },
-    /// A hole is not waited for any more.
+    /// The wait for a hole has ended.
     HoldEnded {
         /// The first packet number that is missing.
         first: PacketNumber,
-        /// The last one.
+        /// The last packet number that is missing.
         last: PacketNumber,
         /// The reason.
         reason: HoldEndedReason,
@@ -88,57 +89,59 @@ pub enum ClientEvent {
     },
     /// A shim keeps a datagram that is above a hole.
     DatagramKept {
-        /// Its number.
+        /// The number of the datagram.
         packet_number: PacketNumber,
-        /// Datagrams that wait, with this one.
+        /// Number of waiting datagrams, including this one.
         waiting: usize,
     },
     /// A shim has recovered a missing datagram from the gateway's symbols.
     DatagramRecovered {
-        /// Its number.
+        /// The number of the datagram.
         packet_number: PacketNumber,
     },
-    /// The gateway has told which datagrams towards the server are missing.
+    /// The gateway has reported missing datagrams towards the server.
     HolesReceived {
-        /// So many.
+        /// Number of missing datagrams.
         missing: u64,
-        /// True if it wants them: while a queue stands, the transport repairs its losses itself.
+        /// True if the gateway wants them: while a queue stands, the transport repairs its losses
+        /// itself.
         wanted: bool,
     },
     /// A datagram towards the server was sent again.
     DatagramSentAgain {
-        /// Its place among the numbered ones.
+        /// The place of the datagram among the numbered ones.
         place: u64,
-        /// UDP payload.
+        /// Length of the UDP payload.
         bytes: usize,
     },
-    /// The copy of a datagram towards the server was sent, because the last mile is known to lose some.
+    /// A copy of a datagram towards the server was sent, because the last mile loses datagrams, or its loss
+    /// is unknown.
     CopySent {
-        /// UDP payload.
+        /// Length of the UDP payload.
         bytes: usize,
     },
     /// An eACK left.
     EackSent {
-        /// Its counter.
+        /// The counter of the eACK.
         eack: MessageCounter,
-        /// Its epoch.
+        /// The epoch of the eACK.
         epoch: Epoch,
         /// Symbols of its prefix.
         symbols: u8,
-        /// Packet numbers that are held.
+        /// Number of missing packets that are waited for.
         held: u64,
-        /// UDP payload.
+        /// Length of the UDP payload.
         bytes: usize,
     },
     /// A Report arrived.
     ReportReceived {
         /// Counter of the newest eACK that the gateway had processed.
         eack: MessageCounter,
-        /// Datagrams that the gateway was repairing then.
+        /// Number of datagrams that the gateway was repairing then.
         missing: u16,
-        /// Symbols of the prefix that it asks for, as it could not decode the eACK.
+        /// Symbols of the prefix that the gateway requests because it could not decode the eACK.
         wanted_symbols: Option<u8>,
-        /// True if a queue stands on the last mile: what is lost there is not repaired.
+        /// True if a queue stands on the last mile: losses there are not repaired.
         queue_stands: bool,
     },
     /// A new epoch begins with empty sets.
@@ -153,8 +156,7 @@ pub enum ClientEvent {
         /// The epoch that begins.
         epoch: Epoch,
     },
-    /// The gateway has asked this address whether it is the client's, and is answered: the client
-    /// has moved.
+    /// The gateway has challenged this address, and this client has answered: the client has moved.
     PathChallenged,
 }
 
@@ -163,15 +165,15 @@ pub enum ClientEvent {
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum SessionClosedReason {
-    /// The gateway said goodbye.
+    /// The gateway has sent a Goodbye.
     Goodbye,
     /// The gateway does not know the session.
     Unknown,
-    /// The gateway has answered nothing for too long.
+    /// The gateway has not answered for too long.
     Silent,
-    /// No message can be sealed any more.
+    /// The message counter is used up.
     Exhausted,
-    /// The gateway is another one than the application accepts from now on.
+    /// The application no longer accepts this gateway.
     OtherGateway,
     /// The base connection has ended.
     Done,
@@ -190,12 +192,12 @@ pub enum NotHeldReason {
     Overflow,
     /// The gateway has settled the last hole: the sender leaves numbers out, or losses are before the gateway.
     Settled,
-    /// The client uploads: what is missing is an acknowledgement, most likely.
+    /// The client uploads: the missing packets are probably acknowledgements.
     Uploading,
     /// A queue stands on the last mile: the sender must know of the loss.
     QueueStands,
-    /// The sender has begun with a window that no loss-based sender has, and the gateway has not been
-    /// heard about it.
+    /// The sender has begun with a window that no loss-based sender has, and the gateway's verdict has not
+    /// arrived.
     LargeWindow,
     /// The gateway does not answer: no repair is to be expected.
     Silent,
@@ -206,9 +208,9 @@ pub enum NotHeldReason {
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum HoldEndedReason {
-    /// Its time is over.
+    /// The time of the hold is over.
     Expired,
-    /// The gateway repairs nothing there: the sender left the numbers out, or the loss was
+    /// The gateway does not repair the hole: the sender left the numbers out, or the loss was
     /// elsewhere or is beyond repair.
     Settled,
     /// More runs of losses come together than the medium has: the sender must know.
@@ -227,7 +229,8 @@ type Call = dyn Fn(Timestamp, &ClientEvent) + Send + Sync;
 
 /// Receives the events of connections.
 ///
-/// It is called from within the core: it must return soon, and must not call the connection.
+/// The observer is called from within the core: it must return soon, and must not call the
+/// connection.
 ///
 /// ```
 /// use packrat_client::{Assist, ClientConfig, ClientEvent, Observer, Timestamp};
@@ -255,17 +258,17 @@ impl fmt::Debug for Observer {
     }
 }
 
-/// The way of events to an observer, if there is one.
+/// The observer of events, if one is set.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Events(Option<Observer>);
 
 impl Events {
-    /// Everything is told to this observer.
+    /// Reports all events to this observer.
     pub(crate) fn to(observer: Observer) -> Self {
         Self(Some(observer))
     }
 
-    /// Tells of an event, which is made only if it is wanted.
+    /// Reports an event, which is created only if an observer is set.
     #[inline]
     pub(crate) fn tell(&self, now: Timestamp, event: impl FnOnce() -> ClientEvent) {
         if let Some(Observer(call)) = &self.0 {

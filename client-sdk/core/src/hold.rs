@@ -1,4 +1,5 @@
-//! Decides which packets a transport may see: none above a hole that is worth waiting for.
+//! Decides which packets a transport may see: only those below the lowest hole that is worth
+//! waiting for.
 //!
 //! ```text
 //!   a packet number is skipped                 it arrives
@@ -9,9 +10,9 @@
 //!                          Expired    Settled ----------------> filled late
 //! ```
 //!
-//! Packrat26 (table 3) waits for a constant that depends on the setting. Here the hold
-//! follows the measured last mile, below a configured maximum. Nothing is held without a gateway, while the
-//! gateway is silent, while its Reports show a queue, and in an overflow.
+//! Packrat26 (table 3) waits for a constant that depends on the setting. Here the hold follows the measured
+//! last mile, below a configured maximum. Holes are not held without a gateway, while the gateway is silent,
+//! while its Reports show a queue, and in an overflow.
 
 mod direction;
 mod holes;
@@ -30,27 +31,27 @@ pub(crate) use direction::Direction;
 use holes::{Hole, Holes, State};
 use overflow::Overflow;
 
-/// A timer that is later than this means that this host did not run: what has arrived meanwhile
-/// must be looked at first.
+/// Delay of a timer from which this host did not run: datagrams that have arrived meanwhile are
+/// processed first.
 const STALL: Duration = Duration::from_millis(4);
-/// Ranges of received packet numbers that are remembered: the oldest go first on a connection that
-/// never heals.
+/// Number of remembered ranges of received packet numbers. On a connection whose holes are never
+/// filled, the oldest ranges are forgotten first.
 const MAXIMUM_REMEMBERED_RANGES: usize = 8192;
-/// Holes are forgotten after this time: no repair is expected any more.
+/// Age at which ended holes are forgotten: a repair is then no longer expected.
 const FORGET_AFTER: Duration = Duration::from_secs(2);
-/// Holes that are remembered: when there are more, the oldest are forgotten, and not waited for.
+/// Number of remembered holes. Beyond it the oldest are forgotten, and not waited for.
 const MAXIMUM_HOLES: usize = 4096;
-/// The gateway gives up a little later than the client: half a round trip, and the time until the
-/// next eACK.
+/// Time by which the gateway gives up later than the client: half a round trip, and the time until
+/// the next eACK.
 const STILL_EXPECTED: Duration = Duration::from_millis(60);
 /// Time for which a hole is held.
 #[derive(Debug, Clone, Copy)]
 struct Patience {
     maximum: Duration,
     margin: Duration,
-    /// True if holes are held until the maximum, whatever the path is like.
+    /// True if holes are held until the maximum, whatever the path is.
     to_the_end: bool,
-    /// For now, no longer than this.
+    /// Current limit of the time, below the maximum.
     limit: Option<Duration>,
 }
 
@@ -61,16 +62,16 @@ impl Patience {
     }
 }
 
-/// Packet numbers that have arrived, the holes among them, and which are waited for.
+/// Packet numbers that have arrived, and the holes among them, some of which are waited for.
 #[derive(Debug)]
 pub(crate) struct Hold {
     patience: Patience,
-    /// Numbers that are skipped at once beyond this are no hole.
+    /// Longest run of skipped numbers that counts as a hole.
     longest_hole: u64,
-    /// Numbers of packets that are here: what is missing among them is a hole.
+    /// Numbers of the packets that have arrived: the missing ones among them are holes.
     arrived: RangeSet,
     holes: Holes,
-    /// `None`: no queue loses anything.
+    /// Detection of overflows; `None` if losses of a queue are not distinguished from others.
     overflow: Option<Overflow>,
     events: Events,
 }
@@ -78,19 +79,20 @@ pub(crate) struct Hold {
 /// Effect of a received packet number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Arrival {
-    /// It is the highest so far.
+    /// True if the packet number is the highest so far.
     pub(crate) newest: bool,
-    /// It left a hole below it.
+    /// True if the packet number opened a hole below it.
     pub(crate) opened_hole: bool,
-    /// It was waited for.
+    /// True if the packet was waited for.
     pub(crate) filled_hole: bool,
-    /// It was missing, waited for or not, for so long.
+    /// Time for which the packet was missing, waited for or not.
     pub(crate) missed_for: Option<Duration>,
 }
 
 impl Hold {
-    /// `live`: for a live stream; `to_the_end`: holes are waited for until the maximum, whatever
-    /// the path is like; `queues_lose`: what a queue loses is shown to the sender.
+    /// Creates the state of a connection without packets. `live`: for a live stream; `to_the_end`:
+    /// holes are held until the maximum, whatever the path is; `queues_lose`: losses of a queue are
+    /// shown to the sender.
     pub(crate) fn new(maximum: Duration, live: bool, to_the_end: bool, queues_lose: bool) -> Self {
         Self {
             patience: Patience { maximum, margin: patience_margin(live), to_the_end, limit: None },
@@ -102,8 +104,9 @@ impl Hold {
         }
     }
 
-    /// Numbers are places that a gateway gives: one that is further ahead was believed because others went on
-    /// from it, after a long outage, and what it skips is not repaired any more.
+    /// Sets that numbers are the gateway's places. A place that is further ahead than [`MAXIMUM_JUMP`] was
+    /// believed after a long outage, because others followed it; the skipped places are not repaired any
+    /// more.
     pub(crate) fn number_places(&mut self) {
         self.longest_hole = MAXIMUM_JUMP;
     }
@@ -113,7 +116,7 @@ impl Hold {
         self.events = Events::to(observer);
     }
 
-    /// From here on holes are held no longer than this, if there is a limit.
+    /// Limits the time of holds, or removes the limit.
     pub(crate) fn limit_patience(&mut self, limit: Option<Duration>) {
         self.patience.limit = limit;
     }
@@ -133,7 +136,8 @@ impl Hold {
         self.holes.first_held().map(PacketNumber::new)
     }
 
-    /// A packet is here. `not_held`: the reason why a hole is not worth waiting for, if there is one.
+    /// Records a packet that has arrived. `not_held`: the reason why a hole is not worth waiting for, if
+    /// there is one.
     pub(crate) fn on_arrival(
         &mut self,
         number: PacketNumber,
@@ -189,8 +193,8 @@ impl Hold {
         Arrival { newest, opened_hole: true, ..Arrival::default() }
     }
 
-    /// A number below the highest arrived: its hole shrinks, splits or closes. Returns the hole as
-    /// it was.
+    /// Fills a missing number below the highest: its hole shrinks, splits or closes. Returns the
+    /// hole as it was before.
     fn fill(&mut self, number: u64, now: Timestamp, stats: &mut AssistStats) -> Option<Hole> {
         let (start, hole) = self.holes.remove_containing(number)?;
         if start < number {
@@ -214,7 +218,7 @@ impl Hold {
         Some(hole)
     }
 
-    /// Tells that a hole is not held any more.
+    /// Reports the end of a hold to the observer.
     fn tell_ended(&self, start: u64, hole: &Hole, reason: HoldEndedReason, now: Timestamp) {
         self.events.tell(now, || ClientEvent::HoldEnded {
             first: PacketNumber::new(start),
@@ -256,7 +260,7 @@ impl Hold {
         stats.expired += expired;
     }
 
-    /// Nothing is waited for any more (no gateway, or it went silent).
+    /// Ends all holds, for example because the gateway has gone or is silent.
     pub(crate) fn give_up(&mut self, reason: HoldEndedReason, now: Timestamp) {
         while let Some((start, hole)) = self.holes.oldest_held() {
             self.holes.replace(start, Hole { state: State::Expired, ..hole });
@@ -264,8 +268,9 @@ impl Hold {
         }
     }
 
-    /// The gateway repairs nothing below this packet number any more: holes there are the sender's
-    /// own, or were lost before the gateway, and the sender may know. True if any was held.
+    /// Ends the holds of the holes below this packet number, which the gateway does not repair any
+    /// more: the sender left them out, or they were lost before the gateway, and the sender may
+    /// detect them. Returns true if any was held.
     pub(crate) fn settle(
         &mut self,
         below: PacketNumber,
@@ -286,18 +291,18 @@ impl Hold {
         self.holes.containing(number.get()).is_some_and(|hole| hole.state == State::Held)
     }
 
-    /// Missing packet numbers that are being waited for.
+    /// Number of missing packets that are waited for.
     pub(crate) fn held(&self) -> u64 {
         self.holes.held()
     }
 
-    /// Missing packet numbers that the gateway may still have in its difference: it gives up after
-    /// the maximum hold.
+    /// Number of missing packets that the gateway may still have in its difference: it gives up
+    /// after the maximum hold.
     pub(crate) fn expected_missing(&mut self, path: &PathEstimate, now: Timestamp) -> u64 {
         self.holes.unsettled_within(self.patience.with(path) + STILL_EXPECTED, now)
     }
 
-    /// When the next hole expires.
+    /// The time at which the next hold ends.
     pub(crate) fn next_timeout(&self, path: &PathEstimate) -> Option<Timestamp> {
         self.holes.oldest_held().map(|(_, hole)| hole.opened + self.patience.with(path))
     }
@@ -329,7 +334,7 @@ mod tests {
             Self { hold, path, stats, now, told }
         }
 
-        /// Why holes are not waited for any more, since the last call.
+        /// The holds that have ended since the last call, and why.
         fn ended(&self) -> Vec<(u64, u64, HoldEndedReason)> {
             let told = std::mem::take(&mut *self.told.lock().unwrap());
             let ended = told.into_iter().filter_map(|event| match event {
@@ -348,7 +353,7 @@ mod tests {
             }
         }
 
-        /// The highest number that a transport may see of what has arrived.
+        /// The highest number up to which a transport may see the packets that have arrived.
         fn released(&self) -> Option<u64> {
             let last = self.hold.highest_arrived()?.get();
             match self.hold.first_held() {
@@ -363,7 +368,7 @@ mod tests {
         }
     }
 
-    /// After a long outage a place far ahead is believed, as others have gone on from it.
+    /// After a long outage a place far ahead is believed if others follow it.
     #[test]
     fn places_that_a_leap_skips_are_no_hole() {
         let mut client = Client::new();
@@ -423,13 +428,13 @@ mod tests {
     fn a_host_that_did_not_run_looks_at_what_arrived_first() {
         let mut client = Client::new();
         client.receive([0, 2]);
-        // Nothing ran for a second; the timer fires before the socket is read.
+        // This host did not run for a second; the timer fires before the socket is read.
         client.wait(Duration::from_secs(1));
         assert_eq!(client.released(), Some(0));
         client.receive([1]);
         assert_eq!(client.released(), Some(2));
         assert_eq!((client.stats.expired, client.stats.filled_in_time), (0, 1));
-        // It is not extended for ever.
+        // The hold is extended only once.
         client.receive([4]);
         client.wait(Duration::from_secs(1));
         client.wait(Duration::from_secs(1));
@@ -467,7 +472,7 @@ mod tests {
         client.hold.give_up(HoldEndedReason::SessionClosed, client.now);
         assert_eq!((client.released(), client.hold.held()), (Some(5), 0));
         assert_eq!(client.hold.next_timeout(&client.path), None);
-        // Nothing is waited for any more.
+        // New holes are not held without a session.
         let (number, not_held) = (PacketNumber::new(9), Some(NotHeldReason::NoSession));
         client.hold.on_arrival(number, not_held, client.now, &mut client.stats);
         assert_eq!(client.released(), Some(9));

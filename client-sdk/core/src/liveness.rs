@@ -270,8 +270,10 @@ mod tests {
         assert!(!liveness.wants_echo(false, at(1800)), "they are counted anew");
     }
 
+    /// Silence ends first the hold and later the session; echoes are requested at growing
+    /// intervals.
     #[test]
-    fn silence_ends_the_hold_first_and_the_session_later_and_is_asked_ever_more_seldom() {
+    fn silence_ends_first_the_hold_and_later_the_session() {
         let (mut liveness, path) = (Liveness::default(), path());
         liveness.on_authentic(at(0));
         let (mut now, mut waits) = (at(0), Vec::new());
@@ -296,8 +298,9 @@ mod tests {
         assert!(!liveness.is_silent() && !liveness.on_authentic(now));
     }
 
+    /// An outage ends no session before QUIC gives up; echoes are requested all the time.
     #[test]
-    fn an_outage_ends_no_session_until_quic_gives_up_and_is_asked_all_the_time() {
+    fn an_outage_ends_no_session_before_quic_gives_up() {
         let (mut liveness, path) = (Liveness::default(), path());
         liveness.on_authentic(at(0));
         liveness.on_datagram(None, at(5));

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_comes_twice_and_a_seed_gives_what_one_generator_gives() {
+    fn values_do_not_repeat_and_follow_one_generator_from_the_seed() {
         let mut generator = ChaCha20Rng::from_seed([7; 32]);
         let mut random = Randomness::new([7; 32]);
         for _ in 0..100 {

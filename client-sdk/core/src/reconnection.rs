@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn gateways_that_are_lost_without_a_report_are_replaced_ever_more_slowly() {
+    fn gateways_lost_without_a_report_are_replaced_more_slowly() {
         let mut reconnection = Reconnection::default();
         assert!(!reconnection.on_established(), "the first session");
         assert_eq!(reconnection.on_lost(Duration::ZERO, at(0)), at(0));

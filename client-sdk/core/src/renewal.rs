@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_renewed_before_it_expires_and_never_without_a_pause() {
+    fn a_token_is_renewed_before_expiry_but_never_without_a_pause() {
         let now = Duration::from_secs(1_800_000_000);
         let wait = |seconds: i64| {
             lifetime(Some(Duration::from_secs((1_800_000_000 + seconds) as u64)), now)

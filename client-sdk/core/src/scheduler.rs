@@ -104,8 +104,7 @@ impl Scheduler {
         }
     }
 
-    /// True if the gateway has not heard anything for long enough that this client may have another
-    /// address by now.
+    /// True if the client has not sent an eACK for so long that it may have another address by now.
     pub(crate) fn is_silent(&self, now: Timestamp) -> bool {
         !self.selective && self.last_sent.is_some_and(|last| last + SILENT_TIME <= now)
     }
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_whose_loss_costs_most_is_reported_behind_its_answer() {
+    fn the_costliest_datagrams_are_reported_behind_their_answers() {
         let mut scheduler = Scheduler::default();
         scheduler.on_sent(at(900));
         scheduler.on_datagram(at(1000));
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_is_reported_at_once_but_not_more_than_once_a_millisecond() {
+    fn a_hole_is_reported_at_once_but_at_most_once_a_millisecond() {
         let mut scheduler = Scheduler::default();
         scheduler.on_urgent(at(5000));
         assert_eq!(scheduler.due(false, None), Some(at(5000)));

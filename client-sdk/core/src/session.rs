@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   recorder   the set of identifiers           scheduler   when the next eACK leaves
-//!   epoch      what an eACK says about the set  sent        when eACKs left, for round trips
+//!   epoch      how an eACK describes the set    sent        when eACKs left, for round trips
 //!   liveness   whether the gateway is there
 //! ```
 
@@ -26,34 +26,33 @@ use crate::upward::Upward;
 /// eACKs whose time of sending is remembered.
 const REMEMBERED_EACKS: usize = 128;
 
-/// The assisted state of a connection, as a composition of machines that know nothing of each
-/// other.
+/// The assisted state of a connection, composed of independent state machines.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) sealer: Sealer,
-    /// Names of the session that no path has seen yet.
+    /// Session IDs that no path has seen yet.
     pub(crate) fresh_names: std::vec::IntoIter<SessionId>,
     pub(crate) opener: Opener,
     pub(crate) recorder: Recorder,
-    /// The key of the numbers in front of datagrams, where these were agreed.
+    /// The key of the datagrams' numbers, if numbers were agreed.
     pub(crate) number_key: Option<NumberKey>,
-    /// Where repair by code was agreed.
+    /// Set if coded repair was agreed.
     pub(crate) coded: Option<Coded>,
-    /// Where symbols to all subscribers of a stream were agreed.
+    /// Set if symbols to all subscribers of a stream were agreed.
     pub(crate) group: Option<Box<GroupSymbols>>,
-    /// Where bundles were agreed.
+    /// True if bundles were agreed.
     pub(crate) bundles: bool,
-    /// Where numbers towards the server were agreed.
+    /// Set if numbers towards the server were agreed.
     pub(crate) upward: Option<Box<Upward>>,
     pub(crate) scheduler: Scheduler,
     pub(crate) epoch: CurrentEpoch,
     pub(crate) sent: SentEacks,
     pub(crate) liveness: Liveness,
-    /// The gateway says that a queue stands on the last mile: what is lost there is not repaired,
-    /// and the sender must hear of it without delay, or it gives way later than others.
+    /// True if the gateway reports that a queue stands on the last mile: losses there are not
+    /// repaired, and the sender must detect them without delay, or it gives way later than others.
     pub(crate) queue_stands: bool,
-    /// The gateway has settled the last hole in the transport's own numbers: the sender has left numbers out, or
-    /// losses are those of the segment before the gateway.
+    /// True if the gateway has settled the last hole in the transport's own numbers: the sender has left
+    /// numbers out, or the losses happen before the gateway.
     pub(crate) was_settled: bool,
 }
 
@@ -79,7 +78,7 @@ impl Session {
 pub(crate) struct SentEacks(VecDeque<(MessageCounter, u64, Timestamp)>);
 
 impl SentEacks {
-    /// An eACK was sent.
+    /// Records an eACK that was sent.
     pub(crate) fn push(&mut self, counter: MessageCounter, reference: u64, now: Timestamp) {
         self.0.push_back((counter, reference, now));
         if self.0.len() > REMEMBERED_EACKS {
@@ -87,7 +86,7 @@ impl SentEacks {
         }
     }
 
-    /// When the eACK with this counter was sent.
+    /// The time at which the eACK with this counter was sent, if it is remembered.
     pub(crate) fn time_of(&self, counter: MessageCounter) -> Option<Timestamp> {
         self.0.iter().find(|(sent, ..)| *sent == counter).map(|(_, _, at)| *at)
     }

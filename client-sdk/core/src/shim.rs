@@ -1,4 +1,4 @@
-//! A datagram shim: assistance between a socket and a transport that knows nothing of it.
+//! A datagram shim: assistance between a socket and a transport that does not know Packrat.
 //!
 //! ```text
 //!                     +------------------------- Shim ---------------------------+
@@ -8,11 +8,11 @@
 //!                     +----------------------------------------------------------+
 //! ```
 //!
-//! The transport sees the datagrams in the order in which the gateway has forwarded them, as from a
-//! link that repairs its losses: while a missing one may still be repaired, those above it wait, for
-//! the hold at most. The order is that of the gateway's numbers (docs/PROTOCOL.md, section 11), or
-//! of the transport's own where these are in the clear. Without a session, and where nothing is
-//! missing, everything passes at once and uncopied.
+//! The transport receives the datagrams in the order in which the gateway has forwarded them, as from a link
+//! that repairs its losses. While a missing datagram may still be repaired, the datagrams above it wait, for
+//! the hold at most. The order is given by the gateway's numbers (docs/PROTOCOL.md, section 11), or by the
+//! transport's own numbers if these are in the clear. Without a session, and while no datagram is missing,
+//! all datagrams pass at once and are not copied.
 
 mod pace;
 mod plain;
@@ -37,38 +37,39 @@ pub use release::Released;
 /// The shim's decision about a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict<M> {
-    /// Hand it to the transport now, without its first `skip` bytes, and before what
-    /// [`Shim::poll_deliver`] has.
+    /// Pass the datagram to the transport now, without its first `skip` bytes, and before the
+    /// datagrams of [`Shim::poll_deliver`].
     Now {
-        /// Bytes in front that are not the transport's.
+        /// Number of leading bytes that are not the transport's.
         skip: usize,
-        /// As it was passed in.
+        /// The caller's metadata of the datagram.
         metadata: M,
     },
-    /// It is kept, and comes out of [`Shim::poll_deliver`].
+    /// The shim keeps the datagram; [`Shim::poll_deliver`] will return it.
     Later,
-    /// It is not the transport's, or the second copy of one that the transport has, or that is kept.
+    /// Do not pass the datagram on: it is not the transport's, or a copy of a datagram that the transport or
+    /// the shim has.
     Never,
 }
 
-/// The place of a datagram, from a source of numbers that the caller has.
+/// The number of a datagram, as the caller knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// It has this number, and may be believed.
+    /// The datagram has this number, and may be believed.
     Number(PacketNumber),
-    /// It has no number, and may be believed.
+    /// The datagram has no number, and may be believed.
     Unnumbered,
-    /// It may be forged.
+    /// The datagram may be forged.
     Unproven,
 }
 
-/// Figures of a shim, beside those of [`Shim::assistance`].
+/// Counters of a shim, in addition to [`Shim::assistance`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShimStats {
     /// Datagrams with a number that was believed.
     pub numbered: u64,
-    /// Datagrams with a number that was not.
+    /// Datagrams with a number that was not believed.
     pub far: u64,
     /// Datagrams that were kept.
     pub kept: u64,
@@ -76,13 +77,13 @@ pub struct ShimStats {
     pub recovered: u64,
 }
 
-/// A transport's helper, sans-IO: datagrams of the socket in, datagrams for the transport out, in
-/// order. `M` is what belongs to a datagram and passes through untouched: ECN, addresses, time of
-/// reception.
+/// A transport's helper, sans-IO: it takes datagrams from the socket, and returns datagrams for the
+/// transport, in order. The metadata `M` of a datagram (ECN mark, addresses, time of reception)
+/// passes through unchanged.
 ///
 /// After every call, poll [`Self::poll_deliver`] and [`Self::poll_transmit`] until they are empty,
 /// and call [`Self::handle_timeout`] at [`Self::next_timeout`]. The transport's own datagrams go to
-/// the socket unchanged, or with what [`Self::on_send`] says in front.
+/// the socket unchanged, or behind the number that [`Self::on_send`] returns.
 ///
 /// ```
 /// use packrat_client::{ClientConfig, Shim, Timestamp, Verdict};
@@ -101,11 +102,11 @@ pub struct ShimStats {
 #[derive(Debug)]
 pub struct Shim<M> {
     assist: Assist,
-    /// Since a session in which numbers were agreed.
+    /// Set once a session has agreed on numbers.
     places: Option<Places>,
-    /// The session that the places are of, counted from 1.
+    /// The number of the session that the places belong to, counted from 1.
     places_of: u64,
-    /// In a session in which coded repair was agreed; of the same session as the places.
+    /// Set if coded repair was agreed in the session of the places.
     recovery: Option<Recovery<M>>,
     plain: Plain,
     release: Release<M>,
@@ -131,7 +132,7 @@ impl<M: Clone> Shim<M> {
     }
 
     fn with(mut assist: Assist) -> Self {
-        // The order of each datagram says what is to be believed.
+        // The order of each datagram shows whether to believe it.
         assist.believe_proven_only();
         Self {
             assist,
@@ -144,12 +145,12 @@ impl<M: Clone> Shim<M> {
         }
     }
 
-    /// Tells `observer` of everything from here on.
+    /// Reports all further events to `observer`.
     pub fn observe(&mut self, observer: Observer) {
         self.assist.observe(observer);
     }
 
-    /// A UDP payload arrived: one datagram, exactly as received.
+    /// Processes a received UDP payload: one datagram, exactly as received.
     pub fn on_datagram(&mut self, datagram: &[u8], metadata: M, now: Timestamp) -> Verdict<M> {
         self.release.on_time(now);
         let split = if self.places.is_some() { split(datagram) } else { None };
@@ -171,13 +172,13 @@ impl<M: Clone> Shim<M> {
             self.plain.on_number(base.len());
         }
         self.stats.far += u64::from(number.is_some() && place.is_none());
-        // The repair of what was recovered: the transport has it, or it waits.
+        // The transport or the shim already has a recovered datagram: its repair is dropped.
         if self.is_repair_of_recovered(place, base, &metadata, now) {
             return Verdict::Never;
         }
         let order = match place {
-            // The gateway has sent one datagram with this number: what arrives next is the same
-            // one, which is known, or forged.
+            // The gateway sends one datagram with this number: another one is either its copy,
+            // which is known, or forged.
             Some(number) if self.assist.has_arrived(number) => Order::Unproven,
             Some(number) => Order::Number(number),
             None if number.is_some() => Order::Unproven,
@@ -185,13 +186,13 @@ impl<M: Clone> Shim<M> {
             None => Order::Unproven,
         };
         let verdict = self.put_in_order(order, base, skip, metadata, now);
-        // Behind the one that made it known.
+        // Recovered datagrams follow the one that made them known.
         self.take_recovered(now);
         verdict
     }
 
-    /// True if the datagram that has arrived last is known to be a second copy, by its number: the
-    /// gateway's repair, a tail probe, or the network's.
+    /// True if the datagram that arrived last is a second copy, as its number shows: the gateway's
+    /// repair, a tail probe, or the network's copy.
     fn is_copy(&self, number: MaskedNumber) -> bool {
         if !self.assist.knows_copies() {
             return false;
@@ -201,7 +202,7 @@ impl<M: Clone> Shim<M> {
         nearest.is_some_and(|nearest| self.assist.is_copy(PacketNumber::new(nearest)))
     }
 
-    /// Tells the code of a datagram; true if the transport has it already, as it was recovered.
+    /// Passes a datagram to the decoder. Returns true if the datagram was already recovered.
     fn is_repair_of_recovered(
         &mut self,
         place: Option<PacketNumber>,
@@ -219,7 +220,8 @@ impl<M: Clone> Shim<M> {
         }
     }
 
-    /// Where the gateway numbers, a datagram without a number comes behind what has arrived before it.
+    /// Passes a datagram without a number. If the gateway sends numbers, the datagram follows the highest
+    /// number received before it.
     fn pass_behind(&mut self, base: &[u8], skip: usize, metadata: M, now: Timestamp) -> Verdict<M> {
         let in_order = self.places.is_some() && self.release.waiting() > 0;
         let newest = self.assist.highest_arrived().filter(|_| in_order);
@@ -230,7 +232,7 @@ impl<M: Clone> Shim<M> {
         Verdict::Later
     }
 
-    /// Takes what the code has recovered, as if it had arrived.
+    /// Takes the recovered datagrams as if they had arrived.
     fn take_recovered(&mut self, now: Timestamp) {
         while let (Some(places), Some(recovery)) = (&self.places, &mut self.recovery)
             && let Some(Recovered { place, datagram, metadata, is_passed }) =
@@ -241,10 +243,11 @@ impl<M: Clone> Shim<M> {
             let packet_number = number;
             self.assist.tell(now, || ClientEvent::DatagramRecovered { packet_number });
             self.assist.on_recovered();
-            // The gateway codes no control datagrams.
+            // Control datagrams are never coded.
             if self.assist.on_datagram(&datagram, now) == Datagram::Base {
                 self.assist.on_packet_number(number, now);
-                // It comes out before those that waited for it, unless its repair has passed.
+                // The recovered datagram leaves before the datagrams that waited for it, unless its
+                // repair has passed.
                 if !is_passed {
                     self.release.keep(number, &datagram, metadata);
                 }
@@ -253,8 +256,8 @@ impl<M: Clone> Shim<M> {
         }
     }
 
-    /// The same, where the transport's numbers are in the clear: `order` is called for what is not
-    /// the gateway's.
+    /// Processes a received UDP payload of a transport whose own numbers are in the clear. `order`
+    /// is called for a datagram that is not the gateway's.
     pub fn on_ordered(
         &mut self,
         datagram: &[u8],
@@ -270,7 +273,7 @@ impl<M: Clone> Shim<M> {
         self.put_in_order(order(datagram), datagram, 0, metadata, now)
     }
 
-    /// A datagram of the transport's passes, or waits.
+    /// Passes a datagram of the transport's, or keeps it.
     fn put_in_order(
         &mut self,
         order: Order,
@@ -287,7 +290,8 @@ impl<M: Clone> Shim<M> {
             }
             Order::Unproven => return self.pass_behind(base, skip, metadata, now),
         };
-        // As true as it will get: the transport authenticates it, and keeps that to itself.
+        // No better proof will follow: the transport authenticates the datagram, but does not
+        // report the result.
         self.assist.on_packet_number(number, now);
         self.release.on_arrival(base.len());
         let passes = number < self.assist.deliverable() && self.release.is_next(number);
@@ -309,7 +313,7 @@ impl<M: Clone> Shim<M> {
         self.assist.tell(now, || ClientEvent::DatagramKept { packet_number, waiting });
     }
 
-    /// A message of the gateway's may have begun a session, or ended one.
+    /// Called after a control datagram, which may have begun or ended a session.
     fn on_control(&mut self, now: Timestamp) {
         if let Some((session, key)) = self.assist.number_key()
             && self.places_of != session
@@ -336,53 +340,56 @@ impl<M: Clone> Shim<M> {
         self.release.release_below(self.assist.deliverable());
     }
 
-    /// Releases everything that waits.
+    /// Releases all waiting datagrams.
     pub fn release_all(&mut self) {
         self.release.release_all();
     }
 
-    /// Has the first of those that wait pass without delay, until no more than so many bytes are left.
+    /// Releases the lowest waiting datagrams without delay, until at most `bytes` bytes are left.
     pub fn limit_waiting(&mut self, bytes: usize) {
         self.release.limit(bytes);
     }
 
-    /// The next datagram for the transport.
+    /// Returns the next datagram for the transport.
     pub fn poll_deliver(&mut self) -> Option<Released<M>> {
         self.release.poll()
     }
 
-    /// The transport sends a datagram: what goes in front of it. `None`: nothing, and always so
-    /// unless [`ClientConfig::with_uploads`] is set and a gateway agrees.
+    /// Processes a datagram that the transport sends. Returns the number to put in front of it;
+    /// `None` if it leaves without one, as always unless [`ClientConfig::with_uploads`] is set and
+    /// a gateway agrees.
     pub fn on_send(&mut self, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {
         self.assist.on_send(datagram, now)
     }
 
-    /// Takes a datagram of the transport's that leaves with others, in what [`Self::poll_transmit`] gives: an
-    /// acknowledgement of a download, where a gateway agrees. It may wait for 8 ms or a quarter of the round
-    /// trip while that makes the download no slower. False: the caller sends it, and passes it to
-    /// [`Self::on_send`] before.
+    /// Takes a datagram of the transport's to send it with others in a datagram of [`Self::poll_transmit`]:
+    /// an acknowledgement of a download, if a gateway agrees. It waits for at most 8 ms and a quarter of the
+    /// round trip, while this does not slow the download down. If the result is false, the caller sends the
+    /// datagram itself, and passes it to [`Self::on_send`] before.
     ///
-    /// For a shell that wants fewer datagrams, to be called for each that its transport sends; what has been
-    /// taken is the shim's to send. The transport's ECN mark belongs on what [`bears_mark`](crate::bears_mark)
-    /// says it does; where the mark changes, [`Self::end_bundle`] and poll before. Only QUIC's datagrams are taken,
-    /// of connections whose handshakes the shim has seen.
+    /// A shell that wants fewer datagrams calls this method for each datagram of its transport; the shim
+    /// sends the datagrams that it has taken. Datagrams for which [`bears_mark`](crate::bears_mark) returns
+    /// true bear the transport's ECN mark. Before the mark changes, call [`Self::end_bundle`] and poll. Only
+    /// QUIC datagrams are taken, of connections whose handshakes the shim has seen.
     pub fn bundle(&mut self, datagram: &[u8], now: Timestamp) -> bool {
         self.assist.bundle(datagram, now)
     }
 
-    /// Has what [`Self::bundle`] has taken leave now, with what [`Self::poll_transmit`] gives next.
+    /// Ends the wait of the datagrams that [`Self::bundle`] has taken: they leave with the next
+    /// datagram of [`Self::poll_transmit`].
     pub fn end_bundle(&mut self, now: Timestamp) {
         self.assist.end_bundle(now);
     }
 
-    /// The link refuses a datagram of this length (without its number) for what [`Self::on_send`] has put in
-    /// front of it: such ones have no number from then on. The caller sends this one as it is.
+    /// Reports that the link refuses a datagram of this length (without its number) because of the number
+    /// that [`Self::on_send`] has returned for it. Datagrams of this length and longer have no numbers from
+    /// then on. The caller sends this one as it is.
     pub fn on_refused(&mut self, length: usize) {
         self.assist.on_refused(length);
     }
 
-    /// Takes in what earlier connections have seen of the last mile ([`crate::LossMemory::recall`]). To be called
-    /// before anything else.
+    /// Takes the observations of the last mile by earlier connections ([`crate::LossMemory::recall`]). To be
+    /// called before all other methods.
     pub fn remember(&mut self, remembered: Remembered) {
         self.assist.remember(remembered);
     }
@@ -392,22 +399,22 @@ impl<M: Clone> Shim<M> {
         self.assist.experience()
     }
 
-    /// The transport is about to begin, and [`Self::on_send`] is told of all that it sends: the first
-    /// question for a gateway follows its first flight, so that the gateway can say in its answer
-    /// whether all of that has arrived. It waits for [`Self::end_first_flight`], for 5 ms after a datagram
-    /// of the flight, or for 50 ms.
+    /// Announces the transport's first flight, of which [`Self::on_send`] receives each datagram. The first
+    /// question for a gateway follows this flight, so that the gateway can report whether it has arrived
+    /// completely. The question waits for [`Self::end_first_flight`], for 5 ms after a datagram of the
+    /// flight, or for 50 ms.
     pub fn expect_first_flight(&mut self, now: Timestamp) {
         self.assist.expect_first_flight(now);
     }
 
-    /// Ends the first flight: the transport has sent what it had, and what [`Self::poll_transmit`] has may
-    /// follow.
+    /// Ends the first flight: the transport has sent all of it, and the datagrams of [`Self::poll_transmit`]
+    /// may follow.
     pub fn end_first_flight(&mut self) {
         self.assist.end_first_flight();
     }
 
-    /// The next control datagram, or repair, to send to the peer's address, from the transport's own
-    /// socket.
+    /// Returns the next datagram to send to the peer's address from the transport's own socket: a control
+    /// datagram, a repair, a copy, or a bundle.
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
         self.assist.poll_transmit(now)
     }
@@ -418,8 +425,8 @@ impl<M: Clone> Shim<M> {
         timeouts.into_iter().flatten().min()
     }
 
-    /// Time has passed. A caller that can make its transport send something does so if that is asked
-    /// for.
+    /// Handles the timers that are due. If the result asks for a packet, a caller that can do so makes its
+    /// transport send one.
     pub fn handle_timeout(&mut self, now: Timestamp) -> TimeoutActions {
         let actions = self.assist.handle_timeout(now);
         self.release.on_time(now);
@@ -427,13 +434,13 @@ impl<M: Clone> Shim<M> {
         actions
     }
 
-    /// Datagrams were dropped unseen, or will not be believed: a new epoch begins.
+    /// Begins a new epoch, because the caller has dropped datagrams unseen, or will not believe
+    /// them.
     pub fn reset(&mut self, now: Timestamp) {
         self.assist.reset(now);
     }
 
-    /// The gateway to accept and the token for the handshakes to come: a session with another gateway
-    /// ends.
+    /// Sets the gateway to accept and the token for the next handshakes. A session with another gateway ends.
     pub fn set_access(
         &mut self,
         gateway_key: impl Into<Option<[u8; 32]>>,
@@ -444,8 +451,8 @@ impl<M: Clone> Shim<M> {
         self.release();
     }
 
-    /// Nothing has passed for a while, longer than any repair takes: gives back the memory that what has
-    /// passed has taken. The session stays.
+    /// Releases the memory for past datagrams, after a period without traffic that is longer than any repair
+    /// takes. The session stays.
     pub fn trim(&mut self) {
         self.assist.trim();
         if let Some(recovery) = &mut self.recovery {
@@ -454,20 +461,20 @@ impl<M: Clone> Shim<M> {
         self.release.trim();
     }
 
-    /// The application or the system changes this client's address: call it before anything is sent
-    /// from the new one.
+    /// Reports that the application or the system changes this client's address: call this method
+    /// before any datagram leaves from the new one.
     pub fn on_network_change(&mut self, now: Timestamp) {
         self.assist.on_network_change(now);
     }
 
-    /// The base connection ends: a last message for the gateway is in [`Self::poll_transmit`], and
-    /// nothing waits any more.
+    /// Ends the assistance with the base connection. All waiting datagrams are released, and
+    /// [`Self::poll_transmit`] returns a last message for the gateway.
     pub fn close(&mut self, now: Timestamp) {
         self.assist.close(now);
         self.release_all();
     }
 
-    /// True since a session in which numbers were agreed: they come off.
+    /// True once a session has agreed on numbers: the shim then removes them.
     pub fn knows_numbers(&self) -> bool {
         self.places.is_some()
     }
@@ -482,18 +489,18 @@ impl<M: Clone> Shim<M> {
         self.stats
     }
 
-    /// Datagrams that wait now, and those of a burst that is being spread.
+    /// Number of waiting datagrams, including released ones of a burst that is being spread.
     pub fn waiting(&self) -> usize {
         self.release.waiting()
     }
 
-    /// Their bytes.
+    /// Bytes of the waiting datagrams, including released ones.
     pub fn waiting_bytes(&self) -> usize {
         self.release.waiting_bytes()
     }
 
-    /// Bytes of what grows with the traffic: of what waits, of what is remembered of what has passed, and of what
-    /// is kept to be sent again. [`Self::trim`] gives back all but the first.
+    /// Memory that grows with the traffic, in bytes: for waiting datagrams, past datagrams, and datagrams
+    /// that may be sent again. [`Self::trim`] releases all but the waiting datagrams.
     pub fn memory(&self) -> usize {
         let recovery = self.recovery.as_ref().map_or(0, Recovery::memory);
         self.release.waiting_bytes() + self.assist.memory() + recovery

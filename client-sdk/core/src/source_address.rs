@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_address_is_another_network_after_the_host_has_lost_it() {
+    fn the_same_address_after_a_loss_is_another_network() {
         let (mut source, at) = (SourceAddress::default(), Timestamp::from_millis);
         let (own, other) = ("192.0.2.1".parse().unwrap(), "192.0.2.9".parse().unwrap());
         assert!(!source.has_changed(at(0), || Some(own)));

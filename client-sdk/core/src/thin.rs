@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_known_the_rest_of_the_handshake_is_sent_twice() {
+    fn the_rest_of_a_handshake_over_an_unknown_path_is_sent_twice() {
         let answer = RouteHint { heard: None, loss: LossClass::Low };
         let mut thin = Thin::new(true, at(0));
         thin.on_send(&[1; 1200], true, at(0));
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_flight_that_the_gateway_has_not_seen_is_sent_again_at_once() {
+    fn a_first_flight_that_missed_the_gateway_is_repeated_at_once() {
         let hint = |heard| RouteHint { heard, loss: LossClass::Low };
         for (heard, again) in
             [(Some(2), false), (Some(3), false), (Some(1), true), (Some(0), true), (None, false)]

@@ -476,7 +476,7 @@ mod tests {
     use packrat_wire::message::Run;
 
     #[test]
-    fn what_the_link_refuses_with_a_number_goes_plain_and_is_not_sent_again() {
+    fn datagrams_refused_with_a_number_go_plain_without_repeats() {
         let now = Timestamp::from_millis(1000);
         let params = GatewayParams {
             session: SessionId::new(1),

@@ -164,8 +164,9 @@ fn two_connections_get_the_repairs_of_both() {
     assert_eq!(world.leaving(), [short(&one, 16, 1200), short(&other, 17, 1200)]);
 }
 
+/// Of two connections, one changes its connection ID: no repair follows to the former one.
 #[test]
-fn the_repairs_of_two_connections_do_not_follow_one_that_changes_its_connection_id() {
+fn repairs_do_not_go_to_a_connections_former_id() {
     let (one, other, changed) = ([7; 8], [9; 8], [8; 8]);
     let mut world = session(true, &[&one, &other]);
     for (number, id) in [one, other, one, other, changed, other, changed].into_iter().enumerate() {
@@ -319,7 +320,7 @@ fn what_is_no_copy_is_handed_on() {
 
 /// An attacker who sees datagrams can be faster than they are.
 #[test]
-fn a_forged_datagram_with_the_tag_of_a_genuine_one_takes_no_place() {
+fn a_forged_datagram_with_a_genuine_tag_takes_no_place() {
     for hold in HOLDS {
         let mut world = numbered(IdentifierScheme::Trailer, hold, true);
         let genuine = base(0);

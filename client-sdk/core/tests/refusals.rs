@@ -54,8 +54,10 @@ fn the_reason_is_known_and_decides_when_the_client_asks_again() {
     }
 }
 
+/// Clients that were refused for lack of room return soon, but not together, and at growing
+/// intervals.
 #[test]
-fn without_room_clients_come_back_soon_but_not_together_and_ever_less_often() {
+fn clients_refused_without_room_return_soon_but_not_together() {
     let waits = |seed| {
         let mut client = client(&[], seed);
         (0..8).map(|_| refuse(&mut client, RefusalReason::Full)).collect::<Vec<_>>()

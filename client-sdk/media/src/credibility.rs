@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn forged_numbers_far_above_move_nothing_while_the_stream_goes_on() {
+    fn forged_numbers_far_above_have_no_effect_on_a_running_stream() {
         let mut session = Session::new(&[]);
         for number in 0..500u16 {
             let millis = u64::from(number) * 2;

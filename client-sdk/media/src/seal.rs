@@ -163,8 +163,9 @@ mod tests {
         assert_eq!(key.seal(run, &HEAD, NUMBER_LIMIT, b""), None);
     }
 
+    /// Equal numbers are sealed differently in another run and by another source.
     #[test]
-    fn the_same_number_is_sealed_otherwise_in_another_run_and_by_another_source() {
+    fn equal_numbers_of_other_runs_or_sources_are_sealed_anew() {
         let key = MediaKey::new([7; 32]);
         let bytes = |run: u8, source: u32| {
             let header = RtpHeader { source, ..HEAD };

@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_begins_anew_is_followed_and_its_earlier_packets_are_not() {
+    fn a_restarted_sender_is_followed_and_its_old_packets_are_not() {
         let config = ReceiverConfig::default();
         let mut receiver = MediaReceiver::new(9, config, key(), None, [1; 32], at(0));
         let (mut first, mut second) = (sender(1), sender(2));

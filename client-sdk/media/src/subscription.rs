@@ -186,7 +186,7 @@ mod tests {
     use core::time::Duration;
 
     #[test]
-    fn units_wait_for_their_latency_however_long_the_stream_has_lasted() {
+    fn units_wait_for_their_latency_at_any_age_of_the_stream() {
         let config =
             ReceiverConfig { latency: Duration::from_millis(100), ..ReceiverConfig::default() };
         let mut subscription =

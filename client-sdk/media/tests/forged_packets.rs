@@ -221,8 +221,9 @@ fn forged_headers_far_above_cost_no_repair() {
     compare(PacketNumbers::Stream, &cases, 95);
 }
 
+/// A forger of the very next packets ends the assistance, but delays and suppresses no packet.
 #[test]
-fn who_forges_the_very_next_packets_ends_the_assistance_and_delays_and_suppresses_nothing() {
+fn forged_next_packets_end_assistance_but_suppress_no_packet() {
     // No repairs are promised here.
     let cases = [(Forgery::Next, 500), (Forgery::Next, 2000), (Forgery::Ahead(3), 2000)];
     compare(TRANSPORT_WIDE, &cases, 0);

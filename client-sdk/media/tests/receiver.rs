@@ -34,7 +34,7 @@ fn asked(receiver: &mut Receiver, now: Timestamp, awaited: impl Fn(u64) -> bool)
 }
 
 #[test]
-fn a_missing_unit_is_asked_for_once_per_round_trip_until_it_is_too_late() {
+fn a_missing_unit_is_requested_once_per_round_trip_while_useful() {
     let mut receiver = Receiver::new(config());
     arrive(&mut receiver, 0);
     let now = arrive(&mut receiver, 2);
@@ -81,7 +81,7 @@ fn a_packet_that_was_overtaken_is_not_missing() {
 }
 
 #[test]
-fn repetition_fills_single_holes_and_only_double_ones_are_asked_for() {
+fn repetition_fills_single_holes_and_double_ones_are_requested() {
     let mut receiver = Receiver::new(ReceiverConfig { repeats: true, ..config() });
     let packet = |receiver: &mut Receiver, number: u64| {
         let now = at(sent(number) + TRAVEL);

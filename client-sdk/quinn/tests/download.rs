@@ -8,7 +8,7 @@ use packrat_path::{ANY_PORT, LossyPath, Quic, STEP_PATIENCE, Trials, expected, f
 use packrat_quinn::{ClientConfig, Condition, Socket};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn at_least_a_third_of_the_losses_of_a_last_mile_is_hidden_from_the_server() {
+async fn at_least_a_third_of_the_losses_is_hidden_from_the_server() {
     let mut trials = Trials::of("losses that are hidden from quinn's server");
     while trials.go_on() {
         let quic = Quic::start();
@@ -53,7 +53,7 @@ async fn without_a_gateway_it_is_a_socket_like_quinns_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_of_one_endpoint_to_two_servers_are_assisted_each_by_its_own_gateway() {
+async fn connections_to_two_servers_have_their_own_gateways() {
     let (one, other) = (Quic::start(), Quic::start());
     let first = LossyPath::start(one.address(), 0.02);
     let second = LossyPath::start(other.address(), 0.02);
@@ -91,7 +91,7 @@ async fn a_socket_that_ends_says_goodbye() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_an_upload_loses_on_the_last_mile_comes_again_from_below_quinn() {
+async fn upload_losses_on_the_last_mile_are_repaired_below_quinn() {
     let quic = Quic::start();
     let mut trials = Trials::of("repairs of uploads below quinn");
     while trials.go_on() {

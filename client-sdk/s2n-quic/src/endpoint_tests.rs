@@ -332,7 +332,7 @@ async fn connections_to_the_same_address_share_their_assistance() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_after_one_that_was_closed_has_assistance_of_its_own() {
+async fn a_connection_after_a_closed_one_has_its_own_assistance() {
     let (server, certificate) = server();
     let endpoint = endpoint(&certificate, Some(ClientConfig::default()));
     let (first, assistance) = endpoint.connect(server, "localhost").await.unwrap().split();
@@ -345,7 +345,7 @@ async fn a_connection_after_one_that_was_closed_has_assistance_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn assistance_lives_as_long_as_its_connection_even_without_its_handle() {
+async fn assistance_outlives_its_handle_and_ends_with_its_connection() {
     let (server, certificate) = server();
     let endpoint = endpoint(&certificate, Some(ClientConfig::default()));
     let (connection, _) = endpoint.connect(server, "localhost").await.unwrap().split();
@@ -447,7 +447,7 @@ fn reordering_relay(server: SocketAddr) -> SocketAddr {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_sent_under_old_keys_when_a_late_packet_of_them_arrives() {
+async fn a_late_packet_of_old_keys_causes_no_datagram_under_them() {
     let (server, certificate) = server_that_updates_keys();
     let recorder = Recorder::default();
     let relay = reordering_relay(server);

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_source_is_what_the_socket_is_bound_to_or_what_the_route_says() {
+    fn the_source_is_the_sockets_address_or_the_routes() {
         let source = |bound: &str, remote: &str| {
             let host = OperatingSystem::new(UdpSocket::bind(bound).unwrap());
             host.source(remote.parse().unwrap()).map(|address| address.to_string())

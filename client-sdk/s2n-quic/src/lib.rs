@@ -28,7 +28,7 @@
 //! keys or to the contents of its packets.
 //!
 //! # Limits
-//! A gateway tells flows apart by their 4-tuple. Therefore the connections of an endpoint to one
+//! A gateway distinguishes flows by their 4-tuple. Therefore the connections of an endpoint to one
 //! remote address share their assistance and its figures, and the remote address of an assisted
 //! connection is the one that was connected to: datagrams from elsewhere (a server's preferred
 //! address) are passed on as they are.

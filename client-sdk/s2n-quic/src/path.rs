@@ -339,7 +339,7 @@ impl AssistedPath {
         self.wake_in_time(state);
     }
 
-    /// Says goodbye to the gateway and ends the driver, when the last connection ends or the
+    /// Sends a Goodbye to the gateway and ends the driver, when the last connection ends or the
     /// application closes assistance. The shim remains because it knows the numbers of datagrams in
     /// flight. Idempotent.
     pub(crate) fn close(&self) {

@@ -67,7 +67,7 @@ fn datagram(number: u8) -> Vec<u8> {
 }
 
 #[test]
-fn what_the_shim_has_ready_leaves_at_once_and_the_goodbye_as_well() {
+fn ready_datagrams_and_the_goodbye_leave_at_once() {
     let world = World::new(true);
     world.path.step();
     assert_eq!(world.host.sent().len(), 1, "the question for a gateway");
@@ -78,7 +78,7 @@ fn what_the_shim_has_ready_leaves_at_once_and_the_goodbye_as_well() {
 }
 
 #[test]
-fn an_acknowledgement_leaves_with_an_eack_that_is_due_and_bears_its_own_mark() {
+fn an_acknowledgement_with_a_due_eack_bears_its_own_mark() {
     use ExplicitCongestionNotification::{Ect0, NotEct};
     let (world, mut gateway) = World::assisted();
     let acknowledgement = [&[0x41, 9][..], &[7; 30]].concat();
@@ -162,7 +162,7 @@ fn the_gateway_repairs_what_the_path_asks_for() {
 }
 
 #[tokio::test]
-async fn what_waits_in_vain_is_released_by_the_driver_which_wakes_the_endpoint() {
+async fn the_driver_releases_expired_datagrams_and_wakes_the_endpoint() {
     let (world, mut gateway) = World::assisted();
     let sent: Vec<_> =
         (0..3).map(|number| gateway.forward(&datagram(number), &world.host)).collect();
@@ -219,7 +219,7 @@ fn a_panic_in_the_shim_ends_assistance_and_nothing_else() {
 }
 
 #[test]
-fn after_a_change_of_the_address_nothing_leaves_under_the_name_of_the_path_before() {
+fn no_datagram_bears_the_old_paths_session_id_after_a_move() {
     let (world, mut gateway) = World::assisted();
     let gateway = &mut gateway;
     let first = world.name(gateway, 0);
@@ -264,8 +264,10 @@ async fn the_driver_is_woken_when_its_timer_is_too_late() {
     assert!(woken().await.is_err(), "the timer is as it was");
 }
 
+/// The client makes its connection known to the next gateway at once, and again while no datagram
+/// comes.
 #[test]
-fn the_next_gateway_is_to_hear_of_the_connection_at_once_and_again_while_nothing_comes() {
+fn the_next_gateway_is_informed_at_once_and_again_in_silence() {
     let (world, mut gateway) = World::assisted();
     world.arrive(&gateway.forward(&datagram(0), &world.host));
     for said in gateway.goodbye() {
@@ -290,7 +292,7 @@ fn without_a_shim_the_path_passes_everything_on() {
 }
 
 #[test]
-fn a_token_that_comes_late_is_shown_at_once_to_the_gateway_that_has_asked_for_one() {
+fn a_late_token_is_shown_at_once_to_a_gateway_that_demanded_one() {
     use packrat_client::{AssistState, RefusalReason};
     use packrat_wire::control::{Control, PROTOCOL_VERSION};
     let world = World::new(true);

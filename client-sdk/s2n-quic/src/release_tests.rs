@@ -49,7 +49,7 @@ fn packet(number: u8) -> Vec<u8> {
 }
 
 #[test]
-fn control_datagrams_are_hidden_and_everything_else_is_passed_on_unchanged() {
+fn only_control_datagrams_are_hidden_others_pass_unchanged() {
     let mut world = World::new();
     let mut control = vec![packrat_wire::control::FIRST_BYTE];
     control.extend_from_slice(&packrat_wire::control::MAGIC);
@@ -62,7 +62,7 @@ fn control_datagrams_are_hidden_and_everything_else_is_passed_on_unchanged() {
 }
 
 #[test]
-fn each_datagram_keeps_its_addresses_and_its_ecn_codepoint_while_it_waits() {
+fn waiting_datagrams_keep_their_addresses_and_ecn_codepoints() {
     let mut world = World::new();
     let sent: Vec<_> = (0..4).map(|number| world.forward(number)).collect();
     world.arrive(sent[0].clone());

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_whose_shim_has_failed_still_gets_its_datagrams_without_the_numbers() {
+    fn a_flow_with_a_failed_shim_gets_datagrams_without_numbers() {
         let now = Timestamp::from_millis(1000);
         let shim = Shim::new(ClientConfig::default(), [1; 32], now);
         let peer = Peer { service: 0, address: "127.0.0.1:9".parse().unwrap(), through: None };

@@ -24,7 +24,7 @@ fn in_runtime(test: impl Future<Output = ()>) {
 /// Other branches of `select!` win every few milliseconds: a dropped call loses no arrived
 /// datagram.
 #[test]
-fn datagrams_come_repaired_unchanged_and_in_order_though_calls_are_dropped() {
+fn dropped_calls_do_not_impair_repair_contents_and_order() {
     const COUNT: u32 = 3000;
     let mut trials = Trials::of("repairs below a socket on tokio");
     while trials.go_on() {
@@ -91,7 +91,7 @@ fn datagrams_come_repaired_unchanged_and_in_order_though_calls_are_dropped() {
 }
 
 #[test]
-fn without_a_gateway_everything_passes_and_tasks_share_the_socket() {
+fn without_a_gateway_all_passes_and_tasks_share_the_socket() {
     in_runtime(async {
         let server = UdpSocket::bind(ANY_PORT).await.unwrap();
         let socket = Arc::new(socket().await);

@@ -241,8 +241,9 @@ fn what_waits_leaves_with_the_mark_that_it_was_sent_with() {
     let Some((_, None)) = taken.again.first() else { panic!("{:?}", taken.again) };
 }
 
+/// Two programs receive all datagrams in order over a last mile that loses a twentieth.
 #[test]
-fn two_programs_get_everything_in_order_over_a_last_mile_that_loses_a_twentieth() {
+fn two_programs_get_all_in_order_over_a_last_mile_with_losses() {
     let mut world = World::new(Limits::default(), true, 50);
     world.begin(1);
     world.begin(2);
@@ -368,7 +369,7 @@ fn what_waits_is_bounded() {
 }
 
 #[test]
-fn what_all_flows_remember_is_bounded_together_and_repair_goes_on() {
+fn the_memory_of_all_flows_is_bounded_and_repair_continues() {
     let limits = Limits { total_bytes: 1 << 20, ..Limits::default() };
     let mut world = World::new(limits, true, 50);
     for number in 1..5 {
@@ -392,7 +393,7 @@ fn what_all_flows_remember_is_bounded_together_and_repair_goes_on() {
 }
 
 #[test]
-fn as_many_flows_as_there_may_be_and_room_again_when_one_has_been_idle() {
+fn flows_have_a_limit_and_an_idle_one_makes_room() {
     let limits = Limits { flows: 2, idle: Duration::from_secs(60), ..Limits::default() };
     let mut world = World::new(limits, true, 0);
     let first = world.begin(1);
@@ -414,8 +415,9 @@ fn as_many_flows_as_there_may_be_and_room_again_when_one_has_been_idle() {
     assert_eq!(world.table.sums(0).0.sent_datagrams, 2 + 70, "those that are over count too");
 }
 
+/// A flow that could not be opened is forgotten; a flow without randomness does not begin.
 #[test]
-fn a_flow_that_could_not_be_opened_is_forgotten_and_one_without_randomness_does_not_begin() {
+fn failed_flows_are_forgotten_and_flows_need_randomness() {
     let mut table: Table<u8> = Table::new(vec![ClientConfig::default()], Limits::default());
     let now = Timestamp::from_millis(1000);
     assert_eq!(table.begin(peer(1), now, None), None);
@@ -432,7 +434,7 @@ fn a_flow_that_could_not_be_opened_is_forgotten_and_one_without_randomness_does_
 /// Programs that come and go, each with a new port, leave room for later ones, and displace no flow
 /// in use.
 #[test]
-fn a_full_table_makes_room_by_the_idlest_flow_and_by_none_that_is_in_use() {
+fn a_full_table_evicts_the_idlest_flow_and_no_used_one() {
     let mut world = World::new(Limits { flows: 3, ..Limits::default() }, true, 0);
     let ids = [1, 2, 3].map(|number| {
         world.steps(1000, true);

@@ -32,8 +32,9 @@ fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
+/// The first datagram to a peer asks for a gateway; strangers are not asked.
 #[test]
-fn the_first_datagram_to_a_peer_asks_for_a_gateway_and_strangers_are_not_asked() {
+fn only_peers_with_a_datagram_are_asked_for_a_gateway() {
     let (mut port, now) = (Port::default(), Timestamp::from_millis(1000));
     let mut peers = Peers::new(ClientConfig::default(), Limits::default());
     let (peer, stranger) = (address("[::ffff:192.0.2.7]:443"), address("198.51.100.9:443"));
@@ -55,7 +56,7 @@ fn the_first_datagram_to_a_peer_asks_for_a_gateway_and_strangers_are_not_asked()
 }
 
 #[test]
-fn a_peer_beyond_the_limit_is_served_without_assistance_until_another_one_is_idle() {
+fn a_peer_beyond_the_limit_is_unassisted_until_another_is_idle() {
     let (mut port, now) = (Port::default(), Timestamp::from_millis(1000));
     let limits = Limits { flows: 1, idle: Duration::from_secs(30), ..Limits::default() };
     let mut peers = Peers::new(ClientConfig::default(), limits);
@@ -79,7 +80,7 @@ fn a_peer_beyond_the_limit_is_served_without_assistance_until_another_one_is_idl
 
 /// A gateway numbers until it knows that the session is over: a goodbye may be lost.
 #[test]
-fn the_gateway_of_a_peer_that_has_made_room_goes_on_numbering_for_a_while() {
+fn an_evicted_peers_gateway_still_numbers_for_a_while() {
     let (mut port, now) = (Port::default(), Timestamp::from_millis(1000));
     let limits = Limits { flows: 1, ..Limits::default() };
     let mut peers = Peers::new(ClientConfig::default(), limits);

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_rebinding_answers_find_the_client_and_old_mappings_are_dead() {
+    fn answers_find_a_rebound_client_and_old_mappings_are_dead() {
         let mut nat = Nat::default();
         nat.rebind(OutsideAddress::Own);
         let first = seen_by_server(&mut nat);

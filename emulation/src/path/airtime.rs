@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_air_is_never_used_twice_and_never_idle_while_something_waits() {
+    fn the_air_has_one_user_and_is_not_idle_while_datagrams_wait() {
         let access = Duration::from_micros(100);
         let [down, up] = run(pair(AirtimeConfig { access, aggregate: 4 }), [101, 41]);
         let last = down.iter().chain(&up).copied().fold(0.0, f64::max);

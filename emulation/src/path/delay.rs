@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_change_the_base_delay_from_their_time_on_and_keep_the_order() {
+    fn steps_change_the_base_delay_at_their_time_and_keep_the_order() {
         let model = DelayModel {
             base: millis(20),
             steps: vec![(millis(100), millis(50)), (millis(200), millis(10))],

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn adaptive_red_keeps_the_queue_shorter_than_drop_tail_at_the_same_throughput() {
+    fn adaptive_red_keeps_the_queue_shorter_at_equal_throughput() {
         let limit = 150_000;
         let run = |queue| {
             let config = LinkConfig::new(Duration::ZERO, 20_000_000).with_queue(queue);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_decides_and_load_does_not_change_what_the_medium_loses() {
+    fn the_mediums_losses_depend_on_the_seed_and_not_on_the_load() {
         let config = |seed| {
             LinkConfig::new(Duration::from_millis(2), 50_000_000)
                 .with_loss(LossModel::new(0.1, 4.0))

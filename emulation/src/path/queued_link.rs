@@ -402,8 +402,10 @@ mod tests {
         Rate::Recorded(Replay { recording, from: Duration::ZERO })
     }
 
+    /// With a constant rate and drop-tail, the queued link equals the link that knows fates at
+    /// once.
     #[test]
-    fn with_a_constant_rate_and_drop_tail_it_is_the_link_that_knows_fates_at_once() {
+    fn a_drop_tail_link_of_constant_rate_knows_fates_at_once() {
         let (rate, limit) = (20_000_000, 15_000);
         let loss = LossModel::new(0.05, 3.0);
         let held =
@@ -427,8 +429,9 @@ mod tests {
         assert_eq!(link.counters(), held.counters());
     }
 
+    /// A recorded rate carries 1500 bytes at each opportunity; unused opportunities are lost.
     #[test]
-    fn a_recorded_rate_carries_1500_bytes_at_each_opportunity_and_forgets_unused_ones() {
+    fn a_recorded_rate_carries_1500_bytes_per_used_opportunity() {
         // Nothing can be sent between 4 and 10 ms.
         let rate = recording("1\n2\n3\n4\n10\n");
         let full = 1500 - HEADER_BYTES;
@@ -458,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn codel_keeps_the_wait_of_an_unresponsive_overload_shorter_than_drop_tail() {
+    fn codel_shortens_the_wait_of_an_unresponsive_overload() {
         let waits = |queue| {
             let (fates, link) = run(config(Rate::Constant(9_600_000), queue), &every(900, 20_000));
             let waits: Vec<u64> = delivered(&fates)
@@ -554,7 +557,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
         #[test]
-        fn every_datagram_has_one_fate_bytes_are_conserved_and_the_rate_is_never_exceeded(
+        fn fates_are_unique_bytes_conserved_and_the_rate_not_exceeded(
             rate in rates(),
             queue in queues(),
             loss in 0.0f64..0.5,

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn recordings_come_from_the_folder_and_settings_stand_for_them_without_it() {
+    fn settings_replace_recordings_if_the_folder_is_missing() {
         let folder = std::env::temp_dir().join(format!("packrat-links-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("r.down"), "1\n2\n").unwrap();

@@ -19,8 +19,8 @@ use packrat_wire::{MessageCounter, SessionId};
 const NONCE: u64 = 0x0102_0304_0506_0708;
 const STATIC_KEY: [u8; 32] = [0x33; 32];
 
-/// The bytes as a datagram and as the plaintext of a sealed one. Every decoded message must encode
-/// to the same bytes.
+/// The bytes as a datagram and as the plaintext of a sealed one. Every decoded message, encoded and
+/// decoded again, must be the same.
 pub fn wire(data: &[u8]) {
     match Control::decode(data) {
         Ok(control) => {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::gateway;
 
 #[test]
-fn status_sessions_and_events_show_a_client_but_hide_its_address() {
+fn status_sessions_and_events_hide_a_clients_address() {
     let gateway = Gateway::start("web");
     gateway.ask();
     let status = gateway.json("/packrat");

@@ -54,7 +54,7 @@ fn what_the_last_mile_loses_is_repaired_unchanged() {
 /// pass until then are in its set.
 #[test]
 #[cfg(feature = "virtual-time")]
-fn what_is_lost_before_the_client_has_proven_the_session_is_repaired() {
+fn losses_before_the_session_is_proven_are_repaired() {
     use crate::client::Socket as _;
     use crate::network::Network;
     use packrat_client::ClientConfig;
@@ -125,7 +125,7 @@ fn switching_assistance_off_ends_it_and_forwarding_goes_on() {
 }
 
 #[test]
-fn a_draining_gateway_goes_on_assisting_who_is_there_and_takes_nobody_else() {
+fn a_draining_gateway_assists_only_its_current_clients() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
     let mut clients: Vec<_> = (0..10).map(|_| connect(gateway.listen, &server)).collect();
@@ -162,7 +162,7 @@ fn a_draining_gateway_goes_on_assisting_who_is_there_and_takes_nobody_else() {
 
 /// As after its Service has been taken off the gateway.
 #[test]
-fn a_route_that_is_about_to_go_serves_who_is_there_and_nobody_else() {
+fn a_draining_route_serves_only_its_current_clients() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
     let (mut client, upstream) = connect(gateway.listen, &server);
@@ -184,7 +184,7 @@ fn a_route_that_is_about_to_go_serves_who_is_there_and_nobody_else() {
 }
 
 #[test]
-fn clients_beyond_the_limit_of_their_source_are_forwarded_plainly() {
+fn clients_beyond_their_sources_limit_are_forwarded_plainly() {
     let server = socket("127.0.0.1:0");
     let mut limited = config(&[&server]);
     limited.sessions_per_source = 2;
@@ -209,7 +209,7 @@ fn clients_beyond_the_limit_of_their_source_are_forwarded_plainly() {
 }
 
 #[test]
-fn a_client_that_begins_again_on_the_same_path_is_assisted_again() {
+fn a_client_that_restarts_on_the_same_path_is_assisted_again() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
     let (mut client, upstream) = connect(gateway.listen, &server);

@@ -203,7 +203,7 @@ impl Scene {
 }
 
 #[test]
-fn the_gateway_reads_everything_itself_and_flows_keep_their_order() {
+fn the_gateway_reads_all_datagrams_and_flows_keep_their_order() {
     for at in ["127.0.0.1:0", "[::1]:0"] {
         if !has(at) {
             continue;
@@ -239,7 +239,7 @@ fn readers_that_are_late_are_found_in_their_places() {
 }
 
 #[test]
-fn when_places_change_everything_still_arrives_and_they_are_found_again() {
+fn changed_places_are_found_again_and_all_datagrams_arrive() {
     let mut scene = Scene::new("127.0.0.1:0");
     let clients = scene.clients(64);
     scene.steered.wait_for("2 of 2 readers");
@@ -264,7 +264,7 @@ fn when_places_change_everything_still_arrives_and_they_are_found_again() {
 }
 
 #[test]
-fn an_update_of_the_listener_loses_nothing_and_its_end_leaves_no_socket() {
+fn a_listeners_update_loses_no_datagram_and_its_end_no_socket() {
     let mut scene = Scene::new("127.0.0.1:0");
     let clients = scene.clients(8);
     scene.steered.wait_for("2 of 2 readers");

@@ -74,8 +74,9 @@ fn next_eack(client: &mut Client, server: &UdpSocket, upstream: SocketAddr) -> V
     eack.expect("an eACK is due")
 }
 
+/// All datagrams of a bundle arrive in order with its mark, and the gateway receives the message.
 #[test]
-fn all_of_a_bundle_arrives_in_order_with_its_mark_and_the_gateway_hears_the_message() {
+fn a_bundle_arrives_completely_in_order_with_mark_and_message() {
     let server = socket("127.0.0.1:0");
     listener_options(server.as_fd(), true).unwrap();
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
@@ -110,8 +111,9 @@ fn of_a_bundle_without_a_session_one_datagram_goes_on() {
     assert_eq!(receive(&server).0, b"next");
 }
 
+/// A datagram that only begins like a bundle is the base connection's, or dropped.
 #[test]
-fn what_only_begins_like_a_bundle_is_the_base_connections_or_nothing() {
+fn a_bundles_beginning_alone_is_forwarded_or_dropped() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
     let mut broken = bundle(b"");

@@ -18,7 +18,7 @@ fn garbage(seed: usize, length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn control_datagrams_never_reach_the_server_and_forwarding_goes_on() {
+fn control_datagrams_never_reach_the_server_or_stop_forwarding() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
     let client = gateway.client();
@@ -62,7 +62,7 @@ fn control_datagrams_never_reach_the_server_and_forwarding_goes_on() {
 
 /// Another protocol's datagrams may begin like control datagrams (docs/PROTOCOL.md, section 2).
 #[test]
-fn what_only_begins_like_control_is_forwarded_until_there_is_a_session() {
+fn control_like_datagrams_are_forwarded_until_a_session_exists() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
     let lookalikes = || {
@@ -118,7 +118,7 @@ fn a_discover_is_answered_without_opening_a_session() {
 }
 
 #[test]
-fn a_cookie_is_all_that_is_made_for_an_unproven_address_when_there_is_no_room_for_it() {
+fn without_room_an_unproven_address_gets_only_a_cookie() {
     let server = socket("127.0.0.1:0");
     let mut small = config(&[&server]);
     // Clients that have not echoed a cookie get half of the room, which is no place here.

@@ -134,7 +134,7 @@ fn batches() -> Vec<(Vec<u8>, usize)> {
 }
 
 #[test]
-fn batches_keep_their_boundaries_both_ways_with_and_without_offload() {
+fn batches_keep_boundaries_both_ways_with_or_without_offload() {
     for offload_enabled in [true, false] {
         let offload = Offload::default();
         if !offload_enabled {
@@ -246,8 +246,9 @@ fn a_wildcard_listener_answers_from_the_address_that_was_asked() {
     }
 }
 
+/// A session keeps its upstream socket through updates, listeners and workers.
 #[test]
-fn a_session_keeps_its_upstream_socket_through_updates_listeners_and_workers() {
+fn a_session_keeps_its_upstream_across_updates_and_workers() {
     let server = socket("127.0.0.1:0");
     let mut gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
     let client = gateway.client();
@@ -320,7 +321,7 @@ fn idle_sessions_end_and_their_clients_can_return() {
 }
 
 #[test]
-fn a_server_that_refuses_is_counted_and_the_flow_goes_on_when_it_returns() {
+fn refusals_are_counted_and_the_flow_resumes_with_the_server() {
     let address = own_address();
     let server = socket(&address.to_string());
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
@@ -367,7 +368,7 @@ fn sessions_beyond_the_limit_are_refused_and_the_others_go_on() {
 }
 
 #[test]
-fn single_bytes_that_only_ask_whether_anybody_is_there_open_no_session() {
+fn single_byte_probes_open_no_session() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
     for byte in 4..=15 {
@@ -437,7 +438,7 @@ impl Servers {
 }
 
 #[test]
-fn clients_of_a_removed_endpoint_move_when_it_is_gone_and_the_others_stay() {
+fn only_clients_of_a_removed_endpoint_move_once_it_is_gone() {
     let mut servers = Servers::start(3);
     let gateway = Gateway::start("127.0.0.1:0", servers.config());
     let clients: Vec<_> = (0..24).map(|_| gateway.client()).collect();
@@ -470,7 +471,7 @@ fn clients_of_a_removed_endpoint_move_when_it_is_gone_and_the_others_stay() {
 }
 
 #[test]
-fn an_endpoint_that_was_removed_and_says_nothing_any_more_is_left() {
+fn clients_leave_a_removed_and_silent_endpoint() {
     let (old, new) = (socket("127.0.0.1:0"), socket("127.0.0.1:0"));
     let gateway = Gateway::start("127.0.0.1:0", config(&[&old]));
     let client = gateway.client();
@@ -507,7 +508,7 @@ fn a_released_listener_leaves_no_socket_behind() {
 /// A NAT gives the client another port, with which a load balancer sends it to another gateway,
 /// which does not know the client, but finds its server all the same.
 #[test]
-fn a_client_whose_port_changes_finds_its_server_through_another_gateway() {
+fn after_a_port_change_another_gateway_finds_the_clients_server() {
     let servers: Vec<UdpSocket> = (0..4).map(|_| socket("127.0.0.1:0")).collect();
     for server in &servers {
         server.set_nonblocking(true).unwrap();

@@ -41,7 +41,7 @@ fn is_held_out(client: &Client) -> bool {
 }
 
 #[test]
-fn a_share_of_the_clients_is_forwarded_plainly_and_what_each_arm_gets_is_counted() {
+fn held_out_clients_are_forwarded_plainly_and_arms_are_counted() {
     let server = socket("127.0.0.1:0");
     let mut compared = config(&[&server]);
     compared.holdout = 0.5;

@@ -152,7 +152,7 @@ fn send(
 }
 
 #[test]
-fn datagrams_and_batches_come_numbered_and_leave_the_shim_as_they_were() {
+fn numbered_datagrams_and_batches_leave_the_shim_unchanged() {
     for listen in ["127.0.0.1:0", "[::1]:0"] {
         if !has(listen) {
             continue;

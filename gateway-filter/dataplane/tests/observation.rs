@@ -11,7 +11,7 @@ use crate::client;
 use crate::gateway;
 
 #[test]
-fn an_observed_session_tells_what_became_of_each_missing_datagram() {
+fn an_observed_session_reports_each_missing_datagrams_fate() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", config(&[&server]));
     let (mut client, upstream) = connect(gateway.listen, &server);

@@ -87,7 +87,7 @@ impl Scene {
 }
 
 #[test]
-fn a_thread_answers_handshakes_that_come_at_once_one_by_one_and_all_of_them() {
+fn a_thread_answers_simultaneous_handshakes_one_by_one() {
     let mut scene = Scene::new();
     let mut clients = scene.clients((0..60).map(|n| [10, n, 0, 1]));
     let before = scene.gateway.work();
@@ -111,7 +111,7 @@ fn a_thread_answers_handshakes_that_come_at_once_one_by_one_and_all_of_them() {
 }
 
 #[test]
-fn a_network_whose_handshakes_wait_leaves_room_for_those_of_others() {
+fn waiting_handshakes_of_one_network_leave_room_for_others() {
     let mut scene = Scene::new();
     let many = scene.clients((0..250).map(|n| [10, 0, 0, n]));
     let other = scene.client("198.51.100.1:5000".parse().unwrap());
@@ -128,7 +128,7 @@ fn a_network_whose_handshakes_wait_leaves_room_for_those_of_others() {
 }
 
 #[test]
-fn a_handshake_that_waits_ends_with_its_gateway_and_keeps_nothing_alive() {
+fn a_waiting_handshake_does_not_outlive_its_gateway() {
     let mut scene = Scene::new();
     let clients = scene.clients((0..20).map(|n| [10, n, 0, 1]));
     for Client { address, init, .. } in &clients {

@@ -65,7 +65,7 @@ fn ask(client: &mut Client, server: &Socket, number: usize) -> SocketAddr {
 }
 
 #[test]
-fn a_client_that_moves_among_gateways_keeps_its_session_and_its_path_to_the_server() {
+fn a_client_between_gateways_keeps_its_session_and_server_path() {
     let network = Network::new();
     let server = network.server();
     let gateways = fleet(&network, &[&server], 3);
@@ -90,7 +90,7 @@ fn a_client_that_moves_among_gateways_keeps_its_session_and_its_path_to_the_serv
 }
 
 #[test]
-fn a_bundle_of_a_relayed_client_is_taken_apart_by_the_gateway_that_has_its_session() {
+fn a_relayed_clients_bundle_is_split_by_its_sessions_gateway() {
     let network = Network::new();
     let server = network.server();
     let gateways = fleet(&network, &[&server], 2);
@@ -111,7 +111,7 @@ fn a_bundle_of_a_relayed_client_is_taken_apart_by_the_gateway_that_has_its_sessi
 }
 
 #[test]
-fn a_relayed_client_whose_gateway_ends_goes_on_with_the_one_that_has_relayed_it() {
+fn a_relayed_client_continues_at_the_relay_after_its_gateway() {
     let network = Network::new();
     let servers = [(); 3].map(|()| network.server());
     let all: Vec<&Socket> = servers.iter().collect();
@@ -265,7 +265,7 @@ fn bundled(datagrams: &[Vec<u8>]) -> Vec<u8> {
 }
 
 #[test]
-fn a_client_that_comes_to_an_address_named_before_it_reaches_its_own_server() {
+fn a_client_at_a_previously_named_address_reaches_its_server() {
     let moved = short_headers(3);
     assert_it_reaches_its_own_server(&moved, &moved);
 }
@@ -284,8 +284,10 @@ fn bundles_of_such_a_client_reach_its_own_server() {
     assert_it_reaches_its_own_server(&moved, &sent);
 }
 
+/// A client at a previously named address reaches its own server, in order, even if more datagrams
+/// come than may wait.
 #[test]
-fn such_a_client_reaches_its_own_server_in_order_where_more_comes_than_may_wait() {
+fn such_a_client_reaches_its_server_in_order_despite_overflow() {
     let moved = short_headers(80);
     let sent = moved.chunks(2).flat_map(|two| [numbered(&two[0]), two[1].clone()]);
     let network = Network::new();
@@ -358,7 +360,7 @@ fn peer_message(gateway: &Socket, key: &PeerKey) -> (PeerMessage, SocketAddr) {
 
 /// A relay that another session has displaced is still read, for its gateway's datagrams in flight.
 #[test]
-fn a_late_word_of_a_former_relays_gateway_moves_nothing_of_the_client_that_is_there_now() {
+fn a_former_relays_late_message_moves_no_present_client() {
     let network = Network::new();
     let server = network.server();
     let gateways = fleet(&network, &[&server], 1);
@@ -404,7 +406,7 @@ fn a_late_word_of_a_former_relays_gateway_moves_nothing_of_the_client_that_is_th
 
 /// The last mile of a client may be slow, and its next message be late or lost.
 #[test]
-fn a_client_is_refused_when_a_gateway_is_silent_though_it_says_nothing_more() {
+fn a_silent_client_is_refused_when_a_gateway_does_not_answer() {
     let network = Network::new();
     let server = network.server();
     let gateways = fleet(&network, &[&server], 1);

@@ -53,8 +53,9 @@ fn wait_until_moved(client: &mut Client, gateway: &Gateway, moves: u64) {
     client.take_part_until("the move", |_| gateway.metric("paths_moved_total") == moves);
 }
 
+/// A client that changes its port keeps its assistance, and the server does not notice.
 #[test]
-fn a_client_that_changes_its_port_keeps_its_assistance_and_the_server_notices_nothing() {
+fn a_clients_port_change_keeps_assistance_and_is_hidden() {
     let network = Network::new();
     let server = network.server();
     let gateway = network.gateway(config(&[&server]));
@@ -96,7 +97,7 @@ fn a_client_that_changes_its_port_keeps_its_assistance_and_the_server_notices_no
 /// A NAT forgets silent clients first, and what their transports send then finds the gateway before any
 /// eACK is due.
 #[test]
-fn a_silent_client_says_where_it_is_with_what_its_transport_sends_or_soon_after() {
+fn a_silent_client_shows_its_move_at_or_soon_after_a_datagram() {
     let network = Network::new();
     let server = network.server();
     let gateway = network.gateway(config(&[&server]));
@@ -142,7 +143,7 @@ fn a_silent_client_says_where_it_is_with_what_its_transport_sends_or_soon_after(
 }
 
 #[test]
-fn a_client_that_has_begun_again_is_found_by_its_new_session_when_it_moves() {
+fn a_restarted_client_that_moves_is_found_by_its_new_session() {
     let network = Network::new();
     let server = network.server();
     let gateway = network.gateway(config(&[&server]));
@@ -164,8 +165,9 @@ fn a_client_that_has_begun_again_is_found_by_its_new_session_when_it_moves() {
     assert_eq!(gateway.metric("handshakes_total{result=\"refused_session\"}"), 0);
 }
 
+/// The server's answers to stray datagrams reach their client once it proves to have moved.
 #[test]
-fn what_the_server_sends_to_stray_datagrams_reaches_their_client_when_it_turns_out_to_have_moved() {
+fn answers_to_stray_datagrams_reach_a_client_that_has_moved() {
     let network = Network::new();
     let server = network.server();
     let gateway = network.gateway(config(&[&server]));
@@ -224,7 +226,7 @@ fn two_clients_that_get_each_others_address_keep_their_sessions() {
 }
 
 #[test]
-fn plain_clients_are_forwarded_at_once_or_after_a_moment_and_lose_nothing() {
+fn plain_clients_are_forwarded_soon_and_without_losses() {
     let network = Network::new();
     let server = network.server();
     let gateway = network.gateway(config(&[&server]));
@@ -266,7 +268,7 @@ fn answers(attacker: &Socket, datagram: &[u8]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn whoever_replays_captured_messages_moves_nothing_and_gets_no_data() {
+fn replayed_messages_move_no_client_and_yield_no_data() {
     let network = Network::new();
     let server = network.server();
     let gateway = network.gateway(config(&[&server]));

@@ -141,7 +141,7 @@ impl Scene {
 }
 
 #[test]
-fn assistance_that_makes_sessions_slower_stops_and_is_tried_again() {
+fn assistance_that_slows_sessions_stops_and_is_tried_again() {
     let mut scene = Scene::new();
     let (fast, slow) = (Duration::from_millis(1), Duration::from_millis(2));
     let [assisted, held_out] = scene.clients_until_not(Stage::Assisting, slow, fast);
@@ -179,8 +179,9 @@ fn shown(scene: &Scene) -> [u64; 2] {
     })
 }
 
+/// All addresses of one network stop no route; harm to honest clients beside it does.
 #[test]
-fn one_network_with_all_its_addresses_stops_no_route_and_honest_harm_beside_it_does() {
+fn a_single_network_stops_no_route_but_honest_harm_does() {
     let mut scene = Scene::new();
     let (fast, slow) = (Duration::from_millis(1), Duration::from_millis(4));
     let honest = |scene: &mut Scene, count, assisted: Duration| {

@@ -94,7 +94,7 @@ fn goes_on(servers: &[Socket], client: &mut Client, server: usize, from: usize) 
 }
 
 #[test]
-fn a_client_whose_address_changes_finds_its_server_through_another_gateway() {
+fn after_a_move_another_gateway_finds_the_clients_server() {
     let network = Network::new();
     let servers = servers(&network);
     let gateways = ["0f", "0f", "0f"].map(|key| gateway(&network, &servers, key));
@@ -119,7 +119,7 @@ fn a_client_whose_address_changes_finds_its_server_through_another_gateway() {
 
 /// The messages that say so are lost, or late: its datagrams have begun a session with another server.
 #[test]
-fn a_client_whose_datagrams_were_there_long_before_its_ticket_gets_its_server_back() {
+fn a_late_ticket_gives_a_client_its_server_back() {
     let network = Network::new();
     let servers = servers(&network);
     let gateways = ["0f"; 2].map(|key| gateway(&network, &servers, key));
@@ -168,7 +168,7 @@ fn a_ticket_in_somebodys_name_moves_no_session() {
 
 /// A NAT gives it the port of a client whose session the gateway still has.
 #[test]
-fn a_client_that_comes_by_the_path_of_an_assisted_one_gets_its_server_back() {
+fn a_client_on_an_assisted_clients_path_gets_its_server_back() {
     let network = Network::new();
     let servers = servers(&network);
     let gateways = ["0f"; 2].map(|key| gateway(&network, &servers, key));
@@ -252,7 +252,7 @@ impl Asking {
 /// Ten servers, chosen by port; four gateways, then two of them, then four again. All clients change
 /// port and gateway eight times.
 #[test]
-fn every_client_keeps_its_server_while_gateways_become_fewer_and_more() {
+fn clients_keep_their_servers_while_gateways_come_and_go() {
     let network = Network::new();
     let servers: Vec<Socket> = (0..10).map(|_| network.server()).collect();
     let gateway = || {
@@ -326,7 +326,7 @@ fn to_the_first_server() -> Vec<u8> {
 }
 
 #[test]
-fn a_client_without_assistance_finds_the_server_that_its_connection_id_names() {
+fn an_unassisted_client_finds_its_server_by_the_connection_id() {
     let network = Network::new();
     let servers = servers(&network);
     let gateway = gateway_with_names(&network, &servers, "0f");

@@ -31,7 +31,7 @@ fn frame(number: u8) -> Vec<u8> {
 }
 
 #[test]
-fn a_client_that_knows_nothing_gets_each_datagram_of_a_sparse_flow_twice() {
+fn an_unaware_client_gets_each_sparse_datagram_twice() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", copying(&server));
     let (client, upstream) = client(&gateway, &server, &[7; 1200]);
@@ -60,7 +60,7 @@ fn a_client_that_knows_nothing_gets_each_datagram_of_a_sparse_flow_twice() {
 }
 
 #[test]
-fn an_address_that_has_proved_nothing_gets_three_times_what_has_come_from_there() {
+fn an_unproven_address_gets_three_times_its_bytes() {
     let server = socket("127.0.0.1:0");
     let gateway = Gateway::start("127.0.0.1:0", copying(&server));
     let (client, upstream) = client(&gateway, &server, &[7; 200]);

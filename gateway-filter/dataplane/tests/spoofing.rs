@@ -162,7 +162,7 @@ fn try_to_take(
 }
 
 #[test]
-fn a_client_that_speaks_keeps_its_address_whatever_another_one_proves() {
+fn a_speaking_client_keeps_its_address_against_any_other_proof() {
     let network = Network::new();
     let server = network.server();
     let gateway = network.gateway(config(&[&server]));
@@ -192,7 +192,7 @@ fn a_client_that_speaks_keeps_its_address_whatever_another_one_proves() {
 }
 
 #[test]
-fn an_assisted_client_that_answers_keeps_its_address_and_its_assistance() {
+fn an_answering_assisted_client_keeps_address_and_assistance() {
     let network = Network::new();
     let server = network.server();
     let gateway = network.gateway(config(&[&server]));
@@ -257,8 +257,9 @@ fn a_datagram_to_another_listener_turns_no_answers_away() {
     transfer(&mut assisted, &server, upstream, 1000..1100);
 }
 
+/// A socket has a session at each listener, and an assisted session can move to another listener.
 #[test]
-fn one_socket_has_a_session_at_each_listener_and_an_assisted_one_can_go_to_another() {
+fn a_socket_has_a_session_per_listener_and_one_can_move() {
     let network = Network::new();
     let server = network.server();
     let gateway = network.gateway(config(&[&server]));
@@ -289,7 +290,7 @@ fn echo(server: &Socket) {
 }
 
 #[test]
-fn forged_sources_keep_no_client_out_and_end_no_session_that_is_used() {
+fn forged_sources_exclude_no_client_and_end_no_used_session() {
     let network = Network::new();
     let server = network.server();
     let mut few = config(&[&server]);
@@ -416,7 +417,7 @@ fn assert_it_keeps_no_client_out(flood: &str, datagrams: &[&[u8]], between: Dura
 }
 
 #[test]
-fn floods_of_forged_sources_that_a_server_answers_keep_no_client_out() {
+fn answered_floods_of_forged_sources_exclude_no_client() {
     for count in [1, 2, 3, 10] {
         for between in [Duration::ZERO, Duration::from_millis(2500)] {
             let flood = format!("{count} datagrams a source, {between:?} apart");

@@ -139,7 +139,7 @@ fn an_update_of_the_configuration_costs_nobody_the_subscription() {
 
 /// The port of a stream comes from its configuration; it is never one that a route listens on.
 #[test]
-fn a_stream_takes_no_listeners_port_and_no_listener_takes_a_streams() {
+fn streams_and_listeners_do_not_take_each_others_ports() {
     let server = socket("127.0.0.1:0");
     let web = RouteConfig::new("web", [server.local_addr().unwrap()]).unwrap();
     let web = Gateway::start("127.0.0.1:0", web);
@@ -176,8 +176,9 @@ fn a_stream_waits_for_its_port_and_says_why() {
     });
 }
 
+/// Two streams of one process are separate, and subscribers' datagrams reach the server.
 #[test]
-fn two_streams_of_one_process_are_apart_and_what_subscribers_send_reaches_the_server() {
+fn two_streams_of_a_process_are_separate_and_subscribers_heard() {
     let server = socket("127.0.0.1:0");
     let mut config = RouteConfig::new("one", [server.local_addr().unwrap()]).unwrap();
     config.stream = Some(StreamRoute::new(local()));

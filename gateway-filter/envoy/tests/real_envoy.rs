@@ -222,7 +222,7 @@ fn a_listener_that_goes_and_returns_finds_its_sessions() {
 }
 
 #[test]
-fn a_bad_configuration_is_refused_with_its_reason_and_the_old_one_goes_on() {
+fn a_bad_configuration_is_refused_and_the_old_one_stays() {
     let Some(program) = find_envoy() else { return };
     let server = EchoServer::start();
     let address = free_address("127.0.0.1");
@@ -289,7 +289,7 @@ fn validation_accepts_what_is_right_and_refuses_what_is_not() {
 }
 
 #[test]
-fn two_listeners_of_one_route_share_it_and_two_routes_are_counted_apart() {
+fn two_listeners_share_their_route_and_routes_count_separately() {
     let Some(program) = find_envoy() else { return };
     let (one, other) = (EchoServer::start(), EchoServer::start());
     let has_ipv6 = UdpSocket::bind("[::1]:0").is_ok();
@@ -318,7 +318,7 @@ fn two_listeners_of_one_route_share_it_and_two_routes_are_counted_apart() {
 }
 
 #[test]
-fn a_draining_envoy_goes_on_assisting_who_is_there_and_takes_nobody_else() {
+fn a_draining_envoy_assists_only_its_current_clients() {
     let Some(program) = find_envoy() else { return };
     let server = EchoServer::start();
     let address = free_address("127.0.0.1");

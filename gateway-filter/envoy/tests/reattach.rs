@@ -125,7 +125,7 @@ unsafe extern "C" {
 }
 
 #[test]
-fn a_wildcard_listener_whose_socket_was_not_there_at_first_is_found_later() {
+fn a_wildcard_listeners_late_socket_is_found() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
     server.set_nonblocking(true).unwrap();
     // A port that is free, until the listener is there.

@@ -62,8 +62,9 @@ fn use_assistance(
     }
 }
 
+/// Clients on all threads are repaired while others move and operators read the pages.
 #[test]
-fn clients_on_all_threads_are_repaired_while_others_move_and_operators_look() {
+fn clients_on_all_threads_are_repaired_during_moves_and_queries() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
     server.set_read_timeout(Some(PATIENCE)).unwrap();
     let directory = tempfile::tempdir().unwrap();

@@ -108,7 +108,7 @@ fn mistakes_end_the_program_with_a_reason() {
 }
 
 #[test]
-fn a_drained_gateway_assists_whom_it_assists_until_it_ends_and_says_goodbye_then() {
+fn a_drained_gateway_assists_its_clients_until_its_goodbye() {
     let server = socket();
     let endpoint = server.local_addr().unwrap().to_string();
     let start = |seconds| {

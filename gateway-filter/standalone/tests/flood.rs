@@ -48,7 +48,7 @@ fn metric(address: &Value, name: &str) -> u64 {
 }
 
 #[test]
-fn a_flood_leaves_the_transfer_of_another_client_and_the_memory_alone() {
+fn a_flood_harms_neither_another_clients_transfer_nor_memory() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
     server.set_read_timeout(Some(PATIENCE)).unwrap();
     let directory = tempfile::tempdir().unwrap();

@@ -103,7 +103,7 @@ fn bytes_to_server(body: &[u8]) -> i64 {
 }
 
 #[test]
-fn a_collector_that_cannot_be_used_is_refused_and_one_that_is_away_costs_nothing() {
+fn an_unusable_collector_is_refused_and_a_missing_one_tolerated() {
     let mut refused = Program::start(&[
         "--listen",
         "127.0.0.1:0",

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_addresses_does_not_fill_the_memory_nor_lock_anybody_out() {
+    fn a_flood_of_addresses_neither_fills_memory_nor_excludes_users() {
         let mut limit = limit(1, 1, 100);
         for number in 0..10_000u32 {
             assert!(

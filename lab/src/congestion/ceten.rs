@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_probabilistic_answer_halves_the_window_as_often_as_congestion_says() {
+    fn the_probabilistic_answer_halves_the_window_per_congestion() {
         let (mut ceten, now) = ceten(Answer::Probabilistic, 0.03);
         ceten.lost = 4_000_000;
         let halved = (1..=4000)
@@ -190,8 +190,9 @@ mod tests {
         assert_eq!(after(Answer::Probabilistic, 0.04, 4), 1_000_000);
     }
 
+    /// There is one answer in a round trip, and persistent congestion resets the window.
     #[test]
-    fn there_is_one_answer_in_a_round_trip_and_persistent_congestion_ends_it_all() {
+    fn one_answer_per_round_trip_and_persistent_congestion_resets() {
         let (mut ceten, now) = ceten(Answer::Adaptive, 0.0);
         let [sent, seen] = [1, 2].map(|seconds| now + Duration::from_secs(seconds));
         ceten.on_loss(seen, sent, false, 1200);

@@ -257,7 +257,7 @@ mod tests {
     const LONG: Duration = Duration::from_millis(60);
 
     #[test]
-    fn a_longer_round_trip_slows_slow_start_down_and_ends_it_after_five_rounds() {
+    fn longer_round_trips_slow_slow_start_and_end_it_in_five_rounds() {
         let mut rounds = Rounds::new();
         let begun = rounds.cubic.window();
         for _ in 0..3 {
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_of_one_round_trip_are_one_event_and_a_spurious_one_is_undone() {
+    fn losses_of_a_round_trip_are_one_event_undone_if_spurious() {
         let mut rounds = Rounds::new();
         rounds.round(SHORT);
         let (before, sent) = (rounds.cubic.window(), rounds.now);

@@ -35,13 +35,13 @@ pub(crate) enum Anchor {
     Right,
 }
 
-/// Pixels of a text, at most, in a usual sans-serif font: those of `DejaVu` Sans.
+/// Width of a text in pixels, at most, in a usual sans-serif font: as in `DejaVu` Sans.
 pub(crate) fn width(text: &str, size: i32, bold: bool) -> i32 {
     let each = f64::from(size) * if bold { 0.69 } else { 0.61 };
     (text.chars().count() as f64 * each).ceil() as i32
 }
 
-/// A text in lines of at most so many pixels; a longer word has a line of its own.
+/// Breaks a text into lines of at most `most` pixels; a longer word has a line of its own.
 pub(crate) fn wrap(text: &str, size: i32, bold: bool, most: i32) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ').filter(|word| !word.is_empty()) {
@@ -74,7 +74,7 @@ impl<'a> Canvas<'a> {
     }
 
     /// Draws text, `size` pixels high, whose vertical middle is at `y`. Its width depends on the
-    /// reader's fonts; [`width`] is that of a wide one.
+    /// reader's fonts; [`width`] assumes a wide font.
     pub(crate) fn text(
         &self,
         at: (i32, i32),

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dumbbell_has_as_many_flows_as_it_is_asked_for_and_helps_them_all() {
+    fn the_dumbbell_has_the_requested_flows_and_helps_them_all() {
         let scenario = short(flows_of(&Scenario::load("ceten").unwrap(), 4).with_loss(0.05));
         let [alone, assisted] = [STOCK_WAY, PACKRAT_WAY]
             .map(|way| Trial::new(scenario.clone(), way.arm, way.sender, 1).run().unwrap());
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_told_of_corruption_is_faster_with_it_and_the_same_without() {
+    fn senders_informed_of_corruption_are_faster_only_with_it() {
         let goodput = |way: Way, loss: f64| {
             let scenario = short(Scenario::load("ceten").unwrap()).with_loss(loss);
             together(&Trial::new(scenario, way.arm, way.sender, 1).run().unwrap())

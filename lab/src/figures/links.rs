@@ -38,7 +38,7 @@ fn pairs(
     })
 }
 
-/// rQUIC23, figure 3.10: the time of an assisted download divided by that of an unassisted one.
+/// rQUIC23, figure 3.10: the time of an assisted download divided by an unassisted one's.
 pub(super) fn completion(settings: Settings) -> Result<Plan, FigureError> {
     let mut panels = Vec::new();
     for (name, title, bound) in PAPER_LINKS {

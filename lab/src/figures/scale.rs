@@ -12,8 +12,8 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// The values of `axis` that are to be seen, in a stretch of `pixels`. Linear axes begin at
-    /// zero, those with ticks at the least value.
+    /// A scale of the visible values of `axis`, in a stretch of `pixels`. Linear axes begin at
+    /// zero, axes with ticks at the least value.
     pub(crate) fn new(
         axis: &Axis,
         values: impl Iterator<Item = f64>,

@@ -382,7 +382,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_hole_lasts_until_the_packet_arrives_or_is_not_held_any_more() {
+    fn a_hole_lasts_until_its_packet_arrives_or_its_hold_ends() {
         let event = |at, client| TraceEvent::Client { at, client };
         let (after, number) = (Duration::ZERO, PacketNumber::new);
         let arrived =

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_setting_is_run_with_assistance_and_without_it_with_the_same_seeds() {
+    fn settings_run_with_and_without_assistance_on_the_same_seeds() {
         let extent = Extent { paths: vec![], losses: vec![], seeds: 1001..1004 };
         for section in Section::ALL {
             let trials = section.trials(&extent).unwrap();

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_waits_for_a_round_trip_of_the_near_link_instead_of_the_paths() {
+    fn a_loss_costs_a_round_trip_of_the_near_link_not_of_the_path() {
         let (alone, with) = (quantile(None, 0.99), quantile(Some(2), 0.99));
         assert!(alone > 40.0 && with < 25.0 && with < alone / 2.0, "{alone} {with}");
         assert!(quantile(Some(2), 0.9) < 1e-9);

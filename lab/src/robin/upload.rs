@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn quacks_make_up_for_the_losses_of_the_near_link_and_change_nothing_without_any() {
+    fn quacks_repair_the_near_link_and_are_neutral_without_losses() {
         let (lossless, robin) = (goodput(0.0, Help::None), goodput(0.0, ROBIN));
         assert!(lossless > 8.5 && (robin / lossless - 1.0).abs() < 0.01, "{lossless} {robin}");
         let (alone, robin, split) =
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn strawmen_take_a_datagram_for_each_packet_and_lose_what_a_lost_one_says() {
+    fn strawmen_need_a_datagram_per_packet_and_lose_its_contents() {
         let upload = |strawman| {
             let base = scenario(5_000_000, 0.01, ROBIN, 1);
             Upload { strawman, ..base }.run()

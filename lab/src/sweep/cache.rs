@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cache_that_was_interrupted_goes_on_and_refuses_other_options() {
+    fn an_interrupted_cache_resumes_and_refuses_other_options() {
         let folder = tempfile::tempdir().unwrap();
         let extent = Extent {
             sender: Sender::QuinnNewReno,

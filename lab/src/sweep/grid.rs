@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_grid_has_150_segments_and_all_but_the_first_are_harder_than_others() {
+    fn of_150_grid_segments_all_but_the_first_have_an_easier_one() {
         assert_eq!(Cell::all().count(), 150);
         let harder: std::collections::BTreeSet<Cell> = Cell::all().flat_map(Cell::harder).collect();
         assert_eq!(harder.len(), 149);

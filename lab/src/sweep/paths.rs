@@ -104,8 +104,9 @@ mod tests {
         assert_eq!((filter.faster, filter.used), (0, 0));
     }
 
+    /// A sender that losses stop on long paths gains only behind a lossy last mile.
     #[test]
-    fn a_sender_that_loss_stops_on_long_paths_gains_behind_a_lossy_last_mile_alone() {
+    fn a_loss_bound_sender_gains_only_behind_a_lossy_last_mile() {
         let cache = Cache::made_up(Sender::S2nCubic, |cell| {
             let stopped = cell.loss_percent > 0 && cell.delay_ms > 1;
             cell.rate_mbps as f64 * if stopped { 0.1 } else { 0.9 }

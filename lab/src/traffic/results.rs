@@ -177,8 +177,9 @@ pub(crate) fn share_out(plan: &[PlannedFlow], results: &mut [FlowResult]) -> Opt
 mod tests {
     use super::*;
 
+    /// Jain's index is 1 for equal flows, and 1 / n if one of n flows has all.
     #[test]
-    fn jains_index_is_one_of_equal_flows_and_their_share_of_one_that_has_all() {
+    fn jains_index_is_one_for_equal_flows_and_1_over_n_for_one_flow() {
         assert_eq!(jain(&[3.0, 3.0, 3.0]), 1.0);
         assert_eq!(jain(&[6.0, 0.0]), 0.5);
         assert!((jain(&[2.0, 1.0]) - 0.9).abs() < 1e-12);

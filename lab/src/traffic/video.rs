@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_below_the_lowest_rate_stalls_for_the_time_that_it_lacks() {
+    fn a_link_below_the_lowest_rate_stalls_for_the_missing_time() {
         let (segments, result, end) = watch(800.0);
         assert!(segments.iter().all(|bytes| *bytes == 500_000), "{segments:?}");
         // 5 s for each segment of 4 s: a second of standing still before each but the first.

@@ -104,8 +104,8 @@ impl LinkSet {
         self.link(link).offer(crossing.offered, length, flow, ecn_capable, crossing);
     }
 
-    /// The next datagram of others until `now` comes to its link, which is returned. Where it goes
-    /// then does not matter.
+    /// Offers the next datagram of cross traffic until `now` to its link, and returns the link. The
+    /// datagram's further way does not matter.
     pub(super) fn offer_cross_traffic(&mut self, now: Timestamp) -> Option<LinkId> {
         let names = [LinkName::FarDown, LinkName::LastMileDown];
         let (name, traffic) =

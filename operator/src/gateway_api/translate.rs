@@ -114,7 +114,7 @@ mod tests {
     use crate::resource::{ExposureType, NamespacesFrom};
 
     #[test]
-    fn an_edge_gateway_has_the_name_of_its_gateway_where_that_is_possible() {
+    fn an_edge_gateway_has_its_gateways_name_if_possible() {
         assert_eq!(edge_gateway_name("edge"), "edge");
         let long = "a".repeat(41);
         let names = [

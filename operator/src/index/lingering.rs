@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_that_is_gone_is_served_until_its_sessions_had_time_to_end() {
+    fn a_removed_route_is_served_until_its_sessions_had_time_to_end() {
         let mut lingering = Lingering::default();
         assert_eq!(ports(&mut lingering, &[(443, "web"), (444, "dns")], 0), (vec![443, 444], None));
         assert_eq!(ports(&mut lingering, &[(444, "dns")], 10), (vec![443, 444], Some(70)));
@@ -201,8 +201,9 @@ mod tests {
         assert_eq!(ports(&mut lingering, &[(444, "dns")], 70), (vec![444], None));
     }
 
+    /// A removed route is marked as draining; a route that waits for endpoints is not.
     #[test]
-    fn a_route_that_is_gone_is_marked_and_one_that_waits_for_endpoints_is_not() {
+    fn a_removed_route_is_marked_but_not_one_without_endpoints() {
         let edge = ObjectKey::new("a", "edge");
         let mut lingering = Lingering::default();
         lingering.extend(&mut resolution(&[(443, "web"), (444, "dns")]), 0, |_| 60);
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_that_changes_its_ports_again_and_again_keeps_no_more_than_its_quota() {
+    fn a_tenant_that_changes_ports_often_stays_within_its_quota() {
         let mut lingering = Lingering::default();
         let most = lingering.quotas.per_namespace;
         for round in 0..10 {
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_that_starts_keeps_the_ports_of_routes_that_are_about_to_go() {
+    fn a_starting_replica_keeps_the_ports_of_draining_routes() {
         let edge = ObjectKey::new("a", "edge");
         let status = |port, service: &str| ListenerStatus {
             port,

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sidecar_takes_the_host_ports_over_and_forwards_to_the_container() {
+    fn the_sidecar_takes_over_the_host_ports_and_forwards() {
         let mut injected = pod("sidecar");
         assert_eq!(inject_pod(&mut injected, &sidecar()), Ok(Outcome::Injected(vec![7000])));
         assert_eq!(injected["metadata"]["labels"], json!({ SIDECAR_LABEL: "injected" }));

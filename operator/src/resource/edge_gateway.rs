@@ -52,12 +52,12 @@ pub const DEFAULT_CLASS: &str = "packrat";
 #[schemars(transform = RecursiveTransform(join_lines))]
 #[schemars(extend("x-kubernetes-validations" = spec_rules()))]
 pub struct EdgeGatewaySpec {
-    /// The class of operators that this EdgeGateway is for: that of one release of the chart
-    /// (its value class). Operators of other classes leave it alone. Default: packrat.
+    /// The class of operators that this EdgeGateway is for, as in the value class of a release of
+    /// the chart. Operators of other classes leave it alone. Default: packrat.
     #[schemars(length(max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub class: String,
-    /// False: all clients are forwarded without assistance, those that are being assisted, too.
-    /// Routes can switch it off for themselves with packrat.dev/config.assist. Default: true.
+    /// False: all clients are forwarded without assistance, and current assistance ends. Routes can
+    /// switch it off for themselves with packrat.dev/config.assist. Default: true.
     pub assist: bool,
     /// Exposure of the gateways to clients.
     pub exposure: Exposure,
@@ -68,7 +68,7 @@ pub struct EdgeGatewaySpec {
     /// Memory for datagrams that may have to be sent again. Routes can override it with
     /// packrat.dev/config.cache-bytes-per-session and packrat.dev/config.cache-bytes-total.
     pub cache: Cache,
-    /// Limits of what repairs may cost.
+    /// Limits of the cost of repairs.
     pub repair: Repair,
     /// Expectations of the last mile.
     pub last_mile: LastMile,
@@ -76,21 +76,22 @@ pub struct EdgeGatewaySpec {
     pub sessions: Sessions,
     /// Congestion control of the servers. BBR (BBRv2, BBRv3): up to 3 % of losses on the last mile
     /// are left to the server, which tolerates them. BBR1 (BBRv1): all are. LossBased (CUBIC,
-    /// NewReno): they are repaired, and hidden meanwhile. Any: the same, unless sessions of three
-    /// networks have found that the servers tolerate losses. Routes can say so for themselves with
+    /// NewReno): losses are repaired, and hidden meanwhile. Any: as LossBased, unless sessions of
+    /// three networks have found that the servers tolerate losses. Routes can set their own with
     /// packrat.dev/config.sender. Default: Any.
     #[serde(with = "SenderKindName")]
     pub sender: SenderKind,
     /// Tokens, which permit clients to be assisted.
     pub tokens: Tokens,
     /// TCP connections to the ports of routes, for clients that find UDP blocked, and browsers,
-    /// which come by TCP first. Off: none. Allowed: routes that ask with packrat.dev/tcp have them
-    /// passed through, to the TCP port of their Service that has the number of the UDP port.
-    /// Passthrough: all routes with such a port do, unless packrat.dev/tcp says off. Default: Off.
+    /// which come by TCP first. Off: they are not passed through. Allowed: routes that ask with
+    /// packrat.dev/tcp have them passed through, to the TCP port of their Service that has the
+    /// number of the UDP port. Passthrough: the same for all routes with such a port, unless
+    /// packrat.dev/tcp is off. Default: Off.
     pub tcp: TcpPolicy,
-    /// Connections of clients that end at the gateways, which ask the servers over HTTP/1.1 or HTTP/2.
-    /// Off: none. Allowed: those of Services that ask with packrat.dev/mode: terminate, and name
-    /// the Secret of a certificate with packrat.dev/certificate. Default: Off.
+    /// Connections of clients that end at the gateways, which ask the servers over HTTP/1.1 or HTTP/2. Off:
+    /// connections do not end there. Allowed: Services may ask for it with packrat.dev/mode: terminate, and
+    /// name the Secret of a certificate with packrat.dev/certificate. Default: Off.
     pub terminate: TerminatePolicy,
     /// Live streams with many receivers.
     pub multicast: MulticastStreams,
@@ -158,8 +159,8 @@ pub struct Exposure {
     /// Local keeps the client's address; Cluster hides it behind a node's, so that all clients of
     /// a node look like one. Default: Local.
     pub external_traffic_policy: ExternalTrafficPolicy,
-    /// spec.sessionAffinity of the Service. ClientIP: a client whose port changes comes to the same
-    /// gateway again, if the load balancer goes by its address, too; some refuse such a Service.
+    /// spec.sessionAffinity of the Service. ClientIP: a client whose port changes returns to the
+    /// same gateway, if the load balancer also chooses by its address; some refuse such a Service.
     /// Default: what Kubernetes chooses, None.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_affinity: Option<SessionAffinity>,
@@ -183,7 +184,7 @@ pub struct Exposure {
     pub ip_families: Vec<IpFamily>,
     /// Annotations of the Service, as cloud providers want them.
     pub annotations: BTreeMap<String, String>,
-    /// Further labels of the Service. Those of the operator win.
+    /// Further labels of the Service. The operator's labels win.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -206,7 +207,7 @@ pub enum ExposureType {
 pub enum IpFamilyPolicy {
     /// One family.
     SingleStack,
-    /// Both where the cluster has both.
+    /// Both, if the cluster has both.
     PreferDualStack,
     /// Both.
     RequireDualStack,
@@ -330,18 +331,18 @@ impl Default for Cache {
     }
 }
 
-/// Limits of what repairs may cost.
+/// Limits of the cost of repairs.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Repair {
     /// Repairs in percent of the forwarded bytes, 0 to 1000. Default: 25.
     #[schemars(range(min = 0, max = 1000))]
     pub budget_percent: i32,
-    /// True: what sparse flows (up to 128 kbit/s: audio, games) bring is sent twice to clients that
-    /// have no session, 5 ms apart; so are a handshake's first datagrams, and the last datagram before
-    /// a pause. Only for protocols that drop what comes twice, as QUIC, WebRTC and WireGuard do. Routes
-    /// can switch it off for themselves with packrat.dev/config.sparse-copies, and on where
-    /// spec.limits.sparseCopies lets them. Default: false.
+    /// True: datagrams of sparse flows (up to 128 kbit/s: audio, games) are sent twice to clients without a
+    /// session, 5 ms apart; so are a handshake's first datagrams, and the last datagram before a pause. Only
+    /// for protocols that drop duplicates, as QUIC, WebRTC and WireGuard do. Routes can switch it off for
+    /// themselves with packrat.dev/config.sparse-copies, and on if spec.limits.sparseCopies lets them.
+    /// Default: false.
     pub sparse_copies: bool,
 }
 
@@ -385,19 +386,18 @@ pub struct Sessions {
     /// 100.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub handshakes_per_second_per_source: i32,
-    /// The part of a client's address that its server follows from. ClientAddress: the address
+    /// The part of a client's address that determines its server. ClientAddress: the address
     /// without the port (IPv6: its /64), so that a client whose port changes finds its server
     /// through every gateway; all clients of one address have one server. ClientPort: address and
     /// port; a client whose port changes keeps its server behind the same gateway only. An assisted
-    /// client keeps its server in either case, by a ticket. Routes can say so for themselves with
+    /// client keeps its server in either case, by a ticket. Routes can set their own with
     /// packrat.dev/config.affinity. Default: ClientAddress.
     #[serde(with = "AffinityName")]
     pub affinity: Affinity,
-    /// Clients in percent, 0 to 50, that are refused assistance and forwarded plainly, so that there
-    /// is something to compare with: `packrat stat -o wide` shows the difference, and how sure it is.
-    /// Chosen by address; a client that comes back is treated as before. Where assisted clients turn
-    /// out to be slower, assistance stops by itself. Routes can say so for themselves with
-    /// packrat.dev/config.holdout-percent. Default: 0.
+    /// Clients in percent, 0 to 50, that are refused assistance and forwarded plainly, for comparison:
+    /// `packrat stat -o wide` shows the difference, and its certainty. Chosen by address; a client that
+    /// returns is treated as before. If assisted clients turn out to be slower, assistance stops by itself.
+    /// Routes can set their own with packrat.dev/config.holdout-percent. Default: 0.
     #[schemars(range(min = 0, max = 50))]
     pub holdout_percent: i32,
 }
@@ -422,7 +422,7 @@ impl Default for Sessions {
         { "rule": "self.rotationHours * 3600 > self.lifetimeSeconds", "message": "spec.tokens.rotationHours must be longer than spec.tokens.lifetimeSeconds: the previous key verifies for one rotation" },
     ]))]
 pub struct Tokens {
-    /// Off: no client needs a token. Optional: clients without a token are assisted, those with a
+    /// Off: no client needs a token. Optional: clients without a token are assisted, clients with a
     /// wrong one are not. Required: only clients with a valid token are assisted. All others are
     /// forwarded plainly. Default: Off.
     #[serde(with = "TokenPolicyName")]
@@ -493,7 +493,7 @@ pub(super) enum SenderKindName {
 enum TokenPolicyName {
     /// No client needs a token.
     Off,
-    /// Clients without a token are assisted, those with a wrong one are not.
+    /// Clients without a token are assisted, clients with a wrong one are not.
     Optional,
     /// Only clients with a valid token are assisted.
     Required,
@@ -507,9 +507,9 @@ pub struct TokenTls {
     /// packrat.dev/for-gateways: "true".
     #[schemars(length(min = 1, max = 253))]
     pub secret_name: String,
-    /// Host name at which clients ask for tokens, a name for that alone. Needed where TCP connections
-    /// to the same port are passed through (spec.tcp): those for this name (SNI) get tokens, all others go
-    /// to the servers.
+    /// Host name at which clients ask for tokens, a name for that alone. Needed if TCP connections to the
+    /// same port are passed through (spec.tcp): connections for this name (SNI) get tokens, all others go to
+    /// the servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub server_name: Option<String>,
@@ -519,7 +519,7 @@ pub struct TokenTls {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Drain {
-    /// Longest time in seconds that a gateway goes on forwarding after it was asked to end. It
+    /// Longest time in seconds for which a gateway still forwards after it was asked to end. It
     /// ends earlier when it has no session left. Default: 60.
     #[schemars(range(min = 0, max = 3600))]
     pub seconds: i32,
@@ -569,10 +569,11 @@ pub struct Telemetry {
     },
 ]))]
 pub struct Otlp {
-    /// Where it takes OTLP over HTTP, without TLS: http://HOST:4318, or with a path before /v1/metrics and /v1/traces.
+    /// URL at which the collector takes OTLP over HTTP, without TLS: http://HOST:4318, or with a path before
+    /// /v1/metrics and /v1/traces.
     #[schemars(length(max = 300), regex(pattern = r"^http://[^/@?#\s]+(/[^?#\s]*)?$"))]
     pub endpoint: String,
-    /// A key of a Secret with headers for it, as OTEL_EXPORTER_OTLP_HEADERS has them:
+    /// A key of a Secret with headers for the collector, as OTEL_EXPORTER_OTLP_HEADERS has them:
     /// key=value,key=value, values percent-encoded. Gateways read it when they start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub headers_secret: Option<SecretKey>,
@@ -589,20 +590,20 @@ pub struct SecretKey {
     /// "true".
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Key in it.
+    /// Key in the Secret.
     #[schemars(length(min = 1, max = 253))]
     pub key: String,
 }
 
-/// Whose Services may use a gateway.
+/// The namespaces whose Services may use a gateway, with their ports and endpoints.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteNamespaces {
     /// Same: Services of the EdgeGateway's namespace. All: Services of every namespace. Default:
     /// Same.
     pub from: NamespacesFrom,
-    /// The ports that Services of which namespaces may have; no Service has one that is not named.
-    /// Without any: every port is for every namespace.
+    /// The ports that Services may have, by namespace; no Service has a port that is not listed.
+    /// Without any entry every port is for every namespace.
     #[schemars(length(max = 1000))]
     pub ports: Vec<PortGrant>,
     /// Pods: datagrams go to Pods of the Service's namespace only, as Kubernetes' own EndpointSlice
@@ -615,9 +616,9 @@ pub struct RouteNamespaces {
 /// Namespaces.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum NamespacesFrom {
-    /// The EdgeGateway's own.
+    /// The EdgeGateway's own namespace.
     #[default]
     Same,
-    /// Every one.
+    /// Every namespace.
     All,
 }

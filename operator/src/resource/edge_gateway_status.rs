@@ -12,24 +12,25 @@ use super::join_lines;
 #[serde(rename_all = "camelCase", default)]
 #[schemars(transform = RecursiveTransform(join_lines))]
 pub struct EdgeGatewayStatus {
-    /// The operator whose this EdgeGateway is, namespace/name. Others leave it alone, also those of
-    /// its class. Emptied, the next operator of the class takes it over.
+    /// The operator that this EdgeGateway belongs to, namespace/name. Other operators leave it
+    /// alone, also other operators of its class. If this field is emptied, the next operator of the
+    /// class takes the EdgeGateway over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operator: Option<String>,
     /// The generation of the spec that this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// IP addresses and host names that clients reach the gateways at.
+    /// IP addresses and host names at which clients reach the gateways.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
-    /// The public key of all its gateways, 64 hexadecimal digits: clients may pin it, and find it in the
-    /// DNS (docs/OPERATING.md).
+    /// The public key of all gateways, 64 hexadecimal digits: clients may pin it, and find it in the DNS
+    /// (docs/OPERATING.md).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public_key: Option<String>,
     /// Listeners of the gateways.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub listeners: Vec<ListenerStatus>,
-    /// Number of routes, which is that of listeners without those that are about to go.
+    /// Number of routes: all listeners except draining ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attached_routes: Option<i32>,
     /// Number of gateway Pods that are ready.
@@ -43,10 +44,10 @@ pub struct EdgeGatewayStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub proxies: Vec<GatewayProxy>,
-    /// Accepted: the spec and the routes can be had. Programmed: all gateways that are ready are
-    /// connected to the operator and have acknowledged the newest configuration. Ready: gateways run, and clients can reach them.
-    /// Assisting: on no route assistance has stopped by itself, as it does where assisted sessions
-    /// are slower than those held out.
+    /// Accepted: the spec and the routes can be applied. Programmed: all gateways that are ready are
+    /// connected to the operator and have acknowledged the newest configuration. Ready: gateways run, and
+    /// clients can reach them. Assisting: no route has a gateway on which assistance has stopped by itself,
+    /// as it does if assisted sessions are slower than held-out ones.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,
@@ -62,15 +63,15 @@ pub struct ListenerStatus {
     pub service: String,
     /// The Service's port; of one whose number has changed meanwhile, the former number.
     pub service_port: i32,
-    /// Name of the Service's port, which may be empty; none for a UDPRoute.
+    /// Name of the Service's port, which may be empty; absent for a UDPRoute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_port_name: Option<String>,
     /// Number of endpoints.
     pub endpoints: i32,
-    /// Number of endpoints of TCP connections to the same port, where it takes any.
+    /// Number of endpoints of TCP connections to the same port, if the listener takes any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_endpoints: Option<i32>,
-    /// True if clients' connections end here: the gateway asks the endpoints over HTTP.
+    /// True if clients' connections end at the gateway, which asks the endpoints over HTTP.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub terminated: bool,
     /// UDP port at which the listener's live stream arrives, if it has one.
@@ -79,14 +80,14 @@ pub struct ListenerStatus {
     /// True if the route is gone, and its sessions have until the end of spec.drain.seconds to end.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub draining: bool,
-    /// Port of the nodes, where the Service in front of the gateways has one for it.
+    /// Port of the nodes, if the Service in front of the gateways has one for the listener.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<i32>,
     /// Number of gateways on which assistance of the route has stopped by itself: assisted sessions
-    /// were slower than those held out. Read twice a minute.
+    /// were slower than held-out ones. Read twice a minute.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub stopped_gateways: i32,
-    /// Number of gateways that try assistance again after that, for half of the clients.
+    /// Number of gateways that try stopped assistance again, for half of the clients.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub trying_gateways: i32,
 }
@@ -101,10 +102,10 @@ fn is_zero(number: &i32) -> bool {
 pub struct GatewayProxy {
     /// Name of the Pod.
     pub name: String,
-    /// Name of the operator's replica that it is connected to.
+    /// Name of the operator's replica that the gateway is connected to.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub replica: String,
-    /// The version of the configuration that it has acknowledged as a whole.
+    /// The version of the configuration that the gateway has acknowledged as a whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// Envoy's reason for refusing the newest configuration.
@@ -112,8 +113,7 @@ pub struct GatewayProxy {
     pub error: Option<String>,
 }
 
-/// The schema of metav1.Condition, which k8s-openapi leaves out unless it brings the schemas of
-/// everything.
+/// The schema of metav1.Condition, which k8s-openapi provides only together with all other schemas.
 pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",

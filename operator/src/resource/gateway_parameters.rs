@@ -1,4 +1,4 @@
-//! `GatewayParameters`: what a Gateway of the Gateway API does not say about itself.
+//! `GatewayParameters`: settings that a Gateway of the Gateway API does not have itself.
 
 use kube::CustomResource;
 use packrat_api::sender::SenderKind;
@@ -16,8 +16,7 @@ use super::pod_settings::Workload;
 use super::tcp::TcpPolicy;
 use super::terminate::TerminatePolicy;
 
-/// Settings of Gateways beside their listeners: those of an EdgeGateway without its class and its
-/// routes.
+/// Settings of Gateways beside their listeners: an EdgeGateway's, except its class and its routes.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[kube(
     group = "packrat.dev",
@@ -34,8 +33,8 @@ use super::terminate::TerminatePolicy;
 #[schemars(transform = RecursiveTransform(join_lines))]
 #[schemars(extend("x-kubernetes-validations" = spec_rules()))]
 pub struct GatewayParametersSpec {
-    /// False: all clients are forwarded without assistance, those that are being assisted, too.
-    /// Default: true.
+    /// False: all clients are forwarded without assistance, and current assistance ends. Default:
+    /// true.
     pub assist: bool,
     /// Exposure of the gateways to clients.
     pub exposure: Exposure,
@@ -45,7 +44,7 @@ pub struct GatewayParametersSpec {
     pub envoy: Envoy,
     /// Memory for datagrams that may have to be sent again.
     pub cache: Cache,
-    /// Limits of what repairs may cost.
+    /// Limits of the cost of repairs.
     pub repair: Repair,
     /// Expectations of the last mile.
     pub last_mile: LastMile,
@@ -57,13 +56,14 @@ pub struct GatewayParametersSpec {
     /// Tokens, which permit clients to be assisted.
     pub tokens: Tokens,
     /// TCP connections to the ports of routes, for clients that find UDP blocked, and browsers,
-    /// which come by TCP first. Off: none. Allowed: routes that ask with packrat.dev/tcp have them
-    /// passed through, to the TCP port of their Service that has the number of the UDP port.
-    /// Passthrough: all routes with such a port do, unless packrat.dev/tcp says off. Default: Off.
+    /// which come by TCP first. Off: they are not passed through. Allowed: routes that ask with
+    /// packrat.dev/tcp have them passed through, to the TCP port of their Service that has the
+    /// number of the UDP port. Passthrough: the same for all routes with such a port, unless
+    /// packrat.dev/tcp is off. Default: Off.
     pub tcp: TcpPolicy,
-    /// Connections of clients that end at the gateways, which ask the servers over HTTP/1.1 or HTTP/2.
-    /// Off: none. Allowed: those of Services that ask with packrat.dev/mode: terminate, and name
-    /// the Secret of a certificate with packrat.dev/certificate. Default: Off.
+    /// Connections of clients that end at the gateways, which ask the servers over HTTP/1.1 or HTTP/2. Off:
+    /// connections do not end there. Allowed: Services may ask for it with packrat.dev/mode: terminate, and
+    /// name the Secret of a certificate with packrat.dev/certificate. Default: Off.
     pub terminate: TerminatePolicy,
     /// Live streams with many receivers.
     pub multicast: MulticastStreams,

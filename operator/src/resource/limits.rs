@@ -61,8 +61,9 @@ pub struct Limits {
     /// True if Services may ask for less than spec.tokens.policy: off, or optional instead of
     /// required. Default: false.
     pub weaker_tokens: bool,
-    /// Labels and annotations that Gateways of a class may put on Pods and Service beside those of its
-    /// parameters: names, or their beginnings and an asterisk, for example external-dns.example/*. Default: none.
+    /// Labels and annotations that Gateways of a class may put on Pods and Service in addition to the class's
+    /// parameters: names, or their beginnings and an asterisk, for example external-dns.example/*. Default:
+    /// none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100))]
     pub metadata: Vec<String>,
@@ -94,7 +95,7 @@ pub struct PortRange {
 }
 
 impl PortRange {
-    /// True if a port is in it.
+    /// True if a port is in the range.
     pub fn contains(&self, port: u16) -> bool {
         (self.first..=self.last).contains(&i32::from(port))
     }
@@ -131,7 +132,7 @@ pub enum EndpointsFrom {
     /// Pods of the Service's namespace, in EndpointSlices of Kubernetes' own controller.
     #[default]
     Pods,
-    /// Every EndpointSlice of the Service, also those that users have written.
+    /// Every EndpointSlice of the Service, also EndpointSlices that users have written.
     Any,
 }
 

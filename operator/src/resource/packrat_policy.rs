@@ -40,16 +40,15 @@ use crate::overrides::Overrides;
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = RecursiveTransform(join_lines))]
 pub struct PackratPolicySpec {
-    /// Objects of the policy's namespace whose settings these are.
+    /// Objects of the policy's namespace that the settings are for.
     #[schemars(length(min = 1, max = 16))]
     pub target_refs: Vec<TargetReference>,
-    /// Settings where nothing more specific says something else: of several policies that of the
-    /// UDPRoute wins, then that of the listener, then that of the Gateway. An annotation of a
-    /// Service wins over all of them.
+    /// Settings without a more specific one: of several policies the UDPRoute's wins, then the
+    /// listener's, then the Gateway's. An annotation of a Service wins over all of them.
     #[serde(default)]
     pub defaults: PolicySettings,
-    /// Settings that nothing more specific changes: of several policies that of the Gateway wins,
-    /// then that of the listener, then that of the UDPRoute.
+    /// Settings that win over more specific ones: of several policies the Gateway's wins, then the
+    /// listener's, then the UDPRoute's.
     #[serde(default)]
     pub overrides: PolicySettings,
 }
@@ -67,16 +66,16 @@ pub struct TargetReference {
     /// Gateway or UDPRoute.
     #[schemars(regex(pattern = "^(Gateway|UDPRoute)$"))]
     pub kind: String,
-    /// Its name.
+    /// Name of the Gateway or UDPRoute.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Name of a listener of the Gateway; all without it.
+    /// Name of a listener of the Gateway; without it, all listeners.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub section_name: Option<String>,
 }
 
-/// Settings as an EdgeGateway writes them, those that a route can have by itself.
+/// Settings that a route can have by itself, as an EdgeGateway writes them.
 #[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(transparent)]
 pub struct PolicySettings(Map<String, Value>);
@@ -188,21 +187,21 @@ fn sentence(meaning: &str) -> String {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PackratPolicyStatus {
-    /// Gateways and UDPRoutes that it is attached to, with what each operator says about them.
+    /// Gateways and UDPRoutes that the policy is attached to, with the conditions of each operator.
     #[schemars(length(max = 16))]
     pub ancestors: Vec<PolicyAncestor>,
 }
 
-/// An object that a policy is attached to, and how.
+/// An object that a policy is attached to, with an operator's conditions.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyAncestor {
     /// The object.
     #[schemars(schema_with = "reference")]
     pub ancestor_ref: ParentReference,
-    /// The operator that says so.
+    /// The operator that reports the conditions.
     pub controller_name: String,
-    /// Accepted: the settings are in force there, as far as nothing overrides them.
+    /// Accepted: the settings are in force there, unless others override them.
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,
 }

@@ -18,8 +18,8 @@ use super::size::parse_memory;
         { "rule": "!has(self.autoscaling) || (has(self.autoscaling.by) && self.autoscaling.by == 'Other') || 'cpu' in self.pod.resources.requests", "message": "spec.workload.autoscaling measures the use of the requested processor time; set spec.workload.pod.resources.requests.cpu, for example 250m" },
     ]))]
 pub struct Workload {
-    /// Deployment: as many gateways as said. DaemonSet: one on each node that the node selector
-    /// names. Default: Deployment.
+    /// Deployment: the number of gateways in replicas or autoscaling. DaemonSet: one on each node
+    /// that the node selector names. Default: Deployment.
     pub kind: WorkloadKind,
     /// Gateways of a Deployment; without effect for a DaemonSet and with autoscaling. Default: 2.
     #[schemars(range(min = 0, max = 1000))]
@@ -45,7 +45,7 @@ impl Default for Workload {
 /// Kinds of workloads.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WorkloadKind {
-    /// As many gateways as said.
+    /// A fixed number of gateways, or one that an autoscaler chooses.
     #[default]
     Deployment,
     /// One gateway on each selected node.
@@ -55,19 +55,19 @@ pub enum WorkloadKind {
 /// The autoscaler that chooses the number of gateways.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Autoscaler {
-    /// The operator makes one.
+    /// The operator creates a HorizontalPodAutoscaler.
     #[default]
     HorizontalPodAutoscaler,
-    /// Yours, for example a ScaledObject of KEDA: the operator makes none, and leaves the Deployment's
-    /// replicas alone.
+    /// Your own autoscaler, for example a ScaledObject of KEDA: the operator creates none, and leaves the
+    /// Deployment's replicas alone.
     Other,
 }
 
-/// Limits of a HorizontalPodAutoscaler. Of several targets, that which needs the most gateways counts.
+/// Limits of a HorizontalPodAutoscaler. Of several targets, the one that needs the most gateways counts.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Autoscaling {
-    /// Whose autoscaler it is; with Other the fields below have no effect. Default:
+    /// The autoscaler's kind; with Other the fields below have no effect. Default:
     /// HorizontalPodAutoscaler.
     pub by: Autoscaler,
     /// Fewest gateways. Default: 2.
@@ -76,15 +76,15 @@ pub struct Autoscaling {
     /// Most gateways. Default: 10.
     #[schemars(range(min = 1, max = 1000))]
     pub maximum_replicas: i32,
-    /// Average use of the requested processor time, in percent, that is aimed at. Default: 60.
+    /// Target for the average use of the requested processor time, in percent. Default: 60.
     #[schemars(range(min = 1, max = 100))]
     pub target_cpu_percent: i32,
-    /// Average sessions of a gateway that are aimed at: the Pods' metric packrat_sessions, which the
+    /// Target for the average number of sessions of a gateway: the Pods' metric packrat_sessions, which the
     /// cluster's custom metrics API has to have.
     #[schemars(range(min = 1))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_sessions: Option<i32>,
-    /// Average datagrams a second of a gateway, of both directions, that are aimed at: the Pods' metric
+    /// Target for the average number of datagrams a second of a gateway, in both directions: the Pods' metric
     /// packrat_datagrams_per_second.
     #[schemars(range(min = 1))]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -128,9 +128,9 @@ impl Default for Autoscaling {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSettings {
-    /// Further labels. Those of the operator win.
+    /// Further labels. The operator's labels win.
     pub labels: BTreeMap<String, String>,
-    /// Further annotations. Those of the operator win.
+    /// Further annotations. The operator's annotations win.
     pub annotations: BTreeMap<String, String>,
     /// Labels that a node must have.
     pub node_selector: BTreeMap<String, String>,
@@ -198,8 +198,7 @@ impl Default for Resources {
 }
 
 impl Resources {
-    /// Bytes of the memory limit. `None` also for one that is written in a way that is not read here,
-    /// such as `1e9`.
+    /// Bytes of the memory limit. `None` also for a notation that is not read here, such as `1e9`.
     pub fn memory_limit(&self) -> Option<u64> {
         match self.limits.get("memory")? {
             IntOrString::Int(bytes) => u64::try_from(*bytes).ok(),

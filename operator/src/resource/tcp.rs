@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 /// Treatment of TCP connections to the ports of routes.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TcpPolicy {
-    /// There are none.
+    /// TCP connections are not passed through.
     #[default]
     Off,
-    /// They are passed through for routes that ask with packrat.dev/tcp.
+    /// TCP connections are passed through for routes that ask with packrat.dev/tcp.
     Allowed,
-    /// They are passed through for every route with a TCP port of that number, unless packrat.dev/tcp
-    /// says off.
+    /// TCP connections are passed through for every route with a TCP port of that number, unless
+    /// packrat.dev/tcp is off.
     Passthrough,
 }

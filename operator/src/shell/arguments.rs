@@ -48,21 +48,21 @@ pub struct Options {
     /// Host name that gateways reach the operator at [default: SERVICE.NAMESPACE.svc].
     #[arg(long, env = "PACKRAT_DISCOVERY_HOST")]
     pub discovery_host: Option<String>,
-    /// Image of gateways whose EdgeGateway names none.
+    /// Image of gateways whose EdgeGateway names no image.
     #[arg(long, env = "PACKRAT_GATEWAY_IMAGE", default_value = concat!("packrat/gateway:", env!("CARGO_PKG_VERSION")))]
     pub gateway_image: String,
     /// When that image is pulled: Always, IfNotPresent or Never [default: Kubernetes chooses].
     #[arg(long, env = "PACKRAT_GATEWAY_IMAGE_PULL_POLICY")]
     pub gateway_image_pull_policy: Option<String>,
-    /// Address that gateways and sidecars listen on [default: :: for IPv6 and IPv4, or 0.0.0.0
-    /// where the operator has no IPv6].
+    /// Address that gateways and sidecars listen on [default: :: for IPv6 and IPv4, or 0.0.0.0 if
+    /// the operator has no IPv6].
     #[arg(long, env = "PACKRAT_GATEWAY_LISTEN_ADDRESS")]
     pub gateway_listen_address: Option<IpAddr>,
-    /// Images that EdgeGateways may name in addition to that one, separated by commas; one that
-    /// ends in :*, /* or @* stands for all that begin so.
+    /// Images that EdgeGateways may name in addition to that one, separated by commas; an entry
+    /// that ends in :*, /* or @* stands for all images with this beginning.
     #[arg(long, env = "PACKRAT_ALLOWED_IMAGES", value_delimiter = ',')]
     pub allowed_images: Vec<ImagePattern>,
-    /// Allow gateways on the host network, where they run as root with the capability
+    /// Allow gateways on the host network, on which they run as root with the capability
     /// NET_BIND_SERVICE.
     #[arg(long, env = "PACKRAT_ALLOW_HOST_NETWORK")]
     pub allow_host_network: bool,
@@ -79,24 +79,24 @@ pub struct Options {
     /// Most listeners of all Services at an EdgeGateway.
     #[arg(long, env = "PACKRAT_LISTENERS_PER_GATEWAY", default_value_t = 1000, value_parser = listeners())]
     pub listeners_per_gateway: u16,
-    /// Restrict what gateways send to, too, with their NetworkPolicies.
+    /// Restrict also the destinations of gateways with their NetworkPolicies.
     #[arg(long, env = "PACKRAT_GATEWAY_EGRESS_POLICY", default_value_t = true, action = clap::ArgAction::Set)]
     pub gateway_egress_policy: bool,
     /// Changes to the objects that make gateways, by kind, as JSON: {"Deployment": {"spec": {…}}}. They are
     /// merged strategically.
     #[arg(long, env = "PACKRAT_GATEWAY_PATCHES", default_value = "")]
     pub gateway_patches: Patches,
-    /// Where gateways are served (gRPC, mutual TLS).
+    /// Address that serves gateways (gRPC, mutual TLS).
     #[arg(long, env = "PACKRAT_DISCOVERY_LISTEN", default_value = "[::]:18000")]
     pub discovery_listen: SocketAddr,
-    /// Where the injector is served (HTTPS).
+    /// Address that serves the injector (HTTPS).
     #[arg(long, env = "PACKRAT_WEBHOOK_LISTEN", default_value = "[::]:9443")]
     pub webhook_listen: SocketAddr,
-    /// Where /live, /ready and /metrics are served (HTTP).
+    /// Address that serves /live, /ready and /metrics (HTTP).
     #[arg(long, env = "PACKRAT_HEALTH_LISTEN", default_value = "[::]:8080")]
     pub health_listen: SocketAddr,
-    /// The MutatingWebhookConfiguration whose certificate authority is kept current; empty for
-    /// none.
+    /// The MutatingWebhookConfiguration whose certificate authority is kept current; empty if there
+    /// is none.
     #[arg(long, env = "PACKRAT_WEBHOOK_CONFIGURATION", default_value = "packrat-injector")]
     pub webhook_configuration: String,
     /// Secret with the operator's certificate authority, in the operator's namespace.

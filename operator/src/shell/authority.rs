@@ -79,7 +79,7 @@ impl Identities {
         self.webhook.subscribe()
     }
 
-    /// Replaces everything; existing connections stay.
+    /// Replaces the authority and both configurations; existing connections stay.
     ///
     /// # Errors
     /// When a certificate cannot be made; then the authority is unchanged.
@@ -108,9 +108,9 @@ fn configurations(
     Ok((discovery.configuration()?, webhook.configuration()?))
 }
 
-/// Reads the authority, or makes it when it is missing. Replicas that do so at the same time agree:
-/// one of them is refused, and reads. `may_advance`: true if a step of the rotation that is due is
-/// taken. `known`: the authority that is in use, which is put back when the Secret was deleted:
+/// Reads the authority, or creates it if it is missing. Of replicas that create it at the same time
+/// only one succeeds; the others read the result. `may_advance`: true if a due step of the rotation
+/// is taken. `known`: the authority in use, which is written again if the Secret was deleted:
 /// gateways trust no other.
 pub(super) async fn obtain(
     client: &Client,

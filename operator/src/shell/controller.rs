@@ -36,11 +36,11 @@ use crate::xds::wire::{CLUSTER_TYPE, LISTENER_TYPE};
 
 /// Changes within this time are handled together.
 const COALESCING_DELAY: Duration = Duration::from_millis(100);
-/// Time after which all objects are looked at even without an event.
+/// Time after which all objects are checked even without an event.
 const LOOK_PERIOD: Duration = Duration::from_secs(15);
 /// Time after which all objects are applied again: this repairs objects that are not watched.
 const REPAIR_PERIOD: Duration = Duration::from_secs(300);
-/// Time between two looks at the Secrets of a gateway.
+/// Time between two checks of the Secrets of a gateway.
 const SECRETS_PERIOD: Duration = Duration::from_secs(60);
 /// Shortest time between two configurations that are kept for gateways that start without an
 /// operator.
@@ -72,7 +72,7 @@ pub(super) struct Controller {
 #[derive(Default)]
 struct Done {
     uid: String,
-    /// The objects that were applied, and when all of them were last.
+    /// The objects that were applied, and the time at which all of them were last applied.
     objects: BTreeMap<Kind, Value>,
     all_at: Option<Instant>,
     removed: Vec<Kind>,
@@ -81,13 +81,15 @@ struct Done {
     bundle: String,
     /// The last failure in its status.
     failure: Option<String>,
-    /// True if the EdgeGateway's namespace is being deleted: no object can be made there any more.
+    /// True if the EdgeGateway's namespace is being deleted: objects can no longer be created
+    /// there.
     namespace_ends: bool,
-    /// The API server has dropped the claim: its definition of EdgeGateways does not have it.
+    /// True if the API server has dropped the claim, because its definition of EdgeGateways does
+    /// not have the field.
     definition_is_outdated: bool,
     /// The versions of the configuration that its gateways may have.
     versions: RecentVersions,
-    /// The version that was last kept for gateways that start without an operator, and when.
+    /// The version that was last kept for gateways that start without an operator, and the time.
     kept: Option<(String, Instant)>,
 }
 
@@ -140,7 +142,7 @@ impl Controller {
                 done.lock().await.clear();
                 continue;
             }
-            // Before the others: EdgeGateways come of it.
+            // The Gateway API is first, since its objects result in EdgeGateways.
             let writing = self.gateway_objects.write(&snapshot);
             if tokio::time::timeout(OBJECTS_PATIENCE, writing).await.is_err() {
                 tracing::warn!(event = "gateway_api_slow");
@@ -192,7 +194,7 @@ impl Controller {
         }
     }
 
-    /// Everything of one EdgeGateway; a failure is reported in its status and tried again.
+    /// Handles one EdgeGateway; a failure is reported in its status, and the work is tried again.
     async fn gateway(&self, key: &ObjectKey, gateway: &GatewaySnapshot, done: &mut Done) {
         if done.uid != gateway.model.uid {
             *done = Done { uid: gateway.model.uid.clone(), ..Done::default() };
@@ -201,7 +203,7 @@ impl Controller {
             match tokio::time::timeout(OBJECTS_PATIENCE, self.claim(key)).await {
                 Ok(Ok(Claim::Own)) => done.definition_is_outdated = false,
                 Ok(Ok(Claim::Lost)) | Err(_) => return,
-                // The gateways run all the same.
+                // The gateways run despite such a failure.
                 Ok(Ok(Claim::Dropped)) => {
                     if !std::mem::replace(&mut done.definition_is_outdated, true) {
                         tracing::error!(event = "definition_outdated", gateway = %key);
@@ -214,7 +216,8 @@ impl Controller {
             }
         }
         let failure = if gateway.model.deleting || done.namespace_ends {
-            // Its objects are being collected: recreating them would keep it from ever going.
+            // The garbage collector removes its objects: recreated ones would keep the EdgeGateway
+            // from being deleted.
             None
         } else {
             let set_up =
@@ -237,7 +240,7 @@ impl Controller {
         done.versions.see(gateway.version.as_ref(), self.began.elapsed());
         match tokio::time::timeout(OBJECTS_PATIENCE, self.status(key, gateway, done)).await {
             Ok(Ok(())) => {}
-            // It may be gone since.
+            // The EdgeGateway may be gone by now.
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => {}
             Ok(Err(error)) => {
                 tracing::warn!(event = "status_failed", gateway = %key, error = told(&error))
@@ -246,8 +249,8 @@ impl Controller {
         }
     }
 
-    /// Writes into the status that an EdgeGateway is this operator's. Of two that do so at the same
-    /// time one is refused.
+    /// Claims an EdgeGateway for this operator in its status. Of two simultaneous claims one is
+    /// refused.
     async fn claim(&self, key: &ObjectKey) -> Result<Claim, kube::Error> {
         let api = Api::<EdgeGateway>::namespaced(self.client.clone(), &key.namespace);
         let Some(found) = newest(&api, key).await? else { return Ok(Claim::Lost) };
@@ -291,7 +294,7 @@ impl Controller {
         done: &mut Done,
     ) -> Result<(), Failure> {
         self.secrets(key, gateway, done).await?;
-        // A Secret that is refused, of a quota, say, does not keep the objects from being right.
+        // A refused Secret, for example because of a quota, must not prevent the other objects.
         let kept = keep_configuration(&self.client, key, gateway, &mut done.kept).await;
         self.objects(key, gateway, done).await.and(kept)
     }
@@ -324,8 +327,8 @@ impl Controller {
                 Err(source) if namespace_ends(&source) => {
                     return Err(Failure::object(object.kind, source));
                 }
-                // One that is refused (a node port that is taken, say) does not keep the others
-                // from being right.
+                // A refused object (for example because of a node port in use) must not prevent the
+                // others.
                 Err(source) => {
                     done.objects.remove(&object.kind);
                     failure = failure.or(Some(Failure::object(object.kind, source)));
@@ -333,7 +336,7 @@ impl Controller {
             }
         }
         if let Some(failure) = failure {
-            // The former objects also stay: they may be all that works.
+            // The former objects also stay: they may be the only working ones.
             return Err(failure);
         }
         for kind in workload::obsolete(&objects) {
@@ -367,9 +370,10 @@ impl Controller {
         Api::namespaced_with(self.client.clone(), namespace, &resource)
     }
 
-    /// Removes an object that a former spec needed; another owner's object of the same name stays.
+    /// Removes an object that only a former spec needed; an object of the same name with another
+    /// owner stays.
     async fn remove(&self, kind: Kind, key: &ObjectKey) -> Result<(), kube::Error> {
-        // These are never superfluous.
+        // Objects of these kinds are always needed.
         if matches!(kind, Kind::ServiceAccount | Kind::ConfigMap | Kind::PodDisruptionBudget) {
             return Ok(());
         }
@@ -381,8 +385,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Fails when the EdgeGateway names a Secret that is not meant for gateways: its author need
-    /// not be one who may read the namespace's Secrets.
+    /// Fails if the EdgeGateway names a Secret that is not meant for gateways: its author may lack
+    /// the permission to read the namespace's Secrets.
     async fn only_labelled_secrets(
         &self,
         key: &ObjectKey,
@@ -500,7 +504,7 @@ impl Controller {
         let model = &gateway.model;
         let (addresses, ready, pods) = self.observations.of(key, model.spec.exposure.type_);
         let known = self.observations.pods(key);
-        // A replica that has died has left its entries behind.
+        // A replica that has died leaves its entries behind.
         let (proxies, stale): (Vec<_>, Vec<_>) =
             model.status.proxies.iter().cloned().partition(|proxy| known.contains_key(&proxy.name));
         let api = Api::<EdgeGateway>::namespaced(self.client.clone(), &key.namespace);
@@ -531,7 +535,7 @@ impl Controller {
             Timestamp::now(),
         );
         if done.definition_is_outdated {
-            // Fields that the API server does not know would have all of it refused.
+            // The API server would refuse the whole status because of unknown fields.
             if status.conditions != model.status.conditions {
                 let content = json!({ "status": { "conditions": status.conditions } });
                 api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(content))
@@ -582,7 +586,7 @@ impl Controller {
         if webhooks.iter().all(|webhook| webhook["clientConfig"]["caBundle"] == bundle.as_str()) {
             return Ok(());
         }
-        // All of them: server-side apply removes the fields that it leaves out.
+        // All fields: server-side apply removes missing ones.
         let webhooks: Vec<Value> = webhooks
             .iter()
             .map(|webhook| json!({ "name": webhook["name"], "clientConfig": { "caBundle": bundle } }))
@@ -604,7 +608,8 @@ impl Controller {
     }
 }
 
-/// An EdgeGateway as it is now. The operator may list them, which is all that its watch needs.
+/// The current EdgeGateway, by a list request: the operator's watch needs this permission in any
+/// case.
 async fn newest(
     api: &Api<EdgeGateway>,
     key: &ObjectKey,
@@ -613,8 +618,8 @@ async fn newest(
     Ok(api.list(&only).await?.items.into_iter().next())
 }
 
-/// Writes into the status of an EdgeGateway that was read. Returns it as it is then; `None` if
-/// another writer was faster.
+/// Writes the status of an EdgeGateway that was read. Returns the result; `None` if another writer
+/// was faster.
 async fn write_status(
     api: &Api<EdgeGateway>,
     found: &EdgeGateway,
@@ -633,8 +638,9 @@ async fn write_status(
     }
 }
 
-/// Takes entries out of a status. A patch replaces the list as a whole, and other replicas write
-/// theirs at any time: if one is faster, the next look at the EdgeGateway finds them again.
+/// Removes entries from a status. A patch replaces the list as a whole, and other replicas write
+/// their entries at any time: if one is faster, the next check of the EdgeGateway finds the entries
+/// again.
 async fn forget_proxies(
     api: &Api<EdgeGateway>,
     key: &ObjectKey,
@@ -648,10 +654,10 @@ async fn forget_proxies(
     Ok(())
 }
 
-/// Before an autoscaler takes over: a number of replicas that was ours and is applied no longer
-/// would become the default, 1, and all sessions of the other gateways would be lost. Another
-/// manager's field it stays as it is (Kubernetes' documentation of server-side apply, "Transferring
-/// ownership").
+/// Gives up the field of replicas before an autoscaler takes over. If the operator merely stopped
+/// applying it, the number of replicas would become the default, 1, and all sessions of the other
+/// gateways would be lost. A field of another manager stays as it is (Kubernetes' documentation of
+/// server-side apply, "Transferring ownership").
 async fn hand_over_replicas(api: &Api<DynamicObject>, name: &str) -> Result<(), kube::Error> {
     let Some(found) = api.get_opt(name).await? else { return Ok(()) };
     let ours = found.managed_fields().iter().any(|entry| {
@@ -676,8 +682,8 @@ async fn hand_over_replicas(api: &Api<DynamicObject>, name: &str) -> Result<(), 
     Ok(())
 }
 
-/// Keeps the configuration for gateways that start while no operator is there. Endpoints change
-/// often: not each change is kept at once. `kept`: [`Done::kept`].
+/// Keeps the configuration for gateways that start without an operator. Endpoints change often: not
+/// each change is kept at once. `kept`: [`Done::kept`].
 async fn keep_configuration(
     client: &Client,
     key: &ObjectKey,
@@ -707,14 +713,13 @@ async fn keep_configuration(
     let metadata = workload::metadata(&name, key, &gateway.model);
     let files = if fits { &files[..] } else { &[] };
     secrets::write_bytes(client, metadata, files).await.map_err(Failure::Secret)?;
-    // Only now: the caller may not wait for it.
+    // Set only here, because the caller may not wait for the write.
     *kept = Some((version.clone(), Instant::now()));
     Ok(())
 }
 
-/// True if the configuration is to be kept now. `kept`: whether the last one that was kept is the
-/// same, and how old that is. The same is written again with the other objects: someone may have
-/// deleted it.
+/// True if the configuration is to be kept now. `kept`: whether the last kept one equals it, and
+/// its age. An equal one is written again with the other objects: it may have been deleted.
 fn is_to_be_kept(kept: Option<(bool, Duration)>) -> bool {
     kept.is_none_or(|(is_same, age)| age >= if is_same { REPAIR_PERIOD } else { KEEPING_INTERVAL })
 }
@@ -770,8 +775,9 @@ mod tests {
     use super::*;
     use crate::index::{GatewayModel, GatewayView};
 
+    /// A configuration is kept soon after it changes, and again when objects are repaired.
     #[test]
-    fn a_configuration_is_kept_soon_when_it_changes_and_again_when_objects_are_repaired() {
+    fn a_changed_configuration_is_kept_soon_and_an_equal_one_later() {
         assert!(is_to_be_kept(None));
         assert!(!is_to_be_kept(Some((false, KEEPING_INTERVAL - Duration::from_secs(1)))));
         assert!(is_to_be_kept(Some((false, KEEPING_INTERVAL))));
@@ -814,7 +820,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_configuration_that_was_not_written_in_time_is_written_with_the_next_turn() {
+    async fn a_configuration_not_written_in_time_is_written_next_turn() {
         let gateway = GatewaySnapshot {
             model: GatewayModel::default(),
             view: GatewayView::default(),

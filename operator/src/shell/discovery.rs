@@ -27,8 +27,8 @@ const STREAM_METHOD: &str =
 /// Longest reason of Envoy's that is repeated.
 const MAXIMUM_REASON_CHARACTERS: usize = 1000;
 
-/// Gateways that are connected to this replica: which EdgeGateway, which Pod, and why it has
-/// refused its newest configuration.
+/// Gateways that are connected to this replica: EdgeGateway, Pod, and the reason for which the
+/// newest configuration was refused.
 #[derive(Debug, Default)]
 pub struct Connections {
     open: Mutex<BTreeMap<(ObjectKey, String), Connection>>,
@@ -45,7 +45,7 @@ struct Connection {
 /// The state of a connected gateway.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Proxy {
-    /// The version of the configuration that it has acknowledged as a whole.
+    /// The version of the configuration that the gateway has acknowledged as a whole.
     pub version: Option<String>,
     /// Envoy's reason for a refusal.
     pub error: Option<String>,
@@ -75,7 +75,7 @@ impl Connections {
     }
 }
 
-/// An entry in [`Connections`] that goes when the stream ends.
+/// An entry in [`Connections`] that is removed when the stream ends.
 struct Registration {
     connections: Arc<Connections>,
     key: (ObjectKey, String),
@@ -146,7 +146,7 @@ pub struct Discovery {
 type Responses = Pin<Box<dyn Stream<Item = Result<DeltaDiscoveryResponse, Status>> + Send>>;
 
 impl Discovery {
-    /// Serves what `snapshots` say, and keeps `connections`.
+    /// Serves the newest snapshot, and keeps `connections`.
     pub const fn new(snapshots: Arc<Snapshots>, connections: Arc<Connections>) -> Self {
         Self { snapshots, connections }
     }
@@ -241,7 +241,8 @@ impl Discovery {
         loop {
             let snapshot = snapshots.borrow_and_update().clone();
             let current = snapshot.as_deref().and_then(|snapshot| snapshot.gateways.get(&key.0));
-            // Another EdgeGateway has the name: its keys are not for the gateways of the former.
+            // Another EdgeGateway has taken the name: its keys are not for the gateways of the
+            // former one.
             if current.is_some_and(|current| current.model.uid != uid) {
                 return Err(denied(&key.0));
             }

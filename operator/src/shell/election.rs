@@ -27,18 +27,18 @@ pub(super) struct Candidate {
 pub(super) enum Ending {
     /// The task that holds the lease has ended.
     Task,
-    /// No replica has renewed the lease within its duration. It is free now; the next candidate
-    /// gets it.
+    /// No replica has renewed the lease within its duration. The lease is free now, and goes to the
+    /// next candidate.
     Silence,
 }
 
-/// The state of the lease: true if this replica believes that it holds it, and the task that renews
-/// it.
+/// The state of the lease (true if this replica believes that it holds it), and the task that
+/// renews it.
 pub(super) type Standing =
     (watch::Receiver<bool>, JoinHandle<Result<LeaseManager, LeaseManagerError>>);
 
 impl Candidate {
-    /// Tries to get and to keep the lease, until the receiver is dropped.
+    /// Tries to acquire and to keep the lease, until the receiver is dropped.
     ///
     /// # Errors
     /// When the lease can be neither read nor created.
@@ -61,8 +61,8 @@ impl Candidate {
     /// So its belief counts only while the API server has confirmed it within the lease's duration:
     /// when another replica gets the lease, this one has stopped.
     ///
-    /// A lease has the time of its holder's wall clock. When that was ahead, and the holder is
-    /// gone, all other replicas would wait until then. So the time since the last write to the
+    /// A lease has the time of its holder's wall clock. If that clock was ahead and the holder is
+    /// gone, all other replicas would wait until this time. So the time since the last write to the
     /// lease also counts, by this replica's monotonic clock.
     pub(super) async fn follow(
         &self,
@@ -88,7 +88,7 @@ impl Candidate {
             } else if let Some(holder) = holder {
                 confirmed = (holder == Some(&self.replica)).then_some(asked);
             }
-            // A holder that is there notices before others do.
+            // A running holder notices before others do.
             let patience =
                 if holder == Some(Some(&self.replica)) { self.duration } else { 2 * self.duration };
             let silent = silence.after(lease.as_ref().and_then(Option::as_ref), asked) > patience;

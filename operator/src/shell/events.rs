@@ -1,5 +1,4 @@
-//! Events on objects: each problem once, when it begins, and of objects of the Gateway API that they
-//! are served.
+//! Events on objects: each problem once, when it begins, and the service of objects of the Gateway API.
 
 use std::collections::BTreeMap;
 
@@ -147,8 +146,8 @@ impl Events {
     }
 }
 
-/// The fate of the objects of the Gateway API: as their conditions say it, but in a place where
-/// `kubectl describe` shows when it began.
+/// Events about the conditions of the Gateway API's objects, so that `kubectl describe` shows when
+/// each began.
 fn of_gateway_api(snapshot: &Snapshot) -> BTreeMap<Subject, Vec<Note>> {
     let attachments = &snapshot.resolution.attachments;
     let objects = &snapshot.gateway_api;
@@ -203,12 +202,12 @@ fn of_gateway_api(snapshot: &Snapshot) -> BTreeMap<Subject, Vec<Note>> {
     all
 }
 
-/// The note about assistance that has stopped by itself; the result of a trial is seen later.
+/// The note about assistance that has stopped by itself; the result of a trial shows later.
 fn stopped(assisting: &Finding) -> Option<Note> {
     (assisting.reason == Reason::AssistanceStopped.name()).then(|| Note::from(assisting))
 }
 
-/// Conditions of an EdgeGateway that need an answer of the people who run it.
+/// Conditions of an EdgeGateway that its operators have to react to.
 fn failures(gateway: &GatewaySnapshot) -> impl Iterator<Item = Problem> {
     gateway
         .model

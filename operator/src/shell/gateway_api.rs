@@ -1,5 +1,5 @@
 //! Watches of the Gateway API's objects, of the kinds and versions that the cluster has. They begin
-//! when its definitions appear, and what they saw is forgotten when these go.
+//! when its definitions appear; when these are removed, the observed objects are forgotten.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,9 +27,9 @@ use crate::gateway_api::{
 };
 use crate::index::set;
 
-/// Time between two looks at the kinds that the cluster has.
+/// Time between two checks of the kinds that the cluster has.
 const LOOK_PERIOD: Duration = Duration::from_secs(30);
-/// Time between two looks while the API server has not answered yet: without an answer there is no
+/// Time between two checks while the API server has not answered yet: without an answer there is no
 /// snapshot.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
@@ -124,8 +124,8 @@ impl Kind {
 /// The version of each kind that the cluster has and the operator may read.
 pub(super) type Served = BTreeMap<Kind, &'static str>;
 
-/// Follows the Gateway API forever. Calls [`Snapshots::complete`] once, when everything has been
-/// seen that was there at the beginning. `served`: the versions that are watched, for others.
+/// Follows the Gateway API forever. Calls [`Snapshots::complete`] once, when all initial objects
+/// have been seen. `served`: the watched versions, for others.
 pub(super) async fn run(client: Client, snapshots: Arc<Snapshots>, served: watch::Sender<Served>) {
     let mut watches = JoinSet::new();
     let mut is_complete = false;
@@ -165,7 +165,8 @@ pub(super) async fn run(client: Client, snapshots: Arc<Snapshots>, served: watch
                         let all = futures::future::join_all(seen.into_iter().map(
                             |mut seen| async move { seen.wait_for(|seen| *seen).await.is_ok() },
                         ));
-                        // Objects that do not come may have gone since they were found.
+                        // Objects that are not reported may have been deleted since they were
+                        // found.
                         let all =
                             tokio::time::timeout(LOOK_PERIOD, all).await.unwrap_or(vec![false]);
                         if all.into_iter().all(|seen| seen) {
@@ -183,7 +184,7 @@ pub(super) async fn run(client: Client, snapshots: Arc<Snapshots>, served: watch
     }
 }
 
-/// The kinds that the cluster has; and why some of them cannot be read.
+/// The kinds that the cluster has, and the reason for which some of them cannot be read.
 async fn discover(client: &Client) -> Result<(Served, Option<String>), kube::Error> {
     let groups = client.list_api_groups().await?;
     let mut served = Served::new();
@@ -204,7 +205,7 @@ async fn discover(client: &Client) -> Result<(Served, Option<String>), kube::Err
                 Ok(_) => {
                     served.insert(kind, *version);
                 }
-                // An operator whose rules are older works without.
+                // An operator whose RBAC rules are older works without this kind.
                 Err(kube::Error::Api(status)) if status.code == 403 => {
                     refusal = Some(status.message.clone());
                 }
@@ -216,8 +217,8 @@ async fn discover(client: &Client) -> Result<(Served, Option<String>), kube::Err
     Ok((served, refusal))
 }
 
-/// The releases of the Gateway API to which the definitions of the kinds belong; `None` if the
-/// operator may not look at them.
+/// The releases of the Gateway API that the definitions of the kinds belong to; `None` if the
+/// operator may not read the definitions.
 async fn releases(client: &Client, served: &Served) -> Result<Option<Bundles>, kube::Error> {
     let api = Api::<CustomResourceDefinition>::all(client.clone());
     let mut bundles = Bundles::new();
@@ -233,7 +234,7 @@ async fn releases(client: &Client, served: &Served) -> Result<Option<Bundles>, k
                 bundles.insert(name, release);
             }
             Err(kube::Error::Api(status)) if status.code == 403 => return Ok(None),
-            // It has just gone.
+            // The definition has just been deleted.
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => return Err(error),
         }
@@ -253,7 +254,7 @@ fn forget(snapshots: &Snapshots, served: &Served) {
     });
 }
 
-/// Starts watches, each with a sign that is true when it has seen everything.
+/// Starts watches, each with a flag that is set once it has seen all objects.
 fn start(
     client: &Client,
     snapshots: &Arc<Snapshots>,

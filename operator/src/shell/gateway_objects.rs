@@ -27,7 +27,7 @@ pub(super) struct GatewayObjects {
     client: Client,
     class: String,
     served: watch::Receiver<Served>,
-    /// Why the EdgeGateway of a Gateway could not be written the last time.
+    /// The last failure to write the EdgeGateway of a Gateway.
     failures: Mutex<BTreeMap<ObjectKey, String>>,
 }
 
@@ -36,7 +36,7 @@ impl GatewayObjects {
         Self { client, class: class.to_owned(), served, failures: Mutex::default() }
     }
 
-    /// Writes everything that is not as it should be.
+    /// Writes all objects and statuses that differ from the intended ones.
     pub(super) async fn write(&self, snapshot: &Snapshot) {
         let attachments = &snapshot.resolution.attachments;
         self.failures.lock().await.retain(|key, _| attachments.gateways.contains_key(key));
@@ -143,8 +143,8 @@ impl GatewayObjects {
         Ok(())
     }
 
-    /// Removes the EdgeGateway of a Gateway that is another controller's now, and with it
-    /// everything that was made for it.
+    /// Removes the EdgeGateway of a Gateway that now belongs to another controller, and with it all
+    /// objects that were created for it.
     async fn abandon(&self, edge: &ObjectKey, snapshot: &Snapshot) -> Result<(), kube::Error> {
         let Some(model) = snapshot.edge_gateways.get(edge).filter(|model| !model.deleting) else {
             return Ok(());

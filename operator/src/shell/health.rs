@@ -25,7 +25,7 @@ pub(super) struct Health {
     pub(super) snapshots: Arc<Snapshots>,
     pub(super) connections: Arc<Connections>,
     pub(super) elected: watch::Receiver<bool>,
-    /// Known as soon as the operator has its certificates.
+    /// Set once the operator has its certificates.
     pub(super) identities: Arc<OnceLock<Arc<Identities>>>,
 }
 
@@ -46,7 +46,7 @@ pub(super) async fn serve(listener: TcpListener, health: Health) {
             let mut builder = auto::Builder::new(TokioExecutor::new());
             builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_TIME);
             let connection = builder.serve_connection(TokioIo::new(stream), service);
-            // A prober that goes away is no fault.
+            // A prober that disconnects is no error.
             tokio::select! {
                 _ = connection => {}
                 () = visit.over() => {}

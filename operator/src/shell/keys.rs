@@ -11,9 +11,9 @@ use super::snapshot::Snapshots;
 use crate::keys::GatewayKeys;
 use crate::workload::keys_secret_name;
 
-/// Time between two looks at a gateway whose keys are missing.
+/// Time between two checks of a gateway whose keys are missing.
 const MISSING_KEYS_PERIOD: Duration = Duration::from_secs(1);
-/// Time between two looks at all gateways; much shorter than the announcement of a new key.
+/// Time between two checks of all gateways; much shorter than the announcement of a new key.
 const LOOK_PERIOD: Duration = Duration::from_secs(60);
 
 /// Reads the keys, forever.
@@ -42,7 +42,7 @@ pub(super) async fn follow(client: Client, snapshots: Arc<Snapshots>) {
                         }
                     }
                 }
-                // The elected replica makes them.
+                // The elected replica creates the keys.
                 Ok(None) => {}
                 Err(error) => {
                     tracing::warn!(event = "keys_failed", gateway = %gateway, error = told(&error))

@@ -153,8 +153,8 @@ impl Observations {
         self.tell(true);
     }
 
-    /// Looks at a Service; Services that do not belong to gateways are left alone, also when they
-    /// have the label of one.
+    /// Records a Service. Services that do not belong to gateways are ignored, even if they have
+    /// the label of one.
     pub(super) fn service(&self, service: &Service, deleted: bool) {
         let Some(name) = service.labels().get(GATEWAY_LABEL) else { return };
         if service.name_any() != object_name(name) {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_went_while_there_was_no_watch_has_no_addresses() {
+    fn a_service_removed_without_a_watch_has_no_addresses() {
         let observations = Observations::default();
         let service: Service = serde_json::from_value(json!({
             "metadata": {

@@ -1,4 +1,4 @@
-//! Connections of a server, and which of them have to go: no peer can keep the others out.
+//! Connections of a server, and the choice of those to close: no peer can exclude the others.
 //!
 //! [`Peers`] decides and is pure; [`Door`] applies it to a listener.
 
@@ -46,7 +46,7 @@ struct Peers<T> {
 /// The decision about a new connection.
 #[derive(Debug, PartialEq, Eq)]
 enum Admission {
-    /// The connection is served, under this number; another one may have to go for it.
+    /// The connection is served, under this number; another one may have to be closed for it.
     Served { number: u64, instead_of: Option<u64> },
     /// The connection is closed.
     Refused,
@@ -115,7 +115,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The way into a server.
+/// The entrance of a server.
 #[derive(Debug)]
 pub(super) struct Door {
     shared: Arc<Shared>,
@@ -128,13 +128,13 @@ impl Door {
         Self { shared: Arc::new(Shared { peers, evictions: Mutex::default() }) }
     }
 
-    /// The next connection that is let in.
+    /// The next connection that is admitted.
     pub(super) async fn accept(&self, listener: &TcpListener) -> (TcpStream, Visit) {
         loop {
             let (stream, peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // No descriptors: they come back when connections end.
+                    // No free descriptors: ended connections will free some.
                     tracing::warn!(event = "accept_failed", error = %error);
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
@@ -159,7 +159,7 @@ impl Door {
     }
 }
 
-/// A connection that was let in; ends when it is dropped.
+/// An admitted connection; ends when it is dropped.
 #[derive(Debug)]
 pub(super) struct Visit {
     shared: Arc<Shared>,
@@ -174,8 +174,8 @@ impl Visit {
         Answering { shared: Arc::clone(&self.shared), number: self.number }
     }
 
-    /// Returns when the connection has to go: it was idle for too long, or another one needs its
-    /// place.
+    /// Returns when the connection has to be closed: it was idle for too long, or another one needs
+    /// its place.
     pub(super) async fn over(&self) {
         let idle = async {
             loop {
@@ -237,7 +237,7 @@ mod tests {
         for now in 2..4 {
             peers.admit(ATTACKER, now);
         }
-        // The peer's own idle connection goes, however many it opens.
+        // The peer's own idle connection is closed, however many it opens.
         let next = peers.admit(ATTACKER, 4);
         assert!(
             matches!(next, Admission::Served { instead_of: Some(gone), .. } if gone == first),
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_server_lets_the_longest_idle_go_and_nobody_who_is_served() {
+    fn a_full_server_drops_the_longest_idle_but_no_served_client() {
         let mut peers = Peers::new(Limits { connections: 3, per_peer: 3 });
         let served = number(&peers.admit(GATEWAY, 0));
         peers.request_begins(served);

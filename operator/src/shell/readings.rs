@@ -20,9 +20,9 @@ use crate::annotations::ObjectKey;
 use crate::status::{Reading, StoppedRoute};
 use crate::workload::METRICS_PORT;
 
-/// Time between two looks at the Pods.
+/// Time between two readings of the Pods.
 const LOOK_PERIOD: Duration = Duration::from_secs(30);
-/// Time before the first look, in which Pods are seen.
+/// Time before the first reading, in which Pods are observed.
 const FIRST_DELAY: Duration = Duration::from_secs(5);
 /// Longest time for one Pod.
 const POD_PATIENCE: Duration = Duration::from_secs(2);
@@ -52,7 +52,7 @@ impl Readings {
         })
     }
 
-    /// Takes the answers of all Pods. A Pod that is too busy to answer keeps its last reading:
+    /// Records the answers of all Pods. A Pod that is too busy to answer keeps its last reading:
     /// assistance that has stopped there stays stopped.
     fn take(&self, answers: Vec<(ObjectKey, String, Option<Reading>)>) {
         let differs = {
@@ -89,7 +89,7 @@ impl Readings {
         loop {
             tokio::time::sleep(std::mem::replace(&mut pause, LOOK_PERIOD)).await;
             if !*elected.borrow() {
-                // When it is elected again, they are old.
+                // After a later election the readings would be old.
                 self.take(Vec::new());
                 continue;
             }
@@ -182,7 +182,7 @@ mod tests {
         take(&[("a", None), ("b", Some(4))]);
         assert_eq!(sessions(&["a", "b"]), Some((2, 6)));
         assert_eq!(sessions(&["b"]), Some((1, 4)), "one that is not ready does not count");
-        // One that is gone is forgotten.
+        // A deleted Pod's reading is forgotten.
         take(&[("b", Some(4))]);
         assert_eq!(sessions(&["a", "b"]), Some((1, 4)));
     }

@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_one_sentence_and_the_end_of_a_namespace_is_recognised() {
+    fn a_refusal_is_one_sentence_and_a_namespaces_end_is_recognised() {
         let message = "configmaps \"a\" is forbidden: unable to create new content in namespace b because it is being terminated";
         let ends = error(json!({
             "status": "Failure", "code": 403, "reason": "Forbidden", "message": message,

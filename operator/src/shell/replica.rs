@@ -42,12 +42,12 @@ pub(super) struct Replica<'a> {
     observations: Arc<Observations>,
     connections: Arc<Connections>,
     is_elected: watch::Receiver<bool>,
-    /// Certificates for the page with metrics, which is there before they are.
+    /// Certificates for the page with metrics, which is served before they exist.
     identities: Arc<OnceLock<Arc<Identities>>>,
 }
 
 impl<'a> Replica<'a> {
-    /// A replica without tasks. `is_elected`: true while it is the one that writes.
+    /// Creates a replica without tasks. `is_elected`: true while it is the writing one.
     pub(super) async fn new(
         options: &'a Options,
         is_elected: watch::Receiver<bool>,
@@ -111,7 +111,7 @@ impl<'a> Replica<'a> {
         Ok(())
     }
 
-    /// The certificates that gateways and the API server know this operator by.
+    /// The certificates by which gateways and the API server know this operator.
     async fn start_identities(&self, tasks: &mut JoinSet<()>) -> Result<Arc<Identities>, RunError> {
         let Options { namespace, authority_secret, .. } = self.options;
         let names = self.options.server_names();
@@ -130,8 +130,8 @@ impl<'a> Replica<'a> {
         Ok(identities)
     }
 
-    /// The watches and the index of what they see. Returns the EdgeGateways whose objects have
-    /// changed, and what the cluster has of the Gateway API.
+    /// Starts the watches and the index of the observed objects. Returns the EdgeGateways whose
+    /// objects have changed, and the kinds of the Gateway API that the cluster has.
     fn start_watches(
         &self,
         tasks: &mut JoinSet<()>,

@@ -18,7 +18,7 @@ use crate::resource::{EdgeGateway, GatewayProxy};
 
 /// Changes within this time are written together.
 const COALESCING_DELAY: Duration = Duration::from_millis(200);
-/// Time after which everything is written again, whatever has happened to it.
+/// Time after which all reports are written again, even without a change.
 const REPORT_PERIOD: Duration = Duration::from_secs(60);
 
 /// Writes the reports, forever.

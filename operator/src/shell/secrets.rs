@@ -31,7 +31,7 @@ pub(super) async fn read(
     }))
 }
 
-/// Applies a Secret with entries that are no text.
+/// Applies a Secret with binary entries.
 pub(super) async fn write_bytes(
     client: &Client,
     metadata: Value,
@@ -80,7 +80,7 @@ pub(super) async fn write(
         "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "stringData": data,
     });
     if version.is_none() {
-        // Apply would overwrite what another replica has just made: create refuses.
+        // Apply would overwrite a Secret that another replica has just created; create is refused.
         let secret: Secret = serde_json::from_value(content).map_err(kube::Error::SerdeError)?;
         let parameters = kube::api::PostParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),

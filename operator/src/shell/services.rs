@@ -18,7 +18,7 @@ use crate::status::{SERVICE_CONDITION, service_condition};
 /// Number of requests at a time.
 const PARALLEL_REQUESTS: usize = 8;
 
-/// Writes the conditions that are not as they should be.
+/// Writes the conditions that differ from the intended ones.
 pub(super) async fn write(client: &Client, snapshot: &Snapshot) {
     futures::stream::iter(&snapshot.resolution.services)
         .filter_map(|(key, view)| async move {
@@ -38,7 +38,7 @@ pub(super) async fn write(client: &Client, snapshot: &Snapshot) {
         .await;
 }
 
-/// The conditions to apply; `None` when they are there.
+/// The conditions to apply; `None` if the Service has them.
 fn wanted(key: &ObjectKey, view: &ServiceView, edge: Option<&EdgeGatewayStatus>) -> Option<Value> {
     let Some((status, reason, message)) = service_condition(key, view, edge) else {
         return view.condition.is_some().then(|| json!([]));

@@ -32,7 +32,7 @@ pub struct GatewaySnapshot {
     pub version: Option<String>,
 }
 
-/// Everything at one moment.
+/// The state of all gateways at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Snapshot {
     /// The gateways.
@@ -74,7 +74,7 @@ pub struct Snapshots {
     keys: Mutex<BTreeMap<ObjectKey, GatewayKeys>>,
     lingering: Mutex<Lingering>,
     surroundings: Surroundings,
-    /// Watches that have not seen everything yet.
+    /// Number of watches that have not seen all objects yet.
     incomplete: AtomicUsize,
     dirty: Notify,
     newest: watch::Sender<Option<Arc<Snapshot>>>,
@@ -85,10 +85,10 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Snapshots {
-    /// An empty index. `incomplete`: watches that call [`Self::complete`] when they have seen
-    /// everything; before, there is no snapshot, so that no gateway gets an empty list of routes.
-    /// `home`: the operator's namespace. `policy`: the limits of all EdgeGateways. `operator`:
-    /// this one. `surroundings`: of gateways.
+    /// Creates an empty index. `incomplete`: number of watches that call [`Self::complete`] when
+    /// they have seen all objects; before that there is no snapshot, so that no gateway gets an
+    /// empty list of routes. `home`: the operator's namespace. `policy`: the limits of all
+    /// EdgeGateways. `operator`: this operator. `surroundings`: the gateways' surroundings.
     pub fn new(
         home: &str,
         policy: Policy,
@@ -107,20 +107,20 @@ impl Snapshots {
         })
     }
 
-    /// Changes the index; `change` returns whether anything is different.
+    /// Changes the index; `change` returns true if there was a difference.
     pub fn update(&self, change: impl FnOnce(&mut Index) -> bool) {
         if change(&mut locked(&self.index)) {
             self.dirty.notify_one();
         }
     }
 
-    /// A watch has seen everything.
+    /// Called when a watch has seen all objects.
     pub fn complete(&self) {
         self.incomplete.fetch_sub(1, Ordering::AcqRel);
         self.dirty.notify_one();
     }
 
-    /// True if everything has been seen.
+    /// True if all watches have seen all objects.
     pub fn is_complete(&self) -> bool {
         self.newest.borrow().is_some()
     }
@@ -159,7 +159,7 @@ impl Snapshots {
         wanted.into_iter().filter(|key| everything || !index.has_certificate(key)).collect()
     }
 
-    /// Secrets by which connection IDs name servers; the same.
+    /// Secrets by which connection IDs name servers: all of them, or only the unusable ones.
     pub fn server_id_secrets(&self, everything: bool) -> Vec<ObjectKey> {
         let mut index = locked(&self.index);
         let wanted = index.server_id_secrets();

@@ -14,9 +14,9 @@ use super::snapshot::Snapshots;
 use crate::annotations::ObjectKey;
 use crate::index::{Certificate, read_server_ids};
 
-/// Time between two looks at Secrets that could not be used.
+/// Time between two readings of Secrets that could not be used.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// Time between two looks at all Secrets.
+/// Time between two readings of all Secrets.
 const LOOK_PERIOD: Duration = Duration::from_secs(60);
 
 /// Reads the Secrets, forever.
@@ -40,7 +40,7 @@ pub(super) async fn follow(client: Client, snapshots: Arc<Snapshots>) {
     }
 }
 
-/// A Secret, as `understand` makes something of its labels and entries.
+/// Reads a Secret, and interprets its labels and entries with `understand`.
 async fn read<T>(
     client: &Client,
     key: &ObjectKey,

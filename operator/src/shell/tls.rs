@@ -39,12 +39,12 @@ pub enum TlsError {
     Authority(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// A server's certificate, and the clients that it lets in.
+/// A server's certificate, and the clients that it admits.
 #[derive(Clone)]
 pub struct ServerIdentity {
     /// Certificate of the server.
     pub issued: Issued,
-    /// The authorities that clients' certificates must come from; `None` lets everybody in.
+    /// The authorities of clients' certificates; `None` admits all clients.
     pub clients: Option<String>,
 }
 
@@ -52,7 +52,7 @@ impl ServerIdentity {
     /// The configuration of a server.
     ///
     /// # Errors
-    /// When something is not PEM, or not usable.
+    /// If a certificate or key is not PEM, or not usable.
     pub fn configuration(&self) -> Result<Arc<ServerConfig>, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let chain: Vec<_> = CertificateDer::pem_slice_iter(self.issued.certificate.as_bytes())
@@ -132,7 +132,7 @@ pub async fn serve<Answer, Answering, Body>(
             });
             let mut builder = auto::Builder::new(TokioExecutor::new());
             builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_PATIENCE);
-            // A gateway that has vanished without a word is noticed.
+            // Detects a gateway that has vanished without closing the connection.
             builder
                 .http2()
                 .timer(TokioTimer::new())
@@ -144,7 +144,7 @@ pub async fn serve<Answer, Answering, Body>(
                 served = connection.as_mut() => served,
                 () = visit.over() => {
                     connection.as_mut().graceful_shutdown();
-                    // A peer that does not go is left.
+                    // A peer that does not close the connection is abandoned.
                     tokio::time::timeout(HANDSHAKE_PATIENCE, connection).await.unwrap_or(Ok(()))
                 }
             };
@@ -155,7 +155,7 @@ pub async fn serve<Answer, Answering, Body>(
     }
 }
 
-/// A body during which something is kept.
+/// A body that keeps a value until its end.
 struct Kept<Body> {
     body: Body,
     _until_dropped: super::peers::Answering,

@@ -1,5 +1,5 @@
-//! Watches of everything that matters. A watch that ends begins again, with a growing pause while
-//! the API server is away; until then the index keeps its contents.
+//! Watches of all kinds of objects that the index needs. A watch that ends begins again, with a
+//! growing pause while the API server is unavailable; until then the index keeps its contents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -30,18 +30,18 @@ use crate::index::{
 use crate::resource::EdgeGateway;
 use crate::workload::{GATEWAY_LABEL, is_ours};
 
-/// Number of watches that have to see everything before there is a first snapshot: the watches of
-/// this module, and all of the Gateway API together.
+/// Number of watches that have to see all objects before the first snapshot: the watches of this
+/// module, and all of the Gateway API together.
 pub(super) const ESSENTIAL_WATCHES: usize = 7;
 
 /// Observation of a watch.
 #[derive(Debug)]
 pub(super) enum Seen<'a, K> {
-    /// An object that is there.
+    /// An object that exists.
     Present(&'a K),
-    /// An object that is gone.
+    /// An object that was deleted.
     Gone(&'a K),
-    /// All objects of the kind: others are gone.
+    /// All objects of the kind: others have been deleted.
     All(&'a BTreeSet<ObjectKey>),
 }
 
@@ -89,11 +89,11 @@ where
 trait Indexed: Resource + Sized {
     /// The kind, for the log.
     const KINDS: &'static str;
-    /// Puts an object into the index; true if that has changed anything.
+    /// Puts an object into the index; returns true if the index has changed.
     fn put(&self, index: &mut Index) -> bool;
-    /// Takes an object out of the index; true if that has changed anything.
+    /// Removes an object from the index; returns true if the index has changed.
     fn remove(&self, index: &mut Index) -> bool;
-    /// Takes everything out of the index that is not among `all`.
+    /// Removes all objects from the index except `all`.
     fn retain(index: &mut Index, all: &BTreeSet<ObjectKey>);
 }
 
@@ -210,7 +210,7 @@ impl Indexed for Node {
     }
 }
 
-/// Keeps all objects of a kind in the index. `also`: what else they are for.
+/// Keeps all objects of a kind in the index. `also`: called with each observation.
 fn index<K>(
     client: &Client,
     snapshots: &Arc<Snapshots>,
@@ -326,7 +326,7 @@ impl Owned {
         };
         let is = (gateway, object.meta().generation);
         let was = self.known.insert(key(object), is.clone());
-        // A new status is no drift: only a new generation is. Services have no generation.
+        // Only a new generation is drift, a new status is not. Services have no generation.
         if is.1.is_none() || was.as_ref() != Some(&is) {
             tell(&is.0);
         }
@@ -380,7 +380,7 @@ mod tests {
             owned.see(Seen::Present(&service(None)));
             assert_eq!(told.try_recv().ok(), Some(edge.clone()));
         }
-        // It has lost its label; then it is no object of the gateway.
+        // The object has lost its label, and no longer belongs to the gateway.
         let mut lost = service(None);
         lost.metadata.labels = None;
         owned.see(Seen::Present(&lost));

@@ -201,7 +201,7 @@ fn numbers_addresses_listeners_and_problems() {
 }
 
 #[test]
-fn assistance_that_has_stopped_is_in_the_conditions_of_listener_and_service() {
+fn stopped_assistance_is_in_listener_and_service_conditions() {
     let observed = harmed(StoppedRoute { stopped: 2, trying: 0 });
     let model = model(ExposureType::LoadBalancer);
     let of = |model: &GatewayModel, view: &GatewayView| {
@@ -261,7 +261,7 @@ fn a_route_stays_stopped_until_a_gateway_says_otherwise() {
 
 /// A gateway that the operator cannot reach keeps what it has: that is not the newest.
 #[test]
-fn a_gateway_is_programmed_when_it_has_acknowledged_what_is_newest() {
+fn a_gateway_is_programmed_once_it_acknowledged_the_newest() {
     let told = |change: &dyn Fn(&mut Observed)| {
         let mut observed = well();
         change(&mut observed);

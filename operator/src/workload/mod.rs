@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn on_the_host_network_metrics_are_at_the_nodes_address_and_the_loopback_interface_only() {
+    fn host_network_metrics_are_at_node_and_loopback_addresses_only() {
         let objects = made(|model| {
             model.spec.exposure.type_ = ExposureType::HostNetwork;
             model.spec.workload.kind = WorkloadKind::DaemonSet;
@@ -277,7 +277,7 @@ mod tests {
 
     /// With the Service would go its address, and a cloud's load balancer.
     #[test]
-    fn the_service_is_there_before_the_first_route_and_after_the_last() {
+    fn the_service_exists_before_the_first_route_and_after_the_last() {
         let platform = Platform::default();
         let mut model = GatewayModel::default();
         let mut ports = |type_, name| {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_service_sends_a_client_to_one_gateway_where_that_is_wished() {
+    fn the_service_sends_a_client_to_one_gateway_if_requested() {
         let affinity = |wished: Option<SessionAffinity>| {
             let objects = made(|model| model.spec.exposure.session_affinity = wished);
             objects[&Kind::Service]["spec"]["sessionAffinity"].clone()
@@ -363,7 +363,7 @@ mod tests {
 
     /// Envoy's main thread answers to a few readers, and its workers to readiness probes.
     #[test]
-    fn readers_of_metrics_are_few_at_a_time_and_readiness_does_not_wait_behind_them() {
+    fn metrics_readers_are_limited_and_do_not_delay_readiness() {
         let objects = made(|_| {});
         let text = objects[&Kind::ConfigMap]["data"]["envoy.json"].as_str().unwrap();
         let resources = &serde_json::from_str::<Value>(text).unwrap()["static_resources"];
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn gateways_are_counted_by_sessions_and_datagrams_or_by_another_autoscaler() {
+    fn autoscaling_uses_sessions_and_datagrams_or_another_scaler() {
         let scaled = |autoscaling: Autoscaling| {
             made(|model| model.spec.workload.autoscaling = Some(autoscaling.clone()))
         };
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn gateways_are_told_of_the_collector_and_read_its_headers_from_the_secret() {
+    fn gateways_get_the_collector_and_read_headers_from_the_secret() {
         let environment = |otlp: Option<Otlp>| {
             let objects = made(|model| model.spec.telemetry.otlp = otlp);
             let container =

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_objects_are_found_by_is_refused_and_so_is_what_is_not_made() {
+    fn patches_of_selectors_and_of_uncreated_objects_are_refused() {
         let refused = |text: &str| text.parse::<Patches>().unwrap_err().to_string();
         for text in [
             r#"{"Deployment":{"spec":{"selector":{"matchLabels":{"a":"b"}}}}}"#,

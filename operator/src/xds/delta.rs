@@ -320,9 +320,9 @@ mod tests {
     }
 
     /// A replica that has just started does not know that a route was removed a moment ago: its
-    /// sessions keep their time to end.
+    /// sessions keep their time to end. Listeners that the replica itself had are removed at once.
     #[test]
-    fn what_envoy_had_before_is_removed_later_and_what_it_has_lost_since_at_once() {
+    fn unknown_listeners_are_removed_late_and_known_ones_at_once() {
         let mut stream = Stream::default();
         stream.hear(&subscribe(&[("a", "1"), ("b", "1"), ("c", "1")]));
         let first = stream.next(&resources(&[("a", 1), ("b", 1)])).unwrap();
@@ -376,7 +376,7 @@ mod tests {
 
     /// A connection that finds no cluster is closed.
     #[test]
-    fn clusters_come_before_the_listeners_that_lead_to_them_and_go_after_these() {
+    fn clusters_come_before_their_listeners_and_go_after_them() {
         let ask = |type_url: &str| DeltaDiscoveryRequest {
             type_url: type_url.to_owned(),
             ..subscribe(&[])

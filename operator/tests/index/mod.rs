@@ -290,7 +290,7 @@ fn restarting_and_ending_endpoints_are_the_last_resort() {
 }
 
 #[test]
-fn of_pods_with_two_addresses_those_of_the_services_first_family_count() {
+fn pods_with_two_addresses_use_the_services_first_family() {
     let all = |families: &[&str], addresses: &[(&str, bool)]| {
         let mut web = service("web", 0, &[("assist", "enabled")], &[("quic", 443)]);
         web["spec"]["ipFamilies"] = json!(families);
@@ -406,7 +406,7 @@ fn one_port_named_twice() {
 }
 
 #[test]
-fn an_edge_gateway_that_is_being_deleted_gets_nothing_new_and_takes_nothing_away() {
+fn a_gateway_under_deletion_gets_no_objects_and_removes_none() {
     let mut deleting = gateway("app", "default", "Same");
     deleting["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
     let resolution =

@@ -71,7 +71,7 @@ fn one_service_takes_a_hundred_ports_of_a_gateway_at_most() {
 }
 
 #[test]
-fn all_services_of_an_edge_gateway_have_a_thousand_ports_at_most() {
+fn all_services_of_an_edge_gateway_have_at_most_1000_ports() {
     let mut objects = vec![gateway("app", "default", "All")];
     for number in 0..12_u16 {
         let [service, slice] = tenant("greedy", number.into(), 20_000 + 100 * number, 100);
@@ -104,7 +104,7 @@ fn a_service_above_its_quota_keeps_the_ports_that_it_has() {
 /// A tenant who takes all that it gets does not keep the status from being written, and with it the
 /// record of the ports' owners.
 #[test]
-fn a_port_stays_with_the_service_that_has_it_beside_one_that_takes_all_it_gets() {
+fn a_port_stays_with_its_service_beside_a_greedy_one() {
     let mut objects = vec![gateway("app", "default", "All")];
     objects.extend(in_namespace(tenant("greedy", 0, 20_000, 23_000), "greedy"));
     objects.push(service("honest", 30, &[ON], &[("quic", 443)]));
@@ -120,7 +120,7 @@ fn a_port_stays_with_the_service_that_has_it_beside_one_that_takes_all_it_gets()
 }
 
 #[test]
-fn etcd_takes_the_status_of_an_edge_gateway_with_the_most_listeners() {
+fn etcd_accepts_the_status_of_a_gateway_with_the_most_listeners() {
     let longest = |bytes: usize| "x".repeat(bytes);
     let listener = ListenerStatus {
         port: 65_535,

@@ -35,7 +35,7 @@ fn told(resolution: &Resolution) -> (bool, &'static str, String) {
 }
 
 #[test]
-fn a_route_has_the_configurations_of_the_secret_that_its_service_names() {
+fn a_route_has_the_configurations_of_its_services_secret() {
     let mut index = a_service(&ASK);
     assert_eq!(index.server_id_secrets(), [key("app", "web-ids")].into());
     // The Service is still served.
@@ -153,7 +153,7 @@ fn a_udp_route_that_names_no_secret_says_so() {
 }
 
 #[test]
-fn a_udp_route_of_another_controllers_gateway_has_no_secret_read() {
+fn no_secret_is_read_for_another_controllers_udp_route() {
     let mut index = a_udp_route("web-ids");
     assert!(
         index.set_gateway_api(|objects| objects.routes.remove(&key("app", "routed")).is_some())

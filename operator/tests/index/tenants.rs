@@ -56,7 +56,7 @@ fn a_port_stays_with_the_service_that_has_it() {
 
 /// The number of a Service's port is the cluster's own affair; the gateway's port is known outside.
 #[test]
-fn a_port_of_the_gateway_stays_when_the_services_port_gets_another_number() {
+fn a_gateway_port_stays_when_the_services_port_number_changes() {
     let on = ("assist", "enabled");
     let resolve = |annotations: &[(&str, &str)], listener: Value, ports: &[(&str, u16)]| {
         let mut edge = gateway("app", "default", "Same");
@@ -142,7 +142,7 @@ fn a_port_that_an_annotation_gives_to_another_port_is_not_kept() {
 }
 
 #[test]
-fn of_a_port_that_is_kept_the_number_is_told_that_the_service_has() {
+fn a_kept_port_is_reported_with_the_services_number() {
     let resolution = moved("quic", &[]);
     let problems = &resolution.services[&key("app", "web")].problems;
     let found = problems.iter().find(|problem| problem.reason == Reason::NoEndpoints).unwrap();
@@ -605,7 +605,7 @@ fn a_pod_that_has_ended_lends_its_address_to_nobody() {
 
 /// A Service without Pods and a route that is gone keep their endpoints for a while; addresses of Pods are used again.
 #[test]
-fn an_address_that_another_pod_has_by_now_gets_nothing_of_a_former_route() {
+fn a_reused_pod_address_gets_no_datagrams_of_a_former_route() {
     let ips = ["10.0.0.1", "10.0.0.2"];
     let slice = slice("web", "web-1", &[("quic", 8443)], &ips.map(|ip| (ip, true)));
     let pod = |name: &str, uid: &str, ip: &str| {
@@ -672,7 +672,7 @@ fn an_address_that_another_pod_has_by_now_gets_nothing_of_a_former_route() {
 }
 
 #[test]
-fn an_edge_gateway_that_the_installer_does_not_allow_keeps_its_routes_and_says_why() {
+fn a_disallowed_edge_gateway_keeps_its_routes_with_a_reason() {
     let mut edge = gateway("app", "default", "Same");
     edge["spec"]["envoy"] = json!({ "image": "evil.example/envoy:1" });
     let resolution = index(&[

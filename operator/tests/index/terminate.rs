@@ -55,7 +55,7 @@ fn problems(resolution: &Resolution) -> Vec<(Reason, String)> {
 }
 
 #[test]
-fn a_service_without_udp_has_http3_where_its_edge_gateway_lets_it() {
+fn a_service_without_udp_has_http3_if_its_edge_gateway_allows() {
     let resolution = with_certificate(a_service(allowed(), &ASK, None));
     assert_eq!(problems(&resolution), []);
     let view = &resolution.gateways[&key("app", "default")];

@@ -54,7 +54,7 @@ fn says(status: &str, reason: &str) -> (String, String) {
 }
 
 #[test]
-fn gateways_and_udp_routes_are_served_while_their_definitions_are_there() {
+fn gateways_and_udp_routes_are_served_while_they_are_defined() {
     let (namespace, tenant) = ("packrat-test-gwapi", "packrat-test-gwapi-tenant");
     let Some(cluster) = Cluster::find() else { return };
     forget_definitions(&cluster);

@@ -260,7 +260,7 @@ fn an_autoscaler_takes_over_the_number_of_gateways_as_it_is() {
 
 /// An operator that recreated objects under collection would keep the EdgeGateway from ever going.
 #[test]
-fn an_edge_gateway_goes_after_its_objects_when_that_is_asked_for() {
+fn foreground_deletion_ends_an_edge_gateway_after_its_objects() {
     let namespace = "packrat-test-foreground";
     let Some((cluster, _operator)) = Cluster::with_operator(namespace) else { return };
     let name = "packrat-gateway-edge";
@@ -281,7 +281,7 @@ fn an_edge_gateway_goes_after_its_objects_when_that_is_asked_for() {
 /// A namespace that ends takes no new objects: that is no failure, it is reported once, and other
 /// namespaces are served.
 #[test]
-fn a_namespace_that_is_deleted_with_its_edge_gateway_is_left_in_peace() {
+fn a_namespace_under_deletion_gets_no_objects() {
     let (namespace, other) = ("packrat-test-ends", "packrat-test-goes-on");
     let Some((cluster, operator)) = Cluster::with_operator(namespace) else { return };
     cluster.namespace(other, &json!({}));
@@ -318,7 +318,7 @@ fn a_namespace_that_is_deleted_with_its_edge_gateway_is_left_in_peace() {
 
 /// A port of the node that is taken does not delay the rest.
 #[test]
-fn an_object_that_is_refused_does_not_keep_back_the_others_of_its_gateway() {
+fn a_refused_object_does_not_delay_others_of_its_gateway() {
     let namespace = "packrat-test-node-port";
     let Some((cluster, _operator)) = Cluster::with_operator(namespace) else { return };
     // Outside of the range that the API server gives out.

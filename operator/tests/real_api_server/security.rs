@@ -15,7 +15,7 @@ fn pod_of(workload: &Value, namespace: &str, name: &str) -> Value {
 
 /// Kubernetes' own admission decides.
 #[test]
-fn everything_that_is_not_on_the_host_network_runs_at_the_level_restricted() {
+fn pods_off_the_host_network_run_at_the_level_restricted() {
     let namespace = "packrat-test-restricted";
     let Some((cluster, _operator)) = Cluster::with_operator(namespace) else { return };
     let enforce = json!({ "pod-security.kubernetes.io/enforce": "restricted" });

@@ -26,7 +26,7 @@ fn of_pod(mut objects: [Value; 2], pod: &str) -> [Value; 2] {
 }
 
 #[test]
-fn endpoints_are_pods_and_a_port_stays_with_the_service_that_is_served() {
+fn endpoints_are_pods_and_a_port_stays_with_the_served_service() {
     let namespace = "packrat-test-tenants";
     let Some((cluster, operator)) = Cluster::with_operator(namespace) else { return };
     cluster.apply(gateway(namespace, "default", &json!({ "routes": {} })));
@@ -97,8 +97,9 @@ fn endpoints_are_pods_and_a_port_stays_with_the_service_that_is_served() {
     cluster.remove_namespace(namespace);
 }
 
+/// An EdgeGateway's author has only the images and Secrets that are meant for gateways.
 #[test]
-fn an_edge_gateways_author_has_the_images_and_secrets_that_are_meant_for_gateways() {
+fn authors_have_only_images_and_secrets_meant_for_gateways() {
     let namespace = "packrat-test-authors";
     let Some((cluster, operator)) = Cluster::with_operator(namespace) else { return };
     let accepted = || cluster.condition("EdgeGateway", namespace, "edge", "Accepted");

@@ -74,7 +74,7 @@ fn the_api_server_gets_pods_with_sidecars_from_the_injector() {
 /// An injector that hangs delays the Pods that ask for a sidecar, for a short time; it is not
 /// called for others.
 #[test]
-fn an_injector_that_hangs_delays_only_pods_that_ask_for_a_sidecar() {
+fn a_hanging_injector_delays_only_pods_that_ask_for_a_sidecar() {
     let Some(cluster) = Cluster::find() else { return };
     let namespace = "packrat-test-hanging";
     cluster.namespace(namespace, &json!({}));

@@ -64,7 +64,7 @@ fn another_authority_takes_over_without_a_restart_of_envoy() {
 }
 
 #[test]
-fn a_certificate_that_has_run_out_is_refused_until_it_is_replaced() {
+fn an_expired_certificate_is_refused_until_it_is_replaced() {
     let Some(scene) = Scene::begin() else { return };
     let now = jiff::Timestamp::now().as_second();
     scene.replica.complete();

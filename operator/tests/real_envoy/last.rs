@@ -10,7 +10,7 @@ use super::scene::{Scene, agree, exchange, socket};
 
 /// Envoy forwards as before with the last configuration, and asks the operator when that is back.
 #[test]
-fn a_gateway_that_starts_without_an_operator_has_the_last_configuration() {
+fn a_gateway_without_an_operator_has_the_last_configuration() {
     let Some(scene) = Scene::begin() else { return };
     let (server, client, port) = (socket(), socket(), free_port());
     scene.replica.service("web", port, &[server.local_addr().unwrap()], &[]);

@@ -233,7 +233,7 @@ fn sessions_survive_every_change_and_a_restart_of_the_operator() {
 /// A replica that has just started has not seen the route that is draining; its sessions keep their
 /// time.
 #[test]
-fn a_route_that_was_removed_while_the_operator_restarted_still_drains() {
+fn a_route_removed_during_an_operator_restart_still_drains() {
     let Some(OneRoute { scene, envoy, server, port, .. }) = OneRoute::begin(&[]) else { return };
     let (server_address, other_port) = (server.local_addr().unwrap(), free_port());
     scene.replica.service("other", other_port, &[server_address], &[]);
@@ -375,7 +375,7 @@ fn strangers_read_totals_and_ask_for_no_client_and_no_session() {
 
 /// A port-forward leads there: `packrat explain`, `tap` and `top` work by it.
 #[test]
-fn the_loopback_interface_of_a_gateway_has_its_sessions_and_changes_nothing() {
+fn a_gateways_loopback_pages_are_read_only_and_show_sessions() {
     let Some(OneRoute { envoy, .. }) = OneRoute::begin(&[]) else { return };
     let (local, page) = (IpAddr::V4(Ipv4Addr::LOCALHOST), page(&envoy, "metrics"));
     let json = |target: &str| -> Value {

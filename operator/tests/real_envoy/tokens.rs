@@ -167,7 +167,7 @@ fn connections_for_tokens_are_limited() {
 }
 
 #[test]
-fn tokens_are_given_out_taken_and_outlive_one_exchange_of_the_keys() {
+fn tokens_are_issued_accepted_and_survive_one_key_rotation() {
     let Some((route, certificate)) = giving_tokens(1000) else { return };
     let replica = &route.scene.replica;
     let document = ask(&route, certificate.path());

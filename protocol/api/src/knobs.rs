@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_of_the_table_is_what_a_field_has_when_it_is_left_out() {
+    fn a_missing_field_has_the_default_of_the_table() {
         let route = json!({ "route": "web", "stream": { "upstream": "192.0.2.1:5" } });
         defaults_hold::<RouteConfig>(&ROUTE_KNOBS, &route);
         let endpoint = json!({

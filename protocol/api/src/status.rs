@@ -320,7 +320,7 @@ pub struct SessionEvent {
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum SessionStep {
-    /// The first eACK of an epoch has reported where the client's set begins.
+    /// The first eACK of an epoch has reported the beginning of the client's set.
     EpochAnchored {
         /// The epoch.
         epoch: u32,

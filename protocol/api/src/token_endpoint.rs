@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_writes_these_fields_and_the_token_filter_reads_them() {
+    fn the_token_filter_reads_the_fields_that_the_operator_writes() {
         let mut config = made();
         config.other_paths = OtherPaths::NotFound;
         let mut expected = json!({

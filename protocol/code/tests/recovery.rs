@@ -82,7 +82,7 @@ fn recovered_windows(losses: usize, symbols_sent: u16, windows: u16) -> f64 {
 
 /// A random matrix over 255 numbers is singular once in 250 times.
 #[test]
-fn any_losses_are_recovered_by_as_many_symbols_in_99_of_100_windows() {
+fn as_many_symbols_as_losses_recover_99_of_100_windows() {
     let shares = [1, 2, 5, 12].map(|losses| recovered_windows(losses, losses as u16, 400));
     assert!(shares.iter().all(|share| *share >= 0.985), "{shares:?}");
     assert!(shares.iter().sum::<f64>() / 4.0 >= 0.99, "{shares:?}");

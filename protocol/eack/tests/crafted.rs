@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 /// Number of symbols in a prefix in which both identifiers of a crafted pair are in the same
-/// symbols, so that neither can be told from the other.
+/// symbols, so that they cannot be distinguished.
 const SYMBOLS: u8 = 44;
 const PAIRS: usize = 6;
 

@@ -126,8 +126,9 @@ mod tests {
         assert!(crate::number::split(&datagram).is_none());
     }
 
+    /// A bundle that would nest without end, or pass for a message, is refused.
     #[test]
-    fn what_would_go_on_without_end_or_pass_for_a_message_is_refused() {
+    fn nested_bundles_and_messages_in_bundles_are_refused() {
         let message = b"\x0bPkr\x28 sealed";
         let inner = joined(&[BASE], message);
         let mut out = Vec::new();

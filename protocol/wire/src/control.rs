@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_more_versions_than_a_discover_has_room_for_is_malformed() {
+    fn a_list_of_versions_longer_than_a_discover_is_malformed() {
         let mut discover = vec![0; 256];
         Control::Discover { nonce: 1, versions: &[9; MAXIMUM_VERSIONS], noise: &[] }
             .encode(&mut discover);

@@ -455,7 +455,7 @@ mod tests {
         }
 
         #[test]
-        fn any_records_are_read_as_written_and_name_a_gateway_of_theirs_or_none(
+        fn records_are_read_as_written_and_name_no_foreign_gateway(
             records in prop::collection::vec(any_record(), 1..6),
         ) {
             let sent: Vec<_> =

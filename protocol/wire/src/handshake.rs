@@ -595,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_scheme_is_answered_with_one_that_suits_every_transport() {
+    fn an_unknown_scheme_is_answered_with_a_universal_one() {
         let mut payload = client_params().encode(99, 0);
         payload[0] = 77;
         let (gateway, ..) =
@@ -656,8 +656,9 @@ mod tests {
         }
     }
 
+    /// The gateway seals the ticket; the client shows it in the clear.
     #[test]
-    fn a_ticket_is_sealed_by_the_gateway_and_shown_by_the_client_in_the_clear() {
+    fn a_ticket_comes_sealed_and_is_shown_in_the_clear() {
         let wish = Numbered { to_client: true, to_server: true, coded: true, largest: 1400 };
         let ticket = ServerTicket::new([0xa7; TICKET_LENGTH]);
         let with_all = |client_params: &ClientParams, random: &mut dyn FnMut(&mut [u8])| {

@@ -712,7 +712,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_repair_symbol_fits_any_path_and_a_longer_one_is_none() {
+    fn the_longest_repair_symbol_fits_any_path_and_longer_ones_fail() {
         for half in Half::BOTH {
             let symbol = [7; 1501];
             let of = |length| Coded {

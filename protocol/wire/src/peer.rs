@@ -130,7 +130,7 @@ mod tests {
     use crate::control::Control;
 
     #[test]
-    fn messages_come_back_as_they_were_to_gateways_with_the_same_key_alone() {
+    fn only_gateways_with_the_same_key_open_messages_unchanged() {
         let (key, other) = (PeerKey::new(&[7; 32]), PeerKey::new(&[8; 32]));
         for kind in [PeerKind::Inquiry, PeerKind::NotMine, PeerKind::Mine, PeerKind::Moved] {
             let message = PeerMessage { kind, nonce: 0x0123_4567, session: SessionId::new(99) };

@@ -46,7 +46,7 @@ fn a_session_becomes_a_span_with_its_events() {
 }
 
 #[test]
-fn what_is_remembered_of_sessions_that_have_not_ended_is_bounded() {
+fn the_memory_for_open_sessions_is_bounded() {
     let mut sessions = Sessions::default();
     let opened: Vec<Line> =
         (0..MOST_SESSIONS + 10).map(|session| event("session_opened", session)).collect();

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_route_without_a_client_has_the_round_trips_of_those_that_there_were() {
+    fn a_route_without_a_client_has_earlier_clients_round_trips() {
         let value = |series: &str| match series {
             "rtt_sum" => 9_000.0,
             "rtt_count" => 3.0,

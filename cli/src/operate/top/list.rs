@@ -250,7 +250,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn sessions_of_two_gateways_have_the_same_numbers_and_are_told_apart() {
+    fn equally_numbered_sessions_of_two_gateways_are_distinguished() {
         let of = |pod: &str, bytes| {
             let mut all = sessions([bytes, 0, 0]);
             all.sessions.truncate(1);

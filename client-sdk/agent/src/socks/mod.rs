@@ -349,8 +349,10 @@ impl Association {
 mod tests {
     use super::*;
 
+    /// Another machine reaches services on this machine's own addresses only if an allowed network
+    /// includes them.
     #[test]
-    fn another_machine_reaches_what_this_one_serves_to_itself_only_if_a_network_says_so() {
+    fn other_machines_reach_local_services_only_by_an_explicit_rule() {
         let allows = |rules: &[&str], from: &str, name: Option<&str>, to: &str| {
             let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
             let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
@@ -400,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn another_machine_has_its_share_of_the_associations_and_no_more() {
+    fn another_machine_has_only_its_share_of_the_associations() {
         let (mut socks, program) = with_one();
         let one = socks.associations.remove(&0).unwrap();
         let another = |program: &str| Association {

@@ -160,8 +160,9 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
+    /// A name is resolved again, and an association keeps its address while it uses it.
     #[test]
-    fn a_name_is_asked_for_again_and_an_association_keeps_its_address_while_it_uses_it() {
+    fn a_name_is_resolved_again_but_used_addresses_stay() {
         let (sender, answers) = channel();
         let answer = move |name: Name, address| drop(sender.send((name, address)));
         let mut names = Names::<u32>::new(answer);

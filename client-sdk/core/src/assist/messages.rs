@@ -1,4 +1,4 @@
-//! The gateway's messages: how a session begins, what it says, and how it ends.
+//! The gateway's messages, and the beginning and the end of a session.
 
 use core::time::Duration;
 
@@ -50,8 +50,8 @@ impl Assist {
         }
     }
 
-    /// Anybody who sees the datagrams can say that the session does not exist: ask once more before
-    /// believing it.
+    /// Handles an unauthenticated refusal of the session. Any host on the path can forge one, so
+    /// the client asks the gateway again before it believes the refusal.
     fn on_doubt(&mut self, nonce: u64, now: Timestamp) {
         let Some(session) = self.session.as_mut().filter(|session| session.has_sent(nonce)) else {
             self.stats.control_dropped += 1;
@@ -79,11 +79,11 @@ impl Assist {
         self.stats.gateway_key = established.gateway_key;
         self.discovery.set_ticket(established.gateway_params.ticket);
         if self.reconnection.on_established() {
-            // What the server sends still goes to the gateway before.
+            // The server still sends to the previous gateway.
             self.remind = true;
         }
         let mut scheduler = Scheduler::new(self.is_selective());
-        // The first eACK tells the gateway at once where the client's set begins.
+        // The first eACK informs the gateway at once of the beginning of the client's set.
         scheduler.on_urgent(now);
         let session = established.sealer.session();
         self.events.tell(now, || ClientEvent::SessionOpened { session });
@@ -92,7 +92,7 @@ impl Assist {
         let wished = self.config.live.is_some_and(|live| live.symbols);
         let symbols = established.gateway_params.symbols.as_deref().filter(|_| wished);
         let symbols = symbols.map(|key| GroupSymbols::new(*key));
-        // An anchor that was recorded by another scheme names nothing.
+        // The material of another scheme gives no valid anchor.
         let scheme = established.gateway_params.scheme;
         let material =
             self.reconnection.last_material.as_ref().filter(|_| scheme == self.config.scheme);
@@ -121,7 +121,7 @@ impl Assist {
             queue_stands: false,
             was_settled: false,
         }));
-        // In one session of sixteen: a gateway must bear what it does not know.
+        // In one session of sixteen: a gateway must ignore unknown messages.
         if let Some(plaintext) = grease_message(self.discovery.nonce()) {
             self.send_plaintext(&plaintext);
         }
@@ -155,7 +155,7 @@ impl Assist {
             Ok(Message::Baseline { epoch, set, .. }) => self.on_baseline(epoch, set, now),
             Ok(Message::Goodbye { .. }) => {
                 self.lose_gateway(SessionClosedReason::Goodbye, RECONNECT_AFTER, now);
-                // It goes on forwarding: there is nothing to remind of yet.
+                // The gateway still forwards: a reminder would be too early.
                 self.reconnection.on_datagram(now);
             }
             Ok(Message::Coded(coded)) => self.on_symbol(Symbol::from(&coded), now),
@@ -167,13 +167,13 @@ impl Assist {
                     self.events.tell(now, || ClientEvent::HolesReceived { missing, wanted });
                 }
             }
-            // This address was asked whether it is there; the answer must leave from where the
-            // question came to.
+            // The gateway has challenged this address; the answer must leave from the address that
+            // the challenge came to.
             Ok(Message::PathChallenge { data }) => {
                 self.events.tell(now, || ClientEvent::PathChallenged);
                 self.send_urgently(&Message::PathResponse { data })
             }
-            // A later message, or one without meaning.
+            // A message of a later version, or a meaningless one.
             Err(DecodeError::MessageType(_)) => {}
             Ok(_) | Err(_) => self.stats.control_dropped += 1,
         }
@@ -188,7 +188,7 @@ impl Assist {
         self.limit_hold(now);
     }
 
-    /// While a queue stands, a hole waits for the code only.
+    /// Limits holds while a queue stands: holes then wait only for coded repair.
     fn limit_hold(&mut self, now: Timestamp) {
         let Some(session) = &self.session else { return };
         let coded = session.coded.as_ref().filter(|coded| coded.is_active(now));
@@ -234,7 +234,7 @@ impl Assist {
         if let Some(settled) =
             report.settled.and_then(|settled| session.recorder.packet_number(settled))
         {
-            // The gateway's own numbers have no holes of that kind.
+            // The gateway's own numbers have no such holes.
             let is_own = session.number_key.is_none();
             session.was_settled |=
                 self.hold.settle(settled, now, &mut self.stats) && is_own && !session.queue_stands;
@@ -243,7 +243,7 @@ impl Assist {
 
     pub(super) fn on_reset(&mut self, epoch: Epoch, reason: ResetReason, now: Timestamp) {
         let Some(session) = &mut self.session else { return };
-        // A Reset that was heard before is not heard again.
+        // A Reset may arrive again.
         if !epoch.is_newer_than(session.epoch.number()) {
             return;
         }
@@ -254,11 +254,11 @@ impl Assist {
         session.scheduler.on_urgent(now);
     }
 
-    /// A new epoch that begins with more than there is: the gateway knows what this client will
-    /// never get, and counts it as received.
+    /// Begins an epoch with a set from the gateway. It contains datagrams that this client will
+    /// never receive and that the gateway counts as received.
     fn on_baseline(&mut self, epoch: Epoch, set: &[u8], now: Timestamp) {
         let Some(session) = &mut self.session else { return };
-        // It comes again until an eACK has told of it.
+        // A Baseline arrives again until an eACK confirms it.
         if !epoch.is_newer_than(session.epoch.number()) {
             return;
         }
@@ -270,7 +270,8 @@ impl Assist {
         }
     }
 
-    /// The gateway is gone: nothing is waited for any more, another one is looked for.
+    /// Ends the session: the gateway is gone. All holds end, and the client looks for another
+    /// gateway.
     pub(super) fn lose_gateway(
         &mut self,
         reason: SessionClosedReason,
@@ -287,7 +288,7 @@ impl Assist {
         self.discovery.expect_successor();
     }
 
-    /// Tells of the end of the session, if there is one.
+    /// Reports the end of the session to the observer, if there is a session.
     pub(super) fn tell_closed(&self, reason: SessionClosedReason, now: Timestamp) {
         if let Some(session) = &self.session {
             let session = session.sealer.session();

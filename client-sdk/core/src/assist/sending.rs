@@ -11,10 +11,11 @@ use crate::bundling::Bundling;
 use crate::loss_memory::{Experience, Remembered};
 use crate::upward::{Upward, UpwardStats};
 
-/// Longest time that the first question for a gateway waits for the transport's first datagram.
+/// Longest time for which the first question for a gateway waits for the transport's first
+/// datagram.
 const FLIGHT_BEGINS: Duration = Duration::from_millis(50);
-/// Longest time that the first question for a gateway waits, behind the first datagram, for the
-/// rest of the flight, if the caller has promised one.
+/// Longest time for which the first question for a gateway waits, after a datagram of the first
+/// flight, for the next one, if the caller has announced a flight.
 const FLIGHT_ENDS: Duration = Duration::from_millis(5);
 
 /// Ratio of the round trip to the server to the last mile's from which the last mile is short.
@@ -26,18 +27,20 @@ impl Assist {
         self.session.as_mut()?.upward.as_deref_mut()
     }
 
-    /// The transport sends a datagram: what goes in front of it.
+    /// Processes a datagram that the transport sends. Returns the number to put in front of it, if
+    /// any.
     pub(crate) fn on_send(&mut self, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {
         if self.closed || is_control(datagram) {
             return None;
         }
         self.note_sent(datagram, now);
-        // What waits leaves behind this one: not to a connection ID that this one may retire.
+        // The waiting datagrams leave behind this one, except those to a connection ID that this
+        // one may retire.
         if let Self { bundling: Some(bundling), destinations, .. } = self {
             bundling.hurry(now);
             bundling.retain(|datagram| destinations.is_in_use(datagram, now));
         }
-        // One that uploads sends all the time: the gateway's Reports are the answers to its eACKs.
+        // A client that uploads sends all the time: the gateway's Reports answer its eACKs.
         let mut expects_answer = false;
         if let Some(session) = &mut self.session {
             if session.upward.is_none() {
@@ -58,8 +61,8 @@ impl Assist {
         }
         let number = self.number(datagram, now);
         let is_free = self.session.as_ref().is_none_or(|session| !session.queue_stands);
-        // A copy of a numbered one would pass those that wait for a missing one at the gateway, which
-        // asks for what is missing in any case.
+        // A copy of a numbered datagram would overtake the datagrams that wait at the gateway for a missing
+        // one. The gateway requests missing ones in any case.
         if number.is_none() {
             self.thin.on_send(datagram, is_free, now);
         }
@@ -113,9 +116,9 @@ impl Assist {
         }
     }
 
-    /// True if a sender that tolerates losses gains by repairs: the last mile is a small part of the way
-    /// to the server. It is said once for a path: a sender whose repairs begin in the middle takes their
-    /// delay for a slower path.
+    /// True if repairs help a sender that tolerates losses: the last mile is a small part of the path to the
+    /// server. The answer does not change while the path stays: such a sender takes the delay of repairs that
+    /// begin later for a slower path.
     fn is_worth_it_for_the_tolerant(&mut self) -> bool {
         if self.is_short.is_none() {
             let paths = self.path.minimum_round_trip().zip(self.whole_path.round_trip());
@@ -167,7 +170,7 @@ impl Assist {
         self.question_from = None;
     }
 
-    /// Takes over the figures of the session before it is forgotten.
+    /// Adds the session's figures to the connection's, before the session ends.
     pub(super) fn count_upward(&mut self) {
         let Some(upward) = self.upward() else { return };
         let UpwardStats { numbered, missing, repairs, repair_bytes } =

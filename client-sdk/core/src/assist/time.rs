@@ -1,4 +1,4 @@
-//! The table of the timers' deadlines, and what is done at each.
+//! The table of the timers' deadlines, and the action at each.
 
 use core::time::Duration;
 
@@ -10,7 +10,8 @@ use crate::liveness::{ECHO_INTERVAL, Silence};
 use crate::reconnection::RECONNECT_AFTER;
 use crate::timers::Timer;
 
-/// A stream of which nothing has come for this long may have lost sight of its subscriber.
+/// Time without a datagram of a stream after which the gateway may have the wrong address of its
+/// subscriber.
 const QUIET_STREAM: Duration = Duration::from_millis(250);
 
 impl Assist {
@@ -19,15 +20,15 @@ impl Assist {
         let session = self.session.as_ref()?;
         let echo = session.liveness.echo_wait(&self.path).max(ECHO_INTERVAL);
         match self.config.live {
-            // A stream that stops may go on at an address that the subscriber has no more.
+            // A stream that stops may continue to an address that the subscriber has left.
             Some(live) if live.subscribe => Some(echo.max(QUIET_STREAM)),
-            // It says now and then that it is there.
+            // A selective client reports at long intervals anyway.
             _ if self.is_selective() => None,
             _ => Some(echo),
         }
     }
 
-    /// The table of the connection's timers: when each is due, if it runs.
+    /// The deadline of a timer; `None` if it does not run.
     pub(super) fn deadline(&self, timer: Timer) -> Option<Timestamp> {
         let session = self.session.as_deref();
         if self.closed {
@@ -55,7 +56,7 @@ impl Assist {
         }
     }
 
-    /// When [`Self::handle_timeout`] wants to be called. Changes only by the other calls.
+    /// The time at which to call [`Self::handle_timeout`]. Only the other calls change it.
     pub fn next_timeout(&self) -> Option<Timestamp> {
         let mut next = None;
         for timer in &Timer::ALL {
@@ -66,7 +67,7 @@ impl Assist {
         next
     }
 
-    /// Time has passed. Afterwards call [`Self::poll_transmit`] until it is empty.
+    /// Handles the timers that are due. Afterwards call [`Self::poll_transmit`] until it is empty.
     pub fn handle_timeout(&mut self, now: Timestamp) -> TimeoutActions {
         if !self.closed {
             self.hold.expire(&self.path, now, &mut self.stats);
@@ -114,7 +115,7 @@ impl Assist {
                     session.scheduler.on_urgent(now);
                 }
             }
-            // What these are for is done by every call: `handle_timeout`, `poll_transmit`.
+            // Every call of `handle_timeout` or `poll_transmit` does the work of these timers.
             (Timer::Remind | Timer::Hold | Timer::Handshake | Timer::Eack, _) => {}
             (Timer::Quiet | Timer::Echo | Timer::Tail, None) => {}
         }

@@ -1,4 +1,4 @@
-//! Datagrams of the client's own, in the order in which they leave: messages, repairs, copies, eACKs.
+//! Datagrams that the client itself sends: messages, repairs, copies, eACKs.
 
 use core::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::reconnection::RECONNECT_AFTER;
 /// Differences that the holes do not explain: datagrams that came after the gateway had given them
 /// up, or that carry no packet number.
 const UNEXPLAINED_DIFFERENCES: u64 = 1;
-/// Differences of a selective client that the holes do not explain, beside what is lost behind its
-/// newest datagram and which the gateway knows by its age.
+/// Differences of a selective client that the holes do not explain, beside datagrams lost behind
+/// its newest one, which the gateway knows by their age.
 const UNEXPLAINED_SELECTIVE: u64 = 3;
 
 impl Assist {
-    /// Seals a message that is sent before anything else.
+    /// Seals a message that leaves before repairs and eACKs.
     pub(super) fn send_urgently(&mut self, message: &Message<'_>) {
         let mut plaintext = core::mem::take(&mut self.outgoing.message);
         plaintext.clear();
@@ -37,8 +37,8 @@ impl Assist {
         }
     }
 
-    /// The next control datagram to send to the peer's address from the base connection's own
-    /// socket.
+    /// Returns the next datagram to send to the peer's address from the base connection's own
+    /// socket: a control datagram, a repair, a copy, or a bundle.
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Vec<u8>> {
         let Self { session, thin, destinations, .. } = self;
         let is_in_use = |datagram: &[u8]| destinations.is_in_use(datagram, now);
@@ -85,14 +85,15 @@ impl Assist {
         Some(datagram)
     }
 
-    /// A datagram that has waited for a bundle where there are none any more.
+    /// Returns a datagram that has waited for a bundle, if the session no longer has bundles.
     #[cold]
     fn poll_unbundled(&mut self) -> Option<Vec<u8>> {
         let agreed = self.sends_bundles() && !self.closed;
         self.bundling.as_mut().filter(|_| !agreed)?.alone(false)
     }
 
-    /// The next eACK, with what waits to leave with it; or a bundle without one.
+    /// Returns the next eACK, with the waiting datagrams in front if there are any; or a bundle
+    /// without an eACK.
     fn poll_with_bundle(&mut self, now: Timestamp) -> Option<Vec<u8>> {
         let due = self.bundling.as_ref().and_then(|bundling| bundling.deadline());
         let is_due = due.is_some_and(|due| due <= now);
@@ -142,7 +143,7 @@ impl Assist {
             session.scheduler.on_sent(now);
             return None;
         };
-        // A live stream has no time to lose, and the gateway judges uploads by what it hears often.
+        // A live stream has no time to lose, and the gateway judges uploads by frequent echoes.
         let always = self.config.live.is_some() || session.upward.is_some();
         let wants_echo = session.liveness.wants_echo(always || held > 0, now);
         let newest = session.recorder.newest();
@@ -161,7 +162,7 @@ impl Assist {
         let mut datagram =
             Vec::with_capacity(message.len() + packrat_wire::seal::SEAL_OVERHEAD_BYTES);
         let Ok(counter) = session.sealer.seal(message, &mut datagram) else {
-            // The counter is used up: a new session goes on where this one ends.
+            // The counter is used up: a new session follows.
             self.lose_gateway(SessionClosedReason::Exhausted, RECONNECT_AFTER, now);
             return None;
         };

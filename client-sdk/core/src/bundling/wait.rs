@@ -158,8 +158,9 @@ mod tests {
         assert_eq!(download.wait.of_now(None, download.now), Duration::ZERO);
     }
 
+    /// A wait that slows the download down is left out, for longer each time.
     #[test]
-    fn where_the_wait_makes_it_slower_there_is_none_for_longer_each_time() {
+    fn a_harmful_wait_is_left_out_for_longer_each_time() {
         let mut download = Download::default();
         download.goes_on(3, 160);
         let mut before = 0;
@@ -175,8 +176,9 @@ mod tests {
         }
     }
 
+    /// A loss, a pause or a thin flow ends a measurement at once, and the wait is not blamed.
     #[test]
-    fn a_loss_a_pause_or_a_thin_flow_ends_it_at_once_and_is_not_its_fault() {
+    fn losses_pauses_and_thin_flows_end_a_measurement_without_blame() {
         for interrupt in 0..3 {
             let mut download = Download::default();
             assert_eq!(download.goes_on(8, 160), LONGEST_WAIT);

@@ -1,17 +1,17 @@
-//! The way that most bytes of a connection go.
+//! The direction in which most bytes of a connection go.
 //!
-//! A client that uploads receives little but acknowledgements. Its sender loses nothing with one of
-//! them, as the next one says the same; and it is not told that a packet without anything else in it
-//! is missing (RFC 9000, section 13.2.1). Holding those behind a missing one stops the acknowledgements
-//! that its sender goes by, for a round trip of the last mile.
+//! A client that uploads receives little but acknowledgements. The loss of one of them does not harm its
+//! sender, as the next one repeats its content; nor does a sender learn of the loss of a packet that contains
+//! only an acknowledgement (RFC 9000, section 13.2.1). A hold for a missing one would stop the
+//! acknowledgements behind it, on which the sender depends, for a round trip of the last mile.
 
-/// Bytes that count: each time that this many have passed, earlier ones count half.
+/// Number of bytes after which the counts of earlier bytes are halved.
 const WINDOW_BYTES: u64 = 64 << 10;
 /// Ratio of the bytes that an upload sends, or a download receives, to the bytes that go the other
 /// way.
 const DIRECTION_RATIO: u64 = 4;
 
-/// Bytes to and from the server, of late.
+/// Recent bytes to and from the server.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Direction {
     up: u64,
@@ -19,13 +19,13 @@ pub(crate) struct Direction {
 }
 
 impl Direction {
-    /// The transport sends a datagram of this length.
+    /// Counts a datagram of this length that the transport sends.
     pub(crate) fn on_sent(&mut self, length: usize) {
         self.up += length as u64;
         self.age();
     }
 
-    /// A datagram of this length has arrived.
+    /// Counts a received datagram of this length.
     pub(crate) fn on_received(&mut self, length: usize) {
         self.down += length as u64;
         self.age();

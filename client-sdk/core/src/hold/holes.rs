@@ -1,12 +1,12 @@
-//! Missing packet numbers, and what is asked about them with every packet, without a walk over all
-//! of them.
+//! Missing packet numbers, in an index that answers each packet's questions about them without a
+//! walk over all holes.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use packrat_wire::estimate::Timestamp;
 
-/// Where a hole is on its way, see [`super`].
+/// State of a hole; transitions: [`super`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Held,
@@ -14,14 +14,14 @@ pub(super) enum State {
     Settled,
 }
 
-/// Consecutive missing packet numbers: its first one is its key.
+/// Consecutive missing packet numbers. The first one is the key of the hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hole {
     /// Last number (inclusive).
     pub(super) end: u64,
     pub(super) opened: Timestamp,
     pub(super) state: State,
-    /// Its time was extended once, because this host did not run.
+    /// True if the hold was extended once, because this host did not run.
     pub(super) extended: bool,
 }
 
@@ -32,15 +32,14 @@ impl Hole {
     }
 }
 
-/// Holes by their first number. Everything is kept up to date in [`Self::insert`] and
-/// [`Self::take`] alone.
+/// Holes by their first number. Only [`Self::insert`] and [`Self::take`] change the index.
 #[derive(Debug, Default)]
 pub(super) struct Holes {
     by_start: BTreeMap<u64, Hole>,
     /// First numbers of held holes.
     held_starts: BTreeSet<u64>,
-    /// Held holes in the order of opening, which is the order of expiry, as the time is the same
-    /// for all.
+    /// Held holes in the order of opening, which is the order of expiry: the hold is the same for
+    /// all.
     held_by_opening: BTreeSet<(Timestamp, u64)>,
     /// The other holes in the order of opening.
     ended_by_opening: BTreeSet<(Timestamp, u64)>,
@@ -56,7 +55,7 @@ impl Holes {
         self.by_start.len()
     }
 
-    /// Adds a hole; nothing is known about its numbers.
+    /// Adds a hole of numbers that are in no other hole.
     pub(super) fn insert(&mut self, start: u64, hole: Hole) {
         self.by_start.insert(start, hole);
         if hole.state == State::Held {
@@ -117,8 +116,8 @@ impl Holes {
         self.take(start).map(|hole| (start, hole))
     }
 
-    /// Takes out the holes, held ones excepted, for whose time of opening `is_over` holds; it holds
-    /// for all earlier ones, too.
+    /// Removes the holes whose time of opening satisfies `is_over`, except held ones. `is_over`
+    /// holds for all times before one for which it holds.
     pub(super) fn forget_ended(&mut self, is_over: impl Fn(Timestamp) -> bool) {
         while let Some(&(opened, start)) = self.ended_by_opening.first()
             && is_over(opened)
@@ -265,7 +264,7 @@ mod tests {
                 prop_assert_eq!(holes.first_held(), held().map(|(start, _)| *start).next());
                 prop_assert_eq!(holes.oldest_held().map(|(_, hole)| hole.opened), held().map(|(_, hole)| hole.opened).min());
                 prop_assert_eq!(holes.held_below(next / 2), held().filter(|(_, hole)| hole.end < next / 2).copied().collect::<Vec<_>>());
-                // In nanoseconds, as a measured window is.
+                // A measured window also has nanoseconds.
                 let window = Duration::from_nanos(window + 1);
                 let current = Timestamp::from_micros(now);
                 let walked: u64 = all

@@ -1,31 +1,32 @@
-//! Losses of an overflowing queue, of which the sender must hear at once.
+//! Losses of an overflowing queue, which the sender must detect at once.
 //!
-//! A client knows of an overflow before its gateway, which hears of it half a round trip later. A hold until then
-//! costs a sender in slow start another doubling, and with it twice the losses.
+//! A client detects an overflow before its gateway, which learns of it half a round trip later. A hold until
+//! then costs a sender in slow start another doubling, and with it twice the losses.
 //!
-//! Behind a full queue datagrams arrive as fast as ever, whatever the queue has dropped between them. A medium that
-//! loses several in a row leaves their time empty: such a hole is no evidence of an overflow.
+//! Behind a full queue datagrams arrive at the usual rate, whatever the queue has dropped between them. A
+//! medium that loses several in a row leaves their time empty: such a hole is no evidence of an overflow.
 
 use core::time::Duration;
 
 use packrat_wire::estimate::{Losses, OverflowJudge, Timestamp};
 
-/// Numbers that are looked at together, one bit each.
+/// Length of the window of numbers, with one bit for each.
 const WINDOW_NUMBERS: u32 = 64;
 
 /// The last numbers of one last mile, and its usual losses.
 #[derive(Debug, Default)]
 pub(super) struct Overflow {
-    /// A bit for each missing one of the last numbers: the lowest bit is that of the highest number.
+    /// One bit for each number of the window, set if it is missing; the lowest bit is for the highest number.
     missing: u64,
-    /// Those of them that a full queue may have lost.
+    /// The missing numbers that a full queue may have lost.
     suspected: u64,
     /// True if the number before the window is missing.
     was_missing: bool,
     newest: u64,
     /// Numbers in the window.
     numbers: u32,
-    /// Knows the losses of the numbers that have left the window.
+    /// The judge of overflows, which has learned the losses of the numbers that have left the
+    /// window.
     judge: OverflowJudge,
     is_over: bool,
     /// Time of the last arrival, and the smoothed time between two in order.
@@ -34,8 +35,8 @@ pub(super) struct Overflow {
 }
 
 impl Overflow {
-    /// The highest number has arrived; all numbers from `first` to before it are missing. True if they are an
-    /// overflow's.
+    /// Records a new highest number; all numbers from `first` to before it are missing. Returns true if they
+    /// were lost in an overflow.
     pub(super) fn on_newest(&mut self, first: u64, number: u64, now: Timestamp) -> bool {
         let is_full = self.follow_arrivals(number - first, now);
         let ahead = u32::try_from(number - self.newest).unwrap_or(u32::MAX).min(WINDOW_NUMBERS);
@@ -55,7 +56,8 @@ impl Overflow {
         self.is_over
     }
 
-    /// A datagram has arrived behind this many missing ones. True if it came as fast as from a full queue.
+    /// Records the time of a datagram that follows `missing` missing ones. Returns true if it came as fast as
+    /// from a full queue.
     fn follow_arrivals(&mut self, missing: u64, now: Timestamp) -> bool {
         let Some(before) = self.arrived_at.replace(now) else { return true };
         let gap = now.saturating_since(before);
@@ -67,13 +69,13 @@ impl Overflow {
         gap <= self.interval * 3 / 2 + self.interval * missing / 8
     }
 
-    /// A number has arrived that was missing and not held: the gateway calls its loss the medium's, or it was
-    /// overtaken.
+    /// Called when a missing number that was not held has arrived: the gateway attributes its loss to the
+    /// medium, or it was overtaken.
     pub(super) fn on_repaired(&mut self) {
         self.judge.learn(0, 1, 1);
     }
 
-    /// The oldest numbers leave the window.
+    /// Shifts the oldest numbers out of the window.
     fn leave(&mut self, numbers: u32) {
         let oldest = |bits: u64| bits.checked_shr(WINDOW_NUMBERS - numbers).unwrap_or(0);
         let runs = first_of_runs(self.missing, self.was_missing);
@@ -104,8 +106,8 @@ mod tests {
         Timestamp::from_millis(millis)
     }
 
-    /// Receives the numbers of a range that are not `lost`, at a constant rate. Returns the numbers whose arrival showed an
-    /// overflow.
+    /// Receives the numbers of a range that are not `lost`, at a constant rate. Returns the numbers whose
+    /// arrival showed an overflow.
     fn told(
         overflow: &mut Overflow,
         numbers: std::ops::Range<u64>,

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_trip_of_datagrams_leaves_in_bursts_that_a_default_buffer_takes() {
+    fn bursts_of_a_round_trip_fit_into_a_default_buffer() {
         let mut now = Timestamp::from_millis(1000);
         let mut pace = Pace::new(Duration::from_secs(1), now).unwrap();
         // 100 Mbit/s, for a second: ten or eleven each millisecond.
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn no_datagram_is_delayed_for_longer_than_the_bound_and_a_hold_of_nothing_delays_none() {
+    fn delays_have_a_bound_and_a_zero_hold_delays_no_datagram() {
         let mut now = Timestamp::from_millis(1000);
         assert!(Pace::new(Duration::ZERO, now).is_none());
         let mut pace = Pace::new(Duration::from_millis(20), now).unwrap();

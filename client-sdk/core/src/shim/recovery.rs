@@ -238,8 +238,10 @@ mod tests {
             .collect()
     }
 
+    /// No datagram is kept while none is missing; after a loss, symbols recover datagrams again
+    /// soon.
     #[test]
-    fn nothing_is_kept_where_nothing_is_lost_and_symbols_serve_again_soon_after() {
+    fn no_datagram_is_kept_without_losses_and_symbols_soon_work() {
         let now = Timestamp::from_millis(1000);
         let mut recovery = Recovery::new();
         let quiet = u64::from(QUIET_DATAGRAMS) + 1;

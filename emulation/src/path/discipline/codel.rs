@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_come_at_intervals_that_shrink_with_the_square_root_of_their_number() {
+    fn drop_intervals_shrink_with_the_square_root_of_their_number() {
         let mut codel = CoDel::new(CoDelConfig::new(usize::MAX));
         let found = interventions(&mut codel, 1000..2000, |_| 20, false);
         // The first after the wait was above the target for an interval; then after 100/sqrt(n) ms.
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_falls_below_the_target_within_an_interval_drops_nothing() {
+    fn a_wait_below_the_target_within_an_interval_causes_no_drop() {
         let mut codel = CoDel::new(CoDelConfig::new(usize::MAX));
         // A burst of 99 ms above the target, once in 100 ms.
         let wait = |now| if now % 100 == 0 { 4 } else { 90 };
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_ends_when_the_wait_falls_below_the_target_and_is_resumed_at_its_rate() {
+    fn dropping_ends_below_the_target_and_resumes_at_its_rate() {
         let mut codel = CoDel::new(CoDelConfig::new(usize::MAX));
         let first = interventions(&mut codel, 1000..1600, |_| 20, false);
         assert!(interventions(&mut codel, 1600..1650, |_| 1, false).is_empty());

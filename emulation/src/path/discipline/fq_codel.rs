@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_get_the_same_bytes_whatever_the_size_of_their_datagrams() {
+    fn flows_get_equal_bytes_with_datagrams_of_any_size() {
         let mut queues = flows(FqCoDelConfig::default());
         let mut dropped = Vec::new();
         for _ in 0..1000 {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sparse_flow_goes_first_and_a_flow_that_is_new_twice_does_not() {
+    fn a_sparse_flow_goes_first_but_not_a_flow_that_is_new_twice() {
         let mut queues = flows(FqCoDelConfig::default());
         let mut dropped = Vec::new();
         (0..100).for_each(|_| queues.enqueue(queued(1, 300, 0), &mut dropped));
@@ -220,8 +220,9 @@ mod tests {
         assert_eq!(queues.dequeue(0, &mut dropped).unwrap().flow, 1);
     }
 
+    /// A full queue drops half of the fattest flow from its head, at most a batch.
     #[test]
-    fn a_full_queue_drops_half_of_the_fattest_flow_from_its_head_and_no_more_than_a_batch() {
+    fn a_full_queue_drops_a_batch_from_the_head_of_the_fattest_flow() {
         let mut queues = flows(FqCoDelConfig { limit: 100, ..FqCoDelConfig::default() });
         let mut dropped = Vec::new();
         (0..20).for_each(|n| queues.enqueue(queued(1, 100, n), &mut dropped));

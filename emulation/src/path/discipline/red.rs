@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_dropped_below_the_lower_threshold_and_everything_from_the_upper_one() {
+    fn drops_begin_at_the_lower_limit_and_are_total_at_the_upper() {
         let config = RedConfig::new(60_000);
         for (average, admitted) in [(9_999, 1000), (30_000, 0)] {
             let mut red = Red::new(config, 10_000_000, 5);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_average_follows_slowly_and_decays_while_the_queue_is_empty() {
+    fn the_average_follows_slowly_and_decays_with_an_empty_queue() {
         let config = RedConfig { weight: 0.01, ..RedConfig::new(1_200_000) };
         let mut red = Red::new(config, 9_600_000, 0);
         // A burst of 50 full datagrams on an empty queue: Floyd93, equation 2.
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn ecn_capable_datagrams_are_marked_below_the_upper_threshold_only() {
+    fn ecn_capable_datagrams_are_marked_only_below_the_upper_limit() {
         let config = RedConfig { ecn: true, probability: 1.0, ..RedConfig::new(36_000) };
         let mut red = Red::new(config, 10_000_000, 5);
         red.average = 17_000.0;

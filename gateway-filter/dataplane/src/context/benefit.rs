@@ -362,8 +362,9 @@ mod tests {
         }
     }
 
+    /// If assisted sessions are slower, assistance stops, for longer each time.
     #[test]
-    fn where_assisted_sessions_are_slower_assistance_stops_for_longer_and_longer() {
+    fn harmful_assistance_stops_for_longer_and_longer() {
         let mut scene = Scene::new();
         let mut pauses = Vec::new();
         for round in 0..7 {
@@ -383,8 +384,9 @@ mod tests {
         assert_eq!(pauses, [1, 2, 4, 8, 16, 24, 24]);
     }
 
+    /// A trial that shows no harm ends a stop, and the next pause is short again.
     #[test]
-    fn a_trial_that_shows_no_harm_ends_a_stop_and_the_next_pause_is_short_again() {
+    fn a_harmless_trial_ends_a_stop_and_resets_the_pause() {
         let mut scene = Scene::new();
         assert!(scene.pairs(100, 5.0, 10.0).is_some());
         scene.now = scene.benefit.until().unwrap();
@@ -499,7 +501,7 @@ mod tests {
 
     /// Losses that one client reports do not keep assistance going either.
     #[test]
-    fn one_network_keeps_nothing_going_by_what_it_says_of_its_losses() {
+    fn one_networks_reported_losses_do_not_keep_assistance_running() {
         let mut scene = Scene::new();
         let lie = Transferred {
             arm: Arm::Assisted,

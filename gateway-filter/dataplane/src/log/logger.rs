@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn suppressed_lines_are_counted_and_kinds_do_not_disturb_each_other() {
+    fn suppressed_lines_are_counted_separately_for_each_kind() {
         let mut limit = Limit::default();
         let admitted = (0..LINES_PER_SECOND + 7).filter(|_| limit.admit(3).is_some()).count();
         assert_eq!(admitted, LINES_PER_SECOND as usize);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_level_can_be_changed_while_it_runs_and_recent_lines_can_be_read() {
+    fn the_level_can_change_while_running_and_lines_can_be_read() {
         let logger = Logger::new(Box::new(Silent));
         logger.log(Event::ClientWaiting, || []);
         assert_eq!(logger.newest(), 0);

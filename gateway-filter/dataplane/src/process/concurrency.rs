@@ -118,8 +118,9 @@ fn a_command_that_is_posted_is_never_slept_on() {
     });
 }
 
+/// A route never has more sessions than its limit, and a free place is given to the next session.
 #[test]
-fn the_sessions_of_a_route_are_never_more_than_its_limit_and_a_free_place_is_given() {
+fn a_routes_sessions_reach_but_never_exceed_its_limit() {
     explore(|| {
         let world = World::new(RouteConfig { maximum_sessions: 1, ..config(9) });
         let first = world.session(1).unwrap();
@@ -191,7 +192,7 @@ fn sessions_that_open_move_and_close_at_once_leave_right_counts() {
 }
 
 #[test]
-fn clients_that_take_each_others_paths_neither_wait_for_ever_nor_get_lost() {
+fn clients_that_swap_paths_neither_deadlock_nor_get_lost() {
     explore(|| {
         let world = World::new(config(9));
         let sessions = [1, 2].map(|port| world.session(port).unwrap());
@@ -226,7 +227,7 @@ fn clients_that_take_each_others_paths_neither_wait_for_ever_nor_get_lost() {
 }
 
 #[test]
-fn a_session_that_opens_while_its_route_changes_follows_the_change() {
+fn a_session_opened_during_a_route_change_follows_the_change() {
     explore(|| {
         let world = World::new(config(9));
         let client = world.spawn(|world| {
@@ -241,7 +242,7 @@ fn a_session_that_opens_while_its_route_changes_follows_the_change() {
 }
 
 #[test]
-fn a_session_ends_at_the_endpoint_of_the_last_of_several_changes() {
+fn a_session_ends_up_at_the_endpoint_of_the_last_change() {
     explore(|| {
         let world = World::new(config(9));
         world.session(1).unwrap();
@@ -261,7 +262,7 @@ fn a_session_ends_at_the_endpoint_of_the_last_of_several_changes() {
 }
 
 #[test]
-fn a_thread_that_follows_an_earlier_configuration_does_not_have_the_last_word() {
+fn a_late_thread_does_not_restore_an_earlier_configuration() {
     explore(|| {
         let world = World::new(config(9));
         // A server that has answered keeps its client for as long as it can be reached.
@@ -281,7 +282,7 @@ fn a_thread_that_follows_an_earlier_configuration_does_not_have_the_last_word() 
 }
 
 #[test]
-fn a_route_that_drains_takes_no_one_whatever_is_configured_meanwhile() {
+fn a_draining_route_takes_no_client_in_any_configuration() {
     explore(|| {
         let world = World::new(config(9));
         let configuring = world.spawn(|world| {
@@ -332,7 +333,7 @@ fn compare(world: &World, numbers: std::ops::Range<u8>) {
 }
 
 #[test]
-fn assistance_that_stops_by_itself_stops_unless_the_policy_changes_at_the_same_time() {
+fn assistance_stops_by_itself_unless_the_policy_just_changed() {
     explore(|| {
         let compared = RouteConfig { holdout: 0.5, ..config(9) };
         let world = World::new(compared.clone());
@@ -394,8 +395,9 @@ fn of_two_configurations_of_a_stream_the_one_in_force_stays() {
     });
 }
 
+/// A socket is not released while it is used, and a newer one not by the former owner.
 #[test]
-fn a_socket_is_not_released_while_it_is_used_and_no_newer_one_by_its_former_owner() {
+fn sockets_are_released_unused_and_only_by_their_owner() {
     explore(|| {
         let slot = Arc::new(Slot::new(ListenerAddress::new(endpoint(1))));
         let descriptors = Arc::new(Descriptors::default());
@@ -429,7 +431,7 @@ fn a_socket_is_not_released_while_it_is_used_and_no_newer_one_by_its_former_owne
 }
 
 #[test]
-fn permits_for_descriptors_stay_within_all_limits_and_are_given_back() {
+fn descriptor_permits_stay_within_all_limits_and_return() {
     const TEST_SOURCE: [u8; 4] = [192, 0, 2, 1];
     const TEST_ROOM: RouteRoom = RouteRoom { taken: 0, limit: 1000, per_source: 1 };
     explore(|| {

@@ -364,7 +364,7 @@ mod tests {
     use crate::log::StandardOutput;
 
     #[test]
-    fn a_route_without_configuration_listener_and_session_is_forgotten() {
+    fn a_route_without_config_listener_and_session_is_forgotten() {
         let dataplane = Dataplane::start(Options { workers: 1 }, Box::new(StandardOutput)).unwrap();
         let config =
             |name: &str| RouteConfig::new(name, ["192.0.2.1:443".parse().unwrap()]).unwrap();

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_keeps_no_honest_client_out_and_ends_no_assured_session() {
+    fn floods_exclude_no_honest_client_and_end_no_assured_session() {
         let mut process = Process::default();
         // An honest client for every hundred forged sources, which needs a round trip, in which a
         // hundred more come. Two routes: the flood is on one of them.
@@ -256,7 +256,7 @@ mod tests {
     /// A flood whose sources speak twice, to a server that answers, has all lasting places; new
     /// sessions and sessions that prove their address are served all the same.
     #[test]
-    fn a_flood_that_speaks_twice_keeps_no_honest_client_out_and_ends_no_assured_session() {
+    fn a_flood_that_speaks_twice_excludes_no_honest_client() {
         let mut process = Process::default();
         let before: Vec<FlowId> = (0..50).filter_map(|_| process.open(1)).collect();
         process.mutual.extend(&before);

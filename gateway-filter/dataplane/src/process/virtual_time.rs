@@ -275,7 +275,7 @@ mod tests {
 
     /// In a roll-out the configuration changes more often than a silent server is given up.
     #[test]
-    fn changes_of_the_configuration_give_a_server_that_is_gone_no_more_time() {
+    fn configuration_changes_do_not_extend_a_lost_servers_time() {
         let config = |endpoint: &str, idle: u64| {
             let mut config = RouteConfig::new("r", [endpoint.parse().unwrap()]).unwrap();
             config.idle_timeout_seconds = idle;

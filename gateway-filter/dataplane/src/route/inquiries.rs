@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_no_gateway_knows_is_refused_when_the_last_has_said_so() {
+    fn an_unknown_client_is_refused_after_the_last_gateways_answer() {
         let (inquiries, budget) = <(Inquiries, InquiryBudget)>::default();
         assert_eq!(inquiries.begin(&path(1), b"sealed", (2, &budget), 77, at(0)), Step::Ask);
         assert!(inquiries.denied(77).is_none());

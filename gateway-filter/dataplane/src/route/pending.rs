@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_challenge_makes_datagrams_wait_once_and_for_a_second_at_most() {
+    fn a_challenge_delays_datagrams_once_for_at_most_a_second() {
         let pending = PendingDatagrams::default();
         let network = path(7).network();
         let at = Timestamp::from_millis;
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_an_unknown_session_prolongs_a_wait_once_and_begins_none() {
+    fn unknown_sessions_messages_extend_a_wait_once_and_begin_none() {
         let pending = PendingDatagrams::default();
         let network = path(7).network();
         let at = Timestamp::from_millis;

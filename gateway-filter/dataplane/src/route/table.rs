@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_open_move_and_end_sessions_never_wait_for_each_other_for_ever() {
+    fn threads_that_open_move_and_end_sessions_do_not_deadlock() {
         let dataplane = Dataplane::start(Options { workers: 2 }, Box::new(Silent)).unwrap();
         let config = RouteConfig::new("web", ["127.0.0.1:9".parse().unwrap()]).unwrap();
         let route = dataplane.configure(config).unwrap();
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_lasts_once_client_and_server_have_both_spoken_twice() {
+    fn a_session_is_lasting_once_both_ends_have_spoken_twice() {
         let dataplane = Dataplane::start(Options { workers: 1 }, Box::new(Silent)).unwrap();
         let config = RouteConfig::new("web", ["127.0.0.1:9".parse().unwrap()]).unwrap();
         let route = dataplane.configure(config).unwrap();
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_share_what_the_process_can_hold_and_sessions_that_end_make_room() {
+    fn routes_share_the_process_limit_and_ended_sessions_make_room() {
         let capacity = Capacity::limited(3, "in a test".to_owned());
         let dataplane =
             Dataplane::start_with(Options { workers: 1 }, Logger::new(Box::new(Silent)), capacity)

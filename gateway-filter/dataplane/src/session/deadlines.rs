@@ -110,7 +110,7 @@ mod tests {
     const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
     #[test]
-    fn sessions_that_become_quiet_and_busy_again_have_one_deadline_each() {
+    fn alternately_quiet_and_busy_sessions_have_one_deadline_each() {
         let mut deadlines = Deadlines::default();
         let sessions: Vec<Armed> = std::iter::repeat_with(Armed::default).take(10).collect();
         let mut now = Timestamp::ZERO;

@@ -193,7 +193,7 @@ mod tests {
 
     /// Expected of 10,000 clients, by weight, with standard deviations below 50; the hash is fixed.
     #[test]
-    fn clients_are_shared_by_weight_and_the_share_of_none_is_refused() {
+    fn clients_are_distributed_by_weight_and_refused_without_one() {
         let config = shared(&[(1, 7.0), (2, 2.0)], 1.0);
         let mut counts = [0; 3];
         for number in 0..10_000 {

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_without_assistance_keeps_its_path_once_it_is_settled_and_while_it_speaks() {
+    fn a_settled_unassisted_session_keeps_its_path_while_it_speaks() {
         let mut occupant = Occupant {
             is_assisted: false,
             heard: None,

@@ -174,7 +174,7 @@ mod tests {
     const ROOM: RouteRoom = RouteRoom { taken: 0, limit: 100_000, per_source: 4096 };
 
     #[test]
-    fn a_source_gets_all_that_is_free_but_no_more_than_its_share_of_the_rest() {
+    fn a_source_gets_free_capacity_and_only_its_share_of_the_rest() {
         let capacity = Capacity::limited(1000, String::new());
         // All of it is one source: an IPv4 address, and a network of IPv6.
         let addresses: [fn(usize) -> String; 2] =

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn another_thread_can_wake_the_owner_and_a_full_inbox_is_not_slept_on() {
+    fn another_thread_wakes_the_owner_and_a_full_inbox_keeps_it_up() {
         let poller = Poller::new().unwrap();
         let mut ready = Vec::new();
         // No thread has to write a byte while the owner is awake: it sees its inbox before it
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sandbox_that_forbids_the_finer_wait_is_waited_in_all_the_same() {
+    fn a_sandbox_without_the_finer_wait_gets_the_coarser_one() {
         std::thread::spawn(|| {
             forbid(libc::SYS_epoll_pwait2);
             let poller = Poller::new().unwrap();

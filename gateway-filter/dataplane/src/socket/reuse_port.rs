@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_go_where_the_program_says_and_clients_stay_where_they_are() {
+    fn datagrams_follow_the_program_and_clients_keep_their_sockets() {
         for (at, from) in
             [("127.0.0.1:0", "127.0.0.1:0"), ("[::1]:0", "[::1]:0"), ("[::]:0", "127.0.0.1:0")]
         {

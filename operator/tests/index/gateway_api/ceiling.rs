@@ -14,8 +14,8 @@ fn parameters(namespace: &str, name: &str, spec: Value) -> Value {
     })
 }
 
-/// Annotations make a balancer public, or bring containers into Pods: a class with parameters says which a
-/// Gateway may add, and nothing takes the place of its own.
+/// Annotations make a balancer public, or bring containers into Pods. The parameters of a class therefore
+/// list the ones that a Gateway may add, and a Gateway replaces none of the class's own.
 #[test]
 fn labels_and_annotations_of_a_gateway_stay_within_its_class() {
     let pairs = |of: &[(&str, &str)]| -> Value {
@@ -79,7 +79,7 @@ fn labels_and_annotations_of_a_gateway_stay_within_its_class() {
 
 /// A Gateway's author does not become more than the class lets its Gateways be.
 #[test]
-fn a_gateways_own_parameters_lower_what_its_class_has_and_no_more() {
+fn a_gateways_parameters_only_lower_its_classs_settings() {
     let reference = |namespace: Option<&str>, name: &str| json!({ "group": "packrat.dev", "kind": "GatewayParameters", "namespace": namespace, "name": name });
     let state_with = |of_class: Option<&Value>, own: &Value| {
         let mut class = of_packrat();
@@ -178,7 +178,8 @@ fn a_gateways_own_parameters_lower_what_its_class_has_and_no_more() {
     let (spec, message) = spec_with(Some(&class), &modest);
     assert_eq!((spec.cache.bytes_total.as_str(), spec.workload.replicas), ("2Mi", 5));
     assert_eq!(message, "all listeners can be served");
-    // A class without parameters sets no limits; a class whose parameters are gone allows nothing.
+    // A class without parameters sets no limits; a class whose parameters are missing admits no
+    // labels and annotations.
     let (spec, _) = spec_with(None, &greedy);
     assert_eq!(spec.cache, as_parameters(&greedy).cache);
     let refused = state_with(Some(&Value::Null), &modest);

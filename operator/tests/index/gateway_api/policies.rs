@@ -28,7 +28,7 @@ fn budget(percent: u32) -> Value {
 }
 
 #[test]
-fn of_defaults_the_most_specific_wins_and_of_overrides_the_least_specific() {
+fn the_most_specific_default_and_least_specific_override_win() {
     let layers = [
         target("Gateway", "edge", None),
         target("Gateway", "edge", Some("quic")),
@@ -87,7 +87,7 @@ fn of_defaults_the_most_specific_wins_and_of_overrides_the_least_specific() {
 }
 
 #[test]
-fn annotations_are_between_the_defaults_and_the_overrides_of_policies() {
+fn annotations_rank_between_policy_defaults_and_overrides() {
     let resolve = |defaults: Value, overrides: Value| {
         let gateway = a_gateway("edge", json!([listener("quic", 443, json!({}))]));
         let annotations =

@@ -111,7 +111,7 @@ fn a_route_without_a_listener_is_told_why() {
 }
 
 #[test]
-fn destinations_that_do_not_exist_or_may_not_be_named_are_told_and_get_nothing() {
+fn missing_and_forbidden_destinations_are_reported_and_unused() {
     let parent = || json!({ "name": "edge", "namespace": "app" });
     let listeners = || json!([listener("quic", 443, json!({ "namespaces": { "from": "All" } }))]);
     let grant = |from: &str, name: Value| {

@@ -215,7 +215,7 @@ fn what_other_controllers_say_about_a_route_stays() {
 /// Assistance that has stopped by itself is reported at the route that it concerns, and at the
 /// Gateway.
 #[test]
-fn assistance_that_has_stopped_by_itself_is_told_at_gateway_and_route() {
+fn stopped_assistance_is_reported_at_gateway_and_route() {
     let gateway = a_gateway(
         "edge",
         json!([listener("quic", 443, json!({})), listener("game", 7000, json!({}))]),

@@ -380,8 +380,9 @@ mod tests {
         assert!(!format!("{config:?}").contains("0f0f"), "secrets stay out of logs");
     }
 
+    /// Fields that the operator cannot set are written unless they have their default.
     #[test]
-    fn what_the_operator_cannot_set_is_written_when_it_is_not_the_default() {
+    fn fields_beyond_the_operator_are_written_unless_default() {
         let mut config =
             RouteConfig::of_stream("tv", StreamRoute::new("0.0.0.0:5".parse().unwrap())).unwrap();
         config.assist = false;
@@ -445,7 +446,7 @@ mod tests {
 
     /// A later operator may mark fields that this version may ignore.
     #[test]
-    fn a_field_of_a_later_version_is_left_out_of_account_if_the_writer_says_so() {
+    fn a_later_versions_field_is_ignored_if_marked_as_ignorable() {
         let bare = r#"{"route":"web","endpoints":["192.0.2.1:443"],"#;
         let read = |rest: &str| {
             let read = RouteConfig::read(format!("{bare}{rest}}}").as_bytes());

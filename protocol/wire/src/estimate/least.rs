@@ -15,7 +15,8 @@ const NO_SAMPLE: u32 = u32::MAX;
 /// for each client.
 #[derive(Debug, Clone, Copy)]
 pub struct Least {
-    /// Beginning of the period, its least sample, and that of the period before.
+    /// Beginning of the period. The fields below are its least sample and the previous period's, in
+    /// microseconds.
     since: Timestamp,
     now: u32,
     before: u32,
@@ -43,7 +44,7 @@ impl Least {
         }
     }
 
-    /// The least one, if there was any.
+    /// The least sample, if there was any.
     pub fn get(&self) -> Option<Duration> {
         let least = self.now.min(self.before);
         (least != NO_SAMPLE).then(|| Duration::from_micros(least.into()))

@@ -1,4 +1,4 @@
-//! Loss of the medium, apart from what queues lose.
+//! Loss of the medium, without the losses of queues.
 
 /// Number of datagrams over which the loss is remembered.
 const HORIZON_DATAGRAMS: f64 = 2048.0;
@@ -36,7 +36,7 @@ impl MediumLoss {
         }
     }
 
-    /// Datagrams that it is the share of.
+    /// Number of datagrams from which the share was computed.
     pub(super) fn sent(&self) -> f64 {
         self.sent
     }
@@ -46,8 +46,8 @@ impl MediumLoss {
         (self.lost / (self.sent + PRIOR_DATAGRAMS)).clamp(0.0, 1.0)
     }
 
-    /// Runs of losses per datagram that the medium may have, by what is known: two standard deviations above the
-    /// mean, and one run in [`RUNS_PRIOR`] datagrams before the first.
+    /// Upper bound of the medium's runs of losses per datagram: two standard deviations above the mean, with
+    /// one run in [`RUNS_PRIOR`] datagrams before the first.
     pub fn most_runs(&self) -> f64 {
         let runs = self.bursts + 1.0;
         (runs + 2.0 * runs.sqrt()) / (self.sent + RUNS_PRIOR)

@@ -15,7 +15,7 @@ pub const PATIENCE_MARGIN: Duration = Duration::from_millis(100);
 /// sender.
 pub const LIVE_PATIENCE_MARGIN: Duration = Duration::from_millis(30);
 
-/// Time to wait for a repair beside round trips; `live`: for that of a live stream.
+/// Time to wait for a repair beside round trips; `live`: for a live stream.
 pub const fn patience_margin(live: bool) -> Duration {
     if live { LIVE_PATIENCE_MARGIN } else { PATIENCE_MARGIN }
 }
@@ -32,7 +32,7 @@ pub struct PathEstimate {
 }
 
 impl PathEstimate {
-    /// An estimate that knows nothing yet.
+    /// An estimate without samples.
     pub const fn new() -> Self {
         Self { round_trip: RoundTrip::new(), sent: 0.0, lost: 0.0 }
     }
@@ -78,9 +78,9 @@ impl PathEstimate {
         self.round_trip.variation()
     }
 
-    /// Time that a repair is worth waiting for: three round trips with their variation and `margin`
-    /// (see [`patience_margin`]), at most `maximum`. What has arrived waits at the
-    /// client for this long, the gateway plans its repairs within it.
+    /// Time for which a repair is worth waiting for: three round trips with their variation and
+    /// `margin` (see [`patience_margin`]), at most `maximum`. Datagrams wait at the client for this
+    /// long, and the gateway plans its repairs within it.
     pub fn patience(&self, margin: Duration, maximum: Duration) -> Duration {
         self.round_trip.patience(margin).min(maximum)
     }

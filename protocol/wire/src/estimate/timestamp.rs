@@ -24,8 +24,8 @@ impl Timestamp {
         Self(millis * 1000)
     }
 
-    /// A timestamp of a caller's clock. The clock is believed up to a quarter of its range: sums of
-    /// times must fit, and what is later, such as `PACKRAT_NEVER`, is no time.
+    /// A timestamp of a caller's clock. Times above a quarter of the clock's range, such as
+    /// `PACKRAT_NEVER`, become that quarter, so that sums of times fit.
     pub fn of_caller(micros: u64) -> Self {
         Self(micros.min(u64::MAX / 4))
     }

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn far_numbers_are_believed_among_twenty_times_as_many_forged_ones() {
+    fn far_numbers_are_believed_among_twenty_times_the_forged_ones() {
         let (gateway, key) = session(7);
         let (forger, _) = session(8);
         let mut places = Places::new(key);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn invented_numbers_are_hardly_ever_believed_however_many_they_are() {
+    fn any_number_of_invented_numbers_is_hardly_ever_believed() {
         let (gateway, key) = session(7);
         let (forger, _) = session(8);
         for per_millisecond in [2, 25, 100] {

@@ -125,7 +125,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn everybody_gets_everything_in_order_and_the_unreachable_cost_nobody_else() {
+    fn receivers_get_all_in_order_despite_unreachable_ones() {
         let sender = bind_reuse_port("127.0.0.1:0".parse().unwrap()).unwrap();
         let receivers: Vec<UdpSocket> =
             (0..150).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
