@@ -28,7 +28,7 @@ use crate::history::{Fate, History};
 const NEAR_TOP_SHARE: f64 = 0.85;
 /// Share of the largest backlog from which on a single loss is the queue's if the medium hardly loses datagrams.
 const STANDING_SHARE: f64 = 0.4;
-/// Backlog, in seconds, below which none is near the top.
+/// Least backlog, in seconds, that is near the top.
 const LEAST_TOP_SECONDS: f64 = 0.005;
 /// Time in which the largest backlog is forgotten.
 const TOP_MEMORY_SECONDS: f64 = 10.0;
@@ -36,15 +36,15 @@ const TOP_MEMORY_SECONDS: f64 = 10.0;
 const NEAR_TOP_PRIOR_DATAGRAMS: f64 = 25.0;
 /// Datagrams in which a count of the histogram falls by a factor of e.
 const HISTOGRAM_MEMORY_DATAGRAMS: f32 = 500.0;
-/// Time whose least residual raises the backlog; a base round trip where that is longer.
+/// Time whose least residual raises the backlog; a base round trip if that is longer.
 const RESIDUAL_WINDOW_SECONDS: f64 = 0.1;
-/// Time over which a rate is measured; a base round trip where that is longer.
+/// Time over which a rate is measured; a base round trip if that is longer.
 const RATE_BLOCK_SECONDS: f64 = 0.05;
 /// Rates whose median counts.
 const RATES: usize = 5;
 /// Backlog, in seconds, from which on the link is busy.
 const BUSY_SECONDS: f64 = 0.003;
-/// Datagrams of a window in which runs of losses are counted; those of a base round trip where they are more.
+/// Datagrams of a window in which runs of losses are counted; a base round trip's if they are more.
 const WINDOW_DATAGRAMS: f64 = 64.0;
 /// Share of the fastest arrivals below which arrivals do not come from a full queue.
 const OVERFLOW_ARRIVALS_SHARE: f64 = 0.7;
@@ -121,7 +121,7 @@ impl Low {
 struct Fresh {
     at: f64,
     low: Low,
-    /// The same of all below the top.
+    /// Counts of all datagrams below the top.
     below_top: Low,
 }
 
@@ -306,8 +306,9 @@ impl Backlog {
         if self.base.is_known { self.base.before.min(self.base.now) } else { ASSUMED_BASE_SECONDS }
     }
 
-    /// An eACK has shown the fates of all datagrams up to `newest`, which was sent once and had this round trip.
-    /// Calls `on_queues` for each datagram that the queue has lost.
+    /// Applies the fates of all datagrams up to `newest`, which an eACK has shown; `newest` was
+    /// sent once and had this round trip. Calls `on_queues` for each datagram that the queue has
+    /// lost.
     pub(crate) fn on_eack(
         &mut self,
         history: &History,
