@@ -206,12 +206,12 @@ mod tests {
             (long_header(&own, b"server!!"), long_header(b"server!!", &own), true),
             (long_header(&own, b"server!!"), [b"\x41server?!", &[5; 40][..]].concat(), false),
             (long_header(&own, b"server!!"), long_header(b"another!", b"server!!"), false),
-            // Too short to prove anything, or none.
+            // Too short to be a proof, or empty.
             (long_header(&own, b"srv"), [b"\x41srv", &[5; 40][..]].concat(), false),
             (long_header(&own, b""), vec![0x41; 40], false),
             (stun([0, 1], *b"transaction!"), stun([1, 1], *b"transaction!"), true),
             (stun([0, 1], *b"transaction!"), stun([1, 1], *b"transaction?"), false),
-            // The client's own, which the server answers.
+            // The client's own value, which the server answers.
             (stun([1, 1], *b"transaction!"), stun([1, 1], *b"transaction!"), false),
             (stun([0, 1], *b"transaction!"), stun([0, 1], *b"transaction!"), false),
             (index(2, 84), index(4, 24), true),
@@ -243,7 +243,7 @@ mod tests {
                 long_header(&[1; 8], b"attackers 20 bytes!!"),
                 [b"\x41attackers 20 bytes!!", &[5; 40][..]].concat(),
             ),
-            // One that sends back what comes.
+            // A server that returns received bytes.
             (
                 long_header(&[1; 8], b"attacker"),
                 long_header(&[1; 8], b"attacker"),
@@ -255,12 +255,12 @@ mod tests {
         for (said, returned, repeated) in cases {
             let mut proof = AddressProof::default();
             proof.received(&said);
-            // Others that it says in between take nothing away.
+            // Other values of the client in between do not matter.
             proof.received(&long_header(b"another!", &[2; 8]));
             proof.sent(&returned);
             proof.received(&repeated);
             assert!(!proof.is_given(), "{said:?}");
-            // What the server has chosen proves it all the same.
+            // A value that the server has chosen is a proof all the same.
             proof.sent(&long_header(&[1; 8], b"server!!"));
             proof.received(&[b"\x41server!!", &[5; 40][..]].concat());
             assert!(proof.is_given(), "{said:?}");

@@ -416,7 +416,7 @@ impl Session {
         let config = self.permit.gateway().config();
         counters.evictions_full += self.history.limit_cache(config.cache_bytes_per_flow);
         if let Some(live) = &mut self.live {
-            // A configuration without repairs has none of any kind.
+            // A configuration without repairs has no copies of any kind.
             let share = if config.repair_budget > 0.0 { config.early_copies } else { 0.0 };
             live.set_early_copies(share);
         }

@@ -257,7 +257,7 @@ mod tests {
             copies.extend(trial.run(trial.now + millis(100)));
         }
         assert!((40..=50).contains(&copies.len()), "{} in ten seconds", copies.len());
-        // What is quiet for long enough is sparse again.
+        // A flow that is quiet for long enough is sparse again.
         trial.run(trial.now + millis(1500));
         for _ in 0..3 {
             trial.forward(&[4; 1200]);

@@ -99,7 +99,7 @@ impl TokenGate {
 }
 
 impl TokenAdmission {
-    /// `token`: as in the client's params, empty for none; `unix_now`: seconds since 1970.
+    /// `token`: as in the client's params, or empty; `unix_now`: seconds since 1970.
     fn admit(&self, token: &[u8], unix_now: u64, peer: IpAddr) -> Result<(), TokenRefusal> {
         let check = match self {
             Self::Off => return Ok(()),

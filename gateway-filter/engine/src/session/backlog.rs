@@ -493,7 +493,7 @@ impl Backlog {
             // Short connections have no time for doubts, and no queue.
             self.low.add(core::mem::take(&mut fresh.low));
         }
-        // Otherwise it was an outage, or a Reset has given up what had arrived.
+        // Otherwise it was an outage, or a Reset has given up arrived datagrams.
         if fresh.below_top.lost <= OUTAGE_DATAGRAMS as u64 {
             self.fresh.push_back(fresh);
         }
@@ -524,7 +524,7 @@ impl Backlog {
         core::mem::take(&mut self.low)
     }
 
-    /// The last eACK has told of an outage, which is no evidence of the medium's loss.
+    /// Forgets the counts of the last eACK: its outage is no evidence of the medium's loss.
     pub(crate) fn on_outage(&mut self) {
         self.fresh.clear();
         self.low = Low::default();
@@ -578,7 +578,8 @@ mod tests {
         state: u64,
     }
 
-    /// Losses, and those of them that the observer calls the queue's.
+    /// Losses of the queue and of the medium, and the ones among each that the observer calls the
+    /// queue's.
     #[derive(Debug, Default, PartialEq, Eq)]
     struct Found {
         queue: u64,

@@ -156,7 +156,7 @@ impl FarLink {
     fn judge(&mut self, now: Timestamp) {
         if let Some(watch) = self.watch.filter(|watch| watch.to < now) {
             self.watch = None;
-            // Fewer answers prove nothing: the server answers less often.
+            // Fewer answers are no evidence: the server has answered less often.
             if watch.come >= watch.answers {
                 self.misses = (self.misses + 1.0).min(MAXIMUM_MISSES);
                 self.known_until = now + SLOW_LINK_MEMORY;

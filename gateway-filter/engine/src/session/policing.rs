@@ -179,8 +179,8 @@ mod tests {
     }
 
     /// Sends for this many milliseconds, a datagram each `interval(millisecond)` microseconds, and
-    /// repairs after a round trip until it arrives. Returns how often losses were told to be a
-    /// policer's, and how many datagrams had been lost the first time.
+    /// repairs after a round trip until it arrives. Returns the number of times that losses were
+    /// found to be a policer's, and the number of datagrams lost until the first time.
     fn told(millis: u64, interval: impl Fn(u64) -> u64, path: Path<'_>) -> (u64, u64) {
         let (mut policing, mut repairs) = (Policing::new(), BTreeMap::new());
         let (mut at, mut sequence, mut lost, mut told, mut first) = (0, 0, 0, 0, 0);

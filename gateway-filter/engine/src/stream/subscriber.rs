@@ -110,8 +110,8 @@ impl Address {
 /// One subscriber.
 pub(super) struct Subscriber {
     /// Sums of the packets that the subscriber lacks for good: all before its subscription, and
-    /// given-up ones. `None`: there are none, or the subscriber counts them as received, as it was
-    /// asked to.
+    /// given-up ones. `None`: the set is empty, for example because the subscriber counts them as
+    /// received, as it was asked to.
     base: Option<Box<Sums>>,
     /// Set that the subscriber was asked to count as received, and has not confirmed yet.
     offer: Option<Box<Offer>>,

@@ -197,7 +197,7 @@ impl Symbols {
         self.lost += packets as u64;
     }
 
-    /// True if no symbols are sent, and so many packets were lost that they may be worth it.
+    /// True if no symbols are sent, and enough packets were lost that they may be worth it.
     pub(super) fn are_wanted(&self) -> bool {
         self.seal.is_some() && !self.are_sent() && self.lost >= MANY_LOST_PACKETS
     }
