@@ -80,8 +80,8 @@ impl Own {
 /// bytes there.
 const QUIC_VERSIONS: [[u8; 4]; 2] = [[0, 0, 0, 1], [0x6b, 0x33, 0x43, 0xcf]];
 
-/// Longest value of a server's that is kept, in bytes: a connection ID as a whole, as its beginning may be
-/// the server's own name (QUIC-LB), which is no secret.
+/// Longest value of a server's that is kept, in bytes: a connection ID as a whole, as its beginning
+/// may be the server's own name (QUIC-LB), which is no secret.
 const LONGEST_VALUE_BYTES: usize = 20;
 
 /// A value that a server has chosen at random and that its client repeats, in the clear.
@@ -265,8 +265,8 @@ mod tests {
             proof.received(&[b"\x41server!!", &[5; 40][..]].concat());
             assert!(proof.is_given(), "{said:?}");
         }
-        // Another protocol's answer that begins like a long header: a transaction identifier, flags,
-        // and counts.
+        // Another protocol's answer that begins like a long header: a transaction identifier,
+        // flags, and counts.
         let mut proof = AddressProof::default();
         proof.sent(b"\x80\x01\x85\x80\x00\x00\x00\x04\x05tail!..............");
         assert_eq!(proof.proof, Proof::Missing);

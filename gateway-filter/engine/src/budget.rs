@@ -9,7 +9,8 @@ use packrat_assist_token::token_bucket::TokenBucket;
 
 use crate::sync::atomic::{AtomicI64, Ordering};
 
-/// Bytes that a flow may spend before it has forwarded much: enough for the loss of a whole first flight.
+/// Bytes that a flow may spend before it has forwarded much: enough for the loss of a whole first
+/// flight.
 const FLOW_BURST_BYTES: f64 = 64.0 * 1024.0;
 /// Bytes that a flow may have saved up: a long burst of loss takes all datagrams under way.
 const FLOW_SAVINGS_BYTES: f64 = 512.0 * 1024.0;
@@ -18,7 +19,8 @@ const GATEWAY_BURST_BYTES: i64 = 4 << 20;
 /// Bytes of [`GATEWAY_BURST_BYTES`] that one source may have beyond its own flows' earnings: a
 /// source that begins many sessions, or saves up in many, leaves the rest to others.
 const SOURCE_SAVINGS_BYTES: i64 = 1_048_576;
-/// Bytes of [`GATEWAY_BURST_BYTES`] that downloads leave to live streams, whose repairs cannot wait.
+/// Bytes of [`GATEWAY_BURST_BYTES`] that downloads leave to live streams, whose repairs cannot
+/// wait.
 const LIVE_RESERVE_BYTES: i64 = GATEWAY_BURST_BYTES / 4;
 
 /// Factor by which the share exceeds the need at the measured loss: loss varies, and some repairs
@@ -267,7 +269,7 @@ mod tests {
             gateway.take(&source, &mut other, 60_000, false),
             "one flow's refusal cost another's budget"
         );
-        // Where all together have nothing left, the source keeps what it has.
+        // If the shared budget is empty, the source keeps its own.
         while gateway.take_shared(&SourceBudget::new(), 1000, true) {}
         let before = source.0.tokens.load(Ordering::Relaxed);
         assert!(!gateway.take_shared(&source, 1000, true));

@@ -1,4 +1,5 @@
-//! Tests of what the threads of a gateway share, in many orders of their steps (`make concurrency`).
+//! Tests of what the threads of a gateway share, in many orders of their steps (`make
+//! concurrency`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
 
 mod explore;

@@ -64,7 +64,7 @@ impl Flow {
 
     /// Starts (or restarts) assistance; `seed`: 32 fresh random bytes from the operating system.
     /// The answer is in the outbox: one datagram, not longer than the client's. A question that is
-    /// repeated because its answer was lost gets the same answer and changes nothing.
+    /// repeated because its answer was lost gets the same answer without other effect.
     ///
     /// A client that has echoed no cookie is sent nothing else before it has sealed a message with
     /// the answer's key. It displaces no session: on a path with a session or a pending one, which

@@ -41,8 +41,8 @@ impl HoldoutKey {
         finish(hash)
     }
 
-    /// A number that stands for all that one attacker may have: the largest network of an address that
-    /// counts as one.
+    /// A number that stands for all that one attacker may have: the largest network of an address
+    /// that counts as one.
     pub(crate) fn hash_of_network(&self, client: IpAddr) -> u64 {
         let mut hash = self.hasher(b"packrat networks of a comparison");
         hash.update(Network::largest_of(client).to_bytes());

@@ -2,8 +2,8 @@
 //! slot.
 //!
 //! Identifiers are mixed with a key of the session, so that their lower bits are as good as any
-//! hash, and no attacker can aim at a slot. Linear probing in a table that is at most half full looks at
-//! one or two slots, which are next to each other in memory.
+//! hash, and no attacker can aim at a slot. Linear probing in a table that is at most half full
+//! looks at one or two slots, which are next to each other in memory.
 //!
 //! Entries are not taken out: an entry older than the history's first one is stale, which its
 //! sequence number shows. When half of the slots are in use, the table is filled anew with the
@@ -123,7 +123,8 @@ mod tests {
     use std::collections::VecDeque;
 
     proptest! {
-        /// Against a queue that is searched. Few homes, so that clusters are long and wrap around, and numbers that wrap around.
+        /// Against a queue that is searched. Few homes, so that clusters are long and wrap around,
+        /// and numbers that wrap around.
         #[test]
         fn knows_what_the_queue_holds(
             steps in prop::collection::vec((1u32..400, 0u8..8), 1..600),

@@ -220,7 +220,7 @@ mod tests {
                 Step::Refuse
             );
         }
-        // Elsewhere the client may be, and later here, too.
+        // The client may be at another address, and later here as well.
         for (last, milliseconds) in [(2, 3001), (1, 3002)] {
             let step = paths.on_message(&SHORT, 38, address(last), || [3; 8], at(milliseconds));
             assert!(matches!(step, Step::Challenge(_)));

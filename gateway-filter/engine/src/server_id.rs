@@ -237,8 +237,8 @@ mod tests {
         ServerIdDecoder::new(configuration, lengths.0, lengths.1, key.as_ref()).unwrap()
     }
 
-    /// Appendix B of the draft, and the example of section 5.4.2. In the last of the appendix the first
-    /// octet is not that of its configuration, 3.
+    /// Appendix B of the draft, and the example of section 5.4.2. In the last one of the appendix
+    /// the first octet does not belong to its configuration, 3.
     #[test]
     fn the_vectors_of_the_draft() {
         let key = "8f95f09245765f80256934e50c66207f";
@@ -260,8 +260,8 @@ mod tests {
             let decoder = decoder(configuration, (server.len(), nonce.len() / 2), key);
             let found = decoder.server_of(&connection_id).unwrap();
             assert_eq!(found.as_bytes(), server);
-            // What the server has added of its own does not matter; less is no such connection ID, and
-            // so is another configuration.
+            // What the server has added of its own does not matter; less is no such connection ID,
+            // and so is another configuration.
             assert_eq!(decoder.server_of(&[&connection_id[..], b"more"].concat()), Some(found));
             assert_eq!(decoder.server_of(&connection_id[..connection_id.len() - 1]), None);
             let mut other = connection_id;

@@ -4,6 +4,8 @@
 //! client's. Both sets grow for as long as the epoch lasts, only their difference is small. At each
 //! eACK the gateway inserts the datagrams forwarded up to the client's newest one (the *horizon*)
 //! into its own sketch, subtracts, and decodes both ways:
+//!
+//! - only here: missing at the client. Repaired while the bytes are kept, else given up and folded
 //!   out of the sketch.
 //! - only there: the client has it, the sketch has not. Forwarded beyond the horizon, before the
 //!   epoch began, or given up: folded in.
@@ -378,8 +380,8 @@ impl Session {
         if self.shrink_at == NEVER_DUE || self.history.next().is_multiple_of(TRIM_DATAGRAMS) {
             self.look_after_memory(now, counters);
         }
-        // A client that has not proven the session may not know it: to its transport, a number would
-        // be garbage.
+        // A client that has not proven the session may not know it: to its transport, a number
+        // would be garbage.
         let numbering = self.numbering.as_mut().filter(|_| self.channel.is_proven())?;
         let number = numbering.number(self.history.next() - 1, identifier, datagram.len())?;
         if let Some(coding) = &mut self.coding {
@@ -465,8 +467,8 @@ impl Session {
         self.live.is_some() || self.agreed.scheme == IdentifierScheme::Trailer
     }
 
-    /// True if a repair may have copies: the client's end drops all but one, or the client does, by the
-    /// number.
+    /// True if a repair may have copies: the client's end drops all but one, or the client does, by
+    /// the number.
     fn may_copy_repair(&self, sequence: u64) -> bool {
         let has_number = || {
             let length = self.history.cached_length(sequence)?;

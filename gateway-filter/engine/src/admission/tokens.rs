@@ -12,7 +12,8 @@ use crate::gateway::HandshakeOutcome;
 use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Admission of clients by their tokens, with the keys that decide. Plain forwarding needs no token.
+/// Admission of clients by their tokens, with the keys that decide. Plain forwarding needs no
+/// token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum TokenAdmission {
     /// Tokens are not looked at.

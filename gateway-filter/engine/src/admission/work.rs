@@ -48,8 +48,8 @@ const HANDSHAKE_BUDGET: Rate = Rate::per_second(HANDSHAKE_WORK_PER_SECOND);
 /// handshake.
 const HANDSHAKE_SLICE: Rate = Rate { per_second: 500_000_000.0, burst: 400_000.0 };
 
-/// Time after which a thread that has no time for a handshake has some again: the handshake before it
-/// is paid for.
+/// Time after which a thread that has no time for a handshake has some again: the handshake before
+/// it is paid for.
 pub const HANDSHAKE_PAUSE: Duration =
     Duration::from_nanos(HANDSHAKE_WORK * 1_000_000_000 / HANDSHAKE_SLICE.per_second as u64);
 
@@ -339,8 +339,8 @@ mod tests {
         });
     }
 
-    /// Clients of many networks ask again and again from the first microsecond on. A handshake takes
-    /// the time that it is charged for, everything else none.
+    /// Clients of many networks ask again and again from the first microsecond on. A handshake
+    /// takes the time that it is charged for, and other steps take no time.
     #[test]
     fn a_burst_of_handshakes_leaves_the_thread_to_others_after_a_millisecond() {
         let budget = WorkBudget::new();

@@ -1,11 +1,11 @@
 //! A trial of a sender: does it answer the losses that it is shown?
 //!
-//! A loss-based sender reduces its window by a third or a half at each loss, to the window that its
-//! losses allow: in packets, 1.22 times the root of the number sent per loss (Reno), or 1.05 times
-//! the power 3/4 of that number times the round trip in seconds (CUBIC, RFC 9438, section 5.1). A
-//! window that is several times as large, and does not shrink while losses are shown, belongs to a
-//! sender that goes on as before: BBR. The gateway sees the last mile's part of the window only, so
-//! that it errs towards a sender that answers.
+//! A loss-based sender gives way by a third or a half at each loss, and its losses determine the
+//! window that is left: in packets, 1.22 times the root of the number sent per loss (Reno), or 1.05
+//! times the power 3/4 of the product of that number and the round trip in seconds (CUBIC, RFC
+//! 9438, section 5.1). A window that is several times as large, and does not shrink while losses
+//! are shown, belongs to a sender that goes on as before: BBR. The gateway sees the last mile's
+//! part of the window only, so that it errs towards a sender that answers.
 //!
 //! ```text
 //!   window   o o o o o  BBR: as large as before, whatever the losses

@@ -1,9 +1,10 @@
 //! The backlog of the last mile, and the losses of its queue.
 //!
-//! Delay is no evidence of a queue: jitter, aggregates and radio grants delay as well. Bytes explain a backlog: a
-//! datagram meets the bytes sent before it, less the bytes that the link has taken since, at its learnt rate.
-//! Round trips correct the explanation on one side, as jitter only adds to them: a round trip below the
-//! explained one lowers the backlog at once, and the least excess of a while raises it.
+//! Delay is no evidence of a queue: jitter, aggregates and radio grants delay as well. Bytes
+//! explain a backlog: a datagram meets the bytes sent before it, less the bytes that the link has
+//! taken since, at its learnt rate. Round trips correct the explanation on one side, as jitter only
+//! adds to them: a round trip below the explained one lowers the backlog at once, and the least
+//! excess of a while raises it.
 //!
 //! ```text
 //!   sent ----> backlog = max(0, backlog + bytes / rate - time) ----> histogram: sent and lost by backlog
@@ -12,9 +13,10 @@
 //!                 | base - backlog)      | arrivals over bytes      losses of the queue | of the medium
 //! ```
 //!
-//! A loss is the queue's if the backlog was near the largest of late, and losses are more frequent there than
-//! elsewhere; or in an overflow, which shows by more runs of losses than the medium has while arrivals are as
-//! fast as ever. So the first overflow shows, before a rate is known, and a policer, which has no backlog.
+//! A loss is the queue's if the backlog was near the largest of late, and losses are more frequent
+//! there than elsewhere; or in an overflow, which shows by more runs of losses than the medium has
+//! while arrivals are as fast as ever. So the first overflow shows, before a rate is known, and a
+//! policer, which has no backlog.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -26,7 +28,8 @@ use crate::history::{Fate, History};
 
 /// Share of the largest backlog from which on a backlog is near it.
 const NEAR_TOP_SHARE: f64 = 0.85;
-/// Share of the largest backlog from which on a single loss is the queue's if the medium hardly loses datagrams.
+/// Share of the largest backlog from which on a single loss is the queue's if the medium hardly
+/// loses datagrams.
 const STANDING_SHARE: f64 = 0.4;
 /// Least backlog, in seconds, that is near the top.
 const LEAST_TOP_SECONDS: f64 = 0.005;
@@ -125,7 +128,8 @@ struct Fresh {
     below_top: Low,
 }
 
-/// Rate of the last mile while a backlog stands: slope of the lower envelope of arrivals over bytes.
+/// Rate of the last mile while a backlog stands: slope of the lower envelope of arrivals over
+/// bytes.
 #[derive(Debug, Default)]
 struct Rate {
     bytes_per_second: Option<f64>,
@@ -353,7 +357,8 @@ impl Backlog {
         }
     }
 
-    /// Counts bytes that have arrived: repairs and symbols in proportion to the datagrams around them.
+    /// Counts bytes that have arrived: repairs and symbols in proportion to the datagrams around
+    /// them.
     fn count_arrived(&mut self, told: &[Told]) {
         let (mut sent, mut arrived, mut extra) = (0.0, 0.0, 0.0);
         for it in told {
@@ -509,7 +514,8 @@ impl Backlog {
         }
     }
 
-    /// True if holes that open now are not worth a hold: the queue has lost something within a round trip.
+    /// True if holes that open now are not worth a hold: the queue has lost something within a
+    /// round trip.
     pub(crate) fn is_shown(&self, now: Timestamp) -> bool {
         seconds(now) < self.shown_until
     }
@@ -599,7 +605,8 @@ mod tests {
             (self.state >> 11) as f64 / (1u64 << 53) as f64
         }
 
-        /// Ten seconds of datagrams, at this multiple of the link's rate at each time; an eACK each 10 ms.
+        /// Ten seconds of datagrams, at this multiple of the link's rate at each time; an eACK each
+        /// 10 ms.
         fn observe(mut self, offered: impl Fn(f64) -> f64) -> Found {
             let (mut backlog, mut history) =
                 (Backlog::default(), History::new(1 << 24, MAXIMUM_ENTRIES));

@@ -74,8 +74,8 @@ pub(super) struct FarLink {
     began: Option<Timestamp>,
     forwarded: u32,
     answers: u32,
-    /// Datagrams for an answer, and microseconds from one answer to the next; 0 before the first block
-    /// is over.
+    /// Datagrams for an answer, and microseconds from one answer to the next; 0 before the first
+    /// block is over.
     per_answer: f64,
     interval: f64,
     /// The newest answers' times, in a ring.
@@ -199,9 +199,9 @@ impl Spread {
 mod tests {
     use super::*;
 
-    /// Bursts of `burst` datagrams each 80 ms, to a server 30 ms away that answers every `every`th one, over
-    /// a link that takes `each` microseconds for a datagram. Returns how many of the last 20 of 40 bursts
-    /// would be spread.
+    /// Bursts of `burst` datagrams each 80 ms, to a server 30 ms away that answers every `every`th
+    /// one, over a link that takes `each` microseconds for a datagram. Returns how many of the last
+    /// 20 of 40 bursts would be spread.
     fn spread(burst: u64, every: u64, each: u64, length: usize) -> usize {
         let (mut far, mut free, mut received, mut slower) = (FarLink::default(), 0, 0, 0);
         let mut answers = std::collections::VecDeque::new();

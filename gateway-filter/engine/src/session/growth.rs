@@ -15,9 +15,9 @@
 //! So a single loss can be evidence, in a download that ends before five of them. It must come
 //! before the path is half full: a sender that cannot grow any more gives no evidence.
 //!
-//! A sender with little to send does not fill its window, and may send more after a loss than before.
-//! Windows with which servers begin are 64 datagrams at most ([`LARGE_WINDOW`]), and 45 of these are
-//! left after a loss; a larger one has grown by what was sent (RFC 9002, section 7.8).
+//! A sender with little to send does not fill its window, and may send more after a loss than
+//! before. Servers begin with windows of 64 datagrams at most ([`LARGE_WINDOW`]), of which a loss
+//! leaves 45; a larger one has grown by sending (RFC 9002, section 7.8).
 
 use core::time::Duration;
 

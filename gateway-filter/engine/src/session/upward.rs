@@ -9,7 +9,7 @@
 //! ```text
 //!   arrives        places below it all passed or given up ----------------------> passes at once
 //!                  a hole below, room, no queue, repairs not paused ---> waits -> passes in order
-//!   hole           filled, patience over, queue stands, repairs pause, no room -> waiting ones pass
+//!   hole           filled, patience over, queue stands, repairs pause, no room -> the wait ends
 //! ```
 //!
 //! Datagrams that a filled hole releases leave at once, unless a link follows that is slower than

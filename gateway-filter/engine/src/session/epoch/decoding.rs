@@ -13,8 +13,8 @@ use crate::reconciliation::decode_assuming;
 use crate::scratch::Scratch;
 use crate::session::outage::Outage;
 
-/// Datagrams that are assumed missing at once, at most: there are more only when a client was silent
-/// for seconds.
+/// Datagrams that are assumed missing at once, at most: there are more only when a client was
+/// silent for seconds.
 const ASSUMED_DATAGRAMS: usize = 8192;
 /// Work per datagram that may be missing, before decoding.
 const CANDIDATE_WORK: u64 = 4;
