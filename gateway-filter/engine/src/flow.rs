@@ -415,7 +415,7 @@ impl Flow {
     }
 
     /// True if a sealed datagram that names this session (`packrat_wire::seal::session_of`) is for
-    /// [`Flow::control`]: the session assists the flow, or is pending.
+    /// [`Flow::control`], as the session assists the flow or is pending.
     pub fn answers_to(&self, session: SessionId) -> bool {
         self.names().any(|name| name == session)
     }

@@ -134,8 +134,7 @@ impl Pair {
         hear(&self.gateway, &mut self.flow, said, self.address, [said[9]; 32], self.now, out);
     }
 
-    /// Gives the client so many datagrams that the gateway has not forwarded that its eACKs can't
-    /// be decoded.
+    /// Gives the client more datagrams that the gateway has not forwarded than eACKs can decode.
     fn confuse(&mut self) {
         for number in 0..TOO_MANY {
             self.client
