@@ -1,6 +1,6 @@
-//! Evidence that a client receives at its address, in what passes in the clear between it and its server:
-//! the server has chosen a value at random, and the client repeats it. An attacker who forges a source
-//! address does not learn the value, however many datagrams the server answers.
+//! Evidence that a client receives at its address, from the clear parts of the datagrams between it
+//! and its server: the server has chosen a value at random, and the client repeats it. An attacker
+//! who forges a source address does not learn the value, however many datagrams the server answers.
 
 /// The evidence about one client and its server.
 #[derive(Debug, Default)]
@@ -16,12 +16,12 @@ impl AddressProof {
         Self { proof: Proof::Given, ..Self::default() }
     }
 
-    /// True once the client has repeated a value of the server's.
+    /// True once the client has repeated a value of the server.
     pub fn is_given(&self) -> bool {
         self.proof == Proof::Given
     }
 
-    /// The server has sent a datagram to the client.
+    /// Records a datagram from the server to the client.
     pub fn sent(&mut self, datagram: &[u8]) {
         if self.proof != Proof::Given
             && let Some(value) = Value::in_question(datagram)
@@ -31,7 +31,7 @@ impl AddressProof {
         }
     }
 
-    /// A datagram has come from the client's address.
+    /// Records a datagram from the client's address.
     pub fn received(&mut self, datagram: &[u8]) {
         match self.proof {
             Proof::Given => return,
@@ -41,7 +41,8 @@ impl AddressProof {
             }
             Proof::Asked(_) | Proof::Missing => {}
         }
-        // A server may name itself as the client has (RFC 9000, section 7.2), or send back what comes.
+        // A server may name itself as the client has (RFC 9000, section 7.2), or return received
+        // bytes.
         if let Some((destination, _)) = connection_ids(datagram) {
             self.own.add(destination.get(..LONGEST_VALUE_BYTES).unwrap_or(destination));
         }
@@ -51,8 +52,8 @@ impl AddressProof {
     }
 }
 
-/// Values that have come from the client's address: a server that takes or returns them has chosen
-/// nothing. Two bits of 64 for each, so that many of them leave no value that proves anything.
+/// Values that have come from the client's address: the server has not chosen them, if it takes or
+/// returns them. Two bits of 64 for each, so that many of them leave no value that is a proof.
 #[derive(Debug, Default, Clone, Copy)]
 struct Own(u64);
 
@@ -79,8 +80,8 @@ impl Own {
 /// bytes there.
 const QUIC_VERSIONS: [[u8; 4]; 2] = [[0, 0, 0, 1], [0x6b, 0x33, 0x43, 0xcf]];
 
-/// Longest value of a server's that is kept, in bytes: a connection ID as a whole, as its beginning may be
-/// the server's own name (QUIC-LB), which is no secret.
+/// Longest value of a server's that is kept, in bytes: a connection ID as a whole, as its beginning
+/// may be the server's own name (QUIC-LB), which is no secret.
 const LONGEST_VALUE_BYTES: usize = 20;
 
 /// A value that a server has chosen at random and that its client repeats, in the clear.
@@ -124,8 +125,8 @@ impl Value {
         self.bytes.get(..usize::from(self.length)).unwrap_or_default()
     }
 
-    /// The value in a server's datagram. Four random bytes are the least: an attacker who guesses them
-    /// gains copies at the rate of a sparse flow.
+    /// The value in a server's datagram. Four random bytes are the minimum: an attacker who guesses
+    /// them gains copies at the rate of a sparse flow.
     fn in_question(datagram: &[u8]) -> Option<Self> {
         match datagram {
             [0x80..=0xff, ..] => {
@@ -148,7 +149,7 @@ impl Value {
         let at = match (self.protocol, datagram) {
             (Protocol::Quic, [0x80..=0xff, ..]) => 6,
             (Protocol::Quic, [0x40..=0x7f, ..]) => 1,
-            // The answer that says "yes".
+            // A success response.
             (Protocol::Stun, [1, 1, ..]) if is_stun(datagram) => 8,
             (Protocol::WireGuard, [4, 0, 0, 0, ..]) => 4,
             _ => return false,
@@ -205,12 +206,12 @@ mod tests {
             (long_header(&own, b"server!!"), long_header(b"server!!", &own), true),
             (long_header(&own, b"server!!"), [b"\x41server?!", &[5; 40][..]].concat(), false),
             (long_header(&own, b"server!!"), long_header(b"another!", b"server!!"), false),
-            // Too short to prove anything, or none.
+            // Too short to be a proof, or empty.
             (long_header(&own, b"srv"), [b"\x41srv", &[5; 40][..]].concat(), false),
             (long_header(&own, b""), vec![0x41; 40], false),
             (stun([0, 1], *b"transaction!"), stun([1, 1], *b"transaction!"), true),
             (stun([0, 1], *b"transaction!"), stun([1, 1], *b"transaction?"), false),
-            // The client's own, which the server answers.
+            // The client's own value, which the server answers.
             (stun([1, 1], *b"transaction!"), stun([1, 1], *b"transaction!"), false),
             (stun([0, 1], *b"transaction!"), stun([0, 1], *b"transaction!"), false),
             (index(2, 84), index(4, 24), true),
@@ -242,7 +243,7 @@ mod tests {
                 long_header(&[1; 8], b"attackers 20 bytes!!"),
                 [b"\x41attackers 20 bytes!!", &[5; 40][..]].concat(),
             ),
-            // One that sends back what comes.
+            // A server that returns received bytes.
             (
                 long_header(&[1; 8], b"attacker"),
                 long_header(&[1; 8], b"attacker"),
@@ -254,18 +255,18 @@ mod tests {
         for (said, returned, repeated) in cases {
             let mut proof = AddressProof::default();
             proof.received(&said);
-            // Others that it says in between take nothing away.
+            // Other values of the client in between do not matter.
             proof.received(&long_header(b"another!", &[2; 8]));
             proof.sent(&returned);
             proof.received(&repeated);
             assert!(!proof.is_given(), "{said:?}");
-            // What the server has chosen proves it all the same.
+            // A value that the server has chosen is a proof all the same.
             proof.sent(&long_header(&[1; 8], b"server!!"));
             proof.received(&[b"\x41server!!", &[5; 40][..]].concat());
             assert!(proof.is_given(), "{said:?}");
         }
-        // Another protocol's answer that begins like a long header: a transaction identifier, flags,
-        // and counts.
+        // Another protocol's answer that begins like a long header: a transaction identifier,
+        // flags, and counts.
         let mut proof = AddressProof::default();
         proof.sent(b"\x80\x01\x85\x80\x00\x00\x00\x04\x05tail!..............");
         assert_eq!(proof.proof, Proof::Missing);

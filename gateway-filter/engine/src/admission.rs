@@ -10,8 +10,8 @@
 //!
 //! - [`tokens`]: permissions that an issuer gave
 //! - [`sources`]: sessions and handshakes by source address
-//! - [`account`]: what a source and its networks use of what all share
-//! - [`work`]: what messages make a thread do, and for whom it is done
+//! - [`account`]: use of the shared limits by a source and its networks
+//! - [`work`]: time of a thread that messages take, and their sources
 //! - [`permit`]: a session's share of the gateway's limits, returned when it ends
 //! - [`rate_limit`]: token buckets that fill with time
 
@@ -40,7 +40,7 @@ use work::HANDSHAKE_WORK;
 pub use work::{HANDSHAKE_PAUSE, WorkBudget};
 pub(crate) use work::{MESSAGE_WORK, TICKET_WORK, WorkKind};
 
-/// The limits that all sessions of a gateway share, and what is used of them.
+/// The limits that all sessions of a gateway share, and their use.
 #[derive(Debug)]
 pub(crate) struct Admission {
     pub(crate) tokens: TokenGate,
@@ -79,14 +79,14 @@ impl Admission {
         self.handshakes.try_acquire_strictly(&rate_without_cookie(&self.config.get()), now)
     }
 
-    /// Sessions up to which some are prepared for unvalidated addresses: the rest of the room is
-    /// left to validated ones.
+    /// Number of sessions up to which some are prepared for unvalidated addresses: the rest of the
+    /// room is left to validated ones.
     fn room_for_unvalidated(config: &GatewayConfig) -> usize {
         config.maximum_sessions / 2
     }
 
     /// True if a session may be prepared for a client of this source that has not echoed a cookie.
-    /// Changes nothing.
+    /// Does not change the limits.
     pub(crate) fn may_prepare(&self, source: IpAddr, now: Timestamp) -> bool {
         let config = self.config.get();
         self.sessions() < Self::room_for_unvalidated(&config)
@@ -109,7 +109,8 @@ impl Admission {
         admitted
     }
 
-    /// Charges this thread, and the source if it is known, for comparing a ticket with so many servers.
+    /// Charges this thread, and the source if it is known, for comparing a ticket with this number
+    /// of servers.
     pub(crate) fn charge_ticket(&self, source: IpAddr, servers: usize, now: Timestamp) {
         let account = self.sources.nearest_account(source);
         let units = TICKET_WORK * servers as u64;
@@ -145,7 +146,7 @@ impl Admission {
         charged
     }
 
-    /// A subscriber of this source has gone.
+    /// Releases a subscriber of this source.
     pub(crate) fn release_subscriber(&self, source: IpAddr) {
         self.leave_room();
         self.sources.end(source);

@@ -1,27 +1,29 @@
-//! Repair budgets: token buckets of bytes, filled by what is forwarded
-//! (docs/POLICY.md, "The budget follows the loss").
+//! Repair budgets: token buckets of bytes, filled by forwarded datagrams (docs/POLICY.md, "The
+//! budget follows the loss").
 //!
-//! Repairs are lost like everything else: at a loss of *p* they take *p* / (1 - *p*) of the
-//! forwarded bytes even if each is sent only when it is needed. Where that is more than the
-//! configured share, the share rises with the measured loss, to twice what is configured at most.
+//! Repairs are lost like other datagrams: at a loss of *p* they take *p* / (1 - *p*) of the
+//! forwarded bytes even if each is sent only when it is needed. If that is more than the configured
+//! share, the share rises with the measured loss, to twice the configured one at most.
 
 use packrat_assist_token::token_bucket::TokenBucket;
 
 use crate::sync::atomic::{AtomicI64, Ordering};
 
-/// Bytes that a flow may spend before it has forwarded much: enough for the loss of a whole first flight.
+/// Bytes that a flow may spend before it has forwarded much: enough for the loss of a whole first
+/// flight.
 const FLOW_BURST_BYTES: f64 = 64.0 * 1024.0;
-/// Bytes that a flow may have saved up: a long burst of loss takes everything that is under way.
+/// Bytes that a flow may have saved up: a long burst of loss takes all datagrams under way.
 const FLOW_SAVINGS_BYTES: f64 = 512.0 * 1024.0;
 /// Bytes that all flows of a gateway together may have saved up.
 const GATEWAY_BURST_BYTES: i64 = 4 << 20;
-/// Bytes of [`GATEWAY_BURST_BYTES`] that one source may have which its own flows have not brought: a
+/// Bytes of [`GATEWAY_BURST_BYTES`] that one source may have beyond its own flows' earnings: a
 /// source that begins many sessions, or saves up in many, leaves the rest to others.
 const SOURCE_SAVINGS_BYTES: i64 = 1_048_576;
-/// Bytes of [`GATEWAY_BURST_BYTES`] that downloads leave to live streams, whose repairs cannot wait.
+/// Bytes of [`GATEWAY_BURST_BYTES`] that downloads leave to live streams, whose repairs cannot
+/// wait.
 const LIVE_RESERVE_BYTES: i64 = GATEWAY_BURST_BYTES / 4;
 
-/// Factor by which the share exceeds what the loss makes necessary: loss varies, and some repairs
+/// Factor by which the share exceeds the need at the measured loss: loss varies, and some repairs
 /// are sent in copies.
 const LOSS_MARGIN: f64 = 1.25;
 /// Factor by which the share rises above the configured one, at most.
@@ -35,20 +37,20 @@ pub(crate) struct FlowBudget {
 }
 
 impl FlowBudget {
-    /// Without a share there are no repairs, not even those of a first flight.
+    /// Without a share there are no repairs, not even for a first flight.
     pub(crate) fn new(share: f64) -> Self {
         let tokens = TokenBucket::new(if share > 0.0 { FLOW_BURST_BYTES } else { 0.0 });
         Self { share, tokens }
     }
 
-    /// This share of the datagrams is lost, as the client's eACKs show, and this share of the
-    /// bytes is configured for repairs now. A client that lies about the loss gains repairs of its
-    /// own datagrams, within the maximum.
+    /// Follows the share of lost datagrams, as the client's eACKs show it, and the share of the
+    /// bytes that is configured for repairs now. A client that lies about the loss gains repairs of
+    /// its own datagrams, within the maximum.
     pub(crate) fn follow(&mut self, loss: f64, configured: f64) {
         let needed = LOSS_MARGIN * loss / (1.0 - loss.min(0.99));
         self.share = needed.clamp(configured, configured * MAXIMUM_RISE_FACTOR);
         if self.share <= 0.0 {
-            // What it had saved up was for repairs.
+            // The saved bytes were for repairs.
             self.tokens.drain();
         }
     }
@@ -58,13 +60,13 @@ impl FlowBudget {
         self.share
     }
 
-    /// `bytes` were forwarded.
+    /// Earns repairs for `bytes` that were forwarded.
     #[inline]
     pub(crate) fn earn(&mut self, bytes: usize) {
         self.tokens.earn(bytes as f64 * self.share, FLOW_SAVINGS_BYTES);
     }
 
-    /// True if copies may be sent, too: what is left beyond half belongs to first transmissions.
+    /// True if copies may be sent as well: the last bytes are for first transmissions.
     pub(crate) fn is_ample(&self) -> bool {
         self.tokens.covers(FLOW_BURST_BYTES / 2.0)
     }
@@ -87,7 +89,7 @@ impl SourceBudget {
         Self(SharedBucket::full())
     }
 
-    /// One of its flows has brought so many bytes of repairs.
+    /// Earns `bytes` of repairs, which one of the source's flows has brought.
     pub(crate) fn earn(&self, bytes: f64) {
         self.0.earn(bytes as i64);
     }
@@ -117,8 +119,8 @@ impl<const BURST: i64> SharedBucket<BURST> {
     }
 }
 
-/// Bytes of repairs that all flows together may still send. Flows report what they forwarded at
-/// each eACK, not at each datagram.
+/// Bytes of repairs that all flows together may still send. Flows report forwarded bytes at each
+/// eACK, not at each datagram.
 #[derive(Debug)]
 pub(crate) struct GatewayBudget(SharedBucket<GATEWAY_BURST_BYTES>);
 
@@ -127,19 +129,20 @@ impl GatewayBudget {
         Self(SharedBucket::full())
     }
 
-    /// Flows whose repairs may take this share have forwarded `bytes`.
+    /// Earns repairs for `bytes` forwarded by flows whose repairs may take this share.
     pub(crate) fn earn(&self, bytes: u64, share: f64) {
         self.0.earn((bytes as f64 * share) as i64);
     }
 
-    /// A flow of this source whose repairs may take this share has forwarded `bytes`.
+    /// Earns repairs for `bytes` forwarded by a flow of this source whose repairs may take this
+    /// share.
     pub(crate) fn earn_for(&self, source: &SourceBudget, bytes: u64, share: f64) {
         self.earn(bytes, share);
         source.earn(bytes as f64 * share);
     }
 
-    /// Takes `bytes` from all three budgets, or from none. `live`: for a live stream, which may
-    /// take the last of it.
+    /// Takes `bytes` from all three budgets, if each allows. `live`: for a live stream, which may
+    /// take the last bytes.
     pub(crate) fn take(
         &self,
         source: &SourceBudget,
@@ -159,7 +162,7 @@ impl GatewayBudget {
         self.0.take(bytes as i64, 0)
     }
 
-    /// The same, without a flow's own budget.
+    /// Like [`Self::take`], without a flow's own budget.
     pub(crate) fn take_shared(&self, source: &SourceBudget, bytes: usize, live: bool) -> bool {
         let cost = bytes as i64;
         if !source.0.take(cost, 0) {
@@ -266,7 +269,7 @@ mod tests {
             gateway.take(&source, &mut other, 60_000, false),
             "one flow's refusal cost another's budget"
         );
-        // Where all together have nothing left, the source keeps what it has.
+        // If the shared budget is empty, the source keeps its own.
         while gateway.take_shared(&SourceBudget::new(), 1000, true) {}
         let before = source.0.tokens.load(Ordering::Relaxed);
         assert!(!gateway.take_shared(&source, 1000, true));

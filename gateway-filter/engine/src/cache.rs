@@ -1,17 +1,17 @@
 //! The ring of bytes: datagrams in forwarding order, freed from the oldest.
 //!
-//! The ring follows what is under way to the client: it grows by a quarter more than it needs, up to
-//! its limit, and shrinks when half of it was not needed for a while, so that a session costs little
-//! more than its path holds; positions are absolute and never reused.
+//! The ring follows the bytes under way to the client: it grows by a quarter more than it needs, up
+//! to its limit, and shrinks when half of it was not needed for a while, so that a session costs
+//! little more than its path holds; positions are absolute and never reused.
 
 use core::num::NonZeroU64;
 
-/// First allocation: what a session needs before it has seen traffic.
+/// First allocation: enough for a session before it has seen traffic.
 const INITIAL_BYTES: usize = 4 * CAPACITY_STEP_BYTES;
 /// Bytes of which capacities are multiples.
 const CAPACITY_STEP_BYTES: usize = 4096;
 
-/// The capacity of a ring that needs this much, and a little later perhaps more.
+/// The capacity of a ring that needs this many bytes, and perhaps more a little later.
 fn enough_for(bytes: usize) -> usize {
     (bytes + bytes / 4).next_multiple_of(CAPACITY_STEP_BYTES).max(INITIAL_BYTES)
 }
@@ -39,7 +39,7 @@ pub(crate) struct Cache {
     head: u64,
     /// Position behind the newest byte.
     tail: u64,
-    /// Where the newest byte ends in `bytes`: `tail` modulo the capacity, without a division per
+    /// Index behind the newest byte in `bytes`: `tail` modulo the capacity, without a division per
     /// datagram.
     end: usize,
     /// Most bytes ever, before the last [`Self::shrink`].
@@ -65,7 +65,7 @@ impl Cache {
         self.limit
     }
 
-    /// From now on the ring grows to this size at most; what it has, it keeps.
+    /// Sets the size up to which the ring grows from now on; existing memory stays.
     pub(crate) fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
@@ -75,7 +75,7 @@ impl Cache {
         self.bytes.len()
     }
 
-    /// True if a datagram of `length` bytes fits without freeing or growing anything.
+    /// True if a datagram of `length` bytes fits without freeing or growing.
     pub(crate) fn has_room(&self, length: usize) -> bool {
         self.len() + length <= self.bytes.len()
     }
@@ -88,7 +88,7 @@ impl Cache {
         (needed > self.bytes.len() && wanted >= needed).then_some(wanted)
     }
 
-    /// Appends a datagram that [has room](Self::has_room); `None` when it has none.
+    /// Appends a datagram that [has room](Self::has_room); `None` without room.
     #[inline]
     pub(crate) fn push(&mut self, datagram: &[u8]) -> Option<Span> {
         let length = u16::try_from(datagram.len()).ok()?;
@@ -138,7 +138,7 @@ impl Cache {
         self.head = self.head.max(span.end().min(self.tail));
     }
 
-    /// The bytes at `span`, in two pieces where they wrap around; `None` when they were freed.
+    /// The bytes at `span`, in two parts if they wrap around; `None` when they were freed.
     pub(crate) fn get(&self, span: Span) -> Option<(&[u8], &[u8])> {
         if span.position.get() < self.head || span.end() > self.tail {
             return None;
@@ -157,7 +157,7 @@ impl Cache {
         (start..start + first, 0..length - first)
     }
 
-    /// Gives the ring another capacity, at least its length, keeping what is in it.
+    /// Gives the ring another capacity, at least its length, and keeps its content.
     pub(crate) fn resize(&mut self, capacity: usize) {
         debug_assert!(capacity >= self.len());
         let mut resized = vec![0; capacity];

@@ -1,4 +1,5 @@
-//! Tests of what the threads of a gateway share, in many orders of their steps (`make check-concurrency`).
+//! Tests of what the threads of a gateway share, in many orders of their steps (`make
+//! concurrency`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test may fail anywhere
 
 mod explore;
@@ -205,7 +206,7 @@ fn limits_that_change_meanwhile_leave_the_counts_right() {
             if number == 0 {
                 shared.reconfigure(GatewayConfig { maximum_sessions: 1, ..shared.config() });
                 let before = shared.sessions();
-                // Those that had looked at the limit before may still come.
+                // Sessions that had checked the limit before may still come.
                 if before >= 1
                     && let Some(permit) = SessionPermit::new(&shared, address(number), TEST_TIME)
                 {

@@ -7,22 +7,22 @@ use crate::sync::RwLock;
 /// Answer of a route's senders to losses that they are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SenderAnswer {
-    /// It is not known: losses of the medium are hidden, unless the route's sessions find that the
-    /// senders tolerate them ([`crate::SenderMemory`]).
+    /// Unknown: losses of the medium are hidden, unless the route's sessions find that the senders
+    /// tolerate them ([`crate::SenderMemory`]).
     #[default]
     Unknown,
-    /// To each of them (CUBIC, NewReno): losses of the medium are hidden.
+    /// Senders answer each loss (CUBIC, NewReno): losses of the medium are hidden.
     Always,
-    /// To more than [`TOLERATED_LOSS`] in a round trip (BBRv2, BBRv3): fewer are neither hidden nor
-    /// repaired, because the sender gains nothing and loses by the delay.
+    /// Senders answer more than [`TOLERATED_LOSS`] in a round trip (BBRv2, BBRv3): fewer losses are
+    /// neither hidden nor repaired, because the sender would only lose by the delay.
     AboveTolerance,
-    /// Not at all (BBRv1): nothing is hidden or repaired.
+    /// Senders answer no loss (BBRv1): losses are neither hidden nor repaired.
     Never,
 }
 
 /// Share of lost datagrams up to which losses are left to BBRv2 and BBRv3. They tolerate 2 % in a
-/// round trip (draft-ietf-ccwg-bbr, `BBR.LossThresh`) and give way by little to what is a little
-/// more; a wait costs them more than that.
+/// round trip (draft-ietf-ccwg-bbr, `BBR.LossThresh`) and give way little to slightly more; a wait
+/// costs them more.
 pub const TOLERATED_LOSS: f64 = 0.03;
 
 /// Limits and policies, the same for every flow of a route.
@@ -31,7 +31,7 @@ pub struct GatewayConfig {
     /// True if clients may ask for assistance at all; otherwise they are refused and forwarded
     /// plainly.
     pub assist: bool,
-    /// True if sessions may begin. Without it those that are there go on, and further clients are
+    /// True if sessions may begin. Otherwise existing sessions go on, and further clients are
     /// refused as without `assist`.
     pub begins_sessions: bool,
     /// Bytes of datagrams that one flow may keep for repair.
@@ -39,12 +39,12 @@ pub struct GatewayConfig {
     /// Bytes that all flows together may keep.
     pub cache_bytes_total: usize,
     /// Repairs as a share of the forwarded bytes (0.25 = 25 %), per flow and for all flows
-    /// together. Where the measured loss alone needs more (above 16.7 % with the default), it
-    /// rises with the loss, to twice this at most.
+    /// together. If the measured loss alone needs more (above 16.7 % with the default), it rises
+    /// with the loss, to twice this at most.
     pub repair_budget: f64,
-    /// Second copies that thin live streams get at once where a repair comes too late for their
-    /// receiver's buffer, as a share of the forwarded bytes of such a stream; 0: none, also of first
-    /// and rare datagrams of other flows.
+    /// Second copies that thin live streams get at once if a repair would be too late for their
+    /// receiver's buffer, as a share of the forwarded bytes of such a stream; 0: off, also for
+    /// first and rare datagrams of other flows.
     pub early_copies: f64,
     /// Probability with which a repaired datagram may still be missing when it is needed.
     pub residual_loss_target: f64,
@@ -56,24 +56,25 @@ pub struct GatewayConfig {
     /// of as many.
     pub handshakes_per_second_per_source: u32,
     /// Handshakes per second below which a client need not echo a cookie before its session is
-    /// prepared; 0: it always must. What is prepared so gets one datagram, not longer than the
-    /// client's, until the client has sealed something.
+    /// prepared; 0: it always must. Such a client is sent one datagram, not longer than its own,
+    /// until it has sealed a message.
     pub handshakes_per_second_without_cookie: u32,
     /// Longest packet, headers of IP and UDP included, that the paths to clients carry: datagrams
-    /// that would be longer with a number in front have none.
+    /// that a number would make longer go without it.
     pub longest_packet: u16,
     /// Answer of the senders to losses.
     pub sender: SenderAnswer,
-    /// Share of the clients that are refused assistance, 0 to 1: what they get is compared with what
-    /// assisted ones get. A client is one address (IPv6: one /64).
+    /// Share of the clients that are refused assistance, 0 to 1, to be compared with assisted
+    /// clients. A client is one address (IPv6: one /64).
     pub holdout: f64,
-    /// One of so many sessions is a trial: it shows an unknown sender its losses, and looks at the
-    /// answers. Where senders seem to answer losses, one of four times as many; 0: none.
+    /// Number of sessions of which one is a trial: it shows an unknown sender its losses, and
+    /// checks the answers. If senders seem to answer losses, one of four times as many; 0: no
+    /// trials.
     pub sender_trials: u32,
-    /// True if what sparse flows bring is sent twice to clients without a session.
+    /// True if datagrams of sparse flows are sent twice to clients without a session.
     pub sparse_copies: bool,
-    /// False where it is known that no queue has lost what is missing, as only a laboratory's last
-    /// mile can tell.
+    /// False if it is known that no queue has lost the missing datagrams, as only a laboratory's
+    /// last mile can show.
     pub queues_lose: bool,
 }
 
@@ -108,8 +109,8 @@ impl Default for GatewayConfig {
     }
 }
 
-/// The configuration in force. Sessions read it where they need it, so that a change applies to
-/// those that run, and what they have used of a limit stays counted.
+/// The configuration in force. Sessions read it on use, so that a change applies to running
+/// sessions, whose use of a limit stays counted.
 #[derive(Debug)]
 pub(crate) struct ConfigInForce(RwLock<GatewayConfig>);
 

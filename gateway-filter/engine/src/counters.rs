@@ -44,8 +44,7 @@ macro_rules! counters {
                 [$(self.$field),+]
             }
 
-            /// Adds another set of counters. Of these, memory is touched only where there is something to
-            /// add.
+            /// Adds another set of counters. Touches memory only of fields that grow.
             pub fn add(&mut self, other: &Self) {
                 $(if other.$field != 0 {
                     self.$field += other.$field;
@@ -242,7 +241,7 @@ counters! {
         stream_cache_bytes,
         /// Packets under repair, of all subscribers.
         stream_outstanding,
-        /// Memory of all subscribers, with their sealed channels and what is under repair.
+        /// Memory of all subscribers, with their sealed channels and packets under repair.
         stream_state_bytes,
     }
 }

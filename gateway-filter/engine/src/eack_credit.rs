@@ -1,10 +1,10 @@
 //! Credit of a client: how much work its messages may cause, in units of about a nanosecond
 //! (`admission::work`).
 //!
-//! Each message is charged what it made the gateway do. A new epoch has a price of its own, and an
-//! eACK that can't be decoded one that is far above its work. A charge may leave a debt: the client
-//! is then not listened to until it is paid. Credit is the session's alone, so that no client pays for
-//! a neighbour's mistakes.
+//! Each message is charged for its work. A new epoch has a price of its own, and an eACK that can't
+//! be decoded has one that is far above its work. A charge may leave a debt: the client's messages
+//! are then ignored until it is paid. Credit is the session's alone, so that no client pays for a
+//! neighbour's mistakes.
 
 use core::time::Duration;
 
@@ -25,10 +25,10 @@ pub(crate) struct EackTariff {
     failure: f64,
 }
 
-/// Work of a session's messages per second: 20,000 eACKs that miss nothing. Its client sends one
-/// per millisecond, or one for every 256 datagrams where these are more.
+/// Work of a session's messages per second: 20,000 eACKs without missing datagrams. Its client
+/// sends one per millisecond, or one for every 256 datagrams if these are more.
 const SESSION_WORK_PER_SECOND: f64 = 50_000_000.0;
-/// Work of a session's messages in a burst: 4,000 eACKs that miss nothing.
+/// Work of a session's messages in a burst: 4,000 eACKs without missing datagrams.
 const SESSION_WORK_BURST: f64 = 10_000_000.0;
 /// Price of a new epoch, beside the work of filling its sketch.
 const EPOCH_WORK: f64 = 125_000.0;
@@ -45,8 +45,8 @@ const SESSION_TARIFF: EackTariff = EackTariff {
     failure: FAILED_EACK_WORK,
 };
 
-/// Work of a subscriber's messages per second. It speaks when something is missing, and each decode
-/// is costly.
+/// Work of a subscriber's messages per second. It sends eACKs when packets are missing, and each
+/// decode is costly.
 const SUBSCRIBER_WORK_PER_SECOND: f64 = 30_000_000.0;
 
 /// Tariff of a subscriber of a stream.
@@ -63,8 +63,8 @@ impl EackTariff {
         TokenBucket::new(self.start)
     }
 
-    /// Adds what was earned in `elapsed`. False if the credit does not cover a message: it is not
-    /// looked at.
+    /// Adds the earnings of `elapsed`. False if the credit does not cover a message, which is then
+    /// ignored.
     pub(crate) fn admits<L: Level>(&self, credit: &mut TokenBucket<L>, elapsed: Duration) -> bool {
         credit.earn(self.rate.earned(elapsed), self.rate.burst);
         credit.covers(MESSAGE_WORK as f64)
@@ -80,12 +80,12 @@ impl EackTariff {
         credit.charge(self.epoch);
     }
 
-    /// Takes the price of an eACK that could not be decoded after so much work.
+    /// Takes the price of an eACK that could not be decoded after this work.
     pub(crate) fn charge_failure<L: Level>(&self, credit: &mut TokenBucket<L>, work: u64) {
         credit.charge(self.failure.max(work as f64));
     }
 
-    /// Takes the price of `count` identifiers that were never forwarded. False, and takes nothing,
+    /// Takes the price of `count` identifiers that were never forwarded. False, without a charge,
     /// if the credit does not cover it: the eACK counts as one that can't be decoded.
     pub(crate) fn take_foreign<L: Level>(&self, credit: &mut TokenBucket<L>, count: usize) -> bool {
         count == 0 || credit.try_take(count as f64 * FOREIGN_WORK)
@@ -130,7 +130,7 @@ impl EackCredit {
         SESSION_TARIFF.charge_epoch(&mut self.tokens);
     }
 
-    /// True if the credit covers so much more work.
+    /// True if the credit covers this much more work.
     pub(crate) fn covers(&self, work: u64) -> bool {
         self.tokens.covers(work as f64)
     }

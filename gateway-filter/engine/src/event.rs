@@ -61,12 +61,12 @@ pub enum Event {
         /// Totals of the session.
         totals: Totals,
     },
-    /// The route's sessions begin in another way from here on: what they have found of their senders
-    /// has tipped.
+    /// The route's sessions begin in another way from here on: their findings about their senders
+    /// have tipped.
     SendersJudged {
         /// The session that has tipped it.
         session: SessionId,
-        /// They begin without repairs, because senders tolerate losses.
+        /// Sessions begin without repairs, because senders tolerate losses.
         tolerant: bool,
     },
     /// A step within a session; only while it is observed.

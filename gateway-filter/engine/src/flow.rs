@@ -27,13 +27,13 @@ use crate::sparse_copies::SparseCopies;
 pub struct Flow {
     gateway: Arc<Gateway>,
     assisted: Option<Assisted>,
-    /// A session that begins when the client has proven that it has it: by sealing something in
-    /// it. Either a newer one than the one that assists (a repeated old Init can then not end
-    /// that), or one whose client has not echoed a cookie.
+    /// A session that begins once its client has sealed a message in it. Either it is newer than
+    /// the assisting session, which a repeated old Init thus cannot end, or its client has not
+    /// echoed a cookie.
     pending: Option<Box<Assisted>>,
-    /// None while there is nothing to count.
+    /// `None` until something is counted.
     counters: Option<Box<FlowCounters>>,
-    /// True if its sessions tell of each step.
+    /// True if the flow's sessions report their events.
     observed: bool,
     /// Second copies for a client without a session, if the configuration has them.
     copies: Option<Box<SparseCopies>>,
@@ -47,14 +47,13 @@ struct Assisted {
 }
 
 impl Flow {
-    /// A flow without assistance: [`Flow::forward`] costs nothing until [`Flow::begin`].
+    /// A flow without assistance: [`Flow::forward`] is free until [`Flow::begin`].
     pub fn new(gateway: Arc<Gateway>) -> Self {
         let copies = gateway.config().sparse_copies.then(Box::default);
         Self { gateway, assisted: None, pending: None, counters: None, observed: false, copies }
     }
 
-    /// Takes over a configuration that has changed, as far as the flow does not read it where it needs
-    /// it.
+    /// Applies a changed configuration, as far as the flow does not read it on use.
     pub fn follow_config(&mut self) {
         if self.gateway.config().sparse_copies {
             self.copies.get_or_insert_default();
@@ -64,12 +63,12 @@ impl Flow {
     }
 
     /// Starts (or restarts) assistance; `seed`: 32 fresh random bytes from the operating system.
-    /// The answer is in the outbox: one datagram, not longer than the client's. A question that
-    /// is repeated because its answer was lost gets the same answer and changes nothing.
+    /// The answer is in the outbox: one datagram, not longer than the client's. A question that is
+    /// repeated because its answer was lost gets the same answer without other effect.
     ///
-    /// A client that has echoed no cookie gets nothing else before it has sealed something with the
-    /// key that the answer brings. It displaces no session: on a path where one is or is about to
-    /// be, under way with a nonce of its own, the client is sent a cookie.
+    /// A client that has echoed no cookie is sent nothing else before it has sealed a message with
+    /// the answer's key. It displaces no session: on a path with a session or a pending one, which
+    /// has another nonce, the client is sent a cookie.
     pub fn begin(
         &mut self,
         begin: Begin,
@@ -77,8 +76,8 @@ impl Flow {
         now: Timestamp,
         out: &mut Outbox,
     ) -> HandshakeOutcome {
-        // Looked at once more: it may have been switched off since the first look, and then this flow has
-        // been closed already, or never will be.
+        // Checked again: assistance may have been switched off since the first check, and then this
+        // flow has been closed already, or never will be.
         if !self.gateway.config().takes_clients() {
             return refuse(begin.nonce, HandshakeOutcome::RefusedDisabled, out);
         }
@@ -103,9 +102,9 @@ impl Flow {
                 None => return self.gateway.offer(begin.nonce, begin.peer, now, out),
             }
         };
-        // After the limits, so that those who are compared have all met the same ones.
+        // After the limits, so that all compared clients have met the same limits.
         if self.gateway.holds_out(source) {
-            // Told to clients that receive at their address only: they are compared.
+            // Refused only if the client receives at its address: refused clients are compared.
             if !begin.is_validated {
                 return self.gateway.offer(begin.nonce, begin.peer, now, out);
             }
@@ -153,7 +152,7 @@ impl Flow {
         }
     }
 
-    /// The session that was pending begins, unless its source has as many as it may have.
+    /// Begins the pending session, unless its source has its maximum of sessions.
     fn promote(&mut self, mut pending: Assisted, now: Timestamp, out: &mut Outbox) -> bool {
         if !pending.session.validate(now) {
             return false;
@@ -178,7 +177,7 @@ impl Flow {
         self.forget_answer();
     }
 
-    /// A client that has sealed something has the answer: it will not ask for it again.
+    /// Frees the answer once the client has sealed a message: it will not ask for the answer again.
     fn forget_answer(&mut self) {
         if let Some(assisted) =
             self.assisted.as_mut().filter(|assisted| assisted.session.is_proven())
@@ -187,8 +186,8 @@ impl Flow {
         }
     }
 
-    /// Switches the events within its sessions on or off ([`Event::Session`]). Off at first, and
-    /// then they cost nothing.
+    /// Switches the events within the flow's sessions on or off ([`Event::Session`]). They are off
+    /// at first, at no cost.
     pub fn observe(&mut self, observed: bool) {
         self.observed = observed;
     }
@@ -198,21 +197,21 @@ impl Flow {
         self.assisted.is_some()
     }
 
-    /// True if what passes to the client is recorded: for the session that assists, or for one that begins
-    /// when the client seals something in it. Its client may have what passes meanwhile in its set.
+    /// True if datagrams to the client are recorded: for the assisting session, or for a pending
+    /// one, whose client may already have them in its set.
     pub fn records(&self) -> bool {
         self.assisted.is_some() || self.pending.is_some()
     }
 
-    /// So many bytes are about to pass, in several datagrams: makes room for all of them at once.
+    /// Makes room for `bytes` in several datagrams that are about to pass.
     pub fn expect(&mut self, bytes: usize) {
         if let Some(assisted) = &mut self.assisted {
             assisted.session.expect(bytes, self.counters.get_or_insert_with(FlowCounters::borrow));
         }
     }
 
-    /// A datagram of the base connection passes from the server to the client. Returns what goes in
-    /// front of it, if both ends have agreed on numbers and it is not too long for one.
+    /// Records a datagram of the base connection from the server to the client. Returns the number
+    /// to put in front of it, if both ends have agreed on numbers and it is not too long for one.
     #[inline]
     pub fn forward(&mut self, datagram: &[u8], now: Timestamp) -> Option<NumberHeader> {
         if self.assisted.is_none()
@@ -238,20 +237,20 @@ impl Flow {
         number
     }
 
-    /// A datagram of the base connection passes from the client to the server, without a number. Only
-    /// a flow without a session wants to know, where the configuration has second copies.
+    /// Records a datagram of the base connection from the client to the server, without a number.
+    /// Only a flow without a session uses it, if the configuration has second copies.
     pub fn hear(&mut self, datagram: &[u8], now: Timestamp) {
         if let Some(copies) = &mut self.copies {
             copies.hear(datagram, now);
         }
     }
 
-    /// A numbered datagram has come from the client, along its path ([`packrat_wire::number`]). What
-    /// the server is to have now is in the outbox, without numbers: this datagram, others that have
-    /// waited for it, or nothing, if it waits itself. `mark` belongs to the datagram, and comes out
-    /// with it.
+    /// Receives a numbered datagram from the client, along its path ([`packrat_wire::number`]). The
+    /// outbox then has the datagrams for the server, without numbers: this one, others that have
+    /// waited for it, or none if it waits itself. `mark` belongs to the datagram, and leaves with
+    /// it.
     ///
-    /// False if it is no numbered datagram, or one of a session in which such were not agreed.
+    /// False if the datagram has no number, or belongs to a session without agreed numbers.
     pub fn receive_upward(
         &mut self,
         datagram: &[u8],
@@ -260,7 +259,7 @@ impl Flow {
         out: &mut Outbox,
     ) -> bool {
         let Some((number, base)) = split(datagram) else { return false };
-        // Without a session, the number is one of a session that is over.
+        // Without a session, the number is from a session that has ended.
         let Some(assisted) = self.assisted.as_mut() else {
             out.send_to_server(base, mark);
             return true;
@@ -275,23 +274,23 @@ impl Flow {
         true
     }
 
-    /// Puts what waits for a missing datagram of the client's into the outbox, for the server. For a flow
-    /// that has failed, and is dropped afterwards.
+    /// Puts datagrams that wait for a missing datagram of the client into the outbox, for the
+    /// server. For a flow that has failed, and is dropped afterwards.
     pub fn release_upward(&mut self, out: &mut Outbox) {
         if let Some(assisted) = &mut self.assisted {
             assisted.session.release_upward(out);
         }
     }
 
-    /// The link to the client does not carry a datagram of this length with a number in front: from
-    /// here on, such datagrams go plain.
+    /// Makes datagrams of this length and longer go plain from here on: the link to the client does
+    /// not carry them with a number in front.
     pub fn refuse_numbers(&mut self, length: usize) {
         if let Some(assisted) = &mut self.assisted {
             assisted.session.refuse_numbers(length);
         }
     }
 
-    /// A datagram passes, for the session that may begin soon, too.
+    /// Records a datagram for the pending session as well.
     #[cold]
     fn forward_to_pending(&mut self, datagram: &[u8], now: Timestamp) {
         self.forget_stale(now);
@@ -325,7 +324,7 @@ impl Flow {
             match (self.promote(*pending, now, out), ended) {
                 (true, Some(Ended(reason))) => self.end(Side::Client, reason, out),
                 (true, None) => {}
-                // It will ask again, and be told that there is no room.
+                // The client will begin again, and be refused for lack of room.
                 (false, _) => {
                     self.gateway.refuse_session(datagram, out);
                 }
@@ -350,15 +349,15 @@ impl Flow {
         }
     }
 
-    /// A sealed datagram that names this flow's session but came by another path than its client's:
-    /// a client behind a NAT that has moved it, or an attacker that replays. Nothing but a challenge
-    /// is ever sent there before the answer has come from there; the challenge is in the outbox and
+    /// Receives a sealed datagram that names this flow's session but came along another path: from
+    /// a client that a NAT has moved, or from an attacker that replays. Only a challenge is sent
+    /// along that path until the answer has come from there; the challenge is in the outbox and
     /// goes back along `from`.
     ///
-    /// `random`: eight fresh random bytes from the operating system. They must not follow from
-    /// anything that the client knows: it could answer a challenge that it never received, and
-    /// have everything sent to a victim. `decide` is called when the client has proved to be there,
-    /// and says whether the session may have the path.
+    /// `random`: eight fresh random bytes from the operating system. The client must not be able to
+    /// predict them: it could answer a challenge that it never received, and have all datagrams
+    /// sent to a victim. `decide` is called when the client has proved that it receives there, and
+    /// returns whether the session may have the path.
     pub fn control_on_new_path(
         &mut self,
         datagram: &[u8],
@@ -398,13 +397,14 @@ impl Flow {
         session.control_on_new_path(datagram, from, random, decide, &mut turn)
     }
 
-    /// When its client last said something authentic from its own path.
+    /// Time of the client's last authentic message along its own path.
     pub fn heard(&self) -> Option<Timestamp> {
         self.assisted.as_ref().and_then(|assisted| assisted.session.heard())
     }
 
-    /// Asks the client whether it is still at its path: another session's client has proved to be
-    /// there. [`Self::heard`] has the answer. `random`: as for [`Self::control_on_new_path`].
+    /// Asks the client whether it still receives on its path: another session's client has proved
+    /// that it does. [`Self::heard`] has the answer. `random`: as for
+    /// [`Self::control_on_new_path`].
     pub fn ask(&mut self, random: [u8; 8], now: Timestamp, out: &mut Outbox) {
         if let Some(assisted) = &mut self.assisted {
             let (session, counters) =
@@ -415,19 +415,18 @@ impl Flow {
     }
 
     /// True if a sealed datagram that names this session (`packrat_wire::seal::session_of`) is for
-    /// [`Flow::control`]: the one that assists the flow, or the one that will when the client
-    /// has proven that it has it.
+    /// [`Flow::control`], as the session assists the flow or is pending.
     pub fn answers_to(&self, session: SessionId) -> bool {
         self.names().any(|name| name == session)
     }
 
-    /// The sessions that this flow answers to: one, none, or two while a new one is to take over.
+    /// The sessions that this flow answers to: the assisting one and the pending one, if any.
     pub fn sessions(&self) -> impl Iterator<Item = SessionId> + '_ {
         self.assisted.iter().chain(self.pending.as_deref()).map(|assisted| assisted.session.id())
     }
 
-    /// The names of [`Self::sessions`], each of which may be in a sealed datagram. The first name of
-    /// each is its id.
+    /// The names of [`Self::sessions`], each of which may be in a sealed datagram. A session's
+    /// first name is its ID.
     pub fn names(&self) -> impl Iterator<Item = SessionId> + '_ {
         self.assisted
             .iter()
@@ -435,8 +434,8 @@ impl Flow {
             .flat_map(|assisted| assisted.session.names())
     }
 
-    /// When [`Flow::handle_timeout`] wants to be called, if at all. Changes only by the other
-    /// calls.
+    /// Time of the next call of [`Flow::handle_timeout`], if one is due. Only the other calls
+    /// change it.
     pub fn next_timeout(&self) -> Option<Timestamp> {
         let stale = self.pending.as_ref().map(|pending| pending.handshake.expires());
         let session = match (&self.assisted, &self.copies) {
@@ -447,8 +446,8 @@ impl Flow {
         stale.into_iter().chain(session).min()
     }
 
-    /// Time has passed: tail probes, spaced copies of repairs; without a session, copies of what a sparse
-    /// flow brings.
+    /// Sends the datagrams that are due by now: tail probes, spaced copies of repairs; without a
+    /// session, copies of a sparse flow's datagrams.
     pub fn handle_timeout(&mut self, now: Timestamp, out: &mut Outbox) {
         self.forget_stale(now);
         if let Some(assisted) = &mut self.assisted {
@@ -461,8 +460,8 @@ impl Flow {
         }
     }
 
-    /// The flow ends (idle, drained): frees the cache and, when assisted, says goodbye to the
-    /// client.
+    /// Ends the flow (idle, drained): frees the cache and, when assisted, sends the client a
+    /// Goodbye.
     pub fn close(&mut self, reason: GoodbyeReason, out: &mut Outbox) {
         self.pending = None;
         if let Some(assisted) = &mut self.assisted {
@@ -495,19 +494,19 @@ impl Flow {
     }
 }
 
-/// Outcome of a sealed datagram by another path than its client's (RFC 9000, section 8.2).
+/// Outcome of a sealed datagram along another path than its client's (RFC 9000, section 8.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathEvent {
-    /// Forged, replayed, too short to be answered, or for no session of this flow: drop it.
+    /// Forged, replayed, shorter than an answer, or for no session of this flow: drop it.
     Rejected,
     /// Authentic: that path has been challenged.
     Challenged,
-    /// It answers a challenge: that path is the client's now.
+    /// A challenge is answered: that path is the client's now.
     Validated,
-    /// It answers a challenge, but another session is known at that path, whose client is being
+    /// A challenge is answered, but another session is known on that path, whose client is being
     /// asked. Nothing has changed; the next answer decides anew.
     Held,
-    /// The client is there, but so is another session's, which speaks: tell it that it has no
-    /// session there ([`crate::Gateway::refuse_session`]), and it begins a new one.
+    /// The client receives there, but so does another session's client, which has answered: refuse
+    /// the session there ([`crate::Gateway::refuse_session`]), and the client begins a new one.
     Refused,
 }

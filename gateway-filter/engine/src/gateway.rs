@@ -1,4 +1,4 @@
-//! The gateway: limits and keys that all flows share, and the first, stateless look at a control
+//! The gateway: limits and keys that all flows share, and the first, stateless check of a control
 //! datagram.
 
 use std::net::{IpAddr, SocketAddr};
@@ -22,7 +22,7 @@ use crate::outbox::Outbox;
 use crate::sender_memory::SenderMemory;
 use crate::sync::{RwLock, RwLockReadGuard};
 
-/// A cookie secret is exchanged after this time.
+/// Lifetime of a cookie secret.
 pub const COOKIE_SECRET_LIFETIME: Duration = Duration::from_secs(3600);
 
 /// Shared state of all flows and streams: static key, cookie key, limits, admission, repair budget.
@@ -35,7 +35,7 @@ pub struct Gateway {
     holdout: RwLock<HoldoutKey>,
 }
 
-/// The static key, and the one that follows from it for messages between gateways.
+/// The static key, and the key derived from it for messages between gateways.
 pub(crate) struct Keys {
     pub(crate) static_key: Zeroizing<[u8; 32]>,
     pub(crate) peers: PeerKey,
@@ -47,7 +47,7 @@ impl Keys {
     }
 }
 
-/// The cookie secrets: the current one, the one before, and since when.
+/// The current cookie secret, the previous one, and the time of their exchange.
 struct Cookies {
     current: CookieKey,
     previous: Option<CookieKey>,
@@ -63,14 +63,14 @@ impl core::fmt::Debug for Gateway {
 /// Outcome of [`Gateway::receive`]: what the caller has to do with a control datagram.
 #[derive(Debug)]
 pub enum Received {
-    /// Nothing more: it was answered (the answer is in the outbox) or dropped.
+    /// The datagram was answered (the answer is in the outbox) or dropped.
     Done(HandshakeOutcome),
-    /// An Init with a right cookie, or a Discover that may do without: find or make the flow of
+    /// An Init with a valid cookie, or a Discover that may do without: find or create the flow of
     /// this client address and call [`crate::Flow::begin`].
     Begin(Begin),
-    /// Belongs to the flow of this client address: call [`crate::Flow::control`]; to the flow whose
-    /// session it names, when that is another one: [`crate::Flow::control_on_new_path`];
-    /// without either: [`Gateway::refuse_session`].
+    /// A sealed datagram: call [`crate::Flow::control`] of the flow of this client address; if it
+    /// names another flow's session, call that flow's [`crate::Flow::control_on_new_path`]; without
+    /// either flow: [`Gateway::refuse_session`].
     ForFlow,
 }
 
@@ -80,26 +80,25 @@ pub enum Received {
 pub enum HandshakeOutcome {
     /// A Discover was answered with an Offer.
     Offered,
-    /// Refused, as the client was told: no version in common.
+    /// Refusal sent: no version in common.
     RefusedVersion,
-    /// Refused, as the client was told: this route is not assisted.
+    /// Refusal sent: this route is not assisted.
     RefusedDisabled,
-    /// Refused, as the client was told: the cookie is not valid (any more).
+    /// Refusal sent: the cookie is not valid (any more).
     RefusedCookie,
-    /// Refused, as the client was told: no room for another session.
+    /// Refusal sent: no room for another session.
     RefusedFull,
-    /// Refused, as the client was told: a token is required and there is none.
+    /// Refusal sent: the required token is missing.
     RefusedTokenMissing,
-    /// Refused, as the client was told: the token has expired.
+    /// Refusal sent: the token has expired.
     RefusedTokenExpired,
-    /// Refused, as the client was told: the token is malformed, forged, or made with a key that is
-    /// not in force.
+    /// Refusal sent: the token is malformed, forged, or made with a key that is not in force.
     RefusedTokenForged,
-    /// Refused, as the client was told: the token is for another route or another network.
+    /// Refusal sent: the token is for another route or another network.
     RefusedTokenElsewhere,
-    /// Refused, as the client was told: it is one of those that are left without assistance.
+    /// Refusal sent: the client is in the holdout, which is left without assistance.
     RefusedHoldout,
-    /// A sealed datagram for no session that exists; the client was told.
+    /// Refusal sent: the sealed datagram names a session that does not exist.
     RefusedSession,
     /// Dropped: malformed.
     Malformed,
@@ -151,24 +150,24 @@ impl HandshakeOutcome {
     }
 }
 
-/// A client's first Noise message. Its token, where one is asked for, was right.
+/// A client's first Noise message, with a valid token if one is required.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Begin {
     pub(crate) peer: SocketAddr,
-    /// True if a cookie proves that the client receives at this address. Otherwise the first
-    /// sealed message has to.
+    /// True if a cookie proves that the client receives at this address. Otherwise the first sealed
+    /// message must prove it.
     pub(crate) is_validated: bool,
     pub(crate) nonce: u64,
     pub(crate) noise: Vec<u8>,
-    /// Datagrams of the base connection that have come from the client before, if the caller says so.
+    /// Number of datagrams of the base connection that came from the client before, if set.
     pub(crate) heard: Option<u8>,
-    /// Names the client's server to it, if the caller says so.
+    /// Ticket that names the client's server, if set.
     pub(crate) ticket: Option<ServerTicket>,
 }
 
 impl Begin {
-    /// Says how many datagrams of the base connection have come along the client's path before this:
-    /// the client is told, and sends its first ones again if some of them have not.
+    /// Sets the number of datagrams of the base connection that have come along the client's path
+    /// before this. The client learns it, and resends its first datagrams if some have not arrived.
     #[must_use]
     pub fn after(mut self, datagrams: u64) -> Self {
         self.heard = Some(u8::try_from(datagrams).unwrap_or(u8::MAX));
@@ -187,7 +186,7 @@ impl Begin {
         self.is_validated
     }
 
-    /// The ticket that the client shows: that of the gateway it had before. Anyone can write one; see
+    /// The ticket that the client shows, from its previous gateway. Anyone can write one; see
     /// [`Gateway::server_of`].
     pub fn shown_ticket(&self) -> Option<ServerTicket> {
         client_params_in(&self.noise).ok()?.ticket
@@ -201,8 +200,8 @@ impl Gateway {
         Self::sharing(config, static_key, secret, Arc::default())
     }
 
-    /// The same, for one of several gateways whose flows are on the same threads. `work`: what
-    /// messages of all of their clients may make these threads do. The gateways have one clock.
+    /// A gateway that shares its threads and its clock with other gateways. `work`: the common
+    /// budget of these threads' work for messages of all clients.
     pub fn sharing(
         config: GatewayConfig,
         static_key: [u8; 32],
@@ -212,7 +211,7 @@ impl Gateway {
         Self::remembering(config, static_key, secret, work, Arc::default())
     }
 
-    /// The same, with what is known of its senders.
+    /// Like [`Self::sharing`], with the memory of the route's senders.
     pub fn remembering(
         config: GatewayConfig,
         static_key: [u8; 32],
@@ -234,15 +233,15 @@ impl Gateway {
         })
     }
 
-    /// Puts a token admission in force ([`TokenAdmission::Off`] until then), for example with a new key;
-    /// sessions that exist are not touched. Tokens expire by the calendar: tell
-    /// [`Self::set_unix_origin`], too.
+    /// Puts a token admission in force ([`TokenAdmission::Off`] until then), for example with a new
+    /// key; existing sessions continue. Tokens expire by the calendar: call
+    /// [`Self::set_unix_origin`] as well.
     pub fn set_tokens(&self, admission: TokenAdmission) {
         self.admission.tokens.set(admission);
     }
 
-    /// Sets the calendar's time at [`Timestamp::ZERO`], as time since 1970; again when the clock is
-    /// set right. Before the first call every token counts as expired.
+    /// Sets the calendar's time at [`Timestamp::ZERO`], as time since 1970; call it again when the
+    /// clock is corrected. Before the first call every token counts as expired.
     pub fn set_unix_origin(&self, origin: Duration) {
         self.admission.tokens.set_unix_origin(origin);
     }
@@ -252,21 +251,21 @@ impl Gateway {
         self.admission.config.get()
     }
 
-    /// Puts other limits and policies in force, for sessions that run, too. They keep what they
-    /// have: below a smaller number of sessions no session ends, a cache that is too large gives
-    /// its oldest datagrams up within a second, and the next eACK finds the new repair budget.
-    /// Where assistance is switched off, the shell closes the flows ([`crate::Flow::close`]).
+    /// Puts other limits and policies in force, also for running sessions. A smaller number of
+    /// sessions ends none of them, a cache that is too large gives up its oldest datagrams within a
+    /// second, and the next eACK applies the new repair budget. If assistance is switched off, the
+    /// shell closes the flows ([`crate::Flow::close`]).
     pub fn reconfigure(&self, config: GatewayConfig) {
         self.admission.config.set(config);
     }
 
-    /// Answers handshakes with another static key from now on; sessions that exist are not touched.
+    /// Answers handshakes with another static key from now on; existing sessions continue.
     pub fn set_static_key(&self, static_key: [u8; 32]) {
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Keys::new(static_key);
     }
 
-    /// Chooses the clients of the holdout ([`GatewayConfig::holdout`]) with this secret; by default with
-    /// that for cookies. Gateways with the same one choose the same clients.
+    /// Chooses the clients of the holdout ([`GatewayConfig::holdout`]) with this secret; the
+    /// default is the cookie secret. Gateways with the same secret choose the same clients.
     pub fn set_holdout_key(&self, secret: [u8; 32]) {
         *self.holdout.write().unwrap_or_else(PoisonError::into_inner) = HoldoutKey::new(secret);
     }
@@ -288,8 +287,8 @@ impl Gateway {
         self.holdout.read().unwrap_or_else(PoisonError::into_inner).hash(client)
     }
 
-    /// A number that stands for the network of this address, for all that one attacker may have: a /24
-    /// of IPv4, a /48 of IPv6.
+    /// A number that stands for the network of this address, which one attacker may hold as a
+    /// whole: a /24 of IPv4, a /48 of IPv6.
     pub fn hash_of_network(&self, client: IpAddr) -> u64 {
         self.holdout.read().unwrap_or_else(PoisonError::into_inner).hash_of_network(client)
     }
@@ -314,8 +313,8 @@ impl Gateway {
         now.saturating_since(self.cookies().since) >= COOKIE_SECRET_LIFETIME
     }
 
-    /// Makes new cookies with `secret` (32 fresh random bytes) from now on; those of the secret
-    /// before are accepted for their lifetime. Does nothing when the current secret is not old:
+    /// Makes new cookies with `secret` (32 fresh random bytes) from now on; cookies of the previous
+    /// secret remain valid for their lifetime. Does nothing if the current secret is not old:
     /// another thread was quicker.
     pub fn rotate_cookie_secret(&self, secret: [u8; 32], now: Timestamp) {
         let mut cookies = self.cookies.write().unwrap_or_else(PoisonError::into_inner);
@@ -344,8 +343,8 @@ impl Gateway {
         keys.any(|key| key.check(peer, nonce, time, cookie, now))
     }
 
-    /// First look at a control datagram (one for which `packrat_wire::is_control` holds). Keeps no
-    /// state, and puts at most one answer into the outbox, never longer than `datagram`.
+    /// Checks a control datagram (one for which `packrat_wire::is_control` holds). Keeps no state,
+    /// and puts at most one answer into the outbox, never longer than `datagram`.
     pub fn receive(
         &self,
         datagram: &[u8],
@@ -369,8 +368,8 @@ impl Gateway {
                 } else if let Err(refusal) = self.admission.tokens.check(noise, peer.ip(), now) {
                     Received::Done(refuse(nonce, refusal.outcome(), out))
                 } else if !self.admission.may_prepare(peer.ip(), now) || self.holds_out(peer.ip()) {
-                    // Seen here already, so that the shell does not open anything for a cookie. A
-                    // client that is refused for comparison is compared: it has to be there.
+                    // Checked here, so that the shell opens no flow just to send a cookie. A client
+                    // of the holdout is compared: it must receive at its address.
                     Received::Done(self.offer(nonce, peer, now, out))
                 } else {
                     Received::Begin(Begin {
@@ -411,14 +410,14 @@ impl Gateway {
     }
 
     /// True if this thread has time to answer a handshake from this address. Otherwise it has to
-    /// forward first, and has some again after [`crate::HANDSHAKE_PAUSE`].
+    /// forward first, and has time again after [`crate::HANDSHAKE_PAUSE`].
     pub fn has_time_for_handshake(&self, client: IpAddr, now: Timestamp) -> bool {
         self.admission.may_answer_now(client, now)
     }
 
     /// True if a datagram begins a session of a client that has proven its address, and this thread
-    /// has no time for it: a shell keeps it until then. Changes nothing, and asks what other threads
-    /// share for handshakes only, which few control datagrams are.
+    /// has no time for it: the shell keeps the datagram until then. Changes no state, and reads
+    /// state of all threads for handshakes only, which are few of the control datagrams.
     pub fn has_to_wait(&self, datagram: &[u8], peer: SocketAddr, now: Timestamp) -> bool {
         matches!(
             Control::decode(datagram),
@@ -428,8 +427,8 @@ impl Gateway {
         )
     }
 
-    /// Answers a client that has echoed no cookie with one, as before anything for which its address has
-    /// to be its own.
+    /// Answers a client that has echoed no cookie with one, before an action for which the client
+    /// must have proven its address.
     pub fn ask_for_cookie(
         &self,
         begin: &Begin,
@@ -454,11 +453,11 @@ impl Gateway {
         HandshakeOutcome::Offered
     }
 
-    /// Tells the sender of a sealed datagram that its session does not exist (any more): this
-    /// gateway may have started anew.
+    /// Sends a Refusal to the sender of a sealed datagram whose session does not exist (any more):
+    /// this gateway may have restarted.
     pub fn refuse_session(&self, datagram: &[u8], out: &mut Outbox) -> HandshakeOutcome {
         match Control::decode(datagram) {
-            // Never more bytes out than in.
+            // The answer is never longer than the datagram.
             Ok(Control::Sealed { session, counter, ciphertext }) if ciphertext.len() >= 16 => {
                 refuse(session_nonce(session, counter), HandshakeOutcome::RefusedSession, out)
             }
@@ -467,7 +466,7 @@ impl Gateway {
     }
 }
 
-/// Tells the client of a refusal.
+/// Sends the client a Refusal.
 pub(crate) fn refuse(nonce: u64, outcome: HandshakeOutcome, out: &mut Outbox) -> HandshakeOutcome {
     if let Some(reason) = outcome.refusal() {
         let versions = &gateway_versions(nonce);

@@ -13,23 +13,23 @@ use packrat_wire::estimate::Timestamp;
 use crate::cache::{Cache, Span};
 use crate::index::IdentifierIndex;
 
-/// Datagrams between two looks at what may be forgotten.
+/// Number of datagrams between two trims of the history.
 pub(crate) const TRIM_DATAGRAMS: u64 = 32;
 /// Entries kept after their fate is known.
 pub(crate) const SETTLED_ENTRIES: usize = 2048;
-/// Entries kept after their fate is known for a flow that has fallen quiet: the newest of them is
-/// the one that its client names, and the sender may have overtaken itself a little.
+/// Entries kept after their fate is known for a flow that has fallen quiet: the client names the
+/// newest of them, or one a little older if datagrams were reordered.
 pub(crate) const QUIET_ENTRIES: usize = 4;
-/// Entries kept at all; what is older is forgotten even when the client never reported it.
+/// Entries kept at all; older ones are forgotten even if the client never reported them.
 pub(crate) const MAXIMUM_ENTRIES: usize = 16_384;
-/// Entries kept at all for a client that reports only when something is missing: it never reports
+/// Entries kept at all for a client that reports only when a datagram is missing: it never reports
 /// most of them.
 pub(crate) const SELECTIVE_ENTRIES: usize = 4096;
 
 /// Fate of a datagram, as far as the gateway knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// Forwarded; the client has not spoken of it.
+    /// Forwarded; no eACK has covered it.
     Unknown,
     /// The client has it.
     Received,
@@ -48,7 +48,7 @@ pub(crate) struct Entry {
     pub(crate) in_sketch: bool,
     /// Time of the first transmission.
     pub(crate) forwarded_at: Timestamp,
-    /// True if it was sent again: its arrival does not say which transmission arrived.
+    /// True if it was sent again: its arrival does not show which transmission arrived.
     pub(crate) resent: bool,
     span: Option<Span>,
 }
@@ -74,8 +74,9 @@ pub(crate) struct History {
     maximum: usize,
 }
 
-/// So many are left when there are more than the limit allows: it then holds until the next look.
-/// Queue and index double when they are full, so that not to reach a power of two halves them.
+/// Number of entries to which a trim above the limit goes down, so that the limit holds until the
+/// next trim. Queue and index double when they are full, so staying below a power of two halves
+/// them.
 const fn below(limit: usize) -> usize {
     limit - limit / 64
 }
@@ -150,9 +151,9 @@ impl History {
         self.index.fill(self.entries.iter().map(|entry| entry.identifier), self.first, shrinks);
     }
 
-    /// Makes room for `length` bytes: lets the cache grow where `grant` allows so many more bytes,
-    /// else evicts the oldest datagrams; returns how many were evicted whose fate was open.
-    /// Evicts nothing for what could never fit.
+    /// Makes room for `length` bytes: lets the cache grow if `grant` allows this many more bytes,
+    /// else evicts the oldest datagrams; returns the number of evicted datagrams with an open fate.
+    /// Does not evict for a datagram that could never fit.
     #[inline]
     pub(crate) fn make_room(&mut self, length: usize, grant: impl FnOnce(usize) -> bool) -> u64 {
         if self.cache.has_room(length) { 0 } else { self.grow_or_evict(length, grant) }
@@ -182,15 +183,15 @@ impl History {
         evicted
     }
 
-    /// Keeps at most `bytes` from now on; returns how many datagrams were evicted for that whose
-    /// fate was open.
+    /// Keeps at most `bytes` from now on; returns the number of datagrams with an open fate that
+    /// were evicted for that.
     pub(crate) fn limit_cache(&mut self, bytes: usize) -> u64 {
         self.cache.set_limit(bytes);
         self.shrink_to(bytes)
     }
 
     /// Evicts the oldest datagrams until no more than `bytes` are kept, and gives the rest of the
-    /// memory back; returns how many of them had an open fate.
+    /// memory back; returns the number of evicted datagrams with an open fate.
     pub(crate) fn shrink_to(&mut self, bytes: usize) -> u64 {
         if self.cache.capacity() <= bytes {
             return 0;
@@ -207,7 +208,7 @@ impl History {
     pub(crate) fn shrink(&mut self) {
         self.cache.shrink();
         if self.cache.capacity() == 0 {
-            // Nothing passes.
+            // No datagrams pass.
             self.entries.shrink_to_fit();
         } else if self.entries.len() < self.entries.capacity() / 4 {
             self.entries.shrink_to(self.entries.len() * 2);
@@ -219,7 +220,7 @@ impl History {
         }
     }
 
-    /// True if nothing passes, and what is left is so little that it needs no index.
+    /// True if no datagrams pass, and so few entries are left that they need no index.
     fn is_searched(&self) -> bool {
         self.cache.capacity() == 0 && self.entries.len() <= QUIET_ENTRIES
     }
@@ -229,7 +230,7 @@ impl History {
         self.cache.capacity() + self.entries.capacity() * size_of::<Entry>() + self.index.memory()
     }
 
-    /// Frees the bytes of the oldest entry that may have some; true when its fate was open.
+    /// Frees the bytes of the oldest entry that may have some; true if its fate was open.
     pub(crate) fn free_oldest(&mut self) -> bool {
         let sequence = self.first_cached;
         self.first_cached = (sequence + 1).min(self.next());
@@ -267,8 +268,8 @@ impl History {
         }
     }
 
-    /// Forgets the oldest entries somewhat below the limits, `settled_limit` for those whose fate
-    /// is known. `forget` is called for each entry that is forgotten with its sequence number.
+    /// Forgets the oldest entries somewhat below the limits; `settled_limit`: for entries whose
+    /// fate is known. Calls `forget` for each forgotten entry with its sequence number.
     pub(crate) fn trim(&mut self, settled_limit: usize, mut forget: impl FnMut(u64, &Entry)) {
         let (settled_limit, maximum) = (below(settled_limit), below(self.maximum));
         while self.entries.len() > settled_limit.min(maximum)
@@ -295,14 +296,14 @@ impl History {
         place.map(|place| self.first + place as u64)
     }
 
-    /// The newest entry that was forwarded no later than `until`, found by halves: entries are in
+    /// The newest entry that was forwarded no later than `until`, by binary search: entries are in
     /// the order of time.
     pub(crate) fn newest_until(&self, until: Timestamp) -> Option<u64> {
         let count = self.entries.partition_point(|entry| entry.forwarded_at <= until);
         (self.first + count as u64).checked_sub(1).filter(|sequence| *sequence >= self.first)
     }
 
-    /// The entries with these sequence numbers, as far as there are any.
+    /// The entries with these sequence numbers, as far as they exist.
     pub(crate) fn range(&self, sequences: Range<u64>) -> impl Iterator<Item = &Entry> + Clone {
         self.entries.range(self.offsets(sequences))
     }
@@ -331,7 +332,7 @@ impl History {
         self.entries.get_mut(sequence.checked_sub(self.first)? as usize)
     }
 
-    /// The bytes of an entry, in two pieces where they wrap around the ring.
+    /// The bytes of an entry, in two parts if they wrap around the ring.
     pub(crate) fn bytes(&self, sequence: u64) -> Option<(&[u8], &[u8])> {
         self.cache.get(self.get(sequence)?.span?)
     }
@@ -347,7 +348,7 @@ impl History {
     }
 }
 
-/// The identifier of a test's datagram; that of each number is another one.
+/// The identifier of a test's datagram, another one for each number.
 #[cfg(test)]
 pub(crate) fn identifier(number: u64) -> Identifier {
     Identifier::from_hash(number.wrapping_mul(0x9e37_79b9_7f4a_7c15))

@@ -1,7 +1,8 @@
-//! The holdout: clients that are left without assistance, so that there is something to compare with.
+//! The holdout: clients that are left without assistance, for comparison.
 //!
-//! A keyed hash of the client's address chooses them, so that a client that asks again, or comes back
-//! from another port, is treated as before. What has one address, as behind a NAT, is treated alike.
+//! A keyed hash of the client's address chooses them, so that a client that asks again, or comes
+//! back from another port, is treated as before. Clients of one address, as behind a NAT, are
+//! treated alike.
 
 use std::net::IpAddr;
 
@@ -20,13 +21,13 @@ impl HoldoutKey {
         Self(secret)
     }
 
-    /// True for `share` (0 to 1) of the addresses. One that a share chooses, larger ones choose, too.
+    /// True for `share` (0 to 1) of the addresses. Larger shares choose the same ones, and more.
     pub(crate) fn chooses(&self, client: IpAddr, share: f64) -> bool {
         // The bits at the top decide, as if the hash were a number below 1.
         ((self.hash(client) >> 32) as f64) < share * (f64::from(u32::MAX) + 1.0)
     }
 
-    /// A number that stands for what is treated alike: an address, or the network of a subscriber.
+    /// A number that stands for the clients of an address, or of a subscriber's network.
     pub(crate) fn hash(&self, client: IpAddr) -> u64 {
         let mut hash = self.hasher(b"packrat holdout");
         match client.to_canonical() {
@@ -40,8 +41,8 @@ impl HoldoutKey {
         finish(hash)
     }
 
-    /// A number that stands for all that one attacker may have: the largest network of an address that
-    /// counts as one.
+    /// A number that stands for all that one attacker may have: the largest network of an address
+    /// that counts as one.
     pub(crate) fn hash_of_network(&self, client: IpAddr) -> u64 {
         let mut hash = self.hasher(b"packrat networks of a comparison");
         hash.update(Network::largest_of(client).to_bytes());

@@ -2,13 +2,13 @@
 //! slot.
 //!
 //! Identifiers are mixed with a key of the session, so that their lower bits are as good as any
-//! hash, and no attacker can aim at a slot. Linear probing in a table that is at most half full looks at
-//! one or two slots, which are next to each other in memory.
+//! hash, and no attacker can aim at a slot. Linear probing in a table that is at most half full
+//! looks at one or two slots, which are next to each other in memory.
 //!
-//! Nothing is taken out: what is older than the history's first entry is stale, which its sequence
-//! number shows. When half of the slots are in use, the table is filled anew with what the history
-//! still knows, at most a quarter of its slots; so every entry is entered twice at most, on
-//! average, and the table is touched once per datagram instead of twice.
+//! Entries are not taken out: an entry older than the history's first one is stale, which its
+//! sequence number shows. When half of the slots are in use, the table is filled anew with the
+//! entries that the history still has, at most a quarter of its slots; so every entry is entered
+//! twice at most, on average, and the table is touched once per datagram instead of twice.
 
 use packrat_eack::Identifier;
 
@@ -27,12 +27,12 @@ pub(crate) struct IdentifierIndex {
 }
 
 impl IdentifierIndex {
-    /// Bytes that it has.
+    /// Bytes of memory of the index.
     pub(crate) fn memory(&self) -> usize {
         self.slots.capacity() * size_of::<u64>()
     }
 
-    /// The slot of an identifier, or the empty one where it would be. The table must not be empty.
+    /// The slot of an identifier, or the empty slot for it. The table must not be empty.
     #[inline]
     fn find(&self, identifier: Identifier) -> (usize, u64) {
         let mask = self.slots.len().wrapping_sub(1);
@@ -64,8 +64,7 @@ impl IdentifierIndex {
         self.used * 2 >= self.slots.len()
     }
 
-    /// Adds an identifier; false when it is there already, with a sequence number not below
-    /// `first`.
+    /// Adds an identifier; false if it is there already, with a sequence number not below `first`.
     #[inline]
     pub(crate) fn insert(&mut self, identifier: Identifier, sequence: u64, first: u64) -> bool {
         debug_assert!(!self.is_full());
@@ -80,9 +79,9 @@ impl IdentifierIndex {
         true
     }
 
-    /// Forgets everything but these identifiers, whose sequence numbers begin with `first`. The
-    /// table grows when they need more than a quarter of it. `shrinks`: it also gives back what
-    /// they do not need.
+    /// Forgets all entries but these identifiers, whose sequence numbers begin with `first`. The
+    /// table grows if they need more than a quarter of it. `shrinks`: it also gives back memory
+    /// that they do not need.
     #[cold]
     pub(crate) fn fill(
         &mut self,
@@ -104,7 +103,7 @@ impl IdentifierIndex {
         }
     }
 
-    /// True if [`Self::fill`] with so many identifiers would give memory back.
+    /// True if [`Self::fill`] with this number of identifiers would give memory back.
     pub(crate) fn is_too_large_for(&self, identifiers: usize) -> bool {
         let enough = (identifiers * 4).next_power_of_two().max(SMALLEST_TABLE);
         enough < self.slots.len() || identifiers == 0 && !self.slots.is_empty()
@@ -124,7 +123,8 @@ mod tests {
     use std::collections::VecDeque;
 
     proptest! {
-        /// Against a queue that is searched. Few homes, so that clusters are long and wrap around, and numbers that wrap around.
+        /// Against a queue that is searched. Few homes, so that clusters are long and wrap around,
+        /// and numbers that wrap around.
         #[test]
         fn knows_what_the_queue_holds(
             steps in prop::collection::vec((1u32..400, 0u8..8), 1..600),

@@ -2,10 +2,10 @@
 //!
 //! Sans-IO: no socket, no clock, no thread, no randomness of its own. A shell (the dataplane in
 //! Envoy, the standalone gateway, the lab in virtual time) passes datagrams and `now` in, and sends
-//! what it finds in the [`Outbox`].
+//! the datagrams of the [`Outbox`].
 //!
 //! ```text
-//!                          Init with a right cookie
+//!                          Init with a valid cookie
 //!   plain forwarding ------------------------------------> assisted -----+
 //!        ^                                                  |  ^  |      | forward(): identifier, cache
 //!        |  Goodbye, idle, a new Init of the same client    |  |  |      | control(): eACK -> decode -> repair
@@ -14,21 +14,21 @@
 //!                       Reset (either side): new epoch, empty sets, cache kept
 //! ```
 //!
-//! - [`Gateway`]: what all flows share; answers Discovers and checks cookies without state
-//! - [`Flow`]: one client 4-tuple; costs nothing while it is not assisted
+//! - [`Gateway`]: shared state of all flows; answers Discovers and checks cookies without state
+//! - [`Flow`]: one client 4-tuple; costs no work while it is not assisted
 //! - `session`: the assisted state of one flow (Packrat26, section 3)
-//! - [`SessionEvent`]: what happens in a session that is observed; why a datagram was not repaired
+//! - [`SessionEvent`]: events of an observed session: why a datagram was not repaired
 //! - `reconciliation`, `repair`: the rules that sessions and subscribers of streams share
 //! - `history`, `cache`: forwarding order, identifier index, ring of bytes
 //! - `admission`: sources, permits, rates, tokens, and the work that messages may cause
-//! - `path_validation`: proof that a client is at a new address
-//! - `budget`: how much may be repaired
+//! - `path_validation`: proof that a client receives at a new address
+//! - `budget`: bytes that repairs may use
 //! - [`ServerIdDecoder`]: the server that a connection ID names
-//! - `sync`: the locks and atomics of what threads share, which `make check-concurrency` replaces
-//! - `live`: what is different for live streams
+//! - `sync`: locks and atomics of shared state, which `make check-concurrency` replaces
+//! - `live`: the rules of live streams
 //! - [`Stream`]: one stream, many receivers
 //!
-//! Whatever goes wrong in here, plain forwarding goes on: it never asks this crate for permission.
+//! Plain forwarding goes on whatever fails here: it never asks this crate for permission.
 #![forbid(unsafe_code)]
 
 mod address_proof;

@@ -1,13 +1,13 @@
-//! Live streams of one receiver: what is late is of no use, and a repair may come too late for the
-//! receiver's buffer.
+//! Live streams of one receiver: late datagrams are of no use, and a repair may come too late for
+//! the receiver's buffer.
 //!
-//! - *Selective*: eACKs come only when something is missing (Packrat26, section 5.2.3). Old bytes
-//!   leave the cache unacknowledged (optimistic eviction), and what the client says is missing need not
-//!   have been overtaken: whatever was forwarded clearly more than a round trip ago and is not in
-//!   the set is missing, too.
-//! - *Window*: nothing is repaired that would arrive later than this behind its time.
-//! - *Early copies*: where even the first repair comes later than the receiver's buffer tolerates,
-//!   a thin stream gets a second copy of some of its datagrams at once, out of a budget of its own.
+//! - *Selective*: eACKs come only when a datagram is missing (Packrat26, section 5.2.3). Old bytes
+//!   leave the cache unacknowledged (optimistic eviction), and a missing datagram need not have
+//!   been overtaken: each that was forwarded clearly more than a round trip ago and is not in the
+//!   set is missing as well.
+//! - *Window*: a datagram is not repaired if it would arrive later than this behind its time.
+//! - *Early copies*: if even the first repair comes later than the receiver's buffer tolerates, a
+//!   thin stream gets a second copy of some of its datagrams at once, out of a budget of its own.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ use crate::reconciliation::known_age;
 const EARLY_LOSS: f64 = 0.02;
 /// Streams above this rate of bytes get no early copies: there they would not be cheap.
 const THIN_STREAM: Rate = Rate { per_second: 64_000.0, burst: 16_000.0 };
-/// Between a datagram and its early copy.
+/// Time between a datagram and its early copy.
 const EARLY_SPACING: Duration = Duration::from_millis(1);
 
 /// Parameters of a live stream's receiver, and the early copies that it is owed.
@@ -67,12 +67,12 @@ impl LiveStream {
         now.checked_sub(age)
     }
 
-    /// Early copies may take this share of the forwarded bytes; none at first.
+    /// Sets the share of the forwarded bytes that early copies may take; 0 at first.
     pub(crate) fn set_early_copies(&mut self, share: f64) {
         self.share = share;
     }
 
-    /// A datagram was forwarded; plans an early copy of it where that helps.
+    /// Records a forwarded datagram, and plans an early copy of it if that helps.
     pub(crate) fn on_forward(
         &mut self,
         sequence: u64,

@@ -1,11 +1,12 @@
-//! The loss of clients' last miles, as a route's sessions have measured it: what a new session of the
-//! same client, or of the same route, expects.
+//! The loss of clients' last miles, as a route's sessions have measured it, and as a new session of
+//! the same client, or of the same route, expects it.
 //!
-//! A handshake is over before anything can be measured, and its losses cost the most. What earlier
-//! sessions of the client's address have seen is the best guess; without any, the median of the addresses
-//! of its network is, or that of the other networks, where there are a few. A client that lies about its losses gets copies of its own
-//! datagrams. It speaks for its network only, a /24 or /48, which has one vote and makes no other one
-//! forgotten: a median moves for most of the networks only.
+//! A handshake is over before anything can be measured, and its losses cost the most. The
+//! measurement of earlier sessions of the client's address is the best guess; without any, the
+//! median of the addresses of its network is, or the median of the other networks, if there are a
+//! few. A client that lies about its losses gets copies of its own datagrams. It counts for its
+//! network only, a /24 or /48, which has one vote and does not displace another network's: a median
+//! moves only for most of the networks.
 
 use core::cmp::Reverse;
 use core::time::Duration;
@@ -38,7 +39,8 @@ struct Remembered {
 }
 
 impl LossMemory {
-    /// A session of this address has seen `sent` datagrams, of which the medium has lost `lost`.
+    /// Records that a session of this address has seen `sent` datagrams, of which the medium has
+    /// lost `lost`.
     pub(crate) fn note(&self, address: Network, sent: u64, lost: u64, now: Timestamp) {
         let mut last_miles = self.last_miles.lock().unwrap_or_else(PoisonError::into_inner);
         if !last_miles.contains_key(&address) && last_miles.len() >= REMEMBERED_ADDRESSES {

@@ -42,7 +42,7 @@ impl Outbox {
         })
     }
 
-    /// True if there is nothing to send to the client.
+    /// True if there are no datagrams for the client.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -67,7 +67,7 @@ impl Outbox {
         self.samples.clear();
     }
 
-    /// Appends one datagram, written by `write`; nothing written is nothing sent.
+    /// Appends one datagram, written by `write`; an empty one is not sent.
     pub(crate) fn send<R>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> R) -> R {
         let start = self.bytes.len();
         let result = write(&mut self.bytes);

@@ -15,9 +15,9 @@
 //!        +------------------------------------------------------------- Refused <--+
 //! ```
 //!
-//! Challenge data is random and used once: the client holds every other secret of its session, so
-//! nothing that it could compute proves anything. An unvalidated path receives challenges and
-//! Refusals only, and none of them is longer than the message it answers.
+//! Challenge data is random and used once: the client holds every other secret of its session, so a
+//! value that it can compute is no proof. An unvalidated path receives challenges and Refusals
+//! only, each not longer than the message it answers.
 
 use core::time::Duration;
 use std::net::SocketAddr;
@@ -35,38 +35,38 @@ pub const CHALLENGE_LIFETIME: Duration = Duration::from_secs(3);
 /// Challenges that a session remembers: when there are more, the oldest is forgotten.
 const MAXIMUM_CHALLENGES: usize = 8;
 
-/// The two addresses that the datagrams of a flow travel between: what RFC 9000, section 9, calls a
-/// path. A gateway has several addresses when it has several listeners, or one at a wildcard.
+/// The two addresses that the datagrams of a flow travel between: a path as in RFC 9000, section 9.
+/// A gateway has several addresses if it has several listeners, or one at a wildcard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NetworkPath {
-    /// Where the client is.
+    /// Address of the client.
     pub client: SocketAddr,
-    /// Where the client sends to.
+    /// Address of the gateway that the client sends to.
     pub gateway: SocketAddr,
 }
 
-/// The caller's answer for a path that a client has proved to be at: whether the session may have
-/// it.
+/// The caller's decision about a path on which a client has proved to receive: whether the session
+/// may have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathUse {
-    /// It may: the session is there now.
+    /// The session may have the path, and is there now.
     Free,
     /// Another session is known there, and its client is being asked whether it still is.
     Asked,
-    /// Another session is there, and speaks.
+    /// Another session is there, and its client is heard.
     InUse,
 }
 
 /// Result of an authentic message from a path that is not the session's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Nothing is sent: a challenge is under way already.
+    /// A challenge is under way already: send no other one.
     Wait,
     /// A challenge with this data is due.
     Challenge(u64),
     /// The message answers a challenge: the client receives there.
     Validated,
-    /// The path was another session's a moment ago: the client is told to begin anew.
+    /// The path was another session's a moment ago: refuse the session, and the client begins anew.
     Refuse,
     /// The message is too short to be answered.
     Ignore,
@@ -89,7 +89,7 @@ fn is_alive(since: Timestamp, now: Timestamp) -> bool {
 pub(crate) struct PathValidation<P> {
     /// Outstanding challenges, oldest first.
     outstanding: Vec<Challenge<P>>,
-    /// The path that the session was refused, and when.
+    /// The path that the session was refused, and the time of the refusal.
     refused: Option<(P, Timestamp)>,
 }
 
@@ -140,14 +140,14 @@ impl<P: Copy + Eq> PathValidation<P> {
         Step::Challenge(data)
     }
 
-    /// The client receives at this path, but another session's client is there: for a while its
-    /// messages from there are refused, and it is not challenged again.
+    /// Refuses messages from this path for a while, without a challenge: the client receives there,
+    /// but so does another session's client.
     pub(crate) fn refuse(&mut self, path: P, now: Timestamp) {
         self.refused = Some((path, now));
     }
 
-    /// Forgets challenges that can't be answered any more, and refusals that are over. True when
-    /// nothing is left.
+    /// Forgets challenges that can't be answered any more, and refusals that are over. True if no
+    /// challenge or refusal is left.
     pub(crate) fn forget_expired(&mut self, now: Timestamp) -> bool {
         self.outstanding.retain(|challenge| is_alive(challenge.sent, now));
         self.refused.take_if(|(_, since)| !is_alive(*since, now));
@@ -220,7 +220,7 @@ mod tests {
                 Step::Refuse
             );
         }
-        // Elsewhere the client may be, and later here, too.
+        // The client may be at another address, and later here as well.
         for (last, milliseconds) in [(2, 3001), (1, 3002)] {
             let step = paths.on_message(&SHORT, 38, address(last), || [3; 8], at(milliseconds));
             assert!(matches!(step, Step::Challenge(_)));

@@ -6,8 +6,8 @@ use crate::gateway::Gateway;
 use crate::outbox::Outbox;
 
 impl Gateway {
-    /// The message of another gateway in a control datagram; `None` if it is none, or no gateway with
-    /// this one's static key has written it.
+    /// The message of another gateway in a control datagram; `None` if it is no such message, or
+    /// was not written by a gateway with this one's static key.
     pub fn peer_message(&self, datagram: &[u8]) -> Option<PeerMessage> {
         packrat_wire::peer::is_peer(datagram).then(|| self.keys().peers.open(datagram)).flatten()
     }

@@ -1,16 +1,16 @@
-//! Rules of reconciliation that sessions and subscribers of a stream share: which epoch an eACK
-//! belongs to, where an epoch's set begins, which assumptions a decode may make, and what follows
+//! Rules of reconciliation that sessions and subscribers of a stream share: the epoch of an eACK,
+//! the beginning of an epoch's set, the assumptions that a decode may make, and the consequence
 //! when all of them fail.
 //!
 //! ```text
-//!   eACK --- epoch? --- stale? --- anchor ---> decode under an assumption ---> what is missing, what arrived
-//!             |                                   | none decodes
+//!   eACK --- epoch? --- stale? --- anchor ---> decode under an assumption ---> missing, arrived
+//!             |                                   | all fail
 //!             v                                   v
 //!        Current, Entered, Other          a longer prefix, then a Reset
 //! ```
 //!
-//! The rules are functions of small values. Storage is the caller's: a session has a sketch of its
-//! own, a subscriber only what its set lacks of the stream's.
+//! The rules are functions of small values. The caller stores the state: a session has a sketch of
+//! its own, a subscriber only the sums that its set lacks of the stream's.
 
 use core::time::Duration;
 
@@ -23,14 +23,14 @@ use crate::history::History;
 
 /// Failed decodes of the longest prefix in a row before a Reset.
 const FAILURES_BEFORE_RESET: u8 = 2;
-/// A selective client's silence about a datagram means that it arrived no sooner than this after
-/// a round trip.
+/// Time beyond a round trip after which a selective client's eACK must know of a datagram that has
+/// arrived.
 const OVERDUE_MARGIN: Duration = Duration::from_millis(1);
 
-/// Epoch of an eACK, beside the one that the gateway is in.
+/// Epoch of an eACK, compared with the gateway's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EpochOf {
-    /// The same.
+    /// The gateway's epoch.
     Current,
     /// A newer one: the client has begun it.
     Newer,
@@ -49,22 +49,22 @@ pub(crate) fn epoch_of(eack: Epoch, own: Epoch, resetting: bool) -> EpochOf {
     }
 }
 
-/// True if an eACK says nothing new: sets only grow, and what an older eACK says is known, or was
+/// True if an eACK is older than the newest one: sets only grow, so its content is known, or was
 /// wrong.
 pub(crate) fn is_stale(counter: MessageCounter, newest: Option<MessageCounter>) -> bool {
     newest.is_some_and(|newest| counter <= newest)
 }
 
-/// Sequence number of the first datagram in the client's set of this epoch: the one behind its
-/// anchor. `joined`: where the session's first epoch begins, if the client has no anchor.
+/// Sequence number of the first datagram in the client's set of this epoch: the datagram behind its
+/// anchor. `joined`: first datagram of the session's first epoch, if the client has no anchor.
 pub(crate) fn epoch_start(eack: &Eack<'_>, epoch: Epoch, joined: u64, history: &History) -> u64 {
     let known = |identifier: Option<Identifier>| {
         identifier.and_then(|identifier| history.sequence_of(identifier))
     };
     match known(eack.anchor) {
         Some(anchor) => anchor + 1,
-        // Nothing received before, or before this gateway remembers: the session's first epoch
-        // begins with its first datagram, a later one with the client's newest.
+        // The client had no datagram before, or this gateway does not remember it: the session's
+        // first epoch begins with its first datagram, a later one with the client's newest.
         None if epoch == Epoch::FIRST => joined.max(history.first()),
         None => known(eack.newest).unwrap_or(history.next()),
     }
@@ -75,13 +75,12 @@ pub(crate) fn known_age(round_trip: &RoundTrip) -> Option<Duration> {
     Some(round_trip.smoothed()? + round_trip.variation() + OVERDUE_MARGIN)
 }
 
-/// Tries assumptions about what is missing, one after the other, until `decode` succeeds with one.
-/// An assumption that says the same as an earlier one is left out. `decode` is told the number of
-/// the attempt.
+/// Tries assumptions about missing datagrams, one after the other, until `decode` succeeds with
+/// one. An assumption equal to an earlier one is left out. `decode` gets the number of the attempt.
 ///
-/// A sketch decodes a difference up to its size. When more is missing, little of it has arrived,
-/// and *that* can be decoded: what is assumed missing is taken out of the gateway's set, so that
-/// it is in neither; what of it has arrived comes out as only there.
+/// A sketch decodes a difference up to its size. When more datagrams are missing, few of them have
+/// arrived, and *these* can be decoded: the datagrams assumed missing are taken out of the
+/// gateway's set, so that they are in neither; the arrived ones among them come out as only there.
 pub(crate) fn decode_assuming<T>(
     assumptions: &[&[Identifier]],
     mut decode: impl FnMut(usize, &[Identifier]) -> Option<T>,
@@ -101,8 +100,8 @@ pub(crate) enum AfterFailure {
     Reset,
 }
 
-/// Decides what follows when an eACK of this encoding could not be decoded. `failures` counts those
-/// in a row that could not have been longer: several eACKs may be under way when the first of them
+/// Decides the consequence of a failed decode of an eACK with this encoding. `failures` counts
+/// failures of the longest encoding in a row: several eACKs may be under way when the first of them
 /// fails.
 pub(crate) fn after_failure(
     encoding: Encoding,

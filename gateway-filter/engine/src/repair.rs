@@ -1,12 +1,12 @@
 //! Rules of repair, for sessions and for subscribers of streams: when a missing datagram is sent
 //! again, how often, and when it is given up.
 //!
-//! A datagram is missing when something sent after it has arrived. It is repaired at once. The
-//! repair itself is known to be lost when something sent after the *repair* has arrived and the
-//! datagram is still missing (as if it were cached anew at the tail: Packrat26, section 6.1), or
-//! when clearly more than a round trip has passed. What was sent after it may be a new datagram or
-//! another repair: a sender that waits for acknowledgements of what waits at the client sends nothing
-//! new just when it matters.
+//! A datagram is missing when a later one has arrived. It is repaired at once. The repair itself is
+//! known to be lost when a datagram sent after the *repair* has arrived and the first one is still
+//! missing (as if it were cached anew at the tail: Packrat26, section 6.1), or when clearly more
+//! than a round trip has passed. The later datagram may be a new one or another repair: a sender
+//! that waits for acknowledgements of datagrams that the client holds sends no new ones just when
+//! it matters.
 
 use core::time::Duration;
 
@@ -14,7 +14,7 @@ use packrat_wire::estimate::{PathEstimate, RoundTrip, Timestamp, patience_margin
 
 use crate::session_event::GiveUpReason;
 
-/// More transmissions than this of one datagram of a session never help.
+/// Most transmissions of one datagram of a session: more never help.
 pub(crate) const MAXIMUM_TRANSMISSIONS: u32 = 12;
 /// Copies of one repair at once.
 const MAXIMUM_COPIES: u32 = 3;
@@ -22,18 +22,18 @@ const MAXIMUM_COPIES: u32 = 3;
 /// waiting.
 const CROWD_DATAGRAMS: u64 = 60;
 /// Shortest time since a loss for a crowd: on a path so fast that [`CROWD_DATAGRAMS`] take no
-/// longer than the client's own eACKs, nothing is crowded.
+/// longer than the client's own eACKs, there is no crowd.
 const CROWD_AGE: Duration = EACK_INTERVAL;
 /// Share of the losses in a crowd for which a second round of repairs should be necessary.
 const CROWD_TARGET: f64 = 2e-2;
 /// Round trip assumed before one was measured.
 pub(crate) const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(60);
-/// Time after the loss in which a client at which nothing waits can still use a repair.
+/// Time after the loss in which a client that holds no datagrams can still use a repair.
 const MINIMUM_DEADLINE: Duration = Duration::from_millis(60);
-/// Clients send eACKs at least this often while they miss something.
+/// Longest interval of a client's eACKs while it misses a datagram.
 const EACK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// State of one repair, as the rules need it; where it is stored is the caller's matter.
+/// State of one repair, as the rules need it; the caller stores it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Progress {
     pub(crate) transmissions: u32,
@@ -41,7 +41,7 @@ pub(crate) struct Progress {
     pub(crate) since_found: Duration,
     /// Time since the last transmission.
     pub(crate) since_sent: Duration,
-    /// True if something sent after the last transmission has arrived.
+    /// True if a datagram sent after the last transmission has arrived.
     pub(crate) passed: bool,
 }
 
@@ -81,7 +81,8 @@ pub(crate) struct Repair {
     is_queues: bool,
     /// Sequence number of the next datagram to be forwarded when the repair was last sent.
     mark: u64,
-    /// Numbers of the first and the last transmission among all repairs of the session; 0: none.
+    /// Numbers of the first and the last transmission among all repairs of the session; 0: not
+    /// sent.
     first_transmission: u64,
     last_transmission: u64,
 }
@@ -89,11 +90,11 @@ pub(crate) struct Repair {
 /// Decision about a missing datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// Send it.
+    /// Send the datagram.
     Send,
-    /// Its repair is on the way.
+    /// A repair is on the way.
     Wait,
-    /// Too late, or tried too often.
+    /// The datagram is too late, or was tried too often.
     GiveUp(GiveUpReason),
 }
 
@@ -110,7 +111,7 @@ impl Repair {
         }
     }
 
-    /// The number of its first transmission among all repairs of the session; 0: there was none.
+    /// Number of the first transmission among all repairs of the session; 0: not sent.
     pub(crate) fn first_transmission(&self) -> u64 {
         self.first_transmission
     }
@@ -120,17 +121,17 @@ impl Repair {
         self.found_at == now && self.transmissions == 0
     }
 
-    /// The queue has lost it.
+    /// Records that the queue has lost the datagram.
     pub(crate) fn blame_queue(&mut self) {
         self.is_queues = true;
     }
 
-    /// True if the queue has lost it.
+    /// True if the queue has lost the datagram.
     pub(crate) fn is_queues(&self) -> bool {
         self.is_queues
     }
 
-    /// When it was last sent.
+    /// Time of the last transmission.
     pub(crate) fn last_sent_at(&self) -> Timestamp {
         self.last_sent_at
     }
@@ -139,8 +140,8 @@ impl Repair {
         self.transmissions
     }
 
-    /// Its state at an eACK that showed it missing, whose newest datagram has sequence number
-    /// `newest`. A repair whose number is `arrived_transmission` or higher is known to have
+    /// State of the repair at an eACK that showed the datagram missing, whose newest datagram has
+    /// sequence number `newest`. `arrived_transmission`: highest number of a repair that has
     /// arrived.
     pub(crate) fn progress(
         &self,
@@ -157,7 +158,7 @@ impl Repair {
         }
     }
 
-    /// It was sent (again).
+    /// Records a transmission.
     pub(crate) fn sent(&mut self, next_sequence: u64, transmission: u64, now: Timestamp) {
         self.transmissions += 1;
         if self.first_transmission == 0 {
@@ -169,9 +170,9 @@ impl Repair {
     }
 }
 
-/// Time in which a repair can be of use from when the loss was found. A client at which nothing waits
-/// can use it, too, for a while: until the sender has heard of the loss and
-/// repaired it itself. `live`: the flow is a live stream.
+/// Time from the finding of a loss in which a repair can be of use. A client that holds no
+/// datagrams can also use it for a while: until the sender has learned of the loss and repaired it
+/// itself. `live`: the flow is a live stream.
 pub(crate) fn patience(path: &PathEstimate, live: bool, maximum_hold: Duration) -> Duration {
     path.patience(patience_margin(live), maximum_hold).max(MINIMUM_DEADLINE)
 }
@@ -182,10 +183,10 @@ pub(crate) fn is_crowded(behind: u64, age: Duration) -> bool {
     behind > CROWD_DATAGRAMS && age > CROWD_AGE
 }
 
-/// Number of copies of a repair to send now, and the time between them, so that the chance that none of all
-/// its transmissions arrives stays below `target`. What is needed is spread over the round trips
-/// that are left, the last one taking the rest: copies that are sent early cost bytes for every
-/// loss, those that are sent late only for the few losses that got so far.
+/// Number of copies of a repair to send now, and the time between them, so that the probability
+/// that all its transmissions are lost stays below `target`. The needed copies are spread over the
+/// round trips that are left, the last one taking the rest: early copies cost bytes for every loss,
+/// late copies only for the few losses that got so far.
 ///
 /// `patience`: how long a repair can be of use from when the loss was found.
 ///

@@ -14,7 +14,6 @@ pub enum Sample {
     RepairArrived(Duration),
     /// Coded symbols or power sums in an eACK.
     EackSymbols(u8),
-    /// Datagrams that a decoded eACK has shown to be missing for the first time; only where there
-    /// were any.
+    /// Datagrams that a decoded eACK has shown to be missing for the first time, if there are any.
     EackMissing(u64),
 }

@@ -11,7 +11,7 @@ thread_local! {
     static FREE_SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
 }
 
-/// Buffers for one control datagram. What is in them is of no meaning between two of them.
+/// Buffers for one control datagram. Their content means nothing to the next one.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     pub(crate) plaintext: Vec<u8>,
@@ -31,13 +31,14 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// The buffers of this thread, until [`Scratch::give_back`]; none the first time, or while they
-    /// are in use.
+    /// The buffers of this thread, until [`Scratch::give_back`]; `None` the first time, or while
+    /// they are in use.
     pub(crate) fn borrow() -> Option<Box<Self>> {
         FREE_SCRATCH.take()
     }
 
-    /// The thread has its buffers again. Buffers that are not given back are freed, no harm done.
+    /// Gives the thread its buffers back. Buffers that are not given back are freed, with no harm
+    /// done.
     pub(crate) fn give_back(scratch: Option<Box<Self>>) {
         FREE_SCRATCH.set(scratch);
     }

@@ -1,27 +1,30 @@
-//! A route's senders, as its sessions have found them: what a new session expects of its own.
+//! Memory of a route's senders: the findings of its sessions, which a new session expects of its
+//! own sender.
 //!
 //! ```text
-//!                    3 networks find that it tolerates losses, and no third as many
+//!                    3 networks find that it tolerates losses, and not a third as many
 //!                    that it answers
 //!   Unknown ------------------------------------------------------------> Tolerates: sessions are
 //!     | every 8th session is a trial                                         |  shown losses
 //!     | most of 3 networks do not find that   more find that it answers,     |
 //!     +-------------------------------> Answers <----------------------------+
-//!                                       or too few of those that are shown losses find the same;
+//!                                       or too few networks that are shown losses find the same;
 //!                                       every 32nd session is a trial
 //! ```
 //!
-//! In a network that has had a trial which showed its sender a loss, every 32nd session is one as well.
+//! In a network in which a trial has shown its sender a loss, every 32nd session is a trial as
+//! well.
 //!
-//! A client judges for its network only, whatever it says of its losses: one network has one vote,
-//! and what its own sessions have found weighs more there than what others say: tolerance that it has
-//! found needs no others. What others take
-//! from the votes decides whether they *begin* without a hold and repairs. A sender that then gives
-//! way is found out by its own session after a few losses.
+//! A client judges for its network only, whatever losses it reports: one network has one vote, and
+//! there the findings of its own sessions outweigh other networks' votes. Tolerance that it has
+//! found needs no other votes. For other networks, the votes decide whether sessions *begin*
+//! without a hold and repairs. If a sender then gives way, its own session finds out after a few
+//! losses.
 //!
-//! Most sessions are too short for that. So a verdict must be borne out by those that it is not
-//! from: every ten minutes, one of four networks that were shown losses because of it must have
-//! found the same. Otherwise it ends, and who has voted for it has no say about tolerance for a day.
+//! Most sessions are too short for that. So networks other than its founders must bear a verdict
+//! out: every ten minutes, one of four networks that were shown losses because of it must have
+//! found the same. Otherwise it ends, and the networks that voted for it have no say about
+//! tolerance for a day.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -39,15 +42,15 @@ const REMEMBERED_VOTES: usize = 32;
 const VOTE_MEMORY: Duration = Duration::from_secs(24 * 3600);
 /// Networks that must have found the same.
 const NETWORK_QUORUM: usize = 3;
-/// Factor by which trials are rarer where the sender seems to answer losses, and in a network that
+/// Factor by which trials are rarer if the sender seems to answer losses, and in a network that
 /// has had one.
 const RARER_TRIALS: u32 = 4;
-/// Number of sessions of which one believes other networks, where a network's own newest session
-/// has found that the sender may be loss-based.
+/// Number of sessions of which one believes other networks, if a network's own newest session has
+/// found that the sender may be loss-based.
 const DOUBTING_SESSIONS: u32 = 2;
-/// Time after which a verdict is held against what it has led to.
+/// Time after which a verdict is checked against its witnesses.
 const VERDICT_PERIOD: Duration = Duration::from_secs(600);
-/// Number of networks remembered as shown losses because of a verdict.
+/// Number of witnesses that are remembered: networks that were shown losses because of a verdict.
 const REMEMBERED_WITNESSES: usize = 64;
 /// Fewest witnesses that prove something about a verdict.
 const FEWEST_WITNESSES: usize = 8;
@@ -61,25 +64,25 @@ const SILENCED_NETWORKS: usize = 64;
 pub(crate) enum Finding {
     /// The sender gave way to losses.
     Answers,
-    /// Its window is one that a loss-based sender may have, or one that has little to send.
+    /// The window fits a loss-based sender, or a sender that has little to send.
     Fits,
-    /// It goes on as before.
+    /// The sender goes on as before.
     Tolerates,
 }
 
 /// The expectation with which a session begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expectation {
-    /// The sender answers losses, or it is not known: they are repaired.
+    /// The sender answers losses, or is unknown: losses are repaired.
     Answers,
-    /// It is shown losses, to find out.
+    /// The sender is shown losses, to find out.
     Trial,
-    /// It tolerates losses, others say.
+    /// The sender tolerates losses, as earlier sessions have found.
     Tolerates,
 }
 
-/// The votes about the senders of a route, and the losses of its clients' last miles. One for as long
-/// as the route exists.
+/// The votes about the senders of a route, and the losses of its clients' last miles. It exists as
+/// long as the route.
 #[derive(Debug, Default)]
 pub struct SenderMemory {
     pub(crate) losses: LossMemory,
@@ -91,7 +94,7 @@ struct Votes {
     votes: VecDeque<Vote>,
     sessions: u32,
     verdict: Option<Verdict>,
-    /// Networks in which a trial has found nothing, the newest of each, and when.
+    /// Networks whose newest trial was undecided, and its time.
     undecided: VecDeque<(Network, Timestamp)>,
     /// Networks that have no say about tolerance, and since when.
     silenced: VecDeque<(Network, Timestamp)>,
@@ -104,26 +107,27 @@ struct Vote {
     at: Timestamp,
 }
 
-/// The senders tolerate losses, as far as is known.
+/// A verdict that the senders tolerate losses.
 #[derive(Debug)]
 struct Verdict {
-    /// Those it is from.
+    /// Networks whose votes led to the verdict.
     founders: Vec<Network>,
-    /// Others whose sessions were shown losses because of it, since this time; true if they have
-    /// found the same.
+    /// Other networks whose sessions were shown losses because of the verdict, since `since`; true
+    /// if they have found the same.
     witnesses: Vec<(Network, bool)>,
     since: Timestamp,
 }
 
 impl SenderMemory {
-    /// A session of a client in this network begins. One of so many is a trial.
+    /// Expectation of a new session of a client in this network. One of `one_of` sessions is a
+    /// trial.
     pub(crate) fn expect(&self, network: Network, one_of: u32, now: Timestamp) -> Expectation {
         let mut votes = self.votes.lock().unwrap_or_else(PoisonError::into_inner);
         votes.age(now);
         votes.sessions = votes.sessions.wrapping_add(1);
         let is_judged = votes.verdict.is_some();
         let believes = match votes.own(network) {
-            // No one else is shown losses because of it.
+            // The finding applies to this network only.
             Some(Finding::Tolerates) => true,
             Some(Finding::Answers) => false,
             Some(Finding::Fits) => is_judged && votes.sessions.is_multiple_of(DOUBTING_SESSIONS),
@@ -137,7 +141,7 @@ impl SenderMemory {
         let is_tried = votes.own(network).is_some() || votes.is_undecided(network);
         let is_rare = is_tried || !is_open;
         let one_of = if is_rare { one_of.saturating_mul(RARER_TRIALS) } else { one_of };
-        // None of no sessions.
+        // 0: no session is a trial.
         if one_of > 0 && votes.sessions.is_multiple_of(one_of) {
             Expectation::Trial
         } else {
@@ -145,13 +149,13 @@ impl SenderMemory {
         }
     }
 
-    /// A session that believes others is shown a loss, and has found nothing yet. `Some`: as
-    /// [`Self::vote`].
+    /// Records that a session that believes others is shown a loss, and has no finding yet. `Some`:
+    /// as [`Self::vote`].
     pub(crate) fn on_shown(&self, network: Network, now: Timestamp) -> Option<bool> {
         self.change(now, |votes| votes.testify(network, false))
     }
 
-    /// A trial of a client in this network has shown its sender a loss, and found nothing.
+    /// Records that a trial in this network has shown its sender a loss, and is undecided.
     pub(crate) fn on_undecided(&self, network: Network, now: Timestamp) {
         let mut votes = self.votes.lock().unwrap_or_else(PoisonError::into_inner);
         votes.undecided.retain(|(undecided, _)| *undecided != network);
@@ -163,8 +167,8 @@ impl SenderMemory {
         }
     }
 
-    /// A session of a client in this network has found something. `Some`: sessions begin in another
-    /// way from here on; true if the sender is now expected to tolerate losses.
+    /// Records the finding of a session of a client in this network. `Some`: sessions begin in
+    /// another way from here on; true if the sender is now expected to tolerate losses.
     pub(crate) fn vote(&self, network: Network, finding: Finding, now: Timestamp) -> Option<bool> {
         self.change(now, |votes| {
             let is_silenced = votes.silenced.iter().any(|(silenced, _)| *silenced == network);
@@ -195,7 +199,7 @@ impl SenderMemory {
 }
 
 impl Votes {
-    /// Forgets what is too old.
+    /// Forgets entries that are too old.
     fn age(&mut self, now: Timestamp) {
         let is_young = |at: Timestamp| now.saturating_since(at) < VOTE_MEMORY;
         self.votes.retain(|vote| is_young(vote.at));
@@ -217,7 +221,8 @@ impl Votes {
         self.undecided.iter().any(|(undecided, _)| *undecided == network)
     }
 
-    /// A network was shown losses because of the verdict; `has_found`: the same.
+    /// Records that a network was shown losses because of the verdict; `has_found`: it found the
+    /// same.
     fn testify(&mut self, network: Network, has_found: bool) {
         let Some(verdict) = &mut self.verdict else { return };
         if verdict.founders.contains(&network) {
@@ -231,7 +236,7 @@ impl Votes {
         }
     }
 
-    /// Comes to a verdict, or ends the one that there is.
+    /// Comes to a verdict, or ends the existing one.
     fn judge(&mut self, now: Timestamp) {
         self.verdict.take_if(|_| !find_tolerance(&self.votes));
         if let Some(verdict) = &mut self.verdict {
@@ -255,7 +260,7 @@ impl Votes {
         }
     }
 
-    /// Takes their say from those that have found tolerance.
+    /// Silences the networks that have found tolerance.
     fn silence(&mut self, now: Timestamp) {
         let tolerant = self.votes.iter().filter(|vote| vote.finding == Finding::Tolerates);
         self.silenced.extend(tolerant.map(|vote| (vote.network, now)));
@@ -352,7 +357,7 @@ mod tests {
         };
         let forged: Vec<_> = (1..=20).map(begin).collect();
         assert_eq!(sessions(), 0);
-        // A client that is there says something, and its session counts.
+        // A client that receives the answer seals a message, and its session counts.
         let (mut flow, mut client, mut out) = begin(21);
         let now = Timestamp::from_millis(1000);
         let answer = out.datagrams().next().unwrap().to_vec();
@@ -391,10 +396,10 @@ mod tests {
         assert_eq!((trials_in(1), trials_in(2)), (2, 8));
         memory.vote(network(2), Finding::Fits, Timestamp::ZERO);
         assert_eq!((trials_in(2), trials_in(3)), (2, 8));
-        // Three networks say something about the others as well.
+        // Findings of three networks count for other networks as well.
         memory.on_undecided(network(3), Timestamp::ZERO);
         assert_eq!(trials_in(4), 2);
-        // What a network has found outweighs that it once found nothing, and takes its place.
+        // A network's finding outweighs its undecided trial, and replaces it.
         memory.vote(network(3), Finding::Tolerates, Timestamp::ZERO);
         memory.vote(network(4), Finding::Tolerates, Timestamp::ZERO);
         memory.on_undecided(network(4), Timestamp::ZERO);
@@ -441,7 +446,7 @@ mod tests {
         assert_ne!(expected(VOTE_MEMORY), Expectation::Tolerates);
     }
 
-    /// A minute of a route.
+    /// A route, minute by minute.
     #[derive(Default)]
     struct Minutes {
         memory: SenderMemory,
@@ -455,7 +460,7 @@ mod tests {
 
     impl Minutes {
         /// In each minute every honest network has a session of a sender that answers losses; one
-        /// of `long` is long enough to find out. `lie`: what attackers do.
+        /// of `long` is long enough to find out. `lie`: the attackers' actions.
         fn pass(
             &mut self,
             minutes: u64,
@@ -482,7 +487,7 @@ mod tests {
         }
     }
 
-    /// These networks say again and again that the sender tolerates losses.
+    /// Attackers: networks that find again and again that the sender tolerates losses.
     fn forgers(numbers: core::ops::Range<u8>) -> impl Fn(&SenderMemory, Timestamp) {
         move |memory, now| {
             for number in numbers.clone() {
@@ -508,11 +513,11 @@ mod tests {
 
     #[test]
     fn those_who_know_the_rule_need_a_quarter_of_the_networks() {
-        // They come first, find the same when it counts, and there are 8 of them beside 40.
+        // The attackers come first, find the same when it counts, and are 8 witnesses beside 40.
         let mut route = Minutes::default();
         route.pass(120, 40, 0, forgers(100..111));
         assert!(route.harmed <= 40 * 11, "{} of {}", route.harmed, route.sessions);
-        // A finding of another kind in between gives no one a say again.
+        // Another finding in between does not end a network's silence.
         let launder = |memory: &SenderMemory, now| {
             for number in 100..111 {
                 memory.vote(network(number), Finding::Fits, now);
@@ -542,7 +547,7 @@ mod tests {
                 }
             }
         }
-        // So does one of a small route.
+        // A verdict on a small route stays as well.
         let memory = SenderMemory::default();
         forgers(100..103)(&memory, Timestamp::ZERO);
         for minute in 1..24 * 60 {

@@ -1,5 +1,5 @@
-//! The server that a connection ID names (QUIC-LB, draft-ietf-quic-load-balancers-21): a server that
-//! makes its connection IDs so is found through every gateway, also by a client whose address has
+//! The server that a connection ID names (QUIC-LB, draft-ietf-quic-load-balancers-21): a server
+//! with such connection IDs is found through every gateway, also by a client whose address has
 //! changed.
 //!
 //! ```text
@@ -12,12 +12,12 @@ use aes::{Aes128, Block};
 
 /// Bytes of a block of AES.
 const BLOCK_BYTES: usize = 16;
-/// Most bytes of server ID and nonce together: what the first octet leaves of the longest
-/// connection ID (RFC 9000, section 17.2).
+/// Most bytes of server ID and nonce together: the longest connection ID without its first octet
+/// (RFC 9000, section 17.2).
 const LONGEST_PLAINTEXT_BYTES: usize = 19;
 /// Fewest bytes of a nonce.
 const SHORTEST_NONCE_BYTES: usize = 4;
-/// Number of configurations that can be told apart; the next number means that there is none.
+/// Number of configurations; the next number means that there is no configuration.
 const CONFIGURATION_COUNT: u8 = 7;
 /// The longest connection ID of QUIC version 1.
 const LONGEST_CONNECTION_ID: usize = 20;
@@ -30,7 +30,8 @@ pub struct ServerId {
 }
 
 impl ServerId {
-    /// These bytes; `None` of none, and of more than a connection ID has room for beside a nonce.
+    /// A server ID of these bytes; `None` if it is empty, or longer than a connection ID has room
+    /// for beside a nonce.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         if bytes.is_empty() || bytes.len() > LONGEST_PLAINTEXT_BYTES - SHORTEST_NONCE_BYTES {
             return None;
@@ -41,13 +42,13 @@ impl ServerId {
         Some(id)
     }
 
-    /// Its bytes.
+    /// The bytes of the server ID.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.length)).unwrap_or_default()
     }
 }
 
-/// Why a configuration cannot be.
+/// Reason why a configuration is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerIdError {
@@ -65,7 +66,7 @@ pub enum ServerIdError {
 pub struct ServerIdDecoder {
     configuration: u8,
     server_id_length: usize,
-    /// Of server ID and nonce.
+    /// Bytes of server ID and nonce.
     length: usize,
     cipher: Option<Aes128>,
 }
@@ -83,7 +84,7 @@ impl std::fmt::Debug for ServerIdDecoder {
 }
 
 impl ServerIdDecoder {
-    /// A configuration. Without a key everybody can read the server IDs.
+    /// A configuration. Without a key, everybody can read the server IDs.
     ///
     /// # Errors
     /// When the number or a length is out of its range.
@@ -107,8 +108,8 @@ impl ServerIdDecoder {
         Ok(Self { configuration, server_id_length, length, cipher })
     }
 
-    /// The server that a connection ID names; it need not exist. `None` of another configuration, and
-    /// of one that is too short.
+    /// The server that a connection ID names; it need not exist. `None` for another configuration,
+    /// and for a connection ID that is too short.
     pub fn server_of(&self, connection_id: &[u8]) -> Option<ServerId> {
         let (first, rest) = connection_id.split_first()?;
         if first >> 5 != self.configuration {
@@ -192,8 +193,7 @@ impl Half {
         }
     }
 
-    /// The block that this half makes with the length of everything and the number of a pass,
-    /// encrypted.
+    /// The block of this half, the total length and the number of a pass, encrypted.
     fn encrypted(&self, cipher: &Aes128, length: usize, pass: u8) -> Option<[u8; BLOCK_BYTES]> {
         let mut block = self.0;
         let [.., place_of_length, place_of_pass] = &mut block;
@@ -205,8 +205,8 @@ impl Half {
     }
 }
 
-/// The connection ID that a client's datagram is sent to, where it is QUIC (RFC 8999). Of a short
-/// header, all that may belong to it: its length is known to the server only.
+/// The connection ID that a client's datagram is sent to, if it is QUIC (RFC 8999). For a short
+/// header, all bytes that may belong to it: its length is known to the server only.
 pub fn destination(datagram: &[u8]) -> Option<&[u8]> {
     match *datagram.first()? {
         first if first & 0xc0 == 0x40 => {
@@ -237,8 +237,8 @@ mod tests {
         ServerIdDecoder::new(configuration, lengths.0, lengths.1, key.as_ref()).unwrap()
     }
 
-    /// Appendix B of the draft, and the example of section 5.4.2. In the last of the appendix the first
-    /// octet is not that of its configuration, 3.
+    /// Appendix B of the draft, and the example of section 5.4.2. In the last one of the appendix
+    /// the first octet does not belong to its configuration, 3.
     #[test]
     fn the_vectors_of_the_draft() {
         let key = "8f95f09245765f80256934e50c66207f";
@@ -260,8 +260,8 @@ mod tests {
             let decoder = decoder(configuration, (server.len(), nonce.len() / 2), key);
             let found = decoder.server_of(&connection_id).unwrap();
             assert_eq!(found.as_bytes(), server);
-            // What the server has added of its own does not matter; less is no such connection ID, and
-            // so is another configuration.
+            // What the server has added of its own does not matter; less is no such connection ID,
+            // and so is another configuration.
             assert_eq!(decoder.server_of(&[&connection_id[..], b"more"].concat()), Some(found));
             assert_eq!(decoder.server_of(&connection_id[..connection_id.len() - 1]), None);
             let mut other = connection_id;

@@ -1,9 +1,9 @@
 //! The reconciliation of one assisted flow.
 //!
-//! The gateway knows what it forwarded, in order; an eACK brings a sketch of what the client has.
-//! Both sets grow for as long as the epoch lasts, only their difference is small. At each eACK the
-//! gateway inserts what it forwarded up to the client's newest datagram (the *horizon*) into its
-//! own sketch, subtracts, and decodes both ways:
+//! The gateway knows which datagrams it forwarded, in order; an eACK brings a sketch of the
+//! client's. Both sets grow for as long as the epoch lasts, only their difference is small. At each
+//! eACK the gateway inserts the datagrams forwarded up to the client's newest one (the *horizon*)
+//! into its own sketch, subtracts, and decodes both ways:
 //!
 //! - only here: missing at the client. Repaired while the bytes are kept, else given up and folded
 //!   out of the sketch.
@@ -21,9 +21,9 @@
 //! ```
 //!
 //! State changes only after a successful decode. After a failure the gateway asks for a longer
-//! prefix; when the longest fails, too, it asks for a Reset. A Reset names the next epoch; the
+//! prefix; when the longest fails as well, it asks for a Reset. A Reset names the next epoch; the
 //! client answers with its first eACK of that epoch, whose *anchor* (the last datagram it had when
-//! it emptied its set) says where the gateway's set begins.
+//! it emptied its set) marks the beginning of the gateway's set.
 
 mod answer;
 mod backlog;
@@ -98,7 +98,7 @@ use upward::Uploads;
 /// Limits of the sketches that this gateway keeps, whatever a client asks for.
 pub(crate) const SKETCH_LIMITS: SketchLimits =
     SketchLimits { power_sums: MAX_EXPECTED_DIFFERENCE as u8 + 1, ..SketchLimits::LARGEST };
-/// Work of a symbol, beside what its bytes cost: sealing, and sending.
+/// Work of a symbol beside its bytes: sealing, and sending.
 const SYMBOL_WORK: u64 = 1000;
 /// Silence after which a client may come from an outage.
 const OUTAGE_SILENCE: Duration = Duration::from_millis(300);
@@ -115,7 +115,7 @@ pub(crate) struct Ended(pub(crate) GoodbyeReason);
 #[derive(Default)]
 struct Beginning {
     beyond: Beyond,
-    /// From the time on when the round trip beyond the gateway is known.
+    /// `Some` when the round trip beyond the gateway is known.
     overflows: Option<Overflows>,
 }
 
@@ -127,25 +127,25 @@ pub(crate) struct Session {
     channel: Channel,
     eack_credit: EackCredit,
     history: History,
-    /// `None`: datagrams go as they are.
+    /// `None`: datagrams go plain.
     numbering: Option<Box<Numbering>>,
     /// `None`: the client does not repair by code.
     coding: Option<Box<Coding>>,
-    /// `None`: the client does not number what it sends.
+    /// `None`: the client does not number its datagrams.
     uploads: Option<Box<Uploads>>,
     epoch: EpochState,
     repairs: Repairs,
     last_mile: LastMile,
     breaker: LazyBox<Breaker>,
-    /// Since the first round trip, if queues lose datagrams that the sender is to see.
+    /// `Some` from the first round trip on, if queues lose datagrams that the sender is to see.
     backlog: Option<Box<Backlog>>,
     probe: TailProbe,
-    /// `Some`: the sender is shown what it may tolerate, and its answers are looked at.
+    /// `Some`: the sender is shown losses that it may tolerate, and its answers are judged.
     shown: Option<Box<Answers>>,
     first_window: FirstWindow,
     /// False: the operator has named the senders, they are a live stream's, or this one is known.
     watches_overflows: bool,
-    /// From the first datagram on that has arrived.
+    /// `Some` when a datagram has arrived.
     beginning: Option<Box<Beginning>>,
     /// `Some`: the last mile is known to lose datagrams, and rare ones are sent twice.
     thin: Option<Box<Thin>>,
@@ -154,7 +154,7 @@ pub(crate) struct Session {
     /// The client receives a live stream.
     live: Option<Box<LiveStream>>,
     reported: Reported,
-    /// When memory that was not used is given back.
+    /// When unused memory is given back.
     shrink_at: Timestamp,
 }
 
@@ -172,7 +172,7 @@ struct Agreed {
 #[derive(Debug, Default)]
 struct Reported {
     settled: Option<Identifier>,
-    /// True if a queue stood on the last mile.
+    /// True if losses were left to the sender.
     queue: bool,
 }
 
@@ -244,14 +244,14 @@ impl Session {
         session
     }
 
-    /// Asks what other sessions have found of the route's senders. It is counted there, so that only
-    /// clients that receive at their address may ask.
+    /// Sets the session's expectation of its sender from other sessions' findings. It counts the
+    /// session, so only clients that receive at their address may have one.
     fn expect_of_sender(&mut self, now: Timestamp) {
         let gateway = self.permit.gateway();
         let config = gateway.config();
         if config.sender == SenderAnswer::Unknown && self.live.is_none() {
             let network = self.permit.network();
-            // Where more is lost than any sender tolerates, a trial finds nothing.
+            // A trial finds nothing on a path that loses more than any sender tolerates.
             let loss = gateway.losses().expect(self.permit.source(), now);
             let one_of = if loss > TOLERATED_LOSS { 0 } else { config.sender_trials };
             let expected = gateway.senders.expect(network, one_of, now);
@@ -264,12 +264,12 @@ impl Session {
         self.channel.id()
     }
 
-    /// The names that the client may call it by; the first one is [`Self::id`].
+    /// The names that the client may call the session by; the first one is [`Self::id`].
     pub(crate) fn names(&self) -> [SessionId; SESSION_NAMES] {
         self.channel.names()
     }
 
-    /// True if the client may call it by this name.
+    /// True if the client may call the session by this name.
     pub(crate) fn answers_to(&self, name: SessionId) -> bool {
         self.names().contains(&name)
     }
@@ -279,20 +279,21 @@ impl Session {
         self.channel.is_proven()
     }
 
-    /// The client has asked for the session once more: most likely the answer was lost, and what has passed
-    /// since then is in no set of the client's.
+    /// Handles a repeated question of the client: most likely the answer was lost, and datagrams
+    /// that have passed since then are in no set of the client.
     pub(crate) fn join(&mut self) {
         if !self.channel.is_proven() {
             self.epoch.join(self.history.next());
         }
     }
 
-    /// True if it keeps nothing of what passed.
+    /// True if the session keeps no datagrams.
     pub(crate) fn is_quiet(&self) -> bool {
         self.history.cache().capacity() == 0
     }
 
-    /// The client has proven its address. False if its source may not have this session.
+    /// Records that the client has proven its address. False if its source may not have this
+    /// session.
     pub(crate) fn validate(&mut self, now: Timestamp) -> bool {
         let was_validated = self.permit.is_validated();
         let is_validated = self.permit.validate(now);
@@ -336,7 +337,8 @@ impl Session {
         counters.evictions_full += self.history.make_room(bytes, |more| permit.try_take(more));
     }
 
-    /// A datagram passes: remember its identifier, keep its bytes. Returns what goes in front of it.
+    /// Records a datagram that passes, and keeps its bytes. Returns the number to put in front of
+    /// it.
     #[inline]
     pub(crate) fn forward(
         &mut self,
@@ -359,7 +361,8 @@ impl Session {
             }
             Pushed::Duplicate => {
                 counters.datagrams_duplicated += 1;
-                // The server's own, and no copy: with a number it would be taken for one.
+                // A duplicate from the server's side, and no copy: with a number it would be taken
+                // for one.
                 return None;
             }
         }
@@ -377,8 +380,8 @@ impl Session {
         if self.shrink_at == NEVER_DUE || self.history.next().is_multiple_of(TRIM_DATAGRAMS) {
             self.look_after_memory(now, counters);
         }
-        // A client that has not proven the session may not know it: to its transport, a number would
-        // be garbage.
+        // A client that has not proven the session may not know it: to its transport, a number
+        // would be garbage.
         let numbering = self.numbering.as_mut().filter(|_| self.channel.is_proven())?;
         let number = numbering.number(self.history.next() - 1, identifier, datagram.len())?;
         if let Some(coding) = &mut self.coding {
@@ -405,7 +408,7 @@ impl Session {
         }
     }
 
-    /// Bytes of what is kept of datagrams, both ways.
+    /// Bytes of memory for datagrams, both ways.
     fn memory(&self) -> usize {
         self.history.memory() + self.uploads.as_ref().map_or(0, |uploads| uploads.memory())
     }
@@ -415,7 +418,7 @@ impl Session {
         let config = self.permit.gateway().config();
         counters.evictions_full += self.history.limit_cache(config.cache_bytes_per_flow);
         if let Some(live) = &mut self.live {
-            // A configuration without repairs has none of any kind.
+            // A configuration without repairs has no copies of any kind.
             let share = if config.repair_budget > 0.0 { config.early_copies } else { 0.0 };
             live.set_early_copies(share);
         }
@@ -432,8 +435,8 @@ impl Session {
         });
     }
 
-    /// True if losses are the sender's to see now: the queue has lost datagrams, repairs pause, or the sender
-    /// tolerates losses.
+    /// True if losses are for the sender to see now: the queue has lost datagrams, repairs pause,
+    /// or the sender tolerates losses.
     fn shows_losses(&self, now: Timestamp) -> bool {
         self.queue_loses(now) || self.breaker.is_open(now) || self.is_tolerated()
     }
@@ -458,14 +461,14 @@ impl Session {
             }
     }
 
-    /// True if the client's end drops what comes twice, as those of QUIC, SRTP and live streams do. A
-    /// program with another protocol may act upon it.
+    /// True if the client's end drops duplicates, as the ends of QUIC, SRTP and live streams do. A
+    /// program with another protocol may act upon them.
     fn drops_duplicates(&self) -> bool {
         self.live.is_some() || self.agreed.scheme == IdentifierScheme::Trailer
     }
 
-    /// True if a repair may have copies: the client's end drops all but one, or the client does, by the
-    /// number.
+    /// True if a repair may have copies: the client's end drops all but one, or the client does, by
+    /// the number.
     fn may_copy_repair(&self, sequence: u64) -> bool {
         let has_number = || {
             let length = self.history.cached_length(sequence)?;
@@ -508,12 +511,13 @@ impl Session {
         {
             let message = Message::Coded(Coded::new(&repair));
             let length = repair.symbol.len() + SYMBOL_OVERHEAD;
-            // Its losses, as the client tells them, make the gateway work.
+            // The losses that the client reports make the gateway work.
             let work = SYMBOL_WORK + (u64::from(repair.window.count()) * length as u64) / 32;
             self.eack_credit.charge(work);
             self.permit.charge_work(work, turn.now);
-            // Where losses come in runs, symbols leave as much to first repairs as copies do: a run that is
-            // longer than the symbols of its window takes them all, and recovers nothing.
+            // If losses come in runs, symbols leave as much to first repairs as copies do: a run
+            // that is longer than the symbols of its window uses all of them, and no datagram is
+            // recovered.
             let affords = (coding.losses_come_alone() || self.repairs.is_ample())
                 && self.repairs.afford(length, &self.permit, self.live.is_some());
             if !affords {
@@ -532,7 +536,7 @@ impl Session {
         self.coding = Some(coding);
     }
 
-    /// A sealed datagram from the client's address.
+    /// Handles a sealed datagram from the client's address.
     pub(crate) fn control(&mut self, datagram: &[u8], turn: &mut Turn<'_>) -> Option<Ended> {
         let mut plaintext = core::mem::take(&mut turn.scratch().plaintext);
         let mut ended = None;
@@ -618,12 +622,13 @@ impl Session {
         event
     }
 
-    /// When the client last said something authentic from its own path.
+    /// Time of the client's last authentic message along its own path.
     pub(crate) fn heard(&self) -> Option<Timestamp> {
         self.channel.heard()
     }
 
-    /// Asks the client whether it is still at its path: an authentic message of any kind says so.
+    /// Asks the client whether it is still at its path: an authentic message of any kind confirms
+    /// it.
     pub(crate) fn ask(&mut self, random: [u8; 8], turn: &mut Turn<'_>) {
         self.channel.send(&Message::PathChallenge { data: u64::from_be_bytes(random) }, turn);
     }

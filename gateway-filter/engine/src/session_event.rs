@@ -1,4 +1,4 @@
-//! Events within a session, for those who ask why a missing datagram was not repaired.
+//! Events within a session, which show why a missing datagram was not repaired.
 //!
 //! They are made only while [`crate::Flow::observe`] is on.
 
@@ -19,7 +19,7 @@ use crate::sequence::Sequence;
 )]
 #[non_exhaustive]
 pub enum SessionEvent {
-    /// The first eACK of an epoch has told where the client's set begins.
+    /// The first eACK of an epoch has shown the beginning of the client's set.
     EpochAnchored {
         /// The epoch.
         epoch: Epoch,
@@ -28,29 +28,29 @@ pub enum SessionEvent {
     },
     /// An eACK was decoded.
     EackDecoded {
-        /// Its counter.
+        /// The eACK's counter.
         eack: MessageCounter,
         /// Datagrams recorded so far.
         recorded: u64,
-        /// The newest datagram that it names.
+        /// The newest datagram that the eACK names.
         newest: Option<Sequence>,
-        /// Datagrams that it shows to be missing for the first time.
+        /// Datagrams that the eACK shows to be missing for the first time.
         newly_missing: u64,
         /// Datagrams missing now.
         missing: u64,
     },
     /// An eACK could not be decoded: its prefix is shorter than the difference.
     EackFailed {
-        /// Its counter.
+        /// The eACK's counter.
         eack: MessageCounter,
-        /// Symbols of its prefix.
+        /// Symbols of the eACK's prefix.
         symbols: u8,
         /// True if a Reset follows, false if the client is asked for a longer prefix.
         resets: bool,
     },
-    /// An eACK was not looked at.
+    /// An eACK was ignored.
     EackIgnored {
-        /// Its counter.
+        /// The eACK's counter.
         eack: MessageCounter,
         /// The reason.
         reason: EackIgnoredReason,
@@ -70,7 +70,7 @@ pub enum SessionEvent {
     RepairSent {
         /// The datagram.
         datagram: Sequence,
-        /// The number of this transmission among those of the datagram, from 1.
+        /// The number of this transmission of the datagram, from 1.
         transmission: u32,
         /// Time since the datagram was forwarded.
         #[cfg_attr(
@@ -96,7 +96,7 @@ pub enum SessionEvent {
     MissingArrived {
         /// The datagram.
         datagram: Sequence,
-        /// Its repairs; 0: it was only late.
+        /// Number of its repairs; 0: it was only late.
         transmissions: u32,
         /// Time since it was forwarded.
         #[cfg_attr(
@@ -105,23 +105,22 @@ pub enum SessionEvent {
         )]
         age: Duration,
     },
-    /// The client is told what became of an eACK.
+    /// A Report about an eACK was sent to the client.
     ReportSent {
         /// The eACK's counter.
         eack: MessageCounter,
-        /// A datagram that the client has; nothing before it is being repaired any more, and the
-        /// client holds no hole below it.
+        /// A datagram that the client has; no datagram before it is being repaired any more, and
+        /// the client holds no datagrams for a hole below it.
         settled: Option<Sequence>,
         /// Symbols of the prefix that the next eACK should have.
         wanted_symbols: Option<u8>,
-        /// True if a queue stands on the last mile, or repairs pause: what is lost there is not
-        /// repaired.
+        /// True if losses are left to the sender: a queue stands on the last mile, repairs pause,
+        /// or the sender tolerates losses.
         queue_stands: bool,
     },
-    /// Nothing is repaired for a while: what arrives does not follow what is sent, or repairs get
-    /// lost.
+    /// Repairs pause: arrivals do not follow the sending rate, or repairs get lost.
     RepairsPaused {
-        /// The while.
+        /// Duration of the pause.
         #[cfg_attr(
             feature = "serde",
             serde(rename = "pause_microseconds", serialize_with = "microseconds")
@@ -147,20 +146,20 @@ pub enum SessionEvent {
     GivenUp {
         /// The datagram; `None`: the history has forgotten it.
         datagram: Option<Sequence>,
-        /// Its repairs.
+        /// Number of its repairs.
         transmissions: u32,
         /// The reason.
         reason: GiveUpReason,
     },
 }
 
-/// Reason for not looking at an eACK.
+/// Reason for ignoring an eACK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 pub enum EackIgnoredReason {
-    /// A newer one was decoded before.
+    /// A newer eACK was decoded before.
     Stale,
-    /// It is of another epoch.
+    /// The eACK is of another epoch.
     OtherEpoch,
     /// The client sends more than its credit covers.
     Limited,
@@ -206,19 +205,19 @@ impl RepairRefusedReason {
 pub enum GiveUpReason {
     /// A queue stands on the last mile: the sender must see the loss.
     QueueStands,
-    /// The sender tolerates so much loss.
+    /// The sender tolerates this much loss.
     Tolerated,
     /// Repairs pause: the sender must see the loss.
     RepairsPaused,
     /// The cache has no bytes of the datagram any more.
     BytesGone,
-    /// It is older than a live stream's window.
+    /// The datagram is older than a live stream's window.
     WindowOver,
-    /// No client waits for it so long after the loss was found.
+    /// The loss was found longer ago than a client waits.
     TooOld,
-    /// It was sent as often as ever helps.
+    /// The datagram was sent so often that another repair would not help.
     TooManyRepairs,
-    /// As many datagrams as are repaired at the same time are missing already.
+    /// The maximum number of datagrams under repair is missing already.
     TooManyMissing,
     /// The flow fell quiet.
     Quiet,

@@ -1,15 +1,15 @@
-//! Second copies of what sparse flows bring, for clients that have no session.
+//! Second copies of sparse flows' datagrams, for clients that have no session.
 //!
-//! A flow of audio or of a game has no sketch to say what is missing when its client does not know
-//! Packrat, and no time to wait for it. What such a flow has brought is therefore sent once more when
-//! nothing has followed for some milliseconds: a loss of *p* becomes *p*², and the client's transport
-//! drops what comes twice, as it must (RFC 9000, section 12.3; RFC 3711, section 3.3.2). The same
-//! covers a handshake's flight, and the last datagram before a pause of any flow, whose loss the sender
-//! learns by a timeout only.
+//! A flow of audio or of a game has no sketch to show missing datagrams when its client does not
+//! know Packrat, and no time to wait for them. The datagrams of such a flow are therefore sent once
+//! more when no other has followed for some milliseconds: a loss of *p* becomes *p*², and the
+//! client's transport drops duplicates, as it must (RFC 9000, section 12.3; RFC 3711, section
+//! 3.3.2). Copies also cover a handshake's flight, and the last datagram before a pause of any
+//! flow, whose loss the sender learns by a timeout only.
 //!
 //! "Sparse" is as in FQ-CoDel (RFC 8290): a flow that takes so little that it builds no queue. The
-//! gateway does not see whether a queue stands at a client without a session, so that all that is added
-//! is bounded by rate: [`SPARSE_BYTES`] and one datagram in [`TAIL_INTERVAL`].
+//! gateway does not see whether a queue stands at a client without a session, so the rate of copies
+//! is bounded: [`SPARSE_BYTES`] and one datagram in [`TAIL_INTERVAL`].
 
 use core::time::Duration;
 
@@ -24,25 +24,24 @@ use crate::outbox::Outbox;
 /// quality or a game's 60 datagrams of 250 bytes; at once a server's part of a QUIC handshake,
 /// three datagrams (RFC 9000, section 8.1), and a little.
 const SPARSE_BYTES: Rate = Rate { per_second: 16_000.0, burst: 4_500.0 };
-/// Most bytes that a flow has to make up for: one that has brought much is not sparse for a second.
+/// Largest debt of a flow, in bytes: after it has brought much, a flow is not sparse for a second.
 const LARGEST_DEBT_BYTES: f64 = SPARSE_BYTES.per_second;
-/// Silence after which what a sparse flow has brought is repeated: apart enough that one short
-/// burst of losses does not take both, and within a frame of audio.
+/// Silence after which a sparse flow's datagrams are repeated: long enough that one short burst of
+/// losses does not take both, and within a frame of audio.
 const COPY_GAP: Duration = Duration::from_millis(5);
 /// Longest time that a copy waits for that silence.
 const LONGEST_WAIT: Duration = Duration::from_millis(20);
 /// Silence after which the last datagram of another flow is repeated: more than a pacer's pause.
 const TAIL_SILENCE: Duration = Duration::from_millis(25);
-/// Time between two such repetitions, at least.
+/// Shortest time between two such repetitions.
 const TAIL_INTERVAL: Duration = Duration::from_millis(200);
-/// Copies are sent only as long as the client has said something within this time: nothing is repeated
-/// to a client that has gone, or that receives nothing any more (RFC 8084). WebRTC's clients speak every
-/// 5 s (RFC 7675).
+/// Copies are sent only within this time after a datagram from the client: not to a client that has
+/// gone, or that does not receive any more (RFC 8084). WebRTC's clients send every 5 s (RFC 7675).
 const CLIENT_SILENCE: Duration = Duration::from_secs(10);
-/// Bytes to an address that has proved nothing, for each byte from there (RFC 9000, section 8.1).
+/// Bytes to an unproven address for each byte from there (RFC 9000, section 8.1).
 const UNPROVEN_FACTOR: u64 = 3;
 
-/// Datagrams that a flow without a session has brought last, until they are sent once more.
+/// The newest datagrams of a flow without a session, until they are sent once more.
 #[derive(Debug)]
 pub(crate) struct SparseCopies {
     bytes: Vec<u8>,
@@ -72,7 +71,7 @@ impl Default for SparseCopies {
 }
 
 impl SparseCopies {
-    /// A datagram passes from the server to the client.
+    /// Records a datagram from the server to the client.
     pub(crate) fn forward(&mut self, datagram: &[u8], now: Timestamp) {
         self.address.sent(datagram);
         self.tokens
@@ -94,18 +93,18 @@ impl SparseCopies {
         self.tokens.covers(0.0)
     }
 
-    /// A datagram of the base connection has come from the client.
+    /// Records a datagram of the base connection from the client.
     pub(crate) fn hear(&mut self, datagram: &[u8], now: Timestamp) {
         self.address.received(datagram, now);
     }
 
-    /// Nothing is repeated of what has passed so far.
+    /// Forgets the datagrams that have passed so far: they are not repeated.
     pub(crate) fn forget(&mut self) {
         self.bytes.clear();
         self.ends.clear();
     }
 
-    /// The time at which [`Self::handle_timeout`] wants to be called, if at all.
+    /// Time of the next call of [`Self::handle_timeout`], if one is due.
     pub(crate) fn next_timeout(&self) -> Option<Timestamp> {
         if self.ends.is_empty() {
             None
@@ -116,7 +115,7 @@ impl SparseCopies {
         }
     }
 
-    /// Time has passed.
+    /// Sends the copies that are due.
     pub(crate) fn handle_timeout(
         &mut self,
         now: Timestamp,
@@ -145,8 +144,8 @@ impl SparseCopies {
     }
 }
 
-/// Evidence that the client is at its address: more than [`UNPROVEN_FACTOR`] times what has come from
-/// there goes to no other.
+/// Evidence that the client receives at its address: an unproven address is sent at most
+/// [`UNPROVEN_FACTOR`] times the bytes that have come from there.
 #[derive(Debug, Default)]
 struct Address {
     sent: u64,
@@ -171,7 +170,7 @@ impl Address {
         self.proof.received(datagram);
     }
 
-    /// True if so many bytes more may go there now.
+    /// True if `bytes` more may go there now.
     fn allows(&self, bytes: usize, now: Timestamp) -> bool {
         let is_there = self.heard.is_some_and(|heard| now <= heard + CLIENT_SILENCE);
         let limit = self.received.saturating_mul(UNPROVEN_FACTOR);
@@ -183,7 +182,7 @@ impl Address {
 mod tests {
     use super::*;
 
-    /// A flow on a path that loses, and what its client gets.
+    /// A flow with second copies to a client that has proved its address.
     struct Trial {
         copies: SparseCopies,
         counters: FlowCounters,
@@ -258,7 +257,7 @@ mod tests {
             copies.extend(trial.run(trial.now + millis(100)));
         }
         assert!((40..=50).contains(&copies.len()), "{} in ten seconds", copies.len());
-        // What is quiet for long enough is sparse again.
+        // A flow that is quiet for long enough is sparse again.
         trial.run(trial.now + millis(1500));
         for _ in 0..3 {
             trial.forward(&[4; 1200]);

@@ -1,5 +1,5 @@
-//! Locks and atomics of what threads share: the standard library's, or those of the crate `shuttle`,
-//! with which a test runs its threads in many orders (`make check-concurrency`).
+//! Locks and atomics of shared state: the standard library's, or the crate `shuttle`'s, with which
+//! a test runs its threads in many orders (`make check-concurrency`).
 
 #[cfg(feature = "shuttle")]
 pub(crate) use shuttle::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, atomic};

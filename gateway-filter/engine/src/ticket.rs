@@ -12,8 +12,8 @@ use crate::gateway::Gateway;
 pub const TICKET_NONCE_BYTES: usize = 8;
 /// Servers with which a ticket is compared; each takes a hash, which the source is charged for.
 const MOST_SERVERS: usize = 1024;
-/// Servers up to which a ticket is compared before its client has echoed a cookie: with more of them
-/// a forged question would be dear.
+/// Servers up to which a ticket is compared before its client has echoed a cookie: with more of
+/// them a forged question would be dear.
 pub const MOST_SERVERS_UNPROVEN: usize = 16;
 
 impl Gateway {
@@ -22,8 +22,8 @@ impl Gateway {
         ticket(&self.keys().static_key, server, nonce)
     }
 
-    /// The server that a ticket is for, if it is one of these and a gateway with this one's static key
-    /// has made the ticket. The client that has shown it is charged for each comparison.
+    /// The server that a ticket is for, if it is one of these and a gateway with this one's static
+    /// key has made the ticket. The client that has shown it is charged for each comparison.
     pub fn server_of(
         &self,
         shown: ServerTicket,

@@ -76,7 +76,7 @@ fn nothing_is_allocated_per_datagram_or_eack() {
     }
     assert!(eacks > 1000 && repairs > 1000, "{eacks} eACKs, {repairs} repairs");
     assert_eq!(for_datagrams, 0, "allocations for 32,000 datagrams");
-    // The map of what is missing is a tree: it has a node while it is not empty.
+    // The map of missing datagrams is a tree: it has a node while it is not empty.
     assert!(
         for_eacks <= eacks + repairs,
         "{for_eacks} allocations for {eacks} eACKs with {repairs} repairs"

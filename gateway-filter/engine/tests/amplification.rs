@@ -86,7 +86,7 @@ fn forms(datagram: &[u8]) -> Vec<Vec<u8>> {
     forms
 }
 
-/// Bytes and datagrams that each kind brought at most, as a share of what was sent for them.
+/// Most bytes and datagrams that each kind brought, as a share of the ones sent for them.
 #[derive(Default)]
 struct Most(BTreeMap<&'static str, (f64, usize)>);
 
@@ -146,7 +146,7 @@ fn nothing_that_comes_from_an_unproven_address_is_answered_with_more() {
             hear(&gateway, &mut flow, question, VICTIM, [3; 32], now, &mut out);
             let answers: Vec<_> = out.datagrams().map(<[u8]>::to_vec).collect();
             most.note(question, &answers);
-            // Nothing follows by itself.
+            // No datagram follows by itself.
             out.clear();
             for number in 0..4u8 {
                 flow.forward(&[number; 1200], now);

@@ -1,4 +1,5 @@
-//! Memory of a client's shim: little while it has a session and nothing passes, bounded while much does.
+//! Memory of a client's shim: little while it has a session without datagrams, bounded while many
+//! pass.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,20 +15,21 @@ use crate::allocator::Since;
 use crate::ends;
 
 const CLIENTS: usize = 200;
-/// Bytes of a client with a session of which nothing has passed yet.
+/// Most bytes of a client with a session in which no datagram has passed yet.
 const MOST_IDLE: usize = 4128;
-/// The same after so many datagrams of which none was lost, and after it has been idle.
+/// Number of datagrams without a loss after which a client has at most [`MOST_BUSY`] bytes, and
+/// [`MOST_TRIMMED`] after it has been idle.
 const DATAGRAMS: u32 = 40_000;
 const MOST_BUSY: usize = 300 << 10;
 const MOST_TRIMMED: usize = 32 << 10;
 const BEGIN: Timestamp = Timestamp::from_millis(1000);
 
-/// A client whose gateway assists it. Of the gateway's end nothing is left.
+/// A client whose gateway assists it. The gateway's end is dropped.
 fn assisted(gateway: &Arc<Gateway>, number: u32, uploads: bool) -> Shim<()> {
     session(gateway, number, uploads).0
 }
 
-/// The same with the gateway's end.
+/// A client and the gateway's end of its session.
 fn session(gateway: &Arc<Gateway>, number: u32, uploads: bool) -> (Shim<()>, Flow) {
     let mut random = ChaCha8Rng::seed_from_u64(number.into());
     let mut seed = || {
@@ -55,7 +57,7 @@ fn session(gateway: &Arc<Gateway>, number: u32, uploads: bool) -> (Shim<()>, Flo
     (client, flow)
 }
 
-/// Both ends, with a last mile between them that loses nothing.
+/// Both ends, with a last mile between them.
 struct Path {
     client: Shim<()>,
     flow: Flow,
@@ -85,7 +87,7 @@ impl Path {
         self.talk();
     }
 
-    /// Has each end hear what the other one says.
+    /// Delivers each end's messages to the other one.
     fn talk(&mut self) {
         let mut out = Outbox::new();
         if self.client.next_timeout().is_some_and(|at| at <= self.now) {
@@ -147,13 +149,13 @@ fn a_client_with_a_session_and_no_traffic_is_small() {
     let gateway = Gateway::new(GatewayConfig::default(), [1; 32], [2; 32]);
     let mut first = 1;
     for uploads in [false, true] {
-        // What a thread and the gateway need once.
+        // Memory that a thread and the gateway need once.
         drop(assisted(&gateway, 0, uploads));
         let mut clients = Vec::with_capacity(CLIENTS);
         let region = Since::now();
         clients.extend((first..).take(CLIENTS).map(|number| assisted(&gateway, number, uploads)));
         first += CLIENTS as u32;
-        // What is kept of sources at the gateway is counted, too: a few dozen bytes each.
+        // The gateway's memory of sources is counted as well: a few dozen bytes each.
         let heap = region.held_bytes() / CLIENTS;
         let bytes = heap + size_of::<Shim<()>>();
         println!(

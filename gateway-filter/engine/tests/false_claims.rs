@@ -1,4 +1,4 @@
-//! Clients that claim losses which never happened: what a gateway sends because of them stays
+//! Clients that claim losses which never happened: a gateway's datagrams because of them stay
 //! within its budgets.
 
 use std::net::SocketAddr;
@@ -162,7 +162,8 @@ struct Spent {
     now: Timestamp,
 }
 
-/// 150 claimers, one after the other, each for a third of a second. `address`: of each, by its number.
+/// 150 claimers, one after the other, each for a third of a second. `address`: of each, by its
+/// number.
 fn short_sessions(gateway: &Arc<Gateway>, address: impl Fn(u16) -> SocketAddr) -> Spent {
     let mut spent =
         Spent { forwarded: 0, extra: 0, refusals: 0, now: Timestamp::from_millis(1000) };
@@ -204,7 +205,8 @@ fn one_source_with_many_short_sessions_leaves_repairs_to_all_others() {
         "the claims had no effect: {extra} bytes, {refusals} refusals"
     );
     assert!(extra <= allowed, "{extra} of {allowed} bytes");
-    // A client that comes now gets all that a flow may have at its beginning, as if the other had never been.
+    // A client that comes now gets the full budget of a beginning flow, as if the other had never
+    // been.
     let first_flight = |gateway: &Arc<Gateway>| {
         let mut other = Claimer::new(gateway, address(9), None, now);
         for _ in 0..300 {
@@ -252,7 +254,8 @@ fn many_sessions_of_one_source_cannot_keep_a_gateway_at_work_with_what_cannot_be
     for tick in 0..1500u64 {
         for claimer in &mut claimers {
             claimer.tick(&gateway, 20);
-            // It claims to have what was never sent, and more of it than any sketch decodes.
+            // It claims to have datagrams that were never sent, and more of them than any sketch
+            // decodes.
             for number in 0..if tick % 10 == 0 { 250 } else { 0 } {
                 let mut foreign = vec![0x41; 40];
                 foreign[24..32].copy_from_slice(&(tick * 1000 + number).to_be_bytes());

@@ -1,5 +1,5 @@
 //! An attacker off the path sends datagrams to the client that seem to be the gateway's. The client
-//! believes none of them: repairs go on as without them.
+//! does not believe them: repairs go on as without them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -20,9 +20,9 @@ const DELAY: Duration = Duration::from_millis(10);
 /// Milliseconds of a trial, of which the attack takes all but the first.
 const TRIAL: u64 = 12_000;
 const CALM: u64 = 2_000;
-/// The first one in which the server sends.
+/// The first millisecond in which the server sends.
 const BEGINS: u64 = 200;
-/// One in so many is lost on the last mile, in either direction.
+/// Number of datagrams of which one is lost on the last mile, in either direction.
 const LOST: u32 = 50;
 
 fn datagram(number: u64) -> Vec<u8> {
@@ -47,8 +47,8 @@ enum Attack {
     None,
     /// Twice in each millisecond after [`CALM`], of which the losses count.
     Always,
-    /// So many, once the session has begun and before the server sends anything. All losses of the
-    /// first second count.
+    /// This number, once the session has begun and before the server sends. All losses of the first
+    /// second count.
     First(u32),
 }
 
@@ -61,7 +61,7 @@ impl Attack {
         }
     }
 
-    /// True if what is lost in this millisecond counts.
+    /// True if losses in this millisecond count.
     fn counts(self, tick: u64) -> bool {
         match self {
             Self::First(_) => tick < BEGINS + 1_000,
@@ -137,7 +137,7 @@ fn two_thousand_forged_datagrams_a_second_cost_no_repair() {
         let (calm, attacked) = (run(seed, Attack::None), run(seed, Attack::Always));
         assert_eq!(attacked.client.state, AssistState::Established);
         assert!(calm.lost > 100 && calm.repaired * 100 >= calm.lost * 95, "seed {seed}");
-        // Of what was lost, and of what is repaired without them.
+        // Of the losses, and of the repairs without the attack.
         assert!(
             attacked.repaired * calm.lost * 100 >= calm.repaired * attacked.lost * 95,
             "seed {seed}: {} of {}, without the attack {} of {}",
@@ -148,13 +148,13 @@ fn two_thousand_forged_datagrams_a_second_cost_no_repair() {
         );
         let resets = attacked.gateway.resets_gateway + attacked.gateway.resets_client;
         assert_eq!((resets, attacked.gateway.identifiers_foreign), (0, 0), "seed {seed}");
-        // The client holds no longer either, so that the sender is told no later.
+        // The client holds no longer either, so that the sender learns of losses no later.
         assert!(attacked.client.expired <= calm.client.expired + 5, "seed {seed}");
     }
 }
 
-/// Until a client knows a packet number it believes sixteen datagrams, as it may have lost what would
-/// authenticate them. Forged ones are told of in eACKs that are long enough for them.
+/// Until a client knows a packet number it believes sixteen datagrams, as it may have lost the one
+/// that would authenticate them. Its eACKs name forged ones, and are long enough for them.
 #[test]
 fn forged_datagrams_before_the_first_packet_number_cost_no_repair_and_no_failed_eack() {
     for seed in 0..4 {
@@ -163,7 +163,7 @@ fn forged_datagrams_before_the_first_packet_number_cost_no_repair_and_no_failed_
         assert!(attacked.lost > 10 && attacked.repaired == attacked.lost, "seed {seed}");
         let Outcome { gateway, .. } = attacked;
         let resets = gateway.resets_gateway + gateway.resets_client;
-        // Each is told of once.
+        // Each is named once.
         assert_eq!((gateway.eacks_failed, resets, gateway.identifiers_foreign), (0, 0, 16));
     }
 }

@@ -1,4 +1,4 @@
-//! Memory of a session: little while nothing passes, as much as it needs while datagrams pass, and
+//! Memory of a session: little while no datagrams pass, as much as it needs while they pass, and
 //! little again afterwards.
 
 use std::sync::Arc;
@@ -15,13 +15,14 @@ use crate::allocator::Since;
 use crate::ends;
 
 const SESSIONS: usize = 500;
-/// Bytes of an idle session, with what is kept of its source's address: a hundred thousand of them
-/// fit into 200 MiB.
+/// Most bytes of an idle session, with the memory of its source's address: a hundred thousand of
+/// them fit into 200 MiB.
 const MOST_IDLE: usize = 1328;
 /// Bytes of a datagram's record at most: its entry, and its place in the index, in a queue and a
 /// table that double.
 const PER_RECORD: usize = 96;
-/// The same after a burst that the client has acknowledged: the sketch of the epoch, and a few entries.
+/// Most bytes of a session after a burst that the client has acknowledged: the sketch of the epoch,
+/// and a few entries.
 const MOST_AFTERWARDS: usize = 3500;
 const BEGIN: Timestamp = Timestamp::from_millis(1000);
 
@@ -62,7 +63,7 @@ fn assisted(gateway: &Arc<Gateway>, number: u32, out: &mut Outbox) -> (Flow, Shi
 fn memory_follows_what_passes() {
     let gateway = Gateway::new(GatewayConfig::default(), [1; 32], [2; 32]);
     let mut out = Outbox::new();
-    // What a thread and the gateway need once.
+    // Memory that a thread and the gateway need once.
     drop(assisted(&gateway, 0, &mut out));
     let mut flows = Vec::with_capacity(SESSIONS);
     let both = Since::now();
@@ -88,7 +89,7 @@ fn memory_follows_what_passes() {
     }
     let busy = held(&both);
     assert!(busy >= 100 * 1200, "{busy} bytes of a session that keeps 100 datagrams");
-    // What no client has spoken of is kept for the length of an outage.
+    // Datagrams that no client has reported are kept for the length of an outage.
     for _ in 0..15 {
         now = now + Duration::from_secs(1);
         for flow in &mut flows {
@@ -99,7 +100,7 @@ fn memory_follows_what_passes() {
     }
     let quiet = held(&both) + size_of::<Flow>();
     println!("{busy} bytes after 100 datagrams, {quiet} when it has fallen quiet");
-    // No client has spoken: what was forwarded stays known, without its bytes.
+    // No client has reported: forwarded datagrams stay known, without their bytes.
     assert!(
         quiet <= idle + 100 * PER_RECORD,
         "{quiet} bytes of a session that has fallen quiet, {idle} before"
@@ -165,7 +166,7 @@ fn an_acknowledged_burst_leaves_little_behind() {
     let new_gateway = || Gateway::new(GatewayConfig::default(), [1; 32], [2; 32]);
     let mut out = Outbox::new();
     let begin = BEGIN + Duration::from_millis(SESSIONS as u64);
-    // What a thread needs once.
+    // Memory that a thread needs once.
     let gateway = new_gateway();
     burst(&mut [assisted(&gateway, 0, &mut out)], begin, &mut out);
     let gateway = new_gateway();

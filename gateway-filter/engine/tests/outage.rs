@@ -1,5 +1,5 @@
-//! An outage of the last mile that takes thousands of datagrams: what their names cost, and how soon the
-//! session is as before.
+//! An outage of the last mile that takes thousands of datagrams: what their names cost, and how
+//! soon the session is as before.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -66,7 +66,8 @@ struct World {
     lost_in_outage: Vec<u64>,
     lost_after: Vec<(u64, Timestamp)>,
     counters: FlowCounters,
-    /// Bytes of eACKs when the outage ended; when it was known what it took, and the bytes until then.
+    /// Bytes of eACKs when the outage ended; when it was known what it took, and the bytes until
+    /// then.
     bytes_before: u64,
     named: Option<(Timestamp, u64)>,
 }
@@ -196,8 +197,8 @@ impl World {
     }
 }
 
-/// Bytes of eACKs for each datagram that the outage takes, until it is named, and the time in round trips of
-/// the last mile.
+/// Bytes of eACKs for each datagram that the outage takes, until it is named, and the time in round
+/// trips of the last mile.
 fn named(setting: Setting, seed: u64) -> (World, f64, f64) {
     let world = World::new(setting, seed).run(Duration::from_millis(400));
     assert!(world.named.is_some(), "not named: {:?}", world.counters);

@@ -1,4 +1,4 @@
-//! A client that uses everything it knows cannot have its session moved to an address at which it
+//! A client that uses all its knowledge cannot have its session moved to an address at which it
 //! does not receive.
 
 use std::net::SocketAddr;
@@ -71,7 +71,7 @@ impl Attacker {
         datagram
     }
 
-    /// One sealed PathResponse under the source address of `victim`; what the gateway answers goes
+    /// Sends a sealed PathResponse under the source address of `victim`; the gateway's answers go
     /// there, unseen by the attacker.
     fn answer(
         &mut self,
@@ -157,7 +157,7 @@ fn a_challenge_answered_at_one_address_is_of_no_use_at_another() {
         PathEvent::Challenged
     );
     assert_eq!(attacker.answer(u64::from_be_bytes([2; 8]), own, [3; 8]).0, PathEvent::Validated);
-    // Used once: the same data moves nothing a second time, from nowhere.
+    // Used once: the same data does not move the session a second time, from any address.
     let (event, ..) = attacker.answer(u64::from_be_bytes([2; 8]), victim, [4; 8]);
     assert_eq!(event, PathEvent::Challenged);
 }
@@ -175,7 +175,7 @@ fn a_path_that_is_another_sessions_is_not_given_away() {
     // It has answered.
     attacker.path_use = PathUse::InUse;
     assert_eq!(attacker.answer(data(2), taken, [3; 8]), (PathEvent::Refused, 38, 0));
-    // Nothing more is sent there, whatever it is.
+    // No other datagram is sent there.
     attacker.path_use = PathUse::Free;
     assert_eq!(attacker.answer(data(2), taken, [3; 8]), (PathEvent::Refused, 38, 0));
     attacker.now = attacker.now + Duration::from_millis(3001);

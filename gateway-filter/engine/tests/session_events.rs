@@ -1,5 +1,5 @@
-//! Why a missing datagram was repaired or not, as both ends of an observed session tell it: a real
-//! client and a real flow with nothing between them but a test that drops what it likes.
+//! Why a missing datagram was repaired or not, as both ends of an observed session report it: a
+//! real client and a real flow, between which a test drops datagrams.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -76,7 +76,7 @@ impl Pair {
         }
     }
 
-    /// So many milliseconds, each with a datagram of the server if it `sends`.
+    /// Runs for this many milliseconds, each with a datagram of the server if it `sends`.
     fn run(&mut self, milliseconds: u64, sends: bool, arrives: impl Fn(u64) -> bool) {
         for _ in 0..milliseconds {
             self.now = self.now + Duration::from_millis(1);
@@ -143,7 +143,7 @@ impl Pair {
         out.clear();
     }
 
-    /// The sequence number of what was found to be missing first.
+    /// The sequence number of the datagram that was found to be missing first.
     fn missing(&self) -> Sequence {
         let missing = self.events.iter().find_map(|event| match event {
             SessionEvent::DatagramMissing { datagram, .. } => Some(*datagram),
@@ -157,7 +157,7 @@ impl Pair {
         self.of_client.lock().unwrap().iter().filter_map(choose).collect()
     }
 
-    /// So many datagrams that the client has and the gateway has not forwarded.
+    /// Gives the client `count` datagrams that the gateway has not forwarded.
     fn receive_foreign(&mut self, count: u64) {
         for number in 1_000_000..1_000_000 + count {
             let mut foreign = vec![0xee; LENGTH];
@@ -169,7 +169,7 @@ impl Pair {
         }
     }
 
-    /// Reasons for not looking at an eACK.
+    /// Reasons for ignored eACKs.
     fn ignored(&self) -> Vec<EackIgnoredReason> {
         let ignored = self.events.iter().filter_map(|event| match event {
             SessionEvent::EackIgnored { reason, .. } => Some(*reason),
@@ -249,7 +249,7 @@ fn the_client_tells_of_the_same_loss() {
         ),
         "{told:?}"
     );
-    // What the gateway reports is what the client hears.
+    // The client has received each Report of the gateway's events.
     let heard = pair.of_client(|event| match event {
         ClientEvent::ReportReceived { eack, queue_stands, .. } => Some((*eack, *queue_stands)),
         _ => None,
@@ -358,7 +358,7 @@ fn a_loss_before_a_silence_is_given_up_when_the_flow_is_quiet() {
     pair.run(100, true, |_| true);
     pair.repairs_arrive = false;
     pair.run(20, true, |number| number != LOST + 10);
-    // The client is heard of no more: nothing but time ends the repair.
+    // The client is not heard any more: only time ends the repair.
     pair.kept_back = Some(Vec::new());
     // An outage of the last mile may have an end.
     pair.run(3000, false, |_| true);

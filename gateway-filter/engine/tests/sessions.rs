@@ -32,7 +32,7 @@ struct Pair {
     /// True if messages arrive.
     up: bool,
     down: bool,
-    /// From the gateway's next Reset on nothing arrives at the client.
+    /// No datagram arrives at the client from the gateway's next Reset on.
     loses_resets: bool,
     counters: FlowCounters,
 }
@@ -90,7 +90,7 @@ impl Pair {
         out.clear();
     }
 
-    /// Lets messages and time pass for so many milliseconds, with a datagram of the server each.
+    /// Lets messages and time pass for this many milliseconds, with a datagram of the server each.
     /// `arrives`: by its number.
     fn run(&mut self, milliseconds: u64, arrives: impl Fn(u64) -> bool) {
         for _ in 0..milliseconds {
@@ -114,7 +114,7 @@ impl Pair {
         }
     }
 
-    /// Timers, and whatever is due in both directions.
+    /// Handles the timers and messages that are due in both directions.
     fn talk(&mut self) {
         let mut out = Outbox::new();
         if self.flow.next_timeout().is_some_and(|at| at <= self.now) {
@@ -134,8 +134,7 @@ impl Pair {
         hear(&self.gateway, &mut self.flow, said, self.address, [said[9]; 32], self.now, out);
     }
 
-    /// The client gets what the gateway has not forwarded, and so much of it that its eACKs can't
-    /// be decoded.
+    /// Gives the client more datagrams that the gateway has not forwarded than eACKs can decode.
     fn confuse(&mut self) {
         for number in 0..TOO_MANY {
             self.client
@@ -189,8 +188,8 @@ fn a_reset_of_the_gateway_is_repeated_until_it_is_heard_and_counts_once() {
 fn resets_that_cross_are_one() {
     let mut pair = Pair::new(&gateway(), 1);
     pair.run(50, |_| true);
-    // The gateway wants one, and the client does not hear of it; then the client wants one, and the
-    // gateway does not hear of that.
+    // The gateway wants a Reset, and the client does not receive it; then the client wants one, and
+    // the gateway does not receive it.
     pair.loses_resets = true;
     pair.confuse();
     pair.run(200, |_| true);
@@ -202,7 +201,7 @@ fn resets_that_cross_are_one() {
     (pair.up, pair.down, pair.loses_resets) = (true, true, false);
     pair.run(50, |_| true);
     pair.repairs_work();
-    // Both meant the same new epoch: none followed it.
+    // Both meant the same new epoch: no other one followed.
     let resets = pair.counters.resets_gateway + pair.counters.resets_client;
     assert!(resets <= 2 && pair.counters.resets_gateway == 1, "{:?}", pair.counters);
     assert_eq!(pair.client.stats().sessions, 1);
@@ -300,11 +299,11 @@ fn a_goodbye_of_the_gateway_ends_all_waiting_at_once() {
 fn nobody_gets_what_was_forwarded_to_somebody_else() {
     let gateway = gateway();
     let (mut victim, mut thief) = (Pair::new(&gateway, 1), Pair::new(&gateway, 2));
-    // The victim's datagrams are in the cache: none of them arrives, and no repair does.
+    // The victim's datagrams are in the cache: they do not arrive, and neither does a repair.
     victim.down = false;
     victim.run(50, |_| false);
-    // The thief has seen them on the air, says that it has all but one, and that the newest is one
-    // of them. `deliver` looks at all that it gets for it.
+    // The thief has seen them on the air, claims to have four of five, and names one of them as the
+    // newest. `deliver` checks all that it gets for it.
     let seen: Vec<_> = victim.forwarded.iter().cloned().collect();
     for (number, bytes) in seen.iter().enumerate().filter(|(number, _)| number % 5 != 0) {
         thief.client.on_datagram(bytes, thief.now);

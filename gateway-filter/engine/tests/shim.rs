@@ -28,15 +28,15 @@ struct Setting {
     scheme: IdentifierScheme,
     maximum_hold: Duration,
     delay: Duration,
-    /// Of the last mile, in both directions, per 1000.
+    /// Loss of the last mile, in both directions, per 1000.
     loss: u32,
-    /// The last mile loses one of so many of the server's datagrams, to the number: so does a
-    /// policer.
+    /// Number of the server's datagrams of which the last mile loses exactly one, as a policer
+    /// does.
     loses_one_of: Option<u64>,
-    /// Before the gateway, per 1000.
+    /// Loss before the gateway, per 1000.
     far_loss: u32,
     datagrams: u64,
-    /// So many datagrams in a row are the same bytes.
+    /// Number of datagrams in a row with the same bytes.
     same: u64,
     interval: Duration,
     length: usize,
@@ -46,7 +46,7 @@ struct Setting {
     forged: [u32; 2],
     /// The gateway's memory of its sessions is gone when this datagram passes.
     restart_at: Option<u64>,
-    /// The client sends nothing any more from this datagram on.
+    /// The client sends no datagrams from this one on.
     up_dies_at: Option<u64>,
     sender: SenderAnswer,
     /// The shim spreads bursts.
@@ -84,9 +84,10 @@ struct Outcome {
     /// The server's datagrams in the order in which the transport got them, with the wait in the
     /// shim.
     delivered: Vec<(u64, Duration)>,
-    /// The same that the transport got at one time: the last of these, and most.
+    /// Datagrams that the transport got at one time: the last time, their number, and the largest
+    /// number.
     at_once: (Timestamp, usize, usize),
-    /// Forged ones among what the transport got.
+    /// Forged datagrams that the transport got.
     forged: u64,
     lost: u64,
     plain: u64,
@@ -94,7 +95,7 @@ struct Outcome {
     kept: u64,
     numbered: u64,
     recovered: u64,
-    /// Sessions begin in another way from then on.
+    /// `Some`: sessions begin in another way from then on.
     tipped: Option<bool>,
 }
 
@@ -142,7 +143,7 @@ impl World {
         Self::at(Timestamp::from_millis(1000), setting, seed, client, senders)
     }
 
-    /// One that begins at this time.
+    /// A world that begins at this time.
     fn at(
         now: Timestamp,
         setting: Setting,
@@ -190,7 +191,7 @@ impl World {
         }
     }
 
-    /// The gateway says what is in the outbox.
+    /// Handles the datagrams and events in the gateway's outbox.
     fn flush(&mut self, out: &mut Outbox) {
         self.outcome.counters.add(&self.flow.take_counters());
         for event in out.take_events() {
@@ -325,8 +326,8 @@ fn what_the_last_mile_loses_comes_in_its_place() {
         let outcome = run(setting, seed);
         assert!(outcome.lost > 100 && outcome.is_complete(&setting), "seed {seed}: {outcome:?}");
         assert!(outcome.kept > 500, "seed {seed}: {}", outcome.kept);
-        // A duplicate, of a probe, an early copy or a repair that was not needed, is behind what it
-        // repeats.
+        // A duplicate, of a probe, an early copy or a repair that was not needed, arrives behind
+        // its original.
         let copies = outcome.counters.early_copies as usize;
         assert!(outcome.out_of_order() <= 5 + copies, "seed {seed}: {}", outcome.out_of_order());
         assert!(outcome.longest_wait() < Duration::from_millis(60), "{:?}", outcome.longest_wait());
@@ -373,7 +374,7 @@ fn a_loss_before_any_number_is_known_to_fit_does_not_end_the_wait() {
     assert!(outcome.out_of_order() <= 1, "the first one; what is lost later is waited for");
 }
 
-/// A flow as of games and tunnels, whose transport may act upon a datagram that comes twice.
+/// A flow as of games and tunnels, whose transport may act upon duplicates.
 const PROGRAM: Setting = Setting {
     scheme: IdentifierScheme::Payload,
     loss: 30,
@@ -382,7 +383,7 @@ const PROGRAM: Setting = Setting {
     length: 1200,
     ..CALM
 };
-/// Datagrams wait for others, or none does.
+/// Longest holds: without waits, and with them.
 const HOLDS: [Duration; 2] = [Duration::ZERO, MAXIMUM_HOLD];
 
 #[test]
@@ -420,7 +421,7 @@ fn a_program_gets_each_datagram_once() {
     }
 }
 
-/// Each is a datagram of its own, as heartbeats are.
+/// Each of the equal datagrams counts, as heartbeats do.
 #[test]
 fn what_a_server_sends_twice_comes_twice() {
     for (path, maximum_hold) in
@@ -467,7 +468,7 @@ fn on_a_long_last_mile_symbols_repair_sooner_than_a_round_trip() {
         let outcome = run(setting, seed);
         assert!(outcome.is_complete(&setting), "seed {seed}");
         let FlowCounters { symbol_bytes, repairs, .. } = outcome.counters;
-        // Of 80 that are lost; the rest before the loss was known, and where two came together.
+        // Of 80 lost ones; the rest were lost before the loss was known, or two together.
         assert!(outcome.recovered >= 40, "seed {seed}: {} recovered", outcome.recovered);
         // A question is answered, even if symbols may do it.
         assert!(repairs < outcome.lost, "seed {seed}: {repairs} repairs");
@@ -499,7 +500,7 @@ fn a_sender_that_tolerates_losses_is_shown_them() {
     for delay in [short, long] {
         let hidden = with(SenderAnswer::Always, 10, delay);
         assert!(hidden.counters.repairs + hidden.counters.symbols > 30, "{:?}", hidden.counters);
-        // Those before the first report wait; afterwards hardly any.
+        // Datagrams before the first report wait; afterwards hardly any.
         let shown = with(SenderAnswer::AboveTolerance, 10, delay);
         assert!(shown.counters.repairs + shown.counters.symbols < 10, "{:?}", shown.counters);
         assert!(shown.kept * 10 < hidden.kept, "{} {}", shown.kept, hidden.kept);
@@ -513,8 +514,8 @@ fn a_sender_that_tolerates_losses_is_shown_them() {
     }
 }
 
-/// Sessions one after another, each with a client at another of these addresses, of a sender that is
-/// as fast as before whatever is lost, and that has no name.
+/// Sessions one after another, each with a client at another of these addresses, of an unconfigured
+/// sender that is as fast as before whatever the losses.
 fn sessions(loss: u32, clients: impl Iterator<Item = [u8; 4]>) -> Vec<FlowCounters> {
     let senders = Arc::new(SenderMemory::default());
     // A trial shows five losses in the second half.
@@ -544,8 +545,8 @@ fn sessions_find_out_that_their_senders_tolerate_losses() {
 
 #[test]
 fn a_network_alone_does_not_decide_for_others() {
-    // From the second session on it knows for itself; every second one of others is a trial. With the
-    // second of these, three networks have found the same.
+    // From the second session on its own findings count; every second session of others is a trial.
+    // With the second of these, three networks have found the same.
     let others = (5..9).map(|network| [192, 0, network, 1]);
     let sessions = sessions(10, (0..5).map(|client| [192, 0, 2, client]).chain(others));
     let shown: Vec<bool> = sessions.iter().map(is_shown).collect();
@@ -561,10 +562,10 @@ fn what_three_networks_say_ends_unless_others_find_the_same() {
         let (setting, client) = (Setting { datagrams, ..route }, SocketAddr::from((client, 5000)));
         World::at(at, setting, u64::from(network), client, Arc::clone(&senders)).run()
     };
-    // Those who lie: nothing is lost to them that their server would take notice of.
+    // Attackers: losses do not matter to their servers.
     let judged = (1..20).find(|&at| session(0, 100 + at % 3, 9000).tipped.is_some());
     assert!(judged.is_some_and(|at| at >= 5), "every second session is a trial: {judged:?}");
-    // Others have short sessions, which lose something and never find anything out.
+    // Others have short sessions, which lose datagrams and never have a finding.
     let short: Vec<_> = (0..12).map(|network| session(1, network, 150)).collect();
     let repaired = |outcome: &Outcome| outcome.counters.repairs + outcome.counters.symbols;
     assert!(short.iter().all(|outcome| repaired(outcome) < 20));
@@ -572,7 +573,7 @@ fn what_three_networks_say_ends_unless_others_find_the_same() {
     assert!(short.iter().all(|outcome| outcome.tipped.is_none()), "ten minutes are not over");
     let ended = (12..40).find_map(|network| session(11, network, 150).tipped);
     assert_eq!(ended, Some(false));
-    // For a day, what the three say decides nothing.
+    // For a day, the findings of the three do not count.
     let later = (1..20).find_map(|at| session(30, 100 + at % 3, 9000).tipped);
     assert_eq!(later, None);
     assert!((50..52).any(|network| repaired(&session(31, network, 4000)) > 20));
@@ -620,8 +621,9 @@ fn forged_datagrams_make_others_wait_for_the_patience_at_most() {
     }
 }
 
-/// The share of what the last mile has lost that its transport got all the same, in three seeds with so
-/// many forged datagrams per genuine one, with numbers and plain; 1250 genuine ones are sent per second.
+/// The share of the last mile's losses that its transport got all the same, in three seeds with
+/// these forged datagrams per genuine one, with numbers and plain; 1250 genuine ones are sent per
+/// second.
 fn repaired(forged: [u32; 2]) -> f64 {
     let (mut missing, mut lost) = (0, 0);
     for seed in 1..4 {
@@ -645,7 +647,7 @@ fn forged_datagrams_cost_hardly_a_repair() {
 
 #[test]
 fn a_path_that_carries_no_numbers_carries_the_datagrams() {
-    // What is 1000 bytes long passes; with a number it does not.
+    // Datagrams of 1000 bytes pass; with a number they do not.
     let setting = Setting { mtu: 1004, datagrams: 2000, loss: 10, ..CALM };
     let outcome = run(setting, 1);
     // More vanish at once than an eACK can name: these are the sender's to repeat.
@@ -689,7 +691,7 @@ fn a_client_that_gives_the_gateway_up_still_takes_its_numbers_off() {
     assert!(outcome.plain < 10);
 }
 
-/// Passes a datagram, and what it lets go of.
+/// Passes a datagram, and the datagrams that it releases.
 fn pass<M: Clone>(
     shim: &mut Shim<M>,
     datagram: &[u8],
@@ -756,8 +758,8 @@ fn datagrams_pass_in_order_with_what_belongs_to_them() {
     assert_eq!(seen, (0..20).collect::<Vec<_>>());
 }
 
-/// A session expects of its last mile the median of networks, and one customer is one network: its /48 has
-/// 65,536 sources.
+/// A session expects of its last mile the median of networks, and one customer is one network: its
+/// /48 has 65,536 sources.
 #[test]
 fn one_network_does_not_say_what_the_last_miles_of_others_lose() {
     let senders = Arc::new(SenderMemory::default());
@@ -769,7 +771,7 @@ fn one_network_does_not_say_what_the_last_miles_of_others_lose() {
     let thin = Setting { datagrams: 220, interval: Duration::from_millis(33), length: 400, ..CALM };
     let early_copies =
         |client: &str, setting, at| session_at(client, setting, at).counters.early_copies;
-    // Clients of as many networks, whose last miles lose nothing.
+    // Clients of as many networks, whose last miles lose no datagrams.
     for number in 0..200 {
         session_at(&format!("198.51.{number}.7:5000"), short, 1000);
     }

@@ -29,7 +29,7 @@ struct Member {
     /// Packets sent to it, the lost ones among them.
     packets: u64,
     duplicates: u64,
-    /// True if it tells its client core which packets it receives.
+    /// True if it reports received packets to its client core.
     honest: bool,
 }
 
@@ -143,7 +143,7 @@ impl World {
         self.drain();
     }
 
-    /// Runs for so many milliseconds, with a packet each millisecond if the stream is on.
+    /// Runs for this many milliseconds, with a packet in each if the stream is on.
     fn run(&mut self, milliseconds: u64, on: bool) {
         for _ in 0..milliseconds {
             self.now = self.now + TICK;
@@ -198,7 +198,7 @@ impl World {
         }
     }
 
-    /// Packets that a member misses of those sent from its first one until a while ago.
+    /// Packets that a member misses, from its first one until a while ago.
     fn missing(&self, member: usize) -> usize {
         let member = &self.members[member];
         let Some(first) = member.first else { return usize::MAX };
@@ -275,7 +275,7 @@ fn what_a_member_will_never_get_is_not_kept_for_it() {
     world.run(500, true);
     let mut members: Vec<usize> = (1..=8).map(|number| world.join(address(number), 0.1)).collect();
     world.run(3_000, true);
-    // Two have nothing for longer than the cache remembers: hundreds of packets are given up.
+    // Two receive no packets for longer than the cache remembers: hundreds of packets are given up.
     for member in &members[..2] {
         world.members[*member].loss = 1.0;
     }
@@ -290,7 +290,7 @@ fn what_a_member_will_never_get_is_not_kept_for_it() {
     world.run(12_000, true);
     let gauges = world.stream.gauges();
     assert_eq!((gauges.stream_subscribers, gauges.stream_outstanding), (8, 0));
-    // Neither what was sent before they came nor what they have lost for good.
+    // No memory for packets from before their subscription, nor for packets lost for good.
     assert!(gauges.stream_state_bytes <= 8 * 256, "{gauges:?}");
     assert_eq!(world.members[members.pop().unwrap()].duplicates, 0);
     for member in members.split_off(2) {
@@ -309,7 +309,7 @@ fn one_repair_for_all_when_several_miss_the_same_packet() {
     world.run(1500, true);
     let counters = world.counters;
     assert!(counters.stream_group_repairs > 500, "{counters:?}");
-    // Four miss a packet in the mean: the first gets its own, the second makes it everybody's as
+    // Four miss a packet in the mean: the first gets its own, the second makes it the group's as
     // far as the group's budget allows.
     assert!(counters.stream_repairs < counters.stream_missing * 9 / 10, "{counters:?}");
     for member in 0..40 {
@@ -328,7 +328,7 @@ fn a_member_that_asks_for_everything_gets_its_share_and_the_others_theirs() {
     world.run(300, false);
     world.run(500, true);
     let before = world.members[greedy].packets;
-    // From now on it says that it has nothing, and says so for every packet.
+    // From now on it claims again and again to have no packet.
     world.members[greedy].honest = false;
     for _ in 0..400 {
         world.run(5, true);
@@ -338,13 +338,13 @@ fn a_member_that_asks_for_everything_gets_its_share_and_the_others_theirs() {
     for member in 0..4 {
         assert!(world.missing(member) <= 3, "member {member} misses {}", world.missing(member));
     }
-    // The stream, a quarter of it, and what was saved up.
+    // The stream, a quarter of it, and the savings.
     let sent = world.members[greedy].packets - before;
     assert!(sent > 2200 && sent <= 2000 + 500 + 32 * 1024 / 240, "{sent} packets");
 }
 
-/// Group repairs of two seconds of a stream of 2000 packets, and all repairs' bytes, when `claimers`
-/// say again and again that they miss everything, beside 20 honest members.
+/// Group repairs of two seconds of a stream of 2000 packets, and all repairs' bytes, when
+/// `claimers` claim again and again to miss all packets, beside 20 honest members.
 fn claimed(claimers: impl Iterator<Item = SocketAddr>) -> (u64, u64) {
     let config = StreamConfig { group_repairs_from: Some(3), ..StreamConfig::default() };
     let mut world = World::new(config, GatewayConfig::default());
@@ -382,7 +382,7 @@ fn members_of_one_host_have_nothing_more_sent_to_the_group() {
         );
         // They are one source: with two others that miss a packet they make a third.
         assert!(group <= honest + 60, "{members}: {group} repairs for the group, {honest} without");
-        // A quarter of the stream each, and what was saved up; no more than 64 of them.
+        // A quarter of the stream each, and the savings; no more than 64 of them.
         let each = 2000 * 240 / 4 + 32 * 1024;
         assert!(bytes <= u64::from(members.min(64) + 20) * each, "{members}: {bytes} bytes");
     }
@@ -413,7 +413,7 @@ fn a_source_has_a_few_subscriptions_to_a_group_and_as_many_as_it_likes_without()
     }
 }
 
-/// Subscribers to a group of at most 400: so many at each of these addresses.
+/// Subscribers to a group of at most 400: this many at each of these addresses.
 fn subscribed(addresses: impl IntoIterator<Item = (Ipv6Addr, u16)>) -> World {
     let config = StreamConfig {
         group_repairs_from: Some(3),
@@ -447,7 +447,7 @@ fn a_lan_of_many_hosts_is_subscribed_and_one_host_of_it_has_a_few_subscriptions(
     assert_eq!(lan.stream.subscribers().count(), 150);
     let host = subscribed([(of_organisation(7, 1), 150)]);
     assert_eq!(host.stream.subscribers().count(), 64);
-    // Beyond those of the source, each address has four.
+    // Beyond the source's subscriptions, each address has four.
     let hosts = subscribed(
         [(of_organisation(7, 1), 64)]
             .into_iter()
@@ -606,7 +606,7 @@ fn a_member_whose_address_changes_is_challenged_and_stays() {
     assert_eq!(world.counters.subscriptions, session, "it did not have to subscribe anew");
     assert_eq!(world.counters.subscriptions_moved, 2);
     assert!(world.counters.subscriptions_challenged >= 2);
-    // What was sent to where it was no more is repaired from the cache, as far as that goes back.
+    // Packets sent to the old address are repaired from the cache, as far as it goes back.
     let first = world.members[member].first.unwrap();
     let end = world.number - 200;
     let missing =
@@ -727,7 +727,7 @@ fn a_fault_costs_no_subscription_and_no_place() {
     world.members.iter_mut().for_each(|member| member.loss = 0.1);
     world.run(1000, true);
     assert!(world.missing(0) <= 3 && world.missing(1) <= 3);
-    // Who leaves makes room, once.
+    // A subscriber that leaves makes room, once.
     world.join(address(2), 0.0);
     world.run(300, true);
     assert_eq!(world.stream.subscribers().count(), 3);
@@ -753,8 +753,8 @@ fn nobody_subscribes_in_the_name_of_an_address_that_has_not_echoed_a_cookie() {
     let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
     let victim: SocketAddr = "192.0.2.99:4000".parse().unwrap();
     let config = ClientConfig::default().with_live(live());
-    // The first question brings all that a gateway which is not busy needs for a session, but for a
-    // proof of the address.
+    // The first question has everything that a gateway with few handshakes needs for a session,
+    // except a proof of the address.
     let discover = Assist::new(config, [9; 32], world.now).poll_transmit(world.now).unwrap();
     for _ in 0..10 {
         world.stream.receive(&discover, victim, || [5; 32], world.now, &mut world.out);

@@ -1,4 +1,4 @@
-//! Events of an observed subscriber of a stream: the same as those of a session.
+//! Events of an observed subscriber of a stream: the same as a session's.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -49,7 +49,7 @@ fn number_of(packet: &[u8]) -> Option<u64> {
 }
 
 impl World {
-    /// Two members without loss, of which nothing is observed.
+    /// Two members without loss, which are not observed.
     fn new(config: GatewayConfig, repairs_arrive: bool) -> Self {
         let stream = StreamConfig { cache_bytes: 1 << 20, ..StreamConfig::default() };
         let member = |number: u8| {
@@ -90,7 +90,7 @@ impl World {
         world
     }
 
-    /// Runs for so many milliseconds, with a packet each millisecond if the stream is on.
+    /// Runs for this many milliseconds, with a packet each millisecond if the stream is on.
     fn run(&mut self, milliseconds: u64, on: bool) {
         let mut out = StreamOutbox::new();
         for _ in 0..milliseconds {
@@ -135,7 +135,7 @@ impl World {
         }
     }
 
-    /// The events of the first member, which are all that were told.
+    /// The events of the first member, which must be the only ones.
     fn told(&self) -> Vec<SessionEvent> {
         let session = self.members[0].session.unwrap();
         assert!(self.events.iter().all(|(of, _)| *of == session), "told of another one");
@@ -173,7 +173,7 @@ fn a_loss_is_found_repaired_and_arrives_for_the_one_that_is_observed() {
         event,
         SessionEvent::EackDecoded { newly_missing: 1, missing: 1, .. }
     )));
-    // No one observes it any more.
+    // The member is not observed any more.
     let session = world.members[0].session.unwrap();
     assert!(world.stream.observe(session, false));
     world.run(3000, true);

@@ -31,9 +31,9 @@ fn stream() -> Stream {
     Stream::new(Gateway::new(limits, [1; 32], [2; 32]), StreamConfig::default(), [3; 32])
 }
 
-/// Runs a stream with so many subscribers, each of which misses a packet, and has it repaired; the
-/// bytes that are free again when it ends, at once or when the gateway knows that the repairs have
-/// arrived.
+/// Runs a stream with this many subscribers, each of which misses a packet, and has it repaired;
+/// returns the bytes that are freed when it ends, at once or when the gateway knows that the
+/// repairs have arrived.
 fn bytes(subscribers: u16, settled: bool) -> usize {
     let live = Live {
         selective: true,
@@ -79,7 +79,7 @@ fn bytes(subscribers: u16, settled: bool) -> usize {
     for number in 0..BEFORE {
         stream.forward(&packet(u64::MAX - number), now);
     }
-    // Those for whom there is no time at once ask again.
+    // Subscribers for whom there is no time at once ask again.
     for _ in 0..40 {
         turn(&mut clients, &mut stream, now);
         now = now + Duration::from_millis(55);
@@ -96,7 +96,7 @@ fn bytes(subscribers: u16, settled: bool) -> usize {
         turn(&mut clients, &mut stream, now);
     }
     if settled {
-        // They say now and then that all is well.
+        // They report now and then that all is well.
         now = now + Duration::from_secs(6);
         turn(&mut clients, &mut stream, now);
     }

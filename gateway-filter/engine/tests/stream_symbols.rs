@@ -1,5 +1,5 @@
-//! Symbols to a group: one repairs another loss at each receiver, old receivers lose nothing by them,
-//! and none that can't use them is left without repairs.
+//! Symbols to a group: one repairs another loss at each receiver, old receivers have no
+//! disadvantage, and each that can't use them still has repairs.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ struct Member {
     address: SocketAddr,
     assist: Assist,
     loss: f64,
-    /// Datagrams are late by up to so many milliseconds.
+    /// Most milliseconds by which datagrams are late.
     jitter: u64,
     symbols: Symbols,
     received: BTreeSet<u64>,
@@ -133,7 +133,7 @@ impl World {
         self.counters.add(&self.stream.take_counters());
     }
 
-    /// Runs for so many milliseconds, with a packet in each if the stream is on.
+    /// Runs for this many milliseconds, with a packet in each if the stream is on.
     fn run(&mut self, milliseconds: u64, on: bool) {
         for _ in 0..milliseconds {
             self.now += 1;
@@ -197,7 +197,7 @@ impl World {
         }
     }
 
-    /// Packets that a member misses of those sent from when it was a subscriber until a while ago.
+    /// Packets that a member misses, from a while after its first one until a while ago.
     fn missing(&self, member: usize) -> usize {
         let member = &self.members[member];
         let first = member.first.unwrap() + 200;

@@ -1,5 +1,5 @@
-//! From one gateway to the next: the client looks for it at once, and lets the server know where it
-//! is.
+//! From one gateway to the next: the client looks for it at once, and has the server learn its new
+//! path.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn gateway(secret: u8) -> (Arc<Gateway>, Flow) {
     (Arc::clone(&gateway), Flow::new(gateway))
 }
 
-/// Everything that the client has to say reaches the gateway, and the answers the client.
+/// Delivers all messages of the client to the gateway, and the answers to the client.
 fn meet((gateway, flow): &mut (Arc<Gateway>, Flow), client: &mut Assist, now: Timestamp) {
     let from = SocketAddr::from(([192, 0, 2, 1], 1));
     while let Some(question) = client.poll_transmit(now) {
@@ -78,7 +78,7 @@ fn a_drained_gateway_is_replaced_within_seconds_and_the_server_hears_of_it() {
     }
     assert!((5..30).contains(&refusals), "{refusals} questions in ten seconds");
 
-    // Then nothing comes any more.
+    // Then no datagrams come any more.
     let silent_since = now;
     let mut reminded = None;
     while reminded.is_none() {
@@ -90,8 +90,8 @@ fn a_drained_gateway_is_replaced_within_seconds_and_the_server_hears_of_it() {
     }
     assert!(reminded.unwrap() <= silent_since + Duration::from_secs(1));
 
-    // The next gateway answers the next question; the server is told at once, whose datagrams still
-    // go to the first one.
+    // The next gateway answers the next question; the server, whose datagrams still go to the first
+    // one, is reminded at once.
     let since = now;
     while client.stats().state != AssistState::Established {
         now = client.next_timeout().unwrap().max(now + Duration::from_millis(1));
@@ -109,9 +109,10 @@ enum UnderWay {
     ToClient(Vec<u8>),
 }
 
-/// A client downloads, and then everything is lost for a while. After that its gateway is there again, or
-/// another one in its place, which says `refuses` after the first sealed message that it does not know it.
-/// Returns the time until the client hears a Report, and its sessions so far.
+/// A client downloads, and then all datagrams are lost for a while. After that its gateway is there
+/// again, or another one in its place, which refuses the session `refuses` milliseconds after the
+/// first sealed message. Returns the time until the client gets a Report, and the number of its
+/// sessions so far.
 fn after_outage(round_trip: u64, outage: u64, refuses: Option<u64>) -> (Duration, u64) {
     const EVERY: Duration = Duration::from_millis(5);
     let delay = Duration::from_millis(round_trip) / 2;
@@ -179,8 +180,8 @@ fn after_outage(round_trip: u64, outage: u64, refuses: Option<u64>) -> (Duration
     (now.saturating_since(back), client.stats().sessions)
 }
 
-/// Its gateway's host is gone without a word, so that it looks like an outage of the last mile. A gateway that
-/// has others waits for those that are silent before it refuses.
+/// The gateway's host is gone without a word, which looks like an outage of the last mile. A
+/// gateway with peers waits for the silent ones before it refuses.
 #[test]
 fn a_client_whose_gateway_is_lost_has_another_session_as_soon_as_there_is_another_gateway() {
     for round_trip in [20, 40, 100, 200, 600] {

@@ -1,4 +1,4 @@
-//! Token policies, with a real client in virtual time: who is assisted, who is not, and that
+//! Token policies, with a real client in virtual time: which clients are assisted, and that
 //! forwarding never asks.
 
 use std::net::SocketAddr;
@@ -115,8 +115,8 @@ impl Meeting {
         meeting
     }
 
-    /// The datagrams of the base connection pass in any case, and nothing of Packrat reaches the
-    /// transport.
+    /// The datagrams of the base connection pass in any case, and no datagram of Packrat reaches
+    /// the transport.
     fn forwards(&mut self) {
         for number in 0..50u64 {
             let mut datagram = vec![0x40; 1200];

@@ -31,9 +31,9 @@ struct Setting {
     far: Duration,
     /// The link to the server: time for a datagram, and room in its queue.
     far_link: (Duration, usize),
-    /// Of the last mile, per 1000: towards the gateway, and towards the client.
+    /// Loss of the last mile, per 1000: towards the gateway, and towards the client.
     loss: [u32; 2],
-    /// Of the datagrams towards the gateway, per 1000 come later than they should, by this much.
+    /// Late datagrams towards the gateway, per 1000, and how late they come.
     late: (u32, Duration),
     datagrams: u64,
     length: usize,
@@ -46,9 +46,10 @@ struct Setting {
     forged: u32,
     /// The gateway's memory of its sessions is gone when this datagram leaves.
     restart_at: Option<u64>,
-    /// The gateway forwards what it does not know, and answers nothing, from this datagram on.
+    /// From this datagram on, the gateway forwards datagrams without a session, and answers no
+    /// client.
     dies_at: Option<u64>,
-    /// The client's system says that its network has changed.
+    /// The client's system reports at this datagram that its network has changed.
     moves_at: Option<u64>,
     maximum_hold: Duration,
     repair_budget: f64,
@@ -85,13 +86,13 @@ enum Event {
 
 #[derive(Debug, Default)]
 struct Outcome {
-    /// The client's datagrams in the order in which the server got them, and how long after they were
-    /// sent.
+    /// The client's datagrams in the order in which the server got them, and how long after they
+    /// were sent.
     arrived: Vec<(u64, Duration)>,
-    /// Datagrams at the server that are none of the client's.
+    /// Datagrams at the server that are not the client's.
     strange: u64,
     lost: u64,
-    /// Those that the queue of the link to the server has dropped.
+    /// Datagrams that the queue of the link to the server has dropped.
     dropped: Vec<u64>,
     numbered: u64,
     counters: FlowCounters,
@@ -112,7 +113,7 @@ impl Outcome {
         setting.datagrams - numbers.len() as u64
     }
 
-    /// The times of all that have arrived, until they did so for the first time.
+    /// Times from sending to first arrival of all datagrams that have arrived.
     fn times(&self) -> Vec<Duration> {
         let mut known = BTreeSet::new();
         let first = self.arrived.iter().filter(|(number, _)| known.insert(*number));
@@ -135,9 +136,9 @@ struct World {
     sent: BTreeMap<u64, Timestamp>,
     answers: u64,
     dead: bool,
-    /// Datagrams that are numbered and not sent, before each one that is.
+    /// Datagrams that are numbered and not sent, before each sent one.
     skips: u64,
-    /// The same, once, before the hundredth.
+    /// Datagrams that are numbered and not sent, once, before the hundredth.
     leap: Option<u64>,
     skipped: u64,
     /// When the transmitter of the last mile is free.
@@ -380,7 +381,7 @@ fn what_the_last_mile_loses_comes_in_its_place() {
         let outcome = run(setting, seed);
         assert!(outcome.lost > u64::from(loss) * 3, "{loss}: {}", outcome.lost);
         assert_eq!(outcome.missing(&setting), 0, "{loss} per mille, seed {seed}");
-        // A repetition that was not needed is behind what it repeats.
+        // A repair that was not needed arrives behind its original.
         assert!(outcome.out_of_order() <= 20, "{loss}: {}", outcome.out_of_order());
         assert!(outcome.slowest() < Duration::from_millis(60), "{loss}: {:?}", outcome.slowest());
         let AssistStats { upward_repairs, upward_missing, .. } = outcome.stats;
@@ -391,8 +392,8 @@ fn what_the_last_mile_loses_comes_in_its_place() {
     }
 }
 
-/// The audio of Sidekick24 on its last mile: 264 bytes every 20 ms, 3.6 % of them lost. What is lost is
-/// there before the next one, in 99 of 100 cases.
+/// The audio of Sidekick24 on its last mile: 264 bytes every 20 ms, 3.6 % of them lost. A lost
+/// datagram is there before the next one, in 99 of 100 cases.
 #[test]
 fn a_stream_of_short_datagrams_is_repaired_between_them() {
     let stream = Setting {
@@ -421,7 +422,7 @@ fn a_stream_of_short_datagrams_is_repaired_between_them() {
     }
 }
 
-/// Where the last mile is short, its repairs delay nothing.
+/// On a short last mile, repairs cause no delay.
 #[test]
 fn a_sender_that_tolerates_losses_is_repaired_where_it_gains() {
     let tolerant = Setting { tolerates_losses: true, ..CALM };
@@ -466,7 +467,7 @@ fn what_the_gateway_says_may_get_lost() {
 
 #[test]
 fn a_last_datagram_that_is_lost_is_found() {
-    // One datagram each 300 ms: none of them has a successor in time.
+    // One datagram each 300 ms: no other follows in time.
     let setting = Setting {
         loss: [300, 0],
         datagrams: 40,
@@ -486,7 +487,7 @@ fn overtaking_costs_no_datagram_and_no_more_than_a_round_trip() {
     let outcome = run(setting, 7);
     assert_eq!((outcome.lost, outcome.missing(&setting)), (0, 0));
     assert!(outcome.slowest() < Duration::from_millis(12), "{:?}", outcome.slowest());
-    // One repair for each that came late, at most.
+    // One repair for each late datagram, at most.
     assert!(outcome.stats.upward_repairs < 260, "{}", outcome.stats.upward_repairs);
 }
 
@@ -495,7 +496,7 @@ fn forged_numbers_hold_nothing_up_for_long_and_displace_nothing() {
     let setting = Setting { forged: 20, loss: [20, 20], ..CALM };
     for seed in 1..16 {
         let outcome = run(setting, seed);
-        // Of 80 that are lost.
+        // Of 80 lost ones.
         let missing = outcome.missing(&setting);
         assert!(missing <= 8, "seed {seed}: {missing}, {:?}", outcome.counters);
         assert_eq!(outcome.strange, 20 * setting.datagrams, "the server decides about them");
@@ -519,7 +520,7 @@ fn a_gateway_that_has_forgotten_the_session_loses_nothing() {
 fn datagrams_go_plain_when_the_gateway_is_gone() {
     let setting = Setting { dies_at: Some(1000), ..CALM };
     let outcome = run(setting, 10);
-    // A server without a gateway before it drops what it cannot read, for a quarter of a second.
+    // A server without a gateway before it drops numbered datagrams, for a quarter of a second.
     let numbered = outcome.numbered - 1000;
     assert!((200..500).contains(&numbered), "{numbered} numbered for nobody");
     assert!(outcome.missing(&setting) < 600, "{}", outcome.missing(&setting));
@@ -592,14 +593,14 @@ fn a_client_that_skips_places_makes_the_gateway_work_within_its_credit() {
 
 #[test]
 fn places_far_ahead_are_believed_and_what_is_between_is_not_looked_for() {
-    // It numbers half a million datagrams at once and sends none of them.
+    // It numbers half a million datagrams at once and does not send them.
     let setting = Setting { datagrams: 3000, loss: [20, 0], ..CALM };
     let mut world = World::new(setting, 17);
     world.leap = Some(500_000);
     let outcome = world.run();
     let FlowCounters { upward_missing, upward_repaired, .. } = outcome.counters;
     assert!(upward_missing < 100, "{upward_missing} of {}", outcome.lost);
-    // It goes on from there: only what is lost until the new places are believed is not repaired.
+    // It goes on from there: only losses until the new places are believed are not repaired.
     assert!(upward_repaired > outcome.lost * 3 / 4, "{upward_repaired} of {}", outcome.lost);
     assert!(outcome.missing(&setting) < 3, "{}", outcome.missing(&setting));
     assert!(outcome.spent < 10_000_000, "{} units", outcome.spent);
@@ -616,8 +617,8 @@ fn the_number_is_taken_off_without_a_session_as_well() {
     assert!(!flow.receive_upward(b"base", 2, Timestamp::ZERO, &mut out));
 }
 
-/// One datagram in 800 us comes, and the link to the server takes 400 us for each: twice the rate. What a
-/// hole has kept back overflows its queue.
+/// One datagram in 800 us comes, and the link to the server takes 400 us for each: twice the rate.
+/// Datagrams that a hole has kept back overflow its queue.
 const SLOWER_BEYOND: Setting = Setting {
     delay: Duration::from_millis(10),
     far: Duration::from_millis(40),
@@ -641,7 +642,7 @@ fn what_has_waited_is_spread_where_a_slower_link_follows() {
 
 #[test]
 fn a_server_that_stretches_its_answers_makes_its_client_wait_for_the_patience_at_most() {
-    // It loses nothing.
+    // The link loses no datagrams.
     let stretches = Setting { far_link: (Duration::from_micros(700), 1 << 20), ..SLOWER_BEYOND };
     let honest = Setting { far_link: (Duration::ZERO, 1 << 20), ..SLOWER_BEYOND };
     for seed in 24..27 {

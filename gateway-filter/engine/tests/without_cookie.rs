@@ -1,5 +1,5 @@
-//! Handshakes that save the round trip of the cookie: that they do, and that who forges an address
-//! gains nothing by it.
+//! Handshakes that save the round trip of the cookie: that they do, and that an attacker who forges
+//! an address has no advantage.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn server_datagram(number: u64) -> Vec<u8> {
     datagram
 }
 
-/// Lets the gateway have a control datagram; how the handshake stands, and the answers.
+/// Gives the gateway a control datagram; returns the outcome of a handshake, and the answers.
 fn ask(
     gateway: &Arc<Gateway>,
     flow: &mut Flow,
@@ -52,7 +52,8 @@ fn ask(
     (outcome, out.datagrams().map(<[u8]>::to_vec).collect())
 }
 
-/// Client and gateway speak until the client has nothing more to say; how its handshakes ended.
+/// Lets client and gateway exchange messages until the client has no more; returns the outcomes of
+/// its handshakes.
 fn meet(
     gateway: &Arc<Gateway>,
     flow: &mut Flow,

@@ -1,5 +1,4 @@
-//! Account of a source: the part of what all share that its sessions use, and the networks that it
-//! is in.
+//! Account of a source: its sessions' part of the shared limits, and the networks that it is in.
 //!
 //! ```text
 //!   2001:db8:7:1234::/64 ---> 2001:db8:7:1200::/56 ---> 2001:db8:7::/48
@@ -7,8 +6,8 @@
 //! ```
 //!
 //! A source is charged together with its networks, as an attacker has as many addresses as its
-//! network. A network leaves more to others than its members leave to each other: what one of them
-//! does costs its neighbours little.
+//! network. A network leaves more to others than its members leave to each other: the use of one of
+//! them costs its neighbours little.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -31,7 +30,7 @@ pub(crate) struct Network {
 enum Level {
     /// An IPv4 address.
     Address,
-    /// 256 of them.
+    /// 256 addresses of IPv4.
     Block,
     /// A /64 of IPv6: one link, or one subscriber.
     Link,
@@ -54,7 +53,7 @@ impl Network {
         }
     }
 
-    /// The next larger network that it is in.
+    /// The next larger network that a network is in.
     pub(super) fn parent(self) -> Option<Self> {
         let (level, dropped) = match self.level {
             Level::Address => (Level::Block, 8),
@@ -70,19 +69,18 @@ impl Network {
         Self::of(address).largest()
     }
 
-    /// The largest network that it is in.
+    /// The largest network that a network is in.
     pub(crate) fn largest(self) -> Self {
         std::iter::successors(Some(self), |network| network.parent()).last().unwrap_or(self)
     }
 
-    /// The network as bytes, different from those of any other.
+    /// The network as bytes, different from any other network's.
     pub(crate) fn to_bytes(self) -> [u8; 9] {
         let [a, b, c, d, e, f, g, h] = self.bits.to_be_bytes();
         [self.level as u8, a, b, c, d, e, f, g, h]
     }
 
-    /// Factor of what this network may have over what a source may have: sessions, and handshakes per
-    /// second.
+    /// Factor of this network's limits over a source's: sessions, and handshakes per second.
     pub(super) const fn factor(self) -> u32 {
         match self.level {
             Level::Address | Level::Link => 1,
@@ -95,10 +93,11 @@ impl Network {
 /// Number of levels of an account: a source, and the networks that it is in.
 pub(crate) const SOURCE_LEVELS: usize = 3;
 
-/// Weight, by level, of what a source and each larger network uses against what others may use.
+/// Weight, by level, of the use of a source and of each larger network against the use left to
+/// others.
 const LEVEL_WEIGHTS: [f64; SOURCE_LEVELS] = [1.0, 0.75, 0.5];
 
-/// Use of what all share by the sessions of one source, or of all sources of a network.
+/// Use of the shared limits by the sessions of one source, or of all sources of a network.
 #[derive(Debug)]
 pub(crate) struct SourceAccount {
     /// Bytes of repairs that its sessions may have.
@@ -119,12 +118,12 @@ impl SourceAccount {
         }
     }
 
-    /// The account, and those of its networks.
+    /// The account, and its networks' accounts.
     pub(crate) fn levels(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |account| account.parent.as_deref())
     }
 
-    /// Share of a thread's work lately: its own, or that of a network, whichever weighs more.
+    /// Share of a thread's work lately: the source's own, or a network's, whichever weighs more.
     pub(super) fn use_lately(&self, now: Timestamp) -> f64 {
         let share = |(account, weight): (&Self, f64)| account.work.share(now) * weight;
         self.levels().zip(LEVEL_WEIGHTS).map(share).fold(0.0, f64::max)
@@ -145,7 +144,7 @@ impl SourceAccount {
         self.levels().zip(LEVEL_WEIGHTS).map(reserve).max().unwrap_or(0)
     }
 
-    /// Its sessions hold `now` bytes instead of `before`.
+    /// Records that its sessions hold `now` bytes instead of `before`.
     pub(super) fn hold(&self, before: usize, now: usize) {
         for account in self.levels() {
             if now >= before {

@@ -37,8 +37,8 @@ impl SessionPermit {
     }
 
     /// A permit for a client that has not proven its address: an attacker that forges addresses
-    /// must not use up what belongs to them, nor more than half of the room. `None`: the client has
-    /// to prove its address first.
+    /// must not use up their limits, nor more than half of the room. `None`: the client has to
+    /// prove its address first.
     pub(crate) fn unvalidated(
         gateway: &Arc<Gateway>,
         source: IpAddr,
@@ -97,7 +97,7 @@ impl SessionPermit {
         self.admission().work.charge(WorkKind::Message, self.account.as_deref(), units, now);
     }
 
-    /// A flow whose repairs may take this share has forwarded `bytes`.
+    /// Earns repairs for `bytes` that a flow has forwarded whose repairs may take this share.
     pub(crate) fn earn(&self, bytes: u64, share: f64) {
         match &self.account {
             Some(source) => self.gateway.budget.earn_for(&source.repairs, bytes, share),
@@ -105,7 +105,7 @@ impl SessionPermit {
         }
     }
 
-    /// Takes `bytes` for a repair from what the flow, its source and the gateway may send. `live`:
+    /// Takes `bytes` for a repair from the budgets of the flow, its source and the gateway. `live`:
     /// for a live stream.
     pub(crate) fn take_repair(&self, flow: &mut FlowBudget, bytes: usize, live: bool) -> bool {
         if let Some(source) = &self.account {
@@ -133,7 +133,7 @@ impl SessionPermit {
         &self.gateway
     }
 
-    /// Tells the gateway how much memory this session holds now.
+    /// Reports the memory that this session holds now.
     pub(crate) fn hold(&mut self, bytes: usize) {
         let total = &self.admission().cache_bytes;
         if bytes >= self.cache_bytes {
@@ -182,7 +182,7 @@ impl SessionPermit {
         self.account.as_ref().map(|account| account.use_lately(now))
     }
 
-    /// Memory that the session holds, as far as the gateway was told.
+    /// Memory that the session holds, as reported last.
     pub(crate) fn held(&self) -> usize {
         self.cache_bytes
     }

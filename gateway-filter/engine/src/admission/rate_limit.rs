@@ -17,7 +17,7 @@ impl SharedRateLimit {
         Self(Mutex::new(RateLimit::new(rate.burst, Timestamp::ZERO)))
     }
 
-    /// Takes one token, if there is one. A refusal takes what is left of a token: only a rate that
+    /// Takes one token, if there is one. A refusal takes the rest of a token: only a rate that
     /// stays below the limit is admitted.
     pub(crate) fn try_acquire_strictly(&self, rate: &Rate, now: Timestamp) -> bool {
         let mut limit = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -14,10 +14,10 @@ use super::account::{Network, SourceAccount};
 use crate::config::GatewayConfig;
 use crate::sync::Mutex;
 
-/// Sources and networks remembered at once beside those that have sessions; beyond, those without
+/// Sources and networks remembered at once beside the ones with sessions; beyond, sources without
 /// sessions are forgotten, and then new ones refused.
 const MAXIMUM_SOURCES: usize = 65_536;
-/// Interval of looking through them when there is no room.
+/// Interval of searches for forgettable sources when there is no room.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Sessions and handshakes by source address. Locked once per handshake and per session that ends,
@@ -51,13 +51,13 @@ fn handshake_rate(config: &GatewayConfig, network: Network) -> Rate {
     Rate::per_second(of_source * f64::from(network.factor()))
 }
 
-/// Sources and networks that are remembered at most.
+/// Most sources and networks that are remembered.
 fn maximum_sources(config: &GatewayConfig) -> usize {
     config.maximum_sessions.saturating_add(MAXIMUM_SOURCES)
 }
 
 impl Source {
-    /// True if it may begin another session now.
+    /// True if the source may begin another session now.
     fn has_room(&self, config: &GatewayConfig, network: Network, now: Timestamp) -> bool {
         self.sessions < config.sessions_per_source.saturating_mul(network.factor())
             && self.handshakes.would_admit(&handshake_rate(config, network), now)
@@ -65,8 +65,8 @@ impl Source {
 }
 
 impl Sources {
-    /// True if [`Self::begin`] would succeed now; changes nothing, so that nothing can be used up
-    /// in the name of a forged address.
+    /// True if [`Self::begin`] would succeed now. Does not change the limits, so that a forged
+    /// address cannot use them up.
     pub(crate) fn may_begin(
         &self,
         address: IpAddr,
@@ -92,7 +92,7 @@ impl Sources {
         let Table { sources, swept } = &mut *table;
         if sources.len() >= maximum_sources(config) && !sources.contains_key(&Network::of(address))
         {
-            // A look through all of them takes a while, which a flood must not be able to ask for
+            // A search through all of them takes a while, which a flood must not be able to cause
             // with each datagram.
             if swept.is_none_or(|swept| now.saturating_since(swept) >= SWEEP_INTERVAL) {
                 *swept = Some(now);
@@ -128,7 +128,7 @@ impl Sources {
         known.map(|source| Arc::clone(&source.account))
     }
 
-    /// A session of this source has ended.
+    /// Records that a session of this source has ended.
     pub(crate) fn end(&self, address: IpAddr) {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         for network in levels(address) {
@@ -139,7 +139,7 @@ impl Sources {
     }
 }
 
-/// The account of a source or network, made with those of its networks if it is new.
+/// The account of a source or network, made with its networks' accounts if it is new.
 fn enter(
     sources: &mut HashMap<Network, Source>,
     network: Network,

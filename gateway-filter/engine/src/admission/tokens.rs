@@ -12,7 +12,8 @@ use crate::gateway::HandshakeOutcome;
 use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Admission of clients by their tokens, with the keys that decide. Plain forwarding needs no token.
+/// Admission of clients by their tokens, with the keys that decide. Plain forwarding needs no
+/// token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum TokenAdmission {
     /// Tokens are not looked at.
@@ -99,7 +100,7 @@ impl TokenGate {
 }
 
 impl TokenAdmission {
-    /// `token`: as in the client's params, empty for none; `unix_now`: seconds since 1970.
+    /// `token`: as in the client's params, or empty; `unix_now`: seconds since 1970.
     fn admit(&self, token: &[u8], unix_now: u64, peer: IpAddr) -> Result<(), TokenRefusal> {
         let check = match self {
             Self::Off => return Ok(()),

@@ -1,4 +1,4 @@
-//! Work: what clients' messages make a thread do, in units of about a nanosecond.
+//! Work: time that clients' messages take on a thread, in units of about a nanosecond.
 //!
 //! ```text
 //!   message ---> its session's credit ---> its source and networks ---> the thread's bucket ---> done
@@ -7,8 +7,8 @@
 //!               ignored                    ignored                     ignored       charged to all three
 //! ```
 //!
-//! Forwarding is never asked and never charged: what the buckets leave of a thread's time is its.
-//! An eACK that is ignored is as good as a lost one, as the next one says the same and more.
+//! Forwarding is never asked and never charged: it has the time of a thread that the buckets leave.
+//! An ignored eACK is as good as a lost one, as the next one repeats its content and adds to it.
 //!
 //! Units are counted, not measured: a decode counts its multiplications, everything else has a
 //! price. So the same messages cost the same on every machine and in virtual time.
@@ -43,27 +43,27 @@ const MESSAGE_BUDGET: Rate = Rate { per_second: THREAD_WORK_PER_SECOND, burst: T
 const HANDSHAKE_WORK_PER_SECOND: f64 = 250_000_000.0;
 /// Budget of a thread's work of handshakes.
 const HANDSHAKE_BUDGET: Rate = Rate::per_second(HANDSHAKE_WORK_PER_SECOND);
-/// The part of that burst that may come at once, and how fast the rest may follow: half of a thread.
-/// So forwarding has its turn after a millisecond: the slice, as much again that is earned meanwhile,
-/// and a handshake.
+/// Part of that burst that may come at once, and rate of the rest: half of a thread. So forwarding
+/// has its turn after a millisecond: the slice, as much again that is earned meanwhile, and a
+/// handshake.
 const HANDSHAKE_SLICE: Rate = Rate { per_second: 500_000_000.0, burst: 400_000.0 };
 
-/// Time after which a thread that has no time for a handshake has some again: the handshake before it
-/// is paid for.
+/// Time after which a thread that has no time for a handshake has some again: the handshake before
+/// it is paid for.
 pub const HANDSHAKE_PAUSE: Duration =
     Duration::from_nanos(HANDSHAKE_WORK * 1_000_000_000 / HANDSHAKE_SLICE.per_second as u64);
 
 /// Work is remembered with half of its weight after each of these.
 const HALF_LIFE: Duration = Duration::from_millis(100);
-/// Work on record of a source that uses all that a thread has for messages.
+/// Recorded work of a source that uses all of a thread's time for messages.
 const FULL_USE_WORK: f64 = 2.0 * THREAD_WORK_PER_SECOND * 0.1;
 
-/// Work of messages from which a source is heavy: more than ten times that of a client whose eACKs come
-/// once a millisecond.
+/// Work of messages from which a source is heavy: more than ten times a client's with an eACK each
+/// millisecond.
 const HEAVY_WORK_PER_SECOND: f64 = 15_000_000.0;
-/// Part of the bucket for messages that a heavy source leaves to others at least. All that one source
-/// sends at once so takes less than a millisecond: the rest of the bucket, as much again that is earned
-/// meanwhile, and a message.
+/// Part of the bucket for messages that a heavy source leaves to others at least. So all messages
+/// that one source sends at once take less than a millisecond: the rest of the bucket, as much
+/// again that is earned meanwhile, and a message.
 const HEAVY_RESERVE_WORK: f64 = 650_000.0;
 
 /// Number of lanes, each of which counts the work of some threads.
@@ -155,11 +155,11 @@ impl WorkBudget {
         lock(&self.lanes[lane()])
     }
 
-    /// True if this thread may do some work of this kind now for a source, or for an address that
-    /// belongs to no one yet. The more of the thread's time a source or its network has used
-    /// lately, the more of the bucket it leaves to others, so that one that has used little is
-    /// served first. Among the sessions of a source those are that have used little of their own
-    /// credit: `strain` is the share of it that is used, from 0 to 1.
+    /// True if this thread may do some work of this kind now for a source, or for an address
+    /// without a source yet. The more of the thread's time a source or its network has used lately,
+    /// the more of the bucket it leaves to others, so that a source with little use is served
+    /// first. Among the sessions of a source, a session with little use of its own credit is served
+    /// first: `strain` is the used share of it, from 0 to 1.
     pub(crate) fn admits(
         &self,
         kind: WorkKind,
@@ -180,8 +180,8 @@ impl WorkBudget {
         tokens > 0.0 && tokens >= reserve
     }
 
-    /// True if handshakes have not just taken all that they may take at once: otherwise one that is
-    /// admitted waits, and others have their turn. A source that has used much lately leaves others
+    /// True if handshakes have not just taken all that they may take at once: otherwise an admitted
+    /// one waits, and other work has its turn. A source that has used much lately leaves others
     /// more of it.
     pub(crate) fn has_handshake_slice(
         &self,
@@ -228,7 +228,7 @@ impl RecentWork {
     const UNITS: u32 = 40;
     const MOST: u64 = (1 << Self::UNITS) - 1;
 
-    /// The half-life that `now` is in; comes around after 19 days, which forgets everything.
+    /// The half-life that `now` is in; wraps around after 19 days, which forgets all work.
     fn half_life(now: Timestamp) -> u64 {
         let number = now.as_micros() / HALF_LIFE.as_micros() as u64;
         number & (u64::MAX >> Self::UNITS)
@@ -252,7 +252,7 @@ impl RecentWork {
         });
     }
 
-    /// As a share of what a thread has for messages.
+    /// The work as a share of a thread's work for messages.
     pub(super) fn share(&self, now: Timestamp) -> f64 {
         let units = Self::units_at(self.0.load(Ordering::Relaxed), Self::half_life(now));
         units as f64 / FULL_USE_WORK
@@ -339,8 +339,8 @@ mod tests {
         });
     }
 
-    /// Clients of many networks ask again and again from the first microsecond on. A handshake takes
-    /// the time that it is charged for, everything else none.
+    /// Clients of many networks ask again and again from the first microsecond on. A handshake
+    /// takes the time that it is charged for, and other steps take no time.
     #[test]
     fn a_burst_of_handshakes_leaves_the_thread_to_others_after_a_millisecond() {
         let budget = WorkBudget::new();

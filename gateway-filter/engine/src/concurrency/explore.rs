@@ -1,9 +1,9 @@
 //! Explorer of schedules: runs a test in many orders of its threads' steps, which a seed decides.
 //!
-//! A step ends where a thread locks something or touches an atomic. The random walk takes any thread for
-//! each step. Probabilistic concurrency testing prefers one thread to another and changes its mind a few
-//! times, which finds what happens only if a thread stands still for long (Burckhardt10). Neither reorders
-//! memory: every atomic is sequentially consistent here.
+//! A step ends when a thread locks something or touches an atomic. The random walk takes any thread
+//! for each step. Probabilistic concurrency testing prefers one thread to another and changes its
+//! mind a few times, which finds errors that need a thread to stand still for long (Burckhardt10).
+//! Neither reorders memory: every atomic is sequentially consistent here.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -18,7 +18,7 @@ const SCHEDULE_CHANGES: usize = 3;
 const MOST_STEPS: usize = 50_000;
 /// Seed of the schedules unless another one is given.
 const DEFAULT_SEED: u64 = 1;
-/// Memory of a thread's stack; what does not fit ends the process.
+/// Memory of a thread's stack; a larger stack ends the process.
 const STACK_BYTES: usize = 1 << 20;
 
 fn number(variable: &str, default: u64) -> u64 {

@@ -1,27 +1,28 @@
 //! A trial of a sender: does it answer the losses that it is shown?
 //!
-//! A loss-based sender gives way by a third or a half at each loss, and what is left of its window
-//! is what its losses allow: in packets, 1.22 times the root of the number sent per loss (Reno), or
-//! 1.05 times the power 3/4 of that number and of the round trip in seconds (CUBIC, RFC 9438,
-//! section 5.1). A window that is several times as large, and does not shrink while losses are shown,
-//! belongs to a sender that goes on as before: BBR. The gateway sees the last mile's part of the
-//! window only, so that it errs towards a sender that answers.
+//! A loss-based sender gives way by a third or a half at each loss, and its losses determine the
+//! window that is left: in packets, 1.22 times the root of the number sent per loss (Reno), or 1.05
+//! times the power 3/4 of the product of that number and the round trip in seconds (CUBIC, RFC
+//! 9438, section 5.1). A window that is several times as large, and does not shrink while losses
+//! are shown, belongs to a sender that goes on as before: BBR. The gateway sees the last mile's
+//! part of the window only, so that it errs towards a sender that answers.
 //!
 //! ```text
-//!   window   o o o o o  BBR: as large as before, whatever is lost
+//!   window   o o o o o  BBR: as large as before, whatever the losses
 //!            o
 //!              o        CUBIC in a window that is too large: 0.7 of it after each loss
 //!                o o o  CUBIC in the window that its losses allow
 //! ```
 //!
-//! Most downloads end before five losses. So a trial begins with one: a sender that [grows](super::growth)
-//! through it is BBR. Where it does not, losses are repaired until the session is long enough for five.
+//! Most downloads end before five losses. So a trial begins with one: a sender that
+//! [grows](super::growth) through it is BBR. Otherwise losses are repaired until the session is
+//! long enough for five.
 //!
 //! ```text
 //!   Start ---- the sender grows through a loss ----> it tolerates losses
 //!     |  \--- it does not --> Paused: losses are repaired
 //!     |                          |
-//!     +--------------------------+---- so many datagrams were forwarded ----> Long: five losses
+//!     +--------------------------+---- 1280 datagrams were forwarded -------> Long: five losses
 //! ```
 
 use core::time::Duration;
@@ -38,29 +39,28 @@ const JUDGED_LOSSES: usize = 5;
 /// Least distance of judged losses in round trips: a sender answers a loss once in a round trip,
 /// and the gateway sees it a round trip later.
 const ROUND_TRIPS_APART: f64 = 1.25;
-/// Ratio of a window to the window that losses allow beyond which it is none of a loss-based
-/// sender's.
+/// Ratio of a window to the window that losses allow beyond which no loss-based sender has it.
 const LARGE_WINDOW_RATIO: f64 = 3.0;
 /// Ratio of a shrunk window to the window that losses allow below which it is on its way there:
-/// BBR's shrinks as well when its startup ends, but to many times what losses allow.
+/// BBR's shrinks as well when its startup ends, but to many times the window that losses allow.
 const SHRINKING_WINDOW_RATIO: f64 = 3.0;
 /// Ratio of a window to the window that losses allow below which it is a loss-based sender's.
 const SMALL_WINDOW_RATIO: f64 = 1.5;
-/// Share of its begin below which a window has shrunk: two and three losses leave 0.49 and 0.34 of
-/// CUBIC's window.
+/// Share of its first size below which a window has shrunk: two and three losses leave 0.49 and
+/// 0.34 of CUBIC's window.
 const SHRUNK_SHARE: f64 = 0.5;
-/// Share of its begin above which a window has not shrunk.
+/// Share of its first size above which a window has not shrunk.
 const KEPT_SHARE: f64 = 0.75;
 
 /// Datagrams after which a session is long: some 1.5 MB.
 const LONG_SESSION_DATAGRAMS: u64 = 1280;
 
-/// Progress of the look at a sender.
+/// Phase of the judgement of a sender.
 #[derive(Debug, Clone, Copy)]
 enum Phase {
-    /// From the beginning of the connection on: does it grow through a loss?
+    /// From the beginning of the connection on: does the sender grow through a loss?
     Start(Growth),
-    /// It may have given way, and is shown nothing.
+    /// The sender may have given way, and is shown no losses.
     Paused,
     /// Five losses are judged.
     Long,
@@ -74,7 +74,7 @@ struct Loss {
     forwarded: u64,
 }
 
-/// The look at a session's sender: its newest losses that the sender was shown, while it was shown all
+/// The judgement of a session's sender: the newest losses that it was shown, while it was shown all
 /// of them.
 #[derive(Debug, Clone)]
 pub(super) struct Answers {
@@ -83,16 +83,17 @@ pub(super) struct Answers {
     count: usize,
     next: Timestamp,
     tolerates: bool,
-    /// It began with a window, or has gone on through overflows, as no loss-based sender does.
+    /// The sender has begun with a window, or gone on through overflows, as no loss-based sender
+    /// does.
     heedless: bool,
-    /// It began because of what others have found.
+    /// Losses are shown because of other sessions' findings.
     is_expected: bool,
-    /// No loss was shown because of that yet.
+    /// No loss was shown because of these findings yet.
     believes: bool,
 }
 
 impl Answers {
-    /// Those of a session that begins like this; `None` if its sender is shown nothing.
+    /// The judgement with which a session begins; `None` if its sender is shown no losses.
     pub(super) fn expecting(expectation: Expectation) -> Option<Self> {
         let believes = expectation == Expectation::Tolerates;
         let start = Self::in_phase(Phase::Start(Growth::default()));
@@ -103,7 +104,7 @@ impl Answers {
         })
     }
 
-    /// Those of a session whose sender has done what no loss-based one does.
+    /// The judgement of a sender that has done what a loss-based one never does.
     pub(super) fn of_heedless() -> Self {
         Self { heedless: true, ..Self::in_phase(Phase::Long) }
     }
@@ -126,7 +127,7 @@ impl Answers {
         !matches!(self.phase, Phase::Paused)
     }
 
-    /// So many datagrams were forwarded.
+    /// Records the total of forwarded datagrams.
     pub(super) fn on_forwarded(&mut self, forwarded: u64) {
         if forwarded < LONG_SESSION_DATAGRAMS {
             return;
@@ -137,8 +138,8 @@ impl Answers {
         self.phase = Phase::Long;
     }
 
-    /// An eACK was looked at; `is_found`: it has named a loss that the sender is shown. `Some`, once:
-    /// the sender grows through it, or a trial pauses.
+    /// Handles an eACK; `is_found`: it shows a loss that the sender is shown. `Some`, once: true if
+    /// the sender grows through it, false if a trial pauses.
     pub(super) fn follow_growth(
         &mut self,
         is_found: bool,
@@ -163,34 +164,34 @@ impl Answers {
         }
     }
 
-    /// The share of losses up to which its sender is shown them.
+    /// The share of losses up to which the sender is shown them.
     pub(super) fn tolerated_loss(&self) -> f64 {
         if self.heedless { 1.0 } else { TOLERATED_LOSS }
     }
 
-    /// True when a loss is shown for the first time because of what others have found.
+    /// True when a loss is shown for the first time because of other sessions' findings.
     pub(super) fn note_shown(&mut self) -> bool {
         core::mem::take(&mut self.believes)
     }
 
-    /// From here on other losses are shown, or none.
+    /// Begins anew: from here on other losses are shown, or losses are repaired.
     pub(super) fn begin_anew(&mut self) {
         self.count = 0;
         self.end_start(false);
     }
 
-    /// It was found to tolerate losses: true at the first time.
+    /// Records that the sender was found to tolerate losses: true at the first time.
     pub(super) fn note_tolerance(&mut self) -> bool {
         !core::mem::replace(&mut self.tolerates, true)
     }
 
-    /// True if it was found to tolerate losses.
+    /// True if the sender was found to tolerate losses.
     pub(super) fn tolerates(&self) -> bool {
         self.tolerates
     }
 
-    /// Something is found missing while `window` datagrams are under way, after `forwarded`; the
-    /// sender is shown it.
+    /// Judges a loss that the sender is shown, found while `window` datagrams are under way, after
+    /// `forwarded`.
     pub(super) fn on_loss(
         &mut self,
         window: u64,
@@ -245,7 +246,7 @@ mod tests {
     }
 
     /// Findings about a sender whose window is `grown` each round trip and `reduced` after each
-    /// loss, while a share of what it sends is lost.
+    /// loss, while the share `loss` of its datagrams is lost.
     fn findings(
         loss: f64,
         seed: u64,

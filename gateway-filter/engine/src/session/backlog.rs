@@ -1,9 +1,10 @@
 //! The backlog of the last mile, and the losses of its queue.
 //!
-//! Delay is no evidence of a queue: jitter, aggregates and radio grants delay as well. Bytes explain a backlog: a
-//! datagram meets the bytes sent before it, less the bytes that the link has taken since, at its learnt rate.
-//! Round trips correct the explanation on one side, as jitter only adds to them: a round trip below the
-//! explained one lowers the backlog at once, and the least excess of a while raises it.
+//! Delay is no evidence of a queue: jitter, aggregates and radio grants delay as well. Bytes
+//! explain a backlog: a datagram meets the bytes sent before it, less the bytes that the link has
+//! taken since, at its learnt rate. Round trips correct the explanation on one side, as jitter only
+//! adds to them: a round trip below the explained one lowers the backlog at once, and the least
+//! excess of a while raises it.
 //!
 //! ```text
 //!   sent ----> backlog = max(0, backlog + bytes / rate - time) ----> histogram: sent and lost by backlog
@@ -12,9 +13,10 @@
 //!                 | base - backlog)      | arrivals over bytes      losses of the queue | of the medium
 //! ```
 //!
-//! A loss is the queue's if the backlog was near the largest of late, and losses are more frequent there than
-//! elsewhere; or in an overflow, which shows by more runs of losses than the medium has while arrivals are as
-//! fast as ever. So the first overflow shows, before a rate is known, and a policer, which has no backlog.
+//! A loss is the queue's if the backlog was near the largest of late, and losses are more frequent
+//! there than elsewhere; or in an overflow, which shows by more runs of losses than the medium has
+//! while arrivals are as fast as ever. So the first overflow shows, before a rate is known, and a
+//! policer, which has no backlog.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -26,9 +28,10 @@ use crate::history::{Fate, History};
 
 /// Share of the largest backlog from which on a backlog is near it.
 const NEAR_TOP_SHARE: f64 = 0.85;
-/// Share of the largest backlog from which on a single loss is the queue's if the medium hardly loses datagrams.
+/// Share of the largest backlog from which on a single loss is the queue's if the medium hardly
+/// loses datagrams.
 const STANDING_SHARE: f64 = 0.4;
-/// Backlog, in seconds, below which none is near the top.
+/// Least backlog, in seconds, that is near the top.
 const LEAST_TOP_SECONDS: f64 = 0.005;
 /// Time in which the largest backlog is forgotten.
 const TOP_MEMORY_SECONDS: f64 = 10.0;
@@ -36,15 +39,15 @@ const TOP_MEMORY_SECONDS: f64 = 10.0;
 const NEAR_TOP_PRIOR_DATAGRAMS: f64 = 25.0;
 /// Datagrams in which a count of the histogram falls by a factor of e.
 const HISTOGRAM_MEMORY_DATAGRAMS: f32 = 500.0;
-/// Time whose least residual raises the backlog; a base round trip where that is longer.
+/// Time whose least residual raises the backlog; a base round trip if that is longer.
 const RESIDUAL_WINDOW_SECONDS: f64 = 0.1;
-/// Time over which a rate is measured; a base round trip where that is longer.
+/// Time over which a rate is measured; a base round trip if that is longer.
 const RATE_BLOCK_SECONDS: f64 = 0.05;
 /// Rates whose median counts.
 const RATES: usize = 5;
 /// Backlog, in seconds, from which on the link is busy.
 const BUSY_SECONDS: f64 = 0.003;
-/// Datagrams of a window in which runs of losses are counted; those of a base round trip where they are more.
+/// Datagrams of a window in which runs of losses are counted; a base round trip's if they are more.
 const WINDOW_DATAGRAMS: f64 = 64.0;
 /// Share of the fastest arrivals below which arrivals do not come from a full queue.
 const OVERFLOW_ARRIVALS_SHARE: f64 = 0.7;
@@ -121,11 +124,12 @@ impl Low {
 struct Fresh {
     at: f64,
     low: Low,
-    /// The same of all below the top.
+    /// Counts of all datagrams below the top.
     below_top: Low,
 }
 
-/// Rate of the last mile while a backlog stands: slope of the lower envelope of arrivals over bytes.
+/// Rate of the last mile while a backlog stands: slope of the lower envelope of arrivals over
+/// bytes.
 #[derive(Debug, Default)]
 struct Rate {
     bytes_per_second: Option<f64>,
@@ -306,8 +310,9 @@ impl Backlog {
         if self.base.is_known { self.base.before.min(self.base.now) } else { ASSUMED_BASE_SECONDS }
     }
 
-    /// An eACK has shown the fates of all datagrams up to `newest`, which was sent once and had this round trip.
-    /// Calls `on_queues` for each datagram that the queue has lost.
+    /// Applies the fates of all datagrams up to `newest`, which an eACK has shown; `newest` was
+    /// sent once and had this round trip. Calls `on_queues` for each datagram that the queue has
+    /// lost.
     pub(crate) fn on_eack(
         &mut self,
         history: &History,
@@ -352,7 +357,8 @@ impl Backlog {
         }
     }
 
-    /// Counts bytes that have arrived: repairs and symbols in proportion to the datagrams around them.
+    /// Counts bytes that have arrived: repairs and symbols in proportion to the datagrams around
+    /// them.
     fn count_arrived(&mut self, told: &[Told]) {
         let (mut sent, mut arrived, mut extra) = (0.0, 0.0, 0.0);
         for it in told {
@@ -492,7 +498,7 @@ impl Backlog {
             // Short connections have no time for doubts, and no queue.
             self.low.add(core::mem::take(&mut fresh.low));
         }
-        // Otherwise it was an outage, or a Reset has given up what had arrived.
+        // Otherwise it was an outage, or a Reset has given up arrived datagrams.
         if fresh.below_top.lost <= OUTAGE_DATAGRAMS as u64 {
             self.fresh.push_back(fresh);
         }
@@ -508,7 +514,8 @@ impl Backlog {
         }
     }
 
-    /// True if holes that open now are not worth a hold: the queue has lost something within a round trip.
+    /// True if holes that open now are not worth a hold: the queue has lost something within a
+    /// round trip.
     pub(crate) fn is_shown(&self, now: Timestamp) -> bool {
         seconds(now) < self.shown_until
     }
@@ -523,7 +530,7 @@ impl Backlog {
         core::mem::take(&mut self.low)
     }
 
-    /// The last eACK has told of an outage, which is no evidence of the medium's loss.
+    /// Forgets the counts of the last eACK: its outage is no evidence of the medium's loss.
     pub(crate) fn on_outage(&mut self) {
         self.fresh.clear();
         self.low = Low::default();
@@ -577,7 +584,8 @@ mod tests {
         state: u64,
     }
 
-    /// Losses, and those of them that the observer calls the queue's.
+    /// Losses of the queue and of the medium, and the ones among each that the observer calls the
+    /// queue's.
     #[derive(Debug, Default, PartialEq, Eq)]
     struct Found {
         queue: u64,
@@ -597,7 +605,8 @@ mod tests {
             (self.state >> 11) as f64 / (1u64 << 53) as f64
         }
 
-        /// Ten seconds of datagrams, at this multiple of the link's rate at each time; an eACK each 10 ms.
+        /// Ten seconds of datagrams, at this multiple of the link's rate at each time; an eACK each
+        /// 10 ms.
         fn observe(mut self, offered: impl Fn(f64) -> f64) -> Found {
             let (mut backlog, mut history) =
                 (Backlog::default(), History::new(1 << 24, MAXIMUM_ENTRIES));

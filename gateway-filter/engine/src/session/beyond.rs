@@ -1,8 +1,8 @@
-//! The round trip beyond the gateway: the time after which the first datagram comes that the client can
-//! have asked for.
+//! The round trip beyond the gateway: the time after which the first datagram comes that the client
+//! can have asked for.
 //!
-//! It contains the time that the server takes to answer the first request, so that it errs towards a
-//! longer round trip.
+//! It contains the time that the server takes to answer the first request, so that it errs towards
+//! a longer round trip.
 
 use core::time::Duration;
 

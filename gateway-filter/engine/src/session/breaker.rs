@@ -1,16 +1,17 @@
-//! Circuit breaker of repairs (RFC 8084; RFC 8085, section 3.1.10): what is lost because too much
-//! is sent is for the sender to see, and repairs of it make it worse.
+//! Circuit breaker of repairs (RFC 8084; RFC 8085, section 3.1.10): losses from too high a sending
+//! rate are for the sender to see, and repairs of them make the overload worse.
 //!
-//! A queue that stands shows by its delay ([`super::last_mile`]). A policer and a shallow buffer
-//! have none: there, what arrives stays the same however much more is forwarded. On a medium that
-//! loses, more arrives when more is forwarded. Repairs are no part of what is compared: their number
-//! follows the loss, so that sending varies with each burst while all of it arrives in the end.
+//! A standing queue shows by its delay ([`super::last_mile`]). A policer and a shallow buffer cause
+//! none: behind them, the arrival rate stays the same however much more is forwarded. On a lossy
+//! medium, more datagrams arrive when more are forwarded. Repairs are not compared: their number
+//! follows the loss, so that the sending rate varies with each burst while all datagrams arrive in
+//! the end.
 //!
 //! ```text
-//!     what arrives does not follow what is forwarded, or most datagrams are repaired in vain
+//!     arrivals do not follow forwarding, or most datagrams are repaired in vain
 //!   closed ------------------------------------------------------------------------------------> open
 //!     ^ repairs are sent                                       losses are given up at once, and  |
-//!     |                                                        the client waits for none         |
+//!     |                                                        the client waits for no repair    |
 //!     +------------------- 1 s, then twice as long each time, up to 32 s ------------------------+
 //! ```
 
@@ -24,19 +25,19 @@ use super::policing::Policing;
 const MINIMUM_WINDOW: Duration = Duration::from_millis(200);
 /// Fewest round trips in a window.
 const WINDOW_ROUND_TRIPS: u32 = 4;
-/// Datagrams in a window, below which it proves nothing.
+/// Fewest datagrams in a window that proves something.
 const MINIMUM_DATAGRAMS: u64 = 32;
-/// Loss in a window, below which it proves nothing.
+/// Least loss in a window that proves something.
 const MINIMUM_LOSS: f64 = 0.02;
 /// Number of windows with loss that are compared.
 const COMPARED_WINDOWS: usize = 8;
 /// Number of windows without loss in a row after which earlier windows are forgotten.
 const QUIET_WINDOWS: u8 = 8;
-/// Deviation of what is forwarded, as a share of its mean, below which the windows prove nothing.
+/// Deviation of the forwarding rate, as a share of its mean, below which the windows prove nothing.
 const MINIMUM_DEVIATION: f64 = 0.1;
-/// Squared coefficient of variation of what arrives, as a share of that of what is forwarded, below
-/// which what arrives does not follow. On a medium that loses a constant share it is 1, whatever
-/// the share; a loss that varies adds to it.
+/// Squared coefficient of variation of the arrival rate, as a share of the forwarding rate's, below
+/// which arrivals do not follow. On a medium that loses a constant share it is 1, whatever the
+/// share; a varying loss adds to it.
 const SATURATED_VARIATION: f64 = 0.25;
 
 /// Repaired datagrams that are looked at together.
@@ -61,7 +62,7 @@ const PAUSE_MEMORY: Duration = Duration::from_secs(60);
 pub(crate) struct Totals {
     /// Datagrams forwarded.
     pub(crate) forwarded: u64,
-    /// Those known to have arrived, at first or as repairs.
+    /// Datagrams known to have arrived, at first or as repairs.
     pub(crate) arrived: u64,
     /// Datagrams known to be lost, each counted once.
     pub(crate) lost: u64,
@@ -74,7 +75,7 @@ struct Window {
     arrived: f64,
 }
 
-/// The breaker of one session. It is told at each eACK, and opens then.
+/// The breaker of one session, which may open at each eACK.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     /// Totals at the beginning of the window, and its time.
@@ -90,9 +91,9 @@ pub(crate) struct Breaker {
     repaired_in_vain: u32,
     repaired_since: Timestamp,
     policing: Policing,
-    /// Since the last eACK, losses have been a policer's.
+    /// A policer has caused losses since the last eACK.
     policed: bool,
-    /// Repairs pause until then.
+    /// Repairs pause until this time.
     open_until: Option<Timestamp>,
     /// Pauses in a row, and the end of the last one.
     pauses: u32,
@@ -102,9 +103,9 @@ pub(crate) struct Breaker {
 /// A change of the breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Repairs pause for so long.
+    /// Repairs pause for this long.
     Paused(Duration),
-    /// They are sent again.
+    /// Repairs are sent again.
     Resumed,
 }
 
@@ -139,12 +140,12 @@ impl Breaker {
         self.open_until.is_some_and(|until| now < until)
     }
 
-    /// A datagram that was repaired has arrived.
+    /// Records that a repaired datagram has arrived.
     pub(crate) fn on_delivered(&mut self, now: Timestamp) {
         self.count_repaired(now);
     }
 
-    /// A datagram that was repaired is given up.
+    /// Records that a repaired datagram is given up.
     pub(crate) fn on_in_vain(&mut self, now: Timestamp) {
         self.count_repaired(now);
         self.repaired_in_vain += 1;
@@ -157,19 +158,20 @@ impl Breaker {
         self.repaired += 1;
     }
 
-    /// A datagram with this sequence number, forwarded `at`, is found missing; all before it have a
-    /// fate. `round_trip` is the last mile's.
+    /// Records that a datagram with this sequence number, forwarded `at`, is missing; the fates of
+    /// all before it are known. `round_trip`: the last mile's.
     pub(crate) fn on_loss(&mut self, sequence: u64, at: Timestamp, round_trip: Duration) {
         self.policed |= self.policing.on_loss(sequence, at, round_trip);
     }
 
-    /// A repair has arrived that was sent before datagrams that are found missing next.
+    /// Records the arrival of a repair that was sent before the datagrams that are found missing
+    /// next.
     pub(crate) fn on_repair_arrived(&mut self) {
         self.policing.on_repair_arrived();
     }
 
-    /// An eACK was decoded. `is_shown`: what is lost is given up anyway, because a queue stands or
-    /// the sender tolerates it; there is nothing to pause.
+    /// Handles a decoded eACK. `is_shown`: losses are given up anyway, because a queue stands or
+    /// the sender tolerates them; there is no repair to pause.
     pub(crate) fn on_eack(
         &mut self,
         totals: Totals,
@@ -203,7 +205,8 @@ impl Breaker {
         (saturated || in_vain).then(|| self.open(FIRST_PAUSE, now))
     }
 
-    /// Repairs may have come to an end. Only repairs are judged here, as [`super::backlog`] judges the losses.
+    /// Judges repairs only, whose fates may have become known; [`super::backlog`] judges the
+    /// losses.
     pub(crate) fn on_repairs(&mut self, now: Timestamp) -> Option<Change> {
         if let Some(until) = self.open_until {
             if now < until {
@@ -238,8 +241,8 @@ impl Breaker {
         self.policing.begin_anew();
     }
 
-    /// Time has passed: ends the window when it is over. True if the windows show that what arrives
-    /// does not follow what is forwarded.
+    /// Ends the window when it is over. True if the windows show that arrivals do not follow
+    /// forwarding.
     fn on_time(&mut self, totals: Totals, round_trip: Duration, now: Timestamp) -> bool {
         let elapsed = now.saturating_since(self.since);
         if elapsed < MINIMUM_WINDOW.max(round_trip * WINDOW_ROUND_TRIPS) {
@@ -300,9 +303,9 @@ mod tests {
 
     const ROUND_TRIP: Duration = Duration::from_millis(40);
 
-    /// Ten seconds with an eACK each 10 ms. `sent` says how many datagrams are sent in the 10 ms
-    /// that begin at this millisecond, `arrived` how many of so many arrive. Returns the changes,
-    /// with the millisecond of each.
+    /// Ten seconds with an eACK each 10 ms. `sent` returns the number of datagrams sent in the 10
+    /// ms from this millisecond, `arrived` how many of them arrive. Returns the changes, with the
+    /// millisecond of each.
     fn changes(
         sent: impl Fn(u64) -> u64,
         mut arrived: impl FnMut(u64, u64) -> u64,
@@ -354,10 +357,10 @@ mod tests {
             assert_eq!(changes(growing, lost), [], "{per_mille}");
             assert_eq!(changes(|_| 40, lost), [], "{per_mille}, at a constant rate");
         }
-        // Bursts of 60 ms, in which nothing arrives.
+        // Bursts of 60 ms, in which no datagram arrives.
         let bursts = |millis: u64, count| if millis % 500 < 60 { 0 } else { count };
         assert_eq!(changes(growing, bursts), []);
-        // Losses that no one repairs, and no loss.
+        // No loss.
         assert_eq!(changes(growing, |_, count| count), []);
     }
 

@@ -1,5 +1,5 @@
-//! The sealed channel of a session: what the client says is opened, what the gateway says is
-//! sealed, and another address has to prove itself first ([`crate::path_validation`]).
+//! The sealed channel of a session: it opens the client's messages, seals the gateway's, and has
+//! another address prove itself first ([`crate::path_validation`]).
 //!
 //! ```text
 //!   Prepared (the answer to the handshake is under way) ---- the client seals something ----> Proven
@@ -18,13 +18,13 @@ use crate::flow::PathEvent;
 use crate::outbox::Outbox;
 use crate::path_validation::{NetworkPath, PathUse, PathValidation, Step};
 
-/// Keys of a session, and challenges of addresses that are not its client's.
+/// Keys of a session, and challenges of addresses other than its client's.
 pub(crate) struct Channel {
     sealer: Sealer,
     opener: Opener,
     names: [SessionId; SESSION_NAMES],
     proven: bool,
-    /// When the client last said something authentic from its own path.
+    /// Time of the client's last authentic message along its own path.
     heard: Option<Timestamp>,
     path_validation: Option<Box<PathValidation<NetworkPath>>>,
 }
@@ -43,7 +43,7 @@ impl Channel {
         self.names
     }
 
-    /// The name that the client has called it by last; what is sealed has it, too.
+    /// The name by which the client has called the session last, which sealed messages also have.
     pub(crate) fn name(&self) -> SessionId {
         self.sealer.session()
     }
@@ -53,22 +53,22 @@ impl Channel {
         self.sealer.set_session(name);
     }
 
-    /// True if the client has sealed something with this session's key.
+    /// True if the client has sealed a message with this session's key.
     pub(crate) fn is_proven(&self) -> bool {
         self.proven
     }
 
-    /// When the client last said something authentic from its own path.
+    /// Time of the client's last authentic message along its own path.
     pub(crate) fn heard(&self) -> Option<Timestamp> {
         self.heard
     }
 
-    /// The client has said something authentic from its own path.
+    /// Records an authentic message of the client along its own path.
     pub(crate) fn note_heard(&mut self, now: Timestamp) {
         self.heard = Some(now);
     }
 
-    /// Opens a sealed datagram and returns its counter; counts why when that fails.
+    /// Opens a sealed datagram and returns its counter; counts the reason if that fails.
     pub(crate) fn open(
         &mut self,
         datagram: &[u8],
@@ -98,17 +98,17 @@ impl Channel {
         turn.scratch().message = buffer;
     }
 
-    /// The same, with working memory of the caller.
+    /// Like [`Self::send`], with the caller's working memory.
     pub(crate) fn seal(&mut self, message: &Message<'_>, buffer: &mut Vec<u8>, out: &mut Outbox) {
         buffer.clear();
         message.encode(buffer);
         // A used-up counter or an oversized message (neither can happen in practice) costs the
-        // message, nothing else.
+        // message only.
         let _ = out.send(|bytes| self.sealer.seal(buffer, bytes));
     }
 
     /// Seals and sends a message without meaning behind the first one, in one session of sixteen: a
-    /// client must bear what it does not know.
+    /// client must bear unknown messages.
     pub(crate) fn send_grease(&mut self, turn: &mut Turn<'_>) {
         if self.sealer.counter() == MessageCounter::new(1)
             && let Some(plaintext) = grease_message(u64::from(self.id().get()))
@@ -117,7 +117,7 @@ impl Channel {
         }
     }
 
-    /// The client spoke from its known address: no challenge is needed any more.
+    /// Forgets challenges when the client is heard at its known address.
     pub(crate) fn forget_challenges(&mut self) {
         self.path_validation = None;
     }

@@ -1,17 +1,17 @@
-//! Coded repairs of a session (docs/PROTOCOL.md, "Coded repair"): symbols sent ahead of any
-//! question, so that the client recovers a datagram as soon as enough of them have come.
+//! Coded repairs of a session (docs/PROTOCOL.md, "Coded repair"): symbols sent before a loss is
+//! known, so that the client recovers a datagram as soon as enough of them have come.
 //!
 //! ```text
 //!                        rate x datagrams forwarded >= 1/2
 //!   Idle (rate 0) ---> Counting -------------------------> Due: symbols of the newest places
-//!     ^    loss seen      ^ |      a pause, and something
+//!     ^    loss seen      ^ |      a pause, and a datagram
 //!     +-------------------+ +----- forwarded is in no symbol ---> Due (the coded tail)
-//!       none for a while  |                                        |
+//!       no loss for long  |                                        |
 //!                         +----------------------------------------+
 //! ```
 //!
-//! The rate follows the loss of the medium alone: what a queue loses is for the sender to see. The
-//! gateway does not see what symbols have repaired, so that its client says how many there were.
+//! The rate follows the loss of the medium alone: a queue's losses are for the sender to see. The
+//! gateway does not see how many losses symbols have repaired, so its client reports the number.
 
 use core::time::Duration;
 
@@ -24,7 +24,7 @@ use crate::history::History;
 
 /// Datagrams that a symbol covers.
 const WINDOW_DATAGRAMS: u8 = 128;
-/// Mean intervals of a flow without a forwarded datagram after which the flow pauses.
+/// Length of a flow's pause, in mean intervals of its datagrams, after which the tail is coded.
 const PAUSE_INTERVALS: u32 = 8;
 /// Bounds of the time after which a flow pauses.
 const PAUSE_BOUNDS: core::ops::RangeInclusive<Duration> =
@@ -46,13 +46,13 @@ pub(crate) struct Coding {
     rate: f64,
     seed: u16,
     medium: MediumLoss,
-    /// Datagrams that met no queue, and those of them that were lost: all in all, and those of which
-    /// later sessions do not know.
+    /// Number of datagrams that met no queue; and, of the ones that later sessions do not know of,
+    /// the numbers of all and of the lost ones.
     known: u64,
     unnoted: (u64, u64),
-    /// Recovered datagrams that the client has told of.
+    /// Recovered datagrams that the client has reported.
     recovered: u32,
-    /// Those that eACKs have shown to be missing before: they are counted.
+    /// Recovered datagrams that eACKs have shown missing before: they are counted.
     counted: u32,
     /// Datagrams forwarded since the last symbol.
     uncovered: u32,
@@ -63,7 +63,7 @@ pub(crate) struct Coding {
 /// Mean interval of a flow's datagrams.
 #[derive(Debug)]
 struct Pace {
-    /// Since then so many were forwarded.
+    /// Start of the measurement, and the number of datagrams forwarded since then.
     since: Timestamp,
     forwarded: u32,
     interval: Duration,
@@ -87,7 +87,7 @@ impl Coding {
         }
     }
 
-    /// A numbered datagram was forwarded.
+    /// Records a forwarded, numbered datagram.
     #[inline]
     pub(crate) fn on_forward(&mut self, now: Timestamp) {
         self.last_forward = now;
@@ -98,8 +98,8 @@ impl Coding {
         }
     }
 
-    /// An eACK has shown the fate of `sent` datagrams: `lost` were missing, in `bursts` runs of
-    /// neighbours.
+    /// Records the fates of `sent` datagrams that an eACK has shown: `lost` were missing, in
+    /// `bursts` runs of neighbours.
     pub(crate) fn on_fate(&mut self, sent: u64, lost: u64, bursts: u64) {
         self.medium.on_fate(sent, lost, bursts);
         self.known += sent;
@@ -112,32 +112,32 @@ impl Coding {
         self.known
     }
 
-    /// Those of which later sessions do not know, and those of them that were lost.
+    /// Numbers of datagrams that later sessions do not know of: of all, and of the lost ones.
     pub(crate) fn unnoted(&self) -> (u64, u64) {
         self.unnoted
     }
 
-    /// Later sessions know of them.
+    /// Records that later sessions know of these datagrams.
     pub(crate) fn forget_unnoted(&mut self) {
         self.unnoted = (0, 0);
     }
 
-    /// The client has recovered so many datagrams in this session, all in all.
+    /// Records that the client has recovered `total` datagrams in this session.
     pub(crate) fn on_recovered(&mut self, total: u32) {
         let more = total.wrapping_sub(self.recovered);
-        // An older message that was overtaken, or nonsense.
+        // An older message was overtaken, or the number is invalid.
         if more > u32::MAX / 2 {
             return;
         }
         self.recovered = total;
         let known = more.min(self.counted);
         self.counted -= known;
-        // Among those that arrived they are counted in any case.
+        // Recovered datagrams are counted among the arrived ones in any case.
         let lost = u64::from(more - known);
         self.on_fate(0, lost, lost);
     }
 
-    /// So many datagrams that were missing have arrived, and no repair of them was sent.
+    /// Records that `datagrams` missing datagrams have arrived, though not by a repair.
     pub(crate) fn on_arrived_unrepaired(&mut self, datagrams: u32) {
         self.counted = self.counted.saturating_add(datagrams);
     }
@@ -152,8 +152,8 @@ impl Coding {
         self.medium.burst() < LONE_BURST_DATAGRAMS
     }
 
-    /// Follows the last mile. `round_trip`: without a queue, as symbols would lengthen a queue that delays
-    /// repairs; `maximum`: symbols per datagram, at most.
+    /// Updates the rate for the last mile. `round_trip`: without a queue, as symbols would lengthen
+    /// a queue that delays repairs; `maximum`: symbols per datagram, at most.
     pub(crate) fn follow(&mut self, round_trip: Option<Duration>, maximum: f64, now: Timestamp) {
         let Some(round_trip) = round_trip else { return };
         self.pace.follow(round_trip, now);
@@ -183,7 +183,7 @@ impl Coding {
         (self.pace.interval * PAUSE_INTERVALS).clamp(*PAUSE_BOUNDS.start(), *PAUSE_BOUNDS.end())
     }
 
-    /// Time has passed: a flow that pauses has its tail coded.
+    /// Codes the tail of a flow that pauses.
     pub(crate) fn on_timeout(&mut self, now: Timestamp) {
         if self.uncovered > 0 && now >= self.last_forward + self.pause() {
             self.schedule.at_once(1);
@@ -191,8 +191,8 @@ impl Coding {
         }
     }
 
-    /// Makes the next symbol that is due, in this memory. `None`: none is due, or there is nothing to
-    /// make it of.
+    /// Makes the next symbol that is due, in this memory. `None`: no symbol is due, or there are no
+    /// datagrams for it.
     pub(crate) fn next_symbol<'a>(
         &mut self,
         history: &History,
@@ -216,11 +216,11 @@ impl Coding {
     ) -> Option<Window> {
         let newest = numbering.newest()?;
         let bytes = |place| history.bytes(numbering.sequence(place)?);
-        // What the client is known to have is not cached any more, and needs no symbol.
+        // Datagrams that the client is known to have are not cached any more, and need no symbol.
         let oldest = newest.saturating_sub(u64::from(WINDOW_DATAGRAMS) - 1);
         let count = (oldest..=newest).rev().take_while(|place| bytes(*place).is_some()).count();
         let window = Window::newest(newest, count as u8)?;
-        // Never the one whose coefficients are all 1.
+        // Never the seed whose coefficients are all 1.
         self.seed = self.seed.checked_add(1).unwrap_or(1);
         symbol.clear();
         self.encoder.encode(window, half, self.seed, bytes, symbol).ok()?;
@@ -228,8 +228,8 @@ impl Coding {
         Some(window)
     }
 
-    /// Forgets the symbols that are owed: nothing is coded any more, there is no budget for them, or
-    /// they are for datagrams that went to another path.
+    /// Forgets the symbols that are due: coding has ended, there is no budget for them, or they are
+    /// for datagrams that went along another path.
     pub(crate) fn forget_due(&mut self) {
         self.schedule.clear();
         self.uncovered = 0;

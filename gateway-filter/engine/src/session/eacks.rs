@@ -1,4 +1,5 @@
-//! eACKs: decoded against what was forwarded, and what follows from them.
+//! Processing of eACKs: they are decoded against the forwarded datagrams, and fates, repairs and
+//! findings about the sender follow.
 
 use core::time::Duration;
 
@@ -30,8 +31,9 @@ use crate::session_event::{EackIgnoredReason, GiveUpReason, SessionEvent};
 /// Work of deciding about a missing datagram.
 const REPAIR_WORK: u64 = 80;
 
-/// Missing datagrams of an eACK above which it was an outage: the newest of them are repaired, as
-/// far as cache and budget of a flow reach, and it proves nothing about the loss of what passes.
+/// Number of datagrams that an eACK shows missing above which there was an outage: the newest of
+/// them are repaired, as far as cache and budget of a flow reach, and the loss estimate ignores
+/// them.
 pub(super) const OUTAGE_DATAGRAMS: usize = 256;
 
 /// Datagrams are counted over no shorter time than this.
@@ -40,12 +42,12 @@ const SHORTEST_ROUND_TRIP: Duration = Duration::from_millis(1);
 /// Verdict on a missing datagram.
 enum Verdict {
     Wait,
-    /// So many copies, so far apart.
+    /// Number of copies, and the time between them.
     Send(u32, Duration),
     GiveUp(GiveUpReason),
 }
 
-/// Tells that an eACK is not looked at.
+/// Reports that an eACK is ignored.
 fn ignore(eack: MessageCounter, reason: EackIgnoredReason, turn: &mut Turn<'_>) {
     turn.tell(|| SessionEvent::EackIgnored { eack, reason });
 }
@@ -129,7 +131,7 @@ impl Session {
         self.schedule_probe(turn.now);
     }
 
-    /// The client has a datagram: if it was sent once, the path carries what was sent.
+    /// Notes that the client has a datagram: if it was sent once, the path carries its length.
     fn note_arrived(&mut self, sequence: u64) {
         if let Some(numbering) = &mut self.numbering
             && self.history.get(sequence).is_some_and(|entry| !entry.resent)
@@ -150,8 +152,7 @@ impl Session {
             }
             EpochOf::Other => {
                 turn.counters.eacks_other_epoch += 1;
-                // Otherwise the client has not heard of the Reset that it asked for itself, or its
-                // eACK was overtaken: nothing to do.
+                // Otherwise the client asked for the Reset, and sent this eACK in the epoch before.
                 if self.epoch.repeats_reset(turn.now) {
                     self.send_reset(turn);
                 }
@@ -199,13 +200,13 @@ impl Session {
         self.repair(newest, turn);
         self.follow_overflows(turn.now);
         self.history.release_settled();
-        // Holes that are not missing here are not worth waiting for; the client is told which.
+        // The client need not wait for holes that are not missing here; the Report indicates them.
         let in_vain = usize::from(eack.holes) > self.repairs.len();
         let settled = if in_vain || eack.echo { self.settled() } else { None };
         let is_news = in_vain
             && settled
                 .is_some_and(|settled| self.reported.settled.replace(settled) != Some(settled));
-        // What a full queue loses is the sender's to see, at once: the client does not even begin
+        // Losses of a full queue are for the sender to see, at once: the client must not even begin
         // to wait.
         let turned = self.shows_losses(turn.now) != self.reported.queue;
         if eack.echo || is_news || turned {
@@ -213,8 +214,8 @@ impl Session {
         }
     }
 
-    /// Takes in the fates that a decoded eACK shows. `measured`: its newest datagram, and the round trip. Returns how
-    /// many datagrams it shows to be missing for the first time.
+    /// Applies the fates that a decoded eACK shows. `measured`: its newest datagram, and the round
+    /// trip. Returns the number of datagrams that it shows missing for the first time.
     fn settle(&mut self, measured: Option<(u64, Duration)>, turn: &mut Turn<'_>) -> u64 {
         let queues_lose = self.agreed.queues_lose && self.live.is_none();
         let Self {
@@ -273,8 +274,8 @@ impl Session {
         turn.scratch().only_here = only_here;
         still_missing.sort_unstable();
         let now = turn.now;
-        // The least time after which the client can say that a repair has come: what it has sooner is
-        // not from that.
+        // The shortest time from a repair to an eACK that shows its arrival: a datagram that
+        // arrives sooner has not come from the repair.
         let least = last_mile.base().unwrap_or_default();
         let mut recovered = 0;
         let unrepaired =
@@ -308,7 +309,7 @@ impl Session {
         if newly_missing > 0 {
             turn.out.sample(Sample::EackMissing(newly_missing));
         }
-        // The mean length of all runs that are missing now stands for that of the new ones.
+        // The mean length of all missing runs stands for the mean length of the new ones.
         let runs = still_missing.chunk_by(|before, after| before + 1 == *after).count() as u64;
         let bursts = newly_missing * runs / (still_missing.len() as u64).max(1);
         if newly_missing > OUTAGE_DATAGRAMS as u64 {
@@ -331,7 +332,7 @@ impl Session {
         newly_missing
     }
 
-    /// Looks at whether the sender begins with a window that no loss-based sender has.
+    /// Checks whether the sender begins with a window that no loss-based sender has.
     fn follow_first_window(&mut self, newest: Option<u64>) {
         if self.first_window.on_eack(newest, self.history.next()) {
             self.show_to_heedless();
@@ -345,7 +346,7 @@ impl Session {
         }
     }
 
-    /// Looks at whether the sender goes on through overflows.
+    /// Checks whether the sender goes on through overflows.
     fn follow_overflows(&mut self, now: Timestamp) {
         let round_trips = self.round_trips().filter(|_| self.watches_overflows);
         let Some((round_trips, beginning)) = round_trips.zip(self.beginning.as_deref_mut()) else {
@@ -369,8 +370,8 @@ impl Session {
         Some(RoundTrips { least, last_mile, whole: last_mile + beyond })
     }
 
-    /// From here on the sender is shown what is lost, unless it gives way, or the operator has said
-    /// what to do.
+    /// Shows losses to the sender from here on, unless it gives way, or the operator has configured
+    /// its answer.
     fn show_to_heedless(&mut self) {
         let is_unknown = self.permit.gateway().config().sender == SenderAnswer::Unknown;
         if is_unknown && self.live.is_none() {
@@ -378,7 +379,7 @@ impl Session {
         }
     }
 
-    /// Looks at how the sender answers the losses that it is shown.
+    /// Checks how the sender answers the losses that it is shown.
     fn follow_sender(&mut self, newest: Option<u64>, newly_missing: u64, turn: &mut Turn<'_>) {
         let forwarded = self.history.next();
         let Some(shown) = &mut self.shown else { return };
@@ -412,12 +413,12 @@ impl Session {
         }
     }
 
-    /// A session has found something about its sender, and votes.
+    /// Applies a finding about the session's sender, and votes.
     fn on_finding(&mut self, finding: Finding, turn: &mut Turn<'_>) {
         let Some(shown) = &mut self.shown else { return };
         match finding {
             Finding::Tolerates if shown.note_tolerance() => turn.counters.senders_tolerant += 1,
-            // It has voted.
+            // The session has voted.
             Finding::Tolerates => return,
             Finding::Answers => {
                 turn.counters.senders_answering += 1;
@@ -436,14 +437,14 @@ impl Session {
         self.tell_judged(tipped, turn);
     }
 
-    /// Tells that sessions begin in another way from here on, if they do.
+    /// Reports that sessions begin in another way from here on, if they do.
     fn tell_judged(&self, tipped: Option<bool>, turn: &mut Turn<'_>) {
         if let Some(tolerant) = tipped {
             turn.out.event(Event::SendersJudged { session: self.id(), tolerant });
         }
     }
 
-    /// Sets the rate of symbols anew.
+    /// Updates the rate of symbols.
     fn follow_coding(&mut self, now: Timestamp) {
         let tolerated = self.is_tolerated();
         if let Some(coding) = &mut self.coding {
@@ -454,7 +455,7 @@ impl Session {
         }
     }
 
-    /// Sends what is missing and worth sending.
+    /// Sends the missing datagrams that are worth a repair.
     fn repair(&mut self, newest: Option<u64>, turn: &mut Turn<'_>) {
         if self.repairs.is_empty() {
             return;
@@ -514,7 +515,7 @@ impl Session {
         self.repairs.sort_copies();
     }
 
-    /// Tells the breaker of a datagram that was repaired and is given up.
+    /// Reports to the breaker that a repaired datagram is given up.
     fn note_in_vain(&mut self, sequence: u64, verdict: &Verdict, now: Timestamp) {
         let was_sent = self.repairs.get(sequence).is_some_and(|repair| repair.transmissions() > 0);
         let is_over =
@@ -524,7 +525,7 @@ impl Session {
         }
     }
 
-    /// Looks at whether repairs do any good, and pauses them if not.
+    /// Checks whether repairs help, and pauses them if not.
     fn follow_breaker(&mut self, turn: &mut Turn<'_>) {
         if self.repairs.totals().1 == 0 {
             return;
@@ -554,7 +555,7 @@ impl Session {
             return Verdict::GiveUp(GiveUpReason::RepairsPaused);
         }
         if repair.is_new(now) && repair.is_queues() {
-            // Its sender must know, or it takes more than its share of the queue.
+            // The sender must see this loss, or it takes more than its share of the queue.
             return Verdict::GiveUp(GiveUpReason::QueueStands);
         }
         if repair.is_new(now) && tolerated {
@@ -656,21 +657,21 @@ impl Session {
         self.probe.schedule(open, &self.last_mile.path, now);
     }
 
-    /// The client speaks again after an outage.
+    /// Plans a tail probe when the client is heard again after an outage.
     pub(super) fn on_return(&mut self, now: Timestamp) {
         let open = self.is_tail_open();
         self.probe.on_return(open, &self.last_mile.path, now);
     }
 
-    /// True if the client has not spoken of all that was forwarded, or misses something.
+    /// True if eACKs do not cover all forwarded datagrams, or some are missing.
     pub(super) fn is_tail_open(&self) -> bool {
-        // A selective client is silent as long as it misses nothing: its silence says nothing.
+        // A selective client is silent as long as it misses no datagram: silence is normal.
         let speaks = !self.live.as_deref().is_some_and(LiveStream::is_selective);
         let unspoken = speaks && self.epoch.set.is_tail_open(&self.history);
         self.epoch.set.is_anchored() && (unspoken || !self.repairs.is_empty())
     }
 
-    /// Tells the client what became of an eACK, and what is known of the path.
+    /// Sends the client a Report about an eACK, with the state of the path.
     fn report(
         &mut self,
         echo: MessageCounter,

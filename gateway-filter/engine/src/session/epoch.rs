@@ -1,4 +1,4 @@
-//! The epoch of a session: both ends' sets, and how far the client has spoken of them.
+//! The epoch of a session: both ends' sets, and how far the client's eACKs have covered them.
 //!
 //! ```text
 //!                       eACK with an anchor                   eACK decoded
@@ -30,15 +30,15 @@ use crate::reconciliation::{
 };
 use own_set::OwnSet;
 
-/// A Reset is repeated at most this often.
+/// Shortest interval at which a Reset is repeated.
 const RESET_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The gateway's half of an epoch.
 pub(crate) struct EpochState {
     number: Epoch,
     pub(super) set: OwnSet,
-    /// The client may not have had the session's parameters before the datagram with this sequence number:
-    /// it asked for them again. Zero once an eACK says which datagrams it has.
+    /// Sequence number before which the client may not have had the session's parameters: it asked
+    /// for them again. Zero once an eACK shows which datagrams it has.
     joined: u64,
     /// Counter of the newest eACK decoded.
     newest_eack: Option<MessageCounter>,
@@ -82,14 +82,15 @@ impl EpochState {
         self.number
     }
 
-    /// The client may not have had the session's parameters before the datagram with this sequence number.
+    /// Records that the client may not have had the session's parameters before the datagram with
+    /// this sequence number.
     pub(crate) fn join(&mut self, next: u64) {
         self.joined = next;
     }
 
-    /// Sequence number of the first datagram that a client can have recorded, by its first decoded eACK:
-    /// those in front of it, all of which are `only_here`, passed while the answer to it was lost. Zero
-    /// afterwards, and if the client has asked once only.
+    /// Sequence number of the first datagram that a client can have recorded, by its first decoded
+    /// eACK: earlier ones, all of which are `only_here`, passed while the answer to it was lost.
+    /// Zero afterwards, and if the client has asked once only.
     pub(crate) fn take_joined(&mut self, only_here: &[Identifier], history: &History) -> u64 {
         let joined = core::mem::take(&mut self.joined);
         let first = history.first();
@@ -130,9 +131,9 @@ impl EpochState {
         is_stale(counter, self.newest_eack)
     }
 
-    /// Finds where the client's set begins, unless that is known: behind its anchor. Everything up
-    /// to there is settled, one way or the other. Returns the work, also of the insertions to
-    /// follow, if it was not known before.
+    /// Finds the beginning of the client's set behind its anchor, unless it is known. The fates of
+    /// all datagrams before are then settled. Returns the work, also of the insertions to follow,
+    /// if the beginning was not known before.
     pub(crate) fn anchor(&mut self, eack: &Eack<'_>, history: &mut History) -> Option<u64> {
         if self.set.is_anchored() {
             return None;
@@ -141,9 +142,9 @@ impl EpochState {
         Some(self.set.anchor(start, history))
     }
 
-    /// Inserts everything up to the client's newest datagram into the sketch. Idempotent, so that a
-    /// failed decode does no harm. False if that is so much that the next eACK has to go on: this one
-    /// can't be decoded.
+    /// Inserts all datagrams up to the client's newest one into the sketch. Idempotent, so that a
+    /// failed decode does no harm. False if there are so many that the next eACK has to go on: this
+    /// one can't be decoded.
     pub(crate) fn advance_horizon(&mut self, newest: Option<u64>, history: &mut History) -> bool {
         let Some(newest) = newest else { return true };
         if self.outage.is_none() {
@@ -152,8 +153,8 @@ impl EpochState {
         self.set.advance(newest, history)
     }
 
-    /// True if a client that comes from an outage sends this encoding because it has not heard yet that the
-    /// longest is wanted.
+    /// True if a client that comes from an outage sends this encoding because it does not know yet
+    /// that the longest is wanted.
     pub(crate) fn awaits_longer(
         &self,
         encoding: Encoding,
@@ -164,15 +165,15 @@ impl EpochState {
             && self.set.longest().is_some_and(|longest| encoding.decodable() < longest.decodable())
     }
 
-    /// An eACK with this counter was decoded.
+    /// Records that an eACK with this counter was decoded.
     pub(crate) fn on_decoded(&mut self, counter: MessageCounter) {
         self.newest_eack = Some(counter);
         self.failures = 0;
         self.outage = None;
     }
 
-    /// An eACK could not be decoded: what follows. After [`AfterFailure::Reset`] a Reset is to be
-    /// sent.
+    /// Records a failed decode of an eACK, and decides its consequence. After
+    /// [`AfterFailure::Reset`] a Reset is to be sent.
     pub(crate) fn on_failed(&mut self, encoding: Encoding, now: Timestamp) -> AfterFailure {
         self.decode_failures += 1;
         if let Some(longest) = self.set.longest().filter(|longest| *longest != encoding)
@@ -194,7 +195,7 @@ impl EpochState {
         self.number.next()
     }
 
-    /// The client has asked for a Reset.
+    /// Counts a Reset that the client has asked for.
     pub(crate) fn count_reset(&mut self) {
         self.resets += 1;
     }

@@ -1,17 +1,17 @@
-//! The link on the way to the server that is slower than the last mile, if there is one. Only there is a
-//! burst spread that would leave the gateway when a hole is filled.
+//! The link on the way to the server that is slower than the last mile, if there is one. Only then
+//! is a burst spread that would leave the gateway when a hole is filled.
 //!
-//! A server acknowledges several datagrams with one (two, RFC 9000, section 13.2.2; often ten). A burst
-//! that meets no slower link arrives at once; its answers leave at once, and a queue on the way back does
-//! not part them. Behind a slower link they leave at its pace, and come together only by chance, where
-//! a queue on the way back pushes them together. This is the dispersion of a packet train (Dovrolis,
-//! Ramanathan and Moore, "What do packet dispersion techniques measure?", 2001), measured at its answers:
-//! sizes and times of encrypted datagrams are enough.
+//! A server acknowledges several datagrams with one (two, RFC 9000, section 13.2.2; often ten). A
+//! burst that meets no slower link arrives at once; its answers leave at once, and a queue on the
+//! way back does not part them. Behind a slower link they leave at its pace, and come together only
+//! by chance, if a queue on the way back pushes them together. This is the dispersion of a packet
+//! train (Dovrolis, Ramanathan and Moore, "What do packet dispersion techniques measure?", 2001),
+//! measured at its answers: sizes and times of encrypted datagrams are enough.
 //!
 //! ```text
 //!   forwarded        ::::::::::::::::   .  .  .  .          a burst, and what follows
-//!   answers          ....                  .     .          no slower link: a run of as many as belong to it
-//!                    .   .   .   .   .   .   .   .          a slower one: none
+//!   answers          ....                  .     .          no slower link: a run of its answers
+//!                    .   .   .   .   .   .   .   .          a slower one: no run
 //! ```
 //!
 //! A server that invents or delays answers makes its own client's uploads wait: no longer than the
@@ -23,7 +23,7 @@ use packrat_wire::estimate::Timestamp;
 
 /// Bytes of the longest answer: acknowledgements and little beside.
 const LONGEST_ANSWER_BYTES: usize = 100;
-/// Answers of a block, after which the usual figures are taken anew.
+/// Answers of a block, after which the usual values are measured anew.
 const BLOCK_ANSWERS: u32 = 32;
 /// Factor by which the largest number of datagrams for an answer is forgotten with each block. A
 /// server answers each datagram while it misses one, and a single one after a while.
@@ -61,20 +61,21 @@ const SPREAD_STEP_MICROS: u64 = 1000;
 struct Watch {
     from: Timestamp,
     to: Timestamp,
-    /// Answers that belong to it, and those that have come.
+    /// Answers that belong to the burst, and number of answers that have come.
     answers: usize,
     come: usize,
 }
 
-/// The evidence of the server's answers about the way to it: some 260 bytes, and the same work for each datagram.
+/// Evidence of the server's answers about the path to it: some 260 bytes, and the same work for
+/// each datagram.
 #[derive(Debug, Default)]
 pub(super) struct FarLink {
     /// The block: when it began, its datagrams and its answers.
     began: Option<Timestamp>,
     forwarded: u32,
     answers: u32,
-    /// Datagrams for an answer, and microseconds from one answer to the next; 0 before the first block
-    /// is over.
+    /// Datagrams for an answer, and microseconds from one answer to the next; 0 before the first
+    /// block is over.
     per_answer: f64,
     interval: f64,
     /// The newest answers' times, in a ring.
@@ -89,7 +90,7 @@ pub(super) struct FarLink {
 }
 
 impl FarLink {
-    /// So many long datagrams leave at once.
+    /// Records that `count` long datagrams leave at once.
     pub(super) fn on_forwarded(&mut self, count: u32, now: Timestamp) {
         if count == 0 {
             return;
@@ -108,7 +109,7 @@ impl FarLink {
         }
     }
 
-    /// A datagram of so many bytes has come from the server.
+    /// Records a datagram of `length` bytes from the server.
     pub(super) fn on_answer(&mut self, length: usize, now: Timestamp) {
         if length > LONGEST_ANSWER_BYTES {
             return;
@@ -132,7 +133,7 @@ impl FarLink {
         }
     }
 
-    /// An answer belongs to the block.
+    /// Counts an answer in the block.
     fn count(&mut self, now: Timestamp) {
         let Some(began) = self.began else {
             (self.began, self.forwarded) = (Some(now), 0);
@@ -151,11 +152,11 @@ impl FarLink {
         (self.began, self.forwarded, self.answers) = (Some(now), 0, 0);
     }
 
-    /// The time of a burst's answers may be over.
+    /// Judges a burst when the time of its answers is over.
     fn judge(&mut self, now: Timestamp) {
         if let Some(watch) = self.watch.filter(|watch| watch.to < now) {
             self.watch = None;
-            // A server that has answered less often says nothing.
+            // Fewer answers are no evidence: the server has answered less often.
             if watch.come >= watch.answers {
                 self.misses = (self.misses + 1.0).min(MAXIMUM_MISSES);
                 self.known_until = now + SLOW_LINK_MEMORY;
@@ -173,8 +174,8 @@ impl FarLink {
     }
 }
 
-/// The times of a burst that is spread. Each datagram passes after a part of the time after which it has come, so that
-/// none waits for longer than the first.
+/// The times of a burst that is spread. Each datagram passes after a part of the time after which
+/// it has come, so that no datagram waits for longer than the first.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spread {
     began: Timestamp,
@@ -182,12 +183,12 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// It begins now; the burst's first datagram has come at `first`.
+    /// Begins a spread now; the burst's first datagram has come at `first`.
     pub(super) const fn new(first: Timestamp, now: Timestamp) -> Self {
         Self { began: now, first }
     }
 
-    /// When a datagram passes that has come at `since`.
+    /// Time at which a datagram passes that has come at `since`.
     pub(super) fn due(&self, since: Timestamp) -> Timestamp {
         let at = self.began + since.saturating_since(self.first) / SPREAD_RATE_RATIO as u32;
         Timestamp::from_micros(at.as_micros() / SPREAD_STEP_MICROS * SPREAD_STEP_MICROS)
@@ -198,9 +199,9 @@ impl Spread {
 mod tests {
     use super::*;
 
-    /// Bursts of `burst` datagrams each 80 ms, to a server 30 ms away that answers every `every`th one, over
-    /// a link that takes `each` microseconds for a datagram. Returns how many of the last 20 of 40 bursts
-    /// would be spread.
+    /// Bursts of `burst` datagrams each 80 ms, to a server 30 ms away that answers every `every`th
+    /// one, over a link that takes `each` microseconds for a datagram. Returns how many of the last
+    /// 20 of 40 bursts would be spread.
     fn spread(burst: u64, every: u64, each: u64, length: usize) -> usize {
         let (mut far, mut free, mut received, mut slower) = (FarLink::default(), 0, 0, 0);
         let mut answers = std::collections::VecDeque::new();

@@ -1,9 +1,10 @@
 //! The first window of a sender: is it larger than one of a loss-based sender?
 //!
-//! A loss-based sender begins with ten datagrams (RFC 9002, section 7.2), or some tens, and sends at
-//! most two for each one that is acknowledged. So until it has lost something it has sent its first
-//! window, and twice what has arrived. quinn's BBR begins with 200 datagrams, and the gateway knows
-//! that it is no common loss-based sender when it has forwarded the first of them.
+//! A loss-based sender begins with ten datagrams (RFC 9002, section 7.2), or some tens, and sends
+//! at most two for each one that is acknowledged. So until its first loss it has sent its first
+//! window, and twice the datagrams that have arrived. quinn's BBR begins with 200 datagrams, and
+//! the gateway knows that it is no common loss-based sender when it has forwarded the first of
+//! them.
 //!
 //! ```text
 //!   Unheard --> Open ---> Closed: so much has arrived that another flow may have joined
@@ -16,8 +17,8 @@ use packrat_wire::estimate::is_large_window;
 
 /// Most datagrams that a server sends before the client's first request.
 pub(super) const HANDSHAKE_DATAGRAMS: u64 = 16;
-/// Most datagrams that are not acknowledged when a server waits for the first request: of a stream
-/// at a rate, more are under way.
+/// Most datagrams that are not acknowledged when a server waits for the first request: more
+/// datagrams of a stream at a rate are under way.
 const UNDER_WAY_DATAGRAMS: u64 = 2;
 /// Datagrams that have arrived when the first window has passed.
 const PASSED_DATAGRAMS: u64 = 64;
@@ -32,8 +33,8 @@ pub(super) enum FirstWindow {
 }
 
 impl FirstWindow {
-    /// An eACK says that `newest` has arrived, after `forwarded` datagrams were forwarded. True once,
-    /// if no loss-based sender sends as much.
+    /// Handles an eACK after `forwarded` datagrams, which shows that `newest` has arrived. True
+    /// once, if no loss-based sender sends as much.
     pub(super) fn on_eack(&mut self, newest: Option<u64>, forwarded: u64) -> bool {
         if *self == Self::Unheard {
             if forwarded > HANDSHAKE_DATAGRAMS {
@@ -59,8 +60,8 @@ mod tests {
 
     use super::*;
 
-    /// True if a sender is found that begins with this window after a handshake of so many datagrams,
-    /// and has two datagrams acknowledged by each eACK.
+    /// True if a sender is found that begins with this window after a handshake of `handshake`
+    /// datagrams, and has two datagrams acknowledged by each eACK.
     fn is_found(window: u64, handshake: u64) -> bool {
         let mut first = FirstWindow::default();
         let mut found =

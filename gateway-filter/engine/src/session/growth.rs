@@ -1,9 +1,10 @@
 //! Growth through a loss: no loss-based sender has it.
 //!
-//! In slow start a window doubles in each round trip. A loss-based sender hears of a loss after it has
-//! doubled once more, at most, and gives way by three tenths (CUBIC, RFC 9438) or a half (RFC 9002):
-//! from then on it sends at most 1.4 times what it sent when the loss was found, and for each round
-//! trip a datagram more. BBR's startup goes on (its second and third version up to 2 % of losses).
+//! In slow start a window doubles in each round trip. A loss-based sender learns of a loss after it
+//! has doubled once more, at most, and gives way by three tenths (CUBIC, RFC 9438) or a half (RFC
+//! 9002): from then on it sends at most 1.4 times its amount when the loss was found, and for each
+//! round trip a datagram more. BBR's startup goes on (its second and third version up to 2 % of
+//! losses).
 //!
 //! ```text
 //!   forwarded, each round trip      x found      heard |  judged |
@@ -11,12 +12,12 @@
 //!   CUBIC   10   20   40             80            56      57
 //! ```
 //!
-//! So a single loss can tell, in a download that ends before five of them have. It must come before
-//! the path is half full: a sender that cannot grow any more tells nothing.
+//! So a single loss can be evidence, in a download that ends before five of them. It must come
+//! before the path is half full: a sender that cannot grow any more gives no evidence.
 //!
-//! A sender with little to send does not fill its window, and may send more after a loss than before.
-//! Windows with which servers begin are 64 datagrams at most ([`LARGE_WINDOW`]), and 45 of these are
-//! left after a loss; a larger one has grown by what was sent (RFC 9002, section 7.8).
+//! A sender with little to send does not fill its window, and may send more after a loss than
+//! before. Servers begin with windows of 64 datagrams at most ([`LARGE_WINDOW`]), of which a loss
+//! leaves 45; a larger one has grown by sending (RFC 9002, section 7.8).
 
 use core::time::Duration;
 
@@ -38,19 +39,19 @@ const GROWTH_ROUND_TRIPS: f64 = 3.0;
 /// The round trips of a session.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RoundTrips {
-    /// The shortest one of the last mile: no longer than one of sender and client.
+    /// The shortest round trip of the last mile: not longer than one between sender and client.
     pub(super) least: Duration,
-    /// The last mile's now.
+    /// The last mile's current round trip.
     pub(super) last_mile: Duration,
-    /// That of sender and client, or a longer time.
+    /// The round trip between sender and client, or a longer time.
     pub(super) whole: Duration,
 }
 
-/// The watch on how a sender grows, from the beginning of its connection on.
+/// The growth of a sender, from the beginning of its connection on.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Growth {
-    /// The most datagrams in a second, over the least round trip. Those before `next` were looked at;
-    /// `oldest` is the first that belongs to the newest round trip.
+    /// The most datagrams in a second, over the least round trip. Datagrams before `next` are
+    /// counted; `oldest` is the first that belongs to the newest round trip.
     fastest: f64,
     oldest: u64,
     next: u64,
@@ -58,8 +59,8 @@ pub(super) struct Growth {
 }
 
 impl Growth {
-    /// An eACK was looked at; `is_found`: it has named a loss that the sender is shown. `Some`, once:
-    /// the sender grows through it, or it may have given way.
+    /// Handles an eACK; `is_found`: it shows a loss that the sender is shown. `Some`, once: true if
+    /// the sender grows through it, false if it may have given way.
     pub(super) fn on_eack(
         &mut self,
         is_found: bool,
@@ -88,7 +89,7 @@ impl Growth {
         (grows || now >= judged_from + whole.mul_f64(GROWTH_ROUND_TRIPS)).then_some(grows)
     }
 
-    /// Takes in what was forwarded since the last time.
+    /// Counts the datagrams that were forwarded since the last call.
     fn follow(&mut self, history: &History, least: Duration) {
         self.next = self.next.max(history.first());
         let new = self.next..history.next();

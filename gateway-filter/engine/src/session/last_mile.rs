@@ -36,8 +36,8 @@ impl LastMile {
         Self { path: LazyBox::new(), timing: LazyBox::new(), measured: None }
     }
 
-    /// An eACK names `newest`, which arrived `age` before it was sent; a saturated age is no sample. Returns the
-    /// round trip, if it is measured.
+    /// Measures the round trip of `newest`, which an eACK names; it arrived `age` before the eACK
+    /// was sent, and a saturated age is no sample. Returns the round trip, if it is measured.
     pub(crate) fn measure(
         &mut self,
         newest: u64,
@@ -58,9 +58,9 @@ impl LastMile {
         Some(sample)
     }
 
-    /// True if the last round trip was longer than the base by the delay of a queue: a datagram that a client
-    /// has sent and that is lost now need not be the medium's. The timed datagrams are the server's answers, which
-    /// do not show how fast the way up is.
+    /// True if the last round trip was longer than the base by the delay of a queue: a datagram of
+    /// the client that is lost now need not be the medium's loss. The timed datagrams are the
+    /// server's answers, which do not show how fast the way up is.
     pub(crate) fn is_perhaps_queued_upward(&self) -> bool {
         let last = self.timing.latest.zip(self.base());
         last.is_some_and(|(last, base)| last.saturating_sub(base) >= STANDING_QUEUE)
@@ -71,7 +71,7 @@ impl LastMile {
         self.timing.base.get()
     }
 
-    /// Another path has another round trip; the old one's loss is the best guess.
+    /// Forgets the old path's round trip; the old path's loss is the best guess.
     pub(crate) fn move_to_new_path(&mut self) {
         self.path.forget_round_trip();
         (self.timing, self.measured) = (LazyBox::new(), None);
@@ -105,7 +105,7 @@ mod tests {
             let mut turn = Turn::new(now, &mut counters, &mut out);
             let age = Duration::from_millis(5);
             last_mile.measure(sequence, age, &history, &mut turn);
-            // Named again, it says nothing new.
+            // Named again, it is no new sample.
             last_mile.measure(sequence, Duration::ZERO, &history, &mut turn);
         }
         (last_mile, out.samples().len())

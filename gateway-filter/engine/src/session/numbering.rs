@@ -5,14 +5,14 @@
 //!   place     0  1  2  3  -  -  4  5
 //! ```
 //!
-//! A number makes a datagram eight bytes longer. A path that does not carry those shows it: what
-//! was numbered is missing, and its repair, which goes plain, arrives.
+//! A number makes a datagram eight bytes longer. If a path does not carry such a length, numbered
+//! datagrams are missing, and their repairs, which go plain, arrive.
 //!
 //! ```text
-//!                    one of them arrives
+//!                    a datagram arrives
 //!   unproven: 256 ---------------------------> proven: all of this length
 //!      |       ^  \
-//!      |       |   +-- 8 arrive after a plain repair: none of this length, until the client moves
+//!      |       |   +-- 8 arrive after a plain repair: not this length, until the client moves
 //!      v       |
 //!   plain, but for one of 64
 //! ```
@@ -29,7 +29,7 @@ use packrat_wire::number::{NUMBER_LENGTH, NumberHeader, NumberKey};
 const IPV4_HEADER_BYTES: u16 = 20 + 8;
 /// Bytes of the headers of IPv6 and UDP.
 const IPV6_HEADER_BYTES: u16 = 40 + 8;
-/// Changes between numbered and plain that are remembered: what is older is repaired plain.
+/// Changes between numbered and plain that are remembered: older datagrams are repaired plain.
 const MAXIMUM_RUNS: usize = 256;
 /// Datagrams longer than any that has arrived with a number, which get one nevertheless.
 const UNPROVEN_DATAGRAMS: u32 = 256;
@@ -38,8 +38,8 @@ const UNPROVEN_INTERVAL: u32 = 64;
 /// Datagrams that were missing with a number and arrived without it, until such lengths go plain.
 const VANISHED_DATAGRAMS: u32 = 8;
 
-/// The numbers that this gateway grants to a client at this address: none towards the client where
-/// nothing is hidden from the sender, and none towards the server where nothing is repaired.
+/// The numbers that this gateway grants to a client at this address: not towards the client if the
+/// sender is shown all losses, and not towards the server if no datagram is repaired.
 pub(crate) fn granted(
     wish: Option<Numbered>,
     client: IpAddr,
@@ -58,7 +58,7 @@ pub(crate) fn granted(
 struct Run {
     /// Sequence number of the first one.
     first: u64,
-    /// Its place; `None`: these are plain.
+    /// Place of the first one; `None`: the datagrams are plain.
     place: Option<u64>,
 }
 
@@ -82,17 +82,17 @@ pub(crate) struct Numbering {
     largest: usize,
     /// The longest numbered datagram that has arrived by this path.
     proven: usize,
-    /// Longer ones since then.
+    /// Number of longer datagrams since then.
     unproven: u32,
     vanished: Vanished,
     /// The next place.
     next: u64,
-    /// In order.
+    /// Runs in order.
     runs: VecDeque<Run>,
 }
 
 impl Numbering {
-    /// `None`: nothing towards the client is numbered.
+    /// `None`: datagrams towards the client are not numbered.
     pub(crate) fn new(params: &GatewayParams) -> Option<Box<Self>> {
         let numbered = params.numbered.filter(|numbered| numbered.to_client)?;
         let agreed = usize::from(numbered.largest);
@@ -108,7 +108,7 @@ impl Numbering {
         }))
     }
 
-    /// A datagram is forwarded for the first time: what goes in front of it.
+    /// Number to put in front of a datagram that is forwarded for the first time.
     #[inline]
     pub(crate) fn number(
         &mut self,
@@ -130,7 +130,7 @@ impl Numbering {
         Some(self.key.header(place, identifier))
     }
 
-    /// A datagram is longer than any that has arrived with a number: true if it gets one.
+    /// True if a datagram longer than any that has arrived with a number gets one.
     fn may_try(&mut self) -> bool {
         self.unproven = self.unproven.saturating_add(1);
         self.unproven <= UNPROVEN_DATAGRAMS || self.unproven.is_multiple_of(UNPROVEN_INTERVAL)
@@ -144,8 +144,8 @@ impl Numbering {
         }
     }
 
-    /// A datagram is sent again: what goes in front of it. Nothing, if it went plain before, or if
-    /// it is not known yet whether the path carries so much.
+    /// Number to put in front of a datagram that is sent again; `None` if it went plain before, or
+    /// if it is unknown whether the path carries its length.
     pub(crate) fn again(
         &self,
         sequence: u64,
@@ -158,8 +158,8 @@ impl Numbering {
         self.place(sequence).map(|place| self.key.header(place, identifier))
     }
 
-    /// A copy of a datagram is sent before anything is known of the first one: the number in front of
-    /// that, if there was one.
+    /// Number to put in front of a copy that is sent before anything is known of the original: the
+    /// original's, if it had one.
     pub(crate) fn copy(&self, sequence: u64, identifier: Identifier) -> Option<NumberHeader> {
         self.place(sequence).map(|place| self.key.header(place, identifier))
     }
@@ -170,19 +170,19 @@ impl Numbering {
         run.place.map(|place| place + (sequence - run.first))
     }
 
-    /// The place of the newest datagram that has one.
+    /// Place of the newest numbered datagram.
     pub(crate) fn newest(&self) -> Option<u64> {
         self.next.checked_sub(1)
     }
 
-    /// The sequence number of the datagram at a place, unless that is long ago.
+    /// Sequence number of the datagram at a place, unless it is long ago.
     pub(crate) fn sequence(&self, place: u64) -> Option<u64> {
         let begins = |run: &&Run| run.place.is_some_and(|first| first <= place);
         let run = self.runs.iter().rev().find(begins)?;
         Some(run.first + (place - run.place?))
     }
 
-    /// A datagram that was sent once has arrived.
+    /// Records that a datagram that was sent once has arrived.
     pub(crate) fn on_arrived(&mut self, sequence: u64, length: usize) {
         if length > self.proven && self.place(sequence).is_some() {
             self.proven = length;
@@ -193,7 +193,7 @@ impl Numbering {
         }
     }
 
-    /// A datagram that was missing has arrived after its repair.
+    /// Records that a missing datagram has arrived after its repair.
     pub(crate) fn on_repaired(&mut self, sequence: u64, length: usize) {
         if length <= self.proven || length > self.largest || self.place(sequence).is_none() {
             return;
@@ -205,14 +205,15 @@ impl Numbering {
         }
     }
 
-    /// The link does not carry a datagram of this length with a number.
+    /// Makes datagrams of this length and longer go plain: the link does not carry their numbers.
     pub(crate) fn refuse(&mut self, length: usize) {
         self.largest = self.largest.min(length.saturating_sub(1));
         self.unproven = 0;
         self.vanished = Vanished::NONE;
     }
 
-    /// The client has moved: another path may carry more, or less.
+    /// Forgets the lengths of the old path when the client has moved: another path may carry more,
+    /// or less.
     pub(crate) fn move_to_new_path(&mut self) {
         self.largest = self.agreed;
         self.proven = 0;
@@ -259,7 +260,7 @@ mod tests {
         let mut numbering = numbering(1000);
         numbering.proven = 1000;
         let mut headers = Vec::new();
-        // The session has recorded ten before it was proven.
+        // The session has recorded ten datagrams before it was proven.
         for sequence in 10..40 {
             let length = if sequence % 7 < 2 { 1001 } else { 1000 };
             headers.push((sequence, numbering.number(sequence, identifier(sequence), length)));

@@ -1,9 +1,10 @@
 //! An outage of the last mile, as the client's next eACK shows it.
 //!
-//! Thousands of datagrams may be missing then, and hundreds that were under way when it began have arrived
-//! without an eACK: more of both than any prefix decodes. But what is missing is one piece of what was
-//! forwarded. Its end is known, because the client names what it has received first; its beginning is
-//! guessed, and the longest prefix decodes what the guess is wrong by.
+//! Thousands of datagrams may be missing then, and hundreds that were under way when it began have
+//! arrived without an eACK: more of both than any prefix decodes. But the missing ones are one run
+//! of the forwarded datagrams. Its end is known, because the client names the first datagram that
+//! it has received afterwards; its beginning is guessed, and the longest prefix decodes the error
+//! of the guess.
 //!
 //! ```text
 //!   spoken of    forwarded since
@@ -19,11 +20,11 @@ use packrat_wire::estimate::Timestamp;
 /// Distance of a named datagram ahead of the reported ones, from which its client may come from an
 /// outage.
 const LEAST_JUMP_DATAGRAMS: u64 = 512;
-/// Most places at which an outage may have begun that are tried for one eACK: those of a round
-/// trip.
+/// Most places at which an outage may have begun that are tried for one eACK: the datagrams of a
+/// round trip.
 const MAXIMUM_BEGINNINGS: usize = 8;
-/// Time, beside two round trips, for which nothing is decoded since the longest prefix may still
-/// come.
+/// Time, beside two round trips, for which eACKs are not decoded because the longest prefix may
+/// still come.
 const PREFIX_MARGIN: Duration = Duration::from_millis(20);
 
 /// An outage that a client may come from.
@@ -35,29 +36,31 @@ pub(super) struct Outage {
 }
 
 impl Outage {
-    /// The client names `newest`, and has spoken of what is below `horizon`.
+    /// `Some` if `newest`, which the client names, is far ahead of `horizon`, below which it has
+    /// reported.
     pub(super) fn of(newest: u64, horizon: u64) -> Option<Box<Self>> {
         (newest >= horizon + LEAST_JUMP_DATAGRAMS)
             .then(|| Box::new(Self { end: newest, asked: None }))
     }
 
-    /// The first datagram that the client has named afterwards. It has most of those behind it.
+    /// The first datagram that the client has named afterwards. It has most of the datagrams
+    /// behind.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
 
-    /// The longest prefix is asked for.
+    /// Records that the longest prefix is asked for.
     pub(super) fn ask(&mut self, now: Timestamp) {
         self.asked = Some(now);
     }
 
-    /// True if the client may not have heard yet that the longest prefix is wanted.
+    /// True if the client may not know yet that the longest prefix is wanted.
     pub(super) fn awaits_longest(&self, round_trip: Duration, now: Timestamp) -> bool {
         self.asked.is_some_and(|asked| now < asked + 2 * round_trip + PREFIX_MARGIN)
     }
 
-    /// Places below `end` at which it may have begun: so far apart that a prefix which decodes so many
-    /// differences decodes what the nearest is wrong by.
+    /// Places below `end` at which the outage may have begun: so far apart that a prefix which
+    /// decodes `decodable` differences decodes the error of the nearest one.
     pub(super) fn beginnings(end: usize, decodable: usize) -> impl Iterator<Item = usize> {
         let step = (decodable * 3 / 2).max(1);
         (step / 2..end).step_by(step).take(MAXIMUM_BEGINNINGS)

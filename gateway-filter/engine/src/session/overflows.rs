@@ -1,25 +1,25 @@
 //! Overflows of the last mile's queue: does the sender go on all the same?
 //!
-//! A loss-based sender overflows a queue in three round trips at most, one after another: slow start
-//! doubles the window twice before it hears of the first, and then gives way by a third or a half at
-//! each. BBR, version 1, keeps twice what the path holds under way, and loses what a short queue
-//! cannot take, round trip after round trip.
+//! A loss-based sender overflows a queue in three successive round trips at most: slow start
+//! doubles the window twice before the sender learns of the first overflow, and then gives way by a
+//! third or a half at each. BBR, version 1, keeps twice the path's capacity under way, and loses
+//! the datagrams that a short queue cannot take, round trip after round trip.
 //!
 //! ```text
-//!   shown of what was forwarded in a round trip
+//!   shown share of the datagrams forwarded in a round trip
 //!   CUBIC   0  .4 .3 .1  0  0  0  0
 //!   BBR     0  .4 .2 .4 .4 .5 .5 .5  --> 5 of 7
 //! ```
 //!
-//! The round trip is that of sender and client: the last mile's with its queue, and the one beyond the
-//! gateway.
+//! The round trip is between sender and client: the last mile's with its queue, and the one beyond
+//! the gateway.
 
 use core::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
 
-/// Share of a round trip's datagrams, beside twice what the medium loses, shown as lost in a queue
-/// from which the round trip is a crowd.
+/// Share of a round trip's datagrams, beside twice the medium's loss, shown as lost in a queue from
+/// which the round trip is a crowd.
 const CROWD_SHARE: f64 = 0.125;
 /// Fewest shown datagrams of a crowd.
 const FEWEST_SHOWN: u64 = 8;
@@ -27,15 +27,15 @@ const FEWEST_SHOWN: u64 = 8;
 const CROWD_ROUNDS: u32 = 5;
 /// Number of the last round trips that are judged together.
 const JUDGED_ROUNDS: u32 = 7;
-/// A sender hears of a loss later than its round trip ends: what is above it waits at the client for
-/// symbols, and for the Report that says that a queue stands. On a short path that is longer than the
-/// round trip.
+/// Time after the end of a round trip until a sender learns of its losses: datagrams above a loss
+/// wait at the client for symbols, and for the Report of a queue. On a short path that is longer
+/// than the round trip.
 const HEARD_LATER: Duration = Duration::from_millis(60);
 
-/// The newest round trips, and what was shown in each.
+/// The newest round trips, and the losses shown in the last one.
 #[derive(Debug, Clone)]
 pub(super) struct Overflows {
-    /// Since then so many were shown, after so many were forwarded.
+    /// Start of the round trip, datagrams forwarded before it, and losses shown in it.
     since: Timestamp,
     forwarded: u64,
     shown: u64,
@@ -44,18 +44,18 @@ pub(super) struct Overflows {
 }
 
 impl Overflows {
-    /// The first round trip begins, after so many datagrams were forwarded.
+    /// Begins the first round trip, after `forwarded` datagrams.
     pub(super) fn beginning(forwarded: u64, now: Timestamp) -> Self {
         Self { since: now, forwarded, shown: 0, crowds: 0 }
     }
 
-    /// Something missing is left to the sender because a queue stands.
+    /// Records that a missing datagram is left to the sender because a queue stands.
     pub(super) fn on_shown(&mut self) {
         self.shown += 1;
     }
 
-    /// An eACK was looked at, after so many datagrams were forwarded. `round_trip`: that of sender and
-    /// client; `loss`: that of the last mile's medium. True if no loss-based sender goes on like that.
+    /// Handles an eACK after `forwarded` datagrams. `round_trip`: between sender and client;
+    /// `loss`: the last mile's medium's. True if no loss-based sender goes on like that.
     pub(super) fn on_eack(
         &mut self,
         forwarded: u64,
@@ -85,14 +85,14 @@ mod tests {
 
     const ROUND: Duration = Duration::from_millis(100);
 
-    /// True if a sender is found of which so many of 200 are shown in each round trip.
+    /// True if a sender is found that is shown these losses in round trips of 200 datagrams.
     fn is_found(shown: &[u64], loss: f64) -> bool {
         let mut overflows = Overflows::beginning(0, Timestamp::ZERO);
         let mut rounds = 1u32..;
         shown.iter().zip(&mut rounds).any(|(shown, round)| {
             (0..*shown).for_each(|_| overflows.on_shown());
             let now = Timestamp::ZERO + ROUND * round;
-            // Within the round trip nothing is decided.
+            // There is no decision within the round trip.
             assert!(!overflows.follow(200 * u64::from(round), ROUND, loss, now - ROUND / 2));
             overflows.follow(200 * u64::from(round), ROUND, loss, now)
         })

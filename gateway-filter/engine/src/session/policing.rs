@@ -1,12 +1,13 @@
-//! Tells a policer's losses from the medium's, by when they happen.
+//! Distinguishes a policer's losses from the medium's, by their times.
 //!
-//! A policer drops what finds its token bucket empty (RFC 2697). So at each of its losses, what has
-//! arrived since the one before is what the policed rate allows in that time, to a datagram: the
-//! losses lie on a line over time (Flach16). A medium chooses by chance, and what arrives strays
-//! from any line, by the variance of that chance at least. Repairs pass the same bucket, and count.
-//! The same is true of a queue that is too short to be seen standing.
+//! A policer drops datagrams that find its token bucket empty (RFC 2697). So at each of its losses,
+//! the number of datagrams that have arrived since the one before is, to a datagram, the number
+//! that the policed rate allows in that time: the losses lie on a line over time (Flach16). A
+//! medium chooses by chance, and arrivals stray from any line, by the variance of that chance at
+//! least. Repairs pass the same bucket, and count. The same is true of a queue that is too short to
+//! be seen standing.
 //!
-//! Where all that a medium loses is repaired, what arrives is regular as well, after the time that
+//! If all losses of a medium are repaired, arrivals are regular as well, after the time that
 //! repairs take: only losses within a few round trips are compared.
 
 use core::time::Duration;
@@ -18,10 +19,10 @@ const MINIMUM_VARIANCE: f64 = 24.0;
 /// Share of the deviation by chance below which arrivals are regular: with independent losses at a
 /// constant rate, one judgement in a thousand is below a sixth.
 const REGULAR_SHARE: f64 = 0.1;
-/// Round trips, each as long as an eACK takes that reports them, within which losses that are
-/// judged together lie.
+/// Number of round trips, each with the time of an eACK that reports it, within which losses that
+/// are judged together lie.
 const JUDGED_ROUND_TRIPS: u32 = 6;
-/// Interval of a client's eACKs while it misses something.
+/// Interval of a client's eACKs while it misses a datagram.
 const EACK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Losses that are judged together: sums over the points (time, datagrams arrived until then), both
@@ -85,12 +86,11 @@ impl Losses {
     }
 }
 
-/// Evidence of a policer in one session's eACKs. Told in the order in which things were sent, as
-/// far as it is known.
+/// Evidence of a policer in one session's eACKs, recorded in sending order, as far as it is known.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Policing {
     losses: Option<Losses>,
-    /// Datagrams lost and repairs arrived, ever.
+    /// Totals of lost datagrams and of arrived repairs.
     lost: u64,
     repaired: u64,
 }
@@ -100,13 +100,13 @@ impl Policing {
         Self { losses: None, lost: 0, repaired: 0 }
     }
 
-    /// A repair has arrived.
+    /// Records the arrival of a repair.
     pub(super) fn on_repair_arrived(&mut self) {
         self.repaired += 1;
     }
 
-    /// The datagram with this sequence number, forwarded `at`, is lost; all before it have a fate.
-    /// `round_trip` is the last mile's. True if losses have been a policer's.
+    /// Records that the datagram with this sequence number, forwarded `at`, is lost; the fates of
+    /// all before it are known. `round_trip`: the last mile's. True if a policer has caused losses.
     pub(super) fn on_loss(&mut self, sequence: u64, at: Timestamp, round_trip: Duration) -> bool {
         let arrived = sequence.saturating_sub(self.lost) + self.repaired;
         self.lost += 1;
@@ -130,7 +130,7 @@ impl Policing {
         regular
     }
 
-    /// Evidence about later datagrams does not join that of before.
+    /// Separates evidence about later datagrams from the evidence so far.
     pub(super) fn begin_anew(&mut self) {
         self.losses = None;
     }
@@ -179,8 +179,8 @@ mod tests {
     }
 
     /// Sends for this many milliseconds, a datagram each `interval(millisecond)` microseconds, and
-    /// repairs after a round trip until it arrives. Returns how often losses were told to be a
-    /// policer's, and how many datagrams had been lost the first time.
+    /// repairs after a round trip until it arrives. Returns the number of times that losses were
+    /// found to be a policer's, and the number of datagrams lost until the first time.
     fn told(millis: u64, interval: impl Fn(u64) -> u64, path: Path<'_>) -> (u64, u64) {
         let (mut policing, mut repairs) = (Policing::new(), BTreeMap::new());
         let (mut at, mut sequence, mut lost, mut told, mut first) = (0, 0, 0, 0, 0);

@@ -1,4 +1,4 @@
-//! Repairs in flight: what is missing, when each of it was sent again, and what may still be spent.
+//! Repairs in flight: the missing datagrams, the times of their repairs, and the budget.
 //!
 //! ```text
 //!                       eACK: only here           sent           a later eACK: not missing
@@ -9,7 +9,7 @@
 //!                                         +------------------+----> given up, forgotten
 //! ```
 //!
-//! When and how often is decided in [`crate::repair`].
+//! [`crate::repair`] decides when and how often a datagram is repaired.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -33,14 +33,14 @@ pub(crate) struct Repairs {
     missing: BTreeMap<u64, Repair>,
     /// Transmissions are numbered in the order of sending.
     transmissions: u64,
-    /// One of this number, or a later one, has arrived.
+    /// Number of the newest transmission known to have arrived.
     arrived: u64,
     /// Spaced copies that are still to be sent, by time.
     copies: LazyBox<Timed>,
     budget: FlowBudget,
-    /// Bytes forwarded that the flow's budget has not heard of yet: it is asked seldom.
+    /// Forwarded bytes that the flow's budget has not counted yet: it is updated seldom.
     unearned: usize,
-    /// The same of the budgets that it shares.
+    /// Forwarded bytes that the shared budgets have not counted yet.
     unshared: u64,
     /// Datagrams repaired, and given up.
     repaired: u32,
@@ -53,7 +53,7 @@ pub(crate) struct Means<'a> {
     pub(crate) permit: &'a SessionPermit,
     /// True for a live stream, which may take the last of the shared budget.
     pub(crate) live: bool,
-    /// Where datagrams are numbered.
+    /// `Some` if datagrams are numbered.
     pub(crate) numbering: Option<&'a Numbering>,
 }
 
@@ -79,25 +79,25 @@ impl Repairs {
         }
     }
 
-    /// A datagram was forwarded: its bytes earn repairs.
+    /// Records a forwarded datagram: its bytes earn repairs.
     #[inline]
     pub(crate) fn on_forward(&mut self, length: usize) {
         self.unearned += length;
         self.unshared += length as u64;
     }
 
-    /// The flow's budget hears of what was forwarded.
+    /// Credits the flow's budget for forwarded bytes.
     pub(crate) fn earn(&mut self) {
         self.budget.earn(core::mem::take(&mut self.unearned));
     }
 
-    /// The source's and the gateway's budgets hear of what was forwarded.
+    /// Credits the source's and the gateway's budgets for forwarded bytes.
     pub(crate) fn share_earnings(&mut self, permit: &SessionPermit) {
         permit.earn(core::mem::take(&mut self.unshared), self.budget.share());
     }
 
-    /// This share of the datagrams is lost, and this share of the bytes is configured for repairs:
-    /// the budget follows.
+    /// Adjusts the budget to the share of datagrams that are lost, and the share of the bytes that
+    /// is configured for repairs.
     pub(crate) fn follow_loss(&mut self, loss: f64, configured: f64) {
         self.earn();
         self.budget.follow(loss, configured);
@@ -131,7 +131,7 @@ impl Repairs {
         (self.repaired, transmissions, self.unrepairable)
     }
 
-    /// A datagram is missing. True if that is news.
+    /// Records a missing datagram. True if it was not known to be missing.
     pub(crate) fn find(&mut self, sequence: u64, now: Timestamp) -> bool {
         match self.missing.entry(sequence) {
             Entry::Vacant(place) => {
@@ -142,16 +142,16 @@ impl Repairs {
         }
     }
 
-    /// The queue has lost a missing datagram.
+    /// Records that the queue has lost a missing datagram.
     pub(crate) fn blame_queue(&mut self, sequence: u64) {
         if let Some(repair) = self.missing.get_mut(&sequence) {
             repair.blame_queue();
         }
     }
 
-    /// Settles all that is not among `still_missing` (ascending): it has arrived. `on_repaired` is
-    /// called for each that was sent again, with its length if its bytes are still cached. Returns
-    /// how many were not sent again.
+    /// Settles the datagrams that are not among `still_missing` (ascending): they have arrived.
+    /// Calls `on_repaired` for each that was sent again, with its length if its bytes are still
+    /// cached. Returns the number of datagrams that were not sent again.
     pub(crate) fn settle(
         &mut self,
         still_missing: &[u64],
@@ -190,18 +190,18 @@ impl Repairs {
         unrepaired
     }
 
-    /// A datagram is not repaired any more. Returns how often it was.
+    /// Gives up a datagram. Returns the number of its repairs.
     pub(crate) fn give_up(&mut self, sequence: u64) -> u32 {
         self.unrepairable += 1;
         self.missing.remove(&sequence).map_or(0, |repair| repair.transmissions())
     }
 
-    /// The history has forgotten a datagram.
+    /// Forgets a datagram that the history has forgotten.
     pub(crate) fn forget(&mut self, sequence: u64) {
         self.missing.remove(&sequence);
     }
 
-    /// A new epoch begins: nothing is known to be missing.
+    /// Forgets all missing datagrams, as a new epoch begins.
     pub(crate) fn clear(&mut self) {
         self.missing.clear();
         self.forget_copies();
@@ -211,13 +211,13 @@ impl Repairs {
         self.copies = LazyBox::new();
     }
 
-    /// Takes so many bytes from the budgets, if they allow.
+    /// Takes `bytes` from the budgets, if they allow.
     pub(crate) fn afford(&mut self, bytes: usize, permit: &SessionPermit, live: bool) -> bool {
         self.earn();
         permit.take_repair(&mut self.budget, bytes, live)
     }
 
-    /// True if more may be sent than what is known to be missing.
+    /// True if the budget allows more than the repairs of known losses.
     pub(crate) fn is_ample(&mut self) -> bool {
         self.earn();
         self.budget.is_ample()
@@ -312,7 +312,7 @@ impl Repairs {
     }
 }
 
-/// Tells that a repair is not sent.
+/// Reports that a repair is not sent.
 pub(crate) fn refuse(sequence: u64, reason: RepairRefusedReason, turn: &mut Turn<'_>) {
     let datagram = Sequence::new(sequence);
     turn.tell(|| SessionEvent::RepairRefused { datagram, reason });

@@ -1,8 +1,8 @@
 //! The tail probe: a repair of the newest datagram after silence.
 //!
 //! The flow went quiet and its tail is unacknowledged: the last datagram, sent again, makes the
-//! client speak (as TCP's tail loss probe, RFC 8985, section 7, and QUIC's probe timeout, RFC 9002,
-//! section 6.2; a duplicate is harmless to the base connection).
+//! client send an eACK (as TCP's tail loss probe, RFC 8985, section 7, and QUIC's probe timeout,
+//! RFC 9002, section 6.2; a duplicate is harmless to the base connection).
 //!
 //! ```text
 //!           datagram forwarded                  an eACK, and the tail is spoken of
@@ -14,23 +14,23 @@
 //!                                                       or too many probes
 //! ```
 //!
-//! A client that speaks again after an outage has its tail probed at once: what it says then is of
-//! before the outage, and its next eACK names all that it misses.
+//! When a client is heard again after an outage, its tail is probed at once: its first messages are
+//! from before the outage, and its next eACK names all missing datagrams.
 //!
-//! While datagrams pass, the timer follows the last one: when it is due is computed on demand, not
-//! for each datagram.
+//! While datagrams pass, the timer follows the last one: its time is computed on demand, not for
+//! each datagram.
 
 use core::time::Duration;
 
 use packrat_wire::estimate::{PathEstimate, Timestamp};
 
-/// Tail probes of one silence.
+/// Most tail probes of one silence.
 const MAXIMUM_PROBES: u32 = 12;
-/// The first tail probe comes no sooner than this after the last datagram.
+/// Shortest time from the last datagram to the first tail probe.
 const MINIMUM_PROBE_DELAY: Duration = Duration::from_millis(25);
-/// Later ones come this long after each other, or as long as the first one took.
+/// Longest delay of later ones, unless the first one's is longer; the delay doubles with each.
 const LONGEST_PROBE_DELAY: Duration = Duration::from_millis(200);
-/// Those after that are this far apart, so that they see the end of an outage of half a second.
+/// Longest time between two later ones, so that they see the end of an outage of half a second.
 const MOST_APART: Duration = Duration::from_millis(50);
 
 /// Timer of the tail probe.
@@ -46,7 +46,7 @@ pub(crate) struct TailProbe {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ProbeTimer {
     Idle,
-    /// It follows the last datagram.
+    /// The timer follows the last datagram.
     Following,
     Scheduled(Timestamp),
 }
@@ -56,7 +56,7 @@ impl TailProbe {
         Self { last_forward: now, probes: 0, probed_after: 0, timer: ProbeTimer::Idle }
     }
 
-    /// A datagram was forwarded: a new silence begins, which is probed if `probes`.
+    /// Records a forwarded datagram: a new silence begins, which is probed if `probes`.
     #[inline]
     pub(crate) fn on_forward(&mut self, probes: bool, now: Timestamp) {
         self.last_forward = now;
@@ -80,8 +80,8 @@ impl TailProbe {
         }
     }
 
-    /// Plans the next probe if the tail is `open`: the client has not spoken of all of it, or
-    /// misses something.
+    /// Plans the next probe if the tail is `open`: eACKs do not cover all of it, or datagrams are
+    /// missing.
     pub(crate) fn schedule(&mut self, open: bool, path: &PathEstimate, now: Timestamp) {
         self.timer = if open && self.probes < MAXIMUM_PROBES {
             let delay = self.delay(path);
@@ -95,14 +95,14 @@ impl TailProbe {
         };
     }
 
-    /// A probe was due. [`Self::schedule`] follows.
+    /// Records that a probe was due. [`Self::schedule`] follows.
     pub(crate) fn count(&mut self, now: Timestamp) {
         self.probes += 1;
         self.probed_after = u32::try_from(self.silence(now).as_millis()).unwrap_or(u32::MAX);
     }
 
-    /// The client speaks again after an outage. An `open` tail is probed at once, unless it is still
-    /// under way; what was probed meanwhile may all be lost.
+    /// Begins to probe anew when the client is heard again after an outage. An `open` tail is
+    /// probed at once, unless it is still under way; the earlier probes may all be lost.
     pub(crate) fn on_return(&mut self, open: bool, path: &PathEstimate, now: Timestamp) {
         (self.probes, self.probed_after) = (0, 0);
         let at = (self.last_forward + self.delay(path)).max(now);

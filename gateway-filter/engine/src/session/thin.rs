@@ -1,14 +1,16 @@
-//! Early copies of a flow's first and rare datagrams, where the last mile is known to lose some: of
-//! handshakes, short answers, and the first flight of a long one (docs/POLICY.md, "Thin datagrams").
+//! Early copies of a flow's first and rare datagrams, if the last mile is known to lose some: of
+//! handshakes, short answers, and the first flight of a long one (docs/POLICY.md, "Thin
+//! datagrams").
 //!
 //! ```text
 //!   forwarded ---> a token? ---> planned ---- due, and not known to have arrived ---> sent again
 //!                    |                 |
-//!                    +-- none: bulk    +---- others have followed, a queue stands, repairs pause or
+//!                    +-- no: bulk      +---- others follow, a queue stands, repairs pause or
 //!                                            need the budget: forgotten
 //! ```
 //!
-//! What passes before the client has proved its address waits for that: nothing is sent to others.
+//! Datagrams that pass before the client has proved its address are copied after that: no other
+//! address gets copies.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -55,7 +57,7 @@ impl Thin {
         (loss > LossClass::Low).then(|| Box::new(Self { loss, limit, due: VecDeque::new() }))
     }
 
-    /// Another loss is measured. False if it is too low for copies.
+    /// Follows another measured loss. False if it is too low for copies.
     fn follow(&mut self, loss: f64) -> bool {
         self.loss = LossClass::of(loss);
         self.loss > LossClass::Low
@@ -91,13 +93,13 @@ impl Thin {
     }
 }
 
-/// Copies of a datagram, of which one in 1000 is lost with all of them.
+/// Number of copies with which one datagram in 1000 is lost with all of them.
 fn copies(loss: LossClass) -> u32 {
     loss as u32
 }
 
 impl Session {
-    /// True if early copies are allowed. Those of a live stream are another matter.
+    /// True if early copies are allowed. Copies of a live stream are another matter.
     pub(super) fn may_copy_early(&self) -> bool {
         let config = self.permit.gateway().config();
         self.live.is_none()
@@ -106,7 +108,7 @@ impl Session {
             && config.repair_budget > 0.0
     }
 
-    /// A datagram was forwarded in a session with early copies.
+    /// Plans the copies of a forwarded datagram, in a session with early copies.
     #[cold]
     pub(super) fn plan_thin_copy(&mut self, now: Timestamp) {
         let sequence = self.history.next() - 1;
@@ -115,8 +117,8 @@ impl Session {
         }
     }
 
-    /// The client has proved its address: what has passed before, and is not known to have arrived,
-    /// is the first flight of its server.
+    /// Plans copies of the server's first flight when the client has proved its address: of the
+    /// datagrams that have passed before, and are not known to have arrived.
     pub(super) fn copy_first_flight(&mut self, now: Timestamp) {
         let Some(thin) = &mut self.thin else { return };
         for sequence in self.history.first()..self.history.next() {
@@ -152,7 +154,8 @@ impl Session {
         let numbering = self.numbering.as_deref();
         let number = numbering.and_then(|numbering| numbering.copy(sequence, identifier));
         let length = first.len() + second.len() + number.map_or(0, |number| number.len());
-        // What repairs may need is theirs: a slow flow earns less than its copies would take.
+        // Bytes that repairs may need are left to them: a slow flow earns less than its copies
+        // take.
         if !self.repairs.is_ample() || !self.repairs.afford(length, &self.permit, false) {
             return;
         }
@@ -175,7 +178,7 @@ impl Session {
             coding.forget_unnoted();
             self.permit.gateway().losses().note(self.permit.source(), sent, lost, now);
         }
-        // A measurement needs some datagrams; until then what is remembered holds.
+        // A measurement needs some datagrams; until then the remembered loss holds.
         if coding.known() < NOTED_FATES {
             return;
         }

@@ -1,5 +1,5 @@
-//! Timers of a session: copies of repairs, memory that is given back, the tail probe, what waits
-//! towards the server.
+//! Timers of a session: copies of repairs, memory that is given back, the tail probe, datagrams
+//! that wait for the server.
 
 use core::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::live::LiveStream;
 use crate::sequence::Sequence;
 use crate::session_event::{GiveUpReason, SessionEvent};
 
-/// Time without a datagram after which nothing of what was sent before is worth repairing, unless
-/// the client has not reported all of it.
+/// Time without a datagram after which earlier datagrams are not worth repairing, unless the client
+/// has not reported all of them.
 const QUIET_TIME: Duration = Duration::from_secs(1);
 /// Bytes are kept no longer than this: the longest hold of any client, and the outages that are
 /// bridged, are over long before.
 const MAXIMUM_AGE: Duration = Duration::from_secs(10);
-/// Interval of giving back memory that was not used.
+/// Interval of giving back unused memory.
 pub(super) const SHRINK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time of a timer that is not planned.
 pub(super) const NEVER_DUE: Timestamp = Timestamp::from_micros(u64::MAX);
@@ -33,18 +33,18 @@ enum Timer {
     RepairCopy,
     /// The second copy of a live stream's datagram.
     LiveCopy,
-    /// The copy of a rare datagram where the last mile loses some.
+    /// The copy of a rare datagram on a last mile that loses some.
     ThinCopy,
-    /// Memory that was not used is given back.
+    /// Unused memory is given back.
     Shrink,
     /// The newest datagram is sent again.
     TailProbe,
-    /// Release of datagrams that wait for the server, and the next message about those that are missing.
+    /// Release of datagrams that wait for the server, and the next message about missing ones.
     Upward,
 }
 
 impl Session {
-    /// All timers, each with the time at which it is due. Each is its machine's; none is kept here.
+    /// All timers, each with the time at which it is due. Each machine keeps its own timer.
     fn timers(&self) -> [(Timer, Option<Timestamp>); 7] {
         [
             (Timer::Symbol, self.coding.as_deref().and_then(Coding::next_timeout)),
@@ -85,8 +85,8 @@ impl Session {
         }
     }
 
-    /// Sends the second copies of a live stream that are due, unless the client has spoken
-    /// meanwhile.
+    /// Sends the second copies of a live stream that are due, unless the client has reported the
+    /// datagram meanwhile.
     fn send_live_copies(&mut self, turn: &mut Turn<'_>) {
         let Some(live) = &mut self.live else { return };
         let paused = self.breaker.is_open(turn.now);
@@ -129,8 +129,7 @@ impl Session {
         self.shrink_at = if self.is_quiet() { NEVER_DUE } else { now + SHRINK_INTERVAL };
     }
 
-    /// The flow is quiet for so long that no client waits for a repair of what it was sent: the
-    /// cache is empty from here on.
+    /// Empties the cache: the flow has been quiet for so long that no client waits for a repair.
     fn forget_bytes(&mut self, turn: &mut Turn<'_>) {
         let missing: Vec<u64> = self.repairs.sequences().collect();
         for sequence in missing {

@@ -27,14 +27,14 @@ impl<'a> Turn<'a> {
         Self { now, counters, out, unpaid_work: 0, observed: None, scratch: None }
     }
 
-    /// The same call, into a session whose events are wanted if `observed`.
+    /// Reports the events of the session if `observed`.
     pub(crate) fn observing(self, observed: bool, session: SessionId) -> Self {
         let mut turn = self;
         turn.observed = observed.then_some(session);
         turn
     }
 
-    /// Tells of a step, if the session is observed.
+    /// Reports an event, if the session is observed.
     #[inline]
     pub(crate) fn tell(&mut self, event: impl FnOnce() -> SessionEvent) {
         if let Some(session) = self.observed {

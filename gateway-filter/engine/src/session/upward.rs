@@ -1,18 +1,19 @@
 //! Numbered datagrams from the client towards the server (docs/PROTOCOL.md, section 11, "Uploads"):
-//! what is missing of them, and what waits for it.
+//! the missing ones, and the datagrams that wait for them.
 //!
-//! The client repairs, so nothing is cached here. What arrives above a hole waits for the hole's
-//! repair, for the patience at most, and passes in order: to the server, the last mile is a link that
-//! repairs its losses, and its acknowledgements show the client's transport no loss.
+//! The client repairs, so the gateway does not cache its datagrams. A datagram above a hole waits
+//! for the hole's repair, at most for the patience, and passes in order: to the server, the last
+//! mile is a link that repairs its losses, and the server's acknowledgements show the client's
+//! transport no loss.
 //!
 //! ```text
 //!   arrives        places below it all passed or given up ----------------------> passes at once
 //!                  a hole below, room, no queue, repairs not paused ---> waits -> passes in order
-//!   hole           filled, patience over, queue stands, repairs pause, no room -> what waited passes
+//!   hole           filled, patience over, queue stands, repairs pause, no room -> the wait ends
 //! ```
 //!
-//! It passes at once. Where a link follows that is slower than the last mile, whose queue a burst would
-//! overflow, what a filled hole releases is spread ([`super::far_link`]).
+//! Datagrams that a filled hole releases leave at once, unless a link follows that is slower than
+//! the last mile: a burst would overflow its queue, so they are spread ([`super::far_link`]).
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -31,15 +32,15 @@ use crate::lazy_box::LazyBox;
 use crate::outbox::Outbox;
 
 /// Bytes of a datagram from which it begins to wait: shorter ones are requests and
-/// acknowledgements, which later ones repeat or which wait for nothing.
+/// acknowledgements, which later ones repeat or which need no earlier datagram.
 const BULK_LENGTH: usize = 400;
-/// Bytes that wait at most, beside the limit of a flow's cache.
+/// Most bytes that wait, beside the limit of a flow's cache.
 const MAXIMUM_BYTES: usize = 1 << 20;
 /// Most datagrams that wait.
 const WAITING_DATAGRAMS: usize = 4096;
 /// Most holes that are known.
 const MAXIMUM_HOLES: usize = 2048;
-/// Datagrams that may leave at once, whatever follows.
+/// Number of datagrams that may leave at once, whichever link follows.
 const SPREAD_DATAGRAMS: usize = 16;
 /// Bytes that each waiting datagram takes beside its own.
 const OVERHEAD_BYTES: usize = 64;
@@ -54,14 +55,14 @@ const FEW_DATAGRAMS: u32 = 4;
 const FEW_MESSAGE_DELAY: Duration = Duration::from_millis(5);
 /// Least interval of messages.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
-/// Shortest interval at which a hole is told again.
+/// Shortest interval at which a hole is reported again.
 const HOLE_INTERVAL: Duration = Duration::from_millis(2);
-/// Longest time in which a hole is to be filled where nothing waits for it.
+/// Longest time in which a hole is to be filled if no datagram waits for it.
 const UNHELD_PATIENCE: Duration = Duration::from_millis(250);
 /// The round trip before the first sample.
 const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(30);
-/// Factor of the medium's losses, measured while no queue stands, to the losses that are repaired
-/// while one does: the losses beyond are the queue's.
+/// Losses that are repaired while a queue stands, relative to the medium's losses, measured while
+/// no queue stands: further losses are the queue's.
 const CREDIT_SHARE: f64 = 1.5;
 /// Losses that are repaired at once while a queue stands, datagrams.
 const CREDIT_DATAGRAMS: f64 = 8.0;
@@ -72,7 +73,8 @@ const TOLD_WORK: u64 = 5;
 /// Work of a hole that opens.
 const HOLE_WORK: u64 = 100;
 
-/// A datagram that waits, its congestion mark, and when it came, or those after it if it was missing.
+/// A waiting datagram, its congestion mark, and the time of its arrival; if it was missing, of the
+/// arrival of the next ones.
 #[derive(Debug)]
 struct WaitingDatagram {
     datagram: Vec<u8>,
@@ -80,8 +82,8 @@ struct WaitingDatagram {
     since: Timestamp,
 }
 
-/// A session's uploads: the record, which a step takes out, and beside it the datagrams that wait, which
-/// must outlive a step that fails.
+/// A session's uploads: the record, which a step takes out, and the waiting datagrams, which must
+/// outlive a step that fails.
 pub(crate) struct Uploads {
     upward: Option<Box<Upward>>,
     waiting: Waiting,
@@ -99,14 +101,14 @@ impl Uploads {
         self.waiting.memory()
     }
 
-    /// A datagram of so many bytes has come from the server.
+    /// Records a datagram of `length` bytes from the server.
     pub(crate) fn on_answer(&mut self, length: usize, now: Timestamp) {
         if let Some(upward) = &mut self.upward {
             upward.far.on_answer(length, now);
         }
     }
 
-    /// The client has moved.
+    /// Forgets measurements of the old path after the client has moved.
     pub(crate) fn move_to_new_path(&mut self) {
         if let Some(upward) = &mut self.upward {
             upward.breaker = LazyBox::new();
@@ -114,7 +116,7 @@ impl Uploads {
         }
     }
 
-    /// Passes all that waits, in order; no hole is waited for any more.
+    /// Passes all waiting datagrams in order, and forgets all holes.
     fn release_all(&mut self, out: &mut Outbox) {
         while !self.waiting.is_empty() {
             self.waiting.pass_first(out);
@@ -146,12 +148,12 @@ impl Waiting {
         self.by_place.insert(place, WaitingDatagram { datagram: datagram.to_vec(), mark, since });
     }
 
-    /// Place and time of the lowest one.
+    /// Place and time of the lowest waiting datagram.
     fn first(&self) -> Option<(u64, Timestamp)> {
         self.by_place.first_key_value().map(|(place, waiting)| (*place, waiting.since))
     }
 
-    /// The lowest one passes. Returns its length.
+    /// Passes the lowest waiting datagram. Returns its length.
     fn pass_first(&mut self, out: &mut Outbox) -> usize {
         let Some((_, WaitingDatagram { datagram, mark, .. })) = self.by_place.pop_first() else {
             return 0;
@@ -162,24 +164,24 @@ impl Waiting {
     }
 }
 
-/// An empty place below one that is not.
+/// An empty place below a place that is not empty.
 #[derive(Debug, Clone, Copy)]
 struct Hole {
     since: Timestamp,
-    /// The end of the wait of what is above.
+    /// When the datagrams above stop waiting for it.
     until: Timestamp,
     /// A queue may have stood when it opened.
     queued: bool,
 }
 
-/// The messages to the client: what it has not been told yet, and when it is told.
+/// The messages to the client: the datagrams since the last one, and the time of the next.
 #[derive(Debug, Default)]
 struct Telling {
     untold: u32,
     first_untold: Option<Timestamp>,
-    /// A hole has opened since the last message, or what is missing is given up.
+    /// A hole has opened since the last message.
     urgent: bool,
-    /// The last message; later than that where there was no credit for one.
+    /// Time of the last message; without credit for one, [`MESSAGE_DELAY`] after it was due.
     last: Option<Timestamp>,
 }
 
@@ -191,22 +193,22 @@ struct Upward {
     telling: Telling,
     breaker: LazyBox<Breaker>,
     far: FarLink,
-    /// A burst is passing, bit by bit.
+    /// A burst is passing, spread over time.
     spread: Option<Spread>,
     /// The medium's share of loss, and how much of it may still be repaired while a queue stands.
     medium: MediumLoss,
     credit: TokenBucket,
     /// A queue stands or seems to begin, as of the last hole or message.
     queued: bool,
-    /// Datagrams that have arrived, and those that were lost at first.
+    /// Numbers of datagrams that have arrived, and of datagrams that were lost at first.
     received: u64,
     missing: u64,
-    /// Places that the client has used, as far as more than one datagram says so: an invented number
-    /// leads ahead of them, and what comes next fills the places in between.
+    /// Places that the client has used, confirmed by more than one datagram: an invented number
+    /// leads ahead of them, and the next datagrams fill the places between.
     confirmed: u64,
-    /// Places in front of far ones, which are not looked for.
+    /// Places in front of far ones, whose datagrams are not missing.
     skipped: u64,
-    /// The breaker has been told of the holes below this place.
+    /// Place below which all holes have been reported to the breaker.
     suspected: u64,
 }
 
@@ -232,7 +234,8 @@ impl Upward {
         }))
     }
 
-    /// Passes what has no hole below it, at once or spread, and what there is no room for.
+    /// Passes the datagrams that have no hole below them, at once or spread, and those beyond the
+    /// room.
     fn release(&mut self, waiting: &mut Waiting, room: usize, now: Timestamp, out: &mut Outbox) {
         self.begin_spread(waiting, now);
         let mut passed = 0;
@@ -258,7 +261,7 @@ impl Upward {
         self.far.on_forwarded(passed, now);
     }
 
-    /// Spreads what would leave as a burst, where a slower link follows.
+    /// Begins to spread a burst, if a slower link follows.
     fn begin_spread(&mut self, waiting: &Waiting, now: Timestamp) {
         let hole = self.holes.first_key_value().map_or(u64::MAX, |(hole, _)| *hole);
         if self.spread.is_none()
@@ -270,7 +273,7 @@ impl Upward {
         }
     }
 
-    /// So many places are known to be taken, or empty.
+    /// Records that `places` more places are known to be taken, or empty.
     fn on_places(&mut self, places: u64) {
         if self.queued {
             self.credit.earn(places as f64 * self.medium.loss() * CREDIT_SHARE, CREDIT_DATAGRAMS);
@@ -280,8 +283,9 @@ impl Upward {
         }
     }
 
-    /// Tells the breaker of the holes that have been open for longer than overtaking takes, below the
-    /// confirmed places: an invented number opens some that the next datagrams fill.
+    /// Counts the holes below the confirmed places as lost once they have been open for longer than
+    /// overtaking takes, and reports them to the breaker unless a queue may have stood. Above the
+    /// confirmed places, an invented number opens holes that the next datagrams fill.
     fn suspect(&mut self, minimum: Option<Duration>, round_trip: Duration, now: Timestamp) {
         let overtaking = minimum.unwrap_or_default() / 2;
         let confirmed = self.suspected.max(self.confirmed);
@@ -296,7 +300,7 @@ impl Upward {
         }
     }
 
-    /// A hole is filled, or given up: `lost` if what has filled it was sent again.
+    /// Records a hole that is filled or given up; `lost`: its datagram was lost, not overtaken.
     fn on_fate(&mut self, hole: Hole, lost: bool) {
         if lost && !hole.queued {
             self.medium.on_fate(0, 1, 1);
@@ -308,7 +312,7 @@ impl Upward {
         Totals { forwarded, arrived: self.received, lost: self.missing }
     }
 
-    /// When the client is told next.
+    /// Time of the next message to the client.
     fn telling_at(&self, again: Duration) -> Option<Timestamp> {
         let Telling { untold, first_untold, urgent, last } = self.telling;
         let soonest = last.map_or(Timestamp::ZERO, |last| last + SHORTEST_INTERVAL);
@@ -349,7 +353,7 @@ impl Session {
         self.uploads.is_some()
     }
 
-    /// A numbered datagram has come from the client. It is in the outbox, or waits.
+    /// Receives a numbered datagram from the client, and puts it into the outbox or lets it wait.
     pub(crate) fn receive_upward(
         &mut self,
         number: MaskedNumber,
@@ -395,8 +399,8 @@ impl Session {
         self.suspect(upward, now);
         if place >= expected {
             upward.newest_at = now;
-            // Places that are skipped at once in so great a number are none: a far number was believed
-            // because others went on from it.
+            // A jump by so large a number of places skips no datagrams: a far number was believed
+            // because later numbers continued from it.
             let from = if place - expected > MAXIMUM_JUMP { place } else { expected };
             upward.confirmed = expected;
             upward.skipped += from - expected;
@@ -404,7 +408,7 @@ impl Session {
             self.open_holes(upward, from, place, turn);
         } else if let Some(hole) = upward.holes.remove(&place) {
             since = hole.since;
-            // What comes sooner was overtaken.
+            // A datagram that comes sooner was overtaken.
             let round_trip = self.last_mile.path.minimum_round_trip().unwrap_or_default();
             upward.on_fate(hole, now.saturating_since(hole.since) >= round_trip / 2);
             upward.confirmed = upward.confirmed.max(place + 1);
@@ -412,7 +416,7 @@ impl Session {
             upward.breaker.on_repair_arrived();
             upward.breaker.on_delivered(now);
         } else {
-            // Known, too late, or forged: the transport at the other end decides.
+            // Known, late, or forged: the transport at the other end decides.
             return false;
         }
         upward.received += 1;
@@ -440,7 +444,7 @@ impl Session {
         if self.permit.is_too_much_held() { 0 } else { limit }
     }
 
-    /// Time for which a hole may be filled; what is above waits for as long, where it waits at all.
+    /// Time for which a hole may be filled; datagrams above wait as long, if they wait at all.
     fn upward_patience(&self) -> Duration {
         let maximum = if self.waits_upward() { self.agreed.maximum_hold } else { UNHELD_PATIENCE };
         self.last_mile.path.patience(PATIENCE_MARGIN, maximum)
@@ -451,29 +455,29 @@ impl Session {
         !self.agreed.maximum_hold.is_zero()
     }
 
-    /// True if what is missing is for the client's transport to see.
+    /// True if missing datagrams are left to the client's transport.
     fn is_left_to_client(&self, upward: &Upward, now: Timestamp) -> bool {
         (upward.queued && upward.credit.tokens() < 0.0)
             || upward.breaker.is_open(now)
             || self.permit.gateway().config().repair_budget <= 0.0
     }
 
-    /// See [`Upward::suspect`].
+    /// Calls [`Upward::suspect`] with the times of the last mile.
     fn suspect(&self, upward: &mut Upward, now: Timestamp) {
         let path = &self.last_mile.path;
         let round_trip = path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
         upward.suspect(path.minimum_round_trip(), round_trip, now);
     }
 
-    /// The places from `from` to `to` are empty: [`MAXIMUM_JUMP`] at most, which is work for one
-    /// datagram.
+    /// Records that the places from `from` to `to` are empty: [`MAXIMUM_JUMP`] at most, which is
+    /// work for one datagram.
     fn open_holes(&mut self, upward: &mut Upward, from: u64, to: u64, turn: &mut Turn<'_>) {
         if from == to {
             return;
         }
         let now = turn.now;
         turn.counters.upward_missing += to - from;
-        // A client can skip as many as it likes.
+        // A client can skip any number of places.
         if !self.admits_upward(now) {
             return;
         }
@@ -498,7 +502,7 @@ impl Session {
         self.eack_credit.admits(now) && self.permit.admits_work(self.eack_credit.strain(), now)
     }
 
-    /// Holes whose patience is over are given up.
+    /// Gives up the holes whose patience is over.
     fn expire_upward(&mut self, turn: &mut Turn<'_>) {
         let Some(Uploads { upward: Some(upward), waiting }) = self.uploads.as_deref_mut() else {
             return;
@@ -514,7 +518,7 @@ impl Session {
         upward.release(waiting, usize::MAX, turn.now, turn.out);
     }
 
-    /// Tells the client what is missing, when it is time.
+    /// Sends the client a message about missing datagrams, if it is due.
     fn tell_holes(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now;
         let again = self.again();
@@ -526,7 +530,7 @@ impl Session {
         self.put_back(upward);
     }
 
-    /// Interval at which what is still missing is told again.
+    /// Interval at which a hole is reported again.
     fn again(&self) -> Duration {
         let path = &self.last_mile.path;
         let round_trip = path.minimum_round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
@@ -546,8 +550,8 @@ impl Session {
         }
         let work = HOLES_WORK + TOLD_WORK * upward.holes.len() as u64;
         let admitted = self.admits_upward(now);
-        // Without credit the holes are not even looked at, and not soon again: there may be thousands of
-        // them, in each of thousands of sessions.
+        // Without credit, the gateway does not read the holes, nor tries again soon: there may be
+        // thousands of them, in each of thousands of sessions.
         let last = if admitted { now } else { now + MESSAGE_DELAY };
         upward.telling = Telling { last: Some(last), ..Telling::default() };
         let wanted = !self.is_left_to_client(upward, now);
@@ -580,20 +584,20 @@ impl Session {
         hole.into_iter().chain(due).chain(upward.telling_at(self.again())).min()
     }
 
-    /// Time has passed.
+    /// Gives up overdue holes, and sends the message that is due.
     pub(super) fn on_upward_timeout(&mut self, turn: &mut Turn<'_>) {
         self.expire_upward(turn);
         self.tell_holes(turn);
     }
 
-    /// The session ends, or has failed: what waits passes, in order.
+    /// Passes the waiting datagrams in order, when the session ends or has failed.
     pub(crate) fn release_upward(&mut self, out: &mut Outbox) {
         if let Some(uploads) = &mut self.uploads {
             uploads.release_all(out);
         }
     }
 
-    /// After a step.
+    /// Puts the record back after a step.
     fn put_back(&mut self, upward: Box<Upward>) {
         if let Some(uploads) = &mut self.uploads {
             uploads.upward = Some(upward);

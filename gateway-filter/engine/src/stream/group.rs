@@ -2,11 +2,11 @@
 //! within one budget for all of them.
 //!
 //! Every receiver of the group gets such a repair, so its price is not one subscriber's. Addresses
-//! are counted whole, although one host can have all of a /64: receivers of a group are often on one
-//! link. What keeps such a host from having the stream sent to everyone is the budget, which is the
-//! configured share of the stream's bytes. It rises with the number of sources that each
-//! repair serves, to four times that: in a large group every packet is lost by someone, and repairs
-//! to each would cost more. What the budget does not cover goes to the one who asks.
+//! are counted whole, although one host can have all of a /64: receivers of a group are often on
+//! one link. Such a host cannot have the stream sent to everyone because of the budget, the
+//! configured share of the stream's bytes. It rises with the number of sources that each repair
+//! serves, to four times that: in a large group every packet is lost by someone, and repairs to
+//! each would cost more. Repairs beyond the budget go to the subscriber that asks.
 
 use core::time::Duration;
 use std::collections::HashSet;
@@ -39,12 +39,12 @@ impl Missed {
         Self { since: now, addresses: Vec::new(), to_group: false }
     }
 
-    /// Time since a subscriber missed it first.
+    /// Time since a subscriber first missed the packet.
     pub(super) fn age(&self, now: Timestamp) -> Duration {
         now.saturating_since(self.since)
     }
 
-    /// A subscriber at this address misses it; each address counts once.
+    /// Records that a subscriber at this address misses the packet; each address counts once.
     pub(super) fn by(&mut self, address: IpAddr) {
         if self.addresses.len() < MAXIMUM_ADDRESSES && !self.addresses.contains(&address) {
             self.addresses.push(address);
@@ -83,7 +83,8 @@ impl GroupRepairs {
         Self { tokens: TokenBucket::new(GROUP_REPAIR_BURST_BYTES), served: 0.0 }
     }
 
-    /// The stream has brought `bytes` of repairs. `threshold`: addresses that have one sent.
+    /// Earns `bytes` of repairs. `threshold`: number of addresses from which a repair goes to the
+    /// group.
     pub(super) fn earn(&mut self, bytes: f64, threshold: u32) {
         let rise = self.served / f64::from(threshold.max(1));
         self.tokens.earn(bytes * rise.clamp(1.0, MAXIMUM_RISE_FACTOR), GROUP_REPAIR_BURST_BYTES);
@@ -94,7 +95,7 @@ impl GroupRepairs {
         self.tokens.try_take(length as f64)
     }
 
-    /// Looks at who asked for the repairs of the last second.
+    /// Measures how many sources the repairs of the last second have served.
     pub(super) fn follow<'a>(&mut self, missed: impl Iterator<Item = &'a Missed>) {
         let (mut repairs, mut sources) = (0u32, 0usize);
         for missed in missed.filter(|missed| missed.to_group) {
@@ -106,7 +107,7 @@ impl GroupRepairs {
         }
     }
 
-    /// Symbols serve so many sources.
+    /// Records that symbols serve this number of sources.
     pub(super) fn serve(&mut self, sources: usize) {
         self.smooth(sources as f64);
     }

@@ -1,10 +1,10 @@
 //! Membership of a stream: subscribers come, prove their address, move to another one, go, fall
 //! silent.
 //!
-//! A subscriber is known by the id of its session, not by its address: a sealed message from
-//! another address than the one before has that address challenged, and the right answer from there
-//! moves the subscription, as with [`crate::Flow`]. Nothing else is sent to an address that has not
-//! echoed a cookie or answered a challenge.
+//! A subscriber is known by the ID of its session, not by its address: a sealed message from
+//! another address has that address challenged, and the right answer from there moves the
+//! subscription, as with [`crate::Flow`]. An address gets other datagrams only when it has echoed a
+//! cookie or answered a challenge.
 
 use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -40,16 +40,16 @@ const GROWTH_SUBSCRIBERS: usize = 8;
 pub(super) struct Pending {
     handshake: Handshake,
     session: SessionId,
-    /// It is to take the place of another subscription at its address: a repeated old Init must not
-    /// end one that is in use.
+    /// The new subscriber, if it is to replace another one at its address: a repeated old Init must
+    /// not end a subscription in use.
     replaces: Option<Box<Subscriber>>,
 }
 
-/// An accepted handshake: the channel, what the client wants, the key of symbols, the answer.
+/// An accepted handshake: the channel, the client's request, the key of symbols, the answer.
 type Accepted = (SmallChannel, Live, Option<[u8; 32]>, Handshake);
 
 impl Stream {
-    /// Goes on with another configuration; subscribers stay. The identifiers are those that
+    /// Applies another configuration; subscribers stay. Identifiers follow the scheme that
     /// [`Self::new`] was given.
     pub fn reconfigure(&mut self, config: StreamConfig) {
         self.history.limit_cache(config.cache_bytes);
@@ -66,9 +66,9 @@ impl Stream {
             .collect()
     }
 
-    /// A datagram from a client that is, or wants to be, a subscriber. `seed`: 32 fresh random
-    /// bytes, for a new subscription or a challenge. Returns how a handshake ended, if it was
-    /// part of one.
+    /// Receives a datagram from a client that is, or wants to be, a subscriber. `seed`: 32 fresh
+    /// random bytes, for a new subscription or a challenge. Returns the outcome of a handshake, if
+    /// it was part of one.
     pub fn receive(
         &mut self,
         datagram: &[u8],
@@ -78,7 +78,7 @@ impl Stream {
         out: &mut StreamOutbox,
     ) -> Option<HandshakeOutcome> {
         if !is_control(datagram) {
-            // Subscribers have nothing to say to the stream's sender.
+            // Datagrams of subscribers are not for the stream's sender.
             self.counters.stream_refused += 1;
             return None;
         }
@@ -149,10 +149,10 @@ impl Stream {
 
     /// True if there is room for another subscriber at this address, which it has proven.
     ///
-    /// A source has a number of its own in any case. What is beyond is for those who prove many
-    /// addresses; but who has one network has them all, so that a source, or a network, takes more
-    /// only while it leaves as many places as it has (dynamic thresholds of Choudhury98): half of all
-    /// at most.
+    /// A source has a number of its own in any case. Further subscriptions are for clients that
+    /// prove many addresses; but an attacker with a network has all its addresses, so a source, or
+    /// a network, takes more only while it leaves as many places as it has (dynamic thresholds of
+    /// Choudhury98): half of all at most.
     fn has_room(&self, source: &SourceAccount, address: IpAddr) -> bool {
         let free = self.config.maximum_subscribers.saturating_sub(self.subscribers.len());
         if free == 0 || self.config.group_repairs_from.is_none() {
@@ -172,7 +172,7 @@ impl Stream {
             && held.iter().all(|held| *held < own.max(free))
     }
 
-    /// The gateway's half of the handshake: the channel, what the client wants, the key of the
+    /// The gateway's half of the handshake: the channel, the client's request, the key of the
     /// stream's symbols if it gets them, and the answer.
     fn respond(
         &self,
@@ -192,7 +192,7 @@ impl Stream {
         let (handshake, established, client_params) =
             Handshake::answer(&self.gateway, begin, seed, now, is_taken, grant)
                 .ok_or(HandshakeOutcome::Malformed)?;
-        // Else it wants something that is not here.
+        // The client wants a service that is not here.
         let live = client_params
             .live
             .filter(|live| live.subscribe)
@@ -239,7 +239,7 @@ impl Stream {
         subscriber
     }
 
-    /// The pending handshake of this address counts no longer.
+    /// Forgets the pending handshake of this address.
     fn forget_pending(&mut self, address: SocketAddr) {
         if let Some(Pending { replaces: Some(subscriber), .. }) = self.pending.remove(&address) {
             self.gateway.admission.release_subscriber(subscriber.address.get().ip());
@@ -298,8 +298,8 @@ impl Stream {
         outcome
     }
 
-    /// Does something with the subscribers that the rest of the stream has a part in. They are back
-    /// in their place afterwards, also after a panic: it costs no one the subscription.
+    /// Runs an action on the subscribers and the rest of the stream. Afterwards the subscribers are
+    /// in their place again, even after a panic, so that no subscription is lost.
     pub(super) fn with_subscribers<R>(
         &mut self,
         action: impl FnOnce(&mut Self, &mut [Subscriber]) -> R,
@@ -310,7 +310,7 @@ impl Stream {
         result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// A subscription that is to take another one's place is used for the first time.
+    /// Replaces a subscription by the pending one, which is used for the first time.
     fn promote(&mut self, datagram: &[u8], from: SocketAddr, plaintext: &mut Vec<u8>) {
         let Some(pending) = self.pending.get_mut(&from) else { return };
         let opened = pending
@@ -327,12 +327,12 @@ impl Stream {
             {
                 self.remove(place);
             }
-            // The message itself comes again.
+            // The client sends the message again.
             self.add(*subscriber);
         }
     }
 
-    /// A message of a subscriber; false when it goes.
+    /// Handles a message of a subscriber; false if it leaves.
     fn message(
         &mut self,
         subscriber: &mut Subscriber,
@@ -371,7 +371,7 @@ impl Stream {
                 self.charge(subscriber, MESSAGE_WORK, now);
                 subscriber.on_recovered(total, self.history.next());
             }
-            // It has come back before the address it was challenged at was accepted.
+            // The client has come back before the address it was challenged at was accepted.
             Ok(Message::PathResponse { .. }) => {
                 self.path_validation.remove(&subscriber.channel.session());
             }
@@ -380,8 +380,8 @@ impl Stream {
         true
     }
 
-    /// An authentic message from another address than the subscriber's: that address is challenged,
-    /// or it answers the challenge.
+    /// Handles an authentic message from another address than the subscriber's: challenges that
+    /// address, or accepts its answer.
     #[allow(clippy::too_many_arguments)] // what came, from where, when
     fn message_on_new_path(
         &mut self,
@@ -432,12 +432,12 @@ impl Stream {
         }
     }
 
-    /// When [`Self::handle_timeout`] wants to be called.
+    /// Time of the next call of [`Self::handle_timeout`].
     pub fn next_timeout(&self) -> Option<Timestamp> {
         self.sweep_at
     }
 
-    /// Time has passed: subscribers that are silent are forgotten.
+    /// Forgets silent subscribers, and expired handshakes and challenges.
     pub fn handle_timeout(&mut self, now: Timestamp, out: &mut StreamOutbox) {
         if self.sweep_at.is_none_or(|at| at > now) {
             return;
@@ -474,7 +474,7 @@ impl Stream {
         self.sweep_at = in_use.then_some(now + SWEEP_INTERVAL);
     }
 
-    /// The stream ends: every subscriber is told.
+    /// Ends the stream with a Goodbye to every subscriber.
     pub fn close(&mut self, reason: GoodbyeReason, out: &mut StreamOutbox) {
         while !self.subscribers.is_empty() {
             let mut subscriber = self.remove(0);

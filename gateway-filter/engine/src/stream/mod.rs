@@ -4,20 +4,20 @@
 //!                      forward(): once per packet, whatever the number of subscribers
 //!   upstream --------> shared cache, head = sums of everything sent
 //!                        |
-//!   eACK of a subscriber: head - what is under way - (its sums + what it lacks)  --decode-->  what is new since its last eACK
+//!   eACK of a subscriber: head - packets under way - (its sums + base + missing) --decode-->  changes since its last eACK
 //!                        |                                            |
 //!                        |            missing now: repair it, or base += it  +  arrived after all: base -= it
 //!                        v
-//!   repairs: to the one who misses it, or once to all when several miss it within a round trip
-//!   symbols: to all, where several lose something: each repairs another packet at each of them
+//!   repairs: to the subscriber that misses it, or once to all if several miss it in a round trip
+//!   symbols: to all, if several lose packets: each repairs another packet at each of them
 //! ```
 //!
-//! A subscriber's *base* holds the identifiers that the stream has and it has not, and will not
-//! have: everything from before it came, and what was given up. With what is under repair, an eACK
-//! only has to tell the difference to the one before. The base takes as much memory as everything
-//! else of a subscriber, so it is handed over: the subscriber is asked to count it as received (a
-//! Baseline), and from its first eACK that says so on nothing of it is kept. Nothing is kept per
-//! packet and subscriber but what is under repair ([`subscriber`]).
+//! A subscriber's *base* holds the identifiers of the packets that it lacks for good: all before
+//! its subscription, and given-up ones. With the packets under repair, an eACK only has to show the
+//! difference to the one before. The base takes as much memory as the rest of a subscriber, so it
+//! is handed over: the subscriber is asked to count it as received (a Baseline), and from the first
+//! eACK that confirms this the gateway keeps no base. Per packet and subscriber, only packets under
+//! repair are kept ([`subscriber`]).
 
 mod group;
 mod membership;
@@ -64,8 +64,8 @@ use symbols::Symbols;
 const CHECKPOINT_PACKETS: u64 = 32;
 /// Work of an identifier in one sum.
 const INSERTION_WORK: u64 = 5;
-/// Subscriptions of one address, beyond those that its source has in any case. Of an IPv6 network, a
-/// /64 may be a whole LAN: what its hosts have proven is an address each.
+/// Subscriptions of one address, beyond the subscriptions that its source has in any case. An IPv6
+/// /64 may be a whole LAN: each of its hosts has proven one address.
 const SUBSCRIPTIONS_PER_ADDRESS: usize = 4;
 /// Interval of looking for subscribers that are silent.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -81,14 +81,14 @@ pub struct StreamConfig {
     pub maximum_subscribers: usize,
     /// A subscriber that is silent for this long is forgotten.
     pub silence: Duration,
-    /// Subscribers of one source (an address, IPv6: a /64) at the same time, where there is a
-    /// group: each may have repairs of its own. Further ones at addresses of their own are taken,
-    /// four at each, as long as the source and its networks leave as much room as they use.
+    /// Subscribers of one source (an address, IPv6: a /64) at the same time, if there is a group:
+    /// each may have repairs of its own. Further ones at addresses of their own are taken, four at
+    /// each, as long as the source and its networks leave as much room as they use.
     pub subscriptions_per_source: usize,
-    /// When subscribers at so many addresses miss the same packet within a round trip, its repair
-    /// goes to the group, within the group's budget. `None`: there is no group.
+    /// Number of addresses whose subscribers must miss the same packet within a round trip for its
+    /// repair to go to the group, within the group's budget. `None`: there is no group.
     pub group_repairs_from: Option<u32>,
-    /// Subscribers that take them get symbols, where there is a group.
+    /// Sends symbols to subscribers that take them, if there is a group.
     pub group_symbols: bool,
 }
 
@@ -120,7 +120,7 @@ struct Changes {
     arrived: Vec<Identifier>,
 }
 
-/// One stream and its subscribers. Sending it to them is the shell's: see [`Stream::subscribers`].
+/// One stream and its subscribers. The shell sends it to them: see [`Stream::subscribers`].
 pub struct Stream {
     gateway: Arc<Gateway>,
     config: StreamConfig,
@@ -132,7 +132,7 @@ pub struct Stream {
     checkpoints: VecDeque<(u64, Sums)>,
     decoder: Decoder,
     subscribers: Vec<Subscriber>,
-    /// Where each is, by the id of its session.
+    /// Index of each subscriber, by the ID of its session.
     places: HashMap<SessionId, u32>,
     /// Grows whenever a subscriber comes, goes or moves.
     version: u64,
@@ -159,7 +159,7 @@ impl core::fmt::Debug for Stream {
 }
 
 impl Stream {
-    /// `secret`: 32 fresh random bytes, which every subscriber is told.
+    /// `secret`: 32 fresh random bytes, which every subscriber learns.
     pub fn new(gateway: Arc<Gateway>, config: StreamConfig, secret: [u8; 32]) -> Self {
         let gateway_params =
             gateway_params(SessionId::new(0), config.scheme, 0, [0; 32], secret, None);
@@ -194,21 +194,21 @@ impl Stream {
         self.subscribers.iter().map(|subscriber| subscriber.address.get())
     }
 
-    /// A number that grows whenever [`Self::subscribers`] would say something else.
+    /// A number that grows whenever the result of [`Self::subscribers`] changes.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Switches the events of a subscriber on or off ([`crate::Event::Session`]). Off at first, and
-    /// then they cost nothing. False if no subscriber has this session.
+    /// Switches the events of a subscriber on or off ([`crate::Event::Session`]). They are off at
+    /// first, at no cost. False if no subscriber has this session.
     pub fn observe(&mut self, session: SessionId, observed: bool) -> bool {
         let place = self.places.get(&session).copied();
         let known = place.and_then(|place| self.subscribers.get_mut(place as usize));
         known.map(|subscriber| subscriber.observed = observed).is_some()
     }
 
-    /// A packet of the stream, before it is sent to the subscribers. [`Self::send_symbols`] follows,
-    /// when it has been.
+    /// Records a packet of the stream, before it is sent to the subscribers. [`Self::send_symbols`]
+    /// follows when it has been sent.
     pub fn forward(&mut self, datagram: &[u8], now: Timestamp) {
         if is_control(datagram) {
             return;
@@ -250,7 +250,7 @@ impl Stream {
         now: Timestamp,
         out: &mut StreamOutbox,
     ) {
-        // One that has reset its set says where it begins.
+        // A subscriber that has reset its set indicates the beginning of the new one.
         if subscriber.is_offered(eack.epoch) && eack.anchor.is_none() {
             subscriber.take_offer();
         } else {
@@ -286,7 +286,7 @@ impl Stream {
         self.advance(subscriber, newest, now);
         let mut work = 0;
         let mut decoded = self.reconcile(subscriber, eack, now, &mut work);
-        // Something behind the horizon has arrived: it was overtaken, or its sender's order is
+        // A packet beyond the horizon has arrived: packets were reordered, or the sender's order is
         // another one.
         let beyond = decoded.as_ref().and_then(|changes| {
             changes
@@ -325,8 +325,8 @@ impl Stream {
         }
     }
 
-    /// Moves the horizon to the newest packet that the subscriber names, and to what its eACK must
-    /// know by its age.
+    /// Moves the horizon behind the newest packet that the subscriber names, and behind all packets
+    /// that its eACK must know of by their age.
     fn advance(&self, subscriber: &mut Subscriber, newest: Option<u64>, now: Timestamp) {
         if let Some(newest) = newest {
             subscriber.horizon = subscriber.horizon.max(newest + 1);
@@ -347,7 +347,7 @@ impl Stream {
         self.gateway.admission.work.charge(WorkKind::Message, source, work, now);
     }
 
-    /// Identifiers that the subscriber has, and that the stream never had or has forgotten.
+    /// Number of the subscriber's identifiers that the stream never had or has forgotten.
     fn foreign(&self, subscriber: &Subscriber, changes: &Changes) -> usize {
         let is_known = |identifier: &Identifier| {
             self.history.sequence_of(*identifier).is_some()
@@ -356,7 +356,7 @@ impl Stream {
         changes.arrived.iter().filter(|identifier| !is_known(identifier)).count()
     }
 
-    /// Where the subscriber's set of this epoch begins, and its base with it.
+    /// Sets the beginning of the subscriber's set of this epoch, and its base.
     fn anchor(&mut self, subscriber: &mut Subscriber, eack: &Eack<'_>) {
         let start = epoch_start(eack, subscriber.epoch, subscriber.horizon, &self.history);
         subscriber.horizon = start;
@@ -365,7 +365,7 @@ impl Stream {
         subscriber.anchored = true;
     }
 
-    /// The sums of everything that was sent before packet `sequence`.
+    /// The sums of all packets before packet `sequence`.
     fn sums_before(&self, sequence: u64) -> Sums {
         let checkpoint = self.checkpoints.iter().rev().find(|(at, _)| *at <= sequence);
         let (from, mut sums) = checkpoint.copied().unwrap_or((0, Sums::ZERO));
@@ -377,12 +377,14 @@ impl Stream {
         sums
     }
 
-    /// Decodes what has changed since the last eACK; `None` when that fails. Changes nothing.
+    /// Decodes the changes since the last eACK; `None` if decoding fails. Does not change the
+    /// subscriber.
     ///
-    /// The prefix is as long as the holes that the subscriber knows need; what has arrived since
-    /// its last eACK counts as well. So the first assumption is that of what is under repair
-    /// only that is missing which had no time to arrive; then nothing of it, then all. Adds up the
-    /// work, which the subscriber's source has been charged for.
+    /// The prefix is as long as the holes that the subscriber knows require, and the packets that
+    /// have arrived since its last eACK. So the first assumption is that, of the packets under
+    /// repair, only the ones without time to arrive are missing; the second that all have arrived;
+    /// the third that all are missing. Adds up the work, which the subscriber's source has been
+    /// charged for.
     fn reconcile(
         &mut self,
         subscriber: &Subscriber,
@@ -425,7 +427,7 @@ impl Stream {
         })
     }
 
-    /// Decodes what is only here and only there by an eACK, beside what the base explains, with
+    /// Decodes the difference between the gateway's set and an eACK's, beside the base, with
     /// `assumed` in neither.
     fn decode(
         &mut self,
@@ -434,7 +436,7 @@ impl Stream {
         assumed: &[Identifier],
     ) -> Option<(Vec<Identifier>, Vec<Identifier>)> {
         let Encoding::PowerSums { count } = eack.encoding else { return None };
-        // What is under way is in the head: it is added to the subscriber's sums.
+        // Packets under way are in the head, so they are added to the subscriber's sums.
         let mut shift = Sums::of(&self.head)?;
         shift.subtract(&self.sums_before(subscriber.horizon));
         shift.add(&subscriber.base());
@@ -451,8 +453,8 @@ impl Stream {
         Some((difference.only_here.to_vec(), difference.only_there.to_vec()))
     }
 
-    /// Asks the subscriber to count as received what it will never get: then nothing has to be kept
-    /// of it.
+    /// Asks the subscriber to count packets that it will never get as received, so that the gateway
+    /// need not keep them.
     fn offer(&mut self, subscriber: &mut Subscriber, now: Timestamp, out: &mut StreamOutbox) {
         let Some(sums) = subscriber.offer(now) else { return };
         let mut set = core::mem::take(&mut self.set);
@@ -483,7 +485,7 @@ impl Stream {
             AfterFailure::Ask(wanted) => self.report(subscriber, counter, Some(wanted), out),
             AfterFailure::Reset => {
                 self.counters.stream_resets += 1;
-                // It may be in the epoch that it was offered already.
+                // The subscriber may be in the offered epoch already.
                 if subscriber.is_offered(subscriber.epoch.next()) {
                     subscriber.take_offer();
                 }
@@ -516,8 +518,8 @@ impl Stream {
         wanted: Option<Encoding>,
         out: &mut StreamOutbox,
     ) {
-        // The first packet under repair: of those just before it one has arrived, or nothing is
-        // known of any.
+        // The settled packet is the last one before all packets under repair, or before the
+        // horizon.
         let first = subscriber.outstanding().iter().map(|one| one.sequence).min();
         let settled = first.unwrap_or(subscriber.horizon).checked_sub(1);
         out.tell(subscriber, || SessionEvent::ReportSent {

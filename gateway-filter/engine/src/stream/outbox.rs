@@ -16,8 +16,8 @@ pub enum Target {
     Group,
 }
 
-/// Datagrams of a stream that are not the stream itself: repairs, control; and what has happened to
-/// subscribers that are observed. Reused between calls; the caller drains it.
+/// Datagrams of a stream beside the stream itself: repairs, control; and events of observed
+/// subscribers. Reused between calls; the caller drains it.
 #[derive(Debug, Default)]
 pub struct StreamOutbox {
     inner: Outbox,
@@ -30,7 +30,7 @@ impl StreamOutbox {
         Self::default()
     }
 
-    /// Each datagram, in order, and where it goes.
+    /// Each datagram, in order, and its target.
     pub fn datagrams(&self) -> impl Iterator<Item = (Target, &[u8])> {
         self.targets.iter().copied().zip(self.inner.datagrams())
     }
@@ -46,7 +46,7 @@ impl StreamOutbox {
         self.targets.clear();
     }
 
-    /// Tells of a step of a subscriber's session, if it is observed.
+    /// Reports an event of a subscriber's session, if it is observed.
     #[inline]
     pub(super) fn tell(&mut self, subscriber: &Subscriber, event: impl FnOnce() -> SessionEvent) {
         if subscriber.observed {

@@ -19,7 +19,7 @@ use crate::session_event::{GiveUpReason, RepairRefusedReason, SessionEvent};
 const REPAIR_WORK: u64 = 80;
 
 impl Stream {
-    /// Takes in what a decoded eACK says.
+    /// Applies the changes that a decoded eACK shows.
     pub(super) fn settle(
         &mut self,
         subscriber: &mut Subscriber,
@@ -82,8 +82,8 @@ impl Stream {
         forwarded.map_or(Duration::ZERO, |at| now.saturating_since(at))
     }
 
-    /// Sends what the subscriber misses and is worth sending. Whatever is given up is in the base
-    /// from then on.
+    /// Sends the missing packets that are worth a repair. Given-up packets are in the base from
+    /// then on.
     pub(super) fn repair(
         &mut self,
         subscriber: &mut Subscriber,
@@ -158,15 +158,15 @@ impl Stream {
                 }
                 missed.by(to.ip());
                 if missed.is_under_way() {
-                    // On its way to all of them.
+                    // The repair is on its way to all of them.
                     sent(one, subscriber, out);
                     return true;
                 }
                 to_group = missed.addresses() >= threshold as usize;
             }
-            // The subscriber that asks pays, for the group's repairs, too: else one that misses
-            // everything, and says so again and again, would have the stream sent to all of them
-            // many times over.
+            // The subscriber that asks pays, also for the group's repairs: otherwise a subscriber
+            // that claims to miss everything, again and again, would have the stream sent to all of
+            // them many times over.
             let share = self.gateway.config().repair_budget;
             if share <= 0.0
                 || !subscriber.may_repair(length, self.bytes, share)
@@ -177,7 +177,8 @@ impl Stream {
                 out.tell(subscriber, || SessionEvent::RepairRefused { datagram, reason });
                 return true;
             }
-            // Many who ask may not have it sent to all of them again and again, either.
+            // Many subscribers that ask may not have it sent to all of them again and again,
+            // either.
             let target = if to_group && self.group_repairs.take(length) {
                 if let Some(missed) = self.missed.get_mut(&one.sequence) {
                     missed.sent_to_group();
@@ -212,8 +213,8 @@ impl Stream {
         }
     }
 
-    /// Sends the symbols that are due to the group: after each packet, or several of them, when these
-    /// have been sent.
+    /// Sends the symbols that are due to the group: after each packet, or several of them, when
+    /// these have been sent.
     pub fn send_symbols(&mut self, now: Timestamp, out: &mut StreamOutbox) {
         if self.symbols.are_wanted() {
             self.measure(now);
@@ -238,7 +239,7 @@ impl Stream {
         }
     }
 
-    /// Looks at what subscribers have lost since it did last, and follows with the rate of symbols.
+    /// Measures the losses of subscribers since the last measurement, and sets the rate of symbols.
     pub(super) fn measure(&mut self, now: Timestamp) {
         let next = self.history.next();
         // eACKs about the packets of the last round trip are still under way.

@@ -1,8 +1,8 @@
 //! One subscriber of a stream, in little memory, as there are thousands.
 //!
-//! The *virtual cache* of Packrat26, section 6.1: a place in the shared cache up to which the
-//! subscriber's fate is known, and the packets before it that are missing. Nothing is kept per
-//! packet that arrived.
+//! The *virtual cache* of Packrat26, section 6.1: a place in the shared cache up to which the fates
+//! of the subscriber's packets are known, and the missing packets before it. A packet that arrived
+//! takes no memory.
 
 use core::time::Duration;
 
@@ -29,15 +29,16 @@ const REPAIR_BURST_BYTES: f64 = 32.0 * 1024.0;
 pub(super) const OUTSTANDING_PACKETS: usize = 256;
 /// More transmissions than this of one packet never help a subscriber.
 const MAXIMUM_TRANSMISSIONS: u32 = 8;
-/// Shortest interval at which a subscriber is asked to count as received what it will never get.
+/// Shortest interval of offers to a subscriber: to count packets that it will never get as
+/// received.
 const OFFER_INTERVAL: Duration = Duration::from_millis(500);
-/// Most times that a subscriber is asked the same: it may not know how.
+/// Most times that an offer is made: the subscriber may not know how to take it.
 const MAXIMUM_OFFERS: u8 = 8;
-/// Packets that a subscriber's loss is about, beside the newest ones.
+/// Weight of a subscriber's earlier loss against the newest packets, in packets.
 const LOSS_MEMORY_PACKETS: f64 = 1024.0;
 /// Number that stands for a loss of 1.
 const LOSS_UNIT: f64 = 65536.0;
-/// Room for packets under repair that is kept beyond what is used.
+/// Number of packets under repair for which spare memory is kept.
 const SLACK_PACKETS: usize = 1;
 
 /// A packet under repair.
@@ -45,7 +46,7 @@ const SLACK_PACKETS: usize = 1;
 pub(super) struct Outstanding {
     pub(super) sequence: u64,
     pub(super) identifier: Identifier,
-    /// When it was found to be missing, and when it was sent last: milliseconds.
+    /// When the packet was found missing, and when it was sent last: milliseconds.
     found: Millis,
     sent: Millis,
     /// Packets of the stream since this one when it was sent last.
@@ -60,8 +61,7 @@ struct Offer {
     tries: u8,
 }
 
-/// A point in time that comes around after 49 days: only differences of neighbouring ones mean
-/// something.
+/// A point in time that wraps around after 49 days: only differences of close ones mean something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Millis(u32);
 
@@ -70,7 +70,7 @@ impl Millis {
         Self((now.as_micros() / 1000) as u32)
     }
 
-    /// Microseconds since then.
+    /// Microseconds from this time to `now`.
     fn micros_since(self, now: Timestamp) -> u64 {
         u64::from(Self::of(now).0.wrapping_sub(self.0)) * 1000
     }
@@ -83,7 +83,7 @@ impl Millis {
 /// An address in 24 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Address {
-    /// IPv4 addresses as IPv6 has them.
+    /// IPv4 addresses in the form of IPv6 (IPv4-mapped).
     ip: [u8; 16],
     scope: u32,
     port: u16,
@@ -109,38 +109,39 @@ impl Address {
 
 /// One subscriber.
 pub(super) struct Subscriber {
-    /// Sums that its own lack of the stream's, for good: all from before it came, and what it will
-    /// never get. `None`: nothing, as the subscriber has been asked to count it as received,
-    /// and does.
+    /// Sums of the packets that the subscriber lacks for good: all before its subscription, and
+    /// given-up ones. `None`: the set is empty, for example because the subscriber counts them as
+    /// received, as it was asked to.
     base: Option<Box<Sums>>,
-    /// Set that it was asked to count so, but has not said yet that it does.
+    /// Set that the subscriber was asked to count as received, and has not confirmed yet.
     offer: Option<Box<Offer>>,
     pub(super) epoch: Epoch,
     pub(super) address: Address,
     pub(super) failures: u8,
     pub(super) anchored: bool,
     pub(super) reset_pending: bool,
-    /// True if its session tells of each step.
+    /// True if the subscriber's session reports its events.
     pub(super) observed: bool,
-    /// Packets that it has missed since its loss was measured.
+    /// Packets that the subscriber has missed since its loss was measured.
     missed: u16,
-    /// Packets that it has recovered, as it has told, and the stream's next packet then: of both the
-    /// lower 16 bits.
+    /// Number of packets that the subscriber has reported as recovered, and of the stream's next
+    /// packet at that time: the lower 16 bits of each.
     recovered: u16,
     told_at: u16,
-    /// True if it has told since its loss was measured.
+    /// True if it has reported recovered packets since its loss was measured.
     has_told: bool,
-    /// Its loss in 1/65536.
+    /// Loss of the subscriber in 1/65536.
     loss: u16,
-    /// True if it was given the key of the stream's symbols.
+    /// True if the subscriber was given the key of the stream's symbols.
     pub(super) takes_symbols: bool,
     pub(super) channel: SmallChannel,
-    /// Account of its source.
+    /// Account of the subscriber's source.
     pub(super) source: Arc<SourceAccount>,
-    /// Everything before this has been spoken of; before the first eACK: where it joined.
+    /// Packet before which eACKs have covered all packets; before the first eACK: the stream's next
+    /// packet at the subscription.
     pub(super) horizon: u64,
     #[allow(clippy::box_collection)]
-    // most have nothing under repair, and then this is a third of a vector's size
+    // most have no packet under repair, and then this takes a third of a vector's size
     outstanding: Option<Box<Vec<Outstanding>>>,
     pub(super) heard: Millis,
     window: u32,
@@ -149,11 +150,11 @@ pub(super) struct Subscriber {
     pub(super) eacks: TokenBucket<f32>,
     /// Bytes of repairs.
     repairs: TokenBucket<f32>,
-    /// The stream's bytes when repairs were last earned; comes around after 4 GiB, which is more
+    /// The stream's bytes when repairs were last earned; wraps around after 4 GiB, which is more
     /// than a subscriber can save up.
     counted: u32,
     pub(super) newest_eack: MessageCounter,
-    /// When it was asked last to count something as received.
+    /// Time of the last offer.
     offered: Millis,
 }
 
@@ -197,12 +198,12 @@ impl Subscriber {
         }
     }
 
-    /// Sums that its own lack of the stream's for good.
+    /// Sums of the packets that the subscriber lacks for good.
     pub(super) fn base(&self) -> Sums {
         self.base.as_ref().map_or(Sums::ZERO, |base| **base)
     }
 
-    /// From here on it lacks this for good, and nothing else.
+    /// Replaces the sums of the packets that the subscriber lacks for good.
     pub(super) fn set_base(&mut self, sums: Sums) {
         self.offer = None;
         self.base = (sums != Sums::ZERO).then(|| Box::new(sums));
@@ -214,18 +215,18 @@ impl Subscriber {
         self.base = (*base != Sums::ZERO).then_some(base);
     }
 
-    /// It will never get this.
+    /// Records that the subscriber will never get this packet.
     pub(super) fn give_up(&mut self, identifier: Identifier) {
         self.change_base(|base| base.insert(identifier));
     }
 
-    /// It has got what it was thought to lack for good.
+    /// Records that the subscriber has got a packet that was given up.
     pub(super) fn regain(&mut self, identifier: Identifier) {
         self.change_base(|base| base.remove(identifier));
     }
 
-    /// Set that it should be asked to count as received now, if any, so that it need not be kept
-    /// apart. The subscriber is then in the next epoch.
+    /// Set that the subscriber should be asked to count as received now, if any, so that it need
+    /// not be kept. The subscriber is then in the next epoch.
     pub(super) fn offer(&mut self, now: Timestamp) -> Option<Sums> {
         let base = self.base.as_deref()?;
         let begins = self.epoch == Epoch::FIRST && self.offer.is_none();
@@ -241,12 +242,12 @@ impl Subscriber {
         Some(offer.sums)
     }
 
-    /// True if it has been asked for something that it does when it is in this epoch.
+    /// True if an eACK of this epoch shows that the subscriber has taken the offer.
     pub(super) fn is_offered(&self, epoch: Epoch) -> bool {
         self.offer.is_some() && epoch == self.epoch.next()
     }
 
-    /// It counts as received what it was asked to.
+    /// Records that the subscriber counts the offered set as received.
     pub(super) fn take_offer(&mut self) {
         self.epoch = self.epoch.next();
         if let Some(offer) = self.offer.take() {
@@ -254,17 +255,17 @@ impl Subscriber {
         }
     }
 
-    /// It has missed so many packets more.
+    /// Records that the subscriber has missed `packets` more packets.
     pub(super) fn on_missed(&mut self, packets: usize) {
         self.missed = self.missed.saturating_add(u16::try_from(packets).unwrap_or(u16::MAX));
     }
 
-    /// It has recovered so many packets from symbols, all in all; `next`: the stream's next one. What
-    /// symbols recover no eACK shows, mostly.
+    /// Records that the subscriber has recovered `total` packets from symbols in all; `next`: the
+    /// stream's next packet. Mostly, no eACK shows packets that symbols recover.
     pub(super) fn on_recovered(&mut self, total: u32, next: u64) {
         let more = (total as u16).wrapping_sub(self.recovered);
         let packets = (next as u16).wrapping_sub(self.told_at);
-        // An older message that was overtaken, or nonsense.
+        // Otherwise an older message was overtaken, or the number is invalid.
         if more <= u16::MAX / 2 && packets > 0 {
             (self.recovered, self.told_at) = (total as u16, next as u16);
             self.has_told = true;
@@ -272,12 +273,12 @@ impl Subscriber {
         }
     }
 
-    /// True if it has lost something since its loss was measured.
+    /// True if the subscriber has lost packets since its loss was measured.
     pub(super) fn has_lost(&self) -> bool {
         self.missed > 0 || self.has_told
     }
 
-    /// Packets that it has missed since its loss was measured.
+    /// Packets that the subscriber has missed since its loss was measured.
     pub(super) fn missed(&self) -> u16 {
         self.missed
     }
@@ -286,12 +287,12 @@ impl Subscriber {
         let weight = packets as f64 / (packets as f64 + LOSS_MEMORY_PACKETS);
         let known = f64::from(self.loss) / LOSS_UNIT;
         let loss = known + (sample - known) * weight;
-        // Rounded down to nothing when nothing is lost any more.
+        // Rounded down, so that it becomes 0 once losses have ended.
         self.loss = (loss.clamp(0.0, 0.99) * LOSS_UNIT) as u16;
     }
 
-    /// Its loss, after so many packets since the last call. `mean`: of all in this time, which is where
-    /// one begins.
+    /// Measures the subscriber's loss, `packets` after the last call. `mean`: of all subscribers in
+    /// this time, with which a subscriber begins.
     pub(super) fn measure(&mut self, packets: u64, mean: f64) -> Experience {
         let sample = f64::from(self.missed) / packets.max(1) as f64;
         let (has_told, _) =
@@ -300,7 +301,7 @@ impl Subscriber {
             self.loss = (mean.clamp(0.0, 0.99) * LOSS_UNIT) as u16;
         }
         let known = f64::from(self.loss) / LOSS_UNIT;
-        // What symbols have recovered is in what it tells, and it told of less.
+        // Reports include packets that symbols have recovered: eACKs count only if they show more.
         if !has_told || sample > known {
             self.blend(sample, packets);
         }
@@ -322,7 +323,7 @@ impl Subscriber {
         self.outstanding.take().map(|outstanding| *outstanding).unwrap_or_default()
     }
 
-    /// Keeps no memory for nothing, and little more than is needed.
+    /// Sets the packets under repair, and keeps little spare memory.
     pub(super) fn set_outstanding(&mut self, mut outstanding: Vec<Outstanding>) {
         if outstanding.capacity() > outstanding.len() + SLACK_PACKETS {
             outstanding.shrink_to(outstanding.len());
@@ -330,7 +331,7 @@ impl Subscriber {
         self.outstanding = (!outstanding.is_empty()).then(|| Box::new(outstanding));
     }
 
-    /// Heap memory of it, beside its own size.
+    /// Heap memory of the subscriber, beside its own size.
     pub(super) fn memory(&self) -> usize {
         let outstanding = self.outstanding.as_ref().map_or(0, |outstanding| {
             size_of::<Vec<Outstanding>>() + outstanding.capacity() * size_of::<Outstanding>()
@@ -339,7 +340,7 @@ impl Subscriber {
         outstanding + base + self.offer.as_ref().map_or(0, |_| size_of::<Offer>())
     }
 
-    /// It is somewhere else now: another path, another round trip.
+    /// Moves the subscriber to another address: another path, another round trip.
     pub(super) fn move_to(&mut self, address: SocketAddr) {
         self.address = Address::of(address);
         self.round_trip = SmallRoundTrip::new();
@@ -352,12 +353,12 @@ impl Subscriber {
         SUBSCRIBER_TARIFF.admits(&mut self.eacks, elapsed)
     }
 
-    /// No repairs are configured: there is nothing to begin with, either.
+    /// Empties the budget that a subscriber begins with: no repairs are configured.
     pub(super) fn forgo_repairs(&mut self) {
         self.repairs.drain();
     }
 
-    /// Takes `length` bytes of its budget, which is a share of what the stream has brought.
+    /// Takes `length` bytes of the subscriber's budget, which is a share of the stream's bytes.
     pub(super) fn may_repair(&mut self, length: usize, stream_bytes: u64, share: f64) -> bool {
         let earned = f64::from((stream_bytes as u32).wrapping_sub(self.counted)) * share;
         self.counted = stream_bytes as u32;
@@ -366,13 +367,13 @@ impl Subscriber {
         self.repairs.try_take(length as f64)
     }
 
-    /// An eACK must know of what was sent this long before it arrived.
+    /// Age of a packet at the arrival of an eACK from which the eACK must know of it.
     pub(super) fn known_age(&self) -> Option<Duration> {
         reconciliation::known_age(&self.round_trip.get())
     }
 
-    /// Decides about a packet that an eACK shows to be missing. `newest`: the highest that the
-    /// subscriber has; `forwarded`: when the packet was sent first.
+    /// Decides about a packet that an eACK shows to be missing. `newest`: the subscriber's highest
+    /// packet; `forwarded`: when the packet was sent first.
     pub(super) fn decide(
         &self,
         one: &Outstanding,
@@ -385,7 +386,7 @@ impl Subscriber {
         if !window.is_zero() && now.saturating_since(forwarded) > window {
             return Decision::GiveUp(GiveUpReason::WindowOver);
         }
-        // Without a window nothing says until when a repair is of use.
+        // Without a window, it is unknown until when a repair is of use.
         let patience = window
             .is_zero()
             .then(|| round_trip.or_assumed(ASSUMED_ROUND_TRIP).patience(LIVE_PATIENCE_MARGIN));
@@ -409,7 +410,7 @@ impl Outstanding {
         self.transmissions
     }
 
-    /// Its state at an eACK whose newest packet has sequence number `newest`.
+    /// State of the packet at an eACK whose newest packet has sequence number `newest`.
     fn progress(&self, newest: Option<u64>, now: Timestamp) -> Progress {
         Progress {
             transmissions: self.transmissions.into(),
@@ -419,7 +420,7 @@ impl Outstanding {
         }
     }
 
-    /// Time since it was sent last.
+    /// Time since the packet was sent last.
     pub(super) fn sent_since(&self, now: Timestamp) -> Duration {
         self.sent.elapsed(now)
     }
@@ -431,7 +432,7 @@ impl Outstanding {
     }
 }
 
-/// There are thousands of them, each with its sealed channel.
+/// A gateway has thousands of subscribers, each with its sealed channel.
 const _: () = assert!(size_of::<Subscriber>() <= 208);
 const _: () = assert!(size_of::<Outstanding>() <= 24);
 

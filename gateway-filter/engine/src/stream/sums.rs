@@ -1,9 +1,9 @@
 //! Power sums as plain numbers, to shift a subscriber's set onto the stream's.
 //!
-//! The stream has one sketch of everything that was ever sent. A subscriber's set differs from it
-//! by what was sent before it came, what is still on its way, and what it will never get. None of
-//! that has to be decoded: it is added to the sums that the subscriber sends. What is then still
-//! different is missing.
+//! The stream has one sketch of all packets that were ever sent. A subscriber's set lacks the
+//! packets sent before its subscription, the packets under way, and the given-up ones. They need
+//! not be decoded: they are added to the sums that the subscriber sends. The remaining difference
+//! is missing.
 
 use packrat_eack::{Encoding, Identifier, Sketch};
 
@@ -24,14 +24,14 @@ pub(super) struct Sums {
 impl Sums {
     pub(super) const ZERO: Self = Self { sums: [0; SUM_COUNT], size: 0 };
 
-    /// Those of a sketch; `None` when it has fewer.
+    /// Sums of a sketch; `None` if it has fewer.
     pub(super) fn of(sketch: &Sketch) -> Option<Self> {
         let mut bytes = Vec::with_capacity(SIZE_BYTES + 4 * SUM_COUNT);
         sketch.write_prefix(Encoding::PowerSums { count: SUM_COUNT as u8 }, &mut bytes).ok()?;
         Some(Self::read(&bytes))
     }
 
-    /// As a [`Sketch`] takes them.
+    /// Writes the sums in the form that a [`Sketch`] takes.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         out.clear();
         out.extend_from_slice(&self.size.to_be_bytes());
@@ -80,8 +80,8 @@ impl Sums {
         }
     }
 
-    /// A prefix of `count` power sums with this added to it; `None` when it is none, or longer than
-    /// [`SUM_COUNT`].
+    /// A prefix of `count` power sums with these sums added to it; `None` if it is invalid, or
+    /// longer than [`SUM_COUNT`].
     pub(super) fn shift(&self, count: u8, prefix: &[u8]) -> Option<Vec<u8>> {
         let (size, sums) = prefix.split_first_chunk::<SIZE_BYTES>()?;
         let (sums, rest) = sums.as_chunks::<4>();

@@ -1,18 +1,19 @@
-//! Symbols to the group (docs/PROTOCOL.md, "Symbols for a group"): one repairs another loss at each
-//! subscriber, where a repair of one packet serves those few who miss it.
+//! Symbols to the group (docs/PROTOCOL.md, "Symbols for a group"): one symbol repairs another loss
+//! at each subscriber, but a repair of one packet serves only the few that miss it.
 //!
 //! ```text
 //!                     at each packet: the rate               every so often: who lacks most?
 //!   loss of most  ----------------------------> symbols <------------------------------- eACKs
-//!   subscribers         (ahead of losses)         |          (what the rate did not cover)
+//!   subscribers         (ahead of losses)         |          (losses beyond the rate)
 //!                                                 v
-//!             a plain repair waits for them as long as the subscriber's window lets it
+//!             a plain repair waits for them as long as the subscriber's window allows
 //! ```
 //!
-//! The rate follows a high quantile of the subscribers' loss, so that it suits most of them and few of
-//! them can't drive it. It is enough for the mean, with a margin; the tail of the distribution is
-//! larger the more subscribers there are, and is served by symbols on demand: when a subscriber has
-//! waited for a part of its window and lacks several, all others profit, too.
+//! The rate follows a high quantile of the subscribers' losses, so that it suits most of them and
+//! few of them cannot drive it. It covers the mean of the losses, with a margin. The tail of the
+//! distribution is longer the more subscribers there are, and is served by symbols on demand: when
+//! a subscriber has waited for a part of its window and lacks several, they are sent, and all
+//! others profit.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -28,12 +29,12 @@ use crate::history::History;
 
 /// Packets that a symbol covers.
 const WINDOW_PACKETS: u64 = 255;
-/// Ratio of symbols per packet to the loss over what arrives: beyond 1 the margin for lost symbols
-/// and for losses that come together.
+/// Ratio of symbols per packet to lost packets per arrived one: beyond 1 the margin for lost
+/// symbols and for bursts of losses.
 const SYMBOL_MARGIN: f64 = 1.9;
 /// Share of subscribers whose loss the rate covers.
 const COVERED_QUANTILE: f64 = 0.9;
-/// Loss below which nothing is coded.
+/// Loss below which no symbols are sent.
 const LEAST_LOSS: f64 = packrat_code::rate::LEAST_LOSS;
 /// Most symbols per packet.
 const MAXIMUM_SYMBOL_RATE: f64 = 0.5;
@@ -47,7 +48,7 @@ const NAMING_SYMBOLS: f64 = 4.0;
 const MOST_DUE_SYMBOLS: f64 = 8.0;
 /// Symbols that a subscriber lacks before some are sent on demand: one or two come with the rate.
 const LACKED_SYMBOLS: f64 = 2.0;
-/// Divisor of the wait for a plain repair, after which part symbols are sent on demand.
+/// Divisor of a plain repair's wait: symbols are sent on demand after this part of it.
 const PATIENCE_DIVISOR: u32 = 8;
 /// Longest wait of a plain repair, however long the subscriber's window is.
 const LONGEST_WAIT: Duration = Duration::from_millis(400);
@@ -62,14 +63,14 @@ const MANY_LOST_PACKETS: u64 = 32;
 /// Symbols whose places are remembered.
 const REMEMBERED_SYMBOLS: usize = 512;
 
-/// Time for which a plain repair waits for symbols, so that it is in time even if it is lost once: by
-/// the subscriber's window (zero: none) and its round trip.
+/// Time for which a plain repair waits for symbols, so that it is in time even if it is lost once:
+/// by the subscriber's window (zero: no window) and its round trip.
 pub(super) fn wait(window: Duration, round_trip: Duration) -> Duration {
     let window = if window.is_zero() { LONGEST_WAIT } else { window };
     window.saturating_sub(round_trip * 3 + REPAIR_RESERVE).min(LONGEST_WAIT)
 }
 
-/// Loss of late of a subscriber that takes symbols.
+/// Recent loss of a subscriber that takes symbols.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Experience {
     pub(super) loss: f64,
@@ -90,7 +91,7 @@ impl Waiting {
     }
 }
 
-/// The key of a stream's symbols, and what seals with it.
+/// The key of a stream's symbols, and its sealer.
 struct Seal {
     key: Zeroizing<[u8; 32]>,
     sealer: Sealer,
@@ -101,11 +102,11 @@ pub(super) struct Symbols {
     encoder: Encoder,
     seal: Option<Seal>,
     seed: u16,
-    /// Symbols per packet; zero: none.
+    /// Symbols per packet; 0 while they are off.
     rate: f64,
-    /// The subscribers' loss, as most of them have it.
+    /// High quantile of the subscribers' losses, which the rate covers.
     loss: f64,
-    /// Symbols that are due by the rate, with a fraction, and those that subscribers lack beyond.
+    /// Symbols that are due by the rate, with a fraction, and further ones that subscribers lack.
     due: f64,
     lacked: u32,
     /// The first packet that symbols cover.
@@ -114,9 +115,9 @@ pub(super) struct Symbols {
     sent: VecDeque<u64>,
     /// Bytes of the last symbol, sealed.
     length: usize,
-    /// Until here the loss is measured: packet and time.
+    /// Packet and time up to which the loss is measured.
     measured: (u64, Timestamp),
-    /// Packets that subscribers have missed since.
+    /// Packets that subscribers have missed since then.
     lost: u64,
     plaintext: Vec<u8>,
     symbol: Vec<u8>,
@@ -144,17 +145,17 @@ impl Symbols {
         }
     }
 
-    /// The key that subscribers are given, if there is one.
+    /// The key that subscribers are given, if there is a key.
     pub(super) fn key(&self) -> Option<[u8; 32]> {
         self.seal.as_ref().map(|seal| *seal.key)
     }
 
-    /// A subscriber was given this key: symbols are sealed with it from now on, if there was none.
+    /// Seals symbols with this key, which a subscriber was given, unless there is a key.
     pub(super) fn set_key(&mut self, key: [u8; 32]) {
         self.seal.get_or_insert_with(|| Seal { key: key.into(), sealer: group::sealer(key) });
     }
 
-    /// No subscriber is left: the next ones get another key.
+    /// Forgets the key when no subscriber is left: the next ones get another key.
     pub(super) fn forget_key(&mut self) {
         self.seal = None;
         self.stop();
@@ -172,7 +173,7 @@ impl Symbols {
         self.sent.clear();
     }
 
-    /// A packet was forwarded; `next`: the number of the one after it.
+    /// Records a forwarded packet; `next`: the number of the packet after it.
     #[inline]
     pub(super) fn on_forward(&mut self, next: u64, now: Timestamp) {
         if self.measured.1 == Timestamp::ZERO {
@@ -183,26 +184,26 @@ impl Symbols {
         }
     }
 
-    /// The number of packets below `told`, of which eACKs can tell by now, since the loss was measured
-    /// last, if they are enough.
+    /// Number of packets since the last measurement of the loss and below `told`, up to which eACKs
+    /// can show losses by now, if they are enough.
     pub(super) fn to_measure(&self, told: u64) -> Option<u64> {
         let packets = told.saturating_sub(self.measured.0);
         let enough = if self.are_sent() { MEASURED_PACKETS } else { MEASURED_FIRST_PACKETS };
         (packets >= enough).then_some(packets)
     }
 
-    /// Subscribers that take symbols have missed so many packets more.
+    /// Records that subscribers that take symbols have missed `packets` more packets.
     pub(super) fn on_lost(&mut self, packets: usize) {
         self.lost += packets as u64;
     }
 
-    /// True if no symbols are sent and so much was lost that they may be worth it.
+    /// True if no symbols are sent, and enough packets were lost that they may be worth it.
     pub(super) fn are_wanted(&self) -> bool {
         self.seal.is_some() && !self.are_sent() && self.lost >= MANY_LOST_PACKETS
     }
 
-    /// Follows what the subscribers that take symbols have lost. `losers`: addresses at which something
-    /// was lost are at least as many as repairs for the group need.
+    /// Sets the rate for the losses of the subscribers that take symbols. `losers`: as many
+    /// addresses have losses as repairs for the group need.
     pub(super) fn follow(
         &mut self,
         experience: &mut [Experience],
@@ -222,7 +223,7 @@ impl Symbols {
             return self.stop();
         }
         if self.rate <= 0.0 {
-            // What was lost of these, eACKs have not told yet.
+            // Losses among these packets are not in eACKs yet.
             self.from = told.max(next.saturating_sub(MAXIMUM_NAMES as u64));
         }
         self.rate = rate;
@@ -246,7 +247,7 @@ impl Symbols {
         if pays { rate } else { 0.0 }
     }
 
-    /// The packets whose plain repair waits, of a subscriber with this [`wait`].
+    /// The packets whose plain repair to a subscriber with this [`wait`] waits.
     pub(super) fn waiting(&self, wait: Duration, history: &History) -> Waiting {
         if self.rate <= 0.0 {
             return Waiting { from: u64::MAX, until_age: Duration::ZERO };
@@ -257,8 +258,8 @@ impl Symbols {
         Waiting { from, until_age: wait }
     }
 
-    /// Symbols beyond those sent that a subscriber lacks which waits for so many packets, the oldest of
-    /// which has this number and this age.
+    /// Number of further symbols that a subscriber lacks which waits for `missing` packets, the
+    /// oldest of which has this number and this age.
     pub(super) fn lacked(&self, missing: u64, oldest: u64, age: Duration, wait: Duration) -> u32 {
         if age < wait / PATIENCE_DIVISOR || missing == 0 {
             return 0;
@@ -269,7 +270,8 @@ impl Symbols {
         if lacked < 0.0 { 0 } else { (lacked / arrive).ceil().clamp(1.0, MOST_DUE_SYMBOLS) as u32 }
     }
 
-    /// A subscriber lacks so many, and has paid for them. One symbol serves all who do.
+    /// Records that a subscriber lacks this number of symbols, and has paid for them. One symbol
+    /// serves all subscribers that lack some.
     pub(super) fn ask(&mut self, symbols: u32) {
         self.lacked = self.lacked.max(symbols);
     }
@@ -283,7 +285,7 @@ impl Symbols {
     pub(super) fn take_due(&mut self) -> bool {
         if self.due >= 1.0 {
             self.due -= 1.0;
-            // One by the rate serves those who lack some as well.
+            // A symbol by the rate serves subscribers that lack some as well.
             self.lacked = self.lacked.saturating_sub(1);
             return true;
         }
@@ -292,14 +294,14 @@ impl Symbols {
         lacked
     }
 
-    /// Forgets the symbols that are due: there is no budget, or nothing to make symbols of.
+    /// Forgets the symbols that are due: there is no budget, or no packet to make symbols of.
     pub(super) fn forget_due(&mut self) {
         self.due = 0.0;
         self.lacked = 0;
     }
 
-    /// Makes a symbol over the newest packets: `send` gets each of its datagrams, one or two, and says
-    /// whether there is budget for it. False if none was sent.
+    /// Makes a symbol over the newest packets: `send` gets each of its datagrams, one or two, and
+    /// returns whether there is budget for it. False if no datagram was sent.
     pub(super) fn make(&mut self, history: &History, mut send: impl FnMut(&[u8]) -> bool) -> bool {
         let Some(newest) = history.next().checked_sub(1) else { return false };
         let bytes = |sequence| {
@@ -318,7 +320,7 @@ impl Symbols {
         let named = if newest - self.from < MAXIMUM_NAMES as u64 { WINDOW_PACKETS } else { named };
         let named = named.min(u64::from(window.count()));
         let Some(seal) = &mut self.seal else { return false };
-        // Never the one whose coefficients are all 1.
+        // Never the seed whose coefficients are all 1.
         self.seed = self.seed.checked_add(1).unwrap_or(1);
         let (mut sent, mut length) = (false, 0);
         for half in Half::BOTH {

@@ -68,7 +68,7 @@ impl Since {
         Self(COUNTS.get())
     }
 
-    /// Allocations, those that enlarge another one included.
+    /// Number of allocations, with each that enlarges another one.
     pub(crate) fn allocations(&self) -> usize {
         COUNTS.get().allocations - self.0.allocations
     }

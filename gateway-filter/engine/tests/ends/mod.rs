@@ -1,4 +1,5 @@
-//! A gateway's flow and a client's shim in virtual time: messages to the gateway, and whose turn it is.
+//! A gateway's flow and a client's shim in virtual time: messages to the gateway, and whose turn it
+//! is.
 #![allow(dead_code)] // every test uses a part of it
 
 use std::net::SocketAddr;
@@ -29,7 +30,7 @@ pub(crate) fn hear(
     }
 }
 
-/// A datagram that looks like one of QUIC, and says its number.
+/// A datagram that looks like one of QUIC, and contains its number.
 pub(crate) fn datagram(number: u64, length: usize) -> Vec<u8> {
     let mut random = ChaCha8Rng::seed_from_u64(number);
     let mut bytes = vec![0x40; length];
@@ -38,10 +39,10 @@ pub(crate) fn datagram(number: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// The next that has happened.
+/// The next occurrence in virtual time.
 #[derive(Debug)]
 pub(crate) enum Turn<E> {
-    /// A timeout of the flow, and what that has to say.
+    /// A timeout of the flow, with its outbox.
     Flow(Outbox),
     /// A timeout of the shim.
     Shim,
@@ -49,8 +50,8 @@ pub(crate) enum Turn<E> {
     Event(E),
 }
 
-/// Goes on to the next that happens; `None` if nothing ever will. At the same time timeouts come
-/// first. `flow`: `None` when the gateway is gone.
+/// Goes on to the next occurrence; `None` if there will be no other. Timeouts come first at the
+/// same time. `flow`: `None` when the gateway is gone.
 pub(crate) fn next<M: Clone, E>(
     now: &mut Timestamp,
     flow: Option<&mut Flow>,

@@ -1,5 +1,5 @@
-//! Ten thousand sessions: the settings of Packrat26, where no session may end in a Reset, and worse
-//! ones, where hardly any may.
+//! Ten thousand sessions: the settings of Packrat26, in which no session may end in a Reset, and
+//! worse ones, in which hardly any may.
 
 use std::time::Duration;
 

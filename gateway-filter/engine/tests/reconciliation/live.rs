@@ -1,4 +1,5 @@
-//! Live streams: eACKs for holes only, small caches, and a window after which nothing is of use.
+//! Live streams: eACKs for holes only, small caches, and a window after which datagrams are
+//! useless.
 
 use super::world::{Scenario, WIFI, Weather, run};
 use packrat_client::Live;
@@ -23,7 +24,7 @@ fn satellite(cache_bytes: usize) -> Scenario {
 #[test]
 fn a_selective_client_gets_repairs_for_few_eacks_and_a_small_cache_is_enough() {
     for seed in 1..=3 {
-        // A round trip and what its repairs take: 25 datagrams of 1200 bytes.
+        // A round trip and its repairs: 25 datagrams of 1200 bytes.
         let outcome = run(&satellite(30_000), seed);
         let gateway = &outcome.gateway;
         assert_eq!(gateway.resets_gateway + gateway.resets_client, 0, "seed {seed}");
@@ -80,7 +81,7 @@ fn a_calm_stream_is_not_spoken_of() {
 
 #[test]
 fn what_would_come_too_late_is_not_repaired() {
-    // Half a round trip is over when the gateway hears of a loss, and half of the window with it.
+    // Half a round trip is over when the gateway learns of a loss, and half of the window with it.
     let window = Duration::from_millis(40);
     let live = Some(Live { selective: true, window, ..Live::default() });
     let outcome = run(&Scenario { live, ..satellite(100_000) }, 2);

@@ -1,9 +1,9 @@
 //! A gateway and a client in virtual time, with everything that can go wrong between them.
 //!
 //! The base connection is a plain sequence of numbered datagrams; forwarding is the test's own and
-//! never depends on the engine, as in the dataplane. What is checked: repairs are exact copies,
-//! caches stay within their bounds, holes are filled before the client reveals them, nothing ends
-//! in a Reset, and whatever is thrown at either end, nothing panics.
+//! never depends on the engine, as in the dataplane. The tests check that repairs are exact copies,
+//! caches stay within their bounds, holes are filled before the client reveals them, no session
+//! ends in a Reset, and no datagram to either end causes a panic.
 
 mod hostile;
 mod live;
@@ -127,8 +127,8 @@ fn what_was_lost_before_the_gateway_is_not_waited_for() {
     let outcome = run(&scenario, 3);
     assert!(outcome.client.holes > 30);
     assert_eq!(outcome.gateway.datagrams_missing, 0);
-    // The first one is held until the gateway has said that it is not missing; the others are not
-    // even held.
+    // The first one is held until the gateway has reported that it is not missing; the others are
+    // not even held.
     let client = &outcome.client;
     assert!(client.settled > 0 && client.expired == 0, "{client:?}");
     let held = client.settled + client.expired + client.filled_in_time;
@@ -146,7 +146,7 @@ fn a_gateway_that_falls_silent_costs_a_few_holds_at_most() {
         let outcome = run(&Scenario { up_dies_at: Some(1000), ..WIFI }, seed);
         assert_eq!(outcome.client.sessions, 1, "seed {seed}");
         assert!(outcome.client.holes > 60, "seed {seed}");
-        // 4 % of what comes in the half second until eight echoes are overdue.
+        // 4 % of the datagrams in the half second until eight echoes are overdue.
         let waited_in_vain = outcome.client.expired;
         assert!(waited_in_vain > 0 && waited_in_vain < 60, "seed {seed}: {waited_in_vain} holes");
     }
@@ -175,7 +175,7 @@ fn resets_of_the_client_cost_little_whatever_is_lost() {
         assert!(outcome.gateway.resets_client > 40, "seed {seed}: {:?}", outcome.gateway);
         assert_eq!(outcome.gateway.resets_gateway, 0, "seed {seed}");
         let (filled, expired) = (outcome.client.filled_in_time, outcome.client.expired);
-        // A Reset gives up what is missing at that moment; everything else is repaired as ever.
+        // A Reset gives up the datagrams missing at that moment; all others are repaired as ever.
         assert!(filled > 3 * expired, "seed {seed}: {filled} holes filled, {expired} revealed");
     }
 }
@@ -193,9 +193,9 @@ fn a_client_behind_a_nat_that_moves_it_goes_on_assisted() {
             "seed {seed}"
         );
         let missing = WIFI.datagrams - outcome.delivered.len() as u64;
-        // A round trip passes until the gateway has heard from the new address; most of what was
-        // sent to the old one is repaired. When the challenge or its answer is lost, too,
-        // the client speaks again after an echo's interval.
+        // A round trip passes until the gateway has heard from the new address; most datagrams sent
+        // to the old one are repaired. If the challenge or its answer is lost as well, the client
+        // sends again after an echo's interval.
         assert!(missing < 400, "seed {seed}: {missing} datagrams lost for good");
         late += u32::from(missing >= 40);
     }
@@ -209,7 +209,7 @@ fn a_gateway_that_starts_anew_is_found_again() {
         assert_eq!(outcome.client.sessions, 2, "seed {seed}");
         assert_eq!(outcome.client.state, AssistState::Established, "seed {seed}");
         let waited_in_vain = outcome.client.expired;
-        // The new process does not know the session and says so; a round trip later the client
+        // The new process does not know the session and refuses it; a round trip later the client
         // believes it.
         assert!(waited_in_vain < 10, "seed {seed}: {waited_in_vain} holes were waited for in vain");
         assert!(outcome.client.filled_in_time > 180, "seed {seed}: {:?}", outcome.client);

@@ -47,7 +47,7 @@ pub(crate) struct Scenario {
     pub(crate) down: Weather,
     pub(crate) up: Weather,
     pub(crate) datagrams: u64,
-    /// Between two datagrams of the server.
+    /// Time between two datagrams of the server.
     pub(crate) spacing: Duration,
     pub(crate) cache_bytes: usize,
     /// Time that the last mile takes for each datagram towards the client, and how many may wait.
@@ -58,9 +58,9 @@ pub(crate) struct Scenario {
     pub(crate) hostile: bool,
     /// The client's NAT gives it another port when this datagram passes.
     pub(crate) rebind_at: Option<u64>,
-    /// The client asks for a Reset each time that so many datagrams have passed.
+    /// Number of datagrams after which the client asks for a Reset, each time.
     pub(crate) reset_every: Option<u64>,
-    /// Nothing that the client sends arrives any more when this datagram passes.
+    /// No datagram of the client arrives any more when this datagram passes.
     pub(crate) up_dies_at: Option<u64>,
     /// The gateway's process starts anew when this datagram passes.
     pub(crate) restart_at: Option<u64>,
@@ -207,7 +207,7 @@ pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
     client_seed[..8].copy_from_slice(&seed.to_be_bytes());
     let mut client =
         Assist::new(ClientConfig::default().with_live(scenario.live), client_seed, Timestamp::ZERO);
-    // Where the client is, and where the gateway thinks that it is.
+    // The client's address, and its address as the gateway knows it.
     let mut client_address: SocketAddr = "192.0.2.1:4433".parse().unwrap();
     let mut flow_address = client_address;
     let mut world = World {
@@ -229,7 +229,7 @@ pub(crate) fn run(scenario: &Scenario, seed: u64) -> Outcome {
     }
     let end = Timestamp::from_millis(5)
         + scenario.spacing * scenario.datagrams as u32
-        // What is not acknowledged is kept for the length of an outage.
+        // Unacknowledged bytes are kept for the length of an outage.
         + Duration::from_millis(12_500);
     let mut now = Timestamp::ZERO;
     let mut steps = 0u64;

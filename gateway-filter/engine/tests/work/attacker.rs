@@ -1,4 +1,4 @@
-//! A client that holds the keys of its session and says what it likes.
+//! A client that holds the keys of its session and sends any messages.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -181,7 +181,8 @@ impl Attacker {
         }
     }
 
-    /// An eACK that has lost all but the last of `count` datagrams that were forwarded since the last one.
+    /// An eACK that has lost all but the last of `count` datagrams that were forwarded since the
+    /// last one.
     pub(crate) fn lose(&mut self, count: u8, now: Timestamp) {
         for _ in 0..count {
             self.forward(now);

@@ -19,7 +19,7 @@ const TICK: Duration = Duration::from_millis(1);
 /// Units of work of messages in a second: half of a thread's nanoseconds.
 const MOST_WORK: u64 = 500_000_000;
 
-/// Nanoseconds of a message that is not listened to, at most: those of one that is.
+/// Most nanoseconds of an ignored message: as many as a processed one takes.
 const IGNORED_WORK: u64 = 2_500;
 
 /// Result of a run.
@@ -27,16 +27,16 @@ const IGNORED_WORK: u64 = 2_500;
 struct Outcome {
     lost: u64,
     repaired: u64,
-    /// Of the neighbour.
+    /// Counters of the neighbour.
     counters: FlowCounters,
-    /// Of all attackers.
+    /// Counters of all attackers.
     attack: FlowCounters,
     /// Units of work in the busiest second, and in the busiest millisecond, after the sessions have
     /// begun.
     busiest_second: u64,
     busiest_tick: u64,
-    /// Nanoseconds for which the neighbour's datagrams wait until the thread has done what came before
-    /// them, from the shortest to the longest.
+    /// Nanoseconds for which the neighbour's datagrams wait until the thread has done the work
+    /// before them, from the shortest to the longest.
     waits: Vec<u64>,
 }
 
@@ -56,13 +56,13 @@ struct Thread {
 }
 
 impl Thread {
-    /// The time at which it takes up what has arrived at `now`.
+    /// Time at which the thread begins with a message that has arrived at `now`.
     fn turn(&mut self, now: Timestamp) -> Timestamp {
         self.free = self.free.max(now.as_micros() * 1000);
         Timestamp::from_micros(self.free / 1000)
     }
 
-    /// It has done what the gateway was charged for since, and has ignored so many messages.
+    /// Adds the work that the gateway was charged for since the last call, and `ignored` messages.
     fn work(&mut self, gateway: &Gateway, ignored: u64) {
         let spent = gateway.work().spent();
         self.free += spent - self.spent + ignored * IGNORED_WORK;
@@ -70,7 +70,7 @@ impl Thread {
     }
 }
 
-/// A run of so many seconds: an honest client, and beside it attackers who do `attack` in each
+/// A run of this many seconds: an honest client, and beside it attackers that do `attack` in each
 /// millisecond (number of the attacker and of the millisecond). All share a thread, and in each
 /// millisecond the attackers' messages arrive first.
 fn run(
@@ -156,14 +156,14 @@ fn assert_unharmed(with: &Outcome, without: &Outcome, name: &str) {
     assert!(with.repaired * 100 >= without.repaired * 95, "{name}: {with:?}");
 }
 
-/// The same in bounds of work: half of a thread's time, and about a millisecond at once.
+/// The work is within its bounds: half of a thread's time, and about a millisecond at once.
 fn assert_bounded(outcome: &Outcome, name: &str) {
     assert!(outcome.busiest_second <= MOST_WORK + 5_000_000, "{name}: {outcome:?}");
     assert!(outcome.busiest_tick <= 2_500_000, "{name}: {outcome:?}");
 }
 
-/// The same for attackers of one source: a neighbour's datagrams wait a millisecond longer at most, 99 of
-/// 100 of them.
+/// Attackers of one source also delay 99 of 100 of a neighbour's datagrams by at most a
+/// millisecond.
 fn assert_prompt(with: &Outcome, without: &Outcome, name: &str) {
     assert_bounded(with, name);
     let added = with.wait_p99().saturating_sub(without.wait_p99());
@@ -184,7 +184,7 @@ fn identifiers_that_were_never_forwarded_do_not_keep_a_thread_at_work() {
         );
         assert_unharmed(&outcome, &without, &name);
         assert_prompt(&outcome, &without, &name);
-        // Nothing is decoded that names more of them than any client could honestly have.
+        // No eACK is decoded that names more of them than any client could honestly have.
         assert_eq!(outcome.attack.eacks_decoded == 0, foreign > 32, "{name}: {outcome:?}");
         assert!(outcome.attack.eacks_limited > 0, "{name}: {outcome:?}");
     }
@@ -369,7 +369,7 @@ fn handshakes_of_one_prefix_leave_time_for_those_of_others() {
     // 16 times what one source may have: per second, and at once.
     assert!(begun <= 5 * 1600, "{begun}");
     assert_eq!(others, asked);
-    // A quarter of a thread's time, and what was saved up.
+    // A quarter of a thread's time, and the savings.
     assert!(gateway.work().spent() <= 5 * 250_000_000, "{}", gateway.work().spent());
 }
 
@@ -389,7 +389,7 @@ fn handshakes_of_all_networks_together_leave_a_thread_three_quarters_of_its_time
     assert!(gateway.work().spent() <= 3 * 250_000_000, "{}", gateway.work().spent());
 }
 
-/// What a hole costs is charged when it opens, and when the client is told of it.
+/// The cost of a hole is charged when it opens, and when a message names it.
 #[test]
 fn each_hole_of_an_upload_is_charged() {
     const PLACES: u64 = 1000;
@@ -432,7 +432,7 @@ fn holes_of_uploads_are_looked_at_within_the_credit() {
     for address in networks(250) {
         now = now + TICK;
         let mut attacker = Attacker::new(&gateway, address, now);
-        // It says that the gateway is next to it, so that it is told every two milliseconds.
+        // It claims to be next to the gateway, so that it gets a message every two milliseconds.
         attacker.lose(2, now);
         attackers.push(attacker);
     }

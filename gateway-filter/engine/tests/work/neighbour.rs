@@ -15,7 +15,7 @@ use crate::ends::hear;
 const LENGTH: usize = 1200;
 const DELAY: Duration = Duration::from_millis(10);
 
-/// The datagram with a number, with an end like that of an encrypted one.
+/// The datagram with a number, whose end looks encrypted.
 pub(crate) fn datagram(number: u64) -> Vec<u8> {
     let mut datagram = vec![7; LENGTH];
     datagram[0] = 0x40;
@@ -36,7 +36,7 @@ pub(crate) enum Losses {
     EachFiftieth,
     /// 60 ms in each two seconds, of four per millisecond.
     Bursts,
-    /// The same, at this address.
+    /// Bursts of losses, at this address.
     BurstsAt([u8; 4]),
 }
 

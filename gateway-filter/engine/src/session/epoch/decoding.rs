@@ -1,5 +1,5 @@
 //! The decoding of an eACK: the difference between the gateway's set and the client's, first as it
-//! is, then under assumptions of what is missing.
+//! is, then under assumptions about missing datagrams.
 
 use core::cell::Cell;
 
@@ -13,10 +13,10 @@ use crate::reconciliation::decode_assuming;
 use crate::scratch::Scratch;
 use crate::session::outage::Outage;
 
-/// Datagrams that are assumed missing at once, at most: there are more only when a client was silent
-/// for seconds.
+/// Datagrams that are assumed missing at once, at most: there are more only when a client was
+/// silent for seconds.
 const ASSUMED_DATAGRAMS: usize = 8192;
-/// Work per datagram that may be missing, before anything is decoded.
+/// Work per datagram that may be missing, before decoding.
 const CANDIDATE_WORK: u64 = 4;
 
 /// The search for the difference that an eACK stands for.
@@ -25,10 +25,10 @@ struct Search<'a, S> {
     own: &'a Sketch,
     prefix: EncodedPrefix<'a>,
     history: &'a History,
-    /// Work of every attempt, before anything is decoded.
+    /// Work of every attempt, before decoding.
     work: u64,
     spend: S,
-    /// The last word of `spend`.
+    /// The last result of `spend`.
     may_go_on: bool,
     only_here: &'a mut Vec<Identifier>,
     only_there: &'a mut Vec<Identifier>,
@@ -36,8 +36,8 @@ struct Search<'a, S> {
 }
 
 impl<S: FnMut(u64, bool) -> bool> Search<'_, S> {
-    /// Decodes the difference under the assumption that all these are missing. `likely` are those
-    /// that may be, beside them.
+    /// Decodes the difference under the assumption that all `assumed` datagrams are missing.
+    /// `likely`: others that may be missing.
     fn attempt(
         &mut self,
         assumed: &[Identifier],
@@ -100,15 +100,15 @@ impl<S: FnMut(u64, bool) -> bool> Search<'_, S> {
 }
 
 impl EpochState {
-    /// Decodes the difference into `only_here` and `only_there` of the working memory; `None` when
-    /// that fails. Changes nothing else.
+    /// Decodes the difference into `only_here` and `only_there` of the working memory; `None` if
+    /// that fails. Changes no other state.
     ///
-    /// First as it is: what is missing is only here. Then under assumptions (see
-    /// [`decode_assuming`]): that of the datagrams forwarded since the last eACK all are missing (a
-    /// long burst), of those that were `missing` before (a long repair), or of both; and of those that
-    /// passed before the client had asked for the last time. Last, of an outage's, that it began at one
-    /// of some places. `spend` is told the work after each attempt and whether it failed, and then
-    /// decides whether there may be another one.
+    /// First as it is: missing datagrams are only here. Then under assumptions (see
+    /// [`decode_assuming`]): that all datagrams forwarded since the last eACK are missing (a long
+    /// burst), all that were `missing` before (a long repair), or both; or all that passed before
+    /// the client had asked for the last time. Last, that an outage began at one of some places.
+    /// `spend` gets the work after each attempt and whether it failed, and returns whether there
+    /// may be another one.
     pub(crate) fn decode(
         &self,
         eack: &Eack<'_>,

@@ -56,7 +56,8 @@ impl Ends {
         numbers.into_iter().for_each(|number| self.received.insert(identifier(number)));
     }
 
-    /// Processes an eACK whose newest datagram is `newest`: what is only here and only there.
+    /// Processes an eACK whose newest datagram is `newest`. Returns the identifiers only here and
+    /// only there.
     pub(super) fn eack(
         &mut self,
         newest: u64,

@@ -1,5 +1,5 @@
-//! The gateway's own set of an epoch: the forwarded datagrams in its sketch, and how far the client
-//! has spoken of them.
+//! The gateway's own set of an epoch: the forwarded datagrams in its sketch, and how far the
+//! client's eACKs have covered them.
 //!
 //! Sequence numbers in an epoch:
 //!
@@ -16,10 +16,10 @@ use packrat_eack::{
 
 use crate::history::{Entry, Fate, History};
 
-/// Datagrams among which one is looked for that the client has.
+/// Number of datagrams among which one is searched that the client has.
 const SEARCHED_DATAGRAMS: usize = 512;
-/// Datagrams that one eACK has inserted into the sketch, at most: a fifth of a millisecond. Only a client
-/// that was silent while more were forwarded is told of fewer.
+/// Most datagrams that one eACK has inserted into the sketch: a fifth of a millisecond. More were
+/// forwarded only if a client was silent; it then needs further eACKs.
 const INSERTED_DATAGRAMS: u64 = 4096;
 /// Work per entry of the history when an epoch begins.
 const ANCHOR_WORK: u64 = 8;
@@ -28,14 +28,13 @@ const ANCHOR_WORK: u64 = 8;
 pub(crate) struct OwnSet {
     key: SketchKey,
     limits: SketchLimits,
-    /// Made when something is in it.
+    /// `Some` once a datagram is in it.
     sketch: Option<Box<Sketch>>,
-    /// True if it is known where the client's set begins.
+    /// True if the beginning of the client's set is known.
     anchored: bool,
-    /// Everything before this sequence number has been considered for the sketch.
+    /// All datagrams before this sequence number have been considered for the sketch.
     horizon: u64,
-    /// Of everything before this sequence number the client has spoken, in an eACK that was
-    /// decoded.
+    /// Decoded eACKs have covered all datagrams before this sequence number.
     considered: u64,
 }
 
@@ -44,7 +43,7 @@ impl OwnSet {
         Self { key, limits, sketch: None, anchored: false, horizon: 0, considered: 0 }
     }
 
-    /// Takes everything out: another epoch begins, to be anchored.
+    /// Empties the set: another epoch begins, to be anchored.
     pub(super) fn clear(&mut self) {
         self.anchored = false;
         self.sketch = None;
@@ -71,13 +70,13 @@ impl OwnSet {
         self.considered
     }
 
-    /// True if the client has not spoken of all that was forwarded, although it could have.
+    /// True if the client's eACKs could have covered more of the forwarded datagrams.
     pub(crate) fn is_tail_open(&self, history: &History) -> bool {
         self.horizon < history.next()
     }
 
-    /// The client's set begins at `start`: everything before is settled, one way or the other.
-    /// Returns the work, also of the insertions to follow.
+    /// Begins the client's set at `start`: the fates of all datagrams before are settled, one way
+    /// or the other. Returns the work, also of the insertions to follow.
     pub(super) fn anchor(&mut self, start: u64, history: &mut History) -> u64 {
         for sequence in history.first()..history.next() {
             if let Some(entry) = history.get_mut(sequence) {
@@ -98,8 +97,8 @@ impl OwnSet {
         ANCHOR_WORK * scanned + self.limits.work_of(behind)
     }
 
-    /// Inserts everything up to `newest` into the sketch. Idempotent, so that a failed decode does no
-    /// harm. False if that is so much that the next eACK has to go on.
+    /// Inserts all datagrams up to `newest` into the sketch. Idempotent, so that a failed decode
+    /// does no harm. False if there are so many that the next eACK has to go on.
     pub(super) fn advance(&mut self, newest: u64, history: &mut History) -> bool {
         let first = self.horizon.max(history.first());
         let end = (newest + 1).min(first + INSERTED_DATAGRAMS);
@@ -119,7 +118,7 @@ impl OwnSet {
         sketch.get_or_insert_with(|| Box::new(Sketch::new(key.clone(), *limits)))
     }
 
-    /// `None`: nothing is in it.
+    /// `None`: the set is empty.
     pub(super) fn sketch(&self) -> Option<&Sketch> {
         self.sketch.as_deref()
     }
@@ -128,7 +127,7 @@ impl OwnSet {
         Sketch::new(self.key.clone(), self.limits)
     }
 
-    /// Identifiers in the sketch of which the client has not spoken, of datagrams before `end`.
+    /// Identifiers in the sketch of datagrams before `end` that decoded eACKs have not covered.
     pub(super) fn unspoken<'a>(
         &self,
         end: u64,
@@ -139,7 +138,7 @@ impl OwnSet {
     }
 
     /// Identifiers that are not in the sketch, but may be in the client's set: forwarded beyond the
-    /// horizon, or given up. Counts how many entries were looked at.
+    /// horizon, or given up. Counts the entries that were read.
     pub(super) fn outside<'a>(
         &self,
         history: &'a History,
@@ -154,7 +153,7 @@ impl OwnSet {
         entries.filter(|entry| !entry.in_sketch).map(|entry| entry.identifier)
     }
 
-    /// The client has a datagram that is not in the sketch: folds it in. False if it was never
+    /// Folds in a datagram that the client has and the sketch has not. False if it was never
     /// forwarded.
     pub(crate) fn fold_in(&mut self, identifier: Identifier, history: &mut History) -> bool {
         self.sketch_mut().insert(identifier);
@@ -167,12 +166,12 @@ impl OwnSet {
         true
     }
 
-    /// The client will never get this datagram: folds it out.
+    /// Folds out a datagram that the client will never get.
     pub(crate) fn fold_out(&mut self, identifier: Identifier) {
         self.sketch_mut().remove(identifier);
     }
 
-    /// The client does not have this datagram and will not get it from here.
+    /// Records that the client does not have this datagram and will not get it from here.
     pub(crate) fn give_up(&mut self, sequence: u64, history: &mut History) {
         let Some(entry) = history.get_mut(sequence) else { return };
         entry.fate = Fate::GivenUp;
@@ -183,8 +182,8 @@ impl OwnSet {
         }
     }
 
-    /// Settles everything up to the horizon: it has arrived, unless it is missing. Returns the number
-    /// of datagrams of which the client has spoken for the first time.
+    /// Settles all datagrams up to the horizon: each has arrived, unless it is missing. Returns the
+    /// number of datagrams that an eACK has covered for the first time.
     pub(crate) fn consider(&mut self, history: &mut History) -> u64 {
         for entry in history.range_mut(self.considered..self.horizon) {
             if entry.fate == Fate::Unknown {
@@ -210,8 +209,8 @@ impl OwnSet {
             .map(|entry| entry.identifier)
     }
 
-    /// The history forgets an entry. What was never considered for the sketch is considered now, so
-    /// that the horizon stays inside the history.
+    /// Forgets an entry with the history. If it was not considered for the sketch before, it is
+    /// considered now, so that the horizon stays inside the history.
     #[inline]
     pub(crate) fn forget(&mut self, sequence: u64, entry: &Entry) {
         self.considered = self.considered.max(sequence + 1);
