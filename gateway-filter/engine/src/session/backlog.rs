@@ -33,6 +33,8 @@ const NEAR_TOP_SHARE: f64 = 0.85;
 const STANDING_SHARE: f64 = 0.4;
 /// Least backlog, in seconds, that is near the top.
 const LEAST_TOP_SECONDS: f64 = 0.005;
+/// Backlog, in seconds, near which each loss is the queue's: no medium delays everything for as long.
+const DEEP_TOP_SECONDS: f64 = 2.0;
 /// Time in which the largest backlog is forgotten.
 const TOP_MEMORY_SECONDS: f64 = 10.0;
 /// Datagrams near the top that are assumed beside the counted ones.
@@ -55,6 +57,8 @@ const OVERFLOW_ARRIVALS_SHARE: f64 = 0.7;
 const FASTEST_MEMORY_SECONDS: f64 = 2.0;
 /// Time of which the base round trip is the least.
 const BASE_MEMORY_SECONDS: f64 = 10.0;
+/// Round trips of which the base round trip is the least, if they take longer: a deep queue stands for long.
+const BASE_MEMORY_ROUND_TRIPS: f64 = 8.0;
 /// Base round trip before one is measured.
 const ASSUMED_BASE_SECONDS: f64 = 0.03;
 /// Length of a datagram whose bytes are gone.
@@ -323,7 +327,8 @@ impl Backlog {
         on_queues: impl FnMut(u64),
     ) {
         let (at, sample) = (seconds(now), round_trip.as_secs_f64());
-        self.base.take(sample, at, BASE_MEMORY_SECONDS, f64::min);
+        let memory = BASE_MEMORY_SECONDS.max(BASE_MEMORY_ROUND_TRIPS * sample);
+        self.base.take(sample, at, memory, f64::min);
         let first = self.done.max(history.first());
         self.read(history, first, newest, told);
         let Some(last) = told.last().copied() else { return };
@@ -475,7 +480,7 @@ impl Backlog {
         let is_rare = self.judge.medium().is_rare();
         let edge = self.edge(if is_rare { STANDING_SHARE } else { NEAR_TOP_SHARE });
         let half = if self.top < LEAST_TOP_SECONDS { BINS } else { self.half() };
-        let is_many = is_rare || self.is_many(edge);
+        let is_many = is_rare || self.top >= DEEP_TOP_SECONDS || self.is_many(edge);
         let mut was_lost = false;
         let mut fresh = Fresh { at, low: Low::default(), below_top: Low::default() };
         let mut overflows = self.is_over;
