@@ -20,6 +20,9 @@ struct Client {
     server: Option<SocketAddr>,
     /// Datagrams of the base connection that have come from it.
     heard: u64,
+    /// When the first of these went to the server.
+    asked: Option<Timestamp>,
+    is_answered: bool,
     counters: FlowCounters,
     gauges: FlowGauges,
     /// Cached bytes, summed over the forwarded datagrams, and how many those were.
@@ -101,6 +104,10 @@ impl GatewayNode {
         now: Timestamp,
     ) -> Option<NumberHeader> {
         let client = self.clients.get_mut(&client)?;
+        if let Some(asked) = client.asked.filter(|_| !client.is_answered) {
+            client.flow.on_server_answered(now.saturating_since(asked));
+            client.is_answered = true;
+        }
         let number = client.flow.forward(datagram, now);
         client.gauges = client.flow.gauges();
         client.cache_sum += client.gauges.cache_bytes;
@@ -126,6 +133,8 @@ impl GatewayNode {
                 flow,
                 server: None,
                 heard: 0,
+                asked: None,
+                is_answered: false,
                 counters: FlowCounters::default(),
                 gauges: FlowGauges::default(),
                 cache_sum: 0,
@@ -135,8 +144,10 @@ impl GatewayNode {
     }
 
     /// A datagram of the base connection passes towards the server.
-    pub(crate) fn note_upward(&mut self, from: SocketAddr) {
-        Self::client(&mut self.clients, &self.gateway, self.observed, from).heard += 1;
+    pub(crate) fn note_upward(&mut self, from: SocketAddr, now: Timestamp) {
+        let client = Self::client(&mut self.clients, &self.gateway, self.observed, from);
+        client.heard += 1;
+        client.asked.get_or_insert(now);
     }
 
     /// A control datagram came from the client of `server`.

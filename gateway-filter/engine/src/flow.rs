@@ -1,6 +1,7 @@
 //! One client 4-tuple through the gateway.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use packrat_wire::SessionId;
 use packrat_wire::estimate::Timestamp;
@@ -37,6 +38,8 @@ pub struct Flow {
     observed: bool,
     /// Second copies for a client without a session, if the configuration has them.
     copies: Option<Box<SparseCopies>>,
+    /// Of the gateway and the server; see [`Flow::on_server_answered`].
+    server_round_trip: Option<Duration>,
 }
 
 /// An assisted flow's session and how it began.
@@ -50,7 +53,15 @@ impl Flow {
     /// A flow without assistance: [`Flow::forward`] is free until [`Flow::begin`].
     pub fn new(gateway: Arc<Gateway>) -> Self {
         let copies = gateway.config().sparse_copies.then(Box::default);
-        Self { gateway, assisted: None, pending: None, counters: None, observed: false, copies }
+        Self {
+            gateway,
+            assisted: None,
+            pending: None,
+            counters: None,
+            observed: false,
+            copies,
+            server_round_trip: None,
+        }
     }
 
     /// Applies a changed configuration, as far as the flow does not read it on use.
@@ -136,7 +147,8 @@ impl Flow {
             return HandshakeOutcome::Malformed;
         };
         handshake.send(out);
-        let session = Box::new(Session::new(permit, established, &client_params, now));
+        let mut session = Box::new(Session::new(permit, established, &client_params, now));
+        session.set_server_round_trip(self.server_round_trip);
         let begun = Assisted { session, handshake };
         if self.assisted.is_some() || !begin.is_validated {
             self.pending = Some(Box::new(begun));
@@ -207,6 +219,15 @@ impl Flow {
     pub fn expect(&mut self, bytes: usize) {
         if let Some(assisted) = &mut self.assisted {
             assisted.session.expect(bytes, self.counters.get_or_insert_with(FlowCounters::borrow));
+        }
+    }
+
+    /// The server has answered the flow's first datagram after this round trip of gateway and server.
+    pub fn on_server_answered(&mut self, round_trip: Duration) {
+        if self.server_round_trip.replace(round_trip) != Some(round_trip) {
+            for known in self.assisted.iter_mut().chain(self.pending.as_deref_mut()) {
+                known.session.set_server_round_trip(Some(round_trip));
+            }
         }
     }
 

@@ -25,9 +25,7 @@
 //! client answers with its first eACK of that epoch, whose *anchor* (the last datagram it had when
 //! it emptied its set) marks the beginning of the gateway's set.
 
-mod answer;
 mod backlog;
-mod beyond;
 mod breaker;
 mod channel;
 mod coding;
@@ -35,16 +33,16 @@ mod eacks;
 mod epoch;
 mod far_link;
 mod first_window;
-mod growth;
 mod last_mile;
 mod numbering;
 mod outage;
-mod overflows;
 mod policing;
 mod repairs;
+mod shadow;
 mod tail_probe;
 mod thin;
 mod timers;
+mod trial;
 mod turn;
 mod upward;
 
@@ -74,10 +72,8 @@ use crate::live::LiveStream;
 use crate::outbox::Outbox;
 use crate::path_validation::{NetworkPath, PathUse};
 use crate::session_event::{RepairRefusedReason, SessionEvent};
-use answer::Answers;
 use backlog::Backlog;
 pub(crate) use backlog::Told;
-use beyond::Beyond;
 pub(crate) use breaker::Breaker;
 use channel::Channel;
 use coding::Coding;
@@ -87,11 +83,12 @@ use last_mile::LastMile;
 pub(crate) use last_mile::Timing;
 use numbering::Numbering;
 pub(crate) use numbering::granted as granted_numbers;
-use overflows::Overflows;
 use repairs::{Means, Repairs};
+use shadow::Shadow;
 use tail_probe::TailProbe;
 use thin::Thin;
 use timers::{NEVER_DUE, SHRINK_INTERVAL};
+use trial::Trial;
 pub(crate) use turn::Turn;
 use upward::Uploads;
 
@@ -110,14 +107,6 @@ const HOLD_STEP_BYTES: usize = 16 * 1024;
 /// The client ended the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ended(pub(crate) GoodbyeReason);
-
-/// Findings about the beginning of a connection.
-#[derive(Default)]
-struct Beginning {
-    beyond: Beyond,
-    /// `Some` when the round trip beyond the gateway is known.
-    overflows: Option<Overflows>,
-}
 
 /// The assisted state of one flow: a composition of machines, each with a file and timers of its
 /// own.
@@ -141,12 +130,14 @@ pub(crate) struct Session {
     backlog: Option<Box<Backlog>>,
     probe: TailProbe,
     /// `Some`: the sender is shown losses that it may tolerate, and its answers are judged.
-    shown: Option<Box<Answers>>,
+    shown: Option<Box<Trial>>,
     first_window: FirstWindow,
     /// False: the operator has named the senders, they are a live stream's, or this one is known.
-    watches_overflows: bool,
-    /// `Some` when a datagram has arrived.
-    beginning: Option<Box<Beginning>>,
+    watches_sender: bool,
+    /// `Some` from the first round trip on, while its sender is watched.
+    shadow: Option<Box<Shadow>>,
+    /// Round trip of gateway and server, with the server's time to answer the flow's first datagram.
+    server_round_trip: Option<Duration>,
     /// `Some`: the last mile is known to lose datagrams, and rare ones are sent twice.
     thin: Option<Box<Thin>>,
     /// True if later sessions know of this one's losses.
@@ -224,8 +215,9 @@ impl Session {
             probe: TailProbe::new(now),
             shown: None,
             first_window: FirstWindow::default(),
-            watches_overflows: false,
-            beginning: None,
+            watches_sender: false,
+            shadow: None,
+            server_round_trip: None,
             thin: None,
             noted: false,
             live,
@@ -255,9 +247,13 @@ impl Session {
             let loss = gateway.losses().expect(self.permit.source(), now);
             let one_of = if loss > TOLERATED_LOSS { 0 } else { config.sender_trials };
             let expected = gateway.senders.expect(network, one_of, now);
-            self.shown = Answers::expecting(expected).map(Box::new);
-            self.watches_overflows = true;
+            self.shown = Trial::expecting(expected).map(Box::new);
+            self.watches_sender = true;
         }
+    }
+
+    pub(crate) fn set_server_round_trip(&mut self, round_trip: Option<Duration>) {
+        self.server_round_trip = round_trip;
     }
 
     pub(crate) fn id(&self) -> SessionId {

@@ -138,6 +138,13 @@ struct World {
     outcome: Outcome,
 }
 
+/// A flow whose server is near.
+fn answered(gateway: &Arc<Gateway>) -> Flow {
+    let mut flow = Flow::new(Arc::clone(gateway));
+    flow.on_server_answered(Duration::from_millis(1));
+    flow
+}
+
 impl World {
     fn new(setting: Setting, seed: u64, client: SocketAddr, senders: Arc<SenderMemory>) -> Self {
         Self::at(Timestamp::from_millis(1000), setting, seed, client, senders)
@@ -159,7 +166,7 @@ impl World {
             client,
             now,
             random: ChaCha8Rng::seed_from_u64(seed),
-            flow: Flow::new(Arc::clone(&gateway)),
+            flow: answered(&gateway),
             gateway,
             shim: Shim::new(
                 ClientConfig::default()
@@ -209,7 +216,7 @@ impl World {
         let setting = self.setting;
         if setting.restart_at == Some(number) {
             self.gateway = Gateway::new(GatewayConfig::default(), [3; 32], [5; 32]);
-            self.flow = Flow::new(Arc::clone(&self.gateway));
+            self.flow = answered(&self.gateway);
         }
         self.passed = number;
         if !self.happens(setting.far_loss) {

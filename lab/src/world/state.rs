@@ -319,7 +319,7 @@ impl State {
                     gateway.control(sender, receiver, &packet.payload, now, originated);
                     return;
                 }
-                _ => gateway.note_upward(sender),
+                _ => gateway.note_upward(sender, now),
             }
         }
         self.travel(packet, at, destination, false, now);

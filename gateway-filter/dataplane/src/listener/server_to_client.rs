@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::peer::{PeerKind, is_peer};
@@ -151,6 +152,9 @@ fn record(session: &Arc<Session>, batches: &[GsoBatch<'_>]) -> (Option<Timestamp
     let bytes: usize = batches.iter().map(|batch| batch.data.len()).sum();
     let deadline = session.assist(|flow| {
         flow.expect(bytes);
+        if let Some(microseconds) = session.far_round_trip() {
+            flow.on_server_answered(Duration::from_micros(microseconds));
+        }
         for datagram in batches.iter().flat_map(|batch| batch.datagrams()) {
             numbers.push(flow.forward(datagram, now));
         }

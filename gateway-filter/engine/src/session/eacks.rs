@@ -8,12 +8,11 @@ use packrat_wire::estimate::{STANDING_QUEUE, Timestamp};
 use packrat_wire::message::{Eack, Message, Report, ResetReason};
 use packrat_wire::{Epoch, MessageCounter};
 
-use super::answer::Answers;
 use super::backlog::Low;
 use super::breaker::Change;
-use super::growth::RoundTrips;
-use super::overflows::Overflows;
 use super::repairs::Repairs;
+use super::shadow::RoundTrips;
+use super::trial::Trial;
 use super::{Session, Turn};
 use crate::config::SenderAnswer;
 use crate::event::{Event, Side};
@@ -184,7 +183,6 @@ impl Session {
         turn.counters.eacks_decoded += 1;
         self.epoch.on_decoded(counter);
         let newly_missing = self.settle(newest.zip(round_trip), turn);
-        self.follow_beginning(newest, turn.now);
         self.follow_first_window(newest);
         self.follow_sender(newest, newly_missing, turn);
         self.follow_breaker(turn);
@@ -198,7 +196,6 @@ impl Session {
             missing: self.repairs.len() as u64,
         });
         self.repair(newest, turn);
-        self.follow_overflows(turn.now);
         self.history.release_settled();
         // The client need not wait for holes that are not missing here; the Report indicates them.
         let in_vain = usize::from(eack.holes) > self.repairs.len();
@@ -339,35 +336,13 @@ impl Session {
         }
     }
 
-    fn follow_beginning(&mut self, newest: Option<u64>, now: Timestamp) {
-        if self.watches_overflows && newest.is_some() {
-            let beginning = self.beginning.get_or_insert_default();
-            beginning.beyond.on_eack(newest, &self.history, now);
-        }
-    }
-
-    /// Checks whether the sender goes on through overflows.
-    fn follow_overflows(&mut self, now: Timestamp) {
-        let round_trips = self.round_trips().filter(|_| self.watches_overflows);
-        let Some((round_trips, beginning)) = round_trips.zip(self.beginning.as_deref_mut()) else {
-            return;
-        };
-        let forwarded = self.history.next();
-        let loss = self.coding.as_ref().map_or(0.0, |coding| coding.loss());
-        let overflows =
-            beginning.overflows.get_or_insert_with(|| Overflows::beginning(forwarded, now));
-        if overflows.on_eack(forwarded, round_trips.whole, loss, now) {
-            self.watches_overflows = false;
-            self.show_to_heedless();
-        }
-    }
-
-    /// `None`: the session has not seen how its connection began, or has not measured yet.
+    /// `None`: the last mile was not measured yet.
     fn round_trips(&self) -> Option<RoundTrips> {
-        let beyond = self.beginning.as_ref()?.beyond.known()?;
-        let last_mile = self.last_mile.path.round_trip()?;
-        let least = self.last_mile.base()?.min(last_mile).max(SHORTEST_ROUND_TRIP);
-        Some(RoundTrips { least, last_mile, whole: last_mile + beyond })
+        let present = self.last_mile.path.round_trip()?.max(SHORTEST_ROUND_TRIP);
+        let least = self.last_mile.base()?.min(present).max(SHORTEST_ROUND_TRIP);
+        let far = self.server_round_trip.unwrap_or_default();
+        let is_whole = self.server_round_trip.is_some();
+        Some(RoundTrips { least: least + far, present: present + far, is_whole })
     }
 
     /// Shows losses to the sender from here on, unless it gives way, or the operator has configured
@@ -375,41 +350,57 @@ impl Session {
     fn show_to_heedless(&mut self) {
         let is_unknown = self.permit.gateway().config().sender == SenderAnswer::Unknown;
         if is_unknown && self.live.is_none() {
-            self.shown = Some(Box::new(Answers::of_heedless()));
+            self.shown = Some(Box::new(Trial::of_heedless()));
         }
     }
 
     /// Checks how the sender answers the losses that it is shown.
     fn follow_sender(&mut self, newest: Option<u64>, newly_missing: u64, turn: &mut Turn<'_>) {
         let forwarded = self.history.next();
-        let Some(shown) = &mut self.shown else { return };
-        shown.on_forwarded(forwarded);
-        let (tolerated, round_trips) = (self.is_tolerated(), self.round_trips());
-        let Some(shown) = &mut self.shown else { return };
-        if !tolerated {
-            shown.begin_anew();
-            return;
-        }
         let is_found = newest.is_some() && newly_missing > 0;
-        if is_found && shown.note_shown() {
-            let tipped = self.permit.gateway().senders.on_shown(self.permit.network(), turn.now);
-            self.tell_judged(tipped, turn);
+        if let Some(shown) = &mut self.shown {
+            shown.on_forwarded(forwarded);
         }
-        let Some(shown) = &mut self.shown else { return };
-        match shown.follow_growth(is_found, &self.history, round_trips, turn.now) {
-            Some(true) => return self.on_finding(Finding::Tolerates, turn),
-            Some(false) => {
-                let network = self.permit.network();
-                self.permit.gateway().senders.on_undecided(network, turn.now);
-                return;
+        let is_tolerated = self.is_tolerated();
+        if let Some(shown) = &mut self.shown {
+            if !is_tolerated {
+                shown.end_start(false);
+                if let Some(shadow) = &mut self.shadow {
+                    shadow.hide();
+                }
+            } else if is_found && shown.note_shown() {
+                let senders = &self.permit.gateway().senders;
+                let tipped = senders.on_shown(self.permit.network(), turn.now);
+                self.tell_judged(tipped, turn);
             }
-            None => {}
         }
-        let Some(newest) = newest.filter(|_| is_found) else { return };
-        let round_trip = self.last_mile.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
-        let window = forwarded.saturating_sub(newest);
-        if let Some(finding) = shown.on_loss(window, forwarded, round_trip, turn.now) {
-            self.on_finding(finding, turn);
+        let is_watched = self.watches_sender || self.shown.is_some();
+        let Some(round_trips) = self.round_trips().filter(|_| is_watched) else { return };
+        let shadow = self.shadow.get_or_insert_default();
+        let finding = shadow.on_eack(forwarded, round_trips, turn.now);
+        let has_had_time =
+            !round_trips.is_whole && is_found || shadow.has_judged_growth(round_trips, turn.now);
+        let is_heedless = shadow.is_queues();
+        match &mut self.shown {
+            None if self.watches_sender => {
+                if finding == Some(Finding::Tolerates) && is_heedless {
+                    self.watches_sender = false;
+                    shadow.begin_anew();
+                    self.show_to_heedless();
+                }
+            }
+            Some(shown) if is_tolerated => match finding {
+                Some(finding) => self.on_finding(finding, turn),
+                None if shown.is_at_start() && has_had_time => {
+                    shown.end_start(false);
+                    if !shown.shows() {
+                        let network = self.permit.network();
+                        self.permit.gateway().senders.on_undecided(network, turn.now);
+                    }
+                }
+                None => {}
+            },
+            _ => {}
         }
     }
 
@@ -491,13 +482,12 @@ impl Session {
                     match reason {
                         GiveUpReason::QueueStands => {
                             turn.counters.losses_shown += 1;
-                            let beginning = self.beginning.as_mut();
-                            if let Some(overflows) = beginning.and_then(|it| it.overflows.as_mut())
-                            {
-                                overflows.on_shown();
-                            }
+                            self.note_shown(sequence, true, turn.now);
                         }
-                        GiveUpReason::Tolerated => turn.counters.losses_tolerated += 1,
+                        GiveUpReason::Tolerated => {
+                            turn.counters.losses_tolerated += 1;
+                            self.note_shown(sequence, false, turn.now);
+                        }
                         GiveUpReason::RepairsPaused => turn.counters.repairs_paused += 1,
                         GiveUpReason::BytesGone => turn.counters.repairs_evicted += 1,
                         _ => turn.counters.repairs_late += 1,
@@ -513,6 +503,15 @@ impl Session {
         }
         turn.scratch().sequences = sequences;
         self.repairs.sort_copies();
+    }
+
+    /// Reports to the sender's shadow that the sender is shown a loss.
+    fn note_shown(&mut self, sequence: u64, is_queues: bool, now: Timestamp) {
+        let forwarded = self.history.get(sequence).map(|entry| entry.forwarded_at);
+        let known = forwarded.zip(self.round_trips());
+        if let Some(((forwarded, round_trips), shadow)) = known.zip(self.shadow.as_mut()) {
+            shadow.on_shown(forwarded, is_queues, round_trips, now);
+        }
     }
 
     /// Reports to the breaker that a repaired datagram is given up.

@@ -16,7 +16,7 @@
 use packrat_wire::estimate::is_large_window;
 
 /// Most datagrams that a server sends before the client's first request.
-pub(super) const HANDSHAKE_DATAGRAMS: u64 = 16;
+const HANDSHAKE_DATAGRAMS: u64 = 16;
 /// Most datagrams that are not acknowledged when a server waits for the first request: more
 /// datagrams of a stream at a rate are under way.
 const UNDER_WAY_DATAGRAMS: u64 = 2;
