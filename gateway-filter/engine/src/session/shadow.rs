@@ -82,8 +82,9 @@ struct Backoff {
 /// The largest window that a loss-based sender can have, and the one that this sender has.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Shadow {
-    /// The last one is the newest.
+    /// A ring; `newest` is the place of the newest.
     marks: [Mark; MARK_COUNT],
+    newest: usize,
     under_way: f64,
     /// Most of them since the loss before.
     peak: f64,
@@ -133,7 +134,7 @@ impl Shadow {
             return;
         }
         self.next_loss = now + round_trips.present.mul_f64(HEARD_ROUND_TRIPS);
-        let forwarded = self.marks[MARK_COUNT - 1].forwarded;
+        let forwarded = self.marks[self.newest].forwarded;
         if self.losses == 0 {
             self.first_loss = forwarded;
         }
@@ -202,15 +203,17 @@ impl Shadow {
     /// Counts the datagrams under way: at least those of the shortest round trip, at most those of the
     /// present one.
     fn follow(&mut self, forwarded: u64, round_trips: RoundTrips, now: Timestamp) {
-        let newest = self.marks[MARK_COUNT - 1];
         let distance = (round_trips.least / LEAST_MARKS).max(round_trips.present / PRESENT_MARKS);
-        if newest.at + distance <= now {
-            self.marks.rotate_left(1);
-            self.marks[MARK_COUNT - 1] = Mark { at: now, forwarded };
+        if self.marks[self.newest].at + distance <= now {
+            self.newest = (self.newest + 1) % MARK_COUNT;
+            self.marks[self.newest] = Mark { at: now, forwarded };
         }
         let since = |time: Duration| {
+            let (older, newer) = self.marks.split_at(self.newest + 1);
             let is_old = |mark: &&Mark| mark.at + time <= now;
-            let old = self.marks.iter().rev().find(is_old).unwrap_or(&self.marks[0]);
+            let mut from_newest = older.iter().rev().chain(newer.iter().rev());
+            let oldest = newer.first().unwrap_or(&older[0]);
+            let old = from_newest.find(is_old).unwrap_or(oldest);
             (forwarded.saturating_sub(old.forwarded) as f64, now.saturating_since(old.at))
         };
         let (count, time) = since(round_trips.least);
@@ -229,7 +232,8 @@ impl Shadow {
 
     /// What was found does not count any more.
     pub(super) fn begin_anew(&mut self) {
-        *self = Self { marks: self.marks, under_way: self.under_way, ..Self::default() };
+        let Self { marks, newest, under_way, .. } = *self;
+        *self = Self { marks, newest, under_way, ..Self::default() };
     }
 }
 
