@@ -382,12 +382,10 @@ impl Session {
             !round_trips.is_whole && is_found || shadow.has_judged_growth(round_trips, turn.now);
         let is_heedless = shadow.is_queues();
         match &mut self.shown {
-            None if self.watches_sender => {
-                if finding == Some(Finding::Tolerates) && is_heedless {
-                    self.watches_sender = false;
-                    shadow.begin_anew();
-                    self.show_to_heedless();
-                }
+            None if self.watches_sender && is_heedless && finding == Some(Finding::Tolerates) => {
+                self.watches_sender = false;
+                shadow.begin_anew();
+                self.show_to_heedless();
             }
             Some(shown) if is_tolerated => match finding {
                 Some(finding) => self.on_finding(finding, turn),
