@@ -374,8 +374,10 @@ impl Session {
                 self.tell_judged(tipped, turn);
             }
         }
-        let is_watched = self.watches_sender || self.shown.is_some();
-        let Some(round_trips) = self.round_trips().filter(|_| is_watched) else { return };
+        if !self.watches_sender && self.shown.is_none() {
+            return;
+        }
+        let Some(round_trips) = self.round_trips() else { return };
         let shadow = self.shadow.get_or_insert_default();
         let finding = shadow.on_eack(forwarded, round_trips, turn.now);
         let has_had_time =

@@ -12,8 +12,9 @@
 //! ```
 //!
 //! "Under way" are the datagrams that were forwarded within a round trip of sender and client, the
-//! shortest one. Every uncertainty makes the shadow larger: the sender hears of a loss late, losses of one round trip are
-//! one, and the window before the first loss is the largest one until the sender has heard of it.
+//! shortest one. Every uncertainty makes the shadow larger: the sender hears of a loss late, losses of
+//! one round trip are one, and the window before the first loss is the largest one until the sender has
+//! heard of it.
 
 use core::time::Duration;
 
@@ -85,8 +86,7 @@ pub(super) struct Shadow {
     /// A ring; `newest` is the place of the newest.
     marks: [Mark; MARK_COUNT],
     newest: usize,
-    under_way: f64,
-    /// Most of them since the loss before.
+    /// Most datagrams under way since the loss before.
     peak: f64,
     /// Most datagrams under way until the sender has heard of its first loss.
     largest: f64,
@@ -156,13 +156,13 @@ impl Shadow {
         round_trips: RoundTrips,
         now: Timestamp,
     ) -> Option<Finding> {
-        self.follow(forwarded, round_trips, now);
+        let under_way = self.follow(forwarded, round_trips, now);
         self.hear(round_trips, now);
         let heard = self.backoff?.heard;
         if now < heard + round_trips.present {
             return self.gives_way.take();
         }
-        let ratio = self.under_way / self.window(round_trips, now)?;
+        let ratio = under_way / self.window(round_trips, now)?;
         let gives_way = self.gives_way.take();
         if ratio >= IGNORED_RATIO { Some(Finding::Tolerates) } else { gives_way }
     }
@@ -200,9 +200,9 @@ impl Shadow {
         Some(kept + cubic.max(linear))
     }
 
-    /// Counts the datagrams under way: at least those of the shortest round trip, at most those of the
-    /// present one.
-    fn follow(&mut self, forwarded: u64, round_trips: RoundTrips, now: Timestamp) {
+    /// The datagrams under way, counted over the shortest round trip. Over the present one they are at
+    /// most `peak` and `largest`.
+    fn follow(&mut self, forwarded: u64, round_trips: RoundTrips, now: Timestamp) -> f64 {
         let distance = (round_trips.least / LEAST_MARKS).max(round_trips.present / PRESENT_MARKS);
         if self.marks[self.newest].at + distance <= now {
             self.newest = (self.newest + 1) % MARK_COUNT;
@@ -217,12 +217,13 @@ impl Shadow {
             (forwarded.saturating_sub(old.forwarded) as f64, now.saturating_since(old.at))
         };
         let (count, time) = since(round_trips.least);
-        self.under_way = count * round_trips.least.div_duration_f64(time.max(round_trips.least));
+        let under_way = count * round_trips.least.div_duration_f64(time.max(round_trips.least));
         let most = since(round_trips.present).0;
         self.peak = self.peak.max(most);
         if self.backoff.is_none() {
             self.largest = self.largest.max(most);
         }
+        under_way
     }
 
     /// Losses are hidden from the sender from here on.
@@ -230,10 +231,10 @@ impl Shadow {
         (self.losses, self.gives_way) = (0, None);
     }
 
-    /// What was found does not count any more.
+    /// Forgets all losses and the sender's largest window.
     pub(super) fn begin_anew(&mut self) {
-        let Self { marks, newest, under_way, .. } = *self;
-        *self = Self { marks, newest, under_way, ..Self::default() };
+        let Self { marks, newest, .. } = *self;
+        *self = Self { marks, newest, ..Self::default() };
     }
 }
 

@@ -27,7 +27,7 @@ enum Phase {
     Long,
 }
 
-/// The trial of a session's sender, or what is known about it.
+/// The trial of a session's sender, and its findings.
 #[derive(Debug, Clone)]
 pub(super) struct Trial {
     phase: Phase,
@@ -44,19 +44,17 @@ impl Trial {
     /// That of a session that begins like this; `None` if its sender is shown no losses.
     pub(super) fn expecting(expectation: Expectation) -> Option<Self> {
         let is_expected = expectation == Expectation::Tolerates;
-        (expectation != Expectation::Answers).then_some(Self {
-            phase: Phase::Start,
-            tolerates: false,
-            heedless: false,
-            is_expected,
-            believes: is_expected,
-        })
+        let start = Self { is_expected, believes: is_expected, ..Self::in_phase(Phase::Start) };
+        (expectation != Expectation::Answers).then_some(start)
     }
 
-    /// That of a session whose sender has done what no loss-based one does.
+    /// That of a session whose sender has acted as no loss-based one does.
     pub(super) fn of_heedless() -> Self {
-        let [tolerates, is_expected, believes] = [false; 3];
-        Self { phase: Phase::Long, tolerates, heedless: true, is_expected, believes }
+        Self { heedless: true, ..Self::in_phase(Phase::Long) }
+    }
+
+    fn in_phase(phase: Phase) -> Self {
+        Self { phase, tolerates: false, heedless: false, is_expected: false, believes: false }
     }
 
     /// True while the sender is shown losses.
