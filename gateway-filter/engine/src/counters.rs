@@ -137,13 +137,13 @@ counters! {
         upward_repaired,
         /// Clients' missing datagrams given up: too late.
         upward_given_up,
-        /// Clients' missing datagrams left to the transport: a queue stands, or repairs pause.
+        /// Clients' missing datagrams left to the transport: a queue lost them, or repairs pause.
         upward_shown,
         /// Clients' datagrams that waited for a missing one.
         upward_waited,
         /// Messages to clients about missing datagrams.
         upward_reports,
-        /// Pauses of a client's repairs: arrivals did not follow sending.
+        /// Pauses of a client's repairs: most never arrived.
         upward_pauses,
         /// Unexplained identifiers that only the client had.
         identifiers_foreign,

@@ -36,7 +36,7 @@ mod first_window;
 mod last_mile;
 mod numbering;
 mod outage;
-mod policing;
+mod queue_losses;
 mod repairs;
 mod shadow;
 mod tail_probe;
@@ -439,7 +439,7 @@ impl Session {
 
     /// True if the queue of the last mile has lost datagrams within a round trip.
     fn queue_loses(&self, now: Timestamp) -> bool {
-        self.backlog.as_ref().is_some_and(|backlog| backlog.is_shown(now))
+        self.backlog.as_ref().is_some_and(|backlog| backlog.losses.is_shown(now))
     }
 
     /// True if the sender goes on as before when it sees the losses of this path.

@@ -12,35 +12,15 @@
 //!                 | min(round trip -     | lower envelope of                v
 //!                 | base - backlog)      | arrivals over bytes      losses of the queue | of the medium
 //! ```
-//!
-//! A loss is the queue's if the backlog was near the largest of late, and losses are more frequent
-//! there than elsewhere; or in an overflow, which shows by more runs of losses than the medium has
-//! while arrivals are as fast as ever. So the first overflow shows, before a rate is known, and a
-//! policer, which has no backlog.
 
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use packrat_wire::estimate::{Losses, OverflowJudge, Timestamp};
+use packrat_wire::estimate::Timestamp;
 
-use super::eacks::OUTAGE_DATAGRAMS;
+use super::queue_losses::{Met, QueueLosses};
 use crate::history::{Fate, History};
 
-/// Share of the largest backlog from which on a backlog is near it.
-const NEAR_TOP_SHARE: f64 = 0.85;
-/// Share of the largest backlog from which on a single loss is the queue's if the medium hardly
-/// loses datagrams.
-const STANDING_SHARE: f64 = 0.4;
-/// Least backlog, in seconds, that is near the top.
-const LEAST_TOP_SECONDS: f64 = 0.005;
-/// Backlog, in seconds, near which each loss is the queue's: no medium delays everything for as long.
-const DEEP_TOP_SECONDS: f64 = 2.0;
-/// Time in which the largest backlog is forgotten.
-const TOP_MEMORY_SECONDS: f64 = 10.0;
-/// Datagrams near the top that are assumed beside the counted ones.
-const NEAR_TOP_PRIOR_DATAGRAMS: f64 = 25.0;
-/// Datagrams in which a count of the histogram falls by a factor of e.
-const HISTOGRAM_MEMORY_DATAGRAMS: f32 = 500.0;
 /// Time whose least residual raises the backlog; a base round trip if that is longer.
 const RESIDUAL_WINDOW_SECONDS: f64 = 0.1;
 /// Time over which a rate is measured; a base round trip if that is longer.
@@ -49,10 +29,6 @@ const RATE_BLOCK_SECONDS: f64 = 0.05;
 const RATES: usize = 5;
 /// Backlog, in seconds, from which on the link is busy.
 const BUSY_SECONDS: f64 = 0.003;
-/// Datagrams of a window in which runs of losses are counted; a base round trip's if they are more.
-const WINDOW_DATAGRAMS: f64 = 64.0;
-/// Share of the fastest arrivals below which arrivals do not come from a full queue.
-const OVERFLOW_ARRIVALS_SHARE: f64 = 0.7;
 /// Time of which the fastest arrivals are known.
 const FASTEST_MEMORY_SECONDS: f64 = 2.0;
 /// Time of which the base round trip is the least.
@@ -64,20 +40,7 @@ const ASSUMED_BASE_SECONDS: f64 = 0.03;
 /// Length of a datagram whose bytes are gone.
 const ASSUMED_LENGTH_BYTES: f64 = 1200.0;
 
-/// Bins of the histogram: quarter octaves from a millisecond on.
-const BINS: usize = 56;
-
-fn bin(backlog_seconds: f64) -> usize {
-    let micros = (backlog_seconds * 1e6) as u64;
-    if micros < 1000 {
-        return 0;
-    }
-    let octave = (micros / 1000).ilog2() as usize;
-    let quarter = ((micros << 2) / (1000 << octave)) as usize - 4;
-    (4 * octave + quarter + 1).min(BINS - 1)
-}
-
-fn seconds(at: Timestamp) -> f64 {
+pub(super) fn seconds(at: Timestamp) -> f64 {
     at.as_micros() as f64 / 1e6
 }
 
@@ -101,41 +64,10 @@ impl Recent {
     }
 }
 
-/// Datagrams at low backlogs, lost ones, and runs of losses.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Low {
-    pub(crate) sent: u64,
-    pub(crate) lost: u64,
-    pub(crate) runs: u64,
-}
-
-impl Low {
-    fn count(&mut self, is_lost: bool, begins: bool) {
-        self.sent += 1;
-        self.lost += u64::from(is_lost);
-        self.runs += u64::from(begins);
-    }
-
-    fn add(&mut self, more: Self) {
-        self.sent += more.sent;
-        self.lost += more.lost;
-        self.runs += more.runs;
-    }
-}
-
-/// Counts of one eACK, which are the medium's if no overflow follows within a base round trip.
-#[derive(Debug, Clone, Copy)]
-struct Fresh {
-    at: f64,
-    low: Low,
-    /// Counts of all datagrams below the top.
-    below_top: Low,
-}
-
 /// Rate of the last mile while a backlog stands: slope of the lower envelope of arrivals over
 /// bytes.
 #[derive(Debug, Default)]
-struct Rate {
+pub(super) struct Rate {
     bytes_per_second: Option<f64>,
     recent: VecDeque<f64>,
     fastest: Recent,
@@ -154,7 +86,7 @@ struct Point {
 
 impl Rate {
     /// The first `bytes` have arrived until `at`. `is_busy`: a backlog stood.
-    fn on_sample(&mut self, at: f64, bytes: f64, is_busy: bool, base: f64) {
+    pub(super) fn on_sample(&mut self, at: f64, bytes: f64, is_busy: bool, base: f64) {
         let block = RATE_BLOCK_SECONDS.max(base);
         let edge = *self.edge.get_or_insert(at);
         if at - edge >= block {
@@ -196,36 +128,9 @@ impl Rate {
         });
     }
 
-    fn fastest(&self) -> f64 {
+    /// The fastest arrivals of late, in bytes per second.
+    pub(super) fn fastest(&self) -> f64 {
         self.fastest.before.max(self.fastest.now)
-    }
-}
-
-/// Datagrams and losses of a while.
-#[derive(Debug, Clone, Copy, Default)]
-struct Window {
-    sent: f64,
-    lost: f64,
-    runs: f64,
-    /// Places of the first lost datagram and of the last, counted from 1.
-    first_lost: f64,
-    last_lost: f64,
-    /// Send time of the first datagram, and arrivals until then: time, bytes.
-    began: f64,
-    arrivals: (f64, f64),
-}
-
-impl Window {
-    fn count(&mut self, is_lost: bool, begins: bool) {
-        self.sent += 1.0;
-        self.runs += f64::from(u8::from(begins));
-        if is_lost {
-            self.lost += 1.0;
-            self.last_lost = self.sent;
-            if self.lost == 1.0 {
-                self.first_lost = self.sent;
-            }
-        }
     }
 }
 
@@ -240,15 +145,27 @@ struct Last {
 /// A datagram of the eACK in hand.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Told {
-    sent_at: f64,
+    met: Met,
     length: f64,
     extra: f64,
-    backlog: f64,
-    is_lost: bool,
+}
+
+fn last_backlog(told: &[Told]) -> f64 {
+    told.last().map_or(0.0, |it| it.met.backlog)
+}
+
+/// Arrivals until now: time of the last, bytes, the fastest rate of late in bytes per second, and
+/// the base round trip.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrivals {
+    pub(crate) at: f64,
+    pub(crate) bytes: f64,
+    pub(crate) fastest: f64,
+    pub(crate) base: f64,
 }
 
 /// Observer of the last mile's backlog.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Backlog {
     /// Bytes of repairs and symbols, by the sequence number of the datagram behind them.
     extras: VecDeque<(u64, f64)>,
@@ -261,44 +178,7 @@ pub(crate) struct Backlog {
     rate: Rate,
     /// Bytes that have arrived.
     arrived: f64,
-    top: f64,
-    top_at: f64,
-    /// Datagrams and losses by backlog, in units that grow.
-    histogram: [[f32; 2]; BINS],
-    unit: f32,
-    windows: [Window; 2],
-    was_lost: bool,
-    /// Knows the losses below the top.
-    judge: OverflowJudge,
-    is_over: bool,
-    shown_until: f64,
-    low: Low,
-    fresh: VecDeque<Fresh>,
-}
-
-impl Default for Backlog {
-    fn default() -> Self {
-        Self {
-            extras: VecDeque::new(),
-            last: None,
-            done: 0,
-            base: Recent::default(),
-            residuals: VecDeque::new(),
-            rate: Rate::default(),
-            arrived: 0.0,
-            top: 0.0,
-            top_at: 0.0,
-            histogram: [[0.0; 2]; BINS],
-            unit: 1.0,
-            windows: [Window::default(); 2],
-            was_lost: false,
-            judge: OverflowJudge::default(),
-            is_over: false,
-            shown_until: 0.0,
-            low: Low::default(),
-            fresh: VecDeque::new(),
-        }
-    }
+    pub(crate) losses: QueueLosses,
 }
 
 impl Backlog {
@@ -324,7 +204,7 @@ impl Backlog {
         round_trip: Duration,
         now: Timestamp,
         told: &mut Vec<Told>,
-        on_queues: impl FnMut(u64),
+        mut on_queues: impl FnMut(u64),
     ) {
         let (at, sample) = (seconds(now), round_trip.as_secs_f64());
         let memory = BASE_MEMORY_SECONDS.max(BASE_MEMORY_ROUND_TRIPS * sample);
@@ -335,13 +215,15 @@ impl Backlog {
         self.count_arrived(told);
         self.explain(told);
         self.correct(told, sample, at);
-        let backlog = told.last().map_or(0.0, |it| it.backlog);
-        self.last = Some(Last { backlog, sent_at: last.sent_at, length: last.length });
-        let arrived_at = last.sent_at + sample;
+        let backlog = last_backlog(told);
+        self.last = Some(Last { backlog, sent_at: last.met.sent_at, length: last.length });
+        let arrived_at = last.met.sent_at + sample;
         let base = self.base_seconds();
         self.rate.on_sample(arrived_at, self.arrived, backlog > BUSY_SECONDS, base);
-        self.count(told, arrived_at, at);
-        self.decide(first, told, at, sample, on_queues);
+        let fastest = self.rate.fastest();
+        let arrivals = Arrivals { at: arrived_at, bytes: self.arrived, fastest, base };
+        let met = told.iter().map(|it| it.met);
+        self.losses.take(met, &arrivals, at, sample, |place| on_queues(first + place as u64));
         self.done = newest + 1;
     }
 
@@ -353,11 +235,13 @@ impl Backlog {
                 extra += bytes;
             }
             told.push(Told {
-                sent_at: seconds(entry.forwarded_at),
+                met: Met {
+                    sent_at: seconds(entry.forwarded_at),
+                    backlog: 0.0,
+                    is_lost: matches!(entry.fate, Fate::Missing | Fate::GivenUp),
+                },
                 length: entry.length().map_or(ASSUMED_LENGTH_BYTES, |length| length as f64),
                 extra,
-                backlog: 0.0,
-                is_lost: matches!(entry.fate, Fate::Missing | Fate::GivenUp),
             });
         }
     }
@@ -369,7 +253,7 @@ impl Backlog {
         for it in told {
             sent += it.length;
             extra += it.extra;
-            if !it.is_lost {
+            if !it.met.is_lost {
                 arrived += it.length;
             }
         }
@@ -378,24 +262,24 @@ impl Backlog {
 
     /// Backlogs as bytes explain them.
     fn explain(&self, told: &mut [Told]) {
-        let first = told.first().map_or(0.0, |it| it.sent_at);
+        let first = told.first().map_or(0.0, |it| it.met.sent_at);
         let Last { mut backlog, mut sent_at, mut length } =
             self.last.unwrap_or(Last { backlog: 0.0, sent_at: first, length: 0.0 });
         for it in told {
             if let Some(rate) = self.rate.bytes_per_second {
                 backlog += (length + it.extra) / rate;
             }
-            backlog = f64::max(backlog - (it.sent_at - sent_at), 0.0);
-            it.backlog = backlog;
-            sent_at = it.sent_at;
-            length = if it.is_lost && self.is_over { 0.0 } else { it.length };
+            backlog = f64::max(backlog - (it.met.sent_at - sent_at), 0.0);
+            it.met.backlog = backlog;
+            sent_at = it.met.sent_at;
+            length = if it.met.is_lost && self.losses.is_over() { 0.0 } else { it.length };
         }
     }
 
     /// A round trip bounds the backlog from above, and all of a while bound it from below.
     fn correct(&mut self, told: &mut [Told], sample: f64, at: f64) {
         let base = self.base_seconds();
-        let residual = sample - base - told.last().map_or(0.0, |it| it.backlog);
+        let residual = sample - base - last_backlog(told);
         let window = RESIDUAL_WINDOW_SECONDS.max(base);
         self.residuals.push_back((at, residual));
         while self.residuals.pop_front_if(|(then, _)| *then < at - window).is_some() {}
@@ -410,163 +294,12 @@ impl Backlog {
         }
         let count = told.len() as f64;
         for (index, it) in told.iter_mut().enumerate() {
-            it.backlog = (it.backlog + shift * (index + 1) as f64 / count).max(0.0);
+            let backlog = &mut it.met.backlog;
+            *backlog = (*backlog + shift * (index + 1) as f64 / count).max(0.0);
         }
         for (_, residual) in &mut self.residuals {
             *residual -= shift;
         }
-    }
-
-    /// Counts losses by backlog, and runs of losses.
-    fn count(&mut self, told: &[Told], arrived_at: f64, at: f64) {
-        let forgotten = ((at - self.top_at) / TOP_MEMORY_SECONDS).clamp(0.0, 1.0);
-        self.top -= self.top * forgotten;
-        self.top_at = at;
-        self.top = self.top.max(told.last().map_or(0.0, |it| it.backlog));
-        let base = self.base_seconds();
-        let arrivals = (arrived_at, self.arrived);
-        for it in told {
-            self.unit *= 1.0 + 1.0 / HISTOGRAM_MEMORY_DATAGRAMS;
-            let bin = &mut self.histogram[bin(it.backlog)];
-            bin[0] += self.unit;
-            let begins = it.is_lost && !self.was_lost;
-            self.was_lost = it.is_lost;
-            if begins {
-                bin[1] += self.unit;
-            }
-            let [before, now] = &mut self.windows;
-            let began = Window { began: it.sent_at, arrivals, ..Window::default() };
-            if now.sent == 0.0 {
-                *now = began;
-            } else if now.sent >= WINDOW_DATAGRAMS && it.sent_at - now.began >= base {
-                *before = core::mem::replace(now, began);
-            }
-            now.count(it.is_lost, begins);
-        }
-        if self.unit > 1e12 {
-            for bin in &mut self.histogram {
-                *bin = bin.map(|it| it / self.unit);
-            }
-            self.unit = 1.0;
-        }
-        self.is_over = self.is_overflow(told.len() as u64, arrived_at);
-    }
-
-    /// True if the losses of the last while come from a full queue, by their runs.
-    fn is_overflow(&mut self, news: u64, arrived_at: f64) -> bool {
-        let [before, now] = &self.windows;
-        let (sent, lost, runs) =
-            (before.sent + now.sent, before.lost + now.lost, before.runs + now.runs);
-        let first =
-            if before.lost > 0.0 { before.first_lost } else { before.sent + now.first_lost };
-        let last = if now.lost > 0.0 { before.sent + now.last_lost } else { before.last_lost };
-        let spread = last - first + 1.0;
-        let (since, bytes) = if before.sent > 0.0 { before.arrivals } else { now.arrivals };
-        let (elapsed, arrived) = (arrived_at - since, self.arrived - bytes);
-        let is_fast = elapsed < 0.5 * self.base_seconds()
-            || arrived >= OVERFLOW_ARRIVALS_SHARE * self.rate.fastest() * elapsed;
-        self.judge.is_overflow(&Losses { sent, lost, runs, spread }, news) && is_fast
-    }
-
-    /// Decides whose the losses are. `round_trip`: of the newest datagram.
-    fn decide(
-        &mut self,
-        first: u64,
-        told: &[Told],
-        at: f64,
-        round_trip: f64,
-        mut on_queues: impl FnMut(u64),
-    ) {
-        let is_rare = self.judge.medium().is_rare();
-        let edge = self.edge(if is_rare { STANDING_SHARE } else { NEAR_TOP_SHARE });
-        let half = if self.top < LEAST_TOP_SECONDS { BINS } else { self.half() };
-        let is_many = is_rare || self.top >= DEEP_TOP_SECONDS || self.is_many(edge);
-        let mut was_lost = false;
-        let mut fresh = Fresh { at, low: Low::default(), below_top: Low::default() };
-        let mut overflows = self.is_over;
-        for (sequence, it) in (first..).zip(told) {
-            let bin = bin(it.backlog);
-            let begins = it.is_lost && !was_lost;
-            was_lost = it.is_lost;
-            if it.is_lost && (self.is_over || is_many && bin >= edge) {
-                overflows = true;
-                on_queues(sequence);
-            }
-            if bin <= half && !self.is_over {
-                fresh.low.count(it.is_lost, begins);
-            }
-            if bin < edge && !self.is_over {
-                fresh.below_top.count(it.is_lost, begins);
-            }
-        }
-        if self.top < LEAST_TOP_SECONDS {
-            // Short connections have no time for doubts, and no queue.
-            self.low.add(core::mem::take(&mut fresh.low));
-        }
-        // Otherwise it was an outage, or a Reset has given up arrived datagrams.
-        if fresh.below_top.lost <= OUTAGE_DATAGRAMS as u64 {
-            self.fresh.push_back(fresh);
-        }
-        if overflows {
-            self.fresh.clear();
-            self.shown_until = at + round_trip;
-        }
-        let base = self.base_seconds();
-        while let Some(fresh) = self.fresh.pop_front_if(|fresh| fresh.at + base < at) {
-            self.low.add(fresh.low);
-            let Low { sent, lost, runs } = fresh.below_top;
-            self.judge.learn(sent, lost, runs);
-        }
-    }
-
-    /// True if holes that open now are not worth a hold: the queue has lost something within a
-    /// round trip.
-    pub(crate) fn is_shown(&self, now: Timestamp) -> bool {
-        seconds(now) < self.shown_until
-    }
-
-    /// True in an overflow.
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_over
-    }
-
-    /// The medium's losses since the last call.
-    pub(crate) fn take_low(&mut self) -> Low {
-        core::mem::take(&mut self.low)
-    }
-
-    /// Forgets the counts of the last eACK: its outage is no evidence of the medium's loss.
-    pub(crate) fn on_outage(&mut self) {
-        self.fresh.clear();
-        self.low = Low::default();
-    }
-
-    /// The first bin of this share of the largest backlog.
-    fn edge(&self, share: f64) -> usize {
-        bin((share * self.top).max(LEAST_TOP_SECONDS))
-    }
-
-    /// The median bin.
-    fn half(&self) -> usize {
-        let all: f32 = self.histogram.iter().map(|bin| bin[0]).sum();
-        let mut below = 0.0;
-        let reaches = |bin: &[f32; 2]| {
-            below += bin[0];
-            below >= 0.5 * all
-        };
-        self.histogram.iter().position(reaches).unwrap_or(0)
-    }
-
-    /// True if runs of losses are more frequent near the top than the medium's are.
-    fn is_many(&self, edge: usize) -> bool {
-        if self.top < LEAST_TOP_SECONDS {
-            return false;
-        }
-        let [sent, runs] = self.histogram[edge..].iter().fold([0.0, 0.0], |sum, bin| {
-            [0, 1].map(|place| sum[place] + f64::from(bin[place] / self.unit))
-        });
-        let expected = self.judge.medium().most_runs() * (sent + NEAR_TOP_PRIOR_DATAGRAMS);
-        runs >= (expected + 2.0 * expected.sqrt()).max(0.9)
     }
 }
 

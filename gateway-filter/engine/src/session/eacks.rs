@@ -8,8 +8,8 @@ use packrat_wire::estimate::{STANDING_QUEUE, Timestamp};
 use packrat_wire::message::{Eack, Message, Report, ResetReason};
 use packrat_wire::{Epoch, MessageCounter};
 
-use super::backlog::Low;
 use super::breaker::Change;
+use super::queue_losses::Low;
 use super::repairs::Repairs;
 use super::shadow::RoundTrips;
 use super::trial::Trial;
@@ -294,10 +294,10 @@ impl Session {
                 backlog.on_eack(history, newest, round_trip, now, &mut told, on_queues);
                 turn.scratch().told = told;
             }
-            if backlog.is_over() {
+            if backlog.losses.is_over() {
                 found.iter().for_each(|sequence| repairs.blame_queue(*sequence));
             }
-            low = Some(backlog.take_low());
+            low = Some(backlog.losses.take_low());
         }
         turn.scratch().found = found;
 
@@ -311,7 +311,7 @@ impl Session {
         let bursts = newly_missing * runs / (still_missing.len() as u64).max(1);
         if newly_missing > OUTAGE_DATAGRAMS as u64 {
             if let Some(backlog) = backlog {
-                backlog.on_outage();
+                backlog.losses.on_outage();
             }
         } else {
             let all = Low { sent: covered, lost: newly_missing, runs: bursts };

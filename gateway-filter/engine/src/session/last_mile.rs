@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use packrat_wire::estimate::{Least, PathEstimate, STANDING_QUEUE};
+use packrat_wire::estimate::{Least, PathEstimate};
 use packrat_wire::message::SATURATED_AGE;
 
 use super::Turn;
@@ -58,12 +58,12 @@ impl LastMile {
         Some(sample)
     }
 
-    /// True if the last round trip was longer than the base by the delay of a queue: a datagram of
-    /// the client that is lost now need not be the medium's loss. The timed datagrams are the
-    /// server's answers, which do not show how fast the way up is.
-    pub(crate) fn is_perhaps_queued_upward(&self) -> bool {
+    /// Seconds by which the last round trip was longer than the base: the backlog that a client's
+    /// datagram may have met. The timed datagrams are the server's answers, which do not show how
+    /// fast the way up is.
+    pub(crate) fn delay_above_base(&self) -> f64 {
         let last = self.timing.latest.zip(self.base());
-        last.is_some_and(|(last, base)| last.saturating_sub(base) >= STANDING_QUEUE)
+        last.map_or(0.0, |(last, base)| last.saturating_sub(base).as_secs_f64())
     }
 
     /// The round trip without a queue.

@@ -124,6 +124,9 @@ impl Session {
         self.history.shrink();
         if self.is_quiet() {
             self.backlog = None;
+            if let Some(uploads) = &mut self.uploads {
+                uploads.trim();
+            }
         }
         self.permit.hold(self.memory());
         self.shrink_at = if self.is_quiet() { NEVER_DUE } else { now + SHRINK_INTERVAL };

@@ -8,25 +8,27 @@
 //!
 //! ```text
 //!   arrives        places below it all passed or given up ----------------------> passes at once
-//!                  a hole below, room, no queue, repairs not paused ---> waits -> passes in order
-//!   hole           filled, patience over, queue stands, repairs pause, no room -> the wait ends
+//!                  a hole below, room, repairs not paused -------------> waits -> passes in order
+//!   hole           filled, patience over, the queue's, repairs pause, no room -> the wait ends
 //! ```
 //!
 //! Datagrams that a filled hole releases leave at once, unless a link follows that is slower than
 //! the last mile: a burst would overflow its queue, so they are spread ([`super::far_link`]).
 
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use packrat_assist_token::token_bucket::TokenBucket;
 use packrat_eack::Identifier;
-use packrat_wire::estimate::{MediumLoss, PATIENCE_MARGIN, Timestamp};
+use packrat_wire::estimate::{PATIENCE_MARGIN, Timestamp};
 use packrat_wire::handshake::GatewayParams;
 use packrat_wire::message::{Holes, Message, Run, SATURATED_AGE};
 use packrat_wire::number::{MAXIMUM_JUMP, MaskedNumber, Places};
 
-use super::breaker::{Change, Totals};
+use super::backlog::{Arrivals, Rate, seconds};
+use super::breaker::Change;
 use super::far_link::{FarLink, Spread};
+use super::last_mile::LastMile;
+use super::queue_losses::{Met, QueueLosses};
 use super::{Breaker, HOLD_STEP_BYTES, Session, Turn};
 use crate::lazy_box::LazyBox;
 use crate::outbox::Outbox;
@@ -40,6 +42,8 @@ const MAXIMUM_BYTES: usize = 1 << 20;
 const WAITING_DATAGRAMS: usize = 4096;
 /// Most holes that are known.
 const MAXIMUM_HOLES: usize = 2048;
+/// Most datagrams whose losses are not judged yet.
+const PENDING_DATAGRAMS: usize = 2048;
 /// Number of datagrams that may leave at once, whichever link follows.
 const SPREAD_DATAGRAMS: usize = 16;
 /// Bytes that each waiting datagram takes beside its own.
@@ -61,11 +65,6 @@ const HOLE_INTERVAL: Duration = Duration::from_millis(2);
 const UNHELD_PATIENCE: Duration = Duration::from_millis(250);
 /// The round trip before the first sample.
 const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(30);
-/// Losses that are repaired while a queue stands, relative to the medium's losses, measured while
-/// no queue stands: further losses are the queue's.
-const CREDIT_SHARE: f64 = 1.5;
-/// Losses that are repaired at once while a queue stands, datagrams.
-const CREDIT_DATAGRAMS: f64 = 8.0;
 /// Work of a message, beside the work of each hole in it.
 const HOLES_WORK: u64 = 2500;
 /// Work of a hole in a message.
@@ -96,9 +95,17 @@ impl Uploads {
         Some(Box::new(Self { upward, waiting: Waiting::default() }))
     }
 
-    /// Bytes of memory that waiting datagrams take.
+    /// Bytes of memory that waiting datagrams and the observer take.
     pub(crate) fn memory(&self) -> usize {
-        self.waiting.memory()
+        let observer = self.upward.as_ref().and_then(|upward| upward.observer.as_ref());
+        self.waiting.memory() + observer.map_or(0, |observer| observer.memory())
+    }
+
+    /// Gives memory back: the flow is quiet.
+    pub(crate) fn trim(&mut self) {
+        if let Some(upward) = &mut self.upward {
+            upward.observer = None;
+        }
     }
 
     /// Records a datagram of `length` bytes from the server.
@@ -112,6 +119,7 @@ impl Uploads {
     pub(crate) fn move_to_new_path(&mut self) {
         if let Some(upward) = &mut self.upward {
             upward.breaker = LazyBox::new();
+            upward.observer = None;
             upward.far = FarLink::default();
         }
     }
@@ -170,8 +178,62 @@ struct Hole {
     since: Timestamp,
     /// When the datagrams above stop waiting for it.
     until: Timestamp,
-    /// A queue may have stood when it opened.
-    queued: bool,
+}
+
+/// Observer of the fates of the client's datagrams: whose their losses are.
+#[derive(Debug, Default)]
+struct Observer {
+    /// Datagrams in the order of their places, until a lost one is told from an overtaken one.
+    pending: VecDeque<(u64, Met)>,
+    rate: Rate,
+    /// Bytes that have arrived.
+    arrived: f64,
+    losses: QueueLosses,
+}
+
+impl Observer {
+    fn memory(&self) -> usize {
+        size_of::<Self>() + self.pending.capacity() * size_of::<(u64, Met)>()
+    }
+
+    /// The datagram of `place` and `length` bytes has arrived, in order; the places from `from` on
+    /// are empty. `backlog`: the delay of a queue, in seconds.
+    fn on_newest(&mut self, from: u64, place: u64, length: usize, backlog: f64, now: Timestamp) {
+        let sent_at = seconds(now);
+        let met = |is_lost| Met { sent_at, backlog, is_lost };
+        self.pending.extend((from..place).map(|empty| (empty, met(true))));
+        self.pending.push_back((place, met(false)));
+        let excess = self.pending.len().saturating_sub(PENDING_DATAGRAMS);
+        self.pending.drain(..excess);
+        self.arrived += length as f64;
+    }
+
+    /// The datagram of `place` was overtaken.
+    fn on_overtaken(&mut self, place: u64) {
+        if let Ok(index) = self.pending.binary_search_by_key(&place, |it| it.0) {
+            self.pending[index].1.is_lost = false;
+        }
+    }
+
+    /// Judges the datagrams below `confirmed` that no later arrival shows to be overtaken. Returns
+    /// the places that the queue has lost.
+    fn settle(&mut self, confirmed: u64, path: &LastMile, now: Timestamp) -> Vec<u64> {
+        let base = path.base().unwrap_or(ASSUMED_ROUND_TRIP);
+        let round_trip = path.path.round_trip().unwrap_or(base).as_secs_f64();
+        let (at, base) = (seconds(now), base.as_secs_f64());
+        let is_known =
+            |(place, met): &(u64, Met)| *place < confirmed && met.sent_at + base / 2.0 <= at;
+        let known = self.pending.partition_point(is_known);
+        let known: Vec<(u64, Met)> = self.pending.drain(..known).collect();
+        let mut queues = Vec::new();
+        let Some((_, newest)) = known.last() else { return queues };
+        self.rate.on_sample(newest.sent_at, self.arrived, false, base);
+        let fastest = self.rate.fastest();
+        let arrivals = Arrivals { at: newest.sent_at, bytes: self.arrived, fastest, base };
+        let met = known.iter().map(|it| it.1);
+        self.losses.take(met, &arrivals, at, round_trip, |index| queues.push(known[index].0));
+        queues
+    }
 }
 
 /// The messages to the client: the datagrams since the last one, and the time of the next.
@@ -195,21 +257,10 @@ struct Upward {
     far: FarLink,
     /// A burst is passing, spread over time.
     spread: Option<Spread>,
-    /// The medium's share of loss, and how much of it may still be repaired while a queue stands.
-    medium: MediumLoss,
-    credit: TokenBucket,
-    /// A queue stands or seems to begin, as of the last hole or message.
-    queued: bool,
-    /// Numbers of datagrams that have arrived, and of datagrams that were lost at first.
-    received: u64,
-    missing: u64,
+    observer: Option<Box<Observer>>,
     /// Places that the client has used, confirmed by more than one datagram: an invented number
     /// leads ahead of them, and the next datagrams fill the places between.
     confirmed: u64,
-    /// Places in front of far ones, whose datagrams are not missing.
-    skipped: u64,
-    /// Place below which all holes have been reported to the breaker.
-    suspected: u64,
 }
 
 impl Upward {
@@ -223,14 +274,8 @@ impl Upward {
             breaker: LazyBox::new(),
             far: FarLink::default(),
             spread: None,
-            medium: MediumLoss::default(),
-            credit: TokenBucket::new(CREDIT_DATAGRAMS),
-            queued: false,
-            missing: 0,
-            received: 0,
+            observer: None,
             confirmed: 0,
-            skipped: 0,
-            suspected: 0,
         }))
     }
 
@@ -271,45 +316,6 @@ impl Upward {
         {
             self.spread = Some(Spread::new(first, now));
         }
-    }
-
-    /// Records that `places` more places are known to be taken, or empty.
-    fn on_places(&mut self, places: u64) {
-        if self.queued {
-            self.credit.earn(places as f64 * self.medium.loss() * CREDIT_SHARE, CREDIT_DATAGRAMS);
-        } else {
-            self.credit = TokenBucket::new(CREDIT_DATAGRAMS);
-            self.medium.on_fate(places, 0, 0);
-        }
-    }
-
-    /// Counts the holes below the confirmed places as lost once they have been open for longer than
-    /// overtaking takes, and reports them to the breaker unless a queue may have stood. Above the
-    /// confirmed places, an invented number opens holes that the next datagrams fill.
-    fn suspect(&mut self, minimum: Option<Duration>, round_trip: Duration, now: Timestamp) {
-        let overtaking = minimum.unwrap_or_default() / 2;
-        let confirmed = self.suspected.max(self.confirmed);
-        while let Some((&place, hole)) = self.holes.range(self.suspected..confirmed).next()
-            && now.saturating_since(hole.since) >= overtaking
-        {
-            self.suspected = place + 1;
-            self.missing += 1;
-            if !hole.queued {
-                self.breaker.on_loss(place, hole.since, round_trip);
-            }
-        }
-    }
-
-    /// Records a hole that is filled or given up; `lost`: its datagram was lost, not overtaken.
-    fn on_fate(&mut self, hole: Hole, lost: bool) {
-        if lost && !hole.queued {
-            self.medium.on_fate(0, 1, 1);
-        }
-    }
-
-    fn totals(&self) -> Totals {
-        let forwarded = self.confirmed.saturating_sub(self.skipped);
-        Totals { forwarded, arrived: self.received, lost: self.missing }
     }
 
     /// Time of the next message to the client.
@@ -396,30 +402,32 @@ impl Session {
         upward.telling.untold += 1;
         upward.telling.first_untold.get_or_insert(now);
         let mut since = now;
-        self.suspect(upward, now);
         if place >= expected {
             upward.newest_at = now;
             // A jump by so large a number of places skips no datagrams: a far number was believed
             // because later numbers continued from it.
             let from = if place - expected > MAXIMUM_JUMP { place } else { expected };
             upward.confirmed = expected;
-            upward.skipped += from - expected;
-            upward.on_places(place - from + 1);
-            self.open_holes(upward, from, place, turn);
+            let backlog = self.last_mile.delay_above_base();
+            let from = self.open_holes(upward, from, place, backlog, turn);
+            let observer = upward.observer.get_or_insert_default();
+            observer.on_newest(from, place, datagram.len(), backlog, now);
         } else if let Some(hole) = upward.holes.remove(&place) {
             since = hole.since;
-            // A datagram that comes sooner was overtaken.
-            let round_trip = self.last_mile.path.minimum_round_trip().unwrap_or_default();
-            upward.on_fate(hole, now.saturating_since(hole.since) >= round_trip / 2);
+            let overtaking = self.last_mile.path.minimum_round_trip().unwrap_or_default() / 2;
+            if let Some(observer) = &mut upward.observer {
+                observer.arrived += datagram.len() as f64;
+                if now.saturating_since(hole.since) < overtaking {
+                    observer.on_overtaken(place);
+                }
+            }
             upward.confirmed = upward.confirmed.max(place + 1);
             turn.counters.upward_repaired += 1;
-            upward.breaker.on_repair_arrived();
             upward.breaker.on_delivered(now);
         } else {
             // Known, late, or forged: the transport at the other end decides.
             return false;
         }
-        upward.received += 1;
         let is_above = upward.holes.first_key_value().is_some_and(|(hole, _)| *hole < place);
         let is_above = is_above && self.waits_upward();
         let room = self.upward_room();
@@ -457,43 +465,55 @@ impl Session {
 
     /// True if missing datagrams are left to the client's transport.
     fn is_left_to_client(&self, upward: &Upward, now: Timestamp) -> bool {
-        (upward.queued && upward.credit.tokens() < 0.0)
-            || upward.breaker.is_open(now)
-            || self.permit.gateway().config().repair_budget <= 0.0
-    }
-
-    /// Calls [`Upward::suspect`] with the times of the last mile.
-    fn suspect(&self, upward: &mut Upward, now: Timestamp) {
-        let path = &self.last_mile.path;
-        let round_trip = path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
-        upward.suspect(path.minimum_round_trip(), round_trip, now);
+        upward.breaker.is_open(now) || self.permit.gateway().config().repair_budget <= 0.0
     }
 
     /// Records that the places from `from` to `to` are empty: [`MAXIMUM_JUMP`] at most, which is
-    /// work for one datagram.
-    fn open_holes(&mut self, upward: &mut Upward, from: u64, to: u64, turn: &mut Turn<'_>) {
+    /// work for one datagram. `backlog`: the delay of a queue, in seconds; the client's transport
+    /// must see the losses of a full one. Returns the place from which on empty places are known to
+    /// the observer.
+    fn open_holes(
+        &mut self,
+        upward: &mut Upward,
+        from: u64,
+        to: u64,
+        backlog: f64,
+        turn: &mut Turn<'_>,
+    ) -> u64 {
         if from == to {
-            return;
+            return to;
         }
         let now = turn.now;
         turn.counters.upward_missing += to - from;
         // A client can skip any number of places.
         if !self.admits_upward(now) {
-            return;
+            return to;
         }
         self.eack_credit.charge(HOLE_WORK * (to - from));
         self.permit.charge_work(HOLE_WORK * (to - from), now);
-        upward.queued = self.last_mile.is_perhaps_queued_upward();
+        upward.telling.urgent = true;
+        if upward.observer.as_ref().is_some_and(|it| it.losses.is_queues(backlog)) {
+            turn.counters.upward_shown += to - from;
+            return from;
+        }
         let until = now + self.upward_patience();
         for place in from..to {
-            upward.holes.insert(place, Hole { since: now, until, queued: upward.queued });
+            upward.holes.insert(place, Hole { since: now, until });
         }
-        if upward.queued {
-            upward.credit.charge((to - from) as f64);
-        }
-        upward.telling.urgent = true;
         while upward.holes.len() > MAXIMUM_HOLES {
             upward.holes.pop_first();
+        }
+        from
+    }
+
+    /// Gives up the holes that the queue has made: the client's transport must see them.
+    fn show_queues_losses(&mut self, upward: &mut Upward, turn: &mut Turn<'_>) {
+        let Some(observer) = &mut upward.observer else { return };
+        for place in observer.settle(upward.confirmed, &self.last_mile, turn.now) {
+            turn.counters.upward_shown += u64::from(upward.holes.remove(&place).is_some());
+        }
+        if let Some(Uploads { waiting, .. }) = self.uploads.as_deref_mut() {
+            upward.release(waiting, usize::MAX, turn.now, turn.out);
         }
     }
 
@@ -510,8 +530,7 @@ impl Session {
         while let Some(hole) = upward.holes.first_entry()
             && hole.get().until <= turn.now
         {
-            let hole = hole.remove();
-            upward.on_fate(hole, true);
+            hole.remove();
             turn.counters.upward_given_up += 1;
             upward.breaker.on_in_vain(turn.now);
         }
@@ -539,12 +558,8 @@ impl Session {
 
     fn tell(&mut self, upward: &mut Upward, turn: &mut Turn<'_>) {
         let now = turn.now;
-        let round_trip = self.last_mile.path.round_trip().unwrap_or(ASSUMED_ROUND_TRIP);
-        upward.queued = self.last_mile.is_perhaps_queued_upward();
-        let queue_stands = upward.queued;
-        let totals = upward.totals();
-        self.suspect(upward, now);
-        let change = upward.breaker.on_eack(totals, round_trip, queue_stands, now);
+        self.show_queues_losses(upward, turn);
+        let change = upward.breaker.on_repairs(now);
         if matches!(change, Some(Change::Paused(_))) {
             turn.counters.upward_pauses += 1;
         }
