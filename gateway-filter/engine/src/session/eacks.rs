@@ -214,32 +214,33 @@ impl Session {
     /// Applies the fates that a decoded eACK shows. `measured`: its newest datagram, and the round
     /// trip. Returns the number of datagrams that it shows missing for the first time.
     fn settle(&mut self, measured: Option<(u64, Duration)>, turn: &mut Turn<'_>) -> u64 {
-        let queues_lose = self.agreed.queues_lose && self.live.is_none();
-        let Self {
-            epoch,
-            repairs,
-            history,
-            last_mile,
-            permit,
-            breaker,
-            numbering,
-            coding,
-            backlog,
-            ..
-        } = self;
+        let Self { epoch, history, .. } = self;
         let only_there = core::mem::take(&mut turn.scratch().only_there);
         for &identifier in &only_there {
             let was_forwarded = epoch.set.fold_in(identifier, history);
             turn.counters.identifiers_foreign += u64::from(!was_forwarded);
         }
         turn.scratch().only_there = only_there;
+        let newly_missing = self.find_missing(turn);
+        turn.counters.datagrams_missing += newly_missing;
+        if newly_missing > 0 {
+            turn.out.sample(Sample::EackMissing(newly_missing));
+        }
+        let arrived_unrepaired = self.settle_repairs(turn);
+        let low = self.blame_queue(measured, turn);
+        self.learn_loss(newly_missing, low, arrived_unrepaired, turn);
+        newly_missing
+    }
 
+    /// Marks the datagrams that only the gateway has as missing, and leaves their sequence numbers
+    /// in the scratch: all of them, and the newly found. Returns the number of the latter.
+    fn find_missing(&mut self, turn: &mut Turn<'_>) -> u64 {
+        let Self { epoch, repairs, history, .. } = self;
         let only_here = core::mem::take(&mut turn.scratch().only_here);
         let mut still_missing = core::mem::take(&mut turn.scratch().still_missing);
         still_missing.clear();
         let mut found = core::mem::take(&mut turn.scratch().found);
         found.clear();
-        let mut newly_missing = 0u64;
         let joined = epoch.take_joined(&only_here, history);
         for &identifier in &only_here {
             let sequence = history.sequence_of(identifier);
@@ -257,24 +258,34 @@ impl Session {
                 continue;
             };
             still_missing.push(sequence);
-            if repairs.find(sequence, turn.now) {
-                newly_missing += 1;
-                if let Some(entry) = history.get_mut(sequence) {
-                    entry.fate = Fate::Missing;
-                    found.push(sequence);
-                    let age = turn.now.saturating_since(entry.forwarded_at);
-                    let datagram = Sequence::new(sequence);
-                    turn.tell(|| SessionEvent::DatagramMissing { datagram, age });
-                }
+            if repairs.find(sequence, turn.now)
+                && let Some(entry) = history.get_mut(sequence)
+            {
+                entry.fate = Fate::Missing;
+                found.push(sequence);
+                let age = turn.now.saturating_since(entry.forwarded_at);
+                let datagram = Sequence::new(sequence);
+                turn.tell(|| SessionEvent::DatagramMissing { datagram, age });
             }
         }
-        turn.scratch().only_here = only_here;
         still_missing.sort_unstable();
+        let newly_missing = found.len() as u64;
+        let scratch = turn.scratch();
+        (scratch.only_here, scratch.still_missing, scratch.found) =
+            (only_here, still_missing, found);
+        newly_missing
+    }
+
+    /// Settles the repairs of datagrams that are not missing any more. Returns the number of missing
+    /// datagrams that arrived without a repair.
+    fn settle_repairs(&mut self, turn: &mut Turn<'_>) -> u32 {
+        let Self { repairs, history, last_mile, breaker, numbering, .. } = self;
         let now = turn.now;
         // The shortest time from a repair to an eACK that shows its arrival: a datagram that
         // arrives sooner has not come from the repair.
         let least = last_mile.base().unwrap_or_default();
         let mut recovered = 0;
+        let still_missing = core::mem::take(&mut turn.scratch().still_missing);
         let unrepaired =
             repairs.settle(&still_missing, history, turn, |sequence, repair, length| {
                 recovered += u32::from(now.saturating_since(repair.last_sent_at()) < least);
@@ -283,30 +294,46 @@ impl Session {
                     numbering.on_repaired(sequence, length);
                 }
             });
-        let mut low = None;
+        turn.scratch().still_missing = still_missing;
+        unrepaired + recovered
+    }
+
+    /// Decides which losses are the queue's. Returns the medium's; `None`: nothing tells them apart.
+    fn blame_queue(
+        &mut self,
+        measured: Option<(u64, Duration)>,
+        turn: &mut Turn<'_>,
+    ) -> Option<Low> {
+        let queues_lose = self.agreed.queues_lose && self.live.is_none();
+        let Self { repairs, history, backlog, .. } = self;
         if queues_lose && measured.is_some() {
             backlog.get_or_insert_default();
         }
-        if let Some(backlog) = backlog {
-            if let Some((newest, round_trip)) = measured {
-                let mut told = core::mem::take(&mut turn.scratch().told);
-                let on_queues = |sequence| repairs.blame_queue(sequence);
-                backlog.on_eack(history, newest, round_trip, now, &mut told, on_queues);
-                turn.scratch().told = told;
-            }
-            if backlog.losses.is_over() {
-                found.iter().for_each(|sequence| repairs.blame_queue(*sequence));
-            }
-            low = Some(backlog.losses.take_low());
+        let backlog = backlog.as_mut()?;
+        let now = turn.now;
+        if let Some((newest, round_trip)) = measured {
+            let on_queues = |sequence| repairs.blame_queue(sequence);
+            let told = &mut turn.scratch().told;
+            backlog.on_eack(history, newest, round_trip, now, told, on_queues);
         }
-        turn.scratch().found = found;
+        if backlog.losses.is_over() {
+            turn.scratch().found.iter().for_each(|sequence| repairs.blame_queue(*sequence));
+        }
+        Some(backlog.losses.take_low())
+    }
 
+    /// Learns the medium's loss: `low`, or all losses.
+    fn learn_loss(
+        &mut self,
+        newly_missing: u64,
+        low: Option<Low>,
+        arrived_unrepaired: u32,
+        turn: &mut Turn<'_>,
+    ) {
+        let Self { epoch, repairs, history, last_mile, permit, coding, backlog, .. } = self;
         let covered = epoch.set.consider(history);
-        turn.counters.datagrams_missing += newly_missing;
-        if newly_missing > 0 {
-            turn.out.sample(Sample::EackMissing(newly_missing));
-        }
         // The mean length of all missing runs stands for the mean length of the new ones.
+        let still_missing = &turn.scratch().still_missing;
         let runs = still_missing.chunk_by(|before, after| before + 1 == *after).count() as u64;
         let bursts = newly_missing * runs / (still_missing.len() as u64).max(1);
         if newly_missing > OUTAGE_DATAGRAMS as u64 {
@@ -320,13 +347,11 @@ impl Session {
                 last_mile.path.on_fate(sent, lost.min(sent));
             }
             if let Some(coding) = coding {
-                coding.on_arrived_unrepaired(unrepaired + recovered);
+                coding.on_arrived_unrepaired(arrived_unrepaired);
                 coding.on_fate(sent, lost, runs);
             }
         }
-        turn.scratch().still_missing = still_missing;
         repairs.follow_loss(last_mile.path.loss(), permit.gateway().config().repair_budget);
-        newly_missing
     }
 
     /// Checks whether the sender begins with a window that no loss-based sender has.

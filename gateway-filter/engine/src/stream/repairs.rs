@@ -95,122 +95,143 @@ impl Stream {
         let newest = eack.newest.and_then(|identifier| self.history.sequence_of(identifier));
         self.charge(subscriber, REPAIR_WORK * subscriber.outstanding().len() as u64, now);
         let mut outstanding = subscriber.take_outstanding();
-        let next = self.history.next();
         let wait = subscriber.symbol_wait();
         let waiting = self.symbols.waiting(wait, &self.history);
         let (mut waited_for, mut oldest) = (0, None);
         outstanding.retain_mut(|one| {
-            let datagram = Sequence::new(one.sequence);
-            let entry = self.history.get(one.sequence).copied();
-            if let Some(entry) = entry.filter(|_| subscriber.takes_symbols)
+            let age = self.age(one.sequence, now);
+            if subscriber.takes_symbols
                 && one.transmissions() == 0
+                && self.history.get(one.sequence).is_some()
+                && waiting.has(one.sequence, age)
             {
-                let age = now.saturating_since(entry.forwarded_at);
-                if waiting.has(one.sequence, age) {
-                    waited_for += 1;
-                    let older = oldest.is_none_or(|(sequence, _)| one.sequence < sequence);
-                    oldest = if older { Some((one.sequence, age)) } else { oldest };
-                    return true;
-                }
+                waited_for += 1;
+                let older = oldest.is_none_or(|(sequence, _)| one.sequence < sequence);
+                oldest = if older { Some((one.sequence, age)) } else { oldest };
+                return true;
             }
-            let bytes = self.history.bytes(one.sequence);
-            let decided = match (entry, bytes) {
-                (Some(entry), Some(bytes)) => {
-                    match subscriber.decide(one, newest, entry.forwarded_at, now) {
-                        Decision::Wait => return true,
-                        Decision::Send => Ok((now.saturating_since(entry.forwarded_at), bytes)),
-                        Decision::GiveUp(reason) => {
-                            self.counters.stream_late += 1;
-                            Err(reason)
-                        }
-                    }
+            match self.decide(subscriber, one, newest, now) {
+                Decision::Wait => true,
+                Decision::Send => {
+                    self.send_repair(subscriber, one, to, now, out);
+                    true
                 }
-                _ => {
-                    self.counters.stream_unrepairable += 1;
-                    Err(GiveUpReason::BytesGone)
-                }
-            };
-            let (age, (first, second)) = match decided {
-                Ok(decided) => decided,
-                Err(reason) => {
+                Decision::GiveUp(reason) => {
                     subscriber.give_up(one.identifier);
-                    let (datagram, transmissions) = (Some(datagram), one.transmissions().into());
+                    let datagram = Some(Sequence::new(one.sequence));
+                    let transmissions = one.transmissions().into();
                     out.tell(subscriber, || SessionEvent::GivenUp {
                         datagram,
                         transmissions,
                         reason,
                     });
-                    return false;
+                    false
                 }
-            };
-            let length = first.len() + second.len();
-            let sent = |one: &mut Outstanding, subscriber: &Subscriber, out: &mut StreamOutbox| {
-                one.sent(next, now);
-                let transmission = one.transmissions().into();
-                out.tell(subscriber, || SessionEvent::RepairSent { datagram, transmission, age });
-            };
-            let mut to_group = false;
-            if let Some(threshold) = self.config.group_repairs_from {
-                let round_trip = subscriber.round_trip.get().smoothed().unwrap_or(SWEEP_INTERVAL);
-                let missed = self.missed.entry(one.sequence).or_insert_with(|| Missed::since(now));
-                if missed.age(now) > round_trip {
-                    *missed = Missed::since(now);
-                }
-                missed.by(to.ip());
-                if missed.is_under_way() {
-                    // The repair is on its way to all of them.
-                    sent(one, subscriber, out);
-                    return true;
-                }
-                to_group = missed.addresses() >= threshold as usize;
             }
-            // The subscriber that asks pays, also for the group's repairs: otherwise a subscriber
-            // that claims to miss everything, again and again, would have the stream sent to all of
-            // them many times over.
-            let share = self.gateway.config().repair_budget;
-            if share <= 0.0
-                || !subscriber.may_repair(length, self.bytes, share)
-                || !self.gateway.budget.take_shared(&subscriber.source.repairs, length, true)
-            {
-                self.counters.stream_budget_refusals += 1;
-                let reason = RepairRefusedReason::BudgetEmpty;
-                out.tell(subscriber, || SessionEvent::RepairRefused { datagram, reason });
-                return true;
-            }
-            // Many subscribers that ask may not have it sent to all of them again and again,
-            // either.
-            let target = if to_group && self.group_repairs.take(length) {
-                if let Some(missed) = self.missed.get_mut(&one.sequence) {
-                    missed.sent_to_group();
-                }
-                self.counters.stream_group_repairs += 1;
-                Target::Group
-            } else {
-                Target::One(to)
-            };
-            self.counters.stream_repairs += 1;
-            self.counters.stream_repair_bytes += length as u64;
-            out.send(target, |bytes| {
-                bytes.extend_from_slice(first);
-                bytes.extend_from_slice(second);
-            });
-            sent(one, subscriber, out);
-            true
         });
         subscriber.set_outstanding(outstanding);
         if let Some((sequence, age)) = oldest {
-            let mut paid = 0;
             let lacked = self.symbols.lacked(waited_for, sequence, age, wait);
-            let (length, share) = (self.symbols.length(), self.gateway.config().repair_budget);
-            // The subscriber that asks pays, as for a repair to the group.
-            while paid < lacked
-                && subscriber.may_repair(length, self.bytes, share)
-                && self.gateway.budget.take_shared(&subscriber.source.repairs, length, true)
-            {
-                paid += 1;
-            }
-            self.symbols.ask(paid);
+            self.ask_for_symbols(subscriber, lacked);
         }
+    }
+
+    /// Decides about a missing packet.
+    fn decide(
+        &mut self,
+        subscriber: &Subscriber,
+        one: &Outstanding,
+        newest: Option<u64>,
+        now: Timestamp,
+    ) -> Decision {
+        let (entry, bytes) = (self.history.get(one.sequence), self.history.bytes(one.sequence));
+        let Some((entry, _)) = entry.zip(bytes) else {
+            self.counters.stream_unrepairable += 1;
+            return Decision::GiveUp(GiveUpReason::BytesGone);
+        };
+        let decision = subscriber.decide(one, newest, entry.forwarded_at, now);
+        if matches!(decision, Decision::GiveUp(_)) {
+            self.counters.stream_late += 1;
+        }
+        decision
+    }
+
+    /// Sends a missing packet again, to the subscriber or to the group, within the budgets.
+    fn send_repair(
+        &mut self,
+        subscriber: &mut Subscriber,
+        one: &mut Outstanding,
+        to: SocketAddr,
+        now: Timestamp,
+        out: &mut StreamOutbox,
+    ) {
+        let (datagram, age) = (Sequence::new(one.sequence), self.age(one.sequence, now));
+        let next = self.history.next();
+        let Some((first, second)) = self.history.bytes(one.sequence) else { return };
+        let length = first.len() + second.len();
+        let sent = |one: &mut Outstanding, subscriber: &Subscriber, out: &mut StreamOutbox| {
+            one.sent(next, now);
+            let transmission = one.transmissions().into();
+            out.tell(subscriber, || SessionEvent::RepairSent { datagram, transmission, age });
+        };
+        let mut to_group = false;
+        if let Some(threshold) = self.config.group_repairs_from {
+            let round_trip = subscriber.round_trip.get().smoothed().unwrap_or(SWEEP_INTERVAL);
+            let missed = self.missed.entry(one.sequence).or_insert_with(|| Missed::since(now));
+            if missed.age(now) > round_trip {
+                *missed = Missed::since(now);
+            }
+            missed.by(to.ip());
+            if missed.is_under_way() {
+                // The repair is on its way to all of them.
+                sent(one, subscriber, out);
+                return;
+            }
+            to_group = missed.addresses() >= threshold as usize;
+        }
+        // The subscriber that asks pays, also for the group's repairs: otherwise a subscriber that
+        // claims to miss everything, again and again, would have the stream sent to all of them
+        // many times over.
+        let share = self.gateway.config().repair_budget;
+        if share <= 0.0
+            || !subscriber.may_repair(length, self.bytes, share)
+            || !self.gateway.budget.take_shared(&subscriber.source.repairs, length, true)
+        {
+            self.counters.stream_budget_refusals += 1;
+            let reason = RepairRefusedReason::BudgetEmpty;
+            out.tell(subscriber, || SessionEvent::RepairRefused { datagram, reason });
+            return;
+        }
+        // Many subscribers that ask may not have it sent to all of them again and again, either.
+        let target = if to_group && self.group_repairs.take(length) {
+            if let Some(missed) = self.missed.get_mut(&one.sequence) {
+                missed.sent_to_group();
+            }
+            self.counters.stream_group_repairs += 1;
+            Target::Group
+        } else {
+            Target::One(to)
+        };
+        self.counters.stream_repairs += 1;
+        self.counters.stream_repair_bytes += length as u64;
+        out.send(target, |bytes| {
+            bytes.extend_from_slice(first);
+            bytes.extend_from_slice(second);
+        });
+        sent(one, subscriber, out);
+    }
+
+    /// Asks for more symbols to the group; the subscriber pays, as for a repair to the group.
+    fn ask_for_symbols(&mut self, subscriber: &mut Subscriber, lacked: u32) {
+        let (length, share) = (self.symbols.length(), self.gateway.config().repair_budget);
+        let mut paid = 0;
+        while paid < lacked
+            && subscriber.may_repair(length, self.bytes, share)
+            && self.gateway.budget.take_shared(&subscriber.source.repairs, length, true)
+        {
+            paid += 1;
+        }
+        self.symbols.ask(paid);
     }
 
     /// Sends the symbols that are due to the group: after each packet, or several of them, when
