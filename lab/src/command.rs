@@ -38,8 +38,6 @@ enum Action {
     Field(crate::field::Field),
     /// Measure segments of paths, sender by sender, and predict what splitting two of them gains
     Sweep(crate::sweep::Sweep),
-    /// Attackers who use all that they know, against gateway and clients, by random inputs
-    Attack(crate::attack::Attack),
     /// Measure the cost of assistance to others and to its own user: shares, objects, pages, video,
     /// uploads
     Harm(crate::harm::Harm),
@@ -279,7 +277,6 @@ pub fn run(options: &Options) -> ExitCode {
             }
             Ok(ExitCode::SUCCESS)
         }
-        Action::Attack(attack) => Ok(crate::attack::run(attack)),
         Action::Harm(harm) => {
             if let Err(error) = harm.run() {
                 eprintln!("error: {error}");

@@ -16,7 +16,6 @@
 //! product must not be built with.
 #![forbid(unsafe_code)]
 
-mod attack;
 pub mod batch;
 mod batching;
 mod certificate;
