@@ -1,13 +1,14 @@
 //! `packrat-lab first-byte`: the time from a connection's first datagram to the first byte of an answer,
 //! with the copies of thin datagrams and without them.
 
+use crate::arguments::share;
 use crate::batch;
-use crate::command::{HELD_OUT, share};
-use crate::sender::Sender;
-use crate::table::{quantile, sorted};
-use crate::trial::{Arm, Trial, TrialResult};
+use crate::stacks::Sender;
+use crate::statistics::{quantile, sorted};
+use crate::trial::{Arm, HELD_OUT, Trial, TrialResult};
 use clap::Args;
-use packrat_emulation::scenario::{Scenario, ScenarioError};
+use packrat_emulation::scenario::Scenario;
+use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -86,8 +87,8 @@ impl FirstByte {
     /// Runs the connections, and prints a row for each path, loss and way.
     ///
     /// # Errors
-    /// [`ScenarioError`], if the path is unknown.
-    pub(crate) fn run(&self) -> Result<ExitCode, ScenarioError> {
+    /// The path is unknown.
+    pub(crate) fn run(&self) -> Result<ExitCode, Box<dyn Error>> {
         let mut out = io::stdout().lock();
         let _ = writeln!(
             out,

@@ -1,5 +1,5 @@
-//! Observers of the QUIC stacks: of s2n-quic through its events, of quinn through
-//! [`crate::quinn_observer`].
+//! Observers of the QUIC stacks: of s2n-quic through its events, of quinn and noq
+//! through their congestion controls.
 
 use packrat_client::{Assist, ClientConfig, ClientEvent, PacketNumber, Timestamp};
 use packrat_engine::SessionEvent;
@@ -23,9 +23,9 @@ pub(crate) struct SenderFigures {
     /// Set if there was congestion since the last look at the path.
     congested: bool,
     window_last: u32,
-    pub(crate) window_sum: f64,
-    pub(crate) window_samples: u64,
-    pub(crate) window_most: u32,
+    window_sum: f64,
+    window_samples: u64,
+    window_most: u32,
     largest_acknowledged: Option<u64>,
     /// The end of slow start, if it ended.
     pub(crate) slow_start_ended: Option<f64>,
@@ -33,6 +33,13 @@ pub(crate) struct SenderFigures {
     pub(crate) too_old: u64,
     /// The trace, only when tracing.
     pub(crate) trace: Vec<TraceEvent>,
+}
+
+impl SenderFigures {
+    /// The congestion window, bytes: mean and most.
+    pub(crate) fn window(&self) -> [f64; 2] {
+        [self.window_sum / self.window_samples.max(1) as f64, f64::from(self.window_most)]
+    }
 }
 
 /// An event of a trial, with its time (virtual seconds).
@@ -148,7 +155,7 @@ pub enum DatagramKind {
 
 impl TraceEvent {
     /// The time of the event.
-    pub(crate) fn at(&self) -> f64 {
+    pub fn at(&self) -> f64 {
         match self {
             Self::Sent { at, .. }
             | Self::Acknowledged { at, .. }

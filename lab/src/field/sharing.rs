@@ -1,11 +1,11 @@
 //! Shares on the paths of the matrix: a download beside an unassisted one.
 
-use super::FieldError;
 use crate::batch;
 use crate::harm::{Extent, Section};
-use crate::sender::Sender;
+use crate::stacks::Sender;
 use crate::trial::{Arm, TrialResult};
 use serde::Serialize;
+use std::error::Error;
 use std::fmt::Write;
 
 /// First line of the table.
@@ -51,23 +51,23 @@ impl SharingRow {
             beside_mbps: beside.goodput_mbps,
             share: fairness.share,
             jain: fairness.jain,
-            repair_bytes: first.repair_bytes,
-            lost: first.lost_last_mile,
+            repair_bytes: first.losses.repair_bytes,
+            lost: first.losses.lost_last_mile,
             far_drops: result.far_dropped,
-            declared_lost: first.declared_lost,
-            spurious: first.spurious,
+            declared_lost: first.losses.declared_lost,
+            spurious: first.losses.spurious,
         })
     }
 }
 
 /// Runs the trials.
-pub(super) fn measure(extent: &Extent, jobs: usize) -> Result<Vec<SharingRow>, FieldError> {
+pub(super) fn measure(extent: &Extent, jobs: usize) -> Result<Vec<SharingRow>, Box<dyn Error>> {
     let trials = Section::Sharing.trials(extent)?;
     eprintln!("{} trials of shares", trials.len());
     let mut rows = Vec::with_capacity(trials.len());
     batch::run(&trials, jobs, |result| {
         rows.extend(SharingRow::of(&result?));
-        Ok::<(), FieldError>(())
+        Ok::<(), Box<dyn Error>>(())
     })?;
     Ok(rows)
 }

@@ -1,10 +1,9 @@
 //! The sections' tables, in Markdown.
 
 use super::section::{COMPARED_ARMS, Section};
-use crate::intervals::{Interval, paired_ratio, spread};
-use crate::table::{loss, median, quantile};
-use crate::traffic::FlowResult;
-use crate::trial::TrialResult;
+use crate::statistics::{Interval, median, paired_ratio, quantile, spread};
+use crate::traffic::VideoResult;
+use crate::trial::{FlowResult, TrialResult};
 
 /// The trials of one setting: without assistance, and with it.
 struct Setting<'a> {
@@ -100,7 +99,7 @@ fn sharing(first: &TrialResult, setting: &Setting<'_>) -> String {
     format!(
         "| {} | {} | {senders} | {} | {} | {jain:.3} | {jain_assisted:.3} | {} |\n",
         first.scenario,
-        loss(first),
+        first.loss_in_words(),
         three(&unassisted, 2),
         three(&assisted, 2),
         interval(setting.ratio(of(1, |flow| flow.goodput_mbps), middle)),
@@ -121,7 +120,7 @@ fn completions(first: &TrialResult, setting: &Setting<'_>) -> Vec<String> {
         format!(
             "| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
             first.scenario,
-            loss(first),
+            first.loss_in_words(),
             first.sender.name(),
             if size == 0 { "page".to_owned() } else { format!("{} kB", size as f64 * 1e-3) },
             three(&unassisted, 3),
@@ -135,7 +134,7 @@ fn completions(first: &TrialResult, setting: &Setting<'_>) -> Vec<String> {
 }
 
 fn video(first: &TrialResult, setting: &Setting<'_>) -> String {
-    let of = |field: fn(&crate::traffic::VideoResult) -> f64| {
+    let of = |field: fn(&VideoResult) -> f64| {
         setting.values(move |result| result.flows[0].video.iter().map(field).collect())
     };
     let [unassisted, assisted] = of(|video| video.bitrate_mbps);
@@ -147,7 +146,7 @@ fn video(first: &TrialResult, setting: &Setting<'_>) -> String {
     format!(
         "| {} | {} | {} | {} | {} | {} | {} | {} |\n",
         first.scenario,
-        loss(first),
+        first.loss_in_words(),
         first.sender.name(),
         three(&unassisted, 2),
         three(&assisted, 2),
@@ -171,7 +170,7 @@ fn upload(first: &TrialResult, setting: &Setting<'_>) -> String {
     format!(
         "| {} | {} | {} | {} |\n",
         first.scenario,
-        loss(first),
+        first.loss_in_words(),
         first.flows[1].sender.name(),
         columns.join(" | ")
     )

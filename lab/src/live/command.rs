@@ -8,14 +8,14 @@ use clap::{Args, Subcommand};
 use packrat_emulation::scenario::Scenario;
 use serde::Serialize;
 
-use crate::intervals::{Interval, pooled_quantile};
-use crate::live::media::{Arm, MediaResult, MediaTrial};
-use crate::live::multicast::{MulticastArm, MulticastResult, MulticastTrial};
-use crate::live::stream::Stream;
+use super::media::{Arm, MediaResult, MediaTrial};
+use super::multicast::{MulticastArm, MulticastResult, MulticastTrial};
+use super::stream::Stream;
+use crate::statistics::{Interval, pooled_quantile};
 
 /// Options of `packrat-lab live`.
 #[derive(Debug, Args)]
-pub struct Options {
+pub struct LiveOptions {
     #[command(subcommand)]
     action: Action,
 }
@@ -87,19 +87,17 @@ struct Media {
     json: bool,
 }
 
-/// Runs the command; its exit code.
-pub fn run(options: &Options) -> ExitCode {
-    let outcome = match &options.action {
-        Action::Media(media) => media.run(),
-        Action::Multicast(multicast) => multicast.run(),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        // A reader that has gone away, like `head`, wants no more.
-        Err(error) if error.downcast_ref().is_some_and(is_broken_pipe) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
+impl LiveOptions {
+    /// Runs the command.
+    pub(crate) fn run(&self) -> Result<ExitCode, Box<dyn std::error::Error>> {
+        let outcome = match &self.action {
+            Action::Media(media) => media.run(),
+            Action::Multicast(multicast) => multicast.run(),
+        };
+        match outcome {
+            // A reader that has gone away, like `head`, wants no more.
+            Err(error) if !error.downcast_ref().is_some_and(is_broken_pipe) => Err(error),
+            _ => Ok(ExitCode::SUCCESS),
         }
     }
 }

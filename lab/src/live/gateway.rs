@@ -9,7 +9,7 @@ use packrat_wire::is_control;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
-use crate::randomness::bytes;
+use crate::simulation::randomness::bytes;
 
 /// The time for which the cache is sampled at each datagram.
 const SERIES_SECONDS: f64 = 10.0;

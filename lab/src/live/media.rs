@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::live::gateway::OneFlow;
 use crate::live::player::{Played, nearest_rank_ms, play};
 use crate::live::stream::Stream;
-use crate::randomness::bytes;
+use crate::simulation::randomness::bytes;
 
 /// Source of the stream's packets.
 pub(crate) const STREAM_SOURCE: u32 = 0x5061_636b;

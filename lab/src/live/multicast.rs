@@ -20,7 +20,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use serde::Serialize;
 
-use crate::randomness::bytes;
+use crate::simulation::randomness::bytes;
 
 /// Bytes of a packet (Packrat26, section 6.2).
 const PACKET_BYTES: usize = 240;
