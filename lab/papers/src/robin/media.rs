@@ -43,7 +43,7 @@ enum Event {
     Ask,
 }
 
-struct World {
+struct AudioSimulation {
     media: Media,
     now: Timestamp,
     links: [Link; 4],
@@ -73,7 +73,7 @@ impl Media {
             number += 1;
             Link::new(config.with_seed(self.seed * 4 + number))
         });
-        let mut world = World {
+        let mut simulation = AudioSimulation {
             media: self,
             now: Timestamp::ZERO,
             links,
@@ -86,17 +86,17 @@ impl Media {
             asks: false,
             jitter: Vec::new(),
         };
-        world.schedule.plan(Timestamp::ZERO, Event::Due(0));
-        while let Some((at, event)) = world.schedule.pop() {
-            world.now = at;
-            world.handle(event);
+        simulation.schedule.plan(Timestamp::ZERO, Event::Due(0));
+        while let Some((at, event)) = simulation.schedule.pop() {
+            simulation.now = at;
+            simulation.handle(event);
         }
-        world.jitter.sort_by(f64::total_cmp);
-        Jitter(world.jitter)
+        simulation.jitter.sort_by(f64::total_cmp);
+        Jitter(simulation.jitter)
     }
 }
 
-impl World {
+impl AudioSimulation {
     fn offer(&mut self, link: usize, length: usize, event: Event) {
         if let Verdict::Deliver { at } = self.links[link].offer(self.now, length) {
             self.schedule.plan(at, event);

@@ -32,63 +32,100 @@ pub(super) enum QuackUse {
     MoveWindow,
 }
 
-/// A sender of a number of chunks, a packet each.
+/// The chunks of an upload, a packet each.
 #[derive(Debug)]
-pub(super) struct Sender {
-    cubic: Cubic,
-    quacks: QuackUse,
-    chunks: u64,
-    next_chunk: u64,
+struct Chunks {
+    all: u64,
+    next: u64,
     /// Chunks that can be sent so far.
     available: u64,
     again: VecDeque<u64>,
     delivered: Vec<bool>,
-    next_number: u64,
-    packets: BTreeMap<u64, Packet>,
-    /// Packets that fill the window.
-    in_flight: usize,
-    /// Entries of the receiver's and the proxy's logs that are known here.
-    acknowledged: usize,
-    quacked: usize,
-    largest: Option<u64>,
-    round_trip: Option<(Duration, Duration)>,
+}
+
+impl Chunks {
+    /// The next chunk to send, lost ones first.
+    fn next(&mut self) -> Option<u64> {
+        while let Some(chunk) = self.again.pop_front() {
+            if !self.delivered[chunk as usize] {
+                return Some(chunk);
+            }
+        }
+        (self.next < self.all.min(self.available)).then(|| {
+            self.next += 1;
+            self.next - 1
+        })
+    }
+}
+
+/// Measured round trips.
+#[derive(Debug, Default)]
+struct RoundTrips {
+    /// Smoothed, and its variation.
+    smoothed: Option<(Duration, Duration)>,
     /// The shortest round trips, of the path and of the near segment: without the delays of queues.
     shortest: Option<Duration>,
-    near_round_trip: Option<Duration>,
-    /// The last packet that filled the window, and probes since then.
-    last_sent: Timestamp,
-    probes: u32,
-    /// QuACK state: packets that the proxy may still see, in the order of sending.
-    unquacked: VecDeque<u64>,
+    near: Option<Duration>,
+}
+
+/// The knowledge that quACKs bring.
+#[derive(Debug)]
+struct QuackState {
+    uses: QuackUse,
     threshold: usize,
+    /// Entries of the proxy's log that are known here.
+    known: usize,
+    /// Packets that the proxy may still see, in the order of sending.
+    unquacked: VecDeque<u64>,
     /// Number of later packets reported by echoes, by packet.
     overtaken: BTreeMap<u64, usize>,
 }
 
+/// A sender of a number of chunks.
+#[derive(Debug)]
+pub(super) struct Sender {
+    cubic: Cubic,
+    chunks: Chunks,
+    quacks: QuackState,
+    next_number: u64,
+    packets: BTreeMap<u64, Packet>,
+    /// Packets that fill the window.
+    in_flight: usize,
+    /// Entries of the receiver's log that are known here.
+    acknowledged: usize,
+    largest: Option<u64>,
+    round_trips: RoundTrips,
+    /// The last packet that filled the window, and probes since then.
+    last_sent: Timestamp,
+    probes: u32,
+}
+
 impl Sender {
-    pub(super) fn new(chunks: u64, available: u64, quacks: QuackUse, threshold: usize) -> Self {
+    pub(super) fn new(chunks: u64, available: u64, uses: QuackUse, threshold: usize) -> Self {
         Self {
             cubic: Cubic::new(),
-            quacks,
-            chunks,
-            next_chunk: 0,
-            available,
-            again: VecDeque::new(),
-            delivered: vec![false; chunks as usize],
+            chunks: Chunks {
+                all: chunks,
+                next: 0,
+                available,
+                again: VecDeque::new(),
+                delivered: vec![false; chunks as usize],
+            },
+            quacks: QuackState {
+                uses,
+                threshold,
+                known: 0,
+                unquacked: VecDeque::new(),
+                overtaken: BTreeMap::new(),
+            },
             next_number: 0,
             packets: BTreeMap::new(),
             in_flight: 0,
             acknowledged: 0,
-            quacked: 0,
             largest: None,
-            round_trip: None,
-            shortest: None,
-            near_round_trip: None,
+            round_trips: RoundTrips::default(),
             last_sent: Timestamp::ZERO,
             probes: 0,
-            unquacked: VecDeque::new(),
-            threshold,
-            overtaken: BTreeMap::new(),
         }
     }
 
@@ -98,7 +135,7 @@ impl Sender {
 
     /// Makes this many more chunks available.
     pub(super) fn provide(&mut self, chunks: u64) {
-        self.available = self.available.max(chunks);
+        self.chunks.available = self.chunks.available.max(chunks);
     }
 
     /// The next packet to send, as its number and its chunk.
@@ -110,24 +147,14 @@ impl Sender {
     }
 
     fn send(&mut self, now: Timestamp) -> Option<(u64, u64)> {
-        let chunk = loop {
-            match self.again.pop_front() {
-                Some(chunk) if self.delivered[chunk as usize] => {}
-                Some(chunk) => break chunk,
-                None if self.next_chunk < self.chunks.min(self.available) => {
-                    self.next_chunk += 1;
-                    break self.next_chunk - 1;
-                }
-                None => return None,
-            }
-        };
+        let chunk = self.chunks.next()?;
         let number = self.next_number;
         self.next_number += 1;
         self.packets.insert(number, Packet { chunk, sent_at: now, passed: false });
         self.in_flight += 1;
         self.last_sent = now;
-        if self.quacks != QuackUse::None {
-            self.unquacked.push_back(number);
+        if self.quacks.uses != QuackUse::None {
+            self.quacks.unquacked.push_back(number);
         }
         Some((number, chunk))
     }
@@ -135,7 +162,7 @@ impl Sender {
     /// Time at which [`Self::on_timeout`] must be called.
     pub(super) fn next_timeout(&self) -> Option<Timestamp> {
         let (smoothed, variation) =
-            self.round_trip.unwrap_or((ASSUMED_ROUND_TRIP, ASSUMED_ROUND_TRIP / 2));
+            self.round_trips.smoothed.unwrap_or((ASSUMED_ROUND_TRIP, ASSUMED_ROUND_TRIP / 2));
         let period = smoothed + (variation * 4).max(Duration::from_millis(1));
         let period = period + Duration::from_millis(25);
         (!self.packets.is_empty()).then(|| self.last_sent + period * (1 << self.probes.min(10)))
@@ -145,7 +172,7 @@ impl Sender {
     pub(super) fn on_timeout(&mut self, now: Timestamp) -> Option<(u64, u64)> {
         self.probes += 1;
         let oldest = self.packets.values().next().map(|packet| packet.chunk)?;
-        self.again.push_front(oldest);
+        self.chunks.again.push_front(oldest);
         self.send(now)
     }
 
@@ -163,7 +190,7 @@ impl Sender {
         }
         for number in new {
             let Some(packet) = self.packets.remove(number) else { continue };
-            self.delivered[packet.chunk as usize] = true;
+            self.chunks.delivered[packet.chunk as usize] = true;
             if !self.has_left_window(&packet) {
                 self.in_flight -= 1;
                 self.cubic.on_arrived(packet.sent_at, self.smoothed(), now);
@@ -173,16 +200,17 @@ impl Sender {
     }
 
     fn has_left_window(&self, packet: &Packet) -> bool {
-        packet.passed && self.quacks == QuackUse::MoveWindow
+        packet.passed && self.quacks.uses == QuackUse::MoveWindow
     }
 
     fn smoothed(&self) -> Duration {
-        self.round_trip.map_or(ASSUMED_ROUND_TRIP, |(smoothed, _)| smoothed)
+        self.round_trips.smoothed.map_or(ASSUMED_ROUND_TRIP, |(smoothed, _)| smoothed)
     }
 
     fn measure(&mut self, sample: Duration) {
-        self.shortest = Some(self.shortest.map_or(sample, |before| before.min(sample)));
-        self.round_trip = Some(match self.round_trip {
+        self.round_trips.shortest =
+            Some(self.round_trips.shortest.map_or(sample, |before| before.min(sample)));
+        self.round_trips.smoothed = Some(match self.round_trips.smoothed {
             None => (sample, sample / 2),
             Some((smoothed, variation)) => {
                 let error = smoothed.abs_diff(sample);
@@ -214,29 +242,29 @@ impl Sender {
         if !self.has_left_window(packet) {
             self.in_flight -= 1;
         }
-        self.again.push_back(packet.chunk);
+        self.chunks.again.push_back(packet.chunk);
         self.cubic.on_lost(packet.sent_at, segment, now);
     }
 
     /// A quACK, made when this part of the proxy's log had passed.
     pub(super) fn on_quack(&mut self, log: &[u64], now: Timestamp) {
-        let Some(new) = log.get(self.quacked..) else { return };
-        self.quacked = log.len();
+        let Some(new) = log.get(self.quacks.known..) else { return };
+        self.quacks.known = log.len();
         let Some(&last) = new.last() else { return };
         self.probes = 0;
         self.measure_near(last, now);
         let new: BTreeSet<u64> = new.iter().copied().collect();
         let sent: Vec<u64> =
-            self.unquacked.iter().copied().filter(|number| *number <= last).collect();
+            self.quacks.unquacked.iter().copied().filter(|number| *number <= last).collect();
         let missing: Vec<u64> =
             sent.iter().copied().filter(|number| !new.contains(number)).collect();
         // As many sums as this decode no larger difference.
-        if missing.len() > self.threshold {
+        if missing.len() > self.quacks.threshold {
             // A Reset: packets sent until now are left to acknowledgements.
-            self.unquacked.retain(|number| *number > last);
+            self.quacks.unquacked.retain(|number| *number > last);
             return;
         }
-        self.unquacked.retain(|number| *number > last || missing.contains(number));
+        self.quacks.unquacked.retain(|number| *number > last || missing.contains(number));
         for number in &new {
             self.pass(*number, now);
         }
@@ -246,7 +274,7 @@ impl Sender {
             if later < REORDERING_PACKETS {
                 continue;
             }
-            self.unquacked.retain(|other| *other != number);
+            self.quacks.unquacked.retain(|other| *other != number);
             if let Some(packet) = self.packets.get(&number).copied() {
                 self.lose(number, &packet, Segment::Near(near), now);
             }
@@ -257,20 +285,20 @@ impl Sender {
     pub(super) fn on_echo(&mut self, numbers: &[u64], now: Timestamp) {
         self.probes = 0;
         for number in numbers {
-            let Some(place) = self.unquacked.iter().position(|other| other == number) else {
+            let Some(place) = self.quacks.unquacked.iter().position(|other| other == number) else {
                 continue;
             };
             self.measure_near(*number, now);
-            self.unquacked.remove(place);
-            self.overtaken.remove(number);
+            self.quacks.unquacked.remove(place);
+            self.quacks.overtaken.remove(number);
             self.pass(*number, now);
-            let before: Vec<u64> = self.unquacked.iter().take(place).copied().collect();
+            let before: Vec<u64> = self.quacks.unquacked.iter().take(place).copied().collect();
             for missing in before {
-                let later = self.overtaken.entry(missing).or_default();
+                let later = self.quacks.overtaken.entry(missing).or_default();
                 *later += 1;
                 if *later >= REORDERING_PACKETS {
-                    self.overtaken.remove(&missing);
-                    self.unquacked.retain(|other| *other != missing);
+                    self.quacks.overtaken.remove(&missing);
+                    self.quacks.unquacked.retain(|other| *other != missing);
                     if let Some(packet) = self.packets.get(&missing).copied() {
                         self.lose(missing, &packet, Segment::Near(self.near_share()), now);
                     }
@@ -282,18 +310,18 @@ impl Sender {
     fn measure_near(&mut self, number: u64, now: Timestamp) {
         let Some(packet) = self.packets.get(&number) else { return };
         let sample = now.saturating_since(packet.sent_at);
-        self.near_round_trip =
-            Some(self.near_round_trip.map_or(sample, |before| before.min(sample)));
+        self.round_trips.near =
+            Some(self.round_trips.near.map_or(sample, |before| before.min(sample)));
     }
 
     /// The proxy has seen a packet.
     fn pass(&mut self, number: u64, now: Timestamp) {
-        let near = self.near_round_trip.unwrap_or(ASSUMED_ROUND_TRIP);
+        let near = self.round_trips.near.unwrap_or(ASSUMED_ROUND_TRIP);
         let Some(packet) = self.packets.get_mut(&number).filter(|packet| !packet.passed) else {
             return;
         };
         packet.passed = true;
-        if self.quacks == QuackUse::MoveWindow {
+        if self.quacks.uses == QuackUse::MoveWindow {
             self.in_flight -= 1;
             self.cubic.on_arrived(packet.sent_at, near, now);
         }
@@ -301,8 +329,8 @@ impl Sender {
 
     /// The near segment's share of the round trip.
     fn near_share(&self) -> f64 {
-        let near = self.near_round_trip.unwrap_or(ASSUMED_ROUND_TRIP).as_secs_f64();
-        let whole = self.shortest.unwrap_or(ASSUMED_ROUND_TRIP).as_secs_f64();
+        let near = self.round_trips.near.unwrap_or(ASSUMED_ROUND_TRIP).as_secs_f64();
+        let whole = self.round_trips.shortest.unwrap_or(ASSUMED_ROUND_TRIP).as_secs_f64();
         (near / whole).clamp(0.01, 1.0)
     }
 }

@@ -182,7 +182,7 @@ impl Connection {
     }
 }
 
-struct World {
+struct UploadSimulation {
     upload: Upload,
     now: Timestamp,
     links: [Link; 4],
@@ -215,7 +215,7 @@ impl Upload {
             }
             _ => vec![connection(chunks, (NEAR_UP, FAR_UP))],
         };
-        let mut world = World {
+        let mut simulation = UploadSimulation {
             upload: self,
             now: Timestamp::ZERO,
             links: self.links(),
@@ -227,12 +227,12 @@ impl Upload {
             schedule: Schedule::new(),
             outcome: Outcome::default(),
         };
-        world.run();
-        let received = world.connections.last().map_or(0, |last| last.in_order);
-        let seconds = world.now.as_secs_f64().max(1e-9);
+        simulation.run();
+        let received = simulation.connections.last().map_or(0, |last| last.in_order);
+        let seconds = simulation.now.as_secs_f64().max(1e-9);
         Outcome {
             goodput_mbps: (received * CHUNK_BYTES).min(self.bytes) as f64 * 8e-6 / seconds,
-            ..world.outcome
+            ..simulation.outcome
         }
     }
 
@@ -265,7 +265,7 @@ impl Upload {
     }
 }
 
-impl World {
+impl UploadSimulation {
     fn run(&mut self) {
         if let Some(quacks) = self.upload.quacks().filter(|_| self.upload.strawman.is_none()) {
             self.schedule.plan(Timestamp::ZERO + quacks.every, Event::QuackDue);
