@@ -68,8 +68,10 @@ pub(super) fn latency(settings: Settings) -> Result<Plan, Failure> {
             let scenario = scenario?;
             let series = COPIES_ARMS.map(|arm| {
                 let results = run(bench, &scenario, arm, settings);
-                let mut latencies: Vec<u64> =
-                    results.iter().flat_map(|result| result.latencies.iter().copied()).collect();
+                let mut latencies: Vec<u64> = results
+                    .iter()
+                    .flat_map(|result| result.experience.latencies.iter().copied())
+                    .collect();
                 latencies.sort_unstable();
                 // The curves differ in the last tenth.
                 let points = (0..=DISTRIBUTION_POINTS).filter_map(|step| {
@@ -181,11 +183,21 @@ pub(super) fn link_overhead(settings: Settings) -> Result<Plan, Failure> {
             measured(settings)
                 + " With IP and UDP headers. The paper: the client makes up 8.2 % of the bytes with Packrat, 1.0 % without.",
             vec![
-                panel("Client to gateway", "kB", 0, |result| result.client.bytes as f64 * 1e-3),
-                panel("Client to gateway", "packets", 0, |result| result.client.packets as f64),
-                panel("Gateway to client", "kB", 0, |result| result.last_mile.bytes as f64 * 1e-3),
-                panel("Gateway to client", "packets", 0, |result| result.last_mile.packets as f64),
-                panel("Server to gateway", "kB", 0, |result| result.server.bytes as f64 * 1e-3),
+                panel("Client to gateway", "kB", 0, |result| {
+                    result.traffic.client.bytes as f64 * 1e-3
+                }),
+                panel("Client to gateway", "packets", 0, |result| {
+                    result.traffic.client.packets as f64
+                }),
+                panel("Gateway to client", "kB", 0, |result| {
+                    result.traffic.last_mile.bytes as f64 * 1e-3
+                }),
+                panel("Gateway to client", "packets", 0, |result| {
+                    result.traffic.last_mile.packets as f64
+                }),
+                panel("Server to gateway", "kB", 0, |result| {
+                    result.traffic.server.bytes as f64 * 1e-3
+                }),
                 panel("The client's share of the bytes of both ends", "%", 2, |r| {
                     r.client_share * 100.0
                 }),
@@ -206,7 +218,7 @@ pub(super) fn cache(_: Settings) -> Result<Plan, Failure> {
             series.map(|(seconds, bytes)| Point::exact(*seconds, *bytes as f64 * 1e-3)).collect();
         let flat = |y| vec![Point::exact(0.0, y), Point::exact(10.0, y)];
         let line = |label: String, subject, points| Series::curve(label, subject, points);
-        let mean = result.cache_mean * 1e-3;
+        let mean = result.gateway.cache_mean * 1e-3;
         Ok(Figure::new(
             "fig11b",
             "The gateway's cache during an audio stream, satellite, 10 % loss",
