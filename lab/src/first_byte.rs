@@ -149,12 +149,13 @@ impl FirstByte {
 
 /// The slowest connection, milliseconds, and its seed.
 fn slowest(results: &[TrialResult]) -> String {
-    let time = |result: &TrialResult| result.first_byte.unwrap_or(f64::INFINITY) * 1e3;
+    let time = |result: &TrialResult| result.download.first_byte.unwrap_or(f64::INFINITY) * 1e3;
     let slowest = results.iter().max_by(|one, other| time(one).total_cmp(&time(other)));
-    slowest.map_or_else(String::new, |result| format!("{:.1}, {}", time(result), result.seed))
+    slowest
+        .map_or_else(String::new, |result| format!("{:.1}, {}", time(result), result.setting.seed))
 }
 
 /// Milliseconds to the first byte, ascending; infinite for a connection without an answer.
 pub fn first_bytes(results: &[TrialResult]) -> Vec<f64> {
-    sorted(results.iter().map(|result| result.first_byte.unwrap_or(f64::INFINITY) * 1e3))
+    sorted(results.iter().map(|result| result.download.first_byte.unwrap_or(f64::INFINITY) * 1e3))
 }

@@ -40,6 +40,7 @@ pub use observer::{DatagramKind, TraceEvent};
 pub use stacks::{ReceiverStack, Sender};
 pub use traffic::VideoResult;
 pub use trial::{
-    Arm, Completions, Fairness, FlowKind, FlowLosses, FlowResult, HELD_OUT, LinkFigures,
-    TIME_LIMIT, Trial, TrialError, TrialResult,
+    Arm, AssistanceFigures, Completions, DownloadFigures, Fairness, FlowKind, FlowLosses,
+    FlowResult, HELD_OUT, LinkFigures, ReactionFigures, TIME_LIMIT, Trial, TrialError, TrialResult,
+    TrialSetting,
 };

@@ -26,7 +26,7 @@ fn flows_of_several_senders_and_arms_share_one_last_mile() {
                 [[traffic.flow]]\nname = \"split\"\narm = \"split\"\nsender = \"quinn-bbr\"\n";
     let result = trial(text, Arm::EndToEnd);
     let [assisted, plain, split] = &result.flows[..] else { panic!("{result:?}") };
-    assert_eq!((result.arm, split.sender), (Arm::Packrat, Sender::QuinnBbr));
+    assert_eq!((result.setting.arm, split.sender), (Arm::Packrat, Sender::QuinnBbr));
     assert!(
         assisted.losses.repaired > 0 && plain.losses.repaired == 0 && split.losses.repaired == 0,
         "{result:?}"

@@ -163,12 +163,12 @@ pub(crate) fn svg(
     let canvas = Canvas::new(&mut svg, PICTURE_WIDTH, height)?;
     let title = format!(
         "{}, {} % loss, {}, {}, seed {}: {:.2} Mbit/s",
-        result.scenario,
-        (result.loss * 1000.0).round() / 10.0,
-        result.sender.name(),
-        result.arm.name(),
-        result.seed,
-        result.goodput_mbps
+        result.setting.scenario,
+        (result.setting.loss * 1000.0).round() / 10.0,
+        result.setting.sender.name(),
+        result.setting.arm.name(),
+        result.setting.seed,
+        result.download.goodput_mbps
     );
     canvas.text((12, 20), &title, Font::heading(INK_COLOUR), Anchor::Left)?;
     let time = Time { from: span.start, to: span.end.max(span.start + 1e-3), left, right };

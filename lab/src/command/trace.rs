@@ -41,10 +41,10 @@ impl Trace {
         let (from, to) = (self.from, self.to.unwrap_or(end));
         let name = format!(
             "{}-{}-{}-{}",
-            result.scenario,
-            result.sender.name(),
-            result.arm.name(),
-            result.seed
+            result.setting.scenario,
+            result.setting.sender.name(),
+            result.setting.arm.name(),
+            result.setting.seed
         );
         let path = self.output.clone().unwrap_or_else(|| format!("{name}.svg").into());
         let svg = timeline::svg(&result, &events, from..to)?;

@@ -72,7 +72,11 @@ impl Task {
                 let result = trial.run()?;
                 // An object that never arrives counts as one that arrives at the limit.
                 let limit = TIME_LIMIT.as_secs_f64();
-                seconds.push(if result.complete { result.seconds } else { limit });
+                seconds.push(if result.download.complete {
+                    result.download.seconds
+                } else {
+                    limit
+                });
             }
         }
         Ok(Row {
@@ -83,14 +87,14 @@ impl Task {
             arm: self.arm,
             seed: self.seed,
             split_sender,
-            goodput_mbps: result.goodput_mbps,
-            complete: result.complete,
+            goodput_mbps: result.download.goodput_mbps,
+            complete: result.download.complete,
             objects,
-            repair_bytes: result.repair_bytes,
-            lost: result.lost_last_mile,
-            far_drops: result.far_dropped,
-            declared_lost: result.declared_lost,
-            spurious: result.spurious,
+            repair_bytes: result.assistance.repair_bytes,
+            lost: result.assistance.lost_last_mile,
+            far_drops: result.reaction.far_dropped,
+            declared_lost: result.reaction.declared_lost,
+            spurious: result.assistance.spurious,
         })
     }
 
@@ -102,7 +106,10 @@ impl Task {
         let mut best: Option<(TrialResult, Sender)> = None;
         for sender in Sender::OF_TABLES {
             let result = self.trial(scenario, self.seed, Some(sender)).run()?;
-            if best.as_ref().is_none_or(|(best, _)| result.goodput_mbps > best.goodput_mbps) {
+            if best
+                .as_ref()
+                .is_none_or(|(best, _)| result.download.goodput_mbps > best.download.goodput_mbps)
+            {
                 best = Some((result, sender));
             }
         }

@@ -41,19 +41,19 @@ impl SharingRow {
         let [first, beside] = &result.flows[..] else { return None };
         let fairness = result.competition.as_ref()?;
         Some(Self {
-            path: result.scenario.clone(),
+            path: result.setting.scenario.clone(),
             sender: first.sender,
             beside: beside.sender,
-            loss: result.loss,
+            loss: result.setting.loss,
             arm: first.arm,
-            seed: result.seed,
+            seed: result.setting.seed,
             goodput_mbps: first.goodput_mbps,
             beside_mbps: beside.goodput_mbps,
             share: fairness.share,
             jain: fairness.jain,
             repair_bytes: first.losses.repair_bytes,
             lost: first.losses.lost_last_mile,
-            far_drops: result.far_dropped,
+            far_drops: result.reaction.far_dropped,
             declared_lost: first.losses.declared_lost,
             spurious: first.losses.spurious,
         })

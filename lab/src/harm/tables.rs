@@ -12,7 +12,10 @@ struct Setting<'a> {
 
 impl<'a> Setting<'a> {
     fn of(results: &'a [TrialResult]) -> Self {
-        Self { arms: COMPARED_ARMS.map(|arm| results.iter().filter(|of| of.arm == arm).collect()) }
+        Self {
+            arms: COMPARED_ARMS
+                .map(|arm| results.iter().filter(|of| of.setting.arm == arm).collect()),
+        }
     }
 
     /// The values of each arm, pooled.
@@ -91,14 +94,14 @@ fn sharing(first: &TrialResult, setting: &Setting<'_>) -> String {
         .values(|result| result.competition.iter().map(|fairness| fairness.jain).collect())
         .map(|all| median(all.into_iter()));
     let beside = &first.flows[1];
-    let senders = if beside.sender == first.sender {
-        first.sender.name().to_owned()
+    let senders = if beside.sender == first.setting.sender {
+        first.setting.sender.name().to_owned()
     } else {
-        format!("{} beside {}", first.sender.name(), beside.sender.name())
+        format!("{} beside {}", first.setting.sender.name(), beside.sender.name())
     };
     format!(
         "| {} | {} | {senders} | {} | {} | {jain:.3} | {jain_assisted:.3} | {} |\n",
-        first.scenario,
+        first.setting.scenario,
         first.loss_in_words(),
         three(&unassisted, 2),
         three(&assisted, 2),
@@ -119,9 +122,9 @@ fn completions(first: &TrialResult, setting: &Setting<'_>) -> Vec<String> {
         let unfinished: Vec<String> = unfinished.map(|count| count.to_string()).collect();
         format!(
             "| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
-            first.scenario,
+            first.setting.scenario,
             first.loss_in_words(),
-            first.sender.name(),
+            first.setting.sender.name(),
             if size == 0 { "page".to_owned() } else { format!("{} kB", size as f64 * 1e-3) },
             three(&unassisted, 3),
             three(&assisted, 3),
@@ -145,9 +148,9 @@ fn video(first: &TrialResult, setting: &Setting<'_>) -> String {
     let middle = |values: &[f64]| median(values.iter().copied());
     format!(
         "| {} | {} | {} | {} | {} | {} | {} | {} |\n",
-        first.scenario,
+        first.setting.scenario,
         first.loss_in_words(),
-        first.sender.name(),
+        first.setting.sender.name(),
         three(&unassisted, 2),
         three(&assisted, 2),
         both(of(|video| video.stalled_seconds), mean, 1),
@@ -169,7 +172,7 @@ fn upload(first: &TrialResult, setting: &Setting<'_>) -> String {
     });
     format!(
         "| {} | {} | {} | {} |\n",
-        first.scenario,
+        first.setting.scenario,
         first.loss_in_words(),
         first.flows[1].sender.name(),
         columns.join(" | ")

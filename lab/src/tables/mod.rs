@@ -7,7 +7,13 @@ use crate::trial::{Arm, TrialResult};
 
 /// The parameters of a trial apart from its seed.
 fn kind(result: &TrialResult) -> impl PartialEq + use<> {
-    (result.arm, result.sender, result.queue.name(), result.loss.to_bits(), result.burst.to_bits())
+    (
+        result.setting.arm,
+        result.setting.sender,
+        result.setting.queue.name(),
+        result.setting.loss.to_bits(),
+        result.setting.burst.to_bits(),
+    )
 }
 
 /// Neighbouring results of the same kind.
@@ -35,31 +41,32 @@ fn downloads(results: &[TrialResult]) -> String {
     );
     for group in groups(results) {
         let first = &group[0];
-        let goodput = median(group.iter().map(|result| result.goodput_mbps));
+        let goodput = median(group.iter().map(|result| result.download.goodput_mbps));
         let (ratio, interval) = to_ideal(results, group, goodput);
-        let [low, _, high] = spread(group.iter().map(|result| result.goodput_mbps));
-        let worst = group.iter().map(|result| result.goodput_mbps).fold(f64::INFINITY, f64::min);
-        let complete = group.iter().filter(|result| result.complete).count();
+        let [low, _, high] = spread(group.iter().map(|result| result.download.goodput_mbps));
+        let worst =
+            group.iter().map(|result| result.download.goodput_mbps).fold(f64::INFINITY, f64::min);
+        let complete = group.iter().filter(|result| result.download.complete).count();
         let counted = |field: fn(&TrialResult) -> u64| {
             median(group.iter().map(|result| field(result) as f64))
         };
         let repair_ratio = median(group.iter().map(|result| {
-            let mean = result.bytes_last_mile as f64 * result.loss.max(1e-9);
-            result.repair_bytes as f64 / mean
+            let mean = result.assistance.bytes_last_mile as f64 * result.setting.loss.max(1e-9);
+            result.assistance.repair_bytes as f64 / mean
         }));
         text.push_str(&format!(
             "| {} | {} | {} | {} | {goodput:.2} | {low:.2}–{high:.2} | {worst:.2} | {complete} of {} | {ratio} | {interval} | {} | {} | {} | {} | {} | {} |\n",
-            first.scenario,
+            first.setting.scenario,
             first.loss_in_words(),
-            first.sender.name(),
-            first.arm.name(),
+            first.setting.sender.name(),
+            first.setting.arm.name(),
             group.len(),
-            counted(|result| result.lost_last_mile),
-            counted(|result| result.far_dropped),
-            counted(|result| result.declared_lost),
-            counted(|result| result.spurious),
-            counted(|result| result.congestion_events),
-            if first.loss > 0.0 && repair_ratio > 0.0 {
+            counted(|result| result.assistance.lost_last_mile),
+            counted(|result| result.reaction.far_dropped),
+            counted(|result| result.reaction.declared_lost),
+            counted(|result| result.assistance.spurious),
+            counted(|result| result.reaction.congestion_events),
+            if first.setting.loss > 0.0 && repair_ratio > 0.0 {
                 format!("{repair_ratio:.2}")
             } else {
                 "–".to_owned()
@@ -74,17 +81,20 @@ fn to_ideal(results: &[TrialResult], group: &[TrialResult], goodput: f64) -> (St
     let first = &group[0];
     let ideals: Vec<&TrialResult> = results
         .iter()
-        .filter(|result| result.arm == Arm::Ideal)
-        .filter(|result| result.sender == first.sender && result.queue == first.queue)
+        .filter(|result| result.setting.arm == Arm::Ideal)
+        .filter(|result| {
+            result.setting.sender == first.setting.sender
+                && result.setting.queue == first.setting.queue
+        })
         .collect();
     if ideals.is_empty() {
         return ("–".to_owned(), "–".to_owned());
     }
-    let ideal = median(ideals.iter().map(|result| result.goodput_mbps));
+    let ideal = median(ideals.iter().map(|result| result.download.goodput_mbps));
     // The same seeds make a pair.
     let pair = |result: &TrialResult| {
-        let ideal = ideals.iter().find(|ideal| ideal.seed == result.seed)?;
-        Some((vec![result.goodput_mbps], vec![ideal.goodput_mbps]))
+        let ideal = ideals.iter().find(|ideal| ideal.setting.seed == result.setting.seed)?;
+        Some((vec![result.download.goodput_mbps], vec![ideal.download.goodput_mbps]))
     };
     let pairs: Vec<(Vec<f64>, Vec<f64>)> = group.iter().filter_map(pair).collect();
     let interval = paired_ratio(&pairs, |sorted| quantile(sorted, 0.5)).map_or_else(
@@ -108,17 +118,17 @@ fn sharing(results: &[TrialResult]) -> String {
         });
         text.push_str(&format!(
             "| {} | {} | {} | {} | {} | {:.2} | {others:.2} | {:.3} | {:.3} | {} | {} | {} |\n",
-            first.scenario,
-            first.queue.name(),
+            first.setting.scenario,
+            first.setting.queue.name(),
             first.loss_in_words(),
-            first.sender.name(),
-            first.arm.name(),
-            of(|result| result.goodput_mbps),
+            first.setting.sender.name(),
+            first.setting.arm.name(),
+            of(|result| result.download.goodput_mbps),
             of(|result| result.competition.as_ref().map_or(1.0, |fairness| fairness.share)),
             of(|result| result.competition.as_ref().map_or(1.0, |fairness| fairness.jain)),
-            of(|result| result.queue_dropped as f64),
-            of(|result| result.repaired as f64),
-            of(|result| result.congestion_events as f64),
+            of(|result| result.reaction.queue_dropped as f64),
+            of(|result| result.assistance.repaired as f64),
+            of(|result| result.reaction.congestion_events as f64),
         ));
     }
     text

@@ -31,7 +31,7 @@ fn row(first: &TrialResult, flows: &[&FlowResult]) -> String {
     };
     format!(
         "| {} | {} | {} | {} | {} | {low:.2} {middle:.2} {high:.2} | {share} | {} | {} | {} |\n",
-        first.scenario,
+        first.setting.scenario,
         first.loss_in_words(),
         if flow.direction == "up" { format!("{} (up)", flow.name) } else { flow.name.clone() },
         flow.sender.name(),

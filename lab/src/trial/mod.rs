@@ -12,7 +12,10 @@ pub use arm::Arm;
 pub use flow_result::{Completions, FlowLosses, FlowResult};
 pub(crate) use plan::Plan;
 pub use plan::{FlowKind, TIME_LIMIT};
-pub use result::{Fairness, LinkFigures, TrialResult};
+pub use result::{
+    AssistanceFigures, DownloadFigures, Fairness, LinkFigures, ReactionFigures, TrialResult,
+    TrialSetting,
+};
 
 use crate::network::{GatewayNode, Oracle, ShimNode, VirtualNetwork};
 use crate::observer::TraceEvent;

@@ -4,7 +4,7 @@ use super::arm::Arm;
 use super::flow::FlowOutcome;
 use super::flow_result::FlowResult;
 use super::plan::PlannedFlow;
-use crate::network::{PathCounters, VirtualNetwork};
+use crate::network::{GatewayFigures, PathCounters, VirtualNetwork};
 use crate::stacks::{ReceiverStack, Sender};
 use packrat_emulation::path::LinkCounters;
 use packrat_emulation::scenario::{QueueKind, Scenario};
@@ -14,6 +14,29 @@ use serde::Serialize;
 /// `flows` and `links` belong to the first connection of the first flow.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TrialResult {
+    /// The conditions of the trial.
+    #[serde(flatten)]
+    pub setting: TrialSetting,
+    /// The download as the application had it.
+    #[serde(flatten)]
+    pub download: DownloadFigures,
+    /// The losses of the last mile, and the assistance against them.
+    #[serde(flatten)]
+    pub assistance: AssistanceFigures,
+    /// The remaining losses, and the sender's reaction.
+    #[serde(flatten)]
+    pub reaction: ReactionFigures,
+    /// The traffic of all flows into each link.
+    pub links: LinkFigures,
+    /// The sharing of the bottleneck, if there are other downloads.
+    pub competition: Option<Fairness>,
+    /// All flows, if the scenario has traffic.
+    pub flows: Vec<FlowResult>,
+}
+
+/// The conditions of a trial.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TrialSetting {
     /// The scenario's name.
     pub scenario: String,
     /// The arm's name.
@@ -30,6 +53,11 @@ pub struct TrialResult {
     pub queue: QueueKind,
     /// The seed.
     pub seed: u64,
+}
+
+/// A download as the application had it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DownloadFigures {
     /// Mbit/s that the application received, from its request to the last byte.
     pub goodput_mbps: f64,
     /// Virtual seconds of the same.
@@ -41,6 +69,11 @@ pub struct TrialResult {
     /// The reason why the connection ended early, if it did: a path can be so bad that QUIC gives
     /// up.
     pub failure: Option<String>,
+}
+
+/// The losses of the last mile, and the assistance against them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct AssistanceFigures {
     /// Datagrams that the last mile lost on the way to the client.
     pub lost_last_mile: u64,
     /// Datagrams that the gateway sent again.
@@ -69,6 +102,11 @@ pub struct TrialResult {
     pub bytes_last_mile: u64,
     /// Bytes of repairs among them.
     pub repair_bytes: u64,
+}
+
+/// The losses that the sender or a queue saw, and the sender's reaction.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct ReactionFigures {
     /// Packets that the sender declared lost.
     pub declared_lost: u64,
     /// Times that the sender reduced its window.
@@ -81,9 +119,9 @@ pub struct TrialResult {
     /// Datagrams among them that the far segment's queue dropped.
     #[serde(skip)]
     pub far_dropped: u64,
-    /// Holes whose hold ended without a repair, and holes that the gateway reported as settled.
+    /// Holes whose hold ended without a repair.
     pub expired: u64,
-    /// See `expired`.
+    /// Holes that the gateway reported as settled.
     pub settled: u64,
     /// Packets that arrived too late for the receiver's window of packet numbers, repairs above
     /// all.
@@ -94,20 +132,14 @@ pub struct TrialResult {
     pub window: [f64; 2],
     /// The end of the sender's slow start, virtual seconds.
     pub slow_start_ended: Option<f64>,
-    /// The traffic of all flows into each link.
-    pub links: LinkFigures,
-    /// The sharing of the bottleneck, if there are other downloads.
-    pub competition: Option<Fairness>,
-    /// All flows, if the scenario has traffic.
-    pub flows: Vec<FlowResult>,
 }
 
 impl TrialResult {
     /// The loss of the last mile, for people.
     pub(crate) fn loss_in_words(&self) -> String {
-        let percent = self.loss * 100.0;
-        if self.burst > 1.0 && self.loss > 0.0 {
-            format!("{percent:.0} %, bursts of {}", self.burst)
+        let percent = self.setting.loss * 100.0;
+        if self.setting.burst > 1.0 && self.setting.loss > 0.0 {
+            format!("{percent:.0} %, bursts of {}", self.setting.burst)
         } else {
             format!("{percent:.0} %")
         }
@@ -121,29 +153,42 @@ impl TrialResult {
         outcome: &FlowOutcome,
         network: &VirtualNetwork,
     ) -> Self {
-        let FlowOutcome { download, sender, receiving, client } = outcome;
+        let FlowOutcome { download, client, .. } = outcome;
         let path = network.counters(*client);
         let gateway = network.gateway_figures(*client);
+        Self {
+            setting: TrialSetting {
+                scenario: scenario.name.clone(),
+                arm: flow.arm,
+                sender: flow.sender,
+                receiver,
+                loss: scenario.last_mile.loss,
+                burst: scenario.last_mile.burst,
+                queue: scenario.queue,
+                seed,
+            },
+            download: DownloadFigures {
+                goodput_mbps: download.goodput_mbps(),
+                seconds: download.seconds,
+                first_byte: download.first_byte,
+                complete: flow.is_open_ended() || download.work.complete,
+                failure: download.failure.clone(),
+            },
+            assistance: AssistanceFigures::new(outcome, &path, &gateway),
+            reaction: ReactionFigures::new(outcome, &path, &gateway, scenario.traffic.is_some()),
+            links: LinkFigures::new(&path),
+            competition: None,
+            flows: Vec::new(),
+        }
+    }
+}
+
+impl AssistanceFigures {
+    fn new(outcome: &FlowOutcome, path: &PathCounters, gateway: &GatewayFigures) -> Self {
+        let FlowOutcome { download, sender, .. } = outcome;
         let (assist, counters) = (&download.assistance.assist, &gateway.counters);
         let ended = assist.filled_in_time + assist.expired;
-        let queue_dropped = match scenario.traffic {
-            Some(_) => path.client.down.queue_dropped,
-            None => path.far_down.queue_dropped + path.last_mile_down.queue_dropped,
-        };
         Self {
-            scenario: scenario.name.clone(),
-            arm: flow.arm,
-            sender: flow.sender,
-            receiver,
-            loss: scenario.last_mile.loss,
-            burst: scenario.last_mile.burst,
-            queue: scenario.queue,
-            seed,
-            goodput_mbps: download.goodput_mbps(),
-            seconds: download.seconds,
-            first_byte: download.first_byte,
-            complete: flow.is_open_ended() || download.work.complete,
-            failure: download.failure.clone(),
             lost_last_mile: path.client.down.lost,
             repaired: counters.repairs,
             repaired_late: assist.filled_late,
@@ -158,10 +203,27 @@ impl TrialResult {
             hold_ms_mean: assist.hold_sum.as_secs_f64() * 1e3 / ended.max(1) as f64,
             bytes_last_mile: path.client.last_mile_bytes,
             repair_bytes: counters.repair_bytes + counters.symbol_bytes,
+        }
+    }
+}
+
+impl ReactionFigures {
+    /// The figures; `beside`: with other flows on the path only the client's own drops count.
+    fn new(
+        FlowOutcome { download, sender, receiving, .. }: &FlowOutcome,
+        path: &PathCounters,
+        GatewayFigures { counters, .. }: &GatewayFigures,
+        beside: bool,
+    ) -> Self {
+        let assist = &download.assistance.assist;
+        Self {
             declared_lost: sender.declared_lost.len() as u64,
             congestion_events: sender.congestion_events,
             skipped: sender.skipped,
-            queue_dropped,
+            queue_dropped: match beside {
+                true => path.client.down.queue_dropped,
+                false => path.far_down.queue_dropped + path.last_mile_down.queue_dropped,
+            },
             far_dropped: path.far_down.queue_dropped,
             expired: assist.expired,
             settled: assist.settled,
@@ -169,9 +231,6 @@ impl TrialResult {
             unrepaired: [counters.repairs_late, counters.repairs_evicted, counters.budget_refusals],
             window: sender.window(),
             slow_start_ended: sender.slow_start_ended,
-            links: LinkFigures::new(&path),
-            competition: None,
-            flows: Vec::new(),
         }
     }
 }

@@ -115,7 +115,7 @@ fn lines(
     results: &[TrialResult],
     key: fn(&TrialResult) -> f64,
 ) -> Lines {
-    let goodput = |result: &TrialResult| result.goodput_mbps;
+    let goodput = |result: &TrialResult| result.download.goodput_mbps;
     let mut series: Vec<Series> = COMPARED_ARMS
         .iter()
         .map(|&arm| {
@@ -125,7 +125,7 @@ fn lines(
                 over.iter()
                     .map(|&x| {
                         let same = |result: &&TrialResult| {
-                            result.arm == arm && (key(result) - x).abs() < 1e-9
+                            result.setting.arm == arm && (key(result) - x).abs() < 1e-9
                         };
                         Point::of(x, results.iter().filter(same).map(goodput))
                     })
@@ -133,8 +133,11 @@ fn lines(
             )
         })
         .collect();
-    let ideal =
-        Point::of(0.0, results.iter().filter(|result| result.arm == Arm::Ideal).map(goodput)).y;
+    let ideal = Point::of(
+        0.0,
+        results.iter().filter(|result| result.setting.arm == Arm::Ideal).map(goodput),
+    )
+    .y;
     series.push(Series::curve(
         label(Arm::Ideal),
         Subject::Bound,
@@ -176,7 +179,8 @@ fn goodput_behind(
         let losses = LOSS_RATES.map(|loss| loss * 100.0);
         let panels = panels.into_iter().map(|((name, sender, title), results)| {
             let x = Axis::linear("loss of the last mile, %").with_ticks(&losses);
-            let mut lines = lines(title, x, &losses, &results, |result| result.loss * 100.0);
+            let mut lines =
+                lines(title, x, &losses, &results, |result| result.setting.loss * 100.0);
             for arm in COMPARED_ARMS {
                 let points = PAPER_POINTS
                     .iter()
@@ -247,7 +251,8 @@ pub(super) fn bursts(settings: Settings) -> Result<Plan, Failure> {
         let panels = panels.into_iter().map(|((name, title), results)| {
             let x = Axis::logarithmic("mean length of the bad state, datagrams")
                 .with_ticks(&BURST_DATAGRAMS);
-            let mut lines = lines(title, x, &BURST_DATAGRAMS, &results, |result| result.burst);
+            let mut lines =
+                lines(title, x, &BURST_DATAGRAMS, &results, |result| result.setting.burst);
             if name == "wifi" {
                 for (arm, points) in [
                     (Arm::Packrat, [(1.0, 17.8), (5.0, 8.7)]),
@@ -279,7 +284,10 @@ fn bars(
             Bar::new(
                 label(arm),
                 subject(arm),
-                Point::of(0.0, results.iter().filter(|result| result.arm == arm).map(&field)),
+                Point::of(
+                    0.0,
+                    results.iter().filter(|result| result.setting.arm == arm).map(&field),
+                ),
                 paper,
             )
         })
@@ -306,9 +314,9 @@ pub(super) fn spurious(settings: Settings) -> Result<Plan, Failure> {
             measured(settings) + " The paper: 75 times fewer spurious ones with the hold.",
             vec![
                 panel("Declared lost although they arrived (spurious)", |result| {
-                    result.spurious as f64
+                    result.assistance.spurious as f64
                 }),
-                panel("Declared lost, all", |result| result.declared_lost as f64),
+                panel("Declared lost, all", |result| result.reaction.declared_lost as f64),
             ],
         )
     }))
@@ -385,7 +393,7 @@ pub(super) fn cache(settings: Settings) -> Result<Plan, Failure> {
             let (result, trace) = trial.trace()?;
             bench.tick();
             let flat = |y| vec![Point::exact(0.0, y), Point::exact(CACHE_SECONDS, y)];
-            let mean = result.cache_mean * 1e-3;
+            let mean = result.assistance.cache_mean * 1e-3;
             panels.push(Panel::lines(
                 title,
                 Axis::linear("seconds"),

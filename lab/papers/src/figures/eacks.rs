@@ -166,9 +166,11 @@ type Quantity = (&'static str, &'static str, usize, fn(&TrialResult) -> f64);
 const COMPARED_QUANTITIES: [Quantity; 5] = [
     ("Client to gateway", "kB", 0, |r| frame_bytes(r.links.last_mile_up) * 1e-3),
     ("Client's datagrams", "datagrams", 0, |r| r.links.last_mile_up[0] as f64),
-    ("Bytes of an eACK", "bytes", 1, |r| r.eack_bytes as f64 / r.eack_packets.max(1) as f64),
-    ("Mean wait for a hole", "ms", 2, |r| r.hold_ms_mean),
-    ("Goodput", "Mbit/s", 2, |r| r.goodput_mbps),
+    ("Bytes of an eACK", "bytes", 1, |r| {
+        r.assistance.eack_bytes as f64 / r.assistance.eack_packets.max(1) as f64
+    }),
+    ("Mean wait for a hole", "ms", 2, |r| r.assistance.hold_ms_mean),
+    ("Goodput", "Mbit/s", 2, |r| r.download.goodput_mbps),
 ];
 
 /// The compared quantities of downloads over one path.
@@ -231,8 +233,9 @@ mod tests {
         let settings = Settings { size: 1_000_000, seeds: 1, jobs: 1 };
         let [product, longest] = [Way::Product, Way::LongestPrefix]
             .map(|way| way.trial(LINK_SETTINGS[0], 1, settings).unwrap().run().unwrap());
-        let per_eack = |result: &TrialResult| result.eack_bytes / result.eack_packets;
-        assert!(product.complete && longest.complete);
+        let per_eack =
+            |result: &TrialResult| result.assistance.eack_bytes / result.assistance.eack_packets;
+        assert!(product.download.complete && longest.download.complete);
         assert!(per_eack(&longest) > 500 && per_eack(&product) < 100, "{product:?}");
     }
 
@@ -241,8 +244,11 @@ mod tests {
         let settings = Settings { size: 1_000_000, seeds: 1, jobs: 1 };
         let [periodic, selective] = [Way::Periodic, Way::Selective]
             .map(|way| way.trial(LINK_SETTINGS[0], 1, settings).unwrap().run().unwrap());
-        assert!(periodic.complete && selective.complete);
-        assert!(selective.eack_packets < periodic.eack_packets, "{selective:?}");
-        assert!(selective.repaired > 0, "{selective:?}");
+        assert!(periodic.download.complete && selective.download.complete);
+        assert!(
+            selective.assistance.eack_packets < periodic.assistance.eack_packets,
+            "{selective:?}"
+        );
+        assert!(selective.assistance.repaired > 0, "{selective:?}");
     }
 }

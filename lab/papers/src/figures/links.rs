@@ -56,8 +56,9 @@ pub(super) fn completion(settings: Settings) -> Result<Plan, Failure> {
             {
                 let points = LOSS_RATES.into_iter().zip(pairs.chunks(settings.seeds as usize));
                 let points = points.map(|(loss, pairs)| {
-                    let ratios =
-                        pairs.iter().map(|[alone, assisted]| assisted.seconds / alone.seconds);
+                    let ratios = pairs.iter().map(|[alone, assisted]| {
+                        assisted.download.seconds / alone.download.seconds
+                    });
                     Point::of(loss * 100.0, ratios)
                 });
                 lines.push(Series::line(label, subject, points.collect()));
@@ -97,7 +98,11 @@ mod tests {
             let mut small = scenario.clone();
             small.size = 1_000_000;
             let trial = Trial::new(small, Arm::EndToEnd, Sender::QuinnNewReno, 1).run().unwrap();
-            assert!(trial.complete && trial.goodput_mbps < scenario.last_mile.rate_mbps, "{name}");
+            assert!(
+                trial.download.complete
+                    && trial.download.goodput_mbps < scenario.last_mile.rate_mbps,
+                "{name}"
+            );
         }
     }
 }

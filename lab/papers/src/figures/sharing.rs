@@ -30,7 +30,9 @@ pub(super) fn competing(settings: Settings) -> Result<Plan, Failure> {
         {
             let mut panel = |title: &str, unit: &str, field: fn(&TrialResult) -> f64| {
                 let bars = SHARING_ARMS.iter().map(|&arm| {
-                    let same = |result: &&TrialResult| result.arm == arm && result.queue == queue;
+                    let same = |result: &&TrialResult| {
+                        result.setting.arm == arm && result.setting.queue == queue
+                    };
                     Bar::new(
                         label(arm),
                         subject(arm),
