@@ -35,7 +35,7 @@ enum Action {
 }
 
 impl LabOptions {
-    /// The trials of `--real`; [`run`] does not run them.
+    /// The trials of `--real`; [`run()`] does not run them.
     ///
     /// # Errors
     /// A message, when there is no such scenario, or the request cannot be met in real time.

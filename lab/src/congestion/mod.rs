@@ -1,8 +1,7 @@
 //! Congestion controls that the stacks of the laboratory lack: CUBIC with HyStart++, BBR, version 3, and CETEN.
 //!
-//! Sans-IO: times are arguments, and random values come from the trial's seed.
-//! [`crate::stacks::noq::server`] gives the former two to noq, which paces at the rate that they ask for,
-//! [`crate::stacks::quinn::ceten`] the last one to quinn.
+//! Sans-IO: times are arguments, and random values come from the trial's seed. noq gets the former
+//! two, as it paces at the rate that they ask for, quinn the last one.
 
 mod bbr;
 mod ceten;
