@@ -27,7 +27,7 @@ demo: ## Download 25 MB over a lossy last mile, without and with Packrat (ARGS="
 
 lab: ## Trials in virtual time, no network needed (ARGS="run wifi"; ARGS="field --quick": where it helps and where it harms; ARGS="--help")
 	@tools/check-toolchain cargo cc
-	@cargo run --locked --release -p packrat-lab -- $(ARGS)
+	@cargo run --locked --release -p $(if $(filter figure figures sweep,$(firstword $(ARGS))),packrat-papers,packrat-lab) -- $(ARGS)
 
 evaluation: ## Measure the tables of docs/EVALUATION.md anew (ARGS="--only paths,uploads", ARGS=--resume)
 	@tools/check-toolchain cargo cc

@@ -153,6 +153,17 @@ fn per_datagram(mut calls: Vec<Duration>, datagrams: usize) -> f64 {
     mean * calls.len() as f64 / datagrams as f64
 }
 
+/// Instructions per datagram of encoder and decoder.
+fn instructions(loss: f64) -> Result<[f64; 2], Box<dyn Error>> {
+    let text = [loss.to_string(), COUNTED_DATAGRAMS.to_string()];
+    let arguments = ["workload", "code", &text[0], &text[1]];
+    let count = |function| -> Result<f64, Box<dyn Error>> {
+        Ok(callgrind::count(function, &arguments)? / COUNTED_DATAGRAMS as f64)
+    };
+    let encode = count("measured_encode")?;
+    Ok([encode, count("measured_datagram")? + count("measured_repair")?])
+}
+
 /// Measures and reports.
 pub(crate) fn run(
     summary: &mut Summary,
@@ -174,20 +185,12 @@ pub(crate) fn run(
         let encode_ns = per_datagram(times.encoding, MEASURED_DATAGRAMS);
         let decode_ns = per_datagram(times.decoding, MEASURED_DATAGRAMS);
         let recovered = times.recovered as f64 / times.lost.max(1) as f64;
-        let mut instructions = (None, None);
-        if counts && symbols == 0.1 && !is_parity {
-            let text = [loss.to_string(), COUNTED_DATAGRAMS.to_string()];
-            let arguments = ["workload", "code", &text[0], &text[1]];
-            let count = |function| -> Result<f64, Box<dyn Error>> {
-                Ok(callgrind::count(function, &arguments)? / COUNTED_DATAGRAMS as f64)
-            };
-            instructions.0 = Some(count("measured_encode")?);
-            instructions.1 = Some(count("measured_datagram")? + count("measured_repair")?);
-        }
+        let is_counted = counts && symbols == 0.1 && !is_parity;
+        let instructions = is_counted.then(|| instructions(loss)).transpose()?;
         let key = |what: &str| format!("code.{name}.{what}");
         summary.set(&key("encode_ns"), encode_ns);
         summary.set(&key("decode_ns"), decode_ns);
-        if let (Some(encode), Some(decode)) = instructions {
+        if let Some([encode, decode]) = instructions {
             summary.set(&key("encode_instructions"), encode);
             summary.set(&key("decode_instructions"), decode);
         }
@@ -196,9 +199,9 @@ pub(crate) fn run(
             symbols.to_string(),
             format!("{} %", loss * 100.0),
             digits(encode_ns),
-            digits_or_dash(instructions.0),
+            digits_or_dash(instructions.map(|[encode, _]| encode)),
             digits(decode_ns),
-            digits_or_dash(instructions.1),
+            digits_or_dash(instructions.map(|[_, decode]| decode)),
             if loss > 0.0 { format!("{:.1} %", 100.0 * recovered) } else { "–".to_owned() },
         ]);
     }

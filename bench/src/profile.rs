@@ -7,11 +7,14 @@ use std::process::{Command, Stdio};
 use crate::flame_graph::Frame;
 use crate::forwarding::gateways::{Gateway, Kind, Programs};
 use crate::forwarding::network::Network;
-use crate::forwarding::trial::{self, Trial};
+use crate::forwarding::trial::{self, Outcome, Trial};
 use crate::interrupt::Interrupt;
 
 /// Samples per second of processor time.
 const SAMPLE_FREQUENCY: &str = "1999";
+
+/// The gateway whose profile is taken.
+const KIND: Kind = Kind::PackratStandalone;
 
 /// Writes `file`: Packrat alone, with cache, 4 % loss, 100,000 datagrams per second in batches of
 /// ten.
@@ -32,36 +35,14 @@ pub(crate) fn run(file: &Path, interrupt: &Interrupt) -> Result<(), Box<dyn Erro
         }
     };
     let programs = Programs::find()?;
-    let kind = Kind::PackratStandalone;
-    if let Some(reason) = programs.missing(kind) {
+    if let Some(reason) = programs.missing(KIND) {
         return Err(reason.into());
     }
-    let gateway = Gateway::start(&network, &programs, kind, 1)?;
+    let gateway = Gateway::start(&network, &programs, KIND, 1)?;
     let directory = tempfile::tempdir()?;
     let samples = directory.path().join("samples");
     let trial = Trial { assist: true, loss: 0.04, rate: 100_000.0, seconds: 5.0, ..Trial::PLAIN };
-    // The clock instead of the cycle counter: virtual machines have no such counter.
-    let mut perf = Command::new("perf")
-        .args([
-            "record",
-            "--quiet",
-            "-e",
-            "cpu-clock",
-            "-F",
-            SAMPLE_FREQUENCY,
-            "-g",
-            "-p",
-            &gateway.process_id().to_string(),
-            "-o",
-        ])
-        .arg(&samples)
-        .args(["--", "sleep", &(trial.seconds + 1.0).to_string()])
-        .stdin(Stdio::null())
-        .spawn()?;
-    let outcome = trial::run(&network, &gateway, kind, &trial, interrupt);
-    // perf ends by itself, at most a second after the trial.
-    perf.wait()?;
-    let outcome = outcome?;
+    let outcome = record(&network, &gateway, &trial, &samples, interrupt)?;
     let script =
         Command::new("perf").args(["script", "-i"]).arg(&samples).stderr(Stdio::null()).output()?;
     let root = Frame::from_perf_script(&String::from_utf8_lossy(&script.stdout));
@@ -80,4 +61,36 @@ pub(crate) fn run(file: &Path, interrupt: &Interrupt) -> Result<(), Box<dyn Erro
     std::fs::write(file, root.svg(&title))?;
     println!("{title}\n{}", file.display());
     Ok(())
+}
+
+/// Runs the trial while perf records the gateway into `samples`.
+fn record(
+    network: &Network,
+    gateway: &Gateway,
+    trial: &Trial,
+    samples: &Path,
+    interrupt: &Interrupt,
+) -> Result<Outcome, Box<dyn Error>> {
+    // The clock instead of the cycle counter: virtual machines have no such counter.
+    let mut perf = Command::new("perf")
+        .args([
+            "record",
+            "--quiet",
+            "-e",
+            "cpu-clock",
+            "-F",
+            SAMPLE_FREQUENCY,
+            "-g",
+            "-p",
+            &gateway.process_id().to_string(),
+            "-o",
+        ])
+        .arg(samples)
+        .args(["--", "sleep", &(trial.seconds + 1.0).to_string()])
+        .stdin(Stdio::null())
+        .spawn()?;
+    let outcome = trial::run(network, gateway, KIND, trial, interrupt);
+    // perf ends by itself, at most a second after the trial.
+    perf.wait()?;
+    outcome
 }

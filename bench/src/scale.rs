@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use packrat_engine::Flow;
 use packrat_instructions::scene;
+use packrat_wire::estimate::Timestamp;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde::{Deserialize, Serialize};
@@ -97,7 +98,19 @@ pub(crate) fn workload(sessions: usize) -> Result<(), Box<dyn Error>> {
     }
     measured.quiet_bytes = measured.idle_bytes + (memory() - idle) / active as f64;
 
-    let mut order: Vec<usize> = (0..sessions).collect();
+    measured.forward_ns = forward_nanos(&mut flows, &mut random, &mut datagram, now);
+    println!("{}", serde_json::to_string(&measured)?);
+    Ok(())
+}
+
+/// Nanoseconds to forward a datagram, with the sessions in turn.
+fn forward_nanos(
+    flows: &mut [Flow],
+    random: &mut ChaCha8Rng,
+    datagram: &mut [u8],
+    now: Timestamp,
+) -> f64 {
+    let mut order: Vec<usize> = (0..flows.len()).collect();
     for index in (1..order.len()).rev() {
         order.swap(index, random.next_u64() as usize % (index + 1));
     }
@@ -109,16 +122,14 @@ pub(crate) fn workload(sessions: usize) -> Result<(), Box<dyn Error>> {
         random.fill_bytes(&mut datagram[1184..]);
         let flow = &mut flows[order[turn % order.len()]];
         let started = Instant::now();
-        flow.forward(&datagram, now);
+        flow.forward(datagram, now);
         if turn >= filling {
             times.push(started.elapsed());
         }
     }
     times.sort_unstable();
     times.truncate(FORWARDED_DATAGRAMS * 95 / 100);
-    measured.forward_ns = times.iter().sum::<Duration>().as_nanos() as f64 / times.len() as f64;
-    println!("{}", serde_json::to_string(&measured)?);
-    Ok(())
+    times.iter().sum::<Duration>().as_nanos() as f64 / times.len() as f64
 }
 
 /// Measures and reports.

@@ -78,11 +78,7 @@ fn insertions(
             per_identifier(&material.identifiers, |identifier| plain_walk(&mut plain, identifier));
         black_box(&plain);
         let instructions = counted(counts, "symbols", capacity)?;
-        summary.set(&format!("eack.insert_{capacity}_ns"), ours);
-        summary.set(&format!("eack.insert_{capacity}_plain_ns"), theirs);
-        if let Some(instructions) = instructions {
-            summary.set(&format!("eack.insert_{capacity}_instructions"), instructions);
-        }
+        keep(summary, &format!("eack.insert_{capacity}"), ours, theirs, instructions);
         let of = |costs: &[(u8, f64)]| {
             costs.iter().find(|(of, _)| *of == capacity).map(|(_, value)| *value)
         };
@@ -103,11 +99,7 @@ fn insertions(
         });
         black_box(&plain);
         let instructions = counted(counts, "sums", capacity)?;
-        summary.set(&format!("eack.insert_sums_{capacity}_ns"), ours);
-        summary.set(&format!("eack.insert_sums_{capacity}_plain_ns"), theirs);
-        if let Some(instructions) = instructions {
-            summary.set(&format!("eack.insert_sums_{capacity}_instructions"), instructions);
-        }
+        keep(summary, &format!("eack.insert_sums_{capacity}"), ours, theirs, instructions);
         rows.push(row(&format!("{capacity} power sums"), ours, theirs, [None; 2], instructions));
     }
     let header = [
@@ -123,6 +115,15 @@ fn insertions(
     ];
     summary.table("Sketches: insertion of one identifier", &header, &rows);
     Ok(())
+}
+
+/// Adds the costs of an insertion to the summary.
+fn keep(summary: &mut Summary, key: &str, ours: f64, plain: f64, instructions: Option<f64>) {
+    summary.set(&format!("{key}_ns"), ours);
+    summary.set(&format!("{key}_plain_ns"), plain);
+    if let Some(instructions) = instructions {
+        summary.set(&format!("{key}_instructions"), instructions);
+    }
 }
 
 fn row(

@@ -5,8 +5,9 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
-use packrat_lab::command::{self, Options, Real};
-use packrat_lab::{Arm, Trial, median};
+use packrat_lab::command::{self, LabOptions, RealTrials};
+use packrat_lab::statistics::median;
+use packrat_lab::{Arm, Trial};
 use serde::Serialize;
 
 use crate::demo::{self, ArmName, ArmReport, DemoNetwork, ServerKind};
@@ -53,7 +54,7 @@ struct Demo {
 }
 
 /// Runs the command; its exit code.
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub(crate) fn run(options: &LabOptions) -> ExitCode {
     let real = match options.real() {
         Some(Ok(real)) => real,
         Some(Err(error)) => return failed(&error),
@@ -84,7 +85,7 @@ struct RealArm {
 }
 
 /// The arms of a run, virtual time's first.
-fn arms(real: &Real) -> Result<Vec<RealArm>, String> {
+fn arms(real: &RealTrials) -> Result<Vec<RealArm>, String> {
     let mut arms: Vec<RealArm> = Vec::new();
     for trial in &real.trials {
         let name = match trial.arm {
@@ -108,7 +109,7 @@ fn arms(real: &Real) -> Result<Vec<RealArm>, String> {
     Ok(arms)
 }
 
-async fn measure(real: &Real) -> Result<(), demo::Error> {
+async fn measure(real: &RealTrials) -> Result<(), demo::Error> {
     let arms = arms(real).map_err(demo::Error::Transfer)?;
     let mut table = String::from(TABLE_HEAD);
     let same = |one: &Trial, other: &Trial| {
@@ -226,7 +227,11 @@ fn table_of(rows: &[Vec<RealResult<'_>>]) -> String {
     text
 }
 
-async fn download(trial: &Trial, arm: &RealArm, real: &Real) -> Result<ArmReport, demo::Error> {
+async fn download(
+    trial: &Trial,
+    arm: &RealArm,
+    real: &RealTrials,
+) -> Result<ArmReport, demo::Error> {
     let size = trial.scenario.size.to_string();
     let (seed, parts) = (trial.seed.to_string(), real.parts.display().to_string());
     let patience = real.patience.to_string();

@@ -70,7 +70,7 @@ enum Subcommands {
     Operate(operate::Operation),
     /// Try senders, networks and arms in virtual time, or in real time
     #[cfg(feature = "lab")]
-    Lab(packrat_lab::command::Options),
+    Lab(packrat_lab::command::LabOptions),
 }
 
 fn main() -> ExitCode {

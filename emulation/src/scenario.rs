@@ -7,10 +7,9 @@ mod traffic;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::path::{CrossTraffic, CrossTrafficConfig, RecordingError};
 use links::Recording;
@@ -68,8 +67,7 @@ pub enum ScenarioError {
 
 /// The queue of a segment whose transmitter cannot keep up; its limit is one bandwidth-delay
 /// product of the whole path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum QueueKind {
     /// Datagrams that do not fit are dropped.
     #[default]
@@ -78,31 +76,7 @@ pub enum QueueKind {
     Red,
 }
 
-impl QueueKind {
-    /// All values.
-    pub const ALL: [Self; 2] = [Self::DropTail, Self::Red];
-
-    /// The name in scenarios, on the command line and in results.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::DropTail => "drop-tail",
-            Self::Red => "red",
-        }
-    }
-}
-
-impl FromStr for QueueKind {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
-            format!(
-                "there is no queue {text:?}; choose one of {}",
-                Self::ALL.map(Self::name).join(", ")
-            )
-        })
-    }
-}
+crate::choices!(QueueKind, "queue", [DropTail "drop-tail", Red "red"]);
 
 /// A segment of the path. Both directions are the same except for the loss and the settings in
 /// `down` and `up`.

@@ -12,7 +12,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Lines on the standard error that report the progress of long work.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub struct Progress {
     all: u64,
     done: u64,
     begun: Instant,
@@ -21,13 +21,13 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// Work of `all` steps begins.
-    pub(crate) fn new(all: u64) -> Self {
+    pub fn new(all: u64) -> Self {
         let begun = Instant::now();
         Self { all, done: 0, begun, said: begun }
     }
 
     /// A step is done.
-    pub(crate) fn tick(&mut self) {
+    pub fn tick(&mut self) {
         self.done += 1;
         if self.said.elapsed() >= PROGRESS_INTERVAL {
             self.said = Instant::now();
@@ -53,7 +53,7 @@ pub fn run<E>(
 ///
 /// # Errors
 /// As [`run`].
-pub(crate) fn each<T: Sync, R: Send, E>(
+pub fn each<T: Sync, R: Send, E>(
     items: &[T],
     jobs: usize,
     work: impl Fn(&T) -> R + Sync,

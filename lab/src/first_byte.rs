@@ -1,13 +1,14 @@
 //! `packrat-lab first-byte`: the time from a connection's first datagram to the first byte of an answer,
 //! with the copies of thin datagrams and without them.
 
+use crate::arguments::share;
 use crate::batch;
-use crate::command::{HELD_OUT, share};
-use crate::sender::Sender;
-use crate::table::{quantile, sorted};
-use crate::trial::{Arm, Trial, TrialResult};
+use crate::stacks::Sender;
+use crate::statistics::{quantile, sorted};
+use crate::trial::{Arm, HELD_OUT, Trial, TrialResult};
 use clap::Args;
-use packrat_emulation::scenario::{Scenario, ScenarioError};
+use packrat_emulation::scenario::Scenario;
+use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -86,8 +87,8 @@ impl FirstByte {
     /// Runs the connections, and prints a row for each path, loss and way.
     ///
     /// # Errors
-    /// [`ScenarioError`], if the path is unknown.
-    pub(crate) fn run(&self) -> Result<ExitCode, ScenarioError> {
+    /// The path is unknown.
+    pub(crate) fn run(&self) -> Result<ExitCode, Box<dyn Error>> {
         let mut out = io::stdout().lock();
         let _ = writeln!(
             out,
@@ -148,12 +149,13 @@ impl FirstByte {
 
 /// The slowest connection, milliseconds, and its seed.
 fn slowest(results: &[TrialResult]) -> String {
-    let time = |result: &TrialResult| result.first_byte.unwrap_or(f64::INFINITY) * 1e3;
+    let time = |result: &TrialResult| result.download.first_byte.unwrap_or(f64::INFINITY) * 1e3;
     let slowest = results.iter().max_by(|one, other| time(one).total_cmp(&time(other)));
-    slowest.map_or_else(String::new, |result| format!("{:.1}, {}", time(result), result.seed))
+    slowest
+        .map_or_else(String::new, |result| format!("{:.1}, {}", time(result), result.setting.seed))
 }
 
 /// Milliseconds to the first byte, ascending; infinite for a connection without an answer.
 pub fn first_bytes(results: &[TrialResult]) -> Vec<f64> {
-    sorted(results.iter().map(|result| result.first_byte.unwrap_or(f64::INFINITY) * 1e3))
+    sorted(results.iter().map(|result| result.download.first_byte.unwrap_or(f64::INFINITY) * 1e3))
 }

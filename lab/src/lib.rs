@@ -7,8 +7,8 @@
 //! every process.
 //!
 //! ```text
-//!   sender (s2n-quic, quinn)   world                                     receiver (s2n-quic, packrat-s2n-quic)
-//!       |    far segment: Link   gateway_node: packrat_engine   last mile: Link   |
+//!   sender (s2n-quic, quinn)   network                                   receiver (s2n-quic, packrat-s2n-quic)
+//!       |    far segment: Link   gateway: packrat_engine        last mile: Link   |
 //!       +------------------------------------+-------------------------------------+
 //! ```
 //!
@@ -16,53 +16,31 @@
 //! product must not be built with.
 #![forbid(unsafe_code)]
 
-mod attack;
+mod arguments;
 pub mod batch;
-mod batching;
-mod certificate;
-mod clock;
 pub mod command;
 mod congestion;
+mod connection;
+pub mod drawing;
 pub mod field;
-pub mod figures;
 pub mod first_byte;
-mod flow;
-mod gateway_node;
 mod harm;
-mod host;
-mod intervals;
 pub mod live;
-mod noq_observer;
-mod noq_runtime;
-mod noq_server;
+mod network;
 mod observer;
-mod oracle;
-mod quack;
-mod quinn_ceten;
-mod quinn_client;
-mod quinn_observer;
-mod quinn_runtime;
-mod quinn_server;
-mod randomness;
-mod receiver;
-mod robin;
-mod s2n_server;
-mod sender;
-mod server;
-mod shim_node;
-mod split;
-mod sweep;
-mod table;
-mod tls;
-mod trace;
+mod simulation;
+mod stacks;
+pub mod statistics;
+mod tables;
 mod traffic;
 mod trial;
-mod world;
 
+pub use network::Oracle;
 pub use observer::{DatagramKind, TraceEvent};
-pub use oracle::Oracle;
-pub use receiver::ReceiverStack;
-pub use sender::Sender;
-pub use table::median;
-pub use traffic::{Completions, FlowKind, FlowResult, VideoResult};
-pub use trial::{Arm, Fairness, LinkFigures, Trial, TrialError, TrialResult};
+pub use stacks::{ReceiverStack, Sender};
+pub use traffic::VideoResult;
+pub use trial::{
+    Arm, AssistanceFigures, Completions, DownloadFigures, Fairness, FlowKind, FlowLosses,
+    FlowResult, HELD_OUT, LinkFigures, ReactionFigures, TIME_LIMIT, Trial, TrialError, TrialResult,
+    TrialSetting,
+};

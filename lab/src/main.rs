@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser;
-use packrat_lab::command::{self, Options};
+use packrat_lab::command::{self, LabOptions};
 use std::process::ExitCode;
 
 /// Trials of Packrat in virtual time
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 #[command(version, about)]
 struct Command {
     #[command(flatten)]
-    options: Options,
+    options: LabOptions,
 }
 
 fn main() -> ExitCode {

@@ -1,9 +1,14 @@
-//! Observers of the QUIC stacks: of s2n-quic through its events, of quinn through
-//! [`crate::quinn_observer`].
+//! Observers of the QUIC stacks: of s2n-quic through its events, of quinn and noq
+//! through their congestion controls.
 
 use packrat_client::{Assist, ClientConfig, ClientEvent, PacketNumber, Timestamp};
 use packrat_engine::SessionEvent;
-use s2n_quic::provider::event::{self, events};
+use s2n_quic::provider::event::events::{
+    AckRangeReceived, Congestion, DuplicatePacket, DuplicatePacketError, PacketHeader, PacketLost,
+    PacketReceived, PacketSent, PacketSkipped, RecoveryMetrics, SlowStartExitCause,
+    SlowStartExited,
+};
+use s2n_quic::provider::event::{ConnectionInfo, ConnectionMeta, Subscriber};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,9 +28,9 @@ pub(crate) struct SenderFigures {
     /// Set if there was congestion since the last look at the path.
     congested: bool,
     window_last: u32,
-    pub(crate) window_sum: f64,
-    pub(crate) window_samples: u64,
-    pub(crate) window_most: u32,
+    window_sum: f64,
+    window_samples: u64,
+    window_most: u32,
     largest_acknowledged: Option<u64>,
     /// The end of slow start, if it ended.
     pub(crate) slow_start_ended: Option<f64>,
@@ -33,6 +38,13 @@ pub(crate) struct SenderFigures {
     pub(crate) too_old: u64,
     /// The trace, only when tracing.
     pub(crate) trace: Vec<TraceEvent>,
+}
+
+impl SenderFigures {
+    /// The congestion window, bytes: mean and most.
+    pub(crate) fn window(&self) -> [f64; 2] {
+        [self.window_sum / self.window_samples.max(1) as f64, f64::from(self.window_most)]
+    }
 }
 
 /// An event of a trial, with its time (virtual seconds).
@@ -148,7 +160,7 @@ pub enum DatagramKind {
 
 impl TraceEvent {
     /// The time of the event.
-    pub(crate) fn at(&self) -> f64 {
+    pub fn at(&self) -> f64 {
         match self {
             Self::Sent { at, .. }
             | Self::Acknowledged { at, .. }
@@ -272,96 +284,61 @@ impl Observer {
     }
 }
 
-impl event::Subscriber for Observer {
+impl Subscriber for Observer {
     type ConnectionContext = ();
 
-    fn create_connection_context(&mut self, _: &event::ConnectionMeta, _: &event::ConnectionInfo) {}
+    fn create_connection_context(&mut self, _: &ConnectionMeta, _: &ConnectionInfo) {}
 
-    fn on_packet_sent(
-        &mut self,
-        _: &mut Self::ConnectionContext,
-        meta: &event::ConnectionMeta,
-        event: &events::PacketSent,
-    ) {
-        if let events::PacketHeader::OneRtt { number, .. } = event.packet_header {
+    fn on_packet_sent(&mut self, _: &mut (), meta: &ConnectionMeta, event: &PacketSent) {
+        if let PacketHeader::OneRtt { number, .. } = event.packet_header {
             self.sent(seconds(meta), number, event.packet_len);
         }
     }
 
     fn on_ack_range_received(
         &mut self,
-        _: &mut Self::ConnectionContext,
-        meta: &event::ConnectionMeta,
-        event: &events::AckRangeReceived,
+        _: &mut (),
+        meta: &ConnectionMeta,
+        event: &AckRangeReceived,
     ) {
-        if matches!(event.packet_header, events::PacketHeader::OneRtt { .. }) {
+        if matches!(event.packet_header, PacketHeader::OneRtt { .. }) {
             self.acknowledged(seconds(meta), *event.ack_range.end());
         }
     }
 
-    fn on_packet_lost(
-        &mut self,
-        _: &mut Self::ConnectionContext,
-        meta: &event::ConnectionMeta,
-        event: &events::PacketLost,
-    ) {
+    fn on_packet_lost(&mut self, _: &mut (), meta: &ConnectionMeta, event: &PacketLost) {
         // A probe for the path's MTU that is lost is no loss.
-        if let events::PacketHeader::OneRtt { number, .. } = event.packet_header
+        if let PacketHeader::OneRtt { number, .. } = event.packet_header
             && !event.is_mtu_probe
         {
             self.declared_lost(seconds(meta), number);
         }
     }
 
-    fn on_packet_skipped(
-        &mut self,
-        _: &mut Self::ConnectionContext,
-        _: &event::ConnectionMeta,
-        _: &events::PacketSkipped,
-    ) {
+    fn on_packet_skipped(&mut self, _: &mut (), _: &ConnectionMeta, _: &PacketSkipped) {
         self.skipped();
     }
 
-    fn on_congestion(
-        &mut self,
-        _: &mut Self::ConnectionContext,
-        _: &event::ConnectionMeta,
-        _: &events::Congestion,
-    ) {
+    fn on_congestion(&mut self, _: &mut (), _: &ConnectionMeta, _: &Congestion) {
         self.congestion();
     }
 
-    fn on_slow_start_exited(
-        &mut self,
-        _: &mut Self::ConnectionContext,
-        meta: &event::ConnectionMeta,
-        event: &events::SlowStartExited,
-    ) {
+    fn on_slow_start_exited(&mut self, _: &mut (), meta: &ConnectionMeta, event: &SlowStartExited) {
         let cause = match event.cause {
-            events::SlowStartExitCause::PacketLoss { .. } => "loss",
-            events::SlowStartExitCause::Rtt { .. } => "round_trip",
+            SlowStartExitCause::PacketLoss { .. } => "loss",
+            SlowStartExitCause::Rtt { .. } => "round_trip",
             _ => "threshold",
         };
         self.slow_start_ended(seconds(meta), cause);
     }
 
-    fn on_recovery_metrics(
-        &mut self,
-        _: &mut Self::ConnectionContext,
-        meta: &event::ConnectionMeta,
-        event: &events::RecoveryMetrics,
-    ) {
+    fn on_recovery_metrics(&mut self, _: &mut (), meta: &ConnectionMeta, event: &RecoveryMetrics) {
         let (window, in_flight) = (event.congestion_window, event.bytes_in_flight);
         self.window(seconds(meta), window, in_flight, event.latest_rtt);
     }
 
-    fn on_packet_received(
-        &mut self,
-        _: &mut Self::ConnectionContext,
-        meta: &event::ConnectionMeta,
-        event: &events::PacketReceived,
-    ) {
-        if let events::PacketHeader::OneRtt { number, .. } = event.packet_header
+    fn on_packet_received(&mut self, _: &mut (), meta: &ConnectionMeta, event: &PacketReceived) {
+        if let PacketHeader::OneRtt { number, .. } = event.packet_header
             && let Some(record) = &self.record
         {
             let micros = meta.timestamp.duration_since_start().as_micros();
@@ -373,14 +350,9 @@ impl event::Subscriber for Observer {
         }
     }
 
-    fn on_duplicate_packet(
-        &mut self,
-        _: &mut Self::ConnectionContext,
-        meta: &event::ConnectionMeta,
-        event: &events::DuplicatePacket,
-    ) {
-        if let events::DuplicatePacketError::TooOld { .. } = event.error
-            && let events::PacketHeader::OneRtt { number, .. } = event.packet_header
+    fn on_duplicate_packet(&mut self, _: &mut (), meta: &ConnectionMeta, event: &DuplicatePacket) {
+        if let DuplicatePacketError::TooOld { .. } = event.error
+            && let PacketHeader::OneRtt { number, .. } = event.packet_header
         {
             self.lock().too_old += 1;
             self.trace(|| TraceEvent::TooOld { at: seconds(meta), number });
@@ -388,6 +360,6 @@ impl event::Subscriber for Observer {
     }
 }
 
-fn seconds(meta: &event::ConnectionMeta) -> f64 {
+fn seconds(meta: &ConnectionMeta) -> f64 {
     meta.timestamp.duration_since_start().as_secs_f64()
 }

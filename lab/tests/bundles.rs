@@ -14,14 +14,14 @@ fn sums(path: &str, loss: f64, arm: Arm, sender: Sender) -> (f64, f64, f64) {
     let downloads = SEEDS.map(|seed| {
         let scenario = Scenario::load(path).unwrap().with_loss(loss);
         let result = Trial::new(scenario, arm, sender, seed).run().unwrap();
-        assert!(result.complete, "{result:?}");
+        assert!(result.download.complete, "{result:?}");
         result
     });
     downloads.fold((0.0, 0.0, 0.0), |(datagrams, wake_ups, seconds), result| {
         (
             datagrams + result.links.last_mile_up[0] as f64,
-            wake_ups + result.client_wake_ups as f64,
-            seconds + result.seconds,
+            wake_ups + result.assistance.client_wake_ups as f64,
+            seconds + result.download.seconds,
         )
     })
 }

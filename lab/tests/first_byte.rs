@@ -52,7 +52,7 @@ fn without_loss_only_a_first_connection_costs_extra_datagrams() {
         for (first, without) in of(Way::First).iter().zip(of(Way::WithoutCopies)) {
             let (links, plain) = (first.links, without.links);
             // A copy may be in front of the acknowledgement by which the next datagram leaves.
-            let first_bytes = first.first_byte.zip(without.first_byte);
+            let first_bytes = first.download.first_byte.zip(without.download.first_byte);
             let apart = first_bytes.map(|(first, without)| (first - without).abs());
             assert!(apart.is_some_and(|apart| apart < 0.000_5), "{path}: {first_bytes:?}");
             let [datagrams, bytes] =

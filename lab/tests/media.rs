@@ -25,22 +25,34 @@ fn satellite_audio_is_on_time_with_a_gateway_and_stalls_without() {
     for seed in 1..=3 {
         let alone = run("satellite", Stream::Audio, Arm::EndToEnd, seed, |_| {});
         let assisted = run("satellite", Stream::Audio, Arm::Packrat, seed, |_| {});
-        let least = alone.latency(0.0);
+        let least = alone.experience.latency(0.0);
         assert!(
             (120.0..121.0).contains(&least),
             "seed {seed}: {least}; 40 ms of audio, 80 ms of travel"
         );
-        assert!(assisted.latency(0.99) <= 130.0, "seed {seed}: {:?}", assisted.latency_ms);
-        assert!(assisted.latency(0.999) <= 190.0, "seed {seed}: {:?}", assisted.latency_ms);
-        assert!(alone.latency(0.999) > 250.0, "seed {seed}: {:?}", alone.latency_ms);
         assert!(
-            assisted.stalled_ms <= alone.stalled_ms * 0.1,
+            assisted.experience.latency(0.99) <= 130.0,
+            "seed {seed}: {:?}",
+            assisted.experience.latency_ms
+        );
+        assert!(
+            assisted.experience.latency(0.999) <= 190.0,
+            "seed {seed}: {:?}",
+            assisted.experience.latency_ms
+        );
+        assert!(
+            alone.experience.latency(0.999) > 250.0,
+            "seed {seed}: {:?}",
+            alone.experience.latency_ms
+        );
+        assert!(
+            assisted.experience.stalled_ms <= alone.experience.stalled_ms * 0.1,
             "seed {seed}: {} ms",
-            assisted.stalled_ms
+            assisted.experience.stalled_ms
         );
         assert!(assisted.client_share <= 0.05, "seed {seed}: {}", assisted.client_share);
-        assert_eq!((assisted.resets, assisted.spurious), (0, 0), "seed {seed}");
-        assert!(assisted.cache_max <= 20_000, "seed {seed}");
+        assert_eq!((assisted.gateway.resets, assisted.spurious), (0, 0), "seed {seed}");
+        assert!(assisted.gateway.cache_max <= 20_000, "seed {seed}");
     }
 }
 
@@ -50,7 +62,7 @@ fn a_sender_is_not_asked_for_what_the_gateway_repairs() {
     let (naive, held) = (asks(Arm::RepairOnly), asks(Arm::Packrat));
     assert!(naive.spurious > 1000, "{}", naive.spurious);
     assert!(held.spurious * 50 <= naive.spurious, "{} and {}", held.spurious, naive.spurious);
-    assert!(held.skipped <= naive.skipped);
+    assert!(held.experience.skipped <= naive.experience.skipped);
 }
 
 #[test]
@@ -61,8 +73,8 @@ fn eacks_for_holes_only_are_fewer_and_help_as_well() {
             trial.gateway.early_copies = 0.0
         }),
     );
-    assert!(selective.client.packets * 3 < every.client.packets * 2);
-    assert!(selective.stalled_ms <= every.stalled_ms * 1.5);
+    assert!(selective.traffic.client.packets * 3 < every.traffic.client.packets * 2);
+    assert!(selective.experience.stalled_ms <= every.experience.stalled_ms * 1.5);
 }
 
 #[test]
@@ -70,8 +82,8 @@ fn a_cache_of_four_kilobytes_is_small_and_no_reason_for_a_reset() {
     let result = run("satellite", Stream::Audio, Arm::Packrat, 3, |trial| {
         trial.gateway.cache_bytes_per_flow = 4_000
     });
-    assert_eq!(result.resets, 0);
-    assert!(result.repaired > 50 && result.cache_max <= 4_000, "{result:?}");
+    assert_eq!(result.gateway.resets, 0);
+    assert!(result.gateway.repaired > 50 && result.gateway.cache_max <= 4_000, "{result:?}");
 }
 
 #[test]

@@ -19,10 +19,13 @@ async fn real_time_video_is_repaired_by_the_gateway_not_the_sender() {
         let (alone, assisted) = tokio::join!(alone.run_in_real_time(), assisted.run_in_real_time());
         let (alone, assisted) = (alone.unwrap(), assisted.unwrap());
         assert!(alone.units == assisted.units && alone.units >= 1700, "{alone:?}");
-        assert_eq!((alone.repaired, alone.resets, assisted.resets), (0, 0, 0));
+        assert_eq!(
+            (alone.gateway.repaired, alone.gateway.resets, assisted.gateway.resets),
+            (0, 0, 0)
+        );
         if trials.may_judge(alone.on_time && assisted.on_time) {
             assert!(
-                alone.retransmissions >= 50 && assisted.repaired >= 50,
+                alone.retransmissions >= 50 && assisted.gateway.repaired >= 50,
                 "{alone:?} {assisted:?}"
             );
             let (few, many) = (assisted.retransmissions, alone.retransmissions);

@@ -28,14 +28,14 @@ fn run(
     let mut results = Vec::new();
     batch::run(&trials, 2, |result| result.map(|result| results.push(result))).unwrap();
     for result in &results {
-        assert!(result.complete, "{result:?}");
-        assert_eq!(result.resets, 0, "{result:?}");
+        assert!(result.download.complete, "{result:?}");
+        assert_eq!(result.assistance.resets, 0, "{result:?}");
     }
     results
 }
 
 fn goodput(results: &[TrialResult]) -> f64 {
-    let mut goodput: Vec<f64> = results.iter().map(|result| result.goodput_mbps).collect();
+    let mut goodput: Vec<f64> = results.iter().map(|result| result.download.goodput_mbps).collect();
     goodput.sort_by(f64::total_cmp);
     goodput[goodput.len() / 2]
 }
@@ -61,7 +61,7 @@ fn the_same_seed_gives_the_same_trial() {
     let once = run("cellular", None, Arm::Packrat, Sender::S2nCubic, 2);
     let again = run("cellular", None, Arm::Packrat, Sender::S2nCubic, 2);
     assert_eq!(once, again);
-    assert_ne!(once[0].seconds, once[1].seconds, "the seed decides nothing");
+    assert_ne!(once[0].download.seconds, once[1].download.seconds, "the seed decides nothing");
 }
 
 #[test]
@@ -80,15 +80,18 @@ fn a_trace_matches_the_figures_and_does_not_change_them() {
         let is = |event: &&TraceEvent| matches!(event, TraceEvent::Gateway { gateway, .. } if is(gateway));
         trace.iter().filter(is).count() as u64
     };
-    assert!(result.repaired > 0);
+    assert!(result.assistance.repaired > 0);
     assert_eq!(
         gateway(|event| matches!(event, SessionEvent::RepairSent { transmission: 1, .. })),
-        result.repaired
+        result.assistance.repaired
     );
-    assert_eq!(client(|event| matches!(event, ClientEvent::EackSent { .. })), result.eack_packets);
+    assert_eq!(
+        client(|event| matches!(event, ClientEvent::EackSent { .. })),
+        result.assistance.eack_packets
+    );
     assert_eq!(
         client(|event| matches!(event, ClientEvent::MissingArrived { held: false, .. })),
-        result.repaired_late
+        result.assistance.repaired_late
     );
 
     let (_, trace) = trial(Arm::EndToEnd).trace().unwrap();
@@ -183,8 +186,8 @@ fn two_unassisted_downloads_share_a_congested_last_mile() {
             let fairness = result.competition.as_ref().unwrap();
             assert!(fairness.jain > 0.9, "{result:?}");
             // Both together fill the last mile of 20 Mbit/s, whose queue drops.
-            let sum = result.goodput_mbps + fairness.others_mbps[0];
-            assert!((18.0..20.0).contains(&sum) && result.queue_dropped > 0, "{result:?}");
+            let sum = result.download.goodput_mbps + fairness.others_mbps[0];
+            assert!((18.0..20.0).contains(&sum) && result.reaction.queue_dropped > 0, "{result:?}");
             Ok::<(), String>(())
         })
         .unwrap();
@@ -223,7 +226,11 @@ fn cross_traffic_takes_its_part() {
             "description = \"\"\nsize = 4_000_000\n[far]\ndelay_ms = 20\nrate_mbps = 100\n[last_mile]\ndelay_ms = 5\nrate_mbps = 10\n{cross}"
         );
         let scenario = Scenario::parse("crossed", &text).unwrap();
-        Trial::new(scenario, Arm::EndToEnd, Sender::QuinnCubic, 1).run().unwrap().goodput_mbps
+        Trial::new(scenario, Arm::EndToEnd, Sender::QuinnCubic, 1)
+            .run()
+            .unwrap()
+            .download
+            .goodput_mbps
     };
     let (alone, crossed) = (goodput(""), goodput("cross_traffic = { rate_mbps = 5.0 }"));
     assert!(alone > 8.0, "{alone}");
@@ -236,8 +243,9 @@ fn the_first_packets_of_a_connection_are_repaired_as_well() {
     // third for the first never asks for them, and the download takes twice as long.
     let mut scenario = Scenario::load("cellular").unwrap();
     scenario.size = SIZE;
-    let trial =
-        |arm| Trial::new(scenario.clone(), arm, Sender::S2nCubic, 8).run().unwrap().goodput_mbps;
+    let trial = |arm| {
+        Trial::new(scenario.clone(), arm, Sender::S2nCubic, 8).run().unwrap().download.goodput_mbps
+    };
     let (assisted, ideal) = (trial(Arm::Packrat), trial(Arm::Ideal));
     assert!(assisted > 0.8 * ideal, "{assisted} of {ideal} Mbit/s");
 }
@@ -292,7 +300,7 @@ fn few_downloads_are_slow_because_of_first_flight_losses() {
     // repair budget, they stayed without repairs.
     let slow: Vec<(u64, f64)> = run("satellite", Some(0.1), Arm::Packrat, Sender::S2nCubic, 20)
         .iter()
-        .map(|result| (result.seed, result.goodput_mbps))
+        .map(|result| (result.setting.seed, result.download.goodput_mbps))
         .filter(|(_, goodput)| *goodput < 8.0)
         .collect();
     assert!(slow.len() <= 1, "{slow:?}");
@@ -308,7 +316,7 @@ fn a_last_mile_that_is_most_of_the_path_is_assisted_as_well() {
         .collect();
     let mut results = Vec::new();
     batch::run(&trials, 2, |result| result.map(|result| results.push(result))).unwrap();
-    let shown: u64 = results.iter().map(|result| result.congestion_events).sum();
+    let shown: u64 = results.iter().map(|result| result.reaction.congestion_events).sum();
     assert!(goodput(&results) > 4.0 && shown <= 6, "{shown} losses shown: {results:?}");
 }
 
@@ -326,7 +334,7 @@ fn bursts_of_loss_are_hidden_from_cubic() {
             results
         };
         let assisted = run(Arm::Packrat);
-        assert!(assisted.iter().all(|result| result.complete), "{assisted:?}");
+        assert!(assisted.iter().all(|result| result.download.complete), "{assisted:?}");
         let ratio = goodput(&assisted) / goodput(&run(Arm::Ideal));
         assert!(ratio > bound, "{ratio} of the lossless link with bursts of {burst}");
     }
@@ -342,10 +350,14 @@ fn a_satellite_download_is_many_times_as_fast_as_end_to_end() {
 fn the_hold_is_what_makes_repairs_count_for_cubic() {
     let ratio = ratio("wifi", None, Sender::S2nCubic, Arm::Packrat, Arm::RepairOnly);
     assert!(ratio > 4.0, "{ratio} times repair alone");
-    let held: u64 =
-        run("wifi", None, Arm::Packrat, Sender::S2nCubic, 3).iter().map(|r| r.spurious).sum();
-    let bare: u64 =
-        run("wifi", None, Arm::RepairOnly, Sender::S2nCubic, 3).iter().map(|r| r.spurious).sum();
+    let held: u64 = run("wifi", None, Arm::Packrat, Sender::S2nCubic, 3)
+        .iter()
+        .map(|r| r.assistance.spurious)
+        .sum();
+    let bare: u64 = run("wifi", None, Arm::RepairOnly, Sender::S2nCubic, 3)
+        .iter()
+        .map(|r| r.assistance.spurious)
+        .sum();
     assert!(bare > 20 * held, "{bare} spurious retransmissions without the hold, {held} with it");
 }
 
@@ -393,10 +405,10 @@ fn without_loss_assistance_costs_next_to_nothing() {
 #[test]
 fn what_assistance_costs_is_bounded() {
     for result in run("wifi", None, Arm::Packrat, Sender::S2nCubic, 3) {
-        assert!((result.eack_bytes as f64) < 0.008 * SIZE as f64, "{result:?}");
-        let lost = result.bytes_last_mile as f64 * result.loss;
-        assert!((result.repair_bytes as f64) < 1.3 * lost, "{result:?}");
-        assert!(result.cache_max < 256 * 1024, "{result:?}");
+        assert!((result.assistance.eack_bytes as f64) < 0.008 * SIZE as f64, "{result:?}");
+        let lost = result.assistance.bytes_last_mile as f64 * result.setting.loss;
+        assert!((result.assistance.repair_bytes as f64) < 1.3 * lost, "{result:?}");
+        assert!(result.assistance.cache_max < 256 * 1024, "{result:?}");
     }
 }
 
@@ -408,6 +420,6 @@ fn symbols_of_a_download_that_pauses_follow_its_loss() {
     let mut trial = Trial::new(scenario, Arm::Packrat, Sender::S2nCubic, 1001);
     trial.scenario.size = 30_000_000;
     let result = trial.run().unwrap();
-    let share = result.repair_bytes as f64 / result.bytes_last_mile as f64;
-    assert!(result.complete && share < 0.04, "{share}: {result:?}");
+    let share = result.assistance.repair_bytes as f64 / result.assistance.bytes_last_mile as f64;
+    assert!(result.download.complete && share < 0.04, "{share}: {result:?}");
 }

@@ -20,15 +20,16 @@ fn noq_senders_repeat_to_the_digit() {
     for sender in [Sender::NoqCubic, Sender::NoqBbr] {
         let trial = trial(0.02, Arm::Packrat, sender);
         let result = trial.run().unwrap();
-        assert!(result.complete, "{result:?}");
+        assert!(result.download.complete, "{result:?}");
         assert_eq!(result, trial.run().unwrap());
     }
 }
 
 #[test]
 fn assistance_helps_cubic_with_a_loss_that_only_bbr3_tolerates() {
-    let goodput =
-        |arm, sender| trial(0.04, arm, sender).run().map(|result| result.goodput_mbps).unwrap();
+    let goodput = |arm, sender| {
+        trial(0.04, arm, sender).run().map(|result| result.download.goodput_mbps).unwrap()
+    };
     let cubic = goodput(Arm::EndToEnd, Sender::NoqCubic);
     assert!(goodput(Arm::EndToEnd, Sender::NoqBbr) > 5.0 * cubic, "CUBIC: {cubic}");
     assert!(goodput(Arm::Packrat, Sender::NoqCubic) > 5.0 * cubic, "CUBIC: {cubic}");
@@ -38,9 +39,12 @@ fn assistance_helps_cubic_with_a_loss_that_only_bbr3_tolerates() {
 fn a_shim_assists_a_quinn_client() {
     let [ideal, end_to_end, shim] =
         [Arm::Ideal, Arm::EndToEnd, Arm::Packrat].map(|arm| quinn(0.04, arm));
-    assert!(shim.complete && shim.repaired > 0, "{shim:?}");
-    assert!(shim.goodput_mbps > 3.0 * end_to_end.goodput_mbps, "{end_to_end:?}\n{shim:?}");
-    assert!(shim.goodput_mbps > 0.8 * ideal.goodput_mbps, "{ideal:?}\n{shim:?}");
+    assert!(shim.download.complete && shim.assistance.repaired > 0, "{shim:?}");
+    assert!(
+        shim.download.goodput_mbps > 3.0 * end_to_end.download.goodput_mbps,
+        "{end_to_end:?}\n{shim:?}"
+    );
+    assert!(shim.download.goodput_mbps > 0.8 * ideal.download.goodput_mbps, "{ideal:?}\n{shim:?}");
     assert_eq!(shim, quinn(0.04, Arm::Packrat));
 }
 
@@ -53,7 +57,7 @@ fn copies_do_not_follow_a_connection_id_into_retirement() {
         trial.scenario.size = 100_000;
         trial.seed = seed;
         let result = trial.run().unwrap();
-        assert!(result.complete, "{result:?}");
+        assert!(result.download.complete, "{result:?}");
     }
 }
 
@@ -66,7 +70,7 @@ fn the_first_rate_that_bbr_measures_is_that_without_assistance() {
             let scenario = Scenario::load(path).unwrap().with_loss(0.0);
             let mut trial = Trial::new(scenario, arm, Sender::QuinnBbr, 1001);
             trial.scenario.size = 4_000_000;
-            trial.run().unwrap().goodput_mbps
+            trial.run().unwrap().download.goodput_mbps
         };
         let (plain, assisted) = (goodput(Arm::EndToEnd), goodput(Arm::Packrat));
         assert!(assisted > 0.98 * plain, "{path}: {assisted} and {plain} Mbit/s");

@@ -26,9 +26,12 @@ fn flows_of_several_senders_and_arms_share_one_last_mile() {
                 [[traffic.flow]]\nname = \"split\"\narm = \"split\"\nsender = \"quinn-bbr\"\n";
     let result = trial(text, Arm::EndToEnd);
     let [assisted, plain, split] = &result.flows[..] else { panic!("{result:?}") };
-    assert_eq!((result.arm, split.sender), (Arm::Packrat, Sender::QuinnBbr));
-    assert!(assisted.repaired > 0 && plain.repaired == 0 && split.repaired == 0, "{result:?}");
-    assert!(plain.lost_last_mile > 0, "{plain:?}");
+    assert_eq!((result.setting.arm, split.sender), (Arm::Packrat, Sender::QuinnBbr));
+    assert!(
+        assisted.losses.repaired > 0 && plain.losses.repaired == 0 && split.losses.repaired == 0,
+        "{result:?}"
+    );
+    assert!(plain.losses.lost_last_mile > 0, "{plain:?}");
     let sum: f64 = result.flows.iter().map(|flow| flow.goodput_mbps).sum();
     assert!((5.0..8.0).contains(&sum), "{sum} of 8 Mbit/s");
     let shares: f64 = result.flows.iter().map(|flow| flow.share.unwrap()).sum();

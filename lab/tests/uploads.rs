@@ -55,7 +55,11 @@ fn sums(
 ) -> (f64, u64, u64) {
     let flows = seeds.map(|seed| upload(path, loss, arm, sender, seed));
     flows.fold((0.0, 0, 0), |(goodput, repaired, bytes), flow| {
-        (goodput + flow.goodput_mbps, repaired + flow.repaired, bytes + flow.repair_bytes)
+        (
+            goodput + flow.goodput_mbps,
+            repaired + flow.losses.repaired,
+            bytes + flow.losses.repair_bytes,
+        )
     })
 }
 

@@ -88,36 +88,7 @@ pub(crate) fn run(
     let mut outcomes: Vec<Vec<Option<Outcome>>> = Vec::new();
     let kinds = [&[Kind::Direct][..], &Kind::GATEWAYS].concat();
     for &kind in &kinds {
-        let mut column: Vec<Option<Outcome>> = settings.iter().map(|_| None).collect();
-        if let Some(reason) = programs.missing(kind) {
-            summary.say(&format!("\nSKIPPED: {}: {reason}", kind.name()));
-        } else {
-            let gateway = match Gateway::start(&network, &programs, kind, 1) {
-                Ok(gateway) => gateway,
-                Err(error) => {
-                    summary.fail(kind.name(), error);
-                    outcomes.push(column);
-                    continue;
-                }
-            };
-            for (setting, place) in settings.iter().zip(&mut column) {
-                let is_latency = setting.key.ends_with("50kpps") && !setting.assisted_only;
-                if (setting.assisted_only && !kind.assists())
-                    || (kind == Kind::Direct && !is_latency)
-                {
-                    continue;
-                }
-                eprintln!("{}: {}", kind.key(), setting.key);
-                match trial::run(&network, &gateway, kind, &setting.trial, interrupt) {
-                    Ok(outcome) => {
-                        keep(summary, &setting.key, kind, &outcome);
-                        *place = Some(outcome);
-                    }
-                    Err(error) => summary.fail(&format!("{}: {}", kind.name(), setting.key), error),
-                }
-                interrupt.check()?;
-            }
-        }
+        let column = column(summary, &network, &programs, kind, &settings, interrupt)?;
         outcomes.push(column);
     }
     let of = |kind: Kind, key: &str| {
@@ -129,6 +100,45 @@ pub(crate) fn run(
     latency(summary, &of);
     targets(summary, &of);
     Ok(())
+}
+
+/// The outcomes of one gateway, by setting; `None` of settings that it lacks.
+fn column(
+    summary: &mut Summary,
+    network: &Network,
+    programs: &Programs,
+    kind: Kind,
+    settings: &[Setting],
+    interrupt: &Interrupt,
+) -> Result<Vec<Option<Outcome>>, Box<dyn Error>> {
+    let mut column: Vec<Option<Outcome>> = settings.iter().map(|_| None).collect();
+    if let Some(reason) = programs.missing(kind) {
+        summary.say(&format!("\nSKIPPED: {}: {reason}", kind.name()));
+        return Ok(column);
+    }
+    let gateway = match Gateway::start(network, programs, kind, 1) {
+        Ok(gateway) => gateway,
+        Err(error) => {
+            summary.fail(kind.name(), error);
+            return Ok(column);
+        }
+    };
+    for (setting, place) in settings.iter().zip(&mut column) {
+        let is_latency = setting.key.ends_with("50kpps") && !setting.assisted_only;
+        if (setting.assisted_only && !kind.assists()) || (kind == Kind::Direct && !is_latency) {
+            continue;
+        }
+        eprintln!("{}: {}", kind.key(), setting.key);
+        match trial::run(network, &gateway, kind, &setting.trial, interrupt) {
+            Ok(outcome) => {
+                keep(summary, &setting.key, kind, &outcome);
+                *place = Some(outcome);
+            }
+            Err(error) => summary.fail(&format!("{}: {}", kind.name(), setting.key), error),
+        }
+        interrupt.check()?;
+    }
+    Ok(column)
 }
 
 fn keep(summary: &mut Summary, key: &str, kind: Kind, outcome: &Outcome) {
@@ -228,53 +238,35 @@ fn latency(summary: &mut Summary, of: Of<'_>) {
     );
 }
 
+/// Key, description, measured value and largest good one of a target.
+type Goal = (&'static str, &'static str, Option<f64>, f64);
+
+/// The targets of a gateway.
+fn goals(kind: Kind, of: Of<'_>) -> [Goal; 6] {
+    let cost = |kind: Kind, key: &str| of(kind, key).map(|outcome| outcome.cpu_s_per_mpkt);
+    let cached = |load: &str, other: Kind| {
+        let ours = cost(kind, &format!("cached.loss4.b10.{load}"))?;
+        Some(ours / cost(other, &format!("b10.{load}"))?)
+    };
+    let [slow, fast] = ["100kpps", "flat_out"];
+    let stock = Kind::UdpProxy;
+    let dropped = of(kind, "cached.loss4.b10.50kpps").map(|outcome| outcome.dropped);
+    let upload = cost(kind, "upload.b1.flat_out");
+    [
+        (slow, "cached, 4 % loss, 100 kpps ÷ stock udp_proxy", cached(slow, stock), 0.5),
+        (fast, "cached, 4 % loss, flat out ÷ stock udp_proxy", cached(fast, stock), 0.1),
+        ("caching.100kpps", "cached, 4 % loss ÷ not cached, 100 kpps", cached(slow, kind), 1.15),
+        ("caching.flat_out", "cached, 4 % loss ÷ not cached, flat out", cached(fast, kind), 1.15),
+        ("upload", "client to server, CPU-s per million", upload, 2.0),
+        ("dropped", "dropped at 50 kpps, cached, 4 % loss", dropped, 0.0),
+    ]
+}
+
 /// Adds the targets to the summary, and whether they were reached.
 fn targets(summary: &mut Summary, of: Of<'_>) {
-    let cost = |kind: Kind, key: &str| of(kind, key).map(|outcome| outcome.cpu_s_per_mpkt);
     let mut rows = Vec::new();
     for kind in [Kind::PackratEnvoy, Kind::PackratStandalone] {
-        let ratio = |ours: &str, theirs: Option<f64>| {
-            cost(kind, ours).zip(theirs).map(|(ours, theirs)| ours / theirs)
-        };
-        let targets = [
-            (
-                "100kpps",
-                "cached, 4 % loss, 100 kpps ÷ stock udp_proxy",
-                ratio("cached.loss4.b10.100kpps", cost(Kind::UdpProxy, "b10.100kpps")),
-                0.5,
-            ),
-            (
-                "flat_out",
-                "cached, 4 % loss, flat out ÷ stock udp_proxy",
-                ratio("cached.loss4.b10.flat_out", cost(Kind::UdpProxy, "b10.flat_out")),
-                0.1,
-            ),
-            (
-                "caching.100kpps",
-                "cached, 4 % loss ÷ not cached, 100 kpps",
-                ratio("cached.loss4.b10.100kpps", cost(kind, "b10.100kpps")),
-                1.15,
-            ),
-            (
-                "caching.flat_out",
-                "cached, 4 % loss ÷ not cached, flat out",
-                ratio("cached.loss4.b10.flat_out", cost(kind, "b10.flat_out")),
-                1.15,
-            ),
-            (
-                "upload",
-                "client to server, CPU-s per million",
-                cost(kind, "upload.b1.flat_out"),
-                2.0,
-            ),
-            (
-                "dropped",
-                "dropped at 50 kpps, cached, 4 % loss",
-                of(kind, "cached.loss4.b10.50kpps").map(|outcome| outcome.dropped),
-                0.0,
-            ),
-        ];
-        for (key, what, value, most) in targets {
+        for (key, what, value, most) in goals(kind, of) {
             if let Some(value) = value {
                 summary.set(&format!("ratio.{key}.{}", kind.key()), value);
             }

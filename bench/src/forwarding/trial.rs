@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fs;
 use std::io::{BufRead, BufReader, Lines};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::Duration;
 
@@ -158,22 +159,8 @@ pub(crate) fn run_phases(
     interrupt: &Interrupt,
 ) -> Result<Vec<Outcome>, Box<dyn Error>> {
     interrupt.check()?;
-    let many = trial.sessions > 1;
-    let pause = if many { 2.0 } else { 0.1 };
-    let seconds: f64 = phases.iter().map(|counted| counted.phase.seconds + 0.1).sum();
-    let limit = seconds + pause + if many { 40.0 } else { 15.0 };
     let progress = tempfile::NamedTempFile::new()?;
-    let mut common = vec![
-        format!("--size={}", trial.size),
-        format!("--sessions={}", trial.sessions),
-        format!("--pause={pause}"),
-        format!("--limit={limit}"),
-        format!("--loss={}", trial.loss),
-    ];
-    common.extend(phases.iter().map(|counted| format!("--phase={}", counted.phase)));
-    common.extend(many.then(|| format!("--progress={}", progress.path().display())));
-    common.extend(trial.upload.then(|| "--upload".to_owned()));
-    common.extend(trial.assist.then(|| "--assist".to_owned()));
+    let common = arguments(trial, phases, progress.path());
     let at = |address: String| [&[format!("--address={address}")], &common[..]].concat();
 
     let before = gateway.memory();
@@ -205,33 +192,67 @@ pub(crate) fn run_phases(
     let seen: Vec<Seen> = serde_json::from_str(&client.next_line()?)?;
     interrupt.check()?;
 
-    let mut outcomes = Vec::with_capacity(phases.len());
     let measured = measured.into_iter().zip(phases.iter().map(|counted| counted.phase));
-    for (seen, ((served, used, calls, softirq), phase)) in seen.into_iter().zip(measured) {
-        let (datagrams, seconds, sent) = if trial.upload {
-            (served.received as f64, served.seconds, seen.sent as f64)
-        } else {
-            (seen.received as f64, seen.seconds, served.sent as f64)
-        };
-        if datagrams == 0.0 || seconds == 0.0 {
-            return Err(format!("nothing came through {}", kind.name()).into());
-        }
-        let rate = datagrams / seconds;
-        outcomes.push(Outcome {
-            datagrams,
-            kpps: rate / 1e3,
-            gbps: rate * trial.size as f64 * 8.0 / 1e9,
-            cpu_s_per_mpkt: used.cpu_seconds / datagrams * 1e6,
-            wakeups: used.wakeups as f64 / datagrams,
-            // Clients that do not keep up receive for longer than the gateway sends.
-            system_calls: calls.map(|calls| calls.per_second() * phase.seconds / datagrams),
-            softirq_s_per_mpkt: softirq / datagrams * 1e6,
-            dropped: (1.0 - datagrams / sent).max(0.0),
-            memory: [before, with_clients, end],
-            seen,
-        });
+    let outcomes = seen.into_iter().zip(measured).map(|(seen, (measured, phase))| {
+        let outcome = outcome(trial, phase, measured, seen, [before, with_clients, end]);
+        outcome.ok_or_else(|| format!("nothing came through {}", kind.name()).into())
+    });
+    outcomes.collect()
+}
+
+/// The arguments of both peers.
+fn arguments(trial: &Trial, phases: &[Counted], progress: &Path) -> Vec<String> {
+    let many = trial.sessions > 1;
+    let pause = if many { 2.0 } else { 0.1 };
+    let seconds: f64 = phases.iter().map(|counted| counted.phase.seconds + 0.1).sum();
+    let limit = seconds + pause + if many { 40.0 } else { 15.0 };
+    let mut arguments = vec![
+        format!("--size={}", trial.size),
+        format!("--sessions={}", trial.sessions),
+        format!("--pause={pause}"),
+        format!("--limit={limit}"),
+        format!("--loss={}", trial.loss),
+    ];
+    arguments.extend(phases.iter().map(|counted| format!("--phase={}", counted.phase)));
+    arguments.extend(many.then(|| format!("--progress={}", progress.display())));
+    arguments.extend(trial.upload.then(|| "--upload".to_owned()));
+    arguments.extend(trial.assist.then(|| "--assist".to_owned()));
+    arguments
+}
+
+/// The server's and the gateway's part of a phase: datagrams, use, system calls, seconds in softirqs.
+type Measured = (Served, Usage, Option<SystemCalls>, f64);
+
+/// The outcome of a phase; `None` if nothing came through.
+fn outcome(
+    trial: &Trial,
+    phase: Phase,
+    (served, used, calls, softirq): Measured,
+    seen: Seen,
+    memory: [f64; 3],
+) -> Option<Outcome> {
+    let (datagrams, seconds, sent) = if trial.upload {
+        (served.received as f64, served.seconds, seen.sent as f64)
+    } else {
+        (seen.received as f64, seen.seconds, served.sent as f64)
+    };
+    if datagrams == 0.0 || seconds == 0.0 {
+        return None;
     }
-    Ok(outcomes)
+    let rate = datagrams / seconds;
+    Some(Outcome {
+        datagrams,
+        kpps: rate / 1e3,
+        gbps: rate * trial.size as f64 * 8.0 / 1e9,
+        cpu_s_per_mpkt: used.cpu_seconds / datagrams * 1e6,
+        wakeups: used.wakeups as f64 / datagrams,
+        // Clients that do not keep up receive for longer than the gateway sends.
+        system_calls: calls.map(|calls| calls.per_second() * phase.seconds / datagrams),
+        softirq_s_per_mpkt: softirq / datagrams * 1e6,
+        dropped: (1.0 - datagrams / sent).max(0.0),
+        memory,
+        seen,
+    })
 }
 
 /// Seconds that all processors have spent in softirqs.

@@ -68,30 +68,8 @@ pub(crate) fn run(service: &Service) -> Result<(), Box<dyn Error>> {
         say(&serde_json::to_string(&receive(&socket, service))?);
         return Ok(());
     }
-    let begun = Instant::now();
     let mut batch = ReceiveBatch::new(32);
-    let mut places: HashMap<SocketAddr, usize> = HashMap::new();
-    let mut receivers = Vec::new();
-    while receivers.len() < service.sessions {
-        if begun.elapsed() > service.limit {
-            return Err(format!(
-                "only {} of {} clients have come",
-                receivers.len(),
-                service.sessions
-            )
-            .into());
-        }
-        wait_readable(socket.as_fd(), Duration::from_millis(50));
-        if batch.receive(socket.as_fd()).is_err() {
-            continue;
-        }
-        for address in batch.messages().filter_map(|message| message.source) {
-            places.entry(address).or_insert_with(|| {
-                receivers.push(Receiver { address, next: 0, acknowledged: 0 });
-                receivers.len() - 1
-            });
-        }
-    }
+    let (places, mut receivers) = greeted(&socket, &mut batch, service)?;
     say(COMPLETE_LINE);
     std::thread::sleep(service.pause);
     let mut reports = |receivers: &mut [Receiver]| {
@@ -123,6 +101,41 @@ pub(crate) fn run(service: &Service) -> Result<(), Box<dyn Error>> {
     }
     generator::end(socket.as_fd(), false, &receivers);
     Ok(())
+}
+
+/// The places of clients by address.
+type Places = HashMap<SocketAddr, usize>;
+
+/// The places of clients, and the clients, once all of them have come.
+fn greeted(
+    socket: &UdpSocket,
+    batch: &mut ReceiveBatch,
+    service: &Service,
+) -> Result<(Places, Vec<Receiver>), Box<dyn Error>> {
+    let begun = Instant::now();
+    let mut places = Places::new();
+    let mut receivers = Vec::new();
+    while receivers.len() < service.sessions {
+        if begun.elapsed() > service.limit {
+            return Err(format!(
+                "only {} of {} clients have come",
+                receivers.len(),
+                service.sessions
+            )
+            .into());
+        }
+        wait_readable(socket.as_fd(), Duration::from_millis(50));
+        if batch.receive(socket.as_fd()).is_err() {
+            continue;
+        }
+        for address in batch.messages().filter_map(|message| message.source) {
+            places.entry(address).or_insert_with(|| {
+                receivers.push(Receiver { address, next: 0, acknowledged: 0 });
+                receivers.len() - 1
+            });
+        }
+    }
+    Ok((places, receivers))
 }
 
 /// Counts the datagrams that clients send.

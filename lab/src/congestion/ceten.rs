@@ -8,6 +8,7 @@
 //!   CETEN_A   multiplies it by (1 + e / p) / 2
 //! ```
 
+use super::initial_window::initial_window;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use std::time::Instant;
@@ -57,7 +58,7 @@ impl Ceten {
             lost: 0,
             random,
             datagram,
-            window: super::initial_window(datagram),
+            window: initial_window(datagram),
             threshold: u64::MAX,
             acknowledged: 0,
             recovering_since: now,

@@ -1,5 +1,6 @@
 //! CUBIC (RFC 9438) whose first slow start ends by HyStart++ (RFC 9406).
 
+use super::initial_window::initial_window;
 use std::time::{Duration, Instant};
 
 /// Share of the window that is left after a congestion event.
@@ -67,7 +68,7 @@ impl Cubic {
     pub(crate) fn new(datagram: u16) -> Self {
         Self {
             datagram: f64::from(datagram),
-            window: super::initial_window(u64::from(datagram)) as f64,
+            window: initial_window(u64::from(datagram)) as f64,
             threshold: f64::INFINITY,
             hystart: Some(HyStart::default()),
             epoch: None,

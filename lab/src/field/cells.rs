@@ -1,7 +1,7 @@
 //! The cells of the matrix, and the work that each of them is.
 
-use super::measure::Amount;
-use crate::sender::Sender;
+use super::amount::Amount;
+use crate::stacks::Sender;
 use crate::trial::Arm;
 use packrat_emulation::scenario::{Scenario, ScenarioError};
 use rand_chacha::ChaCha8Rng;

@@ -1,22 +1,23 @@
 //! `packrat lab field`.
 
+use super::amount::Amount;
 use super::cells::{self, LOSS_RATES, LOSSY_ARMS, Task};
-use super::measure::Amount;
 use super::report::{self, Folder, Settings};
 use super::sharing::{self, SharingRow};
 use super::summary::{Summary, compare};
 use super::table::{FIRST_SEED, sample_table};
+use crate::arguments::share;
 use crate::batch::{self, Progress};
-use crate::command::share;
-use crate::figures::FigureError;
 use crate::harm::Extent;
-use crate::oracle::Oracle;
-use crate::sender::Sender;
-use crate::trial::{Arm, TrialError};
+use crate::network::Oracle;
+use crate::stacks::Sender;
+use crate::trial::Arm;
 use clap::Args;
 use packrat_emulation::scenario::{Scenario, ScenarioError};
+use std::error::Error;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 /// Cells of `--quick`, and the seed that draws them.
 const QUICK_SAMPLE: (usize, u64) = (65, 1);
@@ -36,19 +37,8 @@ pub(crate) struct Field {
     /// Trials at the same time
     #[arg(long, default_value_t = 2)]
     jobs: usize,
-    /// Paths instead of all (names or TOML files, with commas between them)
-    #[arg(long, value_delimiter = ',')]
-    only: Vec<String>,
-    /// Senders instead of the five of the committed tables (s2n-quic's and quinn's); may be
-    /// repeated
-    #[arg(long)]
-    sender: Vec<Sender>,
-    /// Arms instead of end-to-end, packrat and split; may be repeated
-    #[arg(long)]
-    arm: Vec<Arm>,
-    /// Losses instead of 0, 0.001, 0.005, 0.02, 0.05; may be repeated
-    #[arg(long, value_parser = share)]
-    loss: Vec<f64>,
+    #[command(flatten)]
+    cells: CellOptions,
     /// Factor of the paths' downloads
     #[arg(long)]
     size: Option<f64>,
@@ -84,6 +74,24 @@ pub(crate) struct Field {
     sample: bool,
 }
 
+/// The cells to measure.
+#[derive(Debug, Args)]
+struct CellOptions {
+    /// Paths instead of all (names or TOML files, with commas between them)
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Senders instead of the five of the committed tables (s2n-quic's and quinn's); may be
+    /// repeated
+    #[arg(long)]
+    sender: Vec<Sender>,
+    /// Arms instead of end-to-end, packrat and split; may be repeated
+    #[arg(long)]
+    arm: Vec<Arm>,
+    /// Losses instead of 0, 0.001, 0.005, 0.02, 0.05; may be repeated
+    #[arg(long, value_parser = share)]
+    loss: Vec<f64>,
+}
+
 fn counts(text: &str) -> Result<[u64; 2], String> {
     let two = text
         .split_once(',')
@@ -91,53 +99,14 @@ fn counts(text: &str) -> Result<[u64; 2], String> {
     two.ok_or_else(|| "it must be two numbers, such as 20,10".to_owned())
 }
 
-/// Failure to measure the matrix.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum FieldError {
-    /// A trial has no result.
-    #[error(transparent)]
-    Trial(#[from] TrialError),
-    /// A path is not there, or its recordings.
-    #[error(transparent)]
-    Scenario(#[from] ScenarioError),
-    /// The sample has no table.
-    #[error("{0}")]
-    Sample(String),
-    /// A result could not be drawn or written as JSON.
-    #[error("{0}")]
-    Draw(String),
-    /// The rows of an earlier run do not go with this one.
-    #[error("{} cannot be resumed: {reason}; use the same options, or leave --resume out to begin anew", path.display())]
-    Journal {
-        /// The file.
-        path: PathBuf,
-        /// The reason, for people.
-        reason: String,
-    },
-    /// A file could not be written.
-    #[error("cannot write {}: {source}; name a folder that you may write to with --out", path.display())]
-    Write {
-        /// The file or folder.
-        path: PathBuf,
-        /// The operating system's error.
-        source: io::Error,
-    },
-}
-
-impl From<FigureError> for FieldError {
-    fn from(error: FigureError) -> Self {
-        Self::Draw(error.to_string())
-    }
-}
-
 impl Field {
     /// Measures, writes the files, prints the line.
-    pub(crate) fn run(&self) -> Result<(), FieldError> {
+    pub(crate) fn run(&self) -> Result<ExitCode, Box<dyn Error>> {
         if self.sample {
-            let table = sample_table(self.jobs).map_err(FieldError::Sample)?;
+            let table = sample_table(self.jobs)?;
             // A reader that has gone away wants no more.
             let _ = write!(io::stdout().lock(), "{table}");
-            return Ok(());
+            return Ok(ExitCode::SUCCESS);
         }
         let folder = Folder::create(&self.out)?;
         let tasks = self.tasks()?;
@@ -158,7 +127,7 @@ impl Field {
             folder.append(&mut journal, &row)?;
             rows.push(row);
             progress.tick();
-            Ok::<(), FieldError>(())
+            Ok::<(), Box<dyn Error>>(())
         })?;
         // Resumed rows take the place that they would have had.
         rows.sort_by_cached_key(|row| order.iter().position(|task| row.is_of(task)));
@@ -167,17 +136,17 @@ impl Field {
         let sharing = self.shares()?;
         folder.write(&rows, &cells, &summary, &sharing)?;
         let _ = writeln!(io::stdout().lock(), "{summary}");
-        Ok(())
+        Ok(ExitCode::SUCCESS)
     }
 
-    fn shares(&self) -> Result<Vec<SharingRow>, FieldError> {
+    fn shares(&self) -> Result<Vec<SharingRow>, Box<dyn Error>> {
         if !self.sharing {
             return Ok(Vec::new());
         }
         let all = || Scenario::field_paths().map(str::to_owned).collect();
         let extent = Extent {
-            paths: if self.only.is_empty() { all() } else { self.only.clone() },
-            losses: self.loss.clone(),
+            paths: if self.cells.only.is_empty() { all() } else { self.cells.only.clone() },
+            losses: self.cells.loss.clone(),
             seeds: self.seeds_asked(),
         };
         sharing::measure(&extent, self.jobs)
@@ -199,15 +168,16 @@ impl Field {
         }
     }
 
-    fn tasks(&self) -> Result<Vec<Task>, FieldError> {
-        let senders = if self.sender.is_empty() { &Sender::OF_TABLES[..] } else { &self.sender };
-        let losses = if self.loss.is_empty() { &LOSS_RATES[..] } else { &self.loss };
-        let paths = cells::paths(&self.only, self.traces.as_deref())?;
+    fn tasks(&self) -> Result<Vec<Task>, ScenarioError> {
+        let senders =
+            if self.cells.sender.is_empty() { &Sender::OF_TABLES[..] } else { &self.cells.sender };
+        let losses = if self.cells.loss.is_empty() { &LOSS_RATES[..] } else { &self.cells.loss };
+        let paths = cells::paths(&self.cells.only, self.traces.as_deref())?;
         let mut cells = cells::all(&paths, senders, losses);
         if self.quick {
             cells = cells::sample(cells, QUICK_SAMPLE.0, QUICK_SAMPLE.1);
         }
-        let arms = if self.arm.is_empty() { &LOSSY_ARMS[..] } else { &self.arm };
+        let arms = if self.cells.arm.is_empty() { &LOSSY_ARMS[..] } else { &self.cells.arm };
         Ok(cells::tasks(&cells, arms, self.seeds_asked(), self.amount()))
     }
 }

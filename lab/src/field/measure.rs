@@ -1,45 +1,12 @@
 //! The measurement of one row: a large download, and many small objects.
 
+use super::amount::OBJECT_BYTES;
 use super::cells::Task;
-use crate::oracle::Oracle;
-use crate::sender::Sender;
-use crate::table::{quantile, sorted};
+use crate::stacks::Sender;
+use crate::statistics::{quantile, sorted};
 use crate::trial::{Arm, TIME_LIMIT, Trial, TrialError, TrialResult};
 use packrat_emulation::scenario::Scenario;
 use serde::{Deserialize, Serialize};
-
-/// Sizes of the small objects, bytes.
-pub(super) const OBJECT_BYTES: [u64; 2] = [100_000, 1_000_000];
-
-/// The extent of a row.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub(super) struct Amount {
-    /// Factor of the size of the path's download.
-    pub(super) size: f64,
-    /// Number of small objects of each of [`OBJECT_BYTES`], each with a connection of its own.
-    pub(super) objects: [u64; 2],
-    /// The operator has named the servers' congestion control.
-    #[serde(default)]
-    pub(super) names_senders: bool,
-    /// Downloads before the measured one, each a trial in another network.
-    #[serde(default)]
-    pub(super) warm: u8,
-    /// Knowledge that the last mile gives assisted clients.
-    #[serde(default)]
-    pub(super) oracle: Option<Oracle>,
-}
-
-impl Amount {
-    /// The whole matrix.
-    pub(super) const FULL: Self =
-        Self { size: 1.0, objects: [20, 10], names_senders: false, warm: 0, oracle: None };
-    /// Extent of a run with `--quick`.
-    pub(super) const QUICK: Self =
-        Self { size: 0.4, objects: [8, 4], names_senders: false, warm: 0, oracle: None };
-    /// The sample that tests compare.
-    pub(super) const SAMPLE: Self =
-        Self { size: 0.05, objects: [2, 1], names_senders: false, warm: 0, oracle: None };
-}
 
 /// The measurement of one arm of one cell with one seed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -105,7 +72,11 @@ impl Task {
                 let result = trial.run()?;
                 // An object that never arrives counts as one that arrives at the limit.
                 let limit = TIME_LIMIT.as_secs_f64();
-                seconds.push(if result.complete { result.seconds } else { limit });
+                seconds.push(if result.download.complete {
+                    result.download.seconds
+                } else {
+                    limit
+                });
             }
         }
         Ok(Row {
@@ -116,14 +87,14 @@ impl Task {
             arm: self.arm,
             seed: self.seed,
             split_sender,
-            goodput_mbps: result.goodput_mbps,
-            complete: result.complete,
+            goodput_mbps: result.download.goodput_mbps,
+            complete: result.download.complete,
             objects,
-            repair_bytes: result.repair_bytes,
-            lost: result.lost_last_mile,
-            far_drops: result.far_dropped,
-            declared_lost: result.declared_lost,
-            spurious: result.spurious,
+            repair_bytes: result.assistance.repair_bytes,
+            lost: result.assistance.lost_last_mile,
+            far_drops: result.reaction.far_dropped,
+            declared_lost: result.reaction.declared_lost,
+            spurious: result.assistance.spurious,
         })
     }
 
@@ -135,7 +106,10 @@ impl Task {
         let mut best: Option<(TrialResult, Sender)> = None;
         for sender in Sender::OF_TABLES {
             let result = self.trial(scenario, self.seed, Some(sender)).run()?;
-            if best.as_ref().is_none_or(|(best, _)| result.goodput_mbps > best.goodput_mbps) {
+            if best
+                .as_ref()
+                .is_none_or(|(best, _)| result.download.goodput_mbps > best.download.goodput_mbps)
+            {
                 best = Some((result, sender));
             }
         }

@@ -4,6 +4,7 @@
 //! The bottleneck is the last mile, whose random losses add to its queue's: here assistance
 //! must distinguish the two, and here it can do harm. [`summary`] counts where it does.
 
+mod amount;
 mod cells;
 mod command;
 mod measure;
@@ -12,5 +13,5 @@ mod sharing;
 mod summary;
 mod table;
 
-pub(crate) use command::{Field, FieldError};
+pub(crate) use command::Field;
 pub use table::sample_table;

@@ -1,13 +1,14 @@
 //! The files of the matrix: rows as they are measured, then the table, the comparison, the pictures.
 
-use super::FieldError;
+use super::amount::Amount;
 use super::cells::Task;
-use super::measure::{Amount, Row};
+use super::measure::Row;
 use super::sharing::{self, SharingRow};
 use super::summary::{Comparison, Summary};
 use super::table;
-use crate::figures::{self, Figure, HeatMap, Panel};
+use crate::drawing::{self, Figure, HeatMap, Panel};
 use serde::{Deserialize, Serialize};
+use std::error::Error;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,7 @@ pub(super) struct Settings {
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    pub(super) fn create(path: &Path) -> Result<Self, FieldError> {
+    pub(super) fn create(path: &Path) -> Result<Self, Box<dyn Error>> {
         let folder = Self(path.to_owned());
         fs::create_dir_all(path).map_err(|source| folder.unwritable("", source))?;
         Ok(folder)
@@ -38,10 +39,15 @@ impl Folder {
         &self,
         settings: &Settings,
         resume: bool,
-    ) -> Result<(File, Vec<Row>), FieldError> {
+    ) -> Result<(File, Vec<Row>), Box<dyn Error>> {
         let path = self.0.join(JOURNAL_NAME);
         let unwritable = |source| self.unwritable(JOURNAL_NAME, source);
-        let malformed = |reason: String| FieldError::Journal { path: path.clone(), reason };
+        let malformed = |reason: String| {
+            let path = path.display();
+            format!(
+                "{path} cannot be resumed: {reason}; use the same options, or leave --resume out to begin anew"
+            )
+        };
         let mut rows = Vec::new();
         let resumed = resume && path.exists();
         let mut kept = format!("{}\n", json(settings)?);
@@ -52,7 +58,7 @@ impl Folder {
             let of: Settings =
                 serde_json::from_str(first).map_err(|error| malformed(error.to_string()))?;
             if of != *settings {
-                return Err(malformed(format!("it was measured with {}", first.trim_end())));
+                return Err(malformed(format!("it was measured with {}", first.trim_end())).into());
             }
             // A last line without an end was being written when the command ended.
             for line in lines {
@@ -67,8 +73,9 @@ impl Folder {
         Ok((file, rows))
     }
 
-    pub(super) fn append(&self, journal: &mut File, row: &Row) -> Result<(), FieldError> {
-        writeln!(journal, "{}", json(row)?).map_err(|source| self.unwritable(JOURNAL_NAME, source))
+    pub(super) fn append(&self, journal: &mut File, row: &Row) -> Result<(), Box<dyn Error>> {
+        writeln!(journal, "{}", json(row)?)
+            .map_err(|source| self.unwritable(JOURNAL_NAME, source).into())
     }
 
     /// Writes the table, the comparison and the pictures.
@@ -78,7 +85,7 @@ impl Folder {
         cells: &[Comparison],
         summary: &Summary,
         sharing: &[SharingRow],
-    ) -> Result<(), FieldError> {
+    ) -> Result<(), Box<dyn Error>> {
         let all = serde_json::json!({
             "summary": summary,
             "cells": cells,
@@ -97,22 +104,24 @@ impl Folder {
         ];
         for (name, title, ratio) in pictures {
             let figure = heat_map(name, title, cells, ratio);
-            self.file(&format!("field-{name}.svg"), &figures::svg(&figure, 2)?)?;
+            self.file(&format!("field-{name}.svg"), &drawing::svg(&figure, 2)?)?;
         }
         Ok(())
     }
 
-    fn file(&self, name: &str, text: &str) -> Result<(), FieldError> {
-        fs::write(self.0.join(name), text).map_err(|source| self.unwritable(name, source))
+    fn file(&self, name: &str, text: &str) -> Result<(), Box<dyn Error>> {
+        fs::write(self.0.join(name), text).map_err(|source| self.unwritable(name, source).into())
     }
 
-    fn unwritable(&self, name: &str, source: std::io::Error) -> FieldError {
-        FieldError::Write { path: self.0.join(name), source }
+    fn unwritable(&self, name: &str, source: std::io::Error) -> String {
+        let path = self.0.join(name);
+        let path = path.display();
+        format!("cannot write {path}: {source}; name a folder that you may write to with --out")
     }
 }
 
-fn json(value: &impl Serialize) -> Result<String, FieldError> {
-    serde_json::to_string(value).map_err(|error| FieldError::Draw(error.to_string()))
+fn json(value: &impl Serialize) -> serde_json::Result<String> {
+    serde_json::to_string(value)
 }
 
 /// Work that has no row yet.
@@ -164,11 +173,10 @@ fn heat_map(
                 .collect(),
         })
     });
-    Figure {
-        name: format!("field-{name}"),
-        title: format!("The field matrix: goodput, {title}"),
-        caption: "Medians over the seeds, in virtual time. Columns: random loss of the last mile."
-            .to_owned(),
-        panels: panels.collect(),
-    }
+    Figure::new(
+        format!("field-{name}"),
+        format!("The field matrix: goodput, {title}"),
+        "Medians over the seeds, in virtual time. Columns: random loss of the last mile.",
+        panels.collect(),
+    )
 }

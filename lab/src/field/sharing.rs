@@ -1,11 +1,11 @@
 //! Shares on the paths of the matrix: a download beside an unassisted one.
 
-use super::FieldError;
 use crate::batch;
 use crate::harm::{Extent, Section};
-use crate::sender::Sender;
+use crate::stacks::Sender;
 use crate::trial::{Arm, TrialResult};
 use serde::Serialize;
+use std::error::Error;
 use std::fmt::Write;
 
 /// First line of the table.
@@ -41,33 +41,33 @@ impl SharingRow {
         let [first, beside] = &result.flows[..] else { return None };
         let fairness = result.competition.as_ref()?;
         Some(Self {
-            path: result.scenario.clone(),
+            path: result.setting.scenario.clone(),
             sender: first.sender,
             beside: beside.sender,
-            loss: result.loss,
+            loss: result.setting.loss,
             arm: first.arm,
-            seed: result.seed,
+            seed: result.setting.seed,
             goodput_mbps: first.goodput_mbps,
             beside_mbps: beside.goodput_mbps,
             share: fairness.share,
             jain: fairness.jain,
-            repair_bytes: first.repair_bytes,
-            lost: first.lost_last_mile,
-            far_drops: result.far_dropped,
-            declared_lost: first.declared_lost,
-            spurious: first.spurious,
+            repair_bytes: first.losses.repair_bytes,
+            lost: first.losses.lost_last_mile,
+            far_drops: result.reaction.far_dropped,
+            declared_lost: first.losses.declared_lost,
+            spurious: first.losses.spurious,
         })
     }
 }
 
 /// Runs the trials.
-pub(super) fn measure(extent: &Extent, jobs: usize) -> Result<Vec<SharingRow>, FieldError> {
+pub(super) fn measure(extent: &Extent, jobs: usize) -> Result<Vec<SharingRow>, Box<dyn Error>> {
     let trials = Section::Sharing.trials(extent)?;
     eprintln!("{} trials of shares", trials.len());
     let mut rows = Vec::with_capacity(trials.len());
     batch::run(&trials, jobs, |result| {
         rows.extend(SharingRow::of(&result?));
-        Ok::<(), FieldError>(())
+        Ok::<(), Box<dyn Error>>(())
     })?;
     Ok(rows)
 }

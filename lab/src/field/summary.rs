@@ -1,8 +1,8 @@
 //! The comparison of the arms, cell by cell, and in one line.
 
 use super::measure::Row;
-use crate::sender::Sender;
-use crate::table::median;
+use crate::stacks::Sender;
+use crate::statistics::median;
 use crate::trial::Arm;
 use serde::Serialize;
 use std::fmt;

@@ -1,17 +1,19 @@
 //! Rows as CSV, and the small table that tests compare with a committed one.
 
-use super::FieldError;
+use super::amount::Amount;
 use super::cells::{self, Task};
-use super::measure::{Amount, Row};
+use super::measure::Row;
 use crate::batch;
-use crate::sender::Sender;
+use crate::stacks::Sender;
+use packrat_emulation::scenario::ScenarioError;
+use std::error::Error;
 use std::fmt::Write;
 
 /// First line of the table.
 const CSV_HEADER: &str = "path,sender,loss,arm,seed,split_sender,goodput_mbps,complete,p50_100kB_s,p99_100kB_s,p50_1MB_s,p99_1MB_s,repair_bytes,lost,far_drops,declared_lost,spurious";
 
 /// The first seed of the matrix.
-pub(super) const FIRST_SEED: u64 = crate::command::HELD_OUT;
+pub(super) const FIRST_SEED: u64 = crate::trial::HELD_OUT;
 /// The cells of the sample, and the seed that draws them.
 const SAMPLED_CELLS: (usize, u64) = (12, 15);
 
@@ -43,7 +45,7 @@ pub(super) fn csv(rows: &[Row]) -> String {
 }
 
 /// The sample's work: a few cells with short downloads.
-pub(super) fn sample() -> Result<Vec<Task>, FieldError> {
+pub(super) fn sample() -> Result<Vec<Task>, ScenarioError> {
     let cells = cells::all(&cells::paths(&[], None)?, &Sender::OF_TABLES, &cells::LOSS_RATES);
     let cells = cells::sample(cells, SAMPLED_CELLS.0, SAMPLED_CELLS.1);
     Ok(cells::tasks(&cells, &cells::LOSSY_ARMS, FIRST_SEED..FIRST_SEED + 1, Amount::SAMPLE))
@@ -53,14 +55,13 @@ pub(super) fn sample() -> Result<Vec<Task>, FieldError> {
 /// client or links changes.
 ///
 /// # Errors
-/// A message, when a trial has no result.
-pub fn sample_table(jobs: usize) -> Result<String, String> {
-    let tasks = sample().map_err(|error| error.to_string())?;
+/// A scenario is missing, or a trial has no result.
+pub fn sample_table(jobs: usize) -> Result<String, Box<dyn Error>> {
+    let tasks = sample()?;
     let mut rows = Vec::with_capacity(tasks.len());
     batch::each(&tasks, jobs, Task::run, |row| {
         rows.push(row?);
-        Ok(())
-    })
-    .map_err(|error: crate::TrialError| error.to_string())?;
+        Ok::<(), Box<dyn Error>>(())
+    })?;
     Ok(csv(&rows))
 }

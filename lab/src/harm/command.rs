@@ -2,13 +2,14 @@
 
 use super::section::{Extent, Section};
 use super::tables;
+use crate::arguments::share;
 use crate::batch::{self, Progress};
-use crate::command::share;
-use crate::trial::{TrialError, TrialResult};
+use crate::trial::TrialResult;
 use clap::Args;
-use packrat_emulation::scenario::ScenarioError;
+use std::error::Error;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 /// Options of `packrat lab harm`.
 #[derive(Debug, Args)]
@@ -35,36 +36,20 @@ pub(crate) struct Harm {
     out: Option<PathBuf>,
 }
 
-/// Failure to measure harm.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum HarmError {
-    /// A trial has no result.
-    #[error(transparent)]
-    Trial(#[from] TrialError),
-    /// A path is not there.
-    #[error(transparent)]
-    Scenario(#[from] ScenarioError),
-    /// The file could not be written.
-    #[error("cannot write {}: {source}; name a file that you may write with --out", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The operating system's error.
-        source: io::Error,
-    },
-}
-
 impl Harm {
     /// Measures, and prints a table for each section.
-    pub(crate) fn run(&self) -> Result<(), HarmError> {
+    pub(crate) fn run(&self) -> Result<ExitCode, Box<dyn Error>> {
         let sections = if self.section.is_empty() { &Section::ALL[..] } else { &self.section };
         let extent = Extent {
             paths: self.path.clone(),
             losses: self.loss.clone(),
             seeds: self.first_seed..self.first_seed + self.seeds,
         };
-        let unwritable =
-            |source| HarmError::Write { path: self.out.clone().unwrap_or_default(), source };
+        let unwritable = |error: io::Error| {
+            let path = self.out.clone().unwrap_or_default();
+            let path = path.display();
+            format!("cannot write {path}: {error}; name a file that you may write with --out")
+        };
         let mut out =
             self.out.as_ref().map(std::fs::File::create).transpose().map_err(unwritable)?;
         for &section in sections {
@@ -79,13 +64,13 @@ impl Harm {
                     line.and_then(|line| writeln!(out, "{line}")).map_err(unwritable)?;
                 }
                 results.push(result);
-                Ok::<(), HarmError>(())
+                Ok::<(), Box<dyn Error>>(())
             })?;
             let table = tables::markdown(section, &results, self.seeds as usize);
             // A reader that has gone away wants no more.
             let _ = writeln!(io::stdout().lock(), "{}:\n\n{table}", section.name());
         }
-        Ok(())
+        Ok(ExitCode::SUCCESS)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The sections of the page, and the trials of each.
 
-use crate::sender::Sender;
+use crate::stacks::Sender;
 use crate::trial::{Arm, Trial};
 use packrat_emulation::scenario::{Scenario, ScenarioError, Traffic};
 

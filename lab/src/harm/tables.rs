@@ -1,10 +1,9 @@
 //! The sections' tables, in Markdown.
 
 use super::section::{COMPARED_ARMS, Section};
-use crate::intervals::{Interval, paired_ratio, spread};
-use crate::table::{loss, median, quantile};
-use crate::traffic::FlowResult;
-use crate::trial::TrialResult;
+use crate::statistics::{Interval, median, paired_ratio, quantile, spread};
+use crate::traffic::VideoResult;
+use crate::trial::{FlowResult, TrialResult};
 
 /// The trials of one setting: without assistance, and with it.
 struct Setting<'a> {
@@ -13,7 +12,10 @@ struct Setting<'a> {
 
 impl<'a> Setting<'a> {
     fn of(results: &'a [TrialResult]) -> Self {
-        Self { arms: COMPARED_ARMS.map(|arm| results.iter().filter(|of| of.arm == arm).collect()) }
+        Self {
+            arms: COMPARED_ARMS
+                .map(|arm| results.iter().filter(|of| of.setting.arm == arm).collect()),
+        }
     }
 
     /// The values of each arm, pooled.
@@ -92,15 +94,15 @@ fn sharing(first: &TrialResult, setting: &Setting<'_>) -> String {
         .values(|result| result.competition.iter().map(|fairness| fairness.jain).collect())
         .map(|all| median(all.into_iter()));
     let beside = &first.flows[1];
-    let senders = if beside.sender == first.sender {
-        first.sender.name().to_owned()
+    let senders = if beside.sender == first.setting.sender {
+        first.setting.sender.name().to_owned()
     } else {
-        format!("{} beside {}", first.sender.name(), beside.sender.name())
+        format!("{} beside {}", first.setting.sender.name(), beside.sender.name())
     };
     format!(
         "| {} | {} | {senders} | {} | {} | {jain:.3} | {jain_assisted:.3} | {} |\n",
-        first.scenario,
-        loss(first),
+        first.setting.scenario,
+        first.loss_in_words(),
         three(&unassisted, 2),
         three(&assisted, 2),
         interval(setting.ratio(of(1, |flow| flow.goodput_mbps), middle)),
@@ -120,9 +122,9 @@ fn completions(first: &TrialResult, setting: &Setting<'_>) -> Vec<String> {
         let unfinished: Vec<String> = unfinished.map(|count| count.to_string()).collect();
         format!(
             "| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
-            first.scenario,
-            loss(first),
-            first.sender.name(),
+            first.setting.scenario,
+            first.loss_in_words(),
+            first.setting.sender.name(),
             if size == 0 { "page".to_owned() } else { format!("{} kB", size as f64 * 1e-3) },
             three(&unassisted, 3),
             three(&assisted, 3),
@@ -135,7 +137,7 @@ fn completions(first: &TrialResult, setting: &Setting<'_>) -> Vec<String> {
 }
 
 fn video(first: &TrialResult, setting: &Setting<'_>) -> String {
-    let of = |field: fn(&crate::traffic::VideoResult) -> f64| {
+    let of = |field: fn(&VideoResult) -> f64| {
         setting.values(move |result| result.flows[0].video.iter().map(field).collect())
     };
     let [unassisted, assisted] = of(|video| video.bitrate_mbps);
@@ -146,9 +148,9 @@ fn video(first: &TrialResult, setting: &Setting<'_>) -> String {
     let middle = |values: &[f64]| median(values.iter().copied());
     format!(
         "| {} | {} | {} | {} | {} | {} | {} | {} |\n",
-        first.scenario,
-        loss(first),
-        first.sender.name(),
+        first.setting.scenario,
+        first.loss_in_words(),
+        first.setting.sender.name(),
         three(&unassisted, 2),
         three(&assisted, 2),
         both(of(|video| video.stalled_seconds), mean, 1),
@@ -170,8 +172,8 @@ fn upload(first: &TrialResult, setting: &Setting<'_>) -> String {
     });
     format!(
         "| {} | {} | {} | {} |\n",
-        first.scenario,
-        loss(first),
+        first.setting.scenario,
+        first.loss_in_words(),
         first.flows[1].sender.name(),
         columns.join(" | ")
     )

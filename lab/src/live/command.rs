@@ -8,14 +8,14 @@ use clap::{Args, Subcommand};
 use packrat_emulation::scenario::Scenario;
 use serde::Serialize;
 
-use crate::intervals::{Interval, pooled_quantile};
-use crate::live::media::{Arm, MediaResult, MediaTrial};
-use crate::live::multicast::{MulticastArm, MulticastResult, MulticastTrial};
-use crate::live::stream::Stream;
+use super::media::{Arm, MediaResult, MediaTrial};
+use super::multicast::{MulticastArm, MulticastResult, MulticastTrial};
+use super::stream::Stream;
+use crate::statistics::{Interval, pooled_quantile};
 
 /// Options of `packrat-lab live`.
 #[derive(Debug, Args)]
-pub struct Options {
+pub struct LiveOptions {
     #[command(subcommand)]
     action: Action,
 }
@@ -87,19 +87,17 @@ struct Media {
     json: bool,
 }
 
-/// Runs the command; its exit code.
-pub fn run(options: &Options) -> ExitCode {
-    let outcome = match &options.action {
-        Action::Media(media) => media.run(),
-        Action::Multicast(multicast) => multicast.run(),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        // A reader that has gone away, like `head`, wants no more.
-        Err(error) if error.downcast_ref().is_some_and(is_broken_pipe) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
+impl LiveOptions {
+    /// Runs the command.
+    pub(crate) fn run(&self) -> Result<ExitCode, Box<dyn std::error::Error>> {
+        let outcome = match &self.action {
+            Action::Media(media) => media.run(),
+            Action::Multicast(multicast) => multicast.run(),
+        };
+        match outcome {
+            // A reader that has gone away, like `head`, wants no more.
+            Err(error) if !error.downcast_ref().is_some_and(is_broken_pipe) => Err(error),
+            _ => Ok(ExitCode::SUCCESS),
         }
     }
 }
@@ -187,7 +185,9 @@ fn in_real_time(trials: Vec<MediaTrial>) -> Result<Vec<MediaResult>, Box<dyn std
 fn latency(group: &[MediaResult], share: f64) -> String {
     let streams: Vec<Vec<f64>> = group
         .iter()
-        .map(|result| result.latencies.iter().map(|micros| *micros as f64 / 1e3).collect())
+        .map(|result| {
+            result.experience.latencies.iter().map(|micros| *micros as f64 / 1e3).collect()
+        })
         .collect();
     pooled_quantile(&streams, share).map_or_else(
         || "–".to_owned(),
@@ -216,17 +216,17 @@ fn table(results: &[MediaResult]) -> String {
             latency(group, 0.5),
             latency(group, 0.99),
             latency(group, 0.999),
-            mean(&|result| result.stalls as f64),
-            mean(&|result| result.stalled_ms),
-            mean(&|result| result.skipped as f64),
-            mean(&|result| result.client.packets as f64),
+            mean(&|result| result.experience.stalls as f64),
+            mean(&|result| result.experience.stalled_ms),
+            mean(&|result| result.experience.skipped as f64),
+            mean(&|result| result.traffic.client.packets as f64),
             mean(&|result| result.client_share * 100.0),
             mean(&|result| result.retransmissions as f64),
             mean(&|result| result.spurious as f64),
-            mean(&|result| result.repaired as f64),
-            mean(&|result| result.early_copies as f64),
-            mean(&|result| result.resets as f64),
-            mean(&|result| result.cache_mean),
+            mean(&|result| result.gateway.repaired as f64),
+            mean(&|result| result.gateway.early_copies as f64),
+            mean(&|result| result.gateway.resets as f64),
+            mean(&|result| result.gateway.cache_mean),
         ));
     }
     // In real time the cache is not sampled all the time.
@@ -286,20 +286,20 @@ fn multicast_table(results: &[MulticastResult]) -> String {
             mean(&|result| result.requests_per_second),
             mean(&|result| result.retransmissions_per_second),
             mean(&|result| result.dropped as f64),
-            mean(&|result| result.repairs as f64),
-            mean(&|result| result.group_repairs as f64),
-            mean(&|result| result.symbols as f64),
-            mean(&|result| result.per_packet),
-            mean(&|result| result.bytes_share),
-            mean(&|result| result.latency_p50_ms as f64),
-            mean(&|result| result.latency_p99_ms as f64),
-            mean(&|result| result.latency_p999_ms as f64),
-            mean(&|result| result.eacks_per_second),
-            mean(&|result| result.decode_failures as f64),
-            mean(&|result| result.resets as f64),
-            mean(&|result| result.cache_max as f64),
-            mean(&|result| result.outstanding_mean),
-            mean(&|result| result.state_mean),
+            mean(&|result| result.repair.repairs as f64),
+            mean(&|result| result.repair.group_repairs as f64),
+            mean(&|result| result.repair.symbols as f64),
+            mean(&|result| result.repair.per_packet),
+            mean(&|result| result.repair.bytes_share),
+            mean(&|result| result.latency.latency_p50_ms as f64),
+            mean(&|result| result.latency.latency_p99_ms as f64),
+            mean(&|result| result.latency.latency_p999_ms as f64),
+            mean(&|result| result.cost.eacks_per_second),
+            mean(&|result| result.cost.decode_failures as f64),
+            mean(&|result| result.cost.resets as f64),
+            mean(&|result| result.cost.cache_max as f64),
+            mean(&|result| result.cost.outstanding_mean),
+            mean(&|result| result.cost.state_mean),
         ));
     }
     text

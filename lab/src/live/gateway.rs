@@ -3,16 +3,36 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use packrat_engine::{Flow, FlowCounters, FlowGauges, Gateway, GatewayConfig, Outbox, Received};
+use packrat_engine::{Flow, FlowCounters, Gateway, GatewayConfig, Outbox, Received};
 use packrat_wire::estimate::Timestamp;
 use packrat_wire::is_control;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
+use serde::Serialize;
 
-use crate::randomness::bytes;
+use crate::simulation::randomness::bytes;
 
 /// The time for which the cache is sampled at each datagram.
 const SERIES_SECONDS: f64 = 10.0;
+
+/// Totals of the gateway's work.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct GatewayTotals {
+    /// Packets that the gateway repaired.
+    pub repaired: u64,
+    /// Early copies that it sent.
+    pub early_copies: u64,
+    /// eACKs of the client.
+    pub eacks: u64,
+    /// eACKs that could not be decoded.
+    pub decode_failures: u64,
+    /// Resets of both sides.
+    pub resets: u64,
+    /// Bytes cached, mean over the datagrams forwarded.
+    pub cache_mean: f64,
+    /// Bytes cached, at most.
+    pub cache_max: u64,
+}
 
 /// A gateway with one flow.
 pub(crate) struct OneFlow {
@@ -20,9 +40,9 @@ pub(crate) struct OneFlow {
     flow: Flow,
     random: ChaCha8Rng,
     out: Outbox,
-    pub(crate) counters: FlowCounters,
+    counters: FlowCounters,
     /// Cached bytes, summed over the forwarded datagrams, and how many those were.
-    pub(crate) cache: (u64, u64),
+    cache: (u64, u64),
     /// Time and cached bytes at each datagram of the first ten seconds.
     pub(crate) series: Vec<(f64, u64)>,
     first: Option<Timestamp>,
@@ -89,7 +109,16 @@ impl OneFlow {
         datagrams
     }
 
-    pub(crate) fn gauges(&self) -> FlowGauges {
-        self.flow.gauges()
+    /// The totals so far, with the client's eACKs.
+    pub(crate) fn totals(&self, eacks: u64) -> GatewayTotals {
+        GatewayTotals {
+            repaired: self.counters.repairs,
+            early_copies: self.counters.early_copies,
+            eacks,
+            decode_failures: self.counters.eacks_failed,
+            resets: self.counters.resets_gateway + self.counters.resets_client,
+            cache_mean: self.cache.0 as f64 / self.cache.1.max(1) as f64,
+            cache_max: self.flow.gauges().cache_high_water_bytes,
+        }
     }
 }

@@ -16,7 +16,12 @@ pub mod multicast;
 mod player;
 mod real;
 mod stream;
+mod virtual_time;
 
-pub use media::{Arm, MediaResult, MediaTrial};
-pub use multicast::{MulticastArm, MulticastResult, MulticastTrial};
+pub use gateway::GatewayTotals;
+pub use media::{Arm, MediaResult, MediaTrial, StreamTraffic, Traffic};
+pub use multicast::{
+    GroupRepairs, LatencyQuantiles, MulticastArm, MulticastCost, MulticastResult, MulticastTrial,
+};
+pub use player::Experience;
 pub use stream::Stream;

@@ -1,5 +1,6 @@
 //! The listener's experience: the lateness of each unit, and the stalls of the player.
 
+use serde::Serialize;
 use std::time::Duration;
 
 /// A unit, with times in microseconds of the trial.
@@ -14,13 +15,31 @@ pub(crate) struct Played {
 }
 
 /// The listener's experience.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Experience {
-    /// Times from production to playing, in microseconds, ascending; missing units are excluded.
-    pub(crate) latencies: Vec<u64>,
-    pub(crate) stalls: u64,
-    pub(crate) stalled: Duration,
-    pub(crate) skipped: u64,
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Experience {
+    /// Latency in milliseconds, one way, from the beginning of a unit's production until it is
+    /// played: the quantiles of [`Experience::QUANTILES`].
+    pub latency_ms: Vec<f64>,
+    /// Times that the player stalled.
+    pub stalls: u64,
+    /// Milliseconds of all stalls.
+    pub stalled_ms: f64,
+    /// Units that were never played.
+    pub skipped: u64,
+    /// All latencies, ascending, microseconds; missing units are excluded.
+    #[serde(skip)]
+    pub latencies: Vec<u64>,
+}
+
+impl Experience {
+    /// The quantiles of the latency that a result has.
+    pub const QUANTILES: [f64; 9] = [0.0, 0.5, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 1.0];
+
+    /// The given quantile, in milliseconds.
+    pub fn latency(&self, quantile: f64) -> f64 {
+        let index = Self::QUANTILES.iter().position(|known| *known == quantile);
+        index.and_then(|index| self.latency_ms.get(index)).copied().unwrap_or(f64::NAN)
+    }
 }
 
 /// Lateness that a listener does not notice, microseconds: a datagram that waits for another one to
@@ -40,10 +59,11 @@ pub(crate) fn play(
     let patience = patience.as_micros() as u64;
     // The current stall.
     let mut stall: Option<(u64, u64)> = None;
-    let end = |stall: &mut Option<(u64, u64)>, experience: &mut Experience| {
+    let mut stalled = Duration::ZERO;
+    let mut end = |stall: &mut Option<(u64, u64)>, experience: &mut Experience| {
         if let Some((from, to)) = stall.take() {
             experience.stalls += 1;
-            experience.stalled += Duration::from_micros(to - from);
+            stalled += Duration::from_micros(to - from);
         }
     };
     for unit in units {
@@ -66,12 +86,15 @@ pub(crate) fn play(
         }
     }
     end(&mut stall, &mut experience);
+    experience.stalled_ms = stalled.as_secs_f64() * 1e3;
     experience.latencies.sort_unstable();
+    experience.latency_ms =
+        Experience::QUANTILES.map(|share| nearest_rank_ms(&experience.latencies, share)).to_vec();
     experience
 }
 
 /// The quantile of ascending microseconds by the nearest rank, in milliseconds.
-pub(crate) fn nearest_rank_ms(ascending: &[u64], share: f64) -> f64 {
+fn nearest_rank_ms(ascending: &[u64], share: f64) -> f64 {
     let index = (ascending.len() as f64 * share).ceil() as usize;
     ascending
         .get(index.clamp(1, ascending.len().max(1)) - 1)
@@ -100,11 +123,11 @@ mod tests {
         ];
         let experience = play(units, Duration::ZERO, Duration::from_millis(500));
         assert_eq!((experience.stalls, experience.skipped), (3, 1));
-        assert_eq!(experience.stalled, Duration::from_millis(60 + 80 + 500));
+        assert_eq!(experience.stalled_ms, f64::from(60 + 80 + 500));
         assert_eq!(experience.latencies, [120_000, 120_900, 160_000, 180_000, 200_000]);
         assert_eq!(nearest_rank_ms(&experience.latencies, 0.5), 160.0);
         assert_eq!(nearest_rank_ms(&experience.latencies, 0.999), 200.0);
         let buffered = play(units, Duration::from_millis(70), Duration::from_millis(500));
-        assert_eq!((buffered.stalls, buffered.stalled), (2, Duration::from_millis(10 + 500)));
+        assert_eq!((buffered.stalls, buffered.stalled_ms), (2, f64::from(10 + 500)));
     }
 }

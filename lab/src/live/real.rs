@@ -15,9 +15,10 @@ use packrat_media::udp::{UdpReceiver, UdpSender};
 use packrat_media::{MediaKey, Sender, SenderConfig};
 use tokio::sync::mpsc;
 
-use crate::live::media::{
-    ARRIVAL_TIME, Arm, GatewayTotals, MediaResult, MediaTrial, Outcome, STREAM_BEGIN,
-    STREAM_SOURCE, Traffic,
+use super::gateway::GatewayTotals;
+use super::media::{
+    ARRIVAL_TIME, Arm, MediaResult, MediaTrial, Observations, STREAM_BEGIN, STREAM_SOURCE,
+    StreamTraffic, Traffic,
 };
 
 /// The longest wait for the receiver's first datagram.
@@ -46,7 +47,7 @@ impl MediaTrial {
         let (key, again) = (MediaKey::new([7; 32]), MediaKey::new([7; 32]));
         let sender = SenderConfig { source: STREAM_SOURCE, repeats: config.repeats };
         let sender = Sender::new(sender, key, [1; 16]);
-        let mut sender = UdpSender::bind(([127, 0, 0, 1], 0).into(), sender).await?;
+        let sender = UdpSender::bind(([127, 0, 0, 1], 0).into(), sender).await?;
         let far = UdpPath::start(PathConfig {
             server: sender.local_address()?,
             upward: links.far_up,
@@ -64,13 +65,40 @@ impl MediaTrial {
             upward: links.last_mile_up,
             downward: links.last_mile_down,
         })?;
+        let assisted = assistance.as_ref();
         let mut receiver =
-            UdpReceiver::connect(near.address(), STREAM_SOURCE, config, again, assistance.as_ref())
-                .await?;
+            UdpReceiver::connect(near.address(), STREAM_SOURCE, config, again, assisted).await?;
+        let Transfer { sent, available, retransmissions } =
+            self.transfer(sender, &mut receiver).await?;
+        let (far, near) = (far.report(), near.report());
+        let traffic = |report: &DirectionReport| Traffic::of(&report.link);
+        let observations = Observations {
+            sent,
+            available,
+            links,
+            traffic: StreamTraffic {
+                client: traffic(&near.upward),
+                client_to_server: traffic(&far.upward),
+                server: traffic(&far.downward),
+                last_mile: traffic(&near.downward),
+            },
+            retransmissions,
+            counts: receiver.take_statistics().accumulated,
+            gateway: totals(&route, receiver.assistance().unwrap_or_default().eacks),
+            cache_series: Vec::new(),
+        };
+        let result = self.evaluate(&scenario, observations);
+        Ok(MediaResult { on_time: far.is_on_time() && near.is_on_time(), ..result })
+    }
+
+    /// Sends the whole stream, and receives it.
+    async fn transfer(
+        &self,
+        mut sender: UdpSender,
+        receiver: &mut UdpReceiver,
+    ) -> Result<Transfer, Box<dyn Error + Send + Sync>> {
         let origin = Instant::now();
         let micros = move || u64::try_from(origin.elapsed().as_micros()).unwrap_or(u64::MAX);
-
-        // The sender, until everything was sent and a little longer.
         let ((sizes, rhythm), duration) = (self.stream.burst(), self.duration);
         let (end, mut ended) = mpsc::channel::<()>(1);
         let sending = tokio::spawn(async move {
@@ -104,46 +132,36 @@ impl MediaTrial {
         let (sent, retransmissions) = sending.await??;
         let mut available = vec![None; sent.len()];
         for (number, at) in arrived {
-            if let Some(place) =
-                usize::try_from(number).ok().and_then(|number| available.get_mut(number))
-            {
+            let place = usize::try_from(number).ok().and_then(|number| available.get_mut(number));
+            if let Some(place) = place {
                 *place = Some(at);
             }
         }
-        let (far, near) = (far.report(), near.report());
-        let traffic = |report: &DirectionReport| Traffic::of(&report.link);
-        let metric = |name: &str| metric(&route, name);
-        let result = self.evaluate(
-            &scenario,
-            &Outcome {
-                sent,
-                available,
-                links,
-                client: traffic(&near.upward),
-                client_to_server: traffic(&far.upward),
-                server: traffic(&far.downward),
-                last_mile: traffic(&near.downward),
-                retransmissions,
-                counts: receiver.take_statistics().accumulated,
-                assistance: receiver.assistance().unwrap_or_default(),
-                gateway: GatewayTotals {
-                    repairs: metric("packrat_repairs_total"),
-                    early_copies: metric("packrat_early_copies_total"),
-                    eacks_failed: metric("packrat_eacks_total{result=\"failed\"}"),
-                    resets: definitions()
-                        .iter()
-                        .filter(|definition| {
-                            definition.series().starts_with("packrat_resets_total")
-                        })
-                        .map(|definition| metric(&definition.series()))
-                        .sum(),
-                    cache_mean: f64::NAN,
-                    cache_max: metric("packrat_cache_high_water_bytes"),
-                },
-                cache_series: Vec::new(),
-            },
-        );
-        Ok(MediaResult { on_time: far.is_on_time() && near.is_on_time(), ..result })
+        Ok(Transfer { sent, available, retransmissions })
+    }
+}
+
+/// A stream that has been sent.
+struct Transfer {
+    /// Times of sending, and of availability, by unit, in microseconds.
+    sent: Vec<u64>,
+    available: Vec<Option<u64>>,
+    retransmissions: u64,
+}
+
+/// The gateway's work, from the metrics of its route, and the client's eACKs.
+fn totals(route: &Route, eacks: u64) -> GatewayTotals {
+    let metric = |name: &str| metric(route, name);
+    let resets = definitions().iter().map(|definition| definition.series());
+    let resets = resets.filter(|series| series.starts_with("packrat_resets_total"));
+    GatewayTotals {
+        repaired: metric("packrat_repairs_total"),
+        early_copies: metric("packrat_early_copies_total"),
+        eacks,
+        decode_failures: metric("packrat_eacks_total{result=\"failed\"}"),
+        resets: resets.map(|series| metric(&series)).sum(),
+        cache_mean: f64::NAN,
+        cache_max: metric("packrat_cache_high_water_bytes"),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The bytes of a flow as they arrive at the receiving side's application.
 
-use crate::clock::VirtualClock;
+use crate::simulation::clock::VirtualClock;
 use packrat_wire::estimate::Timestamp;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

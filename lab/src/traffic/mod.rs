@@ -1,17 +1,12 @@
-//! Traffic: flows of several kinds, senders and arms at once.
-//!
-//! [`plan`] makes connections of a scenario's flows, [`work`] is the part of a client that uses
-//! one, and [`results`] has the outcome of each flow and the way they shared the path.
+//! The use that clients make of their connections: transfers, objects, pages, video.
 
-pub(crate) mod arrivals;
-pub(crate) mod exchange;
+mod arrivals;
+mod exchange;
 mod page;
-pub(crate) mod plan;
-pub(crate) mod results;
-pub(crate) mod table;
 mod video;
-pub(crate) mod work;
+mod work;
 
-pub use plan::FlowKind;
-pub use results::{Completions, FlowResult};
+pub(crate) use arrivals::Arrivals;
+pub(crate) use exchange::answer;
 pub use video::VideoResult;
+pub(crate) use work::{Work, WorkOutcome, Working};

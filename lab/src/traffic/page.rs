@@ -6,8 +6,9 @@
 //! that a browser computes are left out.
 
 use super::arrivals::Arrivals;
-use super::exchange::{ClientConnection, Failure, fetch};
-use crate::clock::VirtualClock;
+use super::exchange::fetch;
+use crate::connection::{ClientConnection, Failure};
+use crate::simulation::clock::VirtualClock;
 use packrat_emulation::scenario::PageModel;
 use s2n_quic::provider::io::testing::spawn;
 use std::sync::Arc;

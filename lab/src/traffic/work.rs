@@ -1,10 +1,11 @@
 //! The part of a client that uses its connection: one transfer, objects, a page, a video.
 
 use super::arrivals::Arrivals;
-use super::exchange::{ClientConnection, Failure, Request, fetch, put};
+use super::exchange::{fetch, put};
 use super::page;
 use super::video::{Player, VideoResult};
-use crate::clock::VirtualClock;
+use crate::connection::{ClientConnection, Failure, Request};
+use crate::simulation::clock::VirtualClock;
 use packrat_emulation::scenario::{FlowDirection, PageModel, VideoSettings};
 use packrat_wire::estimate::Timestamp;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

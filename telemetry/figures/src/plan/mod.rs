@@ -4,7 +4,7 @@
 //! assistance and without it, in steady state. Between cells it is interpolated, and segments are
 //! composed as in Splitting25: a chain is as fast as its slowest part. `held_out.csv` has random
 //! paths between the cells, measured with other seeds; from how far predictions are off there follow
-//! the intervals. `packrat-lab sweep --plan` writes both.
+//! the intervals. `packrat-papers sweep --plan` writes both.
 
 mod cells;
 
