@@ -317,20 +317,24 @@ func TestManyUseASocketAtTheSameTimeAndWithManyPeers(t *testing.T) {
 	server, conn := echo(t), wrapped(t, Settings{})
 	var writers, readers sync.WaitGroup
 	for range 3 {
-		writers.Go(func() {
+		writers.Add(1)
+		go func() {
+			defer writers.Done()
 			for at := range 50 {
 				_, _ = conn.WriteTo([]byte("hello"), server)
 				_, _ = conn.WriteTo([]byte("hello"), &net.UDPAddr{IP: net.IPv4(127, 0, 1, byte(at)), Port: 9})
 				_, _ = conn.Statistics(server)
 			}
-		})
-		readers.Go(func() {
+		}()
+		readers.Add(1)
+		go func() {
+			defer readers.Done()
 			for {
 				if _, _, err := conn.ReadFrom(make([]byte, 10)); err != nil {
 					return
 				}
 			}
-		})
+		}()
 	}
 	writers.Wait()
 	for at := range mostPeers + 10 {

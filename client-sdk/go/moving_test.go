@@ -26,7 +26,7 @@ func startSeveral(t *testing.T) (gateways []*net.UDPAddr, end func() (isOnTime b
 		gateways = append(gateways, address(t, gateway))
 	}
 	return gateways, func() bool {
-		var figures pathFigures
+		var figures lastmile.Figures
 		endAll(&figures)
 		return figures.IsOnTime
 	}

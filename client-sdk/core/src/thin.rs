@@ -237,7 +237,8 @@ impl Thin {
 
     /// True if the gateway is to be informed of the session now.
     pub(crate) fn take_reminder(&mut self, now: Timestamp) -> bool {
-        self.reminders.pop_front_if(|at| *at <= now).is_some()
+        let is_due = self.reminders.front().is_some_and(|at| *at <= now);
+        is_due && self.reminders.pop_front().is_some()
     }
 
     /// The next due copy among those to connection IDs in use.
@@ -247,7 +248,8 @@ impl Thin {
         now: Timestamp,
     ) -> Option<Vec<u8>> {
         loop {
-            let Planned { bytes, .. } = self.planned.pop_front_if(|planned| planned.at <= now)?;
+            self.planned.front().filter(|planned| planned.at <= now)?;
+            let Planned { bytes, .. } = self.planned.pop_front()?;
             if is_in_use(&bytes) {
                 self.copies += 1;
                 self.copy_bytes += bytes.len() as u64;

@@ -124,7 +124,8 @@ fn run(numbers: PacketNumbers, forgery: Forgery, a_second: u64, seed: u64) -> Ou
             world.flow.handle_timeout(now, &mut out);
         }
         let mut answers: Vec<Vec<u8>> = out.datagrams().map(<[u8]>::to_vec).collect();
-        while let Some((_, said)) = up.pop_front_if(|(at, _)| *at <= now) {
+        while up.front().is_some_and(|(at, _)| *at <= now) {
+            let (_, said) = up.pop_front().unwrap();
             answers.extend(world.hear(&said));
         }
         for answer in answers {
@@ -154,7 +155,8 @@ fn run(numbers: PacketNumbers, forgery: Forgery, a_second: u64, seed: u64) -> Ou
             };
             world.helper.on_datagram(&bytes, now);
         }
-        while let Some((_, bytes)) = down.pop_front_if(|(at, _)| *at <= now) {
+        while down.front().is_some_and(|(at, _)| *at <= now) {
+            let (_, bytes) = down.pop_front().unwrap();
             if !packrat_wire::is_control(&bytes) {
                 outcome.repaired += u64::from(missing.remove(&bytes) && tick > CALM);
                 if arrived.insert(bytes.clone(), now).is_none() {

@@ -6,8 +6,44 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 )
+
+// Path is what packrat-path starts with a certificate's file as argument: servers, real gateways, and last miles that lose 4 %.
+type Path struct {
+	Name, QUIC, Lossless, SHA256, Datagrams string
+	Bytes                                   int
+	// Certificate is the file of the QUIC server's certificate.
+	Certificate string `json:"-"`
+	end         func(figures any)
+}
+
+// Figures are the last output of packrat-path.
+type Figures struct {
+	IsOnTime      bool   `json:"on_time"`
+	LosslessSent  uint64 `json:"lossless_sent"`
+	Sent          uint64 `json:"quic_sent"`
+	Lost          uint64 `json:"quic_lost"`
+	LostUpwards   uint64 `json:"quic_lost_upwards"`
+	Dropped       uint64 `json:"quic_dropped"`
+	Declared      uint64 `json:"declared_lost"`
+	DatagramsLost uint64 `json:"datagrams_lost"`
+}
+
+// StartPath starts a path, as Start does.
+func StartPath(t testing.TB) *Path {
+	t.Helper()
+	path := &Path{Certificate: filepath.Join(t.TempDir(), "certificate.pem")}
+	path.end = Start(t, path, path.Certificate)
+	return path
+}
+
+// End ends the path, and returns its figures.
+func (p *Path) End() (figures Figures) {
+	p.end(&figures)
+	return figures
+}
 
 // mostTrials are those after which a figure is not judged: the machine has other things to do.
 const mostTrials = 5
