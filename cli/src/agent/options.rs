@@ -6,7 +6,7 @@ use packrat_token_client::gateway_key;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::get::token::TokenSource;
+use crate::http3::token::TokenSource;
 
 /// Examples in the help text.
 const EXAMPLES_HELP: &str = "\
@@ -32,7 +32,7 @@ docs/CLIENTS.md has more programs, all settings of the file, and units for syste
 /// Options of `packrat agent`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES_HELP)]
-pub(crate) struct Options {
+pub(crate) struct AgentOptions {
     /// The service, or the gateway in front of it, that datagrams go to
     #[arg(
         long,

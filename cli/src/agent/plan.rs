@@ -13,10 +13,12 @@ use packrat_agent::{
 use packrat_token_client::gateway_key;
 use serde::Deserialize;
 
-use super::options::Options;
-use crate::get::options::host_and_port;
-use crate::get::token::TokenSource;
-use crate::get::{Request, read_certificates};
+use super::limits::{OTHER_DESCRIPTORS, limits};
+use super::options::AgentOptions;
+use super::pages::check_metrics;
+use crate::assist_token;
+use crate::http3::token::TokenSource;
+use crate::http3::{Request, host_and_port, read_certificates};
 
 /// Descriptors of all associations of a SOCKS listener.
 const OF_SOCKS: u64 = 2048;
@@ -101,7 +103,7 @@ impl Plan {
     ///
     /// # Errors
     /// A sentence that names the mistake and the remedy.
-    pub(super) fn new(options: &Options) -> Result<Self, String> {
+    pub(super) fn new(options: &AgentOptions) -> Result<Self, String> {
         let file = match &options.config {
             Some(path) => read(path)?,
             None => of_options(options)?,
@@ -110,10 +112,10 @@ impl Plan {
             return Err("the configuration names no service; add one with [[service]], or [socks]"
                 .to_owned());
         }
-        let defaults = super::limits(
+        let defaults = limits(
             "agent",
             options.flows.or(file.flows.map(NonZeroU32::get)),
-            super::OTHER_DESCRIPTORS
+            OTHER_DESCRIPTORS
                 + file.service.len() as u64
                 + file.socks.iter().len() as u64 * OF_SOCKS,
         );
@@ -254,7 +256,7 @@ fn read(path: &Path) -> Result<File, String> {
 }
 
 /// The settings of the command line, as a file with one service and SOCKS.
-fn of_options(options: &Options) -> Result<File, String> {
+fn of_options(options: &AgentOptions) -> Result<File, String> {
     if options.to.is_none() && options.socks.is_none() {
         return Err("give --to HOST:PORT, --socks ADDR or --config FILE".to_owned());
     }
@@ -285,17 +287,6 @@ fn of_options(options: &Options) -> Result<File, String> {
     Ok(File { service: service.into_iter().collect(), socks, ..File::default() })
 }
 
-/// Fails if other machines can reach the address, unless they may.
-pub(super) fn check_metrics(address: SocketAddr, allow_remote: bool) -> Result<(), String> {
-    if address.ip().to_canonical().is_loopback() || allow_remote {
-        return Ok(());
-    }
-    Err(format!(
-        "other machines can reach {address}, and /packrat shows who sends through this one; serve metrics on 127.0.0.1, \
-         or allow it with --allow-remote-metrics"
-    ))
-}
-
 /// The token in a file.
 ///
 /// # Errors
@@ -304,7 +295,7 @@ pub(crate) fn read_token(path: &Path) -> Result<Token, String> {
     let fault =
         |error: String| format!("cannot use the assist token of {}: {error}", path.display());
     let text = std::fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;
-    crate::recv::token(text.trim()).map_err(fault)
+    assist_token::read(text.trim()).map_err(fault)
 }
 
 /// The host as it was given, and its first address with a route.

@@ -22,7 +22,7 @@ use super::program::{self, Outcome, RunningAgent};
 use super::qlog::DeclaredLost;
 use super::report::{ArmReport, AssistanceReport};
 use super::server::{Server, ServerSetup};
-use crate::get::Report;
+use crate::http3::Report;
 
 /// Name of the file that is transferred.
 pub(crate) const FILE_NAME: &str = "payload.bin";

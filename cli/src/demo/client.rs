@@ -9,8 +9,10 @@ use http::Method;
 use packrat_s2n_quic::ClientConfig;
 
 use super::error::DemoError;
-use crate::get::{GetError, Progress, Report, Request, Trust, download, read_certificates};
-use crate::put::{Begun, Source, Upload, upload};
+use crate::http3::{
+    Begun, GetError, Progress, Report, Request, Source, Trust, Upload, download, read_certificates,
+    upload,
+};
 
 /// The parameters of a transfer.
 #[derive(Debug, Clone, Copy)]

@@ -12,6 +12,7 @@ mod diagnose;
 mod error;
 mod explain;
 mod gateway;
+mod inject;
 mod memory;
 mod output;
 mod plan;
@@ -26,7 +27,6 @@ use std::process::ExitCode;
 
 use clap::{Command, Subcommand};
 
-use crate::inject;
 use error::OperateError;
 
 // A doc comment here would become the text of `packrat --help`.

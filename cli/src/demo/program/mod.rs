@@ -26,7 +26,7 @@ use super::error::DemoError;
 use super::options::{ClientKind, Options, Tunnel};
 use super::report::{AssistanceReport, TimesReport};
 use super::server::Signalling;
-use crate::get::Report;
+use crate::http3::Report;
 
 /// Script that downloads with curl.
 const CURL_SCRIPT: &str = include_str!("curl.py");

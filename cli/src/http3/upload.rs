@@ -1,8 +1,11 @@
 //! One PUT or POST request over HTTP/3.
 
-use super::Source;
-use crate::get::connection::{Exchanged, Http3, Requests, Stream, request_head};
-use crate::get::{ENDLESS_WAIT, GetError, Progress, Report, Request};
+use super::connection::{Exchanged, Http3, Requests, Stream, request_head};
+use super::download::ENDLESS_WAIT;
+use super::error::GetError;
+use super::report::{Progress, Report};
+use super::request::Request;
+use super::source::Source;
 use bytes::{Buf, Bytes};
 use h3::error::{Code, StreamError};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};

@@ -17,6 +17,8 @@ use url::Url;
 
 use packrat_token_client::gateway_key;
 
+use crate::assist_token;
+
 /// Options of `packrat recv`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -41,7 +43,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "KEY", value_parser = gateway_key)]
     gateway_key: Option<[u8; 32]>,
     /// An assist token, as the gateway's token endpoint gives it out (the field `token`)
-    #[arg(long, value_name = "TEXT", value_parser = token)]
+    #[arg(long, value_name = "TEXT", value_parser = assist_token::read)]
     token: Option<Token>,
     /// End after this many seconds
     #[arg(long, value_name = "N")]
@@ -49,12 +51,6 @@ pub(crate) struct Options {
     /// Print statistics to standard error once a second
     #[arg(long)]
     statistics: bool,
-}
-
-/// Reads a token as its issuer writes it.
-pub(crate) fn token(text: &str) -> Result<Token, String> {
-    let bytes = packrat_assist_token::from_text(text).map_err(|error| error.to_string())?;
-    Token::new(bytes).map_err(|error| error.to_string())
 }
 
 /// The source of packet numbers.

@@ -1,7 +1,8 @@
 //! The end of a command that transfers: signals, the last words, and the exit code.
 
-use super::error::{EXIT_INTERRUPTED, EXIT_TERMINATED};
-use super::{GetError, Report, summary};
+use super::summary;
+use crate::http3::error::{EXIT_INTERRUPTED, EXIT_TERMINATED};
+use crate::http3::{GetError, Report};
 use std::io::{self, Write};
 use std::process::ExitCode;
 use tokio::signal::unix::{Signal, SignalKind, signal};

@@ -6,15 +6,16 @@ use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
 
 use clap::Args;
-use packrat_agent::{Agent, Limits, Status};
+use packrat_agent::{Agent, Limits};
 use rustix::process::{Pid, Resource, getpgrp, getrlimit, kill_process};
 use rustix::termios::tcgetpgrp;
 use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::agent::{OTHER_DESCRIPTORS, limits, raise_descriptor_limit};
-use crate::redirection::{self, Redirection, Whose, listeners};
+use super::limits::{OTHER_DESCRIPTORS, limits, raise_descriptor_limit};
+use super::redirection::{Redirection, RedirectionOptions, Whose, listeners};
+use super::summary::summary;
 
 /// Examples in the help text.
 const EXAMPLES_HELP: &str = "\
@@ -28,9 +29,9 @@ It needs root (CAP_NET_ADMIN), nft, iproute2 and control groups version 2. Witho
 /// Options of `packrat run`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES_HELP)]
-pub(crate) struct Options {
+pub(crate) struct RunOptions {
     #[command(flatten)]
-    redirection: redirection::Assistance,
+    redirection: RedirectionOptions,
     /// No line about repairs at the end
     #[arg(short, long)]
     silent: bool,
@@ -40,7 +41,7 @@ pub(crate) struct Options {
 }
 
 /// Runs the command; the program's exit code.
-pub(crate) fn run(options: Options) -> ExitCode {
+pub(crate) fn run(options: RunOptions) -> ExitCode {
     match serve(&options) {
         Ok((status, summary)) => {
             if let Some(summary) = summary.filter(|_| !options.silent) {
@@ -56,7 +57,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
     }
 }
 
-fn serve(options: &Options) -> Result<(ExitStatus, Option<String>), String> {
+fn serve(options: &RunOptions) -> Result<(ExitStatus, Option<String>), String> {
     let (services, rules) = listeners(&options.redirection)?;
     let begun = |error: io::Error| format!("cannot start: {error}");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -193,26 +194,6 @@ fn code(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
-}
-
-/// A line about repairs, and about losses here.
-pub(crate) fn summary(status: &Status) -> String {
-    let counters = status.total();
-    let refused: u64 = status.services.iter().map(|service| service.refused_datagrams).sum();
-    let lost = match refused {
-        0 => String::new(),
-        _ => {
-            format!("; {refused} datagrams refused, as there were as many sockets as there may be")
-        }
-    };
-    format!(
-        "{} sessions with gateways; {} datagrams missing: {} repaired in time, {} late, {} given up{lost}",
-        counters.sessions,
-        counters.holes,
-        counters.repaired_in_time,
-        counters.repaired_late,
-        counters.given_up
-    )
 }
 
 #[cfg(test)]

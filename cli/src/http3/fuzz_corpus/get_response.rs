@@ -16,11 +16,11 @@ use packrat_fuzz_entry::take;
 use sha2::{Digest, Sha256};
 use url::Url;
 
-use crate::get::error::GetError;
-use crate::get::file::PartialFile;
-use crate::get::head::Head;
-use crate::get::resume::Resume;
-use crate::get::sink::Sink;
+use crate::http3::error::GetError;
+use crate::http3::file::PartialFile;
+use crate::http3::head::Head;
+use crate::http3::resume::Resume;
+use crate::http3::sink::Sink;
 
 /// Names of targets. Names without a file are refused.
 const NAMES: [&[u8]; 8] =

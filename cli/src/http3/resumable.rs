@@ -8,10 +8,12 @@
 //!   PATCH Location, the rest   --> 204
 //! ```
 
+use super::connection::{Exchanged, Http3, Requests, request_head};
+use super::error::GetError;
+use super::report::{Progress, Report};
+use super::request::Request;
 use super::source::{self, Source};
 use super::upload::{Begun, UPLOAD_OFFSET, Upload, exchange, judge, number, response};
-use crate::get::connection::{Exchanged, Http3, Requests, request_head};
-use crate::get::{GetError, Progress, Report, Request};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};

@@ -1,18 +1,15 @@
-//! The command line around [`super::download`].
+//! `packrat get`: the command line around [`crate::http3::download`].
 
 use super::ending::{self, Failure, Signals, Words, blocking};
-use super::file::PartialFile;
-use super::options::{TransferOptions, renewing, style};
-use super::{GetError, Progress, Report, Request, download};
 #[cfg(feature = "operate")]
-use crate::last_download::{self, LastDownload};
+use super::memory;
+use super::options::{TransferOptions, renewing, style};
+use crate::http3::{GetError, PartialFile, Progress, Report, Request, download};
 use clap::{Args, ValueHint};
 use indicatif::ProgressBar;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-#[cfg(feature = "operate")]
-use std::time::SystemTime;
 
 /// Exit codes, for `--help`.
 const EXIT_CODES: &str = "\
@@ -76,31 +73,15 @@ async fn carry_out(options: Options) -> ExitCode {
     let mut note = None;
     let result = get(&options, &mut note).await;
     #[cfg(feature = "operate")]
-    if let Ok((report, _)) = &result {
-        remember(&options, report);
+    if let Ok((report, _)) = &result
+        && let Err(error) = memory::remember(&options.url, report)
+        && !silent
+    {
+        // The download is there, and the command has not failed.
+        tell!("packrat get: {error}");
     }
     let words = Words { command: "packrat get", url: &options.url, role: "output", json, silent };
     words.conclude(&result, note)
-}
-
-/// Remembers a download's findings about its path. A failure to do so does not fail the command.
-#[cfg(feature = "operate")]
-fn remember(options: &Options, report: &Report) {
-    let (Some(path), Ok(request)) = (last_download::path(), Request::new(&options.url)) else {
-        return;
-    };
-    // The URL has one, or there would be no report.
-    let host = request.url.host_str().unwrap_or_default();
-    let host = match request.url.port() {
-        Some(port) => format!("{host}:{port}"),
-        None => host.to_owned(),
-    };
-    let memory = LastDownload::of(report, host, SystemTime::now());
-    if let Err(error) = memory.remember(&path)
-        && !options.transfer.silent
-    {
-        tell!("packrat get: {error}");
-    }
 }
 
 fn to_stdout(options: &Options) -> bool {

@@ -1,9 +1,10 @@
-//! The command line around [`super::upload`].
+//! `packrat put`: the command line around [`crate::http3::upload`].
 
-use super::{Begun, Resumable, Source, Upload, content_type, upload};
-use crate::get::ending::{self, Failure, Signals, Words};
-use crate::get::options::{TransferOptions, renewing, style};
-use crate::get::{GetError, Progress, Report, Request};
+use super::ending::{self, Failure, Signals, Words};
+use super::options::{TransferOptions, renewing, style};
+use crate::http3::{
+    Begun, GetError, Progress, Report, Request, Resumable, Source, Upload, content_type, upload,
+};
 use clap::{Args, ValueHint};
 use http::{HeaderValue, Method};
 use indicatif::ProgressBar;

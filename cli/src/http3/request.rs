@@ -117,9 +117,31 @@ impl Request {
     }
 }
 
+/// Reads `HOST:PORT`.
+pub(crate) fn host_and_port(text: &str) -> Result<(String, u16), String> {
+    let expected = || "expected HOST:PORT, an IPv6 address in brackets".to_owned();
+    let (host, port) = text.rsplit_once(':').ok_or_else(expected)?;
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    if host.is_empty() || (bare.is_none() && host.contains(':')) {
+        return Err(expected());
+    }
+    Ok((bare.unwrap_or(host).to_owned(), port.parse().map_err(|_| expected())?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn targets_are_checked() {
+        assert_eq!(host_and_port("host:1"), Ok(("host".to_owned(), 1)));
+        assert_eq!(host_and_port("[::1]:1"), Ok(("::1".to_owned(), 1)));
+        assert!(
+            host_and_port("::1:1").is_err()
+                && host_and_port("host").is_err()
+                && host_and_port(":1").is_err()
+        );
+    }
 
     #[test]
     fn only_https_is_taken() {

@@ -1,7 +1,7 @@
 //! The options that every transfer has.
 
-use super::token::{self, FreshToken, TokenSource};
-use super::{GetError, Request, read_certificates};
+use crate::http3::token::{self, FreshToken, TokenSource};
+use crate::http3::{GetError, Request, host_and_port, read_certificates};
 use clap::{Args, ValueHint};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use packrat_token_client::gateway_key;
@@ -143,36 +143,18 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Reads `HOST:PORT`.
-pub(crate) fn host_and_port(text: &str) -> Result<(String, u16), String> {
-    let expected = || "expected HOST:PORT, an IPv6 address in brackets".to_owned();
-    let (host, port) = text.rsplit_once(':').ok_or_else(expected)?;
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    if host.is_empty() || (bare.is_none() && host.contains(':')) {
-        return Err(expected());
-    }
-    Ok((bare.unwrap_or(host).to_owned(), port.parse().map_err(|_| expected())?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn times_and_targets_are_checked() {
+    fn times_are_checked() {
         assert_eq!(seconds("1.5"), Ok(Duration::from_millis(1500)));
         assert!(
             seconds("0").is_err()
                 && seconds("-1").is_err()
                 && seconds("NaN").is_err()
                 && seconds("x").is_err()
-        );
-        assert_eq!(host_and_port("host:1"), Ok(("host".to_owned(), 1)));
-        assert_eq!(host_and_port("[::1]:1"), Ok(("::1".to_owned(), 1)));
-        assert!(
-            host_and_port("::1:1").is_err()
-                && host_and_port("host").is_err()
-                && host_and_port(":1").is_err()
         );
     }
 }

@@ -1,6 +1,6 @@
 //! The body of an upload: a file, or a stream of unknown length.
 
-use crate::get::GetError;
+use super::error::GetError;
 use bytes::Bytes;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};

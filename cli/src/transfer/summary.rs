@@ -1,6 +1,6 @@
 //! Summary that `packrat get` and `packrat put` print at the end.
 
-use super::report::{KnownKey, Report};
+use crate::http3::{KnownKey, Report};
 use packrat_s2n_quic::{AssistState, AssistanceStats, RefusalReason};
 use packrat_wire::hexadecimal;
 use serde_json::{Value, json};

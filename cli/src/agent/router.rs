@@ -8,11 +8,12 @@ use packrat_agent::Agent;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::agent::{OTHER_DESCRIPTORS, limits, raise_descriptor_limit, serve_pages};
-use crate::redirection::{
-    self, Interface, Network, Redirection, Whose, default_uplinks, listeners,
+use super::limits::{OTHER_DESCRIPTORS, limits, raise_descriptor_limit};
+use super::pages::serve_pages;
+use super::redirection::{
+    Interface, Network, Redirection, RedirectionOptions, Whose, default_uplinks, listeners,
 };
-use crate::run::summary;
+use super::summary::summary;
 
 /// Examples in the help text.
 const EXAMPLES_HELP: &str = "\
@@ -25,7 +26,7 @@ docs/CLIENTS.md says what it has to let in, and how it forbids some.";
 /// Options of `packrat router`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES_HELP)]
-pub(crate) struct Options {
+pub(crate) struct RouterOptions {
     /// Serve the hosts whose datagrams come in on this interface; repeat it for more
     #[arg(long = "interface", value_name = "NAME", required = true)]
     interfaces: Vec<Interface>,
@@ -37,7 +38,7 @@ pub(crate) struct Options {
     #[arg(long = "to", value_name = "NETWORK")]
     destinations: Vec<Network>,
     #[command(flatten)]
-    redirection: redirection::Assistance,
+    redirection: RedirectionOptions,
     /// Address to serve Prometheus metrics (/metrics) and the status (/packrat) on, over plain HTTP
     #[arg(long, value_name = "ADDR")]
     metrics: Option<std::net::SocketAddr>,
@@ -50,7 +51,7 @@ pub(crate) struct Options {
 }
 
 /// Runs the command; its exit code.
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub(crate) fn run(options: &RouterOptions) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome = runtime
         .map_err(|error| format!("cannot start: {error}"))
@@ -65,7 +66,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 }
 
 /// Forwards until a signal ends the command.
-async fn serve(options: &Options) -> Result<(), String> {
+async fn serve(options: &RouterOptions) -> Result<(), String> {
     let begun = |error: io::Error| format!("cannot start: {error}");
     // From here on signals end the command in order.
     let mut interrupt = signal(SignalKind::interrupt()).map_err(begun)?;
