@@ -49,7 +49,7 @@ struct RealResult<'a> {
 #[derive(Debug, Parser)]
 struct Demo {
     #[command(flatten)]
-    options: demo::Options,
+    options: demo::DemoOptions,
 }
 
 /// Runs the command; its exit code.
@@ -262,20 +262,20 @@ fn result<'a>(trial: &'a Trial, arm: &RealArm, report: &ArmReport) -> RealResult
         goodput_mbps: report.bytes as f64 * 8e-6 / report.transfer_seconds.max(1e-9),
         seconds: report.transfer_seconds,
         complete: report.complete,
-        lost_last_mile: report.last_mile.downward.link.lost,
-        repaired: report.repairs,
-        repaired_late: report.repairs_late,
-        spurious: report.spurious,
-        resets: report.resets,
+        lost_last_mile: report.path.last_mile.downward.link.lost,
+        repaired: report.losses.repairs,
+        repaired_late: report.losses.repairs_late,
+        spurious: report.losses.spurious,
+        resets: report.gateway.resets,
         decode_failures: assistance.map_or(0, |assistance| assistance.decode_failures),
         eack_bytes: report.eack_bytes,
         eack_packets: assistance.map_or(0, |assistance| assistance.eacks),
-        cache_max: report.cache_high_water_bytes,
-        bytes_last_mile: report.last_mile.downward.link.offered_bytes,
-        bytes_last_mile_up: report.last_mile.upward.link.offered_bytes,
+        cache_max: report.gateway.cache_high_water_bytes,
+        bytes_last_mile: report.path.last_mile.downward.link.offered_bytes,
+        bytes_last_mile_up: report.path.last_mile.upward.link.offered_bytes,
         bytes: report.bytes,
         neighbour_mbps: report.neighbour_mbps,
-        path_late_ms: [report.far, report.last_mile]
+        path_late_ms: [report.path.far, report.path.last_mile]
             .map(|path| {
                 path.downward.lateness.p99_micros.max(path.upward.lateness.p99_micros) as f64 * 1e-3
             })

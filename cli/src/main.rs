@@ -80,7 +80,7 @@ enum Subcommands {
     Recv(recv::Options),
     /// Show on this machine what a gateway does for a download over a lossy network
     #[cfg(feature = "demo")]
-    Demo(demo::Options),
+    Demo(demo::DemoOptions),
     #[cfg(feature = "operate")]
     #[command(flatten)]
     Operate(operate::Operation),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use packrat_emulation::path::{LinkConfig, LossModel, QueueDiscipline, bandwidth_delay_product};
 use packrat_emulation::scenario::Links;
 
-use super::options::{LossDirection, Options, ProfileName, QueueKind};
+use super::options::{DemoOptions, LossDirection, ProfileName, QueueKind};
 
 /// Rate of the far segment, bits per second.
 const FAR_RATE: u64 = 20_000_000;
@@ -23,7 +23,7 @@ pub(crate) struct Network {
 
 impl Network {
     /// The network of this profile, with the changes by the options.
-    pub(crate) fn new(profile: ProfileName, options: &Options) -> Self {
+    pub(crate) fn new(profile: ProfileName, options: &DemoOptions) -> Self {
         let (far_delay, far_rate, last_mile_delay, loss) = match profile {
             ProfileName::Wifi => (30, FAR_RATE, 2, 0.04),
             ProfileName::Cellular => (30, FAR_RATE, 10, 0.10),

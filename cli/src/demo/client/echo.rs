@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use tokio::net::UdpSocket;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::super::both_ends::echo_datagram;
 use super::super::error::DemoError;
 use super::super::report::TimesReport;
-use super::super::server::echo_datagram;
-use super::{Line, Outcome, report};
+use super::job::Outcome;
+use super::program::Line;
 
 /// Time between two datagrams.
 const DATAGRAM_INTERVAL: Duration = Duration::from_nanos(1_000_000_000 / 60);
@@ -72,5 +73,5 @@ pub(super) async fn run(
     let answered = answers.map(|answers| answers.load(Ordering::Relaxed));
     let times = times.iter().flatten().map(|time| time.as_secs_f64() * 1e3).collect();
     let times = TimesReport::new("echoes", repeats.into(), answered, wrong, times);
-    Ok(Outcome { report: report(&line, server), verified: Some(wrong == 0), times: Some(times) })
+    Ok(Outcome { report: line.report(server), verified: Some(wrong == 0), times: Some(times) })
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::Method;
 use packrat_s2n_quic::ClientConfig;
 
-use super::error::DemoError;
+use super::super::error::DemoError;
 use crate::http3::{
     Begun, GetError, Progress, Report, Request, Source, Trust, Upload, download, read_certificates,
     upload,
