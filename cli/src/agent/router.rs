@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use packrat_agent::Agent;
+use packrat_pages::Pages;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
@@ -101,16 +102,7 @@ async fn serve(options: &RouterOptions) -> Result<(), String> {
     for missing in options.interfaces.iter().filter(|interface| !interface.exists()) {
         tell!("packrat router: there is no interface {} yet", missing.name());
     }
-    let names: Vec<_> = options.interfaces.iter().map(Interface::name).collect();
-    // A reader that has gone away does not end the forwarding.
-    let _ = writeln!(io::stdout(), "hosts behind {} are served", names.join(", "));
-    if let Some(pages) = &pages {
-        let _ = writeln!(
-            io::stdout(),
-            "metrics on http://{0}/metrics, status on http://{0}/packrat",
-            pages.address()
-        );
-    }
+    announce(&options.interfaces, pages.as_ref());
     let outcome = tokio::select! {
         _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
@@ -129,4 +121,17 @@ async fn serve(options: &RouterOptions) -> Result<(), String> {
     // Its panic has been printed already.
     let _ = thread.join();
     outcome
+}
+
+fn announce(interfaces: &[Interface], pages: Option<&Pages>) {
+    let names: Vec<_> = interfaces.iter().map(Interface::name).collect();
+    // A reader that has gone away does not end the forwarding.
+    let _ = writeln!(io::stdout(), "hosts behind {} are served", names.join(", "));
+    if let Some(pages) = pages {
+        let _ = writeln!(
+            io::stdout(),
+            "metrics on http://{0}/metrics, status on http://{0}/packrat",
+            pages.address()
+        );
+    }
 }

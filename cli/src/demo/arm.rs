@@ -10,7 +10,7 @@ use super::client::{Job, Outcome, RunningAgent, Transfer};
 use super::error::DemoError;
 use super::flood::RunningFlood;
 use super::neighbour::Neighbour;
-use super::options::{ArmName, ClientKind};
+use super::options::{ArmName, ClientKind, DemoOptions};
 use super::payload;
 use super::qlog::DeclaredLost;
 use super::report::{ArmReport, AssistanceReport, GatewayFigures, LossFigures, PathFigures};
@@ -45,10 +45,7 @@ pub(crate) async fn run(
             file: FILE_NAME,
             authority: &stage.certificate.authority,
             assist: name.is_assisted(),
-            patience: match name.may_be_stopped() {
-                true => Duration::from_secs(options.patience),
-                false => LONGEST_TRANSFER,
-            },
+            patience: patience(name, options),
         },
         proxy: agent.as_ref().and_then(|agent| agent.proxy),
         work: &work,
@@ -84,6 +81,13 @@ pub(crate) async fn run(
     report.gateway.gateway_memory_growth_bytes = grown;
     report.neighbour_mbps = neighbour_mbps;
     Ok(report)
+}
+
+fn patience(name: ArmName, options: &DemoOptions) -> Duration {
+    match name.may_be_stopped() {
+        true => Duration::from_secs(options.patience),
+        false => LONGEST_TRANSFER,
+    }
 }
 
 fn report_on(

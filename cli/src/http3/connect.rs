@@ -185,40 +185,44 @@ async fn attempt(
         None => Endpoint::bind_with_events(local, tls, counts, config),
     };
     let endpoint = endpoint.map_err(|error| GetError::Local { reason: error.to_string() })?;
+    let connected = timeout(limit, endpoint.connect(remote, &request.server_name())).await;
     let timed_out = || GetError::ConnectTimedOut { remote, after: request.connect_timeout };
-    let server_name = request.server_name();
-    let result = timeout(limit, endpoint.connect(remote, &server_name)).await;
-    let host = server_name;
-    match result {
-        Err(_) => Err(timed_out()),
-        Ok(Ok(connection)) => Ok((
-            connection,
-            Surroundings { endpoint, remote, gateway_key, qlog, received, lost, round_trip },
-        )),
-        Ok(Err(error)) => Err(match error {
-            ConnectError::TimedOut { .. } => timed_out(),
-            ConnectError::Unreachable { remote, source } => {
-                GetError::Unreachable { remote, source }
-            }
-            ConnectError::Tls { reason, alert, local, .. } => {
-                let verdict = verdict.lock().unwrap_or_else(PoisonError::into_inner).take();
-                match verdict {
-                    Some(error) => GetError::Certificate { host, fault: trust::fault(&error) },
-                    None => GetError::Tls {
-                        host,
-                        reason: format!(
-                            "{reason} (TLS alert {alert} by {})",
-                            if local { "this client" } else { "the server" }
-                        ),
-                    },
-                }
-            }
-            ConnectError::ServerName { name } => GetError::MalformedUrl {
-                url: request.url.to_string(),
-                reason: format!("{name:?} is not a host name"),
-            },
-            other => GetError::Connect { remote, reason: other.to_string() },
-        }),
+    let connection = connected.map_err(|_| timed_out())?.map_err(|error| match error {
+        ConnectError::TimedOut { .. } => timed_out(),
+        error => {
+            let verdict = verdict.lock().unwrap_or_else(PoisonError::into_inner).take();
+            explain(error, verdict, remote, request)
+        }
+    })?;
+    let surroundings =
+        Surroundings { endpoint, remote, gateway_key, qlog, received, lost, round_trip };
+    Ok((connection, surroundings))
+}
+
+/// The command's word for a failure. `verdict`: why a certificate was refused.
+fn explain(
+    error: ConnectError,
+    verdict: Option<rustls::Error>,
+    remote: SocketAddr,
+    request: &Request,
+) -> GetError {
+    let host = request.server_name();
+    match (error, verdict) {
+        (ConnectError::Unreachable { remote, source }, _) => {
+            GetError::Unreachable { remote, source }
+        }
+        (ConnectError::Tls { .. }, Some(error)) => {
+            GetError::Certificate { host, fault: trust::fault(&error) }
+        }
+        (ConnectError::Tls { reason, alert, local, .. }, None) => {
+            let by = if local { "this client" } else { "the server" };
+            GetError::Tls { host, reason: format!("{reason} (TLS alert {alert} by {by})") }
+        }
+        (ConnectError::ServerName { name }, _) => GetError::MalformedUrl {
+            url: request.url.to_string(),
+            reason: format!("{name:?} is not a host name"),
+        },
+        (other, _) => GetError::Connect { remote, reason: other.to_string() },
     }
 }
 

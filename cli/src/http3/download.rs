@@ -227,6 +227,50 @@ struct Stop<'a> {
     timer: Pin<&'a mut tokio::time::Sleep>,
 }
 
+impl Stop<'_> {
+    /// Waits for `work`; `None` if the limit comes first.
+    async fn or<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            done = work => Some(done),
+            () = self.timer.as_mut() => None,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.timer.is_elapsed() || self.after.is_some_and(|limit| self.started.elapsed() >= limit)
+    }
+}
+
+/// The next part of a body, not before `due`.
+async fn next_at<B>(
+    due: Option<Instant>,
+    next: &mut impl AsyncFnMut() -> Result<Option<B>, String>,
+) -> Result<Option<B>, String> {
+    if let Some(due) = due {
+        tokio::time::sleep_until(due.into()).await;
+    }
+    next().await
+}
+
+/// Hashes a part of a body, and puts it into the sink.
+fn put(
+    mut part: impl Buf,
+    digest: &mut Sha256,
+    sink: &mut impl Sink,
+    bytes: &mut u64,
+) -> std::io::Result<()> {
+    while part.has_remaining() {
+        let chunk = part.chunk();
+        let length = chunk.len();
+        digest.update(chunk);
+        sink.put(chunk)?;
+        *bytes += length as u64;
+        part.advance(length);
+    }
+    Ok(())
+}
+
 /// Takes a body. `next`: its next part.
 async fn receive<B: Buf>(
     request: &Request,
@@ -257,37 +301,19 @@ async fn receive<B: Buf>(
         let due = request
             .limit_rate
             .map(|rate| stop.started + Duration::from_secs_f64(*bytes as f64 / f64::from(rate)));
-        let chunk = tokio::select! {
-            biased;
-            chunk = async {
-                if let Some(due) = due {
-                    tokio::time::sleep_until(due.into()).await;
-                }
-                next().await
-            } => chunk,
-            () = stop.timer.as_mut() => {
-                stopped = true;
-                break;
-            }
+        let Some(chunk) = stop.or(next_at(due, &mut next)).await else {
+            stopped = true;
+            break;
         };
         let chunk = chunk.map_err(|reason| GetError::Transfer { bytes: *bytes, reason })?;
-        let Some(mut chunk) = chunk else { break };
-        while chunk.has_remaining() {
-            let part = chunk.chunk();
-            let length = part.len();
-            digest.update(part);
-            sink.put(part).map_err(unwritable(sink.name()))?;
-            *bytes += length as u64;
-            chunk.advance(length);
-        }
+        let Some(chunk) = chunk else { break };
+        put(chunk, &mut digest, sink, bytes).map_err(unwritable(sink.name()))?;
         progress(Progress::Data { bytes: *bytes });
         // A body that arrives without a pause must not outrun the time limit.
-        let is_over = stop.after.is_some_and(|limit| stop.started.elapsed() >= limit);
-        if stop.timer.is_elapsed() || is_over {
-            stopped = head.expected_bytes.is_none_or(|expected| head.offset + *bytes < expected);
-            if stopped {
-                break;
-            }
+        let is_whole = head.expected_bytes.is_some_and(|expected| head.offset + *bytes >= expected);
+        if stop.is_over() && !is_whole {
+            stopped = true;
+            break;
         }
     }
     let transfer_time = stop.started.elapsed();

@@ -57,21 +57,7 @@ impl Head {
         match status {
             206 if asked > 0 => {
                 let range = text(header::CONTENT_RANGE).unwrap_or_default();
-                let (first, complete) = parse_content_range(range).ok_or_else(|| {
-                    cannot_resume(format!("the server's Content-Range is {range:?}"))
-                })?;
-                if first != asked {
-                    return Err(cannot_resume(format!("the server continues at byte {first}")));
-                }
-                let whole = |length: u64| {
-                    length.checked_add(asked).ok_or_else(|| {
-                        cannot_resume(format!("the server's Content-Length is {length}"))
-                    })
-                };
-                let expected_bytes = match complete {
-                    Some(complete) => Some(complete),
-                    None => length.map(whole).transpose()?,
-                };
+                let expected_bytes = bytes_of_whole(range, length, asked).map_err(cannot_resume)?;
                 Ok(Self { status, offset: asked, expected_bytes, validator, complete: false })
             }
             416 if asked > 0 => match text(header::CONTENT_RANGE).and_then(parse_unsatisfied_range)
@@ -108,6 +94,22 @@ impl Head {
             Some(expected) if bytes != expected => Err(GetError::Truncated { bytes, expected }),
             _ => Ok(()),
         }
+    }
+}
+
+/// Bytes of the whole body, if the server's `range` begins at `asked`. `length`: of the rest.
+fn bytes_of_whole(range: &str, length: Option<u64>, asked: u64) -> Result<Option<u64>, String> {
+    let (first, complete) = parse_content_range(range)
+        .ok_or_else(|| format!("the server's Content-Range is {range:?}"))?;
+    if first != asked {
+        return Err(format!("the server continues at byte {first}"));
+    }
+    let whole = |length: u64| {
+        length.checked_add(asked).ok_or_else(|| format!("the server's Content-Length is {length}"))
+    };
+    match complete {
+        Some(complete) => Ok(Some(complete)),
+        None => length.map(whole).transpose(),
     }
 }
 

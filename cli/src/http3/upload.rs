@@ -35,7 +35,11 @@ pub(crate) const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-off
 
 /// The number in a field of a response.
 pub(crate) fn number(response: &Response<()>, name: &HeaderName) -> Option<u64> {
-    response.headers().get(name)?.to_str().ok()?.trim().parse().ok()
+    text(response, name)?.trim().parse().ok()
+}
+
+fn text<'a>(response: &'a Response<()>, name: &HeaderName) -> Option<&'a str> {
+    response.headers().get(name)?.to_str().ok()
 }
 
 /// The field for the type of a body; without one the server guesses.
@@ -111,100 +115,103 @@ pub(crate) async fn exchange(
     bytes: &mut u64,
 ) -> Result<Exchanged, GetError> {
     let started = Instant::now();
-    let broken = |error: StreamError| GetError::Transfer { bytes: 0, reason: error.to_string() };
-    let message = head(request, upload)
-        .map_err(|error| GetError::Transfer { bytes: 0, reason: error.to_string() })?;
-    let stream: Stream = requests.send_request(message).await.map_err(broken)?;
+    let unsent = |reason: String| GetError::Transfer { bytes: 0, reason };
+    let message = head(request, upload).map_err(|error| unsent(error.to_string()))?;
+    let stream = requests.send_request(message).await;
+    let stream: Stream = stream.map_err(|error| unsent(error.to_string()))?;
     let (mut sending, mut receiving): Halves = stream.split();
     let Begun { offset, mut digest } = upload.begun.clone();
     let expected_bytes = upload.source.length().map(|rest| offset + rest);
     progress(Progress::Sending { expected_bytes, resumed_from: offset });
 
     let stop = tokio::time::sleep(request.stop_after.unwrap_or(ENDLESS_WAIT));
-    let (sent, response) = {
-        let source = &mut upload.source;
-        let (digest, bytes) = (&mut digest, &mut *bytes);
-        let send = send(source, &mut sending, digest, progress, bytes);
-        let receive = response(&mut receiving);
-        let (mut send, mut receive, mut stop) =
-            (std::pin::pin!(send), std::pin::pin!(receive), std::pin::pin!(stop));
-        let mut sent = None;
-        loop {
-            // A server may answer before it has everything (RFC 9114, section 4.1).
-            tokio::select! {
-                biased;
-                response = &mut receive => break (sent, Some(response)),
-                result = &mut send, if sent.is_none() => match result {
-                    // The server's answer gives the reason why it stops reading.
-                    Err(Unsent::Stream(error)) => sent = Some(Err(error)),
-                    Err(Unsent::Source(error)) => return Err(error),
-                    Ok(()) => sent = Some(Ok(())),
-                },
-                () = &mut stop => break (sent, None),
-            }
-        }
-    };
-    let sha256 = |digest: Sha256| hexadecimal::encode(&digest.finalize());
-    let Some(response) = response else {
-        sending.stop_stream(Code::H3_REQUEST_CANCELLED);
-        return Ok(Exchanged {
-            status: 0,
-            bytes: *bytes,
-            resumed_from: offset,
-            expected_bytes,
-            location: None,
-            transfer_time: started.elapsed(),
-            sha256: sha256(digest),
-            partial: true,
-        });
-    };
-    let response = match (response, &sent) {
-        (Ok(response), _) => response,
-        (Err(_), Some(Err(error))) => {
-            return Err(GetError::Transfer { bytes: *bytes, reason: error.to_string() });
-        }
-        (Err(error), _) => {
-            let reason = format!("no response: {error}");
-            return Err(GetError::Transfer { bytes: *bytes, reason });
-        }
-    };
-    let status = response.status();
-    let judged = judge(&request.url, &upload.method, &response);
-    if judged.is_err() || !matches!(sent, Some(Ok(()))) {
-        sending.stop_stream(Code::H3_REQUEST_CANCELLED);
-    }
-    judged?;
-    if !matches!(sent, Some(Ok(()))) {
-        return Err(GetError::Unread { status: status.as_u16(), bytes: *bytes });
-    }
-    if let Some(whole) = upload.whole {
-        has_all(&response, whole).map_err(|reason| GetError::Transfer { bytes: *bytes, reason })?;
-    }
-    let location = response.headers().get(header::LOCATION);
-    let location = location.and_then(|place| place.to_str().ok()).map(str::to_owned);
-    while let Some(mut chunk) = receiving.recv_data().await.map_err(|error| {
-        let reason = format!("the answer, with HTTP status {}, broke: {error}", status.as_u16());
-        GetError::Transfer { bytes: *bytes, reason }
-    })? {
-        while chunk.has_remaining() {
-            let part = chunk.chunk();
-            let length = part.len();
-            answer
-                .write_all(part)
-                .map_err(|source| GetError::Write { target: "the answer".to_owned(), source })?;
-            chunk.advance(length);
-        }
-    }
-    Ok(Exchanged {
-        status: status.as_u16(),
+    let send = send(&mut upload.source, &mut sending, &mut digest, progress, bytes);
+    let (sent, response) = until_answered(send, response(&mut receiving), stop).await?;
+    let mut exchanged = Exchanged {
+        status: 0,
         bytes: *bytes,
         resumed_from: offset,
         expected_bytes,
-        location,
+        location: None,
         transfer_time: started.elapsed(),
-        sha256: sha256(digest),
-        partial: false,
+        sha256: hexadecimal::encode(&digest.finalize()),
+        partial: true,
+    };
+    let Some(response) = response else {
+        sending.stop_stream(Code::H3_REQUEST_CANCELLED);
+        return Ok(exchanged);
+    };
+    let broken = |reason: String| GetError::Transfer { bytes: *bytes, reason };
+    let response = response.map_err(|error| match &sent {
+        Some(Err(error)) => broken(error.to_string()),
+        _ => broken(format!("no response: {error}")),
+    })?;
+    let judged = judge(&request.url, &upload.method, &response);
+    let is_sent = matches!(sent, Some(Ok(())));
+    if judged.is_err() || !is_sent {
+        sending.stop_stream(Code::H3_REQUEST_CANCELLED);
+    }
+    judged?;
+    exchanged.status = response.status().as_u16();
+    if !is_sent {
+        return Err(GetError::Unread { status: exchanged.status, bytes: *bytes });
+    }
+    if let Some(whole) = upload.whole {
+        has_all(&response, whole).map_err(broken)?;
+    }
+    exchanged.location = text(&response, &header::LOCATION).map(str::to_owned);
+    read_answer(&mut receiving, answer, |error| {
+        broken(format!("the answer, with HTTP status {}, broke: {error}", exchanged.status))
     })
+    .await?;
+    exchanged.transfer_time = started.elapsed();
+    exchanged.partial = false;
+    Ok(exchanged)
+}
+
+/// Sends and receives until there is a response, or `stop`: the outcome of sending, if it has ended,
+/// and the response.
+async fn until_answered(
+    send: impl Future<Output = Result<(), Unsent>>,
+    receive: impl Future<Output = Result<Response<()>, StreamError>>,
+    stop: impl Future<Output = ()>,
+) -> Result<(Option<Result<(), StreamError>>, Option<Result<Response<()>, StreamError>>), GetError>
+{
+    let (mut send, mut receive, mut stop) =
+        (std::pin::pin!(send), std::pin::pin!(receive), std::pin::pin!(stop));
+    let mut sent = None;
+    loop {
+        // A server may answer before it has everything (RFC 9114, section 4.1).
+        tokio::select! {
+            biased;
+            response = &mut receive => return Ok((sent, Some(response))),
+            result = &mut send, if sent.is_none() => match result {
+                // The server's answer gives the reason why it stops reading.
+                Err(Unsent::Stream(error)) => sent = Some(Err(error)),
+                Err(Unsent::Source(error)) => return Err(error),
+                Ok(()) => sent = Some(Ok(())),
+            },
+            () = &mut stop => return Ok((sent, None)),
+        }
+    }
+}
+
+/// Copies the body of an answer. `broken`: the error if it does not end.
+async fn read_answer(
+    stream: &mut h3::client::RequestStream<ReceiveHalf, Bytes>,
+    answer: &mut impl Write,
+    broken: impl Fn(StreamError) -> GetError,
+) -> Result<(), GetError> {
+    let unwritable = |source| GetError::Write { target: "the answer".to_owned(), source };
+    while let Some(mut chunk) = stream.recv_data().await.map_err(&broken)? {
+        while chunk.has_remaining() {
+            let part = chunk.chunk();
+            let length = part.len();
+            answer.write_all(part).map_err(unwritable)?;
+            chunk.advance(length);
+        }
+    }
+    Ok(())
 }
 
 /// A server that remembers an upload may take only a part of the data, and report how much.
@@ -269,8 +276,7 @@ pub(crate) fn judge(url: &Url, method: &Method, response: &Response<()>) -> Resu
         | StatusCode::FOUND
         | StatusCode::TEMPORARY_REDIRECT
         | StatusCode::PERMANENT_REDIRECT => {
-            let location = response.headers().get(header::LOCATION);
-            let location = location.and_then(|place| place.to_str().ok()).unwrap_or("nowhere");
+            let location = text(response, &header::LOCATION).unwrap_or("nowhere");
             Err(GetError::Redirect { url, status, location: location.to_owned() })
         }
         code if code.is_client_error() || code.is_server_error() => {

@@ -40,17 +40,7 @@ fn assistance(report: &Report) -> String {
     }
     let assist = &stats.assist;
     if assist.sessions == 0 {
-        return match assist.state {
-            AssistState::Refused => refused(assist.refusal, report.with_token),
-            _ if stats.control_datagrams_received > 0 && report.gateway_key.is_some() => {
-                "the gateway on the path is not the one whose key is known; it was not trusted"
-                    .to_owned()
-            }
-            _ if stats.control_datagrams_received > 0 => {
-                "the gateway on the path did not finish its handshake".to_owned()
-            }
-            _ => "no gateway on the path".to_owned(),
-        };
+        return without_session(stats, report);
     }
     let mut text = format!(
         "the gateway repaired {} datagrams; of {} holes {} were filled in time, {} too late, {} not at all\n            \
@@ -88,6 +78,19 @@ fn assistance(report: &Report) -> String {
         _ => {}
     }
     text
+}
+
+fn without_session(stats: &AssistanceStats, report: &Report) -> String {
+    let has_answered = stats.control_datagrams_received > 0;
+    match stats.assist.state {
+        AssistState::Refused => return refused(stats.assist.refusal, report.with_token),
+        _ if has_answered && report.gateway_key.is_some() => {
+            "the gateway on the path is not the one whose key is known; it was not trusted"
+        }
+        _ if has_answered => "the gateway on the path did not finish its handshake",
+        _ => "no gateway on the path",
+    }
+    .to_owned()
 }
 
 fn refused(reason: Option<RefusalReason>, with_token: bool) -> String {
