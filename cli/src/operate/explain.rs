@@ -197,6 +197,28 @@ fn of_refusal(refusal: &str, route: Option<&Route>) -> String {
     }
 }
 
+/// Counters of losses that were not repaired, and the reasons.
+const UNREPAIRED_LOSSES: [(&str, &str); 5] = [
+    (
+        "losses_tolerated",
+        "left to the sender, which tolerates losses (BBR) and gains nothing by repairs",
+    ),
+    ("losses_shown", "left to the sender, because a queue stands on the last mile"),
+    (
+        "repairs_paused",
+        "left to the sender while repairs pause: what is sent in excess does not arrive",
+    ),
+    ("repairs_late", "given up: a repair would come too late for the client's hold"),
+    ("repairs_evicted", "given up: no longer in the cache (`cache_bytes_per_session`)"),
+];
+/// Counters of other obstacles.
+const OBSTACLES: [(&str, &str); 4] = [
+    ("budget_refusals", "repairs were put off: the repair budget was used up (`repair_budget`)"),
+    ("eacks_limited", "eACKs were not looked at: the client makes the gateway work too much"),
+    ("resets_gateway", "Resets, asked for by the gateway; repairs stop for a round trip each"),
+    ("resets_client", "Resets, asked for by the client; repairs stop for a round trip each"),
+];
+
 /// The benefit of an assisted client, and the obstacles to more.
 fn of_assisted(session: &SessionSnapshot) -> Vec<String> {
     let count = |name: &str| session.counters.get(name).copied().unwrap_or_default();
@@ -226,32 +248,12 @@ fn of_assisted(session: &SessionSnapshot) -> Vec<String> {
         session.repairs_arrived,
         session.missing
     ));
-    for (counter, reason) in [
-        (
-            "losses_tolerated",
-            "left to the sender, which tolerates losses (BBR) and gains nothing by repairs",
-        ),
-        ("losses_shown", "left to the sender, because a queue stands on the last mile"),
-        (
-            "repairs_paused",
-            "left to the sender while repairs pause: what is sent in excess does not arrive",
-        ),
-        ("repairs_late", "given up: a repair would come too late for the client's hold"),
-        ("repairs_evicted", "given up: no longer in the cache (`cache_bytes_per_session`)"),
-    ] {
+    for (counter, reason) in UNREPAIRED_LOSSES {
         if count(counter) > 0 {
             reasons.push(format!("{} of the losses: {reason}", share(count(counter))));
         }
     }
-    for (counter, reason) in [
-        (
-            "budget_refusals",
-            "repairs were put off: the repair budget was used up (`repair_budget`)",
-        ),
-        ("eacks_limited", "eACKs were not looked at: the client makes the gateway work too much"),
-        ("resets_gateway", "Resets, asked for by the gateway; repairs stop for a round trip each"),
-        ("resets_client", "Resets, asked for by the client; repairs stop for a round trip each"),
-    ] {
+    for (counter, reason) in OBSTACLES {
         if count(counter) > 0 {
             reasons.push(format!("{}: {reason}", count(counter)));
         }
