@@ -37,18 +37,7 @@ pub(crate) fn page(written: &Definitions) -> String {
     text.push_str(
         "\n## Histograms of a route\n\nLabels as above, and `le` in the series `…_bucket`; `…_sum` and `…_count` belong to each. In brackets: the upper bounds of the buckets.\n\n",
     );
-    let mut before: &[u64] = &[];
-    for (name, same) in families(HISTOGRAMS, |histogram| histogram.name) {
-        let all = same.iter().map(|histogram| histogram.bounds).next().unwrap_or_default();
-        let bounds = if all == before {
-            "the same bounds".to_owned()
-        } else {
-            all.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
-        };
-        before = all;
-        let meaning = meaning(same.iter().map(|histogram| (histogram.labels, histogram.help)));
-        let _ = writeln!(text, "- `{name}` ({bounds}): {meaning}");
-    }
+    histograms(&mut text);
     text.push_str("\n## Metrics of a gateway's process\n\nLabel: `gateway`.\n\n");
     table(&mut text, process::definitions());
     text.push_str("\n## Metrics of the operator\n\nGauges, at `/metrics` on its health port.\n\n");
@@ -77,6 +66,21 @@ pub(crate) fn page(written: &Definitions) -> String {
     text.push('\n');
     text.push_str(OTLP_SECTION);
     text
+}
+
+fn histograms(text: &mut String) {
+    let mut before: &[u64] = &[];
+    for (name, same) in families(HISTOGRAMS, |histogram| histogram.name) {
+        let all = same.iter().map(|histogram| histogram.bounds).next().unwrap_or_default();
+        let bounds = if all == before {
+            "the same bounds".to_owned()
+        } else {
+            all.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
+        };
+        before = all;
+        let meaning = meaning(same.iter().map(|histogram| (histogram.labels, histogram.help)));
+        let _ = writeln!(text, "- `{name}` ({bounds}): {meaning}");
+    }
 }
 
 fn table<'a>(text: &mut String, all: impl IntoIterator<Item = &'a Definition>) {
