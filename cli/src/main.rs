@@ -60,11 +60,11 @@ struct Command {
 enum Subcommands {
     /// Download a file over HTTP/3; a Packrat gateway on the path is found and used by itself
     #[cfg(feature = "transfer")]
-    Get(transfer::get::Options),
+    Get(transfer::get::GetOptions),
     /// Upload a file over HTTP/3; data lost on the way to a Packrat gateway is sent again from
     /// below QUIC
     #[cfg(feature = "transfer")]
-    Put(transfer::put::Options),
+    Put(transfer::put::PutOptions),
     /// Let any UDP program on this machine use a gateway, as the program is: browsers, curl, games,
     /// tunnels
     #[cfg(feature = "agent")]
@@ -77,7 +77,7 @@ enum Subcommands {
     Router(agent::router::RouterOptions),
     /// Receive a gateway's live stream: RTP, SRTP or anything else, repaired and in order
     #[cfg(feature = "recv")]
-    Recv(recv::Options),
+    Recv(recv::RecvOptions),
     /// Show on this machine what a gateway does for a download over a lossy network
     #[cfg(feature = "demo")]
     Demo(demo::DemoOptions),

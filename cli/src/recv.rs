@@ -21,7 +21,7 @@ use crate::assist_token;
 
 /// Options of `packrat recv`.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct RecvOptions {
     /// The gateway's stream: udp://HOST:PORT
     url: Url,
     /// Longest delay of a packet in milliseconds: the time that repairs have
@@ -69,7 +69,7 @@ enum Sink {
 }
 
 /// Runs the command; its exit code.
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub(crate) fn run(options: &RecvOptions) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome = runtime
         .map_err(|error| format!("cannot start: {error}"))
@@ -83,7 +83,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     }
 }
 
-async fn receive(options: &Options) -> Result<(), String> {
+async fn receive(options: &RecvOptions) -> Result<(), String> {
     let gateway = resolve(&options.url).await?;
     let numbers = match options.numbers {
         Numbering::Rtp => Numbers::Rtp,
@@ -171,7 +171,7 @@ async fn resolve(url: &Url) -> Result<SocketAddr, String> {
     found.next().ok_or_else(|| format!("{host} has no address"))
 }
 
-async fn sink(options: &Options) -> Result<Sink, String> {
+async fn sink(options: &RecvOptions) -> Result<Sink, String> {
     if let Some(player) = options.to {
         let local: SocketAddr =
             if player.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };

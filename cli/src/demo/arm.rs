@@ -36,7 +36,7 @@ pub(crate) async fn run(
     };
     let mut scene = Scene::build_patiently(stage, name, network, &work, &uploads).await?;
     let last_mile = scene.last_mile.address();
-    let needs_agent = name.is_assisted() && options.client != ClientKind::Packrat;
+    let needs_agent = name.is_assisted() && options.program.client != ClientKind::Packrat;
     let agent = needs_agent.then(|| RunningAgent::start(options, last_mile)).transpose()?;
     let job = Job {
         stage,
@@ -76,7 +76,7 @@ pub(crate) async fn run(
     if options.upload {
         account_for_upload(stage, &mut report, &outcome.report, &uploads, &finished)?;
     }
-    account_for_program(&mut report, options.client, outcome, agent.as_ref());
+    account_for_program(&mut report, options.program.client, outcome, agent.as_ref());
     report.gateway.flood_datagrams = flood_datagrams;
     report.gateway.gateway_memory_growth_bytes = grown;
     report.neighbour_mbps = neighbour_mbps;
@@ -115,7 +115,8 @@ fn report_on(
             lost_last_mile: down.lost + down.queue_dropped,
             repairs: metrics.get("repairs_total"),
             repairs_late: assist.filled_late,
-            spurious: lost.map(|lost| lost.count_within(&downloaded.received_packet_numbers)),
+            spurious: lost
+                .map(|lost| lost.count_within(&downloaded.connection.received_packet_numbers)),
         },
         // The client learns the gateway's totals from Reports, which may come before the last
         // event; the metrics are flushed by a timer.
@@ -174,7 +175,7 @@ fn account_for_upload(
         // The client has no account of what the server has received.
         spurious: None,
     };
-    report.declared_lost = Some(uploaded.declared_lost);
+    report.declared_lost = Some(uploaded.connection.declared_lost);
     Ok(())
 }
 

@@ -109,7 +109,7 @@ async fn interrupted() {
 async fn demonstrate(options: &DemoOptions) -> Result<bool, DemoError> {
     let workplace = Workplace::open(options)?;
     let mut reports = Vec::new();
-    for &profile in &options.profile {
+    for &profile in &options.network.profile {
         reports.push(demonstrate_on(profile, options, &workplace).await?);
     }
     if let Some(file) = &options.json {

@@ -17,42 +17,12 @@ pub(crate) struct DemoOptions {
     /// The unmodified HTTP/3 server that sends
     #[arg(long, value_enum, default_value_t = ServerKind::Caddy)]
     pub(crate) server: ServerKind,
-    /// The client that downloads; clients other than packrat do not know it, and use an agent when
-    /// they are assisted
-    #[arg(long, value_enum, default_value_t = ClientKind::Packrat)]
-    pub(crate) client: ClientKind,
-    /// Pages that chromium loads, datagrams that echo sends, frames that webrtc receives
-    /// [default: 10, 1800, 600]
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub(crate) repeats: Option<u32>,
-    /// Longest time that received data waits in the agent while the gateway repairs a loss before
-    /// it, in milliseconds; 0: no wait
-    #[arg(long, value_name = "MS")]
-    pub(crate) maximum_hold: Option<u64>,
-    /// The operator's word for the server's congestion control; without it one of eight sessions is a
-    /// trial that finds out whether the server tolerates losses, and does not repair five of them
-    #[arg(long, value_enum, default_value_t = SenderKind::Any)]
-    pub(crate) sender: SenderKind,
-    /// The gateway sends what sparse flows bring (echo, webrtc's audio, handshakes) twice to clients without a
-    /// session: to the client that has no help
-    #[arg(long)]
-    pub(crate) sparse_copies: bool,
-    /// The networks, one after the other: delays and rates of the far segment and of the last mile,
-    /// and how much the last mile loses
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = ProfileName::DEFAULT)]
-    pub(crate) profile: Vec<ProfileName>,
-    /// Share of datagrams that the last mile loses, instead of the profile's (0.04 is 4 %)
-    #[arg(long, value_name = "SHARE", value_parser = share)]
-    pub(crate) loss: Option<f64>,
-    /// Mean number of datagrams that are lost in a row; 1 loses each independently
-    #[arg(long, value_name = "DATAGRAMS", default_value_t = 1.0, value_parser = burst)]
-    pub(crate) burst: f64,
-    /// Which way the last mile loses
-    #[arg(long, value_enum, default_value_t = LossDirection::Both)]
-    pub(crate) loss_direction: LossDirection,
-    /// The queue in front of each link, one bandwidth-delay product of the whole path long
-    #[arg(long, value_enum, default_value_t = QueueKind::DropTail)]
-    pub(crate) queue: QueueKind,
+    #[command(flatten)]
+    pub(crate) program: ClientOptions,
+    #[command(flatten)]
+    pub(crate) policy: PolicyOptions,
+    #[command(flatten)]
+    pub(crate) network: NetworkOptions,
     /// Size of the download, for example 25MB or 512KB
     #[arg(long, value_name = "SIZE", default_value = "25MB")]
     pub(crate) size: Size,
@@ -88,6 +58,57 @@ pub(crate) struct DemoOptions {
     /// Folder in which `make demo` installed Envoy and the web servers
     #[arg(long, value_name = "FOLDER", default_value = ".packrat")]
     pub(crate) parts: PathBuf,
+}
+
+/// Options of the client.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ClientOptions {
+    /// The client that downloads; clients other than packrat do not know it, and use an agent when
+    /// they are assisted
+    #[arg(long, value_enum, default_value_t = ClientKind::Packrat)]
+    pub(crate) client: ClientKind,
+    /// Pages that chromium loads, datagrams that echo sends, frames that webrtc receives
+    /// [default: 10, 1800, 600]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) repeats: Option<u32>,
+    /// Longest time that received data waits in the agent while the gateway repairs a loss before
+    /// it, in milliseconds; 0: no wait
+    #[arg(long, value_name = "MS")]
+    pub(crate) maximum_hold: Option<u64>,
+}
+
+/// Options of the gateway's route.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PolicyOptions {
+    /// The operator's word for the server's congestion control; without it one of eight sessions is a
+    /// trial that finds out whether the server tolerates losses, and does not repair five of them
+    #[arg(long, value_enum, default_value_t = SenderKind::Any)]
+    pub(crate) sender: SenderKind,
+    /// The gateway sends what sparse flows bring (echo, webrtc's audio, handshakes) twice to clients without a
+    /// session: to the client that has no help
+    #[arg(long)]
+    pub(crate) sparse_copies: bool,
+}
+
+/// Options of the network.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct NetworkOptions {
+    /// The networks, one after the other: delays and rates of the far segment and of the last mile,
+    /// and how much the last mile loses
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = ProfileName::DEFAULT)]
+    pub(crate) profile: Vec<ProfileName>,
+    /// Share of datagrams that the last mile loses, instead of the profile's (0.04 is 4 %)
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub(crate) loss: Option<f64>,
+    /// Mean number of datagrams that are lost in a row; 1 loses each independently
+    #[arg(long, value_name = "DATAGRAMS", default_value_t = 1.0, value_parser = burst)]
+    pub(crate) burst: f64,
+    /// Which way the last mile loses
+    #[arg(long, value_enum, default_value_t = LossDirection::Both)]
+    pub(crate) loss_direction: LossDirection,
+    /// The queue in front of each link, one bandwidth-delay product of the whole path long
+    #[arg(long, value_enum, default_value_t = QueueKind::DropTail)]
+    pub(crate) queue: QueueKind,
 }
 
 impl DemoOptions {

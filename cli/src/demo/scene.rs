@@ -8,7 +8,7 @@ use packrat_emulation::path::{PathConfig, PathReport, UdpPath};
 
 use super::client::Outcome;
 use super::error::DemoError;
-use super::gateway::{Edge, Gateway, GatewaySetup};
+use super::gateway::{Edge, GatewaySetup, RunningGateway};
 use super::metrics::Metrics;
 use super::options::ArmName;
 use super::profile::Network;
@@ -30,7 +30,7 @@ const ENDLESS_PERIOD: Duration = Duration::from_secs(86_400);
 /// The parts of a running arm, from the server to the client; dropped from the client's end.
 pub(crate) struct Scene {
     pub(crate) last_mile: UdpPath,
-    pub(crate) gateway: Gateway,
+    pub(crate) gateway: RunningGateway,
     far: UdpPath,
     pub(crate) server: Server,
 }
@@ -91,13 +91,13 @@ impl Scene {
         let setup = GatewaySetup {
             parts: &options.parts,
             server: far.address(),
-            sender: options.sender,
-            sparse_copies: options.sparse_copies,
+            sender: options.policy.sender,
+            sparse_copies: options.policy.sparse_copies,
             work,
         };
         let gateway = match Edge::of(name) {
-            Some(edge) => Gateway::start_edge(edge, setup, &stage.certificate).await?,
-            None => Gateway::start(options.gateway, setup).await?,
+            Some(edge) => RunningGateway::start_edge(edge, setup, &stage.certificate).await?,
+            None => RunningGateway::start(options.gateway, setup).await?,
         };
         let last_mile = UdpPath::start(PathConfig {
             server: gateway.address,

@@ -48,7 +48,7 @@ impl<'a> Stage<'a> {
         payload.write(&files.join(FILE_NAME))?;
         let small = files.join(SMALL_FILE);
         fs::write(&small, "ready").map_err(|error| DemoError::write(&small, error))?;
-        if options.client == ClientKind::Chromium {
+        if options.program.client == ClientKind::Chromium {
             page::write(&files, options.seed)?;
         }
         let certificate = Certificate::create(work)?;

@@ -2,7 +2,7 @@
 
 use super::connect::{IDLE_TIMEOUT, Surroundings, connect};
 use super::error::GetError;
-use super::report::{Progress, Report};
+use super::report::{ConnectionFigures, Progress, Report};
 use super::request::Request;
 use h3::client::{RequestStream, SendRequest};
 use h3_util::s2n::s2n_quic_h3;
@@ -147,9 +147,11 @@ impl Http3 {
             assist: assist.is_some().then_some(stats),
             gateway_key: surroundings.gateway_key,
             with_token: assist.is_some_and(|assist| !assist.access.token.is_empty()),
-            received_packet_numbers: surroundings.received.ranges(),
-            declared_lost: surroundings.lost.count(),
-            round_trip: surroundings.round_trip.get(),
+            connection: ConnectionFigures {
+                received_packet_numbers: surroundings.received.ranges(),
+                declared_lost: surroundings.lost.count(),
+                round_trip: surroundings.round_trip.get(),
+            },
             partial: exchanged.partial,
         })
     }

@@ -6,7 +6,7 @@
 use super::connection::{Exchanged, Http3, Requests, Stream, request_head};
 use super::error::GetError;
 use super::head::Head;
-use super::report::{Progress, Report};
+use super::report::{ConnectionFigures, Progress, Report};
 use super::request::Request;
 use super::resume::Resume;
 use super::sink::Sink;
@@ -87,9 +87,7 @@ async fn run(
         assist: None,
         gateway_key: None,
         with_token: false,
-        received_packet_numbers: Vec::new(),
-        declared_lost: 0,
-        round_trip: None,
+        connection: ConnectionFigures::default(),
         partial: exchanged.partial,
     })
 }

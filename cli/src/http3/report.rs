@@ -33,14 +33,21 @@ pub(crate) struct Report {
     pub(crate) gateway_key: Option<KnownKey>,
     /// True if a token was shown to the gateway.
     pub(crate) with_token: bool,
+    /// The connection's own figures.
+    pub(crate) connection: ConnectionFigures,
+    /// Stopped by [`super::Request::stop_after`] before the end.
+    pub(crate) partial: bool,
+}
+
+/// A connection's own figures.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ConnectionFigures {
     /// 1-RTT packet numbers received, as ascending inclusive ranges.
     pub(crate) received_packet_numbers: Vec<(u64, u64)>,
     /// Packets that this end has declared lost.
     pub(crate) declared_lost: u64,
     /// The connection's smallest round trip, when there was one over UDP.
     pub(crate) round_trip: Option<Duration>,
-    /// Stopped by [`super::Request::stop_after`] before the end.
-    pub(crate) partial: bool,
 }
 
 impl Report {

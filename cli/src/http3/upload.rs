@@ -115,10 +115,8 @@ pub(crate) async fn exchange(
     bytes: &mut u64,
 ) -> Result<Exchanged, GetError> {
     let started = Instant::now();
-    let unsent = |reason: String| GetError::Transfer { bytes: 0, reason };
-    let message = head(request, upload).map_err(|error| unsent(error.to_string()))?;
-    let stream = requests.send_request(message).await;
-    let stream: Stream = stream.map_err(|error| unsent(error.to_string()))?;
+    let message = head(request, upload).map_err(unsent)?;
+    let stream: Stream = requests.send_request(message).await.map_err(unsent)?;
     let (mut sending, mut receiving): Halves = stream.split();
     let Begun { offset, mut digest } = upload.begun.clone();
     let expected_bytes = upload.source.length().map(|rest| offset + rest);
@@ -167,6 +165,11 @@ pub(crate) async fn exchange(
     exchanged.transfer_time = started.elapsed();
     exchanged.partial = false;
     Ok(exchanged)
+}
+
+/// The error of a request that was not sent.
+fn unsent(error: impl std::fmt::Display) -> GetError {
+    GetError::Transfer { bytes: 0, reason: error.to_string() }
 }
 
 /// Sends and receives until there is a response, or `stop`: the outcome of sending, if it has ended,

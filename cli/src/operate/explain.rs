@@ -8,7 +8,7 @@ use packrat_api::status::{SessionSnapshot, Stage};
 use serde_json::{Value, json};
 
 use super::error::OperateError;
-use super::gateway::{Gateway, Route};
+use super::gateway::{AskedGateway, Route};
 use super::output::{Format, bytes, milliseconds, percent};
 use super::target::Target;
 use super::{finish, warn};
@@ -20,7 +20,7 @@ const MOST_SESSIONS: usize = 10_000;
 
 /// Options of the command.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct ExplainOptions {
     #[command(flatten)]
     target: Target,
 
@@ -34,11 +34,11 @@ pub(crate) struct Options {
     output: Format,
 }
 
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub(crate) fn run(options: &ExplainOptions) -> ExitCode {
     finish("explain", explain(options))
 }
 
-fn explain(options: &Options) -> Result<ExitCode, OperateError> {
+fn explain(options: &ExplainOptions) -> Result<ExitCode, OperateError> {
     let gateways = options.target.gateways()?;
     let mut problems = Vec::new();
     let mut found = Vec::new();
@@ -88,7 +88,7 @@ fn explain(options: &Options) -> Result<ExitCode, OperateError> {
 
 /// The client's sessions on a gateway, each with the reasons.
 fn of_gateway(
-    gateway: &Gateway,
+    gateway: &AskedGateway,
     client: &str,
 ) -> Result<Vec<(SessionSnapshot, Vec<String>)>, OperateError> {
     let is_address = client.parse::<IpAddr>().is_ok() || client.parse::<SocketAddr>().is_ok();

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// Options of `packrat inject`.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct InjectOptions {
     /// A manifest in YAML or JSON; - reads the standard input
     file: PathBuf,
     /// Image of the gateway
@@ -22,7 +22,7 @@ pub(crate) struct Options {
     listen_address: std::net::IpAddr,
 }
 
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub(crate) fn run(options: &InjectOptions) -> ExitCode {
     match inject(options) {
         Ok((manifest, is_complete)) => {
             print!("{manifest}");
@@ -36,7 +36,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 }
 
 /// The new manifest, and true if it contains everything that was asked for.
-fn inject(options: &Options) -> Result<(String, bool), String> {
+fn inject(options: &InjectOptions) -> Result<(String, bool), String> {
     let name = options.file.display();
     let text = if options.file.as_os_str() == "-" {
         let mut text = String::new();

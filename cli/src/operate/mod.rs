@@ -3,7 +3,7 @@
 //!
 //! [`target::Target`] finds them: by the kubeconfig, through the API server; or by the URL of
 //! Envoy's administration port or of `packrat-gateway --metrics`. Either way the commands ask a
-//! [`gateway::Gateway`].
+//! [`gateway::AskedGateway`].
 
 mod check;
 mod cluster;
@@ -33,27 +33,27 @@ use error::OperateError;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Operation {
     /// Add the gateway as a sidecar to the Pods of a Kubernetes manifest that ask for it
-    Inject(inject::Options),
+    Inject(inject::InjectOptions),
     /// Check whether a gateway is well; the exit code is 1 when it is not
-    Check(check::Options),
+    Check(check::CheckOptions),
     /// Show what a gateway does for its routes
-    Stat(stat::Options),
+    Stat(stat::StatOptions),
     /// Watch live sessions
-    Top(top::Options),
+    Top(top::TopOptions),
     /// Watch events as they happen
-    Tap(tap::Options),
+    Tap(tap::TapOptions),
     /// Forecast whether assistance pays on a path, by how much, and if not, why not
-    Plan(plan::Options),
+    Plan(plan::PlanOptions),
     /// Explain why a client has no benefit, or what benefit it has
-    Explain(explain::Options),
+    Explain(explain::ExplainOptions),
     /// Collect what a report about a gateway needs, without secrets
-    Diagnose(diagnose::Options),
+    Diagnose(diagnose::DiagnoseOptions),
     /// Print completions for a shell
-    Completions(completions::Options),
+    Completions(completions::CompletionsOptions),
     /// Print the manual page
     Man(completions::ManOptions),
     /// Print versions
-    Version(version::Options),
+    Version(version::VersionOptions),
 }
 
 impl Operation {

@@ -19,7 +19,7 @@ use super::{finish, memory, warn};
 
 /// Options of the command.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct StatOptions {
     #[command(flatten)]
     target: Target,
 
@@ -47,11 +47,11 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub(crate) fn run(options: &StatOptions) -> ExitCode {
     finish("stat", stat(options))
 }
 
-fn stat(options: &Options) -> Result<ExitCode, OperateError> {
+fn stat(options: &StatOptions) -> Result<ExitCode, OperateError> {
     let is_asked_for_everything = options.target.is_default() && options.route.is_none();
     let last = is_asked_for_everything.then(|| memory::last_download("stat")).flatten();
     let window = Duration::from_secs_f64(options.window);
@@ -314,7 +314,7 @@ fn resets(all: &RouteFigures) -> Cell {
     (count(resets), (resets > 0.0).then_some(Paint::Warning))
 }
 
-fn table(routes: &[RouteFigures], options: &Options) -> String {
+fn table(routes: &[RouteFigures], options: &StatOptions) -> String {
     let mut columns = Vec::new();
     if routes.iter().any(|route| route.place.is_some()) {
         columns.extend(IN_CLUSTER_COLUMNS);

@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::{Map, Value};
 
 use super::error::OperateError;
-use super::gateway::{Events, Gateway};
+use super::gateway::{AskedGateway, Events};
 use super::output::{Format, Paint, painted};
 use super::target::{Gateways, Target};
 use super::{finish, warn};
@@ -31,7 +31,7 @@ const UNANSWERED_QUESTIONS: u32 = 25;
 
 /// Options of the command.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct TapOptions {
     #[command(flatten)]
     target: Target,
 
@@ -61,11 +61,11 @@ pub(crate) struct Options {
     output: Format,
 }
 
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub(crate) fn run(options: &TapOptions) -> ExitCode {
     finish("tap", tap(options))
 }
 
-fn tap(options: &Options) -> Result<ExitCode, OperateError> {
+fn tap(options: &TapOptions) -> Result<ExitCode, OperateError> {
     let gateways = options.target.gateways()?;
     let mut left = options.lines.unwrap_or(u64::MAX);
     let positions = begin(options, &gateways)?;
@@ -104,7 +104,7 @@ fn tap(options: &Options) -> Result<ExitCode, OperateError> {
 }
 
 /// The positions at which each gateway's news begin.
-fn begin(options: &Options, gateways: &Gateways) -> Result<Vec<AtomicU64>, OperateError> {
+fn begin(options: &TapOptions, gateways: &Gateways) -> Result<Vec<AtomicU64>, OperateError> {
     let begun = gateways.each(|gateway| {
         // Asking for a session's events begins to observe it.
         let newest = match options.ask(gateway, if options.past { 0 } else { NEXT_POSITION })? {
@@ -140,7 +140,7 @@ fn is_gone(position: &AtomicU64) -> bool {
 }
 
 /// Prints the wanted events, at most `left`; the number of events that may follow.
-fn print(events: &[Map<String, Value>], options: &Options, left: u64) -> io::Result<u64> {
+fn print(events: &[Map<String, Value>], options: &TapOptions, left: u64) -> io::Result<u64> {
     let mut output = io::stdout().lock();
     let mut left = left;
     for event in events.iter().filter(|event| options.wants(event)) {
@@ -160,8 +160,8 @@ fn print(events: &[Map<String, Value>], options: &Options, left: u64) -> io::Res
 
 /// Events that a gateway has logged, or a session has recorded, since the last look.
 fn news(
-    options: &Options,
-    gateway: &Gateway,
+    options: &TapOptions,
+    gateway: &AskedGateway,
     position: Option<&AtomicU64>,
 ) -> Result<Vec<Map<String, Value>>, OperateError> {
     let Some(position) = position else { return Ok(Vec::new()) };
@@ -191,9 +191,9 @@ fn text_of<'a>(event: &'a Map<String, Value>, key: &str) -> &'a str {
     event.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-impl Options {
+impl TapOptions {
     /// Events after this number; `None` if the gateway does not have the session.
-    fn ask(&self, gateway: &Gateway, after: u64) -> Result<Option<Events>, OperateError> {
+    fn ask(&self, gateway: &AskedGateway, after: u64) -> Result<Option<Events>, OperateError> {
         match self.session {
             Some(session) => gateway.session_events(session, after),
             None => gateway.events(after).map(Some),

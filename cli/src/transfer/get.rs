@@ -39,7 +39,7 @@ Exit codes (curl's numbers where curl has the same error):
 /// Options of `packrat get`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
-pub(crate) struct Options {
+pub(crate) struct GetOptions {
     /// URL of the download: https://host[:port]/path
     url: String,
     /// Write to this file; - is the standard output [default: the last part of the URL's path]
@@ -60,11 +60,11 @@ pub(crate) struct Options {
 }
 
 /// Runs `packrat get`.
-pub(crate) fn run(options: Options) -> ExitCode {
+pub(crate) fn run(options: GetOptions) -> ExitCode {
     ending::run("packrat get", carry_out(options))
 }
 
-async fn carry_out(options: Options) -> ExitCode {
+async fn carry_out(options: GetOptions) -> ExitCode {
     let TransferOptions { json, silent, .. } = options.transfer;
     if json && to_stdout(&options) {
         tell!("packrat get: --json and -o - both want the standard output; choose one");
@@ -84,11 +84,11 @@ async fn carry_out(options: Options) -> ExitCode {
     words.conclude(&result, note)
 }
 
-fn to_stdout(options: &Options) -> bool {
+fn to_stdout(options: &GetOptions) -> bool {
     options.output.as_ref().is_some_and(|output| output.as_os_str() == "-")
 }
 
-async fn get(options: &Options, note: &mut Option<String>) -> Result<(Report, String), Failure> {
+async fn get(options: &GetOptions, note: &mut Option<String>) -> Result<(Report, String), Failure> {
     let mut signals = Signals::catch()?;
     let mut request = options.transfer.request(&options.url)?;
     request.may_use_tcp = !options.http3_only;

@@ -38,7 +38,7 @@ fn findings(report: &Report, host: String, now: SystemTime) -> LastDownload {
             let arrived = assist.datagrams.saturating_sub(assist.duplicates);
             ratio(assist.holes, arrived + assist.holes.saturating_sub(filled))
         }
-        None => loss_of(&report.received_packet_numbers),
+        None => loss_of(&report.connection.received_packet_numbers),
     };
     LastDownload {
         version: FILE_VERSION,
@@ -48,7 +48,7 @@ fn findings(report: &Report, host: String, now: SystemTime) -> LastDownload {
         seconds: report.seconds(),
         protocol: report.protocol.to_owned(),
         assisted: assist.is_some(),
-        round_trip_seconds: report.round_trip.map(|time| time.as_secs_f64()),
+        round_trip_seconds: report.connection.round_trip.map(|time| time.as_secs_f64()),
         last_mile_round_trip_seconds: assist
             .and_then(|assist| assist.round_trip)
             .map(|time| time.as_secs_f64()),

@@ -45,7 +45,7 @@ Without, one that has failed begins again: HTTP has no way to send the rest.";
 /// Options of `packrat put`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXIT_CODES)]
-pub(crate) struct Options {
+pub(crate) struct PutOptions {
     /// File to upload; - is the standard input, whose length the server does not learn beforehand
     #[arg(value_hint = ValueHint::FilePath)]
     file: PathBuf,
@@ -71,11 +71,11 @@ pub(crate) struct Options {
 }
 
 /// Runs `packrat put`.
-pub(crate) fn run(options: Options) -> ExitCode {
+pub(crate) fn run(options: PutOptions) -> ExitCode {
     ending::run("packrat put", carry_out(options))
 }
 
-async fn carry_out(options: Options) -> ExitCode {
+async fn carry_out(options: PutOptions) -> ExitCode {
     let TransferOptions { json, silent, .. } = options.transfer;
     let words = Words { command: "packrat put", url: &options.url, role: "input", json, silent };
     if options.tus || options.continues {
@@ -104,7 +104,7 @@ fn word(text: &str) -> String {
 }
 
 async fn put_resumable(
-    options: &Options,
+    options: &PutOptions,
     place: &mut Option<Url>,
 ) -> Result<(Report, String), Failure> {
     let mut signals = Signals::catch()?;
@@ -129,7 +129,7 @@ async fn put_resumable(
 }
 
 /// The request that the options describe, without its token.
-fn request(options: &Options) -> Result<Request, GetError> {
+fn request(options: &PutOptions) -> Result<Request, GetError> {
     let mut request = options.transfer.request(&options.url)?;
     if let Some(assist) = &mut request.assist {
         // s2n-quic sends with CUBIC, which answers each loss: docs/POLICY.md.
@@ -138,7 +138,7 @@ fn request(options: &Options) -> Result<Request, GetError> {
     Ok(request)
 }
 
-async fn put(options: &Options) -> Result<(Report, String), Failure> {
+async fn put(options: &PutOptions) -> Result<(Report, String), Failure> {
     let mut signals = Signals::catch()?;
     let mut request = request(options)?;
     let source = Source::open(&options.file)?;

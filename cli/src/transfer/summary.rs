@@ -134,9 +134,9 @@ pub(crate) fn json(url: &str, report: &Report, role: &str, file: &str) -> Value 
         "goodput_mbps": report.goodput_mbps(),
         "sha256": report.sha256,
         "assist": report.assist.as_ref().map(|stats| json_assistance(stats, report)),
-        "declared_lost": report.declared_lost,
-        "round_trip_seconds": report.round_trip.map(|round_trip| round_trip.as_secs_f64()),
-        "received_packet_numbers": report.received_packet_numbers,
+        "declared_lost": report.connection.declared_lost,
+        "round_trip_seconds": report.connection.round_trip.map(|round_trip| round_trip.as_secs_f64()),
+        "received_packet_numbers": report.connection.received_packet_numbers,
         "error": null,
     })
 }

@@ -27,12 +27,12 @@ impl RunningAgent {
     pub(crate) fn start(options: &DemoOptions, to: SocketAddr) -> Result<Self, DemoError> {
         let any = (Ipv4Addr::LOCALHOST, 0);
         let mut config = ClientConfig::default().with_scheme(IdentifierScheme::Payload);
-        if let Some(hold) = options.maximum_hold {
+        if let Some(hold) = options.program.maximum_hold {
             config.access.maximum_hold = Duration::from_millis(hold);
         }
         let (name, dont_fragment) = ("demo".to_owned(), DontFragment::default());
         let (mut services, mut socks, mut address, mut proxy) = (Vec::new(), None, None, None);
-        if options.client == ClientKind::CurlSocks {
+        if options.program.client == ClientKind::CurlSocks {
             let socket = TcpListener::bind(any).map_err(DemoError::Port)?;
             proxy = Some(socket.local_addr().map_err(DemoError::Port)?);
             socks = Some(SocksListener { name, socket, config, dont_fragment, allow: Vec::new() });

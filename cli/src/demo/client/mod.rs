@@ -38,7 +38,7 @@ impl Job<'_> {
         let (options, transfer) = (self.stage.options, &self.transfer);
         let client = Client::of(options);
         if let Some(command) = client.program.command(self)? {
-            let line = last_line(command, options.client, self.work, progress).await?;
+            let line = last_line(command, options.program.client, self.work, progress).await?;
             return Ok(self.outcome(client, line));
         }
         match client.program {

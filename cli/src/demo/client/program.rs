@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
 use super::super::error::DemoError;
-use crate::http3::Report;
+use crate::http3::{ConnectionFigures, Report};
 
 /// A line of a program: how far it is, and at the end all of it.
 #[derive(Debug, Default, Deserialize)]
@@ -87,9 +87,7 @@ impl Line {
             gateway_key: None,
             with_token: false,
             // It keeps them to itself.
-            received_packet_numbers: Vec::new(),
-            declared_lost: 0,
-            round_trip: None,
+            connection: ConnectionFigures::default(),
             partial: self.partial,
         }
     }

@@ -95,7 +95,7 @@ const CLIENTS: [Client; 9] = [
 impl Client {
     /// The client that the user wants.
     pub(crate) fn of(options: &DemoOptions) -> &'static Self {
-        CLIENTS.iter().find(|client| client.kind == options.client).unwrap_or(&CLIENTS[0])
+        CLIENTS.iter().find(|client| client.kind == options.program.client).unwrap_or(&CLIENTS[0])
     }
 
     /// Name of the server.
@@ -105,7 +105,7 @@ impl Client {
 
     /// The number of times that it does what it measures.
     pub(crate) fn repeats(&self, options: &DemoOptions) -> u32 {
-        options.repeats.unwrap_or(self.repeats)
+        options.program.repeats.unwrap_or(self.repeats)
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) use setup::GatewaySetup;
 
 /// A running gateway.
 #[derive(Debug)]
-pub(crate) struct Gateway {
+pub(crate) struct RunningGateway {
     process: Process,
     /// The Envoy behind the end of a tunnel.
     behind: Option<Process>,
@@ -28,7 +28,7 @@ pub(crate) struct Gateway {
     metrics_path: &'static str,
 }
 
-impl Gateway {
+impl RunningGateway {
     /// Starts a gateway of this kind and waits until it forwards.
     pub(crate) async fn start(
         kind: GatewayKind,

@@ -50,7 +50,7 @@ impl Server {
         std::fs::create_dir_all(&qlogs).map_err(|error| DemoError::write(&qlogs, error))?;
         let address = super::process::free_address()?;
         let mut sink = None;
-        let (process, address) = match (options.client, kind) {
+        let (process, address) = match (options.program.client, kind) {
             (ClientKind::Echo, _) => {
                 let echo = echo::Echo::start().map_err(DemoError::Port)?;
                 let address = echo.address;

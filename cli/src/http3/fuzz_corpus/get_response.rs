@@ -37,7 +37,7 @@ struct Response {
     breaks_after: Option<usize>,
 }
 
-struct World {
+struct DownloadAttempts {
     directory: tempfile::TempDir,
     target: PathBuf,
     url: Url,
@@ -59,7 +59,7 @@ pub(crate) fn get_response(data: &[u8]) {
     let inner = directory.path().join("inner");
     fs::create_dir(&inner).unwrap();
     fs::write(directory.path().join("neighbour"), NEIGHBOUR).unwrap();
-    let mut world = World {
+    let mut world = DownloadAttempts {
         target: inner.join(name),
         directory,
         url: Url::parse("https://host/file").unwrap(),
@@ -129,7 +129,7 @@ fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     headers.insert(name, HeaderValue::from_str(value).expect("visible characters"));
 }
 
-impl World {
+impl DownloadAttempts {
     fn body(&self) -> Vec<u8> {
         let byte = |at: usize| (usize::from(self.version) * 31 + at) as u8;
         (0..self.length).map(byte).collect()

@@ -18,7 +18,7 @@ use known::Known;
 
 /// Options of the command.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct PlanOptions {
     #[command(flatten)]
     target: Target,
 
@@ -75,11 +75,11 @@ fn ratio(text: &str) -> Result<f64, String> {
     }
 }
 
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub(crate) fn run(options: &PlanOptions) -> ExitCode {
     finish("plan", plan(options))
 }
 
-fn plan(options: &Options) -> Result<ExitCode, OperateError> {
+fn plan(options: &PlanOptions) -> Result<ExitCode, OperateError> {
     let known = Known::of(options)?;
     let (Some(last_mile), Some(last_mile_loss), Some(far)) =
         (known.last_mile.value, known.last_mile_loss.value, known.far.value)

@@ -21,7 +21,7 @@ const ASKED_SESSIONS: usize = 1000;
 
 /// Options of the command.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct TopOptions {
     #[command(flatten)]
     target: Target,
 
@@ -38,11 +38,11 @@ pub(crate) struct Options {
     sort: Order,
 }
 
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub(crate) fn run(options: &TopOptions) -> ExitCode {
     finish("top", top(options))
 }
 
-fn top(options: &Options) -> Result<ExitCode, OperateError> {
+fn top(options: &TopOptions) -> Result<ExitCode, OperateError> {
     let gateways = options.target.gateways()?;
     let mut list = List::new(options.sort, options.filter.clone());
     // The first look before the terminal is taken over, so that its errors can be read.
