@@ -82,35 +82,8 @@ fn every_query_returns_data_and_faults_make_alerts_fire() {
         "packrat:speedup_lower:times{route=\"pays\"} > 1",
     );
 
-    // A value that is not a number (0 / 0, a quantile of no values) is no answer.
-    let is_answered =
-        |expression: &str| prometheus.query(expression).iter().any(|value| !value.is_nan());
-    let definitions = Definitions::read().unwrap();
-    for query in all(&definitions)
-        .iter()
-        .filter(|query| !query.is_logs && !query.place.starts_with("alert "))
-    {
-        let expression = resolved(&query.expression, WINDOW).replace("[5m]", "[10s]");
-        if EMPTY_BY_DESIGN.iter().any(|(place, _)| *place == query.place) {
-            assert!(!is_answered(&expression), "{}: an answer to {expression}", query.place);
-        } else {
-            wait_until(&format!("{}: {expression}", query.place), || is_answered(&expression));
-        }
-    }
-    // Alerts are silent, but their series exist.
-    for alert in &definitions.alerts {
-        let words = alert
-            .expression
-            .split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
-        let others = words
-            .filter(|word| *word == "up" || (word.starts_with("envoy_") && !word.contains("cert")));
-        let ours = names(&alert.expression)
-            .into_iter()
-            .filter(|name| !name.starts_with("packrat_operator_"));
-        for name in ours.chain(others) {
-            prometheus.wait_for(&alert.name, name);
-        }
-    }
+    every_query_is_answered(&prometheus);
+    every_alert_has_its_series(&prometheus);
     the_command_and_prometheus_agree(&prometheus);
     a_plan_uses_measurements(&demo);
 
@@ -126,6 +99,42 @@ fn every_query_returns_data_and_faults_make_alerts_fire() {
     prometheus.wait_for_alert("PackratConfigurationRefused");
     drop(demo);
     prometheus.wait_for_alert("PackratGatewayDown");
+}
+
+fn every_query_is_answered(prometheus: &Prometheus) {
+    // A value that is not a number (0 / 0, a quantile of no values) is no answer.
+    let is_answered =
+        |expression: &str| prometheus.query(expression).iter().any(|value| !value.is_nan());
+    let definitions = Definitions::read().unwrap();
+    for query in all(&definitions)
+        .iter()
+        .filter(|query| !query.is_logs && !query.place.starts_with("alert "))
+    {
+        let expression = resolved(&query.expression, WINDOW).replace("[5m]", "[10s]");
+        if EMPTY_BY_DESIGN.iter().any(|(place, _)| *place == query.place) {
+            assert!(!is_answered(&expression), "{}: an answer to {expression}", query.place);
+        } else {
+            wait_until(&format!("{}: {expression}", query.place), || is_answered(&expression));
+        }
+    }
+}
+
+/// Alerts are silent, but their series exist.
+fn every_alert_has_its_series(prometheus: &Prometheus) {
+    let definitions = Definitions::read().unwrap();
+    for alert in &definitions.alerts {
+        let words = alert
+            .expression
+            .split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
+        let others = words
+            .filter(|word| *word == "up" || (word.starts_with("envoy_") && !word.contains("cert")));
+        let ours = names(&alert.expression)
+            .into_iter()
+            .filter(|name| !name.starts_with("packrat_operator_"));
+        for name in ours.chain(others) {
+            prometheus.wait_for(&alert.name, name);
+        }
+    }
 }
 
 /// `packrat stat` shows the measurements, and the decision that followed.
