@@ -118,10 +118,10 @@ fn path_in(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn memory() -> LastDownload {
+    pub(crate) fn memory() -> LastDownload {
         LastDownload {
             version: FILE_VERSION,
             finished_unix_seconds: 1_800_000_000,

@@ -276,29 +276,31 @@ fn of_options(options: &AgentOptions) -> Result<File, String> {
     if options.to.is_none() && options.socks.is_none() {
         return Err("give --to HOST:PORT, --socks ADDR or --config FILE".to_owned());
     }
-    let key = || options.gateway_key.map(|key| packrat_wire::hexadecimal::encode(&key));
+    let key = || options.assistance.gateway_key.map(|key| packrat_wire::hexadecimal::encode(&key));
     let socks = options.socks.map(|listen| Socks {
         listen,
         allow: options.socks_allow.clone(),
         gateway_key: key(),
-        maximum_hold_ms: options.maximum_hold,
-        uploads: options.uploads,
-        dont_fragment: options.dont_fragment,
-        assist_token_file: options.assist_token_file.clone(),
+        maximum_hold_ms: options.assistance.maximum_hold,
+        uploads: options.assistance.uploads,
+        dont_fragment: options.assistance.dont_fragment,
+        assist_token_file: options.assistance.assist_token_file.clone(),
     });
     let service = options.to.clone().map(|to| Entry {
         name: None,
         to,
         listen: options.listen,
         gateway_key: key(),
-        maximum_hold_ms: options.maximum_hold,
-        uploads: options.uploads,
-        dont_fragment: options.dont_fragment,
-        assist_token_from: options.assist_token_from.as_ref().map(|source| match source {
-            TokenSource::SameHost => "auto".to_owned(),
-            TokenSource::Url(url) => url.clone(),
-        }),
-        assist_token_file: options.assist_token_file.clone(),
+        maximum_hold_ms: options.assistance.maximum_hold,
+        uploads: options.assistance.uploads,
+        dont_fragment: options.assistance.dont_fragment,
+        assist_token_from: options.assistance.assist_token_from.as_ref().map(
+            |source| match source {
+                TokenSource::SameHost => "auto".to_owned(),
+                TokenSource::Url(url) => url.clone(),
+            },
+        ),
+        assist_token_file: options.assistance.assist_token_file.clone(),
     });
     Ok(File { service: service.into_iter().collect(), socks, ..File::default() })
 }

@@ -53,13 +53,14 @@ impl Scene {
         work: &Path,
         uploads: &Path,
     ) -> Result<Self, DemoError> {
-        for _ in 0..START_ATTEMPTS - 1 {
+        let mut left = START_ATTEMPTS;
+        loop {
+            left -= 1;
             match Self::build(stage, name, network, work, uploads).await {
-                Err(DemoError::Ended { .. }) => {}
+                Err(DemoError::Ended { .. }) if left > 0 => {}
                 outcome => return outcome,
             }
         }
-        Self::build(stage, name, network, work, uploads).await
     }
 
     async fn build(

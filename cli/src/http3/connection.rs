@@ -11,6 +11,7 @@ use packrat_s2n_quic::Assistance;
 use packrat_token_client::AssistToken;
 use s2n_quic::connection::Handle;
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -53,6 +54,23 @@ pub(crate) struct Exchanged {
     pub(crate) sha256: String,
     /// Stopped by [`Request::stop_after`] before the end.
     pub(crate) partial: bool,
+}
+
+impl Exchanged {
+    /// The report on it alone.
+    pub(super) fn report(self, protocol: &'static str, remote: SocketAddr) -> Report {
+        Report {
+            status: self.status,
+            bytes: self.bytes,
+            resumed_from: self.resumed_from,
+            expected_bytes: self.expected_bytes,
+            location: self.location,
+            transfer_time: self.transfer_time,
+            sha256: self.sha256,
+            partial: self.partial,
+            ..Report::new(protocol, remote)
+        }
+    }
 }
 
 impl Http3 {
@@ -134,16 +152,7 @@ impl Http3 {
         }
         let assist = request.assist.as_ref();
         Ok(Report {
-            status: exchanged.status,
-            protocol: "h3",
-            remote: surroundings.remote,
-            bytes: exchanged.bytes,
-            resumed_from: exchanged.resumed_from,
-            expected_bytes: exchanged.expected_bytes,
-            location: exchanged.location,
             connect_time,
-            transfer_time: exchanged.transfer_time,
-            sha256: exchanged.sha256,
             assist: assist.is_some().then_some(stats),
             gateway_key: surroundings.gateway_key,
             with_token: assist.is_some_and(|assist| !assist.access.token.is_empty()),
@@ -152,7 +161,7 @@ impl Http3 {
                 declared_lost: surroundings.lost.count(),
                 round_trip: surroundings.round_trip.get(),
             },
-            partial: exchanged.partial,
+            ..exchanged.report("h3", surroundings.remote)
         })
     }
 }

@@ -6,7 +6,7 @@
 use super::connection::{Exchanged, Http3, Requests, Stream, request_head};
 use super::error::GetError;
 use super::head::Head;
-use super::report::{ConnectionFigures, Progress, Report};
+use super::report::{Progress, Report};
 use super::request::Request;
 use super::resume::Resume;
 use super::sink::Sink;
@@ -73,23 +73,7 @@ async fn run(
     let exchanged =
         receive(request, head, async || answer.next_chunk().await, sink, progress, bytes, stop)
             .await?;
-    Ok(Report {
-        status: exchanged.status,
-        protocol,
-        remote,
-        bytes: exchanged.bytes,
-        resumed_from: exchanged.resumed_from,
-        expected_bytes: exchanged.expected_bytes,
-        location: None,
-        connect_time,
-        transfer_time: exchanged.transfer_time,
-        sha256: exchanged.sha256,
-        assist: None,
-        gateway_key: None,
-        with_token: false,
-        connection: ConnectionFigures::default(),
-        partial: exchanged.partial,
-    })
+    Ok(Report { connect_time, ..exchanged.report(protocol, remote) })
 }
 
 fn broken(reason: String) -> GetError {

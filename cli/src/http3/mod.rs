@@ -31,7 +31,7 @@ mod upload;
 pub(crate) use download::download;
 pub(crate) use error::GetError;
 pub(crate) use file::PartialFile;
-pub(crate) use report::{ConnectionFigures, KnownKey, Progress, Report};
+pub(crate) use report::{KnownKey, Progress, Report};
 pub(crate) use request::{Request, Trust, host_and_port};
 pub(crate) use resumable::Resumable;
 pub(crate) use source::Source;

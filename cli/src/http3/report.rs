@@ -51,6 +51,27 @@ pub(crate) struct ConnectionFigures {
 }
 
 impl Report {
+    /// A report on nothing yet.
+    pub(crate) fn new(protocol: &'static str, remote: SocketAddr) -> Self {
+        Self {
+            status: 0,
+            protocol,
+            remote,
+            bytes: 0,
+            resumed_from: 0,
+            expected_bytes: None,
+            location: None,
+            connect_time: Duration::ZERO,
+            transfer_time: Duration::ZERO,
+            sha256: String::new(),
+            assist: None,
+            gateway_key: None,
+            with_token: false,
+            connection: ConnectionFigures::default(),
+            partial: false,
+        }
+    }
+
     /// Bytes of the body per second of transfer, in Mbit/s.
     pub(crate) fn goodput_mbps(&self) -> f64 {
         let seconds = self.transfer_time.as_secs_f64();

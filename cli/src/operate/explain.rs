@@ -11,7 +11,7 @@ use super::error::OperateError;
 use super::gateway::{AskedGateway, Route};
 use super::output::{Format, bytes, milliseconds, percent};
 use super::target::Target;
-use super::{finish, warn};
+use super::warn;
 
 /// Losses below this share matter to no sender.
 const LITTLE_LOSS: f64 = 0.0005;
@@ -34,11 +34,8 @@ pub(crate) struct ExplainOptions {
     output: Format,
 }
 
-pub(crate) fn run(options: &ExplainOptions) -> ExitCode {
-    finish("explain", explain(options))
-}
-
-fn explain(options: &ExplainOptions) -> Result<ExitCode, OperateError> {
+/// Runs `packrat explain`.
+pub(crate) fn explain(options: &ExplainOptions) -> Result<ExitCode, OperateError> {
     let gateways = options.target.gateways()?;
     let mut problems = Vec::new();
     let mut found = Vec::new();

@@ -62,15 +62,15 @@ impl Operation {
         match self {
             Self::Inject(options) => inject::run(options),
             Self::Check(options) => check::run(options),
-            Self::Stat(options) => stat::run(options),
-            Self::Top(options) => top::run(options),
-            Self::Tap(options) => tap::run(options),
-            Self::Plan(options) => plan::run(options),
-            Self::Explain(options) => explain::run(options),
-            Self::Diagnose(options) => diagnose::run(options),
+            Self::Stat(options) => finish("stat", stat::stat(options)),
+            Self::Top(options) => finish("top", top::top(options)),
+            Self::Tap(options) => finish("tap", tap::tap(options)),
+            Self::Plan(options) => finish("plan", plan::plan(options)),
+            Self::Explain(options) => finish("explain", explain::explain(options)),
+            Self::Diagnose(options) => finish("diagnose", diagnose::diagnose(options)),
             Self::Completions(options) => completions::run(options, command),
             Self::Man(options) => completions::run_man(options, command),
-            Self::Version(options) => version::run(options),
+            Self::Version(options) => finish("version", version::version(options)),
         }
     }
 }

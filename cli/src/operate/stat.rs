@@ -15,7 +15,7 @@ use super::output::{
     Align, Format, Paint, Table, bits, bytes, count, milliseconds, or_dash, percent,
 };
 use super::target::{RouteFigures, TCP_CONNECTIONS, Target};
-use super::{finish, memory, warn};
+use super::{memory, warn};
 
 /// Options of the command.
 #[derive(Debug, Args)]
@@ -47,11 +47,8 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-pub(crate) fn run(options: &StatOptions) -> ExitCode {
-    finish("stat", stat(options))
-}
-
-fn stat(options: &StatOptions) -> Result<ExitCode, OperateError> {
+/// Runs `packrat stat`.
+pub(crate) fn stat(options: &StatOptions) -> Result<ExitCode, OperateError> {
     let is_asked_for_everything = options.target.is_default() && options.route.is_none();
     let last = is_asked_for_everything.then(|| memory::last_download("stat")).flatten();
     let window = Duration::from_secs_f64(options.window);

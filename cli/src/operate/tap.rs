@@ -12,7 +12,7 @@ use super::error::OperateError;
 use super::gateway::{AskedGateway, Events};
 use super::output::{Format, Paint, painted};
 use super::target::{Gateways, Target};
-use super::{finish, warn};
+use super::warn;
 
 /// Time between two questions.
 const QUESTION_INTERVAL: Duration = Duration::from_millis(400);
@@ -61,11 +61,8 @@ pub(crate) struct TapOptions {
     output: Format,
 }
 
-pub(crate) fn run(options: &TapOptions) -> ExitCode {
-    finish("tap", tap(options))
-}
-
-fn tap(options: &TapOptions) -> Result<ExitCode, OperateError> {
+/// Runs `packrat tap`.
+pub(crate) fn tap(options: &TapOptions) -> Result<ExitCode, OperateError> {
     let gateways = options.target.gateways()?;
     let mut left = options.lines.unwrap_or(u64::MAX);
     let positions = begin(options, &gateways)?;

@@ -7,7 +7,6 @@ use serde_json::json;
 use url::Url;
 
 use super::error::OperateError;
-use super::finish;
 use super::gateway::AskedGateway;
 use super::output::Format;
 
@@ -23,11 +22,8 @@ pub(crate) struct VersionOptions {
     output: Format,
 }
 
-pub(crate) fn run(options: &VersionOptions) -> ExitCode {
-    finish("version", version(options))
-}
-
-fn version(options: &VersionOptions) -> Result<ExitCode, OperateError> {
+/// Runs `packrat version`.
+pub(crate) fn version(options: &VersionOptions) -> Result<ExitCode, OperateError> {
     let ours = env!("CARGO_PKG_VERSION");
     let protocol = format!("packrat/{}", packrat_wire::control::PROTOCOL_VERSION);
     let gateway = options.gateway.clone().map(AskedGateway::new);

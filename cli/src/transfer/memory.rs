@@ -88,23 +88,7 @@ fn write_atomically(memory: &LastDownload, path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn memory() -> LastDownload {
-        LastDownload {
-            version: FILE_VERSION,
-            finished_unix_seconds: 1_800_000_000,
-            host: "shop.example".to_owned(),
-            bytes: 25_000_000,
-            seconds: 10.0,
-            protocol: "h3".to_owned(),
-            assisted: true,
-            round_trip_seconds: Some(0.065),
-            last_mile_round_trip_seconds: Some(0.005),
-            loss_ratio: Some(0.04),
-            holes: 800,
-            filled_in_time: 798,
-        }
-    }
+    use crate::last_download::tests::memory;
 
     #[test]
     fn remembered_values_are_recalled_and_others_refused_in_words() {

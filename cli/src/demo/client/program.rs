@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
 use super::super::error::DemoError;
-use crate::http3::{ConnectionFigures, Report};
+use crate::http3::Report;
 
 /// A line of a program: how far it is, and at the end all of it.
 #[derive(Debug, Default, Deserialize)]
@@ -73,22 +73,13 @@ impl Line {
     /// The report on a program's download.
     pub(super) fn report(&self, remote: SocketAddr) -> Report {
         Report {
-            protocol: "h3",
             status: self.status,
-            remote,
             bytes: self.bytes,
-            resumed_from: 0,
-            expected_bytes: None,
-            location: None,
-            connect_time: Duration::ZERO,
             transfer_time: Duration::try_from_secs_f64(self.seconds).unwrap_or_default(),
             sha256: self.sha256.clone(),
-            assist: None,
-            gateway_key: None,
-            with_token: false,
-            // It keeps them to itself.
-            connection: ConnectionFigures::default(),
             partial: self.partial,
+            // It keeps the rest to itself.
+            ..Report::new("h3", remote)
         }
     }
 }

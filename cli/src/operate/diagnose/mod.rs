@@ -17,7 +17,6 @@ use serde_json::{Map, Value, json};
 use super::check::{self, Report};
 use super::cluster::{Cluster, is_ready};
 use super::error::OperateError;
-use super::finish;
 use super::gateway::AskedGateway;
 use super::target::{Target, forwarded};
 
@@ -49,11 +48,8 @@ pub(crate) struct DiagnoseOptions {
     probe: Option<String>,
 }
 
-pub(crate) fn run(options: &DiagnoseOptions) -> ExitCode {
-    finish("diagnose", diagnose(options))
-}
-
-fn diagnose(options: &DiagnoseOptions) -> Result<ExitCode, OperateError> {
+/// Runs `packrat diagnose`.
+pub(crate) fn diagnose(options: &DiagnoseOptions) -> Result<ExitCode, OperateError> {
     let probe = options.probe.as_deref();
     let mut bundle = Bundle::default();
     match options.target.single() {

@@ -12,7 +12,6 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
 use super::error::OperateError;
-use super::finish;
 use super::target::{Gateways, Target};
 use list::{List, Order, Seen};
 
@@ -38,11 +37,8 @@ pub(crate) struct TopOptions {
     sort: Order,
 }
 
-pub(crate) fn run(options: &TopOptions) -> ExitCode {
-    finish("top", top(options))
-}
-
-fn top(options: &TopOptions) -> Result<ExitCode, OperateError> {
+/// Runs `packrat top`.
+pub(crate) fn top(options: &TopOptions) -> Result<ExitCode, OperateError> {
     let gateways = options.target.gateways()?;
     let mut list = List::new(options.sort, options.filter.clone());
     // The first look before the terminal is taken over, so that its errors can be read.
