@@ -46,11 +46,8 @@ impl Uploads {
             // It does not speak tus: it takes the request's body.
             (&Method::POST, _) if path == "/tus-none" => (200, Vec::new()),
             (&Method::POST, _) => {
-                let length = number("upload-length").unwrap();
-                let metadata = field("upload-metadata").unwrap().to_owned();
-                let mut uploads = self.0.lock().unwrap();
-                let place = format!("{path}/{}", uploads.len());
-                uploads.insert(place.clone(), Upload { length, metadata, content: Vec::new() });
+                let metadata = field("upload-metadata").unwrap();
+                let place = self.create(&path, number("upload-length").unwrap(), metadata);
                 // As a server behind a proxy writes it.
                 response = response.header("location", format!("http://localhost{place}"));
                 (201, Vec::new())
@@ -87,6 +84,14 @@ impl Uploads {
         // A stream that is dropped while its body still comes is reset, and its answer may be lost with it.
         while let Ok(Some(_)) = stream.recv_data().await {}
         Ok(())
+    }
+
+    /// Begins an upload: its path.
+    fn create(&self, path: &str, length: usize, metadata: &str) -> String {
+        let mut uploads = self.0.lock().unwrap();
+        let (place, metadata) = (format!("{path}/{}", uploads.len()), metadata.to_owned());
+        uploads.insert(place.clone(), Upload { length, metadata, content: Vec::new() });
+        place
     }
 
     /// Takes the rest of an upload that has this many bytes: the status, and its bytes now. `None`:
