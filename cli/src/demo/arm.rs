@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
 use std::time::Duration;
 
 use super::client::{Job, Outcome, RunningAgent, Transfer};
@@ -27,14 +26,10 @@ pub(crate) async fn run(
     name: ArmName,
     progress: impl Fn(u64),
 ) -> Result<ArmReport, DemoError> {
-    let (work, options) = (stage.work.join(name.to_string()), stage.options);
-    let uploads = work.join("uploads");
+    let (options, network) = (stage.options, stage.network_of(name));
+    let (work, uploads) = (stage.work_of(name), stage.uploads_of(name));
     fs::create_dir_all(&uploads).map_err(|error| DemoError::write(&uploads, error))?;
-    let network = match name {
-        ArmName::Lossless => stage.network.without_loss(),
-        _ => stage.network,
-    };
-    let mut scene = Scene::build_patiently(stage, name, network, &work, &uploads).await?;
+    let mut scene = Scene::build_patiently(stage, name).await?;
     let last_mile = scene.last_mile.address();
     let needs_agent = name.is_assisted() && options.program.client != ClientKind::Packrat;
     let agent = needs_agent.then(|| RunningAgent::start(options, last_mile)).transpose()?;
@@ -74,7 +69,7 @@ pub(crate) async fn run(
 
     let mut report = report_on(stage, name, &outcome.report, cache_high_water, &finished);
     if options.upload {
-        account_for_upload(stage, &mut report, &outcome.report, &uploads, &finished)?;
+        account_for_upload(stage, &mut report, &outcome.report, &finished)?;
     }
     account_for_program(&mut report, options.program.client, outcome, agent.as_ref());
     report.gateway.flood_datagrams = flood_datagrams;
@@ -143,15 +138,14 @@ fn report_on(
     }
 }
 
-/// Corrects the report on a download to one on an upload: the server's copy is in `uploads`.
+/// Corrects the report on a download to one on an upload, by the server's copy.
 fn account_for_upload(
     stage: &Stage<'_>,
     report: &mut ArmReport,
     uploaded: &Report,
-    uploads: &Path,
     finished: &Finished,
 ) -> Result<(), DemoError> {
-    let kept = uploads.join(FILE_NAME);
+    let kept = stage.uploads_of(report.name).join(FILE_NAME);
     let failed = |error| DemoError::read(&kept, error);
     let (bytes, sha256) = match fs::File::open(&kept) {
         Ok(file) => payload::hash(file).map_err(failed)?,

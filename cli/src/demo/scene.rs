@@ -1,7 +1,6 @@
 //! The parts of an arm between the server and the client.
 
 use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use packrat_emulation::path::{PathConfig, PathReport, UdpPath};
@@ -11,7 +10,6 @@ use super::error::DemoError;
 use super::gateway::{Edge, GatewaySetup, RunningGateway};
 use super::metrics::Metrics;
 use super::options::ArmName;
-use super::profile::Network;
 use super::qlog::DeclaredLost;
 use super::server::{Server, ServerSetup};
 use super::stage::Stage;
@@ -49,28 +47,20 @@ impl Scene {
     pub(crate) async fn build_patiently(
         stage: &Stage<'_>,
         name: ArmName,
-        network: Network,
-        work: &Path,
-        uploads: &Path,
     ) -> Result<Self, DemoError> {
         let mut left = START_ATTEMPTS;
         loop {
             left -= 1;
-            match Self::build(stage, name, network, work, uploads).await {
+            match Self::build(stage, name).await {
                 Err(DemoError::Ended { .. }) if left > 0 => {}
                 outcome => return outcome,
             }
         }
     }
 
-    async fn build(
-        stage: &Stage<'_>,
-        name: ArmName,
-        network: Network,
-        work: &Path,
-        uploads: &Path,
-    ) -> Result<Self, DemoError> {
-        let options = stage.options;
+    async fn build(stage: &Stage<'_>, name: ArmName) -> Result<Self, DemoError> {
+        let (options, network) = (stage.options, stage.network_of(name));
+        let (work, uploads) = (&*stage.work_of(name), &*stage.uploads_of(name));
         let setup = ServerSetup {
             parts: &options.parts,
             certificate: &stage.certificate,

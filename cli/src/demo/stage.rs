@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::certificate::Certificate;
 use super::error::DemoError;
-use super::options::{ClientKind, DemoOptions};
+use super::options::{ArmName, ClientKind, DemoOptions};
 use super::page;
 use super::payload::Payload;
 use super::profile::Network;
@@ -35,6 +35,24 @@ pub(crate) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
+    /// The network of an arm.
+    pub(crate) fn network_of(&self, name: ArmName) -> Network {
+        match name {
+            ArmName::Lossless => self.network.without_loss(),
+            _ => self.network,
+        }
+    }
+
+    /// The directory of an arm.
+    pub(crate) fn work_of(&self, name: ArmName) -> PathBuf {
+        self.work.join(name.to_string())
+    }
+
+    /// The directory in which an arm's server keeps uploads.
+    pub(crate) fn uploads_of(&self, name: ArmName) -> PathBuf {
+        self.work_of(name).join("uploads")
+    }
+
     /// Makes files and certificates in the folder `work`.
     pub(crate) fn new(
         options: &'a DemoOptions,
