@@ -11,7 +11,7 @@ const SELECTED_BY_USER: Selection = Selection {
     of_processes: "gateway=~\"$gateway\"",
     window: "$__rate_interval",
 };
-const PAGE_WIDTH: u64 = 24;
+const PAGE_COLUMNS: u64 = 24;
 
 impl Definitions {
     pub(crate) fn dashboard_json(&self, dashboard: &Dashboard) -> Value {
@@ -20,7 +20,7 @@ impl Definitions {
         for row in &dashboard.rows {
             panels.push(json!({
                 "id": panels.len() + 1, "type": "row", "title": row.title, "collapsed": false, "panels": [],
-                "gridPos": { "x": 0, "y": y, "w": PAGE_WIDTH, "h": 1 },
+                "gridPos": { "x": 0, "y": y, "w": PAGE_COLUMNS, "h": 1 },
             }));
             y += 1;
             let (mut x, mut row_height) = (0, 0);
@@ -28,7 +28,7 @@ impl Definitions {
                 let size = |side: &str| self.grafana["kinds"][&panel.kind][side].as_u64();
                 let width = panel.width.or(size("width")).unwrap_or_default();
                 let height = size("height").unwrap_or_default();
-                if x + width > PAGE_WIDTH {
+                if x + width > PAGE_COLUMNS {
                     y += row_height;
                     (x, row_height) = (0, 0);
                 }
