@@ -15,20 +15,13 @@ use crate::demo::{self, ArmName, ArmReport, DemoNetwork, ServerKind};
 /// A result as one line of JSON. Fields that virtual time also has have the same names.
 #[derive(Debug, Serialize)]
 struct RealResult<'a> {
-    scenario: &'a str,
-    /// Arm of virtual time, or an alternative.
-    arm: String,
-    sender: &'static str,
-    loss: f64,
-    seed: u64,
+    #[serde(flatten)]
+    path: PathAndSeed<'a>,
     goodput_mbps: f64,
     seconds: f64,
     complete: bool,
-    lost_last_mile: u64,
-    repaired: u64,
-    repaired_late: u64,
-    /// `null` without a qlog of the server.
-    spurious: Option<u64>,
+    #[serde(flatten)]
+    losses: Losses,
     resets: u64,
     decode_failures: u64,
     eack_bytes: u64,
@@ -46,11 +39,32 @@ struct RealResult<'a> {
     path_late_ms: f64,
 }
 
+/// Origin of a result.
+#[derive(Debug, Serialize)]
+struct PathAndSeed<'a> {
+    scenario: &'a str,
+    /// Arm of virtual time, or an alternative.
+    arm: String,
+    sender: &'static str,
+    loss: f64,
+    seed: u64,
+}
+
+/// Losses on the last mile, and their repairs.
+#[derive(Debug, Serialize)]
+struct Losses {
+    lost_last_mile: u64,
+    repaired: u64,
+    repaired_late: u64,
+    /// `null` without a qlog of the server.
+    spurious: Option<u64>,
+}
+
 /// The demo's options, parsed from a command line.
 #[derive(Debug, Parser)]
 struct Demo {
     #[command(flatten)]
-    options: demo::Options,
+    options: demo::DemoOptions,
 }
 
 /// Runs the command; its exit code.
@@ -170,8 +184,8 @@ const TABLE_HEAD: &str = "| scenario | loss | arm | Mbit/s | least–most | of l
 fn table_of(rows: &[Vec<RealResult<'_>>]) -> String {
     let lossless = |seed| {
         let all = rows.iter().flatten();
-        all.filter(|result| result.arm == Arm::Ideal.name())
-            .find(|result| result.seed == seed)
+        all.filter(|result| result.path.arm == Arm::Ideal.name())
+            .find(|result| result.path.seed == seed)
             .map(|result| result.goodput_mbps)
     };
     let middle = |values: &[f64]| match values.is_empty() {
@@ -183,7 +197,7 @@ fn table_of(rows: &[Vec<RealResult<'_>>]) -> String {
         let most = values.iter().copied().fold(0.0, f64::max);
         if values.is_empty() { "–".to_owned() } else { format!("{least:.2}–{most:.2}") }
     };
-    let loss = rows.iter().flatten().map(|result| result.loss).fold(0.0, f64::max);
+    let loss = rows.iter().flatten().map(|result| result.path.loss).fold(0.0, f64::max);
     let mut text = String::new();
     for row in rows {
         let Some(first) = row.first() else { continue };
@@ -193,7 +207,7 @@ fn table_of(rows: &[Vec<RealResult<'_>>]) -> String {
         let goodput = of(|result| Some(result.goodput_mbps));
         let ratio: Vec<f64> = row
             .iter()
-            .filter_map(|result| Some(result.goodput_mbps / lossless(result.seed)?))
+            .filter_map(|result| Some(result.goodput_mbps / lossless(result.path.seed)?))
             .collect();
         let share = |result: &RealResult<'_>, bytes: u64| {
             (result.bytes > 0).then(|| bytes as f64 / result.bytes as f64)
@@ -211,9 +225,9 @@ fn table_of(rows: &[Vec<RealResult<'_>>]) -> String {
         };
         text.push_str(&format!(
             "| {} | {:.0} % | {} | {} | {} | {} | {} | {} of {} | {} | {up} | {} |\n",
-            first.scenario,
+            first.path.scenario,
             loss * 100.0,
-            first.arm,
+            first.path.arm,
             middle(&goodput),
             range(&goodput),
             middle(&ratio),
@@ -255,32 +269,36 @@ async fn download(
 fn result<'a>(trial: &'a Trial, arm: &RealArm, report: &ArmReport) -> RealResult<'a> {
     let assistance = report.assistance.as_ref();
     RealResult {
-        scenario: &trial.scenario.name,
-        arm: arm.label.clone(),
-        sender: match arm.name.server(ServerKind::Caddy) {
-            ServerKind::Ngtcp2 => "ngtcp2-bbr2",
-            _ => "caddy",
+        path: PathAndSeed {
+            scenario: &trial.scenario.name,
+            arm: arm.label.clone(),
+            sender: match arm.name.server(ServerKind::Caddy) {
+                ServerKind::Ngtcp2 => "ngtcp2-bbr2",
+                _ => "caddy",
+            },
+            loss: if arm.name == ArmName::Lossless { 0.0 } else { trial.scenario.last_mile.loss },
+            seed: trial.seed,
         },
-        loss: if arm.name == ArmName::Lossless { 0.0 } else { trial.scenario.last_mile.loss },
-        seed: trial.seed,
         // From the request on, as in virtual time.
         goodput_mbps: report.bytes as f64 * 8e-6 / report.transfer_seconds.max(1e-9),
         seconds: report.transfer_seconds,
         complete: report.complete,
-        lost_last_mile: report.last_mile.downward.link.lost,
-        repaired: report.repairs,
-        repaired_late: report.repairs_late,
-        spurious: report.spurious,
-        resets: report.resets,
+        losses: Losses {
+            lost_last_mile: report.path.last_mile.downward.link.lost,
+            repaired: report.losses.repairs,
+            repaired_late: report.losses.repairs_late,
+            spurious: report.losses.spurious,
+        },
+        resets: report.gateway.resets,
         decode_failures: assistance.map_or(0, |assistance| assistance.decode_failures),
         eack_bytes: report.eack_bytes,
         eack_packets: assistance.map_or(0, |assistance| assistance.eacks),
-        cache_max: report.cache_high_water_bytes,
-        bytes_last_mile: report.last_mile.downward.link.offered_bytes,
-        bytes_last_mile_up: report.last_mile.upward.link.offered_bytes,
+        cache_max: report.gateway.cache_high_water_bytes,
+        bytes_last_mile: report.path.last_mile.downward.link.offered_bytes,
+        bytes_last_mile_up: report.path.last_mile.upward.link.offered_bytes,
         bytes: report.bytes,
         neighbour_mbps: report.neighbour_mbps,
-        path_late_ms: [report.far, report.last_mile]
+        path_late_ms: [report.path.far, report.path.last_mile]
             .map(|path| {
                 path.downward.lateness.p99_micros.max(path.upward.lateness.p99_micros) as f64 * 1e-3
             })

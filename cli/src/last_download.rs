@@ -7,15 +7,13 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use crate::get::Report;
-
 /// Version of the file.
-const FILE_VERSION: u32 = 1;
+pub(crate) const FILE_VERSION: u32 = 1;
 
 /// A download and its path.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LastDownload {
-    version: u32,
+    pub(crate) version: u32,
     /// Seconds since 1970 when it was over.
     pub(crate) finished_unix_seconds: u64,
     /// Host, and port unless it is the usual one, of the URL.
@@ -38,7 +36,7 @@ pub(crate) struct LastDownload {
     pub(crate) filled_in_time: u64,
 }
 
-/// Why the memory is of no use, or was not written.
+/// Why the memory is of no use.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MemoryError {
     /// The file is not read.
@@ -49,45 +47,9 @@ pub(crate) enum MemoryError {
         "the last download is not known: {path} is damaged, or of another version ({problem}); the next `packrat get` writes it anew"
     )]
     Form { path: PathBuf, problem: String },
-    /// The file is not written.
-    #[error(
-        "this download is not remembered for `packrat plan`: {path} cannot be written: {source}"
-    )]
-    Write { path: PathBuf, source: io::Error },
 }
 
 impl LastDownload {
-    /// The findings of a download. `host`: of its URL.
-    pub(crate) fn of(report: &Report, host: String, now: SystemTime) -> Self {
-        let since_1970 = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let assist = report.assist.as_ref().filter(|stats| stats.assist.sessions > 0);
-        let assist = assist.map(|stats| &stats.assist);
-        let loss_ratio = match assist {
-            Some(assist) => {
-                let filled = assist.filled_in_time + assist.filled_late;
-                let arrived = assist.datagrams.saturating_sub(assist.duplicates);
-                ratio(assist.holes, arrived + assist.holes.saturating_sub(filled))
-            }
-            None => loss_of(&report.received_packet_numbers),
-        };
-        Self {
-            version: FILE_VERSION,
-            finished_unix_seconds: since_1970.as_secs(),
-            host,
-            bytes: report.bytes,
-            seconds: report.seconds(),
-            protocol: report.protocol.to_owned(),
-            assisted: assist.is_some(),
-            round_trip_seconds: report.round_trip.map(|time| time.as_secs_f64()),
-            last_mile_round_trip_seconds: assist
-                .and_then(|assist| assist.round_trip)
-                .map(|time| time.as_secs_f64()),
-            loss_ratio,
-            holes: assist.map_or(0, |assist| assist.holes),
-            filled_in_time: assist.map_or(0, |assist| assist.filled_in_time),
-        }
-    }
-
     /// Round trip between server and gateway: what the last mile leaves of the whole.
     pub(crate) fn far_round_trip_seconds(&self) -> Option<f64> {
         let (whole, last_mile) = self.round_trip_seconds.zip(self.last_mile_round_trip_seconds)?;
@@ -108,11 +70,6 @@ impl LastDownload {
     pub(crate) fn age(&self, now: SystemTime) -> Duration {
         let finished = SystemTime::UNIX_EPOCH + Duration::from_secs(self.finished_unix_seconds);
         now.duration_since(finished).unwrap_or_default()
-    }
-
-    /// Replaces the remembered download.
-    pub(crate) fn remember(&self, path: &Path) -> Result<(), MemoryError> {
-        write(self, path).map_err(|source| MemoryError::Write { path: path.to_owned(), source })
     }
 
     /// The download that is remembered, if one is.
@@ -147,18 +104,6 @@ impl LastDownload {
 /// No far segment is shorter: gateway and server on one machine.
 const MINIMUM_ROUND_TRIP: f64 = 1e-4;
 
-fn ratio(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| (part as f64 / whole as f64).min(1.0))
-}
-
-/// Share of packet numbers up to the last that did not arrive.
-fn loss_of(received: &[(u64, u64)]) -> Option<f64> {
-    let (first, last) = (received.first()?.0, received.last()?.1);
-    let arrived: u64 = received.iter().map(|(from, to)| to - from + 1).sum();
-    let sent = last.checked_sub(first)? + 1;
-    ratio(sent.saturating_sub(arrived), sent)
-}
-
 /// Path of the memory: in the user's folder of states (XDG Base Directory Specification). `None` if
 /// there is no such folder.
 pub(crate) fn path() -> Option<PathBuf> {
@@ -172,22 +117,11 @@ fn path_in(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     Some(states.join("packrat/last-download.json"))
 }
 
-/// A reader finds the file as it was or as it is, also when two downloads end at once.
-fn write(memory: &LastDownload, path: &Path) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder)?;
-    // Only its owner may read it.
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    serde_json::to_writer_pretty(&mut file, memory)?;
-    file.persist(path)?;
-    Ok(())
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn memory() -> LastDownload {
+    pub(crate) fn memory() -> LastDownload {
         LastDownload {
             version: FILE_VERSION,
             finished_unix_seconds: 1_800_000_000,
@@ -205,30 +139,6 @@ mod tests {
     }
 
     #[test]
-    fn remembered_values_are_recalled_and_others_refused_in_words() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("states/packrat/last-download.json");
-        assert_eq!(LastDownload::recall(&path).unwrap(), None);
-        memory().remember(&path).unwrap();
-        memory().remember(&path).unwrap();
-        assert_eq!(LastDownload::recall(&path).unwrap(), Some(memory()));
-        let said = |text: &str| {
-            std::fs::write(&path, text).unwrap();
-            LastDownload::recall(&path).unwrap_err().to_string()
-        };
-        assert!(said("{").contains("is damaged, or of another version"));
-        let newer = LastDownload { version: 2, ..memory() };
-        assert!(said(&serde_json::to_string(&newer).unwrap()).contains("version 2 instead of 1"));
-        let absurd = LastDownload { loss_ratio: Some(1.5), ..memory() };
-        assert!(said(&serde_json::to_string(&absurd).unwrap()).contains("out of its range"));
-        // The next download writes it anew, unless it cannot.
-        memory().remember(&path).unwrap();
-        assert_eq!(LastDownload::recall(&path).unwrap(), Some(memory()));
-        let error = memory().remember(&path.join("below-a-file")).unwrap_err().to_string();
-        assert!(error.contains("not remembered") && error.contains("below-a-file"), "{error}");
-    }
-
-    #[test]
     fn the_far_segment_is_what_the_last_mile_leaves() {
         assert!((memory().far_round_trip_seconds().unwrap() - 0.06).abs() < 1e-9);
         let near = LastDownload { round_trip_seconds: Some(0.004), ..memory() };
@@ -236,13 +146,6 @@ mod tests {
         let alone =
             LastDownload { assisted: false, last_mile_round_trip_seconds: None, ..memory() };
         assert_eq!((alone.far_round_trip_seconds(), alone.last_mile_loss()), (None, None));
-    }
-
-    #[test]
-    fn packet_numbers_that_did_not_arrive_are_lost() {
-        assert_eq!(loss_of(&[]), None);
-        assert_eq!(loss_of(&[(0, 99)]), Some(0.0));
-        assert_eq!(loss_of(&[(0, 49), (60, 99)]), Some(0.1));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 /// Writes a line to the standard error, as `eprintln!` does. A reader that has gone away is no
 /// reason to panic: forwarding continues, and the exit code stays the work's.
+#[cfg(any(feature = "agent", feature = "recv", feature = "transfer"))]
 macro_rules! tell {
     ($($text:tt)*) => {{
         use std::io::Write as _;
@@ -10,25 +11,35 @@ macro_rules! tell {
     }};
 }
 
+#[cfg(not(any(
+    feature = "agent",
+    feature = "demo",
+    feature = "operate",
+    feature = "recv",
+    feature = "transfer"
+)))]
+compile_error!("the command needs a feature: agent, demo, operate, recv or transfer");
+
+#[cfg(feature = "agent")]
 mod agent;
+#[cfg(any(feature = "agent", feature = "recv"))]
+mod assist_token;
+#[cfg(feature = "demo")]
 mod demo;
-mod get;
-#[cfg(feature = "operate")]
-mod inject;
+#[cfg(feature = "http3")]
+// Each command has a use for some of it.
+#[cfg_attr(not(all(feature = "demo", feature = "transfer")), allow(dead_code, unused_imports))]
+mod http3;
 #[cfg(feature = "lab")]
 mod lab;
 #[cfg(feature = "operate")]
 mod last_download;
 #[cfg(feature = "operate")]
 mod operate;
-mod put;
+#[cfg(feature = "recv")]
 mod recv;
-#[cfg(target_os = "linux")]
-mod redirection;
-#[cfg(target_os = "linux")]
-mod router;
-#[cfg(target_os = "linux")]
-mod run;
+#[cfg(feature = "transfer")]
+mod transfer;
 
 #[cfg(feature = "operate")]
 use clap::CommandFactory as _;
@@ -48,23 +59,28 @@ struct Command {
 #[derive(Debug, Subcommand)]
 enum Subcommands {
     /// Download a file over HTTP/3; a Packrat gateway on the path is found and used by itself
-    Get(get::command::Options),
+    #[cfg(feature = "transfer")]
+    Get(transfer::get::GetOptions),
     /// Upload a file over HTTP/3; data lost on the way to a Packrat gateway is sent again from
     /// below QUIC
-    Put(put::command::Options),
+    #[cfg(feature = "transfer")]
+    Put(transfer::put::PutOptions),
     /// Let any UDP program on this machine use a gateway, as the program is: browsers, curl, games,
     /// tunnels
-    Agent(agent::Options),
+    #[cfg(feature = "agent")]
+    Agent(agent::AgentOptions),
     /// Run a program whose datagrams an agent forwards, without the program's knowledge (Linux, root)
-    #[cfg(target_os = "linux")]
-    Run(run::Options),
+    #[cfg(all(feature = "agent", target_os = "linux"))]
+    Run(agent::run::RunOptions),
     /// On a router: let the hosts behind it use gateways, without their knowledge (Linux, root)
-    #[cfg(target_os = "linux")]
-    Router(router::Options),
+    #[cfg(all(feature = "agent", target_os = "linux"))]
+    Router(agent::router::RouterOptions),
     /// Receive a gateway's live stream: RTP, SRTP or anything else, repaired and in order
-    Recv(recv::Options),
+    #[cfg(feature = "recv")]
+    Recv(recv::RecvOptions),
     /// Show on this machine what a gateway does for a download over a lossy network
-    Demo(demo::Options),
+    #[cfg(feature = "demo")]
+    Demo(demo::DemoOptions),
     #[cfg(feature = "operate")]
     #[command(flatten)]
     Operate(operate::Operation),
@@ -84,14 +100,19 @@ fn main() -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     match command.subcommand {
-        Subcommands::Get(options) => get::command::run(options),
-        Subcommands::Put(options) => put::command::run(options),
+        #[cfg(feature = "transfer")]
+        Subcommands::Get(options) => transfer::get::run(options),
+        #[cfg(feature = "transfer")]
+        Subcommands::Put(options) => transfer::put::run(options),
+        #[cfg(feature = "agent")]
         Subcommands::Agent(options) => agent::run(options),
-        #[cfg(target_os = "linux")]
-        Subcommands::Run(options) => run::run(options),
-        #[cfg(target_os = "linux")]
-        Subcommands::Router(options) => router::run(&options),
+        #[cfg(all(feature = "agent", target_os = "linux"))]
+        Subcommands::Run(options) => agent::run::run(options),
+        #[cfg(all(feature = "agent", target_os = "linux"))]
+        Subcommands::Router(options) => agent::router::run(&options),
+        #[cfg(feature = "recv")]
         Subcommands::Recv(options) => recv::run(&options),
+        #[cfg(feature = "demo")]
         Subcommands::Demo(options) => demo::run(&options),
         #[cfg(feature = "operate")]
         Subcommands::Operate(operation) => operation.run(Command::command()),

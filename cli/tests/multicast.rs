@@ -104,6 +104,15 @@ impl Receiver {
         Self { host, output, _process: Running(child) }
     }
 
+    /// The numbers when the last packet has come; few are missing.
+    fn all_numbers(&self) -> Vec<u16> {
+        wait("the last packet", || self.numbers().last().is_some_and(|last| *last >= PACKETS - 1));
+        let numbers = self.numbers();
+        let missing = (0..PACKETS).filter(|number| !numbers.contains(number)).count();
+        assert!(missing <= 5, "host {}: {missing} missing", self.host);
+        numbers
+    }
+
     /// Numbers of the packets that arrived.
     fn numbers(&self) -> Vec<u16> {
         let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
@@ -192,17 +201,39 @@ const IPV6: Family = Family {
     protocol: "ip6",
 };
 
-fn from_group_to_group(family: &Family) {
-    let Some(network) = Network::new(5) else { return };
-    let [upstream, group] = family.switch;
-    // Each receiver loses packets of the group: two receivers lose different packets than the
-    // others, and all lose the packets that the switch drops.
+fn assert_repaired_for_one_and_for_all(gateway: &InNamespace<'_>) {
+    // One copy for all, repairs for individuals and for all.
+    let to_group = gateway.metric("packrat_to_client_datagrams_total");
+    let repairs = gateway.metric("packrat_stream_repairs_total");
+    let group_repairs = gateway.metric("packrat_stream_group_repairs_total");
+    let packets = u64::from(PACKETS + AFTER);
+    assert!(
+        (packets..=packets + group_repairs).contains(&to_group),
+        "{to_group} datagrams to the group"
+    );
+    assert!(
+        group_repairs >= 5 && repairs >= group_repairs + 40,
+        "{repairs}, {group_repairs} to the group"
+    );
+    assert!(gateway.metric("packrat_stream_repairs_arrived_total") >= 60);
+}
+
+/// Each receiver loses packets of the group: two receivers lose different packets than the
+/// others, and all lose the packets that the switch drops.
+fn lose_differently(network: &Network, family: &Family) {
+    let group = family.switch[1];
     network.lose(3, &format!("{} daddr {group} numgen inc mod 7 3 drop", family.protocol));
     network.lose(4, &format!("{} daddr {group} numgen inc mod 9 5 drop", family.protocol));
     network.lose_at_the_switch(
         GATEWAY,
         &format!("{} daddr {group} numgen inc mod 11 6 drop", family.protocol),
     );
+}
+
+fn from_group_to_group(family: &Family) {
+    let Some(network) = Network::new(5) else { return };
+    let [upstream, group] = family.switch;
+    lose_differently(&network, family);
     let local = |host: &str, port: u16| SocketAddr::new(host.parse().unwrap(), port).to_string();
     let mut command = network.command(GATEWAY, &program());
     let options = [
@@ -224,11 +255,8 @@ fn from_group_to_group(family: &Family) {
         known.lines().any(|line| line.contains(&format!("port{host} grp {group} ")))
     };
     // The gateway's own membership, for one source; and the switch has received it.
-    assert!(
-        has_joined(GATEWAY, 0),
-        "{}",
-        network.says(GATEWAY, &format!("cat {}", family.memberships))
-    );
+    let memberships = network.says(GATEWAY, &format!("cat {}", family.memberships));
+    assert!(memberships.contains(family.listed[0]), "{memberships}");
     let filter = network.says(GATEWAY, &format!("cat {}", family.sources));
     assert!(filter.lines().any(|line| line.contains(family.source)), "{filter}");
     wait("the switch to know of the gateway", || hears(GATEWAY, upstream));
@@ -241,36 +269,18 @@ fn from_group_to_group(family: &Family) {
     let mut sending = sender(&network, &local(family.sender, 0), family.upstream, "true");
     assert!(sending.0.wait().unwrap().success());
     for receiver in &receivers {
-        wait("the last packet", || {
-            receiver.numbers().last().is_some_and(|last| *last >= PACKETS - 1)
-        });
-        let numbers = receiver.numbers();
+        let numbers = receiver.all_numbers();
         assert!(
             numbers.is_sorted_by(|one, next| one < next),
             "host {}: {numbers:?}",
             receiver.host
         );
-        let missing = (0..PACKETS).filter(|number| !numbers.contains(number)).count();
-        assert!(missing <= 5, "host {}: {missing} missing", receiver.host);
     }
     drop(stranger);
     // The kernel drops the stranger's packets before they reach the gateway's socket.
     assert_eq!(gateway.metric("packrat_stream_foreign_total"), 0);
     assert_eq!(gateway.metric("packrat_stream_packets_total"), u64::from(PACKETS + AFTER));
-    // One copy for all, repairs for individuals and for all.
-    let to_group = gateway.metric("packrat_to_client_datagrams_total");
-    let repairs = gateway.metric("packrat_stream_repairs_total");
-    let group_repairs = gateway.metric("packrat_stream_group_repairs_total");
-    let packets = u64::from(PACKETS + AFTER);
-    assert!(
-        (packets..=packets + group_repairs).contains(&to_group),
-        "{to_group} datagrams to the group"
-    );
-    assert!(
-        group_repairs >= 5 && repairs >= group_repairs + 40,
-        "{repairs}, {group_repairs} to the group"
-    );
-    assert!(gateway.metric("packrat_stream_repairs_arrived_total") >= 60);
+    assert_repaired_for_one_and_for_all(&gateway);
     // A client that ends leaves the group.
     drop(receivers);
     drop(gateway);
@@ -304,12 +314,7 @@ fn symbols_to_the_group_repair_another_loss_at_each_receiver() {
     let mut sending = sender(&network, &local, IPV4.upstream, "true");
     assert!(sending.0.wait().unwrap().success());
     for receiver in &all {
-        wait("the last packet", || {
-            receiver.numbers().last().is_some_and(|last| *last >= PACKETS - 1)
-        });
-        let numbers = receiver.numbers();
-        let missing = (0..PACKETS).filter(|number| !numbers.contains(number)).count();
-        assert!(missing <= 5, "host {}: {missing} missing", receiver.host);
+        receiver.all_numbers();
     }
     let symbols = gateway.metric("packrat_stream_symbols_total");
     let repairs = gateway.metric("packrat_stream_repairs_total");

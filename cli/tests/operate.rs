@@ -20,7 +20,7 @@ use crate::client;
 const KEY: &str = "1:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 
 /// A gateway with a server behind it.
-struct Gateway {
+struct GatewayWithPages {
     dataplane: Arc<Dataplane>,
     admin: Server,
     listen: SocketAddr,
@@ -28,7 +28,7 @@ struct Gateway {
     _attachment: Attachment,
 }
 
-impl Gateway {
+impl GatewayWithPages {
     fn start(more: Value) -> Self {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut config = json!({
@@ -67,7 +67,7 @@ impl Gateway {
     }
 }
 
-impl Drop for Gateway {
+impl Drop for GatewayWithPages {
     fn drop(&mut self) {
         self.dataplane.shutdown();
     }
@@ -92,7 +92,7 @@ fn json_of(output: &Output) -> Value {
 
 #[test]
 fn check_passes_for_a_gateway_that_is_well_and_asks_it_over_udp() {
-    let gateway = Gateway::start(json!({}));
+    let gateway = GatewayWithPages::start(json!({}));
     gateway.ask();
     let output = gateway.packrat(&["check"]);
     let said = text(&output);
@@ -144,7 +144,7 @@ fn in_a_terminal(arguments: &[&str], environment: &[(&str, &str)]) -> Option<Str
 
 #[test]
 fn colours_appear_only_in_terminals_that_allow_them() {
-    let gateway = Gateway::start(json!({}));
+    let gateway = GatewayWithPages::start(json!({}));
     let url = gateway.url();
     let check = ["check", "--gateway", &url];
     let Some(said) = in_a_terminal(&check, &[]) else { return };
@@ -170,7 +170,8 @@ fn colours_appear_only_in_terminals_that_allow_them() {
 
 #[test]
 fn check_names_the_fault_and_the_remedy() {
-    let gateway = Gateway::start(json!({ "assist": false, "maximum_sessions": 100_000_000 }));
+    let gateway =
+        GatewayWithPages::start(json!({ "assist": false, "maximum_sessions": 100_000_000 }));
     let said = text(&gateway.packrat(&["check"]));
     for part in [
         "! web assists clients",
@@ -194,7 +195,7 @@ fn check_names_the_fault_and_the_remedy() {
 
 #[test]
 fn stat_shows_the_figures_of_a_gateway() {
-    let gateway = Gateway::start(json!({}));
+    let gateway = GatewayWithPages::start(json!({}));
     gateway.ask();
     let said = text(&gateway.packrat(&["stat", "--window", "0.2"]));
     let lines: Vec<&str> = said.lines().collect();
@@ -221,7 +222,7 @@ fn stat_shows_the_figures_of_a_gateway() {
 
 #[test]
 fn tap_shows_events_without_addresses() {
-    let gateway = Gateway::start(json!({}));
+    let gateway = GatewayWithPages::start(json!({}));
     gateway.ask();
     let said =
         text(&gateway.packrat(&["tap", "--past", "--lines", "1", "--event", "session_opened"]));
@@ -242,7 +243,7 @@ fn tap_shows_events_without_addresses() {
 
 #[test]
 fn tap_tells_why_a_datagram_of_a_session_was_not_repaired() {
-    let refuses = Gateway::start(json!({ "repair_budget": 0.0 }));
+    let refuses = GatewayWithPages::start(json!({ "repair_budget": 0.0 }));
     let (mut client, upstream) = client::connect(refuses.listen, &refuses.server);
     let listed: Value = serde_json::from_str(
         &ureq::get(format!("{}/packrat/sessions", refuses.url()))
@@ -287,7 +288,7 @@ fn tap_tells_why_a_datagram_of_a_session_was_not_repaired() {
 
 #[test]
 fn explain_says_why_a_client_has_no_benefit() {
-    let gateway = Gateway::start(json!({ "holdout": 0.5, "static_key": "11".repeat(32) }));
+    let gateway = GatewayWithPages::start(json!({ "holdout": 0.5, "static_key": "11".repeat(32) }));
     let explain = |client: &str| gateway.packrat(&["explain", "--client", client]);
     let nowhere = explain("192.0.2.77");
     assert!(!nowhere.status.success());
@@ -339,7 +340,7 @@ fn explain_says_why_a_client_has_no_benefit() {
 
 #[test]
 fn diagnose_collects_and_leaves_secrets_out() {
-    let gateway = Gateway::start(json!({}));
+    let gateway = GatewayWithPages::start(json!({}));
     gateway.ask();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("bundle.tar.gz");
@@ -375,7 +376,7 @@ fn plan_says_whether_it_pays() {
     assert!(with["p10"].as_f64() <= with["p50"].as_f64(), "{with}");
     assert!(with["p50"].as_f64() <= with["p90"].as_f64(), "{with}");
     // A gateway without any clients so far.
-    let gateway = Gateway::start(json!({}));
+    let gateway = GatewayWithPages::start(json!({}));
     let output = gateway.packrat(&["plan"]);
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stdout);
@@ -409,7 +410,7 @@ fn plan_says_whether_it_pays() {
 
 #[test]
 fn version_completions_and_manual() {
-    let gateway = Gateway::start(json!({}));
+    let gateway = GatewayWithPages::start(json!({}));
     let versions = json_of(&gateway.packrat(&["version", "-o", "json"]));
     assert_eq!(versions["command"], versions["gateway"]);
     assert_eq!(versions["protocol"], "packrat/2");
@@ -425,7 +426,7 @@ fn version_completions_and_manual() {
 
 #[test]
 fn top_needs_a_terminal_and_a_gateway() {
-    let gateway = Gateway::start(json!({}));
+    let gateway = GatewayWithPages::start(json!({}));
     let output = gateway.packrat(&["top"]);
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("packrat stat -o json"), "{output:?}");

@@ -48,7 +48,7 @@ enum Kind {
 }
 
 /// A running gateway; killed when it is dropped.
-struct Gateway {
+struct RunningGateway {
     kind: Kind,
     process: Child,
     folder: PathBuf,
@@ -57,7 +57,7 @@ struct Gateway {
     endpoint: SocketAddr,
 }
 
-impl Gateway {
+impl RunningGateway {
     fn start(kind: Kind, folder: &Path, endpoint: SocketAddr) -> Self {
         let (address, metrics) = (free_address("127.0.0.1"), free_address("127.0.0.1"));
         let process = Self::spawn(kind, folder, address, metrics, endpoint);
@@ -161,7 +161,7 @@ impl Gateway {
     }
 }
 
-impl Drop for Gateway {
+impl Drop for RunningGateway {
     fn drop(&mut self) {
         // The process may have ended already.
         let _ = self.process.kill();
@@ -255,7 +255,7 @@ fn envoy_bootstrap(folder: &Path, admin: SocketAddr) -> Value {
 /// A server, a gateway, and the network between them and the client.
 struct Scene {
     last_mile: UdpPath,
-    gateway: Gateway,
+    gateway: RunningGateway,
     far: UdpPath,
     server: Server,
     folder: tempfile::TempDir,
@@ -286,7 +286,7 @@ impl Scene {
             downward: link(15, 2),
         })
         .unwrap();
-        let gateway = Gateway::start(kind, folder.path(), far.address());
+        let gateway = RunningGateway::start(kind, folder.path(), far.address());
         let last_mile = UdpPath::start(PathConfig {
             server: gateway.address,
             upward: link(5, 3),
@@ -380,7 +380,7 @@ fn an_update_of_the_listener_in_mid_download_changes_nothing() {
     let mut before = 0;
     let (scene, report) = Scene::of(Kind::Envoy, |scene| {
         before = scene.repairs();
-        let Gateway { folder, address, endpoint, .. } = &scene.gateway;
+        let RunningGateway { folder, address, endpoint, .. } = &scene.gateway;
         write_listener(folder, *address, *endpoint, 1, 0.5);
         wait_for("the update", || {
             let stats = scene.gateway.get("/stats?filter=listener_manager.lds.update_success")?;

@@ -211,6 +211,9 @@ fn has_left(process: &Child) {
     }
 }
 
+/// Addresses of the far host's gateway.
+const FAR_ADDRESSES: [&str; 2] = ["10.77.0.2", "fd77::2"];
+
 /// Links this host to a far one, which has the gateway and the server.
 fn far_host() -> Running {
     done("ip link set lo up");
@@ -283,46 +286,94 @@ fn router_with(uplink: &str, options: &[&str]) -> (Running, impl Iterator<Item =
     (router, output)
 }
 
+/// A host behind the router: another network namespace.
+struct HostBehind(Running);
+
+impl HostBehind {
+    /// Links it to this host's `l0`, behind a firewall.
+    fn start() -> Self {
+        done("ip link add l0 type veth peer name l1");
+        let mut host = Command::new("unshare");
+        let host = Running(host.args(["--net", "cat"]).stdin(Stdio::piped()).spawn().unwrap());
+        has_left(&host.0);
+        let id = host.0.id();
+        let there = |line: &str| done(&format!("nsenter --net --target {id} {line}"));
+        done(&format!("ip link set l1 netns {id}"));
+        for line in ["address add 10.78.0.1/24 dev l0", "address add fd78::1/64 dev l0 nodad"] {
+            done(&format!("ip {line}"));
+        }
+        done("ip link set l0 up");
+        there("ip address add 10.78.0.2/24 dev l1");
+        there("ip address add fd78::2/64 dev l1 nodad");
+        there("ip link set l1 up");
+        there("ip route add default via 10.78.0.1");
+        there("ip route add default via fd78::1");
+        std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
+        std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").unwrap();
+        let mut nft = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+        nft.stdin.take().unwrap().write_all(FIREWALL.as_bytes()).unwrap();
+        assert!(nft.wait().unwrap().success());
+        Self(host)
+    }
+
+    fn python(&self, script: &str, address: &str) -> Command {
+        let mut program = Command::new("nsenter");
+        let id = self.0.0.id().to_string();
+        program.args(["--net", "--target", &id, "python3", "-c", script, address, "4433"]);
+        program
+    }
+
+    fn exchange(&self, address: &str) -> Option<i32> {
+        self.python(PROGRAM, address).status().unwrap().code()
+    }
+
+    /// Exchanges datagrams until it is ended.
+    fn exchange_on(&self, address: &str) -> Lasting {
+        let mut program = self.python(PERSISTENT, address);
+        let mut program = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let numbers = BufReader::new(program.stdout.take().unwrap()).lines();
+        Lasting { program, numbers: Box::new(numbers.map_while(Result::ok)) }
+    }
+}
+
+/// A program that exchanges datagrams from one socket.
+struct Lasting {
+    program: Child,
+    numbers: Box<dyn Iterator<Item = String>>,
+}
+
+impl Lasting {
+    fn reaches(&mut self, number: &str) -> bool {
+        self.numbers.any(|reached| reached == number)
+    }
+
+    fn end(mut self) {
+        drop(self.program.stdin.take());
+        assert!(self.program.wait().unwrap().success());
+    }
+}
+
+/// Ends a router: its last line.
+fn ended(router: &mut Running, mut said: impl Iterator<Item = String>) -> String {
+    done(&format!("kill -TERM {}", router.0.id()));
+    assert_eq!(router.0.wait().unwrap().code(), Some(0));
+    said.next().unwrap_or_default()
+}
+
+fn router_tables() -> String {
+    words("nft list tables").replace("table inet firewall\n", "")
+}
+
 #[test]
 #[ignore = "runs on a host of its own, which another test makes"]
 fn inside_a_router() {
     let _far = far_host();
-    done("ip link add l0 type veth peer name l1");
-    let mut host = Command::new("unshare");
-    let host = Running(host.args(["--net", "cat"]).stdin(Stdio::piped()).spawn().unwrap());
-    has_left(&host.0);
-    let id = host.0.id();
-    let there = |line: &str| done(&format!("nsenter --net --target {id} {line}"));
-    done(&format!("ip link set l1 netns {id}"));
-    for line in ["address add 10.78.0.1/24 dev l0", "address add fd78::1/64 dev l0 nodad"] {
-        done(&format!("ip {line}"));
-    }
-    done("ip link set l0 up");
-    there("ip address add 10.78.0.2/24 dev l1");
-    there("ip address add fd78::2/64 dev l1 nodad");
-    there("ip link set l1 up");
-    there("ip route add default via 10.78.0.1");
-    there("ip route add default via fd78::1");
-    std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
-    std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").unwrap();
-    let mut nft = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().unwrap();
-    nft.stdin.take().unwrap().write_all(FIREWALL.as_bytes()).unwrap();
-    assert!(nft.wait().unwrap().success());
-    let python = |script: &str, address: &str| {
-        let mut program = Command::new("nsenter");
-        program.args(["--net", "--target", &id.to_string(), "python3", "-c", script, address]);
-        program.arg("4433");
-        program
-    };
-    let exchange = |address: &str| python(PROGRAM, address).status().unwrap().code();
-    let both = ["10.77.0.2", "fd77::2"];
-    let tables = || words("nft list tables").replace("table inet firewall\n", "");
-
-    let (mut first, mut said) = router("v0");
+    let host = HostBehind::start();
+    let (mut first, said) = router("v0");
     // A server of the router's own at the port that is taken over, such as WireGuard's.
     let server = UdpSocket::bind("[::]:4433").unwrap();
-    for address in both {
-        assert_eq!(exchange(address), Some(42), "{address}");
+    for address in FAR_ADDRESSES {
+        assert_eq!(host.exchange(address), Some(42), "{address}");
     }
     let mut another = Command::new(env!("CARGO_BIN_EXE_packrat"));
     another.args(["router", "--interface", "l0", "--uplink", "v0"]);
@@ -332,68 +383,53 @@ fn inside_a_router() {
     // It may start while hosts' flows last.
     drop(server);
     UdpSocket::bind("[::]:4433").unwrap();
-    done(&format!("kill -TERM {}", first.0.id()));
-    assert_eq!(first.0.wait().unwrap().code(), Some(0));
-    let last = said.next().unwrap_or_default();
+    let last = ended(&mut first, said);
     assert!(last.starts_with("2 sessions with gateways"), "{last}");
-    assert_eq!(tables(), "");
+    assert_eq!(router_tables(), "");
 
     // Datagrams that do not leave by the uplink are none of its business.
-    let (mut second, mut said) = router("l0");
-    assert_eq!(exchange("10.77.0.2"), Some(42));
-    done(&format!("kill -TERM {}", second.0.id()));
-    assert_eq!(second.0.wait().unwrap().code(), Some(0));
-    let last = said.next().unwrap_or_default();
+    let (mut second, said) = router("l0");
+    assert_eq!(host.exchange("10.77.0.2"), Some(42));
+    let last = ended(&mut second, said);
     assert!(last.starts_with("0 sessions with gateways"), "{last}");
 
     // One that has as many flows of a family as it may have lets further ones go their own way.
-    let (mut full, mut said) = router_with("v0", &["--flows", "2"]);
-    let mut program = python(PERSISTENT, "10.77.0.2");
-    let mut program = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut numbers = BufReader::new(program.stdout.take().unwrap()).lines().map_while(Result::ok);
-    assert!(numbers.any(|number| number == "5"));
-    assert_eq!(exchange("10.77.0.2"), Some(42));
-    assert!(numbers.any(|number| number == "50"), "the first one has gone on");
-    drop(program.stdin.take());
-    assert!(program.wait().unwrap().success());
-    done(&format!("kill -TERM {}", full.0.id()));
-    assert_eq!(full.0.wait().unwrap().code(), Some(0));
-    let last = said.next().unwrap_or_default();
+    let (mut full, said) = router_with("v0", &["--flows", "2"]);
+    let mut lasting = host.exchange_on("10.77.0.2");
+    assert!(lasting.reaches("5"));
+    assert_eq!(host.exchange("10.77.0.2"), Some(42));
+    assert!(lasting.reaches("50"), "the first one has gone on");
+    lasting.end();
+    let last = ended(&mut full, said);
     assert!(last.starts_with("1 sessions with gateways"), "{last}");
 
-    // A killed router leaves its rules. Connections continue, from an address that the system gives
-    // them, and others begin; the next router takes the rules away with its own.
-    let (mut third, _said) = router("v0");
-    let mut lasting: Vec<_> = both
-        .iter()
-        .map(|address| {
-            let mut program = python(PERSISTENT, address);
-            let mut program = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-            let numbers =
-                BufReader::new(program.stdout.take().unwrap()).lines().map_while(Result::ok);
-            (program, numbers)
-        })
-        .collect();
-    for (_, numbers) in &mut lasting {
-        assert!(numbers.by_ref().any(|number| number == "5"));
+    a_killed_router_costs_no_connection(&host);
+}
+
+/// A killed router leaves its rules. Connections continue, from an address that the system gives
+/// them, and others begin; the next router takes the rules away with its own.
+fn a_killed_router_costs_no_connection(host: &HostBehind) {
+    let (mut killed, _said) = router("v0");
+    let mut lasting = FAR_ADDRESSES.map(|address| host.exchange_on(address));
+    for program in &mut lasting {
+        assert!(program.reaches("5"));
     }
-    done(&format!("kill -KILL {}", third.0.id()));
-    assert_eq!(third.0.wait().unwrap().code(), None);
-    assert!(tables().contains("packrat_router"));
-    for (program, numbers) in &mut lasting {
-        assert!(numbers.by_ref().any(|number| number == "25"), "the connection is lost");
-        drop(program.stdin.take());
-        assert!(program.wait().unwrap().success());
+    done(&format!("kill -KILL {}", killed.0.id()));
+    assert_eq!(killed.0.wait().unwrap().code(), None);
+    assert!(router_tables().contains("packrat_router"));
+    for mut program in lasting {
+        assert!(program.reaches("25"), "the connection is lost");
+        program.end();
     }
-    for address in both {
-        assert_eq!(exchange(address), Some(42), "{address}");
+    for address in FAR_ADDRESSES {
+        assert_eq!(host.exchange(address), Some(42), "{address}");
     }
-    let (mut fourth, said) = router("v0");
+    let (mut next, said) = router("v0");
     // No one reads what it has repaired.
     drop(said);
-    done(&format!("kill -INT {}", fourth.0.id()));
-    assert_eq!(fourth.0.wait().unwrap().code(), Some(0));
-    assert_eq!(tables(), "");
+    done(&format!("kill -INT {}", next.0.id()));
+    assert_eq!(next.0.wait().unwrap().code(), Some(0));
+    assert_eq!(router_tables(), "");
     assert!(!words("ip rule").contains("fwmark") && !words("ip -6 rule").contains("fwmark"));
 }
 
@@ -403,7 +439,7 @@ fn inside() {
     let _far = far_host();
     // A server of this host at the port that is taken over.
     let server = UdpSocket::bind("[::]:4433").unwrap();
-    for address in ["10.77.0.2", "fd77::2"] {
+    for address in FAR_ADDRESSES {
         let (id, output) =
             packrat(&["--port", "4433", "--", "python3", "-c", PROGRAM, address, "4433"]);
         let said = String::from_utf8_lossy(&output.stderr);
@@ -414,7 +450,20 @@ fn inside() {
     drop(server);
     assert_eq!(words("nft list tables"), "");
     assert!(!words("ip rule").contains("fwmark") && !words("ip -6 rule").contains("fwmark"));
-    // A request to end reaches the program, and everything is taken away as well.
+    a_request_to_end_reaches_the_program();
+    // No one reads the last line: the exit code is the program's all the same.
+    let mut unread = Command::new(env!("CARGO_BIN_EXE_packrat"));
+    unread.args(["run", "--", "sh", "-c", "exit 42"]).stderr(closed_pipe());
+    assert_eq!(unread.status().unwrap().code(), Some(42));
+    // A program that is not there: the shell's word for it, and everything is taken away as well.
+    let (id, output) = packrat(&["--silent", "--", "/no/such/program"]);
+    assert_eq!(output.status.code(), Some(127));
+    assert_eq!((words("nft list tables"), group(id)), (String::new(), None));
+    the_next_command_tidies_up_after_a_killed_one();
+}
+
+/// A request to end reaches the program, and everything is taken away as well.
+fn a_request_to_end_reaches_the_program() {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
     let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
@@ -440,16 +489,11 @@ fn inside() {
         let left = (words("nft list tables"), group(running.id()));
         assert_eq!(left, (String::new(), None), "{signal}");
     }
-    // No one reads the last line: the exit code is the program's all the same.
-    let mut unread = Command::new(env!("CARGO_BIN_EXE_packrat"));
-    unread.args(["run", "--", "sh", "-c", "exit 42"]).stderr(closed_pipe());
-    assert_eq!(unread.status().unwrap().code(), Some(42));
-    // A program that is not there: the shell's word for it, and everything is taken away as well.
-    let (id, output) = packrat(&["--silent", "--", "/no/such/program"]);
-    assert_eq!(output.status.code(), Some(127));
-    assert_eq!((words("nft list tables"), group(id)), (String::new(), None));
-    // A killed command leaves rules and control group, which the next one takes away once the
-    // program has ended.
+}
+
+/// A killed command leaves rules and control group, which the next one takes away once the program
+/// has ended.
+fn the_next_command_tidies_up_after_a_killed_one() {
     let mut killed = Command::new(env!("CARGO_BIN_EXE_packrat"))
         .args(["run", "--silent", "--", "sh", "-c", "echo $$; exec sleep 1000"])
         .stdout(Stdio::piped())

@@ -26,3 +26,4 @@ mod run;
 mod server;
 mod stream_gateway;
 mod token;
+mod token_endpoints;

@@ -6,20 +6,20 @@ use issuer::{Issuer, Parts};
 use local_gateway::LocalGateway;
 use packrat_assist_token::{Claims, Key, Keys, RouteHash, TokenError, from_text, to_text, verify};
 use packrat_dataplane::metrics::definitions;
-use packrat_real_envoy::free_address;
 use serde_json::{Value, json};
 use server::{Server, file};
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::path::Path;
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tempfile::TempDir;
 
 use crate::issuer;
 use crate::local_gateway;
 use crate::server;
+use crate::token_endpoints::{TcpOnly, serve_documents};
 
 const PATH: &str = "/.well-known/packrat";
 const KEY: &str = "2:0202020202020202020202020202020202020202020202020202020202020202";
@@ -188,9 +188,9 @@ fn a_wrong_configuration_is_refused_with_its_reason() {
 }
 
 /// A gateway with tokens.
-struct Gateway(LocalGateway);
+struct TokenGateway(LocalGateway);
 
-impl Gateway {
+impl TokenGateway {
     fn start(server: &Server, tokens: &str) -> Self {
         Self(LocalGateway::start(&Self::config(server, tokens, KEY)))
     }
@@ -213,46 +213,74 @@ impl Gateway {
     }
 }
 
+/// A server, a gateway in front of it that requires tokens, and their issuer.
+struct Scene {
+    server: Server,
+    gateway: TokenGateway,
+    /// The gateway's public key.
+    public: String,
+    issuer: Issuer,
+    folder: TempDir,
+    /// Certificates of the server and of the issuer.
+    authorities: PathBuf,
+}
+
+impl Scene {
+    /// Starts all; `more`: changes of the issuer's configuration.
+    fn start(parts: &Parts, more: &Value) -> Self {
+        let server = Server::start(&["localhost"], false);
+        let gateway = TokenGateway::start(&server, "required");
+        let public = gateway.0.route.public_key().unwrap();
+        let port = gateway.0.address.port();
+        let issuer = Issuer::start(parts, 1, Some(&configuration(&public, port, more)));
+        let folder = tempfile::tempdir().unwrap();
+        let authorities = folder.path().join("authorities.pem");
+        let scene = Self { server, gateway, public, issuer, folder, authorities };
+        scene.trust(&[&scene.server.authority, &scene.issuer.certificate()]);
+        scene
+    }
+
+    fn trust(&self, certificates: &[&Path]) {
+        let texts = certificates.iter().map(|file| fs::read_to_string(file).unwrap());
+        fs::write(&self.authorities, texts.collect::<String>()).unwrap();
+    }
+
+    /// The file, by the gateway's address.
+    fn url(&self) -> String {
+        format!("https://localhost:{}/file", self.gateway.0.address.port())
+    }
+
+    fn get(&self, url: &str, arguments: &[&str]) -> Output {
+        get(self.folder.path(), url, &self.authorities, arguments)
+    }
+
+    /// Downloads through the gateway: the report on assistance, and the summary.
+    fn download(&self, arguments: &[&str]) -> (Value, String) {
+        let output = self.get(&self.url(), &[&["--json", "-o", "file"], arguments].concat());
+        assert!(output.status.success(), "{}", errors(&output));
+        assert_eq!(fs::read(self.folder.path().join("file")).unwrap(), file());
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (report["assist"].clone(), errors(&output))
+    }
+}
+
 /// A gateway that requires tokens assists only clients with one, and forwards for all.
 #[test]
 fn required_tokens_limit_assistance_but_not_forwarding() {
     let Some(parts) = Parts::find() else { return };
-    let server = Server::start(&["localhost"], false);
-    let gateway = Gateway::start(&server, "required");
-    let public = gateway.0.route.public_key().unwrap();
-    let issuer = Issuer::start(
-        &parts,
-        1,
-        Some(&configuration(&public, gateway.0.address.port(), &json!({}))),
-    );
-    let folder = tempfile::tempdir().unwrap();
-    let authorities = folder.path().join("authorities.pem");
-    let both =
-        [&server.authority, &issuer.certificate()].map(|file| fs::read_to_string(file).unwrap());
-    fs::write(&authorities, both.concat()).unwrap();
-    let url = format!("https://localhost:{}/file", gateway.0.address.port());
-    let download = |arguments: &[&str]| {
-        let output = get(
-            folder.path(),
-            &url,
-            &authorities,
-            &[&["--json", "-o", "file"], arguments].concat(),
-        );
-        assert!(output.status.success(), "{}", errors(&output));
-        assert_eq!(fs::read(folder.path().join("file")).unwrap(), file());
-        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-        (report["assist"].clone(), errors(&output))
-    };
-    let endpoint = issuer.url(PATH);
-
-    let (assist, summary) = download(&["--assist-token-from", &endpoint]);
+    let scene = Scene::start(&parts, &json!({}));
+    let (assist, summary) = scene.download(&["--assist-token-from", &scene.issuer.url(PATH)]);
     assert_eq!(assist["gateway"], true, "{summary}");
-    assert_eq!((&assist["gateway_key"], &assist["gateway_pinned"]), (&json!(public), &json!(true)));
+    assert_eq!(
+        (&assist["gateway_key"], &assist["gateway_pinned"]),
+        (&json!(scene.public), &json!(true))
+    );
     assert!(!summary.contains("first use"), "{summary}");
 
-    assert_eq!(gateway.metric("packrat_handshakes_total{result=\"refused_token_missing\"}"), 0);
-    let (assist, summary) = download(&[]);
-    assert!(gateway.metric("packrat_handshakes_total{result=\"refused_token_missing\"}") > 0);
+    let missing = "packrat_handshakes_total{result=\"refused_token_missing\"}";
+    assert_eq!(scene.gateway.metric(missing), 0);
+    let (assist, summary) = scene.download(&[]);
+    assert!(scene.gateway.metric(missing) > 0);
     assert_eq!(
         (&assist["gateway"], &assist["state"]),
         (&json!(false), &json!("refused")),
@@ -263,61 +291,60 @@ fn required_tokens_limit_assistance_but_not_forwarding() {
         summary.contains("asks for an assist token") && summary.contains("--assist-token-from"),
         "{summary}"
     );
+}
 
-    // The URL is the server's own, and the document names the gateway. The certificate is still the
-    // server's.
-    let begun = gateway.metric("packrat_sessions_begun_total");
-    let arguments = ["--json", "-o", "file", "--assist-token-from", &endpoint];
-    let output = get(folder.path(), &server.url("/file"), &authorities, &arguments);
+/// The URL is the server's own, and the document names the gateway. The certificate is still the
+/// server's.
+#[test]
+fn a_tokens_document_names_the_gateway() {
+    let Some(parts) = Parts::find() else { return };
+    let scene = Scene::start(&parts, &json!({}));
+    let (endpoint, own_url) = (scene.issuer.url(PATH), scene.server.url("/file"));
+    let output = scene.get(&own_url, &["--json", "-o", "file", "--assist-token-from", &endpoint]);
     assert!(output.status.success(), "{}", errors(&output));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
         (&report["assist"]["gateway"], &report["assist"]["gateway_pinned"]),
         (&json!(true), &json!(true))
     );
-    assert_eq!(report["remote"], gateway.0.address.to_string());
-    assert_eq!(gateway.metric("packrat_sessions_begun_total"), begun + 1);
-    let other_name = server.url("/file").replace("localhost", "127.0.0.1");
-    let output = get(folder.path(), &other_name, &authorities, &["--assist-token-from", &endpoint]);
+    assert_eq!(report["remote"], scene.gateway.0.address.to_string());
+    assert_eq!(scene.gateway.metric("packrat_sessions_begun_total"), 1);
+    let other_name = own_url.replace("localhost", "127.0.0.1");
+    let output = scene.get(&other_name, &["--assist-token-from", &endpoint]);
     assert_eq!(output.status.code(), Some(60), "the name is not verified: {}", errors(&output));
 
     // Without a gateway on the path, the token is useless but harmless.
-    let direct = server.address.to_string();
+    let direct = scene.server.address.to_string();
     let arguments = ["--assist-token-from", &endpoint, "--connect-to", &direct];
-    let output = get(folder.path(), &server.url("/file"), &authorities, &arguments);
+    let output = scene.get(&own_url, &arguments);
     assert!(
         output.status.success() && errors(&output).contains("no gateway on the path"),
         "{}",
         errors(&output)
     );
+}
 
-    // A token for another gateway.
-    let other = Issuer::start(
-        &parts,
-        1,
-        Some(&configuration(&some_key(), gateway.0.address.port(), &json!({}))),
-    );
-    fs::write(
-        &authorities,
-        [&both[..], &[fs::read_to_string(other.certificate()).unwrap()]].concat().concat(),
-    )
-    .unwrap();
-    let (assist, summary) = download(&["--assist-token-from", &other.url(PATH)]);
+#[test]
+fn a_token_for_another_gateway_is_of_no_use() {
+    let Some(parts) = Parts::find() else { return };
+    let scene = Scene::start(&parts, &json!({}));
+    let port = scene.gateway.0.address.port();
+    let other = configuration(&some_key(), port, &json!({}));
+    let other = Issuer::start(&parts, 1, Some(&other));
+    scene.trust(&[&scene.server.authority, &scene.issuer.certificate(), &other.certificate()]);
+    let endpoint = other.url(PATH);
+    let (assist, summary) = scene.download(&["--assist-token-from", &endpoint]);
     assert_eq!(assist["gateway"], false, "{summary}");
     assert!(summary.contains("not the one whose key is known"), "{summary}");
 
     // The user's key overrides the document's.
-    let output = get(
-        folder.path(),
-        &url,
-        &authorities,
-        &["--assist-token-from", &other.url(PATH), "--gateway-key", &public],
-    );
+    let arguments = ["--assist-token-from", &endpoint, "--gateway-key", &scene.public];
+    let output = scene.get(&scene.url(), &arguments);
     assert_eq!(output.status.code(), Some(90), "{}", errors(&output));
     assert!(errors(&output).contains(&some_key()), "{}", errors(&output));
     // An endpoint that is no token endpoint.
-    let output =
-        get(folder.path(), &url, &authorities, &["--assist-token-from", &issuer.url("/other")]);
+    let no_endpoint = scene.issuer.url("/other");
+    let output = scene.get(&scene.url(), &["--assist-token-from", &no_endpoint]);
     assert_eq!(output.status.code(), Some(8), "{}", errors(&output));
     assert!(errors(&output).contains("not that of a token endpoint"), "{}", errors(&output));
 }
@@ -325,17 +352,8 @@ fn required_tokens_limit_assistance_but_not_forwarding() {
 #[test]
 fn a_download_that_lasts_longer_than_its_token_gets_another_one() {
     let Some(parts) = Parts::find() else { return };
-    let server = Server::start(&["localhost"], false);
-    let gateway = Gateway::start(&server, "required");
-    let public = gateway.0.route.public_key().unwrap();
-    let more = json!({ "lifetime_seconds": 10 });
-    let issuer =
-        Issuer::start(&parts, 1, Some(&configuration(&public, gateway.0.address.port(), &more)));
-    let folder = tempfile::tempdir().unwrap();
-    let authorities = folder.path().join("authorities.pem");
-    let both =
-        [&server.authority, &issuer.certificate()].map(|file| fs::read_to_string(file).unwrap());
-    fs::write(&authorities, both.concat()).unwrap();
+    let Scene { server, gateway, issuer, folder, authorities, .. } =
+        Scene::start(&parts, &json!({ "lifetime_seconds": 10 }));
     // At first, the gateway accepts tokens of another key only. It refuses the first one, and the
     // client would retry with it after five minutes.
     gateway.configure(&server, &KEY.replace('2', "3"));
@@ -372,49 +390,15 @@ fn a_download_that_lasts_longer_than_its_token_gets_another_one() {
     download.wait().unwrap();
 }
 
-/// A token endpoint without HTTP/3: a relay of its TCP port alone.
-struct TcpOnly(SocketAddr);
-
-impl TcpOnly {
-    fn before(port: u16) -> Self {
-        let listener = TcpListener::bind(free_address("127.0.0.1")).unwrap();
-        let address = listener.local_addr().unwrap();
-        std::thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
-                let server = TcpStream::connect(("127.0.0.1", port)).unwrap();
-                let halves =
-                    [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)];
-                for (mut from, mut to) in halves {
-                    std::thread::spawn(move || {
-                        let _ = std::io::copy(&mut from, &mut to);
-                        let _ = to.shutdown(std::net::Shutdown::Write);
-                    });
-                }
-            }
-        });
-        Self(address)
-    }
-}
-
 #[test]
 fn a_token_endpoint_without_http3_is_asked_over_tcp() {
     let Some(parts) = Parts::find() else { return };
-    let server = Server::start(&["localhost"], false);
-    let gateway = Gateway::start(&server, "required");
-    let public = gateway.0.route.public_key().unwrap();
-    let more = json!({ "rate": { "per_minute": 1, "burst": 1 } });
-    let issuer =
-        Issuer::start(&parts, 1, Some(&configuration(&public, gateway.0.address.port(), &more)));
-    let folder = tempfile::tempdir().unwrap();
-    let authorities = folder.path().join("authorities.pem");
-    let both =
-        [&server.authority, &issuer.certificate()].map(|file| fs::read_to_string(file).unwrap());
-    fs::write(&authorities, both.concat()).unwrap();
-    let relay = TcpOnly::before(issuer.port);
+    let scene = Scene::start(&parts, &json!({ "rate": { "per_minute": 1, "burst": 1 } }));
+    let relay = TcpOnly::before(scene.issuer.port);
     let endpoint = |host: &str| format!("https://{host}:{}{PATH}", relay.0.port());
     let ask = |endpoint: &str| {
         let arguments = ["--json", "-o", "file", "--assist-token-from", endpoint];
-        get(folder.path(), &server.url("/file"), &authorities, &arguments)
+        scene.get(&scene.server.url("/file"), &arguments)
     };
     // The name is also verified here.
     let output = ask(&endpoint("127.0.0.1"));
@@ -432,7 +416,7 @@ fn a_token_endpoint_without_http3_is_asked_over_tcp() {
 #[test]
 fn a_gateway_is_trusted_on_first_use_unless_its_key_is_known() {
     let server = Server::start(&["localhost"], false);
-    let gateway = Gateway::start(&server, "off");
+    let gateway = TokenGateway::start(&server, "off");
     let public = gateway.0.route.public_key().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let url = format!("https://localhost:{}/file", gateway.0.address.port());
@@ -511,7 +495,7 @@ impl Drop for Agent {
 #[test]
 fn an_agent_takes_the_token_that_its_file_has_now() {
     let server = Server::start(&["localhost"], false);
-    let gateway = Gateway::start(&server, "required");
+    let gateway = TokenGateway::start(&server, "required");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     fs::write(&path, to_text(&[7; 60])).unwrap();
@@ -527,57 +511,23 @@ fn an_agent_takes_the_token_that_its_file_has_now() {
     agent.wait_until(|| gateway.metric("packrat_sessions_begun_total") > 0);
 }
 
-/// Serves a document of each of these keys, one after the other, over TLS and TCP, and of the last one
-/// again and again. All but that have a short life.
-fn serve_documents(keys: Vec<String>, certificate: &Path) -> SocketAddr {
-    let own = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    fs::write(certificate, own.cert.pem()).unwrap();
-    let key = rustls::pki_types::PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let tls = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![own.cert.der().clone()], key)
-        .unwrap();
-    let tls = Arc::new(tls);
-    let listener = TcpListener::bind(free_address("127.0.0.1")).unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for (number, mut client) in listener.incoming().map_while(Result::ok).enumerate() {
-            let mut connection = rustls::ServerConnection::new(Arc::clone(&tls)).unwrap();
-            let mut stream = rustls::Stream::new(&mut connection, &mut client);
-            // The first is renewed after six seconds.
-            let lifetime = if number + 1 < keys.len() { 8 } else { 300 };
-            let key = &keys[number.min(keys.len() - 1)];
-            let expires = unix_now() + lifetime;
-            let body =
-                json!({ "version": 1, "gateway_key": key, "token": token(), "expires": expires })
-                    .to_string();
-            let mut request = [0; 4096];
-            let _ = stream.read(&mut request).and_then(|_| {
-                write!(
-                    stream,
-                    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-                    body.len()
-                )
-            });
-            connection.send_close_notify();
-            let _ = connection.complete_io(&mut client);
-        }
-    });
-    address
-}
-
 /// A gateway after a new setup has another key, which the token endpoint gives.
 #[test]
 fn a_running_agent_follows_its_gateway_to_another_key() {
     let server = Server::start(&["localhost"], false);
-    let gateway = Gateway::start(&server, "required");
+    let gateway = TokenGateway::start(&server, "required");
     let public = gateway.0.route.public_key().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let authority = folder.path().join("authority.pem");
-    let endpoint = serve_documents(vec![some_key(), public], &authority);
+    let keys = [some_key(), public];
+    let document = move |number: usize| {
+        // The first is renewed after six seconds.
+        let lifetime = if number == 0 { 8 } else { 300 };
+        let (key, expires) = (&keys[number.min(1)], unix_now() + lifetime);
+        json!({ "version": 1, "gateway_key": key, "token": token(), "expires": expires })
+            .to_string()
+    };
+    let endpoint = serve_documents(document, &authority);
     let url = format!("https://localhost:{}{PATH}", endpoint.port());
     let arguments = ["--assist-token-from", &url, "--cacert", authority.to_str().unwrap()];
     let mut agent = Agent::start(gateway.0.address, &arguments);

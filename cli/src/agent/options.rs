@@ -6,7 +6,7 @@ use packrat_token_client::gateway_key;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::get::token::TokenSource;
+use crate::http3::token::TokenSource;
 
 /// Examples in the help text.
 const EXAMPLES_HELP: &str = "\
@@ -32,7 +32,7 @@ docs/CLIENTS.md has more programs, all settings of the file, and units for syste
 /// Options of `packrat agent`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES_HELP)]
-pub(crate) struct Options {
+pub(crate) struct AgentOptions {
     /// The service, or the gateway in front of it, that datagrams go to
     #[arg(
         long,
@@ -60,6 +60,32 @@ pub(crate) struct Options {
     /// to the service through this machine
     #[arg(long)]
     pub(crate) allow_remote: bool,
+    #[command(flatten)]
+    pub(crate) assistance: AssistanceOptions,
+    /// Trust the certificate authorities in this PEM file with token endpoints, in addition to the
+    /// system's
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) cacert: Option<PathBuf>,
+    /// Address to serve Prometheus metrics (/metrics) and the status (/packrat) on, over plain HTTP
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics: Option<SocketAddr>,
+    /// Also serve metrics and status on addresses that other machines can reach
+    #[arg(long)]
+    pub(crate) allow_remote_metrics: bool,
+    /// Sockets of programs that are served at the same time [default: 10000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) flows: Option<u32>,
+    /// Seconds without a datagram after which a program's socket is forgotten [default: 300]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) idle: Option<u32>,
+    /// No status line; errors are shown
+    #[arg(short, long)]
+    pub(crate) silent: bool,
+}
+
+/// Options of a service's assistance.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AssistanceOptions {
     /// Accept help only from the gateway with this public key (64 hexadecimal digits)
     #[arg(long, value_name = "HEX", conflicts_with = "config", value_parser = gateway_key)]
     pub(crate) gateway_key: Option<[u8; 32]>,
@@ -88,23 +114,4 @@ pub(crate) struct Options {
     /// token); read again when the file changes
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "config")]
     pub(crate) assist_token_file: Option<PathBuf>,
-    /// Trust the certificate authorities in this PEM file with token endpoints, in addition to the
-    /// system's
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) cacert: Option<PathBuf>,
-    /// Address to serve Prometheus metrics (/metrics) and the status (/packrat) on, over plain HTTP
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) metrics: Option<SocketAddr>,
-    /// Also serve metrics and status on addresses that other machines can reach
-    #[arg(long)]
-    pub(crate) allow_remote_metrics: bool,
-    /// Sockets of programs that are served at the same time [default: 10000]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) flows: Option<u32>,
-    /// Seconds without a datagram after which a program's socket is forgotten [default: 300]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) idle: Option<u32>,
-    /// No status line; errors are shown
-    #[arg(short, long)]
-    pub(crate) silent: bool,
 }

@@ -11,12 +11,15 @@ use packrat_agent::{
     Target, Token, choose,
 };
 use packrat_token_client::gateway_key;
+use rustls::pki_types::CertificateDer;
 use serde::Deserialize;
 
-use super::options::Options;
-use crate::get::options::host_and_port;
-use crate::get::token::TokenSource;
-use crate::get::{Request, read_certificates};
+use super::limits::{OTHER_DESCRIPTORS, limits};
+use super::options::AgentOptions;
+use super::pages::check_metrics;
+use crate::assist_token;
+use crate::http3::token::TokenSource;
+use crate::http3::{Request, host_and_port, read_certificates};
 
 /// Descriptors of all associations of a SOCKS listener.
 const OF_SOCKS: u64 = 2048;
@@ -101,7 +104,7 @@ impl Plan {
     ///
     /// # Errors
     /// A sentence that names the mistake and the remedy.
-    pub(super) fn new(options: &Options) -> Result<Self, String> {
+    pub(super) fn new(options: &AgentOptions) -> Result<Self, String> {
         let file = match &options.config {
             Some(path) => read(path)?,
             None => of_options(options)?,
@@ -110,20 +113,7 @@ impl Plan {
             return Err("the configuration names no service; add one with [[service]], or [socks]"
                 .to_owned());
         }
-        let defaults = super::limits(
-            "agent",
-            options.flows.or(file.flows.map(NonZeroU32::get)),
-            super::OTHER_DESCRIPTORS
-                + file.service.len() as u64
-                + file.socks.iter().len() as u64 * OF_SOCKS,
-        );
-        let limits = Limits {
-            idle: options
-                .idle
-                .or(file.idle_seconds.map(NonZeroU32::get))
-                .map_or(defaults.idle, |seconds| Duration::from_secs(seconds.into())),
-            ..defaults
-        };
+        let limits = limits_of(options, &file);
         let authorities = options.cacert.as_ref().or(file.cacert.as_ref());
         let authorities = authorities.map(|path| read_certificates(path)).transpose();
         let authorities = authorities.map_err(|error| error.to_string())?.unwrap_or_default();
@@ -145,44 +135,72 @@ impl Plan {
         let mut passed = ListenFd::from_env();
         for (index, entry) in file.service.into_iter().enumerate() {
             let name = entry.name.clone().unwrap_or_else(|| entry.to.clone());
-            let of_service = |error: String| format!("service {name}: {error}");
-            let source = entry.assist_token_from.clone();
-            let (host, to) = resolve(&entry.to).map_err(of_service)?;
-            let socket = socket(&mut passed, index, entry.listen, allow_remote, to);
-            let socket = socket.map_err(of_service)?;
-            let access = entry.access().map_err(of_service)?;
-            if let Some(source) = source {
-                let url = format!("https://{}", entry.to);
-                let Ok(source) = source.parse::<TokenSource>();
-                let url = if let TokenSource::Url(url) = &source { url } else { &url };
-                let mut request =
-                    Request::new(url).map_err(|error| of_service(error.to_string()))?;
-                request.trust.additional.clone_from(&authorities);
-                let source = Source::Endpoint(source, Box::new(request));
-                plan.tokens.push(Tokens { service: index, source, access: access.clone() });
-            }
-            if let Some(path) = entry.assist_token_file {
-                let source = Source::File(path);
-                plan.tokens.push(Tokens { service: index, source, access: access.clone() });
-            }
-            // A program's datagrams need not end in random bytes.
-            let config = ClientConfig::from(access).with_scheme(IdentifierScheme::Payload);
-            let config = config.with_uploads(entry.uploads);
-            let dont_fragment = entry.dont_fragment;
-            let (name, to) = (name.clone(), Target::Service(to));
-            plan.services.push(Service { name, socket, to, config, dont_fragment });
-            plan.hosts.push(host);
+            plan.add_service(index, &name, entry, &mut passed, allow_remote, &authorities)
+                .map_err(|error| format!("service {name}: {error}"))?;
         }
         if let Some(socks) = file.socks {
-            let of_socks = |error: String| format!("socks: {error}");
-            if let Some(path) = socks.assist_token_file.clone() {
-                let service = plan.services.len();
-                let access = socks.access().map_err(of_socks)?;
-                plan.tokens.push(Tokens { service, source: Source::File(path), access });
-            }
-            plan.socks = Some(socks.open(allow_remote).map_err(of_socks)?);
+            plan.add_socks(socks, allow_remote).map_err(|error| format!("socks: {error}"))?;
         }
         Ok(plan)
+    }
+
+    fn add_service(
+        &mut self,
+        index: usize,
+        name: &str,
+        entry: Entry,
+        passed: &mut ListenFd,
+        allow_remote: bool,
+        authorities: &[CertificateDer<'static>],
+    ) -> Result<(), String> {
+        let (host, to) = resolve(&entry.to)?;
+        let socket = socket(passed, index, entry.listen, allow_remote, to)?;
+        let access = entry.access()?;
+        if let Some(source) = &entry.assist_token_from {
+            let Ok(source) = source.parse::<TokenSource>();
+            let of_host = format!("https://{}", entry.to);
+            let url = if let TokenSource::Url(url) = &source { url } else { &of_host };
+            let mut request = Request::new(url).map_err(|error| error.to_string())?;
+            request.trust.additional = authorities.to_vec();
+            let source = Source::Endpoint(source, Box::new(request));
+            self.tokens.push(Tokens { service: index, source, access: access.clone() });
+        }
+        if let Some(path) = entry.assist_token_file {
+            let source = Source::File(path);
+            self.tokens.push(Tokens { service: index, source, access: access.clone() });
+        }
+        // A program's datagrams need not end in random bytes.
+        let config = ClientConfig::from(access).with_scheme(IdentifierScheme::Payload);
+        let config = config.with_uploads(entry.uploads);
+        let dont_fragment = entry.dont_fragment;
+        let (name, to) = (name.to_owned(), Target::Service(to));
+        self.services.push(Service { name, socket, to, config, dont_fragment });
+        self.hosts.push(host);
+        Ok(())
+    }
+
+    fn add_socks(&mut self, socks: Socks, allow_remote: bool) -> Result<(), String> {
+        if let Some(path) = socks.assist_token_file.clone() {
+            let (service, access) = (self.services.len(), socks.access()?);
+            self.tokens.push(Tokens { service, source: Source::File(path), access });
+        }
+        self.socks = Some(socks.open(allow_remote)?);
+        Ok(())
+    }
+}
+
+fn limits_of(options: &AgentOptions, file: &File) -> Limits {
+    let defaults = limits(
+        "agent",
+        options.flows.or(file.flows.map(NonZeroU32::get)),
+        OTHER_DESCRIPTORS + file.service.len() as u64 + file.socks.iter().len() as u64 * OF_SOCKS,
+    );
+    Limits {
+        idle: options
+            .idle
+            .or(file.idle_seconds.map(NonZeroU32::get))
+            .map_or(defaults.idle, |seconds| Duration::from_secs(seconds.into())),
+        ..defaults
     }
 }
 
@@ -254,46 +272,37 @@ fn read(path: &Path) -> Result<File, String> {
 }
 
 /// The settings of the command line, as a file with one service and SOCKS.
-fn of_options(options: &Options) -> Result<File, String> {
+fn of_options(options: &AgentOptions) -> Result<File, String> {
     if options.to.is_none() && options.socks.is_none() {
         return Err("give --to HOST:PORT, --socks ADDR or --config FILE".to_owned());
     }
-    let key = || options.gateway_key.map(|key| packrat_wire::hexadecimal::encode(&key));
+    let key = || options.assistance.gateway_key.map(|key| packrat_wire::hexadecimal::encode(&key));
     let socks = options.socks.map(|listen| Socks {
         listen,
         allow: options.socks_allow.clone(),
         gateway_key: key(),
-        maximum_hold_ms: options.maximum_hold,
-        uploads: options.uploads,
-        dont_fragment: options.dont_fragment,
-        assist_token_file: options.assist_token_file.clone(),
+        maximum_hold_ms: options.assistance.maximum_hold,
+        uploads: options.assistance.uploads,
+        dont_fragment: options.assistance.dont_fragment,
+        assist_token_file: options.assistance.assist_token_file.clone(),
     });
     let service = options.to.clone().map(|to| Entry {
         name: None,
         to,
         listen: options.listen,
         gateway_key: key(),
-        maximum_hold_ms: options.maximum_hold,
-        uploads: options.uploads,
-        dont_fragment: options.dont_fragment,
-        assist_token_from: options.assist_token_from.as_ref().map(|source| match source {
-            TokenSource::SameHost => "auto".to_owned(),
-            TokenSource::Url(url) => url.clone(),
-        }),
-        assist_token_file: options.assist_token_file.clone(),
+        maximum_hold_ms: options.assistance.maximum_hold,
+        uploads: options.assistance.uploads,
+        dont_fragment: options.assistance.dont_fragment,
+        assist_token_from: options.assistance.assist_token_from.as_ref().map(
+            |source| match source {
+                TokenSource::SameHost => "auto".to_owned(),
+                TokenSource::Url(url) => url.clone(),
+            },
+        ),
+        assist_token_file: options.assistance.assist_token_file.clone(),
     });
     Ok(File { service: service.into_iter().collect(), socks, ..File::default() })
-}
-
-/// Fails if other machines can reach the address, unless they may.
-pub(super) fn check_metrics(address: SocketAddr, allow_remote: bool) -> Result<(), String> {
-    if address.ip().to_canonical().is_loopback() || allow_remote {
-        return Ok(());
-    }
-    Err(format!(
-        "other machines can reach {address}, and /packrat shows who sends through this one; serve metrics on 127.0.0.1, \
-         or allow it with --allow-remote-metrics"
-    ))
 }
 
 /// The token in a file.
@@ -304,7 +313,7 @@ pub(crate) fn read_token(path: &Path) -> Result<Token, String> {
     let fault =
         |error: String| format!("cannot use the assist token of {}: {error}", path.display());
     let text = std::fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;
-    crate::recv::token(text.trim()).map_err(fault)
+    assist_token::read(text.trim()).map_err(fault)
 }
 
 /// The host as it was given, and its first address with a route.

@@ -6,6 +6,7 @@
 //! loss and Packrat.
 
 mod arm;
+mod both_ends;
 mod certificate;
 mod client;
 mod error;
@@ -15,14 +16,16 @@ mod metrics;
 mod neighbour;
 mod options;
 mod page;
+mod parts;
 mod payload;
 mod process;
 mod profile;
-mod program;
 mod qlog;
 mod report;
+mod scene;
 mod screen;
 mod server;
+mod stage;
 
 use std::fs;
 use std::io::{self, IsTerminal};
@@ -33,15 +36,14 @@ use tempfile::TempDir;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
-use arm::Stage;
-use certificate::Certificate;
+use client::Client;
 use error::DemoError;
-use options::{ClientKind, ProfileName};
-use payload::Payload;
+use options::ProfileName;
 use profile::Network;
 use report::DemoReport;
+use stage::Stage;
 
-pub(crate) use options::Options;
+pub(crate) use options::DemoOptions;
 #[cfg(feature = "lab")]
 pub(crate) use {
     error::DemoError as Error, options::ArmName, options::ServerKind,
@@ -53,7 +55,7 @@ const INTERRUPTED_STATUS: u8 = 130;
 
 /// Runs the demo on the calling thread, which must be the main thread or live as long as the
 /// process: the demo's processes are tied to it.
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub(crate) fn run(options: &DemoOptions) -> ExitCode {
     let runtime = match runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
     {
         Ok(runtime) => runtime,
@@ -104,10 +106,10 @@ async fn interrupted() {
 }
 
 /// Runs all arms on all networks; true if each succeeded.
-async fn demonstrate(options: &Options) -> Result<bool, DemoError> {
+async fn demonstrate(options: &DemoOptions) -> Result<bool, DemoError> {
     let workplace = Workplace::open(options)?;
     let mut reports = Vec::new();
-    for &profile in &options.profile {
+    for &profile in &options.network.profile {
         reports.push(demonstrate_on(profile, options, &workplace).await?);
     }
     if let Some(file) = &options.json {
@@ -120,16 +122,16 @@ async fn demonstrate(options: &Options) -> Result<bool, DemoError> {
 /// Runs all arms on one network, and prints their table.
 async fn demonstrate_on(
     profile: ProfileName,
-    options: &Options,
+    options: &DemoOptions,
     workplace: &Workplace,
 ) -> Result<DemoReport, DemoError> {
     let network = Network::new(profile, options);
-    let stage = stage(options, network, &workplace.path().join(profile.to_string()), false)?;
+    let stage = Stage::new(options, network, &workplace.path().join(profile.to_string()), false)?;
     let mut report = DemoReport {
         profile,
         loss: network.loss(),
         gateway: options.gateway,
-        server: options.server_name(),
+        server: Client::of(options).server_name(options),
         upload: options.upload,
         rebind_after_seconds: options.rebind_after.map(|after| after.as_secs_f64()),
         moved_to_unmoved: None,
@@ -138,7 +140,7 @@ async fn demonstrate_on(
     };
     for name in options.arms_to_run() {
         let bar = screen::progress_bar(name, stage.payload.size);
-        let arm = stage.run(name, |bytes| bar.set_position(bytes)).await;
+        let arm = arm::run(&stage, name, |bytes| bar.set_position(bytes)).await;
         bar.finish_and_clear();
         let arm = arm?;
         if io::stderr().is_terminal() || !io::stdout().is_terminal() {
@@ -151,36 +153,17 @@ async fn demonstrate_on(
     Ok(report)
 }
 
-/// Everything that arms share.
-fn stage<'a>(
-    options: &'a Options,
-    network: Network,
-    work: &Path,
-    neighbour: bool,
-) -> Result<Stage<'a>, DemoError> {
-    let files = work.join("files");
-    fs::create_dir_all(&files).map_err(|error| DemoError::write(&files, error))?;
-    let payload = Payload::new(options.seed, options.size.0);
-    payload.write(&files.join(arm::FILE_NAME))?;
-    let small = files.join(arm::SMALL_FILE);
-    fs::write(&small, "ready").map_err(|error| DemoError::write(&small, error))?;
-    if options.client == ClientKind::Chromium {
-        page::write(&files, options.seed)?;
-    }
-    let certificate = Certificate::create(work)?;
-    Ok(Stage { options, network, payload, files, certificate, work: work.to_owned(), neighbour })
-}
-
 /// Makes a download over a network of the laboratory's, beside another one if `neighbour` is true.
 #[cfg(feature = "lab")]
 pub(crate) async fn download_over(
-    options: &Options,
+    options: &DemoOptions,
     network: Network,
     arm: options::ArmName,
     neighbour: bool,
 ) -> Result<report::ArmReport, DemoError> {
     let workplace = Workplace::open(options)?;
-    stage(options, network, workplace.path(), neighbour)?.run(arm, |_| {}).await
+    let stage = Stage::new(options, network, workplace.path(), neighbour)?;
+    arm::run(&stage, arm, |_| {}).await
 }
 
 fn write_json(file: &Path, reports: &[DemoReport]) -> Result<(), DemoError> {
@@ -196,7 +179,7 @@ enum Workplace {
 }
 
 impl Workplace {
-    fn open(options: &Options) -> Result<Self, DemoError> {
+    fn open(options: &DemoOptions) -> Result<Self, DemoError> {
         match &options.keep {
             Some(folder) => {
                 let absolute = fs::create_dir_all(folder).and_then(|()| folder.canonicalize());

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use packrat_emulation::path::{PathConfig, UdpPath};
 
-use super::arm::Stage;
 use super::client::Transfer;
 use super::error::DemoError;
 use super::options::ServerKind;
 use super::profile::Network;
 use super::server::{Server, ServerSetup};
+use super::stage::Stage;
 
 /// Name of the file that it downloads.
 const FILE_NAME: &str = "neighbour.bin";

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 /// Options of `packrat demo`.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Options {
+pub(crate) struct DemoOptions {
     /// The gateway: Packrat's filter in a real Envoy, or the same data plane in a process of its
     /// own
     #[arg(long, value_enum, default_value_t = GatewayKind::Envoy)]
@@ -17,42 +17,12 @@ pub(crate) struct Options {
     /// The unmodified HTTP/3 server that sends
     #[arg(long, value_enum, default_value_t = ServerKind::Caddy)]
     pub(crate) server: ServerKind,
-    /// The client that downloads; clients other than packrat do not know it, and use an agent when
-    /// they are assisted
-    #[arg(long, value_enum, default_value_t = ClientKind::Packrat)]
-    pub(crate) client: ClientKind,
-    /// Pages that chromium loads, datagrams that echo sends, frames that webrtc receives
-    /// [default: 10, 1800, 600]
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    repeats: Option<u32>,
-    /// Longest time that received data waits in the agent while the gateway repairs a loss before
-    /// it, in milliseconds; 0: no wait
-    #[arg(long, value_name = "MS")]
-    pub(crate) maximum_hold: Option<u64>,
-    /// The operator's word for the server's congestion control; without it one of eight sessions is a
-    /// trial that finds out whether the server tolerates losses, and does not repair five of them
-    #[arg(long, value_enum, default_value_t = SenderKind::Any)]
-    pub(crate) sender: SenderKind,
-    /// The gateway sends what sparse flows bring (echo, webrtc's audio, handshakes) twice to clients without a
-    /// session: to the client that has no help
-    #[arg(long)]
-    pub(crate) sparse_copies: bool,
-    /// The networks, one after the other: delays and rates of the far segment and of the last mile,
-    /// and how much the last mile loses
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = ProfileName::DEFAULT)]
-    pub(crate) profile: Vec<ProfileName>,
-    /// Share of datagrams that the last mile loses, instead of the profile's (0.04 is 4 %)
-    #[arg(long, value_name = "SHARE", value_parser = share)]
-    pub(crate) loss: Option<f64>,
-    /// Mean number of datagrams that are lost in a row; 1 loses each independently
-    #[arg(long, value_name = "DATAGRAMS", default_value_t = 1.0, value_parser = burst)]
-    pub(crate) burst: f64,
-    /// Which way the last mile loses
-    #[arg(long, value_enum, default_value_t = LossDirection::Both)]
-    pub(crate) loss_direction: LossDirection,
-    /// The queue in front of each link, one bandwidth-delay product of the whole path long
-    #[arg(long, value_enum, default_value_t = QueueKind::DropTail)]
-    pub(crate) queue: QueueKind,
+    #[command(flatten)]
+    pub(crate) program: ClientOptions,
+    #[command(flatten)]
+    pub(crate) policy: PolicyOptions,
+    #[command(flatten)]
+    pub(crate) network: NetworkOptions,
     /// Size of the download, for example 25MB or 512KB
     #[arg(long, value_name = "SIZE", default_value = "25MB")]
     pub(crate) size: Size,
@@ -90,17 +60,58 @@ pub(crate) struct Options {
     pub(crate) parts: PathBuf,
 }
 
-impl Options {
-    /// The number of times that the client does what it measures.
-    pub(crate) fn repeats(&self) -> u32 {
-        self.repeats.unwrap_or_else(|| self.client.repeats())
-    }
+/// Options of the client.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ClientOptions {
+    /// The client that downloads; clients other than packrat do not know it, and use an agent when
+    /// they are assisted
+    #[arg(long, value_enum, default_value_t = ClientKind::Packrat)]
+    pub(crate) client: ClientKind,
+    /// Pages that chromium loads, datagrams that echo sends, frames that webrtc receives
+    /// [default: 10, 1800, 600]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) repeats: Option<u32>,
+    /// Longest time that received data waits in the agent while the gateway repairs a loss before
+    /// it, in milliseconds; 0: no wait
+    #[arg(long, value_name = "MS")]
+    pub(crate) maximum_hold: Option<u64>,
+}
 
-    /// The name of the server.
-    pub(crate) fn server_name(&self) -> String {
-        self.client.own_server().map_or_else(|| self.server.to_string(), str::to_owned)
-    }
+/// Options of the gateway's route.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PolicyOptions {
+    /// The operator's word for the server's congestion control; without it one of eight sessions is a
+    /// trial that finds out whether the server tolerates losses, and does not repair five of them
+    #[arg(long, value_enum, default_value_t = SenderKind::Any)]
+    pub(crate) sender: SenderKind,
+    /// The gateway sends what sparse flows bring (echo, webrtc's audio, handshakes) twice to clients without a
+    /// session: to the client that has no help
+    #[arg(long)]
+    pub(crate) sparse_copies: bool,
+}
 
+/// Options of the network.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct NetworkOptions {
+    /// The networks, one after the other: delays and rates of the far segment and of the last mile,
+    /// and how much the last mile loses
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = ProfileName::DEFAULT)]
+    pub(crate) profile: Vec<ProfileName>,
+    /// Share of datagrams that the last mile loses, instead of the profile's (0.04 is 4 %)
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub(crate) loss: Option<f64>,
+    /// Mean number of datagrams that are lost in a row; 1 loses each independently
+    #[arg(long, value_name = "DATAGRAMS", default_value_t = 1.0, value_parser = burst)]
+    pub(crate) burst: f64,
+    /// Which way the last mile loses
+    #[arg(long, value_enum, default_value_t = LossDirection::Both)]
+    pub(crate) loss_direction: LossDirection,
+    /// The queue in front of each link, one bandwidth-delay product of the whole path long
+    #[arg(long, value_enum, default_value_t = QueueKind::DropTail)]
+    pub(crate) queue: QueueKind,
+}
+
+impl DemoOptions {
     /// The downloads, in the order in which they run.
     pub(crate) fn arms_to_run(&self) -> Vec<ArmName> {
         let mut arms: Vec<_> = ArmName::DEFAULT
@@ -162,33 +173,6 @@ pub(crate) enum ClientKind {
     Echo,
     /// A WebRTC peer (aiortc) that receives video from another one.
     Webrtc,
-}
-
-impl ClientKind {
-    /// The name of the server that it needs instead of a web server with HTTP/3.
-    pub(crate) fn own_server(self) -> Option<&'static str> {
-        match self {
-            Self::Wireguard => Some("wireguard-go"),
-            Self::Echo => Some("echo"),
-            Self::Webrtc => Some("aiortc"),
-            Self::Packrat
-            | Self::Curl
-            | Self::CurlSocks
-            | Self::Aioquic
-            | Self::QuicGo
-            | Self::Chromium => None,
-        }
-    }
-
-    /// The number of repetitions, unless the user sets it.
-    fn repeats(self) -> u32 {
-        match self {
-            Self::Chromium => 10,
-            Self::Echo => 1800,
-            Self::Webrtc => 600,
-            _ => 0,
-        }
-    }
 }
 
 /// The operator's word for a server's congestion control, as in the gateway's configuration.
@@ -276,13 +260,22 @@ pub(crate) enum ArmName {
 
 /// A tunnel with repair of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tunnel {
+pub(crate) struct Tunnel {
+    /// The program's name for its protocol.
+    pub(crate) protocol: &'static str,
+    /// True if it sends at the last mile's rate.
+    pub(crate) at_rate: bool,
+    /// True if it shows a certificate.
+    pub(crate) over_tls: bool,
+}
+
+impl Tunnel {
     /// Hysteria 2, with BBR.
-    Hysteria,
+    const HYSTERIA: Self = Self { protocol: "hysteria", at_rate: false, over_tls: true };
     /// Hysteria 2, at a rate.
-    HysteriaRate,
+    const HYSTERIA_RATE: Self = Self { at_rate: true, ..Self::HYSTERIA };
     /// KCP with forward error correction.
-    Kcp,
+    const KCP: Self = Self { protocol: "kcp", at_rate: false, over_tls: false };
 }
 
 impl ArmName {
@@ -317,9 +310,9 @@ impl ArmName {
     /// The tunnel through which the client downloads.
     pub(crate) fn tunnel(self) -> Option<Tunnel> {
         match self {
-            Self::Hysteria => Some(Tunnel::Hysteria),
-            Self::HysteriaRate => Some(Tunnel::HysteriaRate),
-            Self::Kcp => Some(Tunnel::Kcp),
+            Self::Hysteria => Some(Tunnel::HYSTERIA),
+            Self::HysteriaRate => Some(Tunnel::HYSTERIA_RATE),
+            Self::Kcp => Some(Tunnel::KCP),
             _ => None,
         }
     }

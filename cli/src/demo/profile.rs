@@ -5,7 +5,7 @@ use std::time::Duration;
 use packrat_emulation::path::{LinkConfig, LossModel, QueueDiscipline, bandwidth_delay_product};
 use packrat_emulation::scenario::Links;
 
-use super::options::{LossDirection, Options, ProfileName, QueueKind};
+use super::options::{DemoOptions, LossDirection, ProfileName, QueueKind};
 
 /// Rate of the far segment, bits per second.
 const FAR_RATE: u64 = 20_000_000;
@@ -23,7 +23,7 @@ pub(crate) struct Network {
 
 impl Network {
     /// The network of this profile, with the changes by the options.
-    pub(crate) fn new(profile: ProfileName, options: &Options) -> Self {
+    pub(crate) fn new(profile: ProfileName, options: &DemoOptions) -> Self {
         let (far_delay, far_rate, last_mile_delay, loss) = match profile {
             ProfileName::Wifi => (30, FAR_RATE, 2, 0.04),
             ProfileName::Cellular => (30, FAR_RATE, 10, 0.10),
@@ -33,7 +33,7 @@ impl Network {
         let round_trip = Duration::from_millis(2 * (far_delay + last_mile_delay));
         let link = |delay, rate, seed| {
             let limit = bandwidth_delay_product(rate, round_trip);
-            let queue = match options.queue {
+            let queue = match options.network.queue {
                 QueueKind::DropTail => QueueDiscipline::DropTail { limit },
                 QueueKind::Red => QueueDiscipline::AdaptiveRed { limit },
             };
@@ -41,13 +41,13 @@ impl Network {
                 .with_queue(queue)
                 .with_seed(options.seed ^ seed)
         };
-        let loss = LossModel::new(options.loss.unwrap_or(loss), options.burst);
+        let loss = LossModel::new(options.network.loss.unwrap_or(loss), options.network.burst);
         let upward = link(last_mile_delay, LAST_MILE_RATE, 0x7570);
         let links = Links {
             far_down: link(far_delay, far_rate, 0),
             far_up: link(far_delay, far_rate, 0),
             last_mile_down: link(last_mile_delay, LAST_MILE_RATE, 0x646f_776e).with_loss(loss),
-            last_mile_up: match options.loss_direction {
+            last_mile_up: match options.network.loss_direction {
                 LossDirection::Both => upward.with_loss(loss),
                 LossDirection::Down => upward,
             },

@@ -43,29 +43,10 @@ pub(crate) struct ArmReport {
     /// True if the bytes that arrived are right: the whole file, or its beginning if the transfer
     /// was stopped.
     pub(crate) sha256_ok: bool,
-    /// Datagrams in the direction of the file that the last mile lost.
-    pub(crate) lost_last_mile: u64,
-    /// Datagrams that the gateway repaired, or that the client sent again to the gateway.
-    pub(crate) repairs: u64,
-    /// Repairs that arrived after the server had been able to notice the hole.
-    pub(crate) repairs_late: u64,
-    /// Packets that the server declared lost although they arrived; `null` without a qlog of the
-    /// server.
-    pub(crate) spurious: Option<u64>,
-    /// Times that the gateway moved the session to another address of its client.
-    pub(crate) paths_moved: u64,
-    /// Datagrams of the flood that were sent while the download lasted.
-    pub(crate) flood_datagrams: u64,
-    /// Control datagrams that the gateway has received: eACKs, and the datagrams of the flood that
-    /// resemble them.
-    pub(crate) control_received: u64,
-    /// Resident memory of the gateway's process after the download less that before it, bytes;
-    /// `null` if the system does not report it.
-    pub(crate) gateway_memory_growth_bytes: Option<i64>,
-    /// Resets of the set reconciliation, of either side.
-    pub(crate) resets: u64,
-    /// Most bytes that the gateway's cache held.
-    pub(crate) cache_high_water_bytes: u64,
+    #[serde(flatten)]
+    pub(crate) losses: LossFigures,
+    #[serde(flatten)]
+    pub(crate) gateway: GatewayFigures,
     /// Bytes of eACKs that the client sent.
     pub(crate) eack_bytes: u64,
     /// True if the whole file arrived; false if the transfer was stopped.
@@ -81,6 +62,46 @@ pub(crate) struct ArmReport {
     pub(crate) times: Option<TimesReport>,
     /// Effects of assistance, seen from the client; `null` if the client did not ask for it.
     pub(crate) assistance: Option<AssistanceReport>,
+    #[serde(flatten)]
+    pub(crate) path: PathFigures,
+}
+
+/// Losses on the last mile, and their repairs.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct LossFigures {
+    /// Datagrams in the direction of the file that the last mile lost.
+    pub(crate) lost_last_mile: u64,
+    /// Datagrams that the gateway repaired, or that the client sent again to the gateway.
+    pub(crate) repairs: u64,
+    /// Repairs that arrived after the server had been able to notice the hole.
+    pub(crate) repairs_late: u64,
+    /// Packets that the server declared lost although they arrived; `null` without a qlog of the
+    /// server.
+    pub(crate) spurious: Option<u64>,
+}
+
+/// The gateway during a transfer.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct GatewayFigures {
+    /// Times that the gateway moved the session to another address of its client.
+    pub(crate) paths_moved: u64,
+    /// Datagrams of the flood that were sent while the download lasted.
+    pub(crate) flood_datagrams: u64,
+    /// Control datagrams that the gateway has received: eACKs, and the datagrams of the flood that
+    /// resemble them.
+    pub(crate) control_received: u64,
+    /// Resident memory of the gateway's process after the download less that before it, bytes;
+    /// `null` if the system does not report it.
+    pub(crate) gateway_memory_growth_bytes: Option<i64>,
+    /// Resets of the set reconciliation, of either side.
+    pub(crate) resets: u64,
+    /// Most bytes that the gateway's cache held.
+    pub(crate) cache_high_water_bytes: u64,
+}
+
+/// The emulated path of a transfer.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct PathFigures {
     /// True if the emulated path was on time: otherwise the figures describe the machine more than
     /// the path.
     pub(crate) on_time: bool,
@@ -142,6 +163,21 @@ impl TimesReport {
     }
 }
 
+/// Datagrams that were missing at the client, and their fate.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(crate) struct HoleFigures {
+    /// Datagrams that were missing when a later one arrived.
+    pub(crate) holes: u64,
+    /// Missing datagrams that arrived before the server could notice.
+    pub(crate) filled_in_time: u64,
+    /// Missing datagrams that arrived after the server had been able to notice.
+    pub(crate) filled_late: u64,
+    /// Missing datagrams that were given up because the hold time had expired.
+    pub(crate) expired: u64,
+    /// Missing datagrams that were given up because the gateway had no repair for them.
+    pub(crate) settled: u64,
+}
+
 /// Assistance, seen from the client.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(crate) struct AssistanceReport {
@@ -155,16 +191,8 @@ pub(crate) struct AssistanceReport {
     pub(crate) control_bytes_received: u64,
     /// Datagrams that arrived twice.
     pub(crate) duplicates: u64,
-    /// Datagrams that were missing when a later one arrived.
-    pub(crate) holes: u64,
-    /// Missing datagrams that arrived before the server could notice.
-    pub(crate) filled_in_time: u64,
-    /// Missing datagrams that arrived after the server had been able to notice.
-    pub(crate) filled_late: u64,
-    /// Missing datagrams that were given up because the hold time had expired.
-    pub(crate) expired: u64,
-    /// Missing datagrams that were given up because the gateway had no repair for them.
-    pub(crate) settled: u64,
+    #[serde(flatten)]
+    pub(crate) holes: HoleFigures,
     /// Datagrams that came with the gateway's number.
     pub(crate) numbered: u64,
     /// Datagrams that waited below QUIC for one before them.
@@ -194,11 +222,13 @@ impl From<AssistanceStats> for AssistanceReport {
             control_bytes_sent: assist.control_bytes_sent,
             control_bytes_received: assist.control_bytes_received,
             duplicates: assist.duplicates,
-            holes: assist.holes,
-            filled_in_time: assist.filled_in_time,
-            filled_late: assist.filled_late,
-            expired: assist.expired,
-            settled: assist.settled,
+            holes: HoleFigures {
+                holes: assist.holes,
+                filled_in_time: assist.filled_in_time,
+                filled_late: assist.filled_late,
+                expired: assist.expired,
+                settled: assist.settled,
+            },
             numbered: stats.shim.numbered,
             kept: stats.shim.kept,
             recovered: stats.shim.recovered,
@@ -232,15 +262,15 @@ impl ArmReport {
     /// True if the arm showed its claim. A client with a planned move must have moved before the
     /// download ended.
     pub(crate) fn succeeded(&self) -> bool {
-        let has_moved = self.name != ArmName::PackratMoved || self.paths_moved > 0;
+        let has_moved = self.name != ArmName::PackratMoved || self.gateway.paths_moved > 0;
         self.sha256_ok && has_moved && (self.complete || self.name.may_be_stopped())
     }
 }
 
 /// A line for arms whose path was late, and whose figures therefore cannot be trusted.
 pub(crate) fn lateness(arms: &[ArmReport]) -> Option<String> {
-    let late = arms.iter().filter(|arm| !arm.on_time);
-    let late: Vec<_> = late.map(|arm| (arm.name, [arm.far, arm.last_mile])).collect();
+    let late = arms.iter().filter(|arm| !arm.path.on_time);
+    let late: Vec<_> = late.map(|arm| (arm.name, [arm.path.far, arm.path.last_mile])).collect();
     (!late.is_empty()).then(|| line(&late))
 }
 

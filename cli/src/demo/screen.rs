@@ -86,15 +86,15 @@ fn table(arms: &[ArmReport], upload: bool) -> String {
         format!("{:.1}{}", arm.seconds, if arm.complete { "" } else { " (cut)" })
     });
     row("sha256", &|arm| if arm.sha256_ok { "right" } else { "WRONG" }.to_owned());
-    row("lost on the last mile", &|arm| arm.lost_last_mile.to_string());
+    row("lost on the last mile", &|arm| arm.losses.lost_last_mile.to_string());
     if upload {
-        row("sent again to the gateway", &|arm| arm.repairs.to_string());
+        row("sent again to the gateway", &|arm| arm.losses.repairs.to_string());
         row("declared lost by the client", &|arm| known(arm.declared_lost));
     } else {
-        row("repairs", &|arm| arm.repairs.to_string());
-        row("  of them too late", &|arm| arm.repairs_late.to_string());
+        row("repairs", &|arm| arm.losses.repairs.to_string());
+        row("  of them too late", &|arm| arm.losses.repairs_late.to_string());
         row("declared lost by the server", &|arm| known(arm.declared_lost));
-        row("  of them spuriously", &|arm| known(arm.spurious));
+        row("  of them spuriously", &|arm| known(arm.losses.spurious));
     }
     if let Some(what) = arms.iter().find_map(|arm| Some(arm.times.as_ref()?.what)) {
         let of = |arm: &ArmReport, value: &dyn Fn(&TimesReport) -> String| {
@@ -108,17 +108,18 @@ fn table(arms: &[ArmReport], upload: bool) -> String {
         row("  p99, ms", &|arm| of(arm, &|times| format!("{:.1}", times.p99_ms)));
         row("  p99.9, ms", &|arm| of(arm, &|times| format!("{:.1}", times.p999_ms)));
     }
-    row("moved to another address", &|arm| arm.paths_moved.to_string());
-    if arms.iter().any(|arm| arm.flood_datagrams > 0) {
-        row("datagrams of the flood", &|arm| arm.flood_datagrams.to_string());
+    row("moved to another address", &|arm| arm.gateway.paths_moved.to_string());
+    if arms.iter().any(|arm| arm.gateway.flood_datagrams > 0) {
+        row("datagrams of the flood", &|arm| arm.gateway.flood_datagrams.to_string());
         row("gateway's memory grew by, KiB", &|arm| {
-            arm.gateway_memory_growth_bytes
+            arm.gateway
+                .gateway_memory_growth_bytes
                 .map_or("unknown".to_owned(), |bytes| (bytes / 1024).to_string())
         });
     }
-    row("Resets", &|arm| arm.resets.to_string());
+    row("Resets", &|arm| arm.gateway.resets.to_string());
     if !upload {
-        row("cache high-water mark, bytes", &|arm| arm.cache_high_water_bytes.to_string());
+        row("cache high-water mark, bytes", &|arm| arm.gateway.cache_high_water_bytes.to_string());
         row("eACK bytes", &|arm| arm.eack_bytes.to_string());
     }
     text

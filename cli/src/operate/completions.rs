@@ -12,7 +12,7 @@ use super::finish;
 
 /// Options of `packrat completions`.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct CompletionsOptions {
     /// The shell
     #[arg(value_enum)]
     shell: Shell,
@@ -36,7 +36,7 @@ pub(crate) struct ManOptions {
 }
 
 /// Prints the completions of `command`.
-pub(crate) fn run(options: &Options, mut command: Command) -> ExitCode {
+pub(crate) fn run(options: &CompletionsOptions, mut command: Command) -> ExitCode {
     let shell = match options.shell {
         Shell::Bash => Known::Bash,
         Shell::Elvish => Known::Elvish,

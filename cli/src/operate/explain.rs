@@ -8,10 +8,10 @@ use packrat_api::status::{SessionSnapshot, Stage};
 use serde_json::{Value, json};
 
 use super::error::OperateError;
-use super::gateway::{Gateway, Route};
+use super::gateway::{AskedGateway, Route};
 use super::output::{Format, bytes, milliseconds, percent};
 use super::target::Target;
-use super::{finish, warn};
+use super::warn;
 
 /// Losses below this share matter to no sender.
 const LITTLE_LOSS: f64 = 0.0005;
@@ -20,7 +20,7 @@ const MOST_SESSIONS: usize = 10_000;
 
 /// Options of the command.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct ExplainOptions {
     #[command(flatten)]
     target: Target,
 
@@ -34,11 +34,8 @@ pub(crate) struct Options {
     output: Format,
 }
 
-pub(crate) fn run(options: &Options) -> ExitCode {
-    finish("explain", explain(options))
-}
-
-fn explain(options: &Options) -> Result<ExitCode, OperateError> {
+/// Runs `packrat explain`.
+pub(crate) fn explain(options: &ExplainOptions) -> Result<ExitCode, OperateError> {
     let gateways = options.target.gateways()?;
     let mut problems = Vec::new();
     let mut found = Vec::new();
@@ -88,7 +85,7 @@ fn explain(options: &Options) -> Result<ExitCode, OperateError> {
 
 /// The client's sessions on a gateway, each with the reasons.
 fn of_gateway(
-    gateway: &Gateway,
+    gateway: &AskedGateway,
     client: &str,
 ) -> Result<Vec<(SessionSnapshot, Vec<String>)>, OperateError> {
     let is_address = client.parse::<IpAddr>().is_ok() || client.parse::<SocketAddr>().is_ok();
@@ -197,6 +194,28 @@ fn of_refusal(refusal: &str, route: Option<&Route>) -> String {
     }
 }
 
+/// Counters of losses that were not repaired, and the reasons.
+const UNREPAIRED_LOSSES: [(&str, &str); 5] = [
+    (
+        "losses_tolerated",
+        "left to the sender, which tolerates losses (BBR) and gains nothing by repairs",
+    ),
+    ("losses_shown", "left to the sender, because a queue stands on the last mile"),
+    (
+        "repairs_paused",
+        "left to the sender while repairs pause: what is sent in excess does not arrive",
+    ),
+    ("repairs_late", "given up: a repair would come too late for the client's hold"),
+    ("repairs_evicted", "given up: no longer in the cache (`cache_bytes_per_session`)"),
+];
+/// Counters of other obstacles.
+const OBSTACLES: [(&str, &str); 4] = [
+    ("budget_refusals", "repairs were put off: the repair budget was used up (`repair_budget`)"),
+    ("eacks_limited", "eACKs were not looked at: the client makes the gateway work too much"),
+    ("resets_gateway", "Resets, asked for by the gateway; repairs stop for a round trip each"),
+    ("resets_client", "Resets, asked for by the client; repairs stop for a round trip each"),
+];
+
 /// The benefit of an assisted client, and the obstacles to more.
 fn of_assisted(session: &SessionSnapshot) -> Vec<String> {
     let count = |name: &str| session.counters.get(name).copied().unwrap_or_default();
@@ -226,32 +245,12 @@ fn of_assisted(session: &SessionSnapshot) -> Vec<String> {
         session.repairs_arrived,
         session.missing
     ));
-    for (counter, reason) in [
-        (
-            "losses_tolerated",
-            "left to the sender, which tolerates losses (BBR) and gains nothing by repairs",
-        ),
-        ("losses_shown", "left to the sender, because a queue stands on the last mile"),
-        (
-            "repairs_paused",
-            "left to the sender while repairs pause: what is sent in excess does not arrive",
-        ),
-        ("repairs_late", "given up: a repair would come too late for the client's hold"),
-        ("repairs_evicted", "given up: no longer in the cache (`cache_bytes_per_session`)"),
-    ] {
+    for (counter, reason) in UNREPAIRED_LOSSES {
         if count(counter) > 0 {
             reasons.push(format!("{} of the losses: {reason}", share(count(counter))));
         }
     }
-    for (counter, reason) in [
-        (
-            "budget_refusals",
-            "repairs were put off: the repair budget was used up (`repair_budget`)",
-        ),
-        ("eacks_limited", "eACKs were not looked at: the client makes the gateway work too much"),
-        ("resets_gateway", "Resets, asked for by the gateway; repairs stop for a round trip each"),
-        ("resets_client", "Resets, asked for by the client; repairs stop for a round trip each"),
-    ] {
+    for (counter, reason) in OBSTACLES {
         if count(counter) > 0 {
             reasons.push(format!("{}: {reason}", count(counter)));
         }

@@ -37,7 +37,7 @@ fn tcp_connections(line: &str) -> Option<(u16, f64, bool)> {
 
 /// A gateway that commands ask.
 #[derive(Debug, Clone)]
-pub(crate) struct Gateway {
+pub(crate) struct AskedGateway {
     base: Url,
     agent: ureq::Agent,
     /// The gateway's place in a cluster, and the way to it.
@@ -51,7 +51,7 @@ pub(crate) type Route = packrat_api::status::RouteStatus<f64>;
 /// Log lines of a gateway.
 pub(crate) type Events = packrat_api::status::Events<Map<String, Value>>;
 
-impl Gateway {
+impl AskedGateway {
     pub(crate) fn new(base: Url) -> Self {
         let agent = ureq::Agent::config_builder()
             .timeout_global(Some(ANSWER_TIMEOUT))

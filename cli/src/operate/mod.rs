@@ -3,7 +3,7 @@
 //!
 //! [`target::Target`] finds them: by the kubeconfig, through the API server; or by the URL of
 //! Envoy's administration port or of `packrat-gateway --metrics`. Either way the commands ask a
-//! [`gateway::Gateway`].
+//! [`gateway::AskedGateway`].
 
 mod check;
 mod cluster;
@@ -12,6 +12,7 @@ mod diagnose;
 mod error;
 mod explain;
 mod gateway;
+mod inject;
 mod memory;
 mod output;
 mod plan;
@@ -26,34 +27,33 @@ use std::process::ExitCode;
 
 use clap::{Command, Subcommand};
 
-use crate::inject;
 use error::OperateError;
 
 // A doc comment here would become the text of `packrat --help`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Operation {
     /// Add the gateway as a sidecar to the Pods of a Kubernetes manifest that ask for it
-    Inject(inject::Options),
+    Inject(inject::InjectOptions),
     /// Check whether a gateway is well; the exit code is 1 when it is not
-    Check(check::Options),
+    Check(check::CheckOptions),
     /// Show what a gateway does for its routes
-    Stat(stat::Options),
+    Stat(stat::StatOptions),
     /// Watch live sessions
-    Top(top::Options),
+    Top(top::TopOptions),
     /// Watch events as they happen
-    Tap(tap::Options),
+    Tap(tap::TapOptions),
     /// Forecast whether assistance pays on a path, by how much, and if not, why not
-    Plan(plan::Options),
+    Plan(plan::PlanOptions),
     /// Explain why a client has no benefit, or what benefit it has
-    Explain(explain::Options),
+    Explain(explain::ExplainOptions),
     /// Collect what a report about a gateway needs, without secrets
-    Diagnose(diagnose::Options),
+    Diagnose(diagnose::DiagnoseOptions),
     /// Print completions for a shell
-    Completions(completions::Options),
+    Completions(completions::CompletionsOptions),
     /// Print the manual page
     Man(completions::ManOptions),
     /// Print versions
-    Version(version::Options),
+    Version(version::VersionOptions),
 }
 
 impl Operation {
@@ -62,15 +62,15 @@ impl Operation {
         match self {
             Self::Inject(options) => inject::run(options),
             Self::Check(options) => check::run(options),
-            Self::Stat(options) => stat::run(options),
-            Self::Top(options) => top::run(options),
-            Self::Tap(options) => tap::run(options),
-            Self::Plan(options) => plan::run(options),
-            Self::Explain(options) => explain::run(options),
-            Self::Diagnose(options) => diagnose::run(options),
+            Self::Stat(options) => finish("stat", stat::stat(options)),
+            Self::Top(options) => finish("top", top::top(options)),
+            Self::Tap(options) => finish("tap", tap::tap(options)),
+            Self::Plan(options) => finish("plan", plan::plan(options)),
+            Self::Explain(options) => finish("explain", explain::explain(options)),
+            Self::Diagnose(options) => finish("diagnose", diagnose::diagnose(options)),
             Self::Completions(options) => completions::run(options, command),
             Self::Man(options) => completions::run_man(options, command),
-            Self::Version(options) => version::run(options),
+            Self::Version(options) => finish("version", version::version(options)),
         }
     }
 }

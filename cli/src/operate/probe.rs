@@ -33,6 +33,46 @@ impl Probed {
     pub(crate) fn loss(&self) -> f64 {
         1.0 - (self.offers + self.refusals) as f64 / self.sent as f64
     }
+
+    /// Counts answers until an instant, or until there is one to each Discover. `seed`: the first
+    /// nonce; `sent_at`: when each was sent.
+    fn receive(
+        &mut self,
+        socket: &UdpSocket,
+        until: Instant,
+        seed: u64,
+        sent_at: &[Instant],
+    ) -> io::Result<()> {
+        let mut buffer = [0; 2048];
+        while self.offers + self.refusals < PROBE_DISCOVERS {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            socket.set_read_timeout(Some(left))?;
+            let length = match socket.recv(&mut buffer) {
+                Err(error)
+                    if [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut]
+                        .contains(&error.kind()) =>
+                {
+                    break;
+                }
+                length => length?,
+            };
+            let (nonce, answers) = match buffer.get(..length).map(Control::decode) {
+                Some(Ok(Control::Offer { nonce, .. })) => (nonce, &mut self.offers),
+                Some(Ok(Control::Refusal { nonce, .. })) => (nonce, &mut self.refusals),
+                _ => continue,
+            };
+            let index = usize::try_from(nonce.wrapping_sub(seed)).unwrap_or(usize::MAX);
+            let Some(sent) = sent_at.get(index) else { continue };
+            *answers += 1;
+            let round_trip = sent.elapsed();
+            self.round_trip =
+                Some(self.round_trip.map_or(round_trip, |least| least.min(round_trip)));
+        }
+        Ok(())
+    }
 }
 
 /// Sends Discovers to `address` and waits for the answers, about a second in all.
@@ -44,46 +84,6 @@ pub(crate) fn probe(address: SocketAddr) -> io::Result<Probed> {
     let seed = RandomState::new().hash_one(address) << 8;
     let mut sent_at = Vec::new();
     let mut probed = Probed { sent: 0, offers: 0, refusals: 0, round_trip: None };
-    let receive = |until: Instant, sent_at: &[Instant], probed: &mut Probed| -> io::Result<()> {
-        let mut buffer = [0; 2048];
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
-            }
-            socket.set_read_timeout(Some(left))?;
-            let length = match socket.recv(&mut buffer) {
-                Ok(length) => length,
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-                    ) =>
-                {
-                    return Ok(());
-                }
-                Err(error) => return Err(error),
-            };
-            let (nonce, refused) = match buffer.get(..length).map(Control::decode) {
-                Some(Ok(Control::Offer { nonce, .. })) => (nonce, false),
-                Some(Ok(Control::Refusal { nonce, .. })) => (nonce, true),
-                _ => continue,
-            };
-            let index = usize::try_from(nonce.wrapping_sub(seed)).unwrap_or(usize::MAX);
-            let Some(sent) = sent_at.get(index) else { continue };
-            if refused {
-                probed.refusals += 1;
-            } else {
-                probed.offers += 1;
-            }
-            let round_trip = sent.elapsed();
-            probed.round_trip =
-                Some(probed.round_trip.map_or(round_trip, |least| least.min(round_trip)));
-            if probed.offers + probed.refusals == PROBE_DISCOVERS {
-                return Ok(());
-            }
-        }
-    };
     for number in 0..PROBE_DISCOVERS {
         let mut datagram = Vec::new();
         Control::Discover { nonce: seed + number, versions: &[PROTOCOL_VERSION], noise: &[] }
@@ -91,10 +91,10 @@ pub(crate) fn probe(address: SocketAddr) -> io::Result<Probed> {
         sent_at.push(Instant::now());
         socket.send(&datagram)?;
         probed.sent += 1;
-        receive(Instant::now() + DISCOVER_SPACING, &sent_at, &mut probed)?;
+        probed.receive(&socket, Instant::now() + DISCOVER_SPACING, seed, &sent_at)?;
     }
     if probed.offers + probed.refusals < PROBE_DISCOVERS {
-        receive(Instant::now() + ANSWER_PATIENCE, &sent_at, &mut probed)?;
+        probed.receive(&socket, Instant::now() + ANSWER_PATIENCE, seed, &sent_at)?;
     }
     Ok(probed)
 }

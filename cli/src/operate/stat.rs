@@ -5,21 +5,21 @@ use std::time::Duration;
 
 use clap::Args;
 use packrat_api::sender::SenderKind;
-use packrat_figures::Figures;
 use packrat_figures::comparison::{Benefit, Comparison, Confidence};
 use serde_json::{Value, json};
 
+use super::cluster::Place;
 use super::error::OperateError;
 use super::gateway::Route;
 use super::output::{
     Align, Format, Paint, Table, bits, bytes, count, milliseconds, or_dash, percent,
 };
 use super::target::{RouteFigures, TCP_CONNECTIONS, Target};
-use super::{finish, memory, warn};
+use super::{memory, warn};
 
 /// Options of the command.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct StatOptions {
     #[command(flatten)]
     target: Target,
 
@@ -47,11 +47,8 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-pub(crate) fn run(options: &Options) -> ExitCode {
-    finish("stat", stat(options))
-}
-
-fn stat(options: &Options) -> Result<ExitCode, OperateError> {
+/// Runs `packrat stat`.
+pub(crate) fn stat(options: &StatOptions) -> Result<ExitCode, OperateError> {
     let is_asked_for_everything = options.target.is_default() && options.route.is_none();
     let last = is_asked_for_everything.then(|| memory::last_download("stat")).flatten();
     let window = Duration::from_secs_f64(options.window);
@@ -97,33 +94,45 @@ fn stat(options: &Options) -> Result<ExitCode, OperateError> {
 }
 
 fn as_json(all: &RouteFigures) -> Value {
-    let RouteFigures { place, gateways, route, figures, stopped, on_trial } = all;
-    let Figures {
-        sessions,
-        assisted,
-        goodput_bits,
-        loss,
-        hidden,
-        saved_retransmissions,
-        goodput_gain,
-        cache_hits,
-        too_late,
-        quality,
-        overhead,
-        repair_bits,
-        assistance_cores,
-        resets,
-        decode_failures,
-        evictions,
-        budget_refusals,
-        cache_bytes,
-        cache_usage,
-        last_mile_round_trip,
-        far_round_trip,
-    } = figures;
-    let comparison = all.comparison();
+    let RouteFigures { place, gateways, route, figures, .. } = all;
+    json!({
+        "pod": place.as_ref().map(|place| &place.pod).filter(|pod| !pod.is_empty()),
+        "gateways": gateways,
+        "gateway": route.configuration.gateway,
+        "namespace": route.configuration.namespace,
+        "route": route.route,
+        "sessions": figures.sessions,
+        "sessions_assisted": figures.assisted,
+        "goodput_bits_per_second": figures.goodput_bits,
+        "last_mile_loss_ratio": figures.loss,
+        "loss_hidden_ratio": figures.hidden,
+        "saved_retransmissions_per_second": figures.saved_retransmissions,
+        "goodput_gain_times": figures.goodput_gain.filter(|_| benefit_of(all).interval().is_none()),
+        "benefit": benefit_as_json(all),
+        "sender": sender(route),
+        "assistance_cores": figures.assistance_cores,
+        "repair_bits_per_second": figures.repair_bits,
+        "quality_points": figures.quality,
+        "cache_hit_ratio": figures.cache_hits,
+        "too_late_ratio": figures.too_late,
+        "repair_overhead_ratio": figures.overhead,
+        "resets_per_second": figures.resets,
+        "decode_failure_ratio": figures.decode_failures,
+        "evictions_per_second": figures.evictions,
+        "budget_refusals_per_second": figures.budget_refusals,
+        "cache_bytes": figures.cache_bytes,
+        "cache_usage_ratio": figures.cache_usage,
+        "last_mile_round_trip_seconds": figures.last_mile_round_trip,
+        "far_round_trip_seconds": figures.far_round_trip,
+        "totals": route.metrics,
+    })
+}
+
+fn benefit_as_json(all: &RouteFigures) -> Value {
     let benefit = benefit_of(all);
-    let by_size = route.comparison.iter().flat_map(|status| &status.sizes).map(|size| {
+    let comparison = all.comparison();
+    let sizes = all.route.comparison.iter().flat_map(|status| &status.sizes);
+    let by_size = sizes.map(|size| {
         let comparison = Comparison::from_buckets(&size.assisted, &size.holdout);
         let gain = comparison.benefit(Confidence::Usual).interval();
         json!({
@@ -135,47 +144,16 @@ fn as_json(all: &RouteFigures) -> Value {
             "upper_times": gain.map(|gain| gain.upper),
         })
     });
-    let by_size: Vec<Value> = by_size.collect();
     json!({
-        "pod": place.as_ref().map(|place| &place.pod).filter(|pod| !pod.is_empty()),
-        "gateways": gateways,
-        "gateway": route.configuration.gateway,
-        "namespace": route.configuration.namespace,
-        "route": route.route,
-        "sessions": sessions,
-        "sessions_assisted": assisted,
-        "goodput_bits_per_second": goodput_bits,
-        "last_mile_loss_ratio": loss,
-        "loss_hidden_ratio": hidden,
-        "saved_retransmissions_per_second": saved_retransmissions,
-        "goodput_gain_times": goodput_gain.filter(|_| benefit.interval().is_none()),
-        "benefit": {
-            "verdict": benefit.short(),
-            "speedup_times": benefit.interval().map(|gain| gain.estimate),
-            "lower_times": benefit.interval().map(|gain| gain.lower),
-            "upper_times": benefit.interval().map(|gain| gain.upper),
-            "assisted_sessions": comparison.assisted.count(),
-            "holdout_sessions": comparison.holdout.count(),
-            "by_size": by_size,
-            "gateways_stopped": stopped,
-            "gateways_on_trial": on_trial,
-        },
-        "sender": sender(route),
-        "assistance_cores": assistance_cores,
-        "repair_bits_per_second": repair_bits,
-        "quality_points": quality,
-        "cache_hit_ratio": cache_hits,
-        "too_late_ratio": too_late,
-        "repair_overhead_ratio": overhead,
-        "resets_per_second": resets,
-        "decode_failure_ratio": decode_failures,
-        "evictions_per_second": evictions,
-        "budget_refusals_per_second": budget_refusals,
-        "cache_bytes": cache_bytes,
-        "cache_usage_ratio": cache_usage,
-        "last_mile_round_trip_seconds": last_mile_round_trip,
-        "far_round_trip_seconds": far_round_trip,
-        "totals": route.metrics,
+        "verdict": benefit.short(),
+        "speedup_times": benefit.interval().map(|gain| gain.estimate),
+        "lower_times": benefit.interval().map(|gain| gain.lower),
+        "upper_times": benefit.interval().map(|gain| gain.upper),
+        "assisted_sessions": comparison.assisted.count(),
+        "holdout_sessions": comparison.holdout.count(),
+        "by_size": by_size.collect::<Vec<_>>(),
+        "gateways_stopped": all.stopped,
+        "gateways_on_trial": all.on_trial,
     })
 }
 
@@ -194,7 +172,7 @@ fn benefit_of(all: &RouteFigures) -> Benefit {
 }
 
 /// The verdict for people: the measurement, and the decision that followed.
-fn verdict(all: &RouteFigures) -> (String, Option<Paint>) {
+fn verdict(all: &RouteFigures) -> Cell {
     let benefit = benefit_of(all);
     let text = benefit.short().replace('×', "x");
     let of = |count: usize| if all.gateways > 1 { format!(" on {count}") } else { String::new() };
@@ -236,124 +214,117 @@ fn times(value: f64) -> String {
     if value >= 10.0 { format!("{value:.0}x") } else { format!("{value:.1}x") }
 }
 
-fn table(routes: &[RouteFigures], options: &Options) -> String {
-    let wide = options.output == Format::Wide;
-    let in_cluster = routes.iter().any(|route| route.place.is_some());
+/// A column of the table: name, alignment, a route's cell.
+type Column = (&'static str, Align, fn(&RouteFigures) -> Cell);
+type Cell = (String, Option<Paint>);
+
+const COLUMNS: [Column; 12] = [
+    ("ROUTE", Align::Left, |all| (all.route.route.clone(), Some(Paint::Strong))),
+    ("SESSIONS", Align::Right, |all| plain(count(all.figures.sessions))),
+    ("ASSISTED", Align::Right, |all| plain(count(all.figures.assisted))),
+    ("GOODPUT", Align::Right, |all| plain(bits(all.figures.goodput_bits))),
+    ("LOSS", Align::Right, |all| plain(or_dash(all.figures.loss, percent))),
+    ("HIDDEN", Align::Right, |all| better_above(all.figures.hidden, percent, [0.8, 0.95])),
+    ("GAIN", Align::Right, gain),
+    ("QUALITY", Align::Right, |all| {
+        better_above(all.figures.quality, |value| format!("{value:.2}"), [98.0, 99.5])
+    }),
+    ("CACHE", Align::Right, |all| plain(bytes(all.figures.cache_bytes))),
+    ("RESETS", Align::Right, resets),
+    // Since the gateways run: after a download, all else is of a moment in which nothing happens.
+    ("TOTAL", Align::Right, |all| plain(bytes(total(all, "packrat_to_client_bytes_total")))),
+    ("REPAIRED", Align::Right, |all| plain(count(total(all, "packrat_repairs_arrived_total")))),
+];
+
+const WIDE_COLUMNS: [Column; 16] = [
+    ("SENDER", Align::Left, |all| plain(sender(&all.route))),
+    ("BENEFIT", Align::Left, verdict),
+    ("CORES", Align::Right, |all| plain(format!("{:.3}", all.figures.assistance_cores))),
+    ("REPAIRS", Align::Right, |all| plain(bits(all.figures.repair_bits))),
+    ("SAVED", Align::Right, |all| per_second(all.figures.saved_retransmissions)),
+    ("HITS", Align::Right, |all| better_above(all.figures.cache_hits, percent, [0.8, 0.95])),
+    ("LATE", Align::Right, |all| plain(or_dash(all.figures.too_late, percent))),
+    ("OVERHEAD", Align::Right, |all| plain(or_dash(all.figures.overhead, percent))),
+    ("LAST MILE", Align::Right, |all| {
+        plain(or_dash(all.figures.last_mile_round_trip, milliseconds))
+    }),
+    ("FAR", Align::Right, |all| plain(or_dash(all.figures.far_round_trip, milliseconds))),
+    ("REFUSED", Align::Right, |all| per_second(all.figures.budget_refusals)),
+    ("EVICTED", Align::Right, |all| per_second(all.figures.evictions)),
+    // Of the clients' datagrams, since the gateways run.
+    ("UP MISSING", Align::Right, |all| plain(count(total(all, "packrat_upward_missing_total")))),
+    ("UP REPAIRED", Align::Right, |all| plain(count(total(all, "packrat_upward_repaired_total")))),
+    ("UP LATE", Align::Right, |all| plain(count(total(all, "packrat_upward_given_up_total")))),
+    // Passed through now, by Envoy.
+    ("TCP", Align::Right, |all| {
+        plain(or_dash(all.route.metrics.get(TCP_CONNECTIONS).copied(), count))
+    }),
+];
+
+const IN_CLUSTER_COLUMNS: [Column; 2] = [
+    ("NAMESPACE", Align::Left, |all| plain_of(all, |place| &place.namespace)),
+    ("GATEWAY", Align::Left, |all| plain_of(all, |place| &place.edge_gateway)),
+];
+const POD_COLUMN: Column = ("POD", Align::Left, |all| plain_of(all, |place| &place.pod));
+const PODS_COLUMN: Column = ("PODS", Align::Right, |all| plain(all.gateways.to_string()));
+
+fn plain(text: String) -> Cell {
+    (text, None)
+}
+
+fn plain_of(all: &RouteFigures, text: fn(&Place) -> &String) -> Cell {
+    plain(all.place.as_ref().map(text).cloned().unwrap_or_default())
+}
+
+fn per_second(value: f64) -> Cell {
+    plain(format!("{}/s", count(value)))
+}
+
+/// A value that is amber from the first bound, green from the second.
+fn better_above(value: Option<f64>, show: fn(f64) -> String, [amber, green]: [f64; 2]) -> Cell {
+    let paint = value.map(|value| match value {
+        _ if value >= green => Paint::Good,
+        _ if value >= amber => Paint::Warning,
+        _ => Paint::Bad,
+    });
+    (or_dash(value, show), paint)
+}
+
+fn total(all: &RouteFigures, series: &str) -> f64 {
+    all.route.metrics.get(series).copied().unwrap_or_default()
+}
+
+fn gain(all: &RouteFigures) -> Cell {
+    match benefit_of(all).interval() {
+        Some(gain) => plain(times(gain.estimate)),
+        // By a formula, and so marked.
+        None => (
+            or_dash(all.figures.goodput_gain, |gain| format!("~{}", times(gain))),
+            Some(Paint::Soft),
+        ),
+    }
+}
+
+fn resets(all: &RouteFigures) -> Cell {
+    let all = all.route.metrics.iter().filter(|(name, _)| name.starts_with("packrat_resets_total"));
+    let resets: f64 = all.map(|(_, count)| count).sum();
+    (count(resets), (resets > 0.0).then_some(Paint::Warning))
+}
+
+fn table(routes: &[RouteFigures], options: &StatOptions) -> String {
     let mut columns = Vec::new();
-    if in_cluster {
-        let last = if options.by_pod { ("POD", Align::Left) } else { ("PODS", Align::Right) };
-        columns.extend([("NAMESPACE", Align::Left), ("GATEWAY", Align::Left), last]);
+    if routes.iter().any(|route| route.place.is_some()) {
+        columns.extend(IN_CLUSTER_COLUMNS);
+        columns.push(if options.by_pod { POD_COLUMN } else { PODS_COLUMN });
     }
-    columns.extend([
-        ("ROUTE", Align::Left),
-        ("SESSIONS", Align::Right),
-        ("ASSISTED", Align::Right),
-        ("GOODPUT", Align::Right),
-        ("LOSS", Align::Right),
-        ("HIDDEN", Align::Right),
-        ("GAIN", Align::Right),
-        ("QUALITY", Align::Right),
-        ("CACHE", Align::Right),
-        ("RESETS", Align::Right),
-        // Since the gateways run: after a download, all else is of a moment in which nothing
-        // happens.
-        ("TOTAL", Align::Right),
-        ("REPAIRED", Align::Right),
-    ]);
-    if wide {
-        columns.extend([
-            ("SENDER", Align::Left),
-            ("BENEFIT", Align::Left),
-            ("CORES", Align::Right),
-            ("REPAIRS", Align::Right),
-            ("SAVED", Align::Right),
-            ("HITS", Align::Right),
-            ("LATE", Align::Right),
-            ("OVERHEAD", Align::Right),
-            ("LAST MILE", Align::Right),
-            ("FAR", Align::Right),
-            ("REFUSED", Align::Right),
-            ("EVICTED", Align::Right),
-            // Of the clients' datagrams, since the gateways run.
-            ("UP MISSING", Align::Right),
-            ("UP REPAIRED", Align::Right),
-            ("UP LATE", Align::Right),
-            // Passed through now, by Envoy.
-            ("TCP", Align::Right),
-        ]);
+    columns.extend(COLUMNS);
+    if options.output == Format::Wide {
+        columns.extend(WIDE_COLUMNS);
     }
-    let mut table = Table::new(&columns);
+    let heads: Vec<_> = columns.iter().map(|(name, align, _)| (*name, *align)).collect();
+    let mut table = Table::new(&heads);
     for all in routes {
-        let RouteFigures { place, gateways, route, figures, .. } = all;
-        let measured = benefit_of(all).interval();
-        let above = |value: Option<f64>, amber: f64, green: f64| {
-            value.map(|value| match value {
-                _ if value >= green => Paint::Good,
-                _ if value >= amber => Paint::Warning,
-                _ => Paint::Bad,
-            })
-        };
-        let resets: f64 = route
-            .metrics
-            .iter()
-            .filter(|(name, _)| name.starts_with("packrat_resets_total"))
-            .map(|(_, n)| n)
-            .sum();
-        let total = |name: &str| route.metrics.get(name).copied().unwrap_or_default();
-        let per_second = |value: f64| format!("{}/s", count(value));
-        let mut cells = Vec::new();
-        if let Some(place) = place {
-            let last = if options.by_pod { place.pod.clone() } else { gateways.to_string() };
-            cells.extend(
-                [place.namespace.clone(), place.edge_gateway.clone(), last]
-                    .map(|text| (text, None)),
-            );
-        }
-        cells.extend([
-            (route.route.clone(), Some(Paint::Strong)),
-            (count(figures.sessions), None),
-            (count(figures.assisted), None),
-            (bits(figures.goodput_bits), None),
-            (or_dash(figures.loss, percent), None),
-            (or_dash(figures.hidden, percent), above(figures.hidden, 0.8, 0.95)),
-            match measured {
-                Some(gain) => (times(gain.estimate), None),
-                // By a formula, and so marked.
-                None => (
-                    or_dash(figures.goodput_gain, |gain| format!("~{}", times(gain))),
-                    Some(Paint::Soft),
-                ),
-            },
-            (
-                or_dash(figures.quality, |value| format!("{value:.2}")),
-                above(figures.quality, 98.0, 99.5),
-            ),
-            (bytes(figures.cache_bytes), None),
-            (count(resets), (resets > 0.0).then_some(Paint::Warning)),
-            (bytes(total("packrat_to_client_bytes_total")), None),
-            (count(total("packrat_repairs_arrived_total")), None),
-        ]);
-        if wide {
-            cells.extend([
-                (sender(route), None),
-                verdict(all),
-                (format!("{:.3}", figures.assistance_cores), None),
-                (bits(figures.repair_bits), None),
-                (per_second(figures.saved_retransmissions), None),
-                (or_dash(figures.cache_hits, percent), above(figures.cache_hits, 0.8, 0.95)),
-                (or_dash(figures.too_late, percent), None),
-                (or_dash(figures.overhead, percent), None),
-                (or_dash(figures.last_mile_round_trip, milliseconds), None),
-                (or_dash(figures.far_round_trip, milliseconds), None),
-                (per_second(figures.budget_refusals), None),
-                (per_second(figures.evictions), None),
-                (count(total("packrat_upward_missing_total")), None),
-                (count(total("packrat_upward_repaired_total")), None),
-                (count(total("packrat_upward_given_up_total")), None),
-                (or_dash(route.metrics.get(TCP_CONNECTIONS).copied(), count), None),
-            ]);
-        }
-        table.row(cells);
+        table.row(columns.iter().map(|(_, _, cell)| cell(all)).collect());
     }
     table.text()
 }

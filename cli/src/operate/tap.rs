@@ -1,6 +1,6 @@
 //! `packrat tap`: events on gateways, or within one session, as they happen.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use clap::Args;
 use serde_json::{Map, Value};
 
 use super::error::OperateError;
-use super::gateway::{Events, Gateway};
+use super::gateway::{AskedGateway, Events};
 use super::output::{Format, Paint, painted};
-use super::target::Target;
-use super::{finish, warn};
+use super::target::{Gateways, Target};
+use super::warn;
 
 /// Time between two questions.
 const QUESTION_INTERVAL: Duration = Duration::from_millis(400);
@@ -23,12 +23,15 @@ const MANY_EVENTS: usize = 500;
 /// Position in a gateway that does not have the session, or not any more.
 const GONE_POSITION: u64 = u64::MAX;
 
+/// Position of the events after the newest.
+const NEXT_POSITION: u64 = u64::MAX >> 1;
+
 /// Questions without an answer before the command gives up.
 const UNANSWERED_QUESTIONS: u32 = 25;
 
 /// Options of the command.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct TapOptions {
     #[command(flatten)]
     target: Target,
 
@@ -58,46 +61,11 @@ pub(crate) struct Options {
     output: Format,
 }
 
-pub(crate) fn run(options: &Options) -> ExitCode {
-    finish("tap", tap(options))
-}
-
-fn tap(options: &Options) -> Result<ExitCode, OperateError> {
+/// Runs `packrat tap`.
+pub(crate) fn tap(options: &TapOptions) -> Result<ExitCode, OperateError> {
     let gateways = options.target.gateways()?;
     let mut left = options.lines.unwrap_or(u64::MAX);
-    // Where each gateway's news begin.
-    let begun = gateways.each(|gateway| {
-        // Asking for a session's events begins to observe it.
-        let newest = match options.ask(gateway, if options.past { 0 } else { u64::MAX >> 1 })? {
-            Some(events) => events.newest,
-            None => return Ok(GONE_POSITION),
-        };
-        Ok(if options.past { 0 } else { newest })
-    });
-    let mut positions = Vec::new();
-    let mut problems = Vec::new();
-    for position in begun {
-        match position {
-            Ok(position) => positions.push(AtomicU64::new(position)),
-            Err(problem) => {
-                problems.push(problem);
-                // Its news begin with the next answer.
-                positions.push(AtomicU64::new(u64::MAX >> 1));
-            }
-        }
-    }
-    if problems.len() == positions.len()
-        && let Some(problem) = problems.pop()
-    {
-        return Err(problem);
-    }
-    warn("tap", &problems);
-    let is_gone = |position: &AtomicU64| position.load(Ordering::Relaxed) == GONE_POSITION;
-    if let Some(session) = options.session.filter(|_| positions.iter().all(is_gone)) {
-        return Err(OperateError::NoGateway(format!(
-            "no session {session}; `packrat tap --event session_opened --past` shows the numbers of sessions"
-        )));
-    }
+    let positions = begin(options, &gateways)?;
     let mut failures = 0;
     while left > 0 {
         let answers =
@@ -118,27 +86,12 @@ fn tap(options: &Options) -> Result<ExitCode, OperateError> {
         events.sort_by(|one: &Map<String, Value>, other| {
             text_of(one, "ts").cmp(text_of(other, "ts"))
         });
-        let mut output = std::io::stdout().lock();
-        for event in events.iter().filter(|event| options.wants(event)) {
-            let line = if options.output == Format::Json {
-                Value::Object(event.clone()).to_string()
-            } else {
-                line(event, options.output == Format::Wide)
-            };
-            match writeln!(output, "{line}") {
-                Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
-                    return Ok(ExitCode::SUCCESS);
-                }
-                written => written.map_err(OperateError::Output)?,
-            }
-            left -= 1;
-            if left == 0 {
-                return Ok(ExitCode::SUCCESS);
-            }
-        }
-        drop(output);
-        if positions.iter().all(is_gone) {
-            return Ok(ExitCode::SUCCESS);
+        left = match print(&events, options, left) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
+            left => left.map_err(OperateError::Output)?,
+        };
+        if left == 0 || positions.iter().all(is_gone) {
+            break;
         }
         if events.is_empty() || (options.session.is_some() && events.len() < MANY_EVENTS) {
             std::thread::sleep(QUESTION_INTERVAL);
@@ -147,10 +100,65 @@ fn tap(options: &Options) -> Result<ExitCode, OperateError> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The positions at which each gateway's news begin.
+fn begin(options: &TapOptions, gateways: &Gateways) -> Result<Vec<AtomicU64>, OperateError> {
+    let begun = gateways.each(|gateway| {
+        // Asking for a session's events begins to observe it.
+        let newest = match options.ask(gateway, if options.past { 0 } else { NEXT_POSITION })? {
+            Some(events) => events.newest,
+            None => return Ok(GONE_POSITION),
+        };
+        Ok(if options.past { 0 } else { newest })
+    });
+    let mut problems = Vec::new();
+    let positions = begun.into_iter().map(|position| {
+        AtomicU64::new(position.unwrap_or_else(|problem| {
+            problems.push(problem);
+            NEXT_POSITION
+        }))
+    });
+    let positions: Vec<AtomicU64> = positions.collect();
+    if problems.len() == positions.len()
+        && let Some(problem) = problems.pop()
+    {
+        return Err(problem);
+    }
+    warn("tap", &problems);
+    if let Some(session) = options.session.filter(|_| positions.iter().all(is_gone)) {
+        return Err(OperateError::NoGateway(format!(
+            "no session {session}; `packrat tap --event session_opened --past` shows the numbers of sessions"
+        )));
+    }
+    Ok(positions)
+}
+
+fn is_gone(position: &AtomicU64) -> bool {
+    position.load(Ordering::Relaxed) == GONE_POSITION
+}
+
+/// Prints the wanted events, at most `left`; the number of events that may follow.
+fn print(events: &[Map<String, Value>], options: &TapOptions, left: u64) -> io::Result<u64> {
+    let mut output = io::stdout().lock();
+    let mut left = left;
+    for event in events.iter().filter(|event| options.wants(event)) {
+        let line = if options.output == Format::Json {
+            Value::Object(event.clone()).to_string()
+        } else {
+            line(event, options.output == Format::Wide)
+        };
+        writeln!(output, "{line}")?;
+        left -= 1;
+        if left == 0 {
+            break;
+        }
+    }
+    Ok(left)
+}
+
 /// Events that a gateway has logged, or a session has recorded, since the last look.
 fn news(
-    options: &Options,
-    gateway: &Gateway,
+    options: &TapOptions,
+    gateway: &AskedGateway,
     position: Option<&AtomicU64>,
 ) -> Result<Vec<Map<String, Value>>, OperateError> {
     let Some(position) = position else { return Ok(Vec::new()) };
@@ -164,7 +172,7 @@ fn news(
     };
     // A gateway that was restarted counts from the beginning.
     position.store(
-        if news.newest < after && after != u64::MAX >> 1 { 0 } else { news.newest },
+        if news.newest < after && after != NEXT_POSITION { 0 } else { news.newest },
         Ordering::Relaxed,
     );
     let mut events = news.events;
@@ -180,9 +188,9 @@ fn text_of<'a>(event: &'a Map<String, Value>, key: &str) -> &'a str {
     event.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-impl Options {
+impl TapOptions {
     /// Events after this number; `None` if the gateway does not have the session.
-    fn ask(&self, gateway: &Gateway, after: u64) -> Result<Option<Events>, OperateError> {
+    fn ask(&self, gateway: &AskedGateway, after: u64) -> Result<Option<Events>, OperateError> {
         match self.session {
             Some(session) => gateway.session_events(session, after),
             None => gateway.events(after).map(Some),

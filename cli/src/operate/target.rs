@@ -14,7 +14,7 @@ use url::Url;
 
 use super::cluster::{Cluster, ClusterOptions, Place, is_ready};
 use super::error::OperateError;
-use super::gateway::{Gateway, Route, Status};
+use super::gateway::{AskedGateway, Route, Status};
 
 /// Gateways that are asked at the same time.
 const PARALLEL_GATEWAYS: usize = 16;
@@ -37,8 +37,8 @@ pub(crate) struct Target {
 
 impl Target {
     /// The gateway that is named by its URL.
-    pub(crate) fn single(&self) -> Option<Gateway> {
-        self.gateway.clone().map(Gateway::new)
+    pub(crate) fn single(&self) -> Option<AskedGateway> {
+        self.gateway.clone().map(AskedGateway::new)
     }
 
     /// True if no option chooses gateways.
@@ -115,15 +115,15 @@ impl Target {
 }
 
 /// A gateway behind a forwarded port.
-pub(crate) fn forwarded(cluster: &Cluster, place: Place) -> Result<Gateway, OperateError> {
+pub(crate) fn forwarded(cluster: &Cluster, place: Place) -> Result<AskedGateway, OperateError> {
     let forward = cluster.forward(&place.namespace, &place.pod, METRICS_PORT)?;
-    Gateway::forwarded(place, forward)
+    AskedGateway::forwarded(place, forward)
 }
 
 /// The gateways of a command.
 #[derive(Debug)]
 pub(crate) struct Gateways {
-    pub(crate) members: Vec<Gateway>,
+    pub(crate) members: Vec<AskedGateway>,
     /// Forwarded connections live in its runtime.
     _cluster: Option<Cluster>,
 }
@@ -169,17 +169,17 @@ type Reading = BTreeMap<String, f64>;
 
 impl Gateways {
     /// Asks all gateways at once. The answers are in the gateways' order.
-    pub(crate) fn each<T: Send>(&self, ask: impl Fn(&Gateway) -> T + Sync) -> Vec<T> {
+    pub(crate) fn each<T: Send>(&self, ask: impl Fn(&AskedGateway) -> T + Sync) -> Vec<T> {
         self.each_numbered(|_, gateway| ask(gateway))
     }
 
     /// Asks all gateways at once, each with its number.
     pub(crate) fn each_numbered<T: Send>(
         &self,
-        ask: impl Fn(usize, &Gateway) -> T + Sync,
+        ask: impl Fn(usize, &AskedGateway) -> T + Sync,
     ) -> Vec<T> {
         let mut answers = Vec::new();
-        let numbered: Vec<(usize, &Gateway)> = self.members.iter().enumerate().collect();
+        let numbered: Vec<(usize, &AskedGateway)> = self.members.iter().enumerate().collect();
         for some in numbered.chunks(PARALLEL_GATEWAYS) {
             let ask = &ask;
             answers.extend(std::thread::scope(|scope| {
@@ -196,7 +196,7 @@ impl Gateways {
     /// Measures each route for `window`. The gateways of an EdgeGateway are added up, unless
     /// `by_pod`. Fails when no gateway answers.
     pub(crate) fn figures(&self, window: Duration, by_pod: bool) -> Result<Measured, OperateError> {
-        let ask = |gateway: &Gateway| (Instant::now(), gateway.status());
+        let ask = |gateway: &AskedGateway| (Instant::now(), gateway.status());
         let before = self.each(ask);
         std::thread::sleep(window);
         let after = self.each(|gateway| (Instant::now(), with_tcp_connections(gateway)));
@@ -232,7 +232,7 @@ impl Gateways {
 }
 
 /// The status of a gateway, with the TCP connections of each route beside its own metrics.
-fn with_tcp_connections(gateway: &Gateway) -> Result<Status, OperateError> {
+fn with_tcp_connections(gateway: &AskedGateway) -> Result<Status, OperateError> {
     let mut status = gateway.status()?;
     let mut found = gateway.tcp_connections();
     for route in &mut status.routes {

@@ -7,13 +7,12 @@ use serde_json::json;
 use url::Url;
 
 use super::error::OperateError;
-use super::finish;
-use super::gateway::Gateway;
+use super::gateway::AskedGateway;
 use super::output::Format;
 
 /// Options of the command.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct VersionOptions {
     /// Also ask this gateway for its version
     #[arg(long, value_name = "URL", env = "PACKRAT_GATEWAY")]
     gateway: Option<Url>,
@@ -23,14 +22,11 @@ pub(crate) struct Options {
     output: Format,
 }
 
-pub(crate) fn run(options: &Options) -> ExitCode {
-    finish("version", version(options))
-}
-
-fn version(options: &Options) -> Result<ExitCode, OperateError> {
+/// Runs `packrat version`.
+pub(crate) fn version(options: &VersionOptions) -> Result<ExitCode, OperateError> {
     let ours = env!("CARGO_PKG_VERSION");
     let protocol = format!("packrat/{}", packrat_wire::control::PROTOCOL_VERSION);
-    let gateway = options.gateway.clone().map(Gateway::new);
+    let gateway = options.gateway.clone().map(AskedGateway::new);
     let theirs = gateway.map(|gateway| gateway.status()).transpose()?.map(|status| status.version);
     if options.output == Format::Json {
         println!("{:#}", json!({ "command": ours, "protocol": protocol, "gateway": theirs }));

@@ -99,10 +99,10 @@ impl Issuer {
     }
 }
 
-fn envoy_yaml(directory: &Path, port: u16, module: &Path, configuration: Option<&str>) -> String {
-    let filter = configuration.map_or(String::new(), |configuration| {
-        format!(
-            r#"
+/// The entry of the filter in a list of HTTP filters.
+fn token_filter(module: &Path, configuration: &str) -> String {
+    format!(
+        r#"
           - name: packrat_token
             typed_config:
               "@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm
@@ -113,9 +113,13 @@ fn envoy_yaml(directory: &Path, port: u16, module: &Path, configuration: Option<
                   vm_id: packrat_token
                   runtime: envoy.wasm.runtime.v8
                   code: {{ local: {{ filename: "{}" }} }}"#,
-            module.display()
-        )
-    });
+        module.display()
+    )
+}
+
+fn envoy_yaml(directory: &Path, port: u16, module: &Path, configuration: Option<&str>) -> String {
+    let filter =
+        configuration.map_or(String::new(), |configuration| token_filter(module, configuration));
     let http = |name: &str, codec: &str| {
         format!(
             r#"

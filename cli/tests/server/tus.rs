@@ -46,11 +46,8 @@ impl Uploads {
             // It does not speak tus: it takes the request's body.
             (&Method::POST, _) if path == "/tus-none" => (200, Vec::new()),
             (&Method::POST, _) => {
-                let length = number("upload-length").unwrap();
-                let metadata = field("upload-metadata").unwrap().to_owned();
-                let mut uploads = self.0.lock().unwrap();
-                let place = format!("{path}/{}", uploads.len());
-                uploads.insert(place.clone(), Upload { length, metadata, content: Vec::new() });
+                let metadata = field("upload-metadata").unwrap();
+                let place = self.create(&path, number("upload-length").unwrap(), metadata);
                 // As a server behind a proxy writes it.
                 response = response.header("location", format!("http://localhost{place}"));
                 (201, Vec::new())
@@ -70,32 +67,12 @@ impl Uploads {
             (&Method::PATCH, Some(known)) => {
                 assert_eq!(field("content-type"), Some("application/offset+octet-stream"));
                 assert_eq!(number("content-length"), Some(known.length - known.content.len()));
-                let breaks_at = known.content.len() + BREAK_AFTER;
-                while let Some(mut chunk) = stream.recv_data().await? {
-                    let mut uploads = self.0.lock().unwrap();
-                    let content = &mut uploads.get_mut(&path).unwrap().content;
-                    while chunk.has_remaining() {
-                        let part = chunk.chunk();
-                        content.extend_from_slice(part);
-                        let length = part.len();
-                        chunk.advance(length);
-                    }
-                    if path.starts_with("/tus-breaking") && content.len() >= breaks_at {
-                        quic.close(7_u32.into(), b"break");
-                        // Bytes that have come already are not read.
-                        return Ok(());
-                    }
-                    if path.starts_with("/tus-failing") {
-                        break;
-                    }
-                }
-                if path.starts_with("/tus-taking-parts") {
-                    let mut uploads = self.0.lock().unwrap();
-                    uploads.get_mut(&path).unwrap().content.truncate(known.content.len() + PART);
-                }
-                let has = self.0.lock().unwrap()[&path].content.len();
+                let had = known.content.len();
+                let Some((status, has)) = self.take(&path, had, stream, quic).await? else {
+                    return Ok(());
+                };
                 response = response.header("upload-offset", has);
-                (if path.starts_with("/tus-failing") { 403 } else { 204 }, Vec::new())
+                (status, Vec::new())
             }
             _ => (405, Vec::new()),
         };
@@ -107,5 +84,49 @@ impl Uploads {
         // A stream that is dropped while its body still comes is reset, and its answer may be lost with it.
         while let Ok(Some(_)) = stream.recv_data().await {}
         Ok(())
+    }
+
+    /// Begins an upload: its path.
+    fn create(&self, path: &str, length: usize, metadata: &str) -> String {
+        let mut uploads = self.0.lock().unwrap();
+        let (place, metadata) = (format!("{path}/{}", uploads.len()), metadata.to_owned());
+        uploads.insert(place.clone(), Upload { length, metadata, content: Vec::new() });
+        place
+    }
+
+    /// Takes the rest of an upload that has this many bytes: the status, and its bytes now. `None`:
+    /// the connection is broken.
+    async fn take<S: h3::quic::BidiStream<bytes::Bytes>>(
+        &self,
+        path: &str,
+        had: usize,
+        stream: &mut RequestStream<S, bytes::Bytes>,
+        quic: &quinn::Connection,
+    ) -> Result<Option<(u16, usize)>, StreamError> {
+        let is_failing = path.starts_with("/tus-failing");
+        while let Some(mut chunk) = stream.recv_data().await? {
+            let mut uploads = self.0.lock().unwrap();
+            let content = &mut uploads.get_mut(path).unwrap().content;
+            while chunk.has_remaining() {
+                let part = chunk.chunk();
+                content.extend_from_slice(part);
+                let length = part.len();
+                chunk.advance(length);
+            }
+            if path.starts_with("/tus-breaking") && content.len() >= had + BREAK_AFTER {
+                quic.close(7_u32.into(), b"break");
+                // Bytes that have come already are not read.
+                return Ok(None);
+            }
+            if is_failing {
+                break;
+            }
+        }
+        let mut uploads = self.0.lock().unwrap();
+        let content = &mut uploads.get_mut(path).unwrap().content;
+        if path.starts_with("/tus-taking-parts") {
+            content.truncate(had + PART);
+        }
+        Ok(Some((if is_failing { 403 } else { 204 }, content.len())))
     }
 }

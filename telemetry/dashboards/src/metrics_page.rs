@@ -2,41 +2,25 @@
 
 use std::fmt::Write;
 
+use crate::Definitions;
 use packrat_client::Counters;
 use packrat_dataplane::log::Event;
 use packrat_dataplane::metrics::{Definition, HISTOGRAMS, Kind, definitions, process};
-use packrat_figures::ALL_FIGURES;
-
-use crate::{AGENT_METRICS, OPERATOR_METRICS};
 
 /// Beginning of the page.
-const PAGE_HEAD: &str = include_str!("metrics_head.md");
+const PAGE_HEAD: &str = include_str!("../data/metrics_head.md");
 /// Section about logs.
-const LOGS_SECTION: &str = include_str!("metrics_logs.md");
+const LOGS_SECTION: &str = include_str!("../data/metrics_logs.md");
 /// Section about OTLP.
-const OTLP_SECTION: &str = include_str!("metrics_otlp.md");
+const OTLP_SECTION: &str = include_str!("../data/metrics_otlp.md");
 
 /// The beginning of the help of every metric of live streams.
 const LIVE_STREAMS: &str = "Live streams: ";
 
-/// Events of the shells around the data plane: name, level, cause and keys.
-const EVENTS_OF_SHELLS: [(&str, &str, &str); 6] = [
-    ("ready", "info", "`packrat-gateway` serves: `listen`, `metrics`, `stream`, `version`."),
-    ("failed", "error", "`packrat-gateway` could not start, and ends: `error`."),
-    ("hook_panicked", "error", "A fault in the module's code in Envoy; Envoy continues: `hook`."),
-    ("metric_refused", "error", "Envoy has refused a metric: `name`."),
-    ("admin_endpoint_refused", "warning", "Envoy has refused an administration path: `path`."),
-    (
-        "otlp_failed",
-        "warning",
-        "The OpenTelemetry collector failed or refused, once until it takes data again: `url`, `error`. As `error`: Envoy's configuration names no usable collector.",
-    ),
-];
-
-pub(crate) fn page() -> String {
+pub(crate) fn page(written: &Definitions) -> String {
     let mut text = PAGE_HEAD.to_owned();
     text.push_str("\n## Figures\n\nThe recording rules, `packrat stat` and the gateway's page compute them. `ratio` is 0 to 1, `points` 0 to 100, `rate5m` alone per second.\n\n");
-    for figure in ALL_FIGURES {
+    for figure in &written.figures {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "- `{}`: **{}.** {}", figure.record, figure.title, figure.help);
     }
@@ -53,28 +37,17 @@ pub(crate) fn page() -> String {
     text.push_str(
         "\n## Histograms of a route\n\nLabels as above, and `le` in the series `…_bucket`; `…_sum` and `…_count` belong to each. In brackets: the upper bounds of the buckets.\n\n",
     );
-    let mut before: &[u64] = &[];
-    for (name, same) in families(HISTOGRAMS, |histogram| histogram.name) {
-        let all = same.iter().map(|histogram| histogram.bounds).next().unwrap_or_default();
-        let bounds = if all == before {
-            "the same bounds".to_owned()
-        } else {
-            all.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
-        };
-        before = all;
-        let meaning = meaning(same.iter().map(|histogram| (histogram.labels, histogram.help)));
-        let _ = writeln!(text, "- `{name}` ({bounds}): {meaning}");
-    }
+    histograms(&mut text);
     text.push_str("\n## Metrics of a gateway's process\n\nLabel: `gateway`.\n\n");
     table(&mut text, process::definitions());
     text.push_str("\n## Metrics of the operator\n\nGauges, at `/metrics` on its health port.\n\n");
-    for (name, help) in OPERATOR_METRICS {
+    for (name, help) in &written.metrics.operator {
         let _ = writeln!(text, "- `packrat_operator_{name}`: {help}");
     }
     text.push_str(
         "\n## Metrics of an agent\n\n`packrat agent` and `packrat router` serve them with `--metrics`, at `/metrics`, and their status as JSON at `/packrat`.\nLabel: `service`, except where stated. Every SDK has the counters from `sent_datagrams` on.\n\n",
     );
-    for (name, _, help) in AGENT_METRICS {
+    for (name, help) in &written.metrics.agent {
         let _ = writeln!(text, "- `packrat_agent_{name}`: {help}");
     }
     for (name, help, _) in Counters::default().described() {
@@ -87,12 +60,27 @@ pub(crate) fn page() -> String {
         let (name, level) = (event.name(), event.level().name());
         let _ = writeln!(text, "- `{name}` ({level}): {}", event.help());
     }
-    for (name, level, help) in EVENTS_OF_SHELLS {
+    for (name, level, help) in &written.metrics.events_of_shells {
         let _ = writeln!(text, "- `{name}` ({level}): {help}");
     }
     text.push('\n');
     text.push_str(OTLP_SECTION);
     text
+}
+
+fn histograms(text: &mut String) {
+    let mut before: &[u64] = &[];
+    for (name, same) in families(HISTOGRAMS, |histogram| histogram.name) {
+        let all = same.iter().map(|histogram| histogram.bounds).next().unwrap_or_default();
+        let bounds = if all == before {
+            "the same bounds".to_owned()
+        } else {
+            all.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
+        };
+        before = all;
+        let meaning = meaning(same.iter().map(|histogram| (histogram.labels, histogram.help)));
+        let _ = writeln!(text, "- `{name}` ({bounds}): {meaning}");
+    }
 }
 
 fn table<'a>(text: &mut String, all: impl IntoIterator<Item = &'a Definition>) {

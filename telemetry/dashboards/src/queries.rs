@@ -1,7 +1,8 @@
 //! Every query of every dashboard and rule, for tests that run them.
 
-use packrat_figures::ALL_FIGURES;
 use serde_json::Value;
+
+use crate::Definitions;
 
 /// A query and its place.
 #[derive(Debug, Clone)]
@@ -15,9 +16,9 @@ pub struct Query {
 }
 
 /// Every query, dashboards first, then rules.
-pub fn all() -> Vec<Query> {
+pub fn all(definitions: &Definitions) -> Vec<Query> {
     let mut all = Vec::new();
-    for (path, content) in crate::files() {
+    for (path, content) in crate::files(definitions) {
         let Some(name) = path.strip_prefix("charts/packrat/dashboards/") else { continue };
         let Ok(dashboard) = serde_json::from_str::<Value>(&content) else { continue };
         let empty = Vec::new();
@@ -31,17 +32,17 @@ pub fn all() -> Vec<Query> {
             }
         }
     }
-    for figure in ALL_FIGURES {
+    for figure in &definitions.figures {
         all.push(Query {
             place: format!("recording rule {}", figure.record),
-            expression: figure.promql(),
+            expression: figure.expression.clone(),
             is_logs: false,
         });
     }
-    for alert in crate::rules::ALL_ALERTS {
+    for alert in &definitions.alerts {
         all.push(Query {
             place: format!("alert {}", alert.name),
-            expression: alert.expression.to_owned(),
+            expression: alert.expression.clone(),
             is_logs: false,
         });
     }

@@ -6,10 +6,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use packrat_dashboards::queries::{all, names};
-use packrat_dashboards::{AGENT_METRICS, OPERATOR_METRICS, files, rules};
+use packrat_dashboards::{Definitions, files, rules};
 use packrat_dataplane::metrics::{Definition, definitions, process};
-use packrat_figures::ALL_FIGURES;
 use serde_json::Value;
+
+fn defined() -> Definitions {
+    Definitions::read().unwrap()
+}
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
@@ -17,8 +20,8 @@ fn root() -> PathBuf {
 
 #[test]
 fn the_committed_files_are_up_to_date() {
-    for (path, content) in files() {
-        let committed = fs::read_to_string(root().join(path)).unwrap_or_default();
+    for (path, content) in files(&defined()) {
+        let committed = fs::read_to_string(root().join(&path)).unwrap_or_default();
         assert!(
             committed == content,
             "{path} is out of date: run `cargo run -p packrat-dashboards` and commit"
@@ -28,14 +31,15 @@ fn the_committed_files_are_up_to_date() {
 
 #[test]
 fn every_query_names_only_series_that_exist() {
+    let defined = defined();
     let known: BTreeSet<String> = definitions()
         .iter()
         .chain(process::definitions())
         .map(|definition| definition.name.to_string())
-        .chain(OPERATOR_METRICS.iter().map(|(name, _)| format!("packrat_operator_{name}")))
-        .chain(ALL_FIGURES.iter().map(|figure| figure.record.to_owned()))
+        .chain(defined.metrics.operator.iter().map(|(name, _)| format!("packrat_operator_{name}")))
+        .chain(defined.figures.iter().map(|figure| figure.record.clone()))
         .collect();
-    for query in all().iter().filter(|query| !query.is_logs) {
+    for query in all(&defined).iter().filter(|query| !query.is_logs) {
         for name in names(&query.expression) {
             assert!(known.contains(name), "{}: {name} does not exist", query.place);
         }
@@ -45,7 +49,8 @@ fn every_query_names_only_series_that_exist() {
 #[test]
 fn the_operator_exports_the_listed_metrics() {
     let source = fs::read_to_string(root().join("operator/src/shell/health.rs")).unwrap();
-    for (name, _) in OPERATOR_METRICS {
+    let listed = defined().metrics.operator;
+    for (name, _) in &listed {
         assert!(
             source.contains(&format!("\"{name}\"")),
             "the operator does not export packrat_operator_{name}"
@@ -56,16 +61,17 @@ fn the_operator_exports_the_listed_metrics() {
     {
         let name = exported.split('"').next().unwrap();
         let is_name = name.bytes().all(|letter| letter.is_ascii_lowercase() || letter == b'_');
-        let known = OPERATOR_METRICS.iter().any(|(known, _)| *known == name);
-        assert!(!is_name || known, "packrat_operator_{name} is missing in operator_metrics.rs");
+        let known = listed.iter().any(|(known, _)| known == name);
+        assert!(!is_name || known, "packrat_operator_{name} is missing in metrics.toml");
     }
 }
 
 #[test]
 fn the_agent_exports_the_listed_metrics() {
     let source = fs::read_to_string(root().join("client-sdk/agent/src/statistics.rs")).unwrap();
+    let agent = defined().metrics.agent;
     let listed: BTreeSet<&str> =
-        AGENT_METRICS.iter().map(|(name, ..)| name.trim_end_matches("_total")).collect();
+        agent.iter().map(|(name, _)| name.trim_end_matches("_total")).collect();
     for name in &listed {
         let is_exported = [format!("\"{name}\""), format!("\"{name}_total\"")]
             .iter()
@@ -80,7 +86,7 @@ fn the_agent_exports_the_listed_metrics() {
     ];
     for after in starts.iter().flat_map(|start| source.split(start).skip(1)) {
         let name = after.split('"').next().unwrap().trim_end_matches("_total");
-        assert!(listed.contains(name), "packrat_agent_{name} is missing in agent_metrics.rs");
+        assert!(listed.contains(name), "packrat_agent_{name} is missing in metrics.toml");
     }
 }
 
@@ -90,7 +96,7 @@ fn every_label_value_in_a_query_exists() {
         definitions().iter().filter(|definition| !definition.labels.is_empty()).collect();
     // Reasons of conditions; the operator writes them.
     let of_conditions = ["NoRoutes"];
-    for query in all().iter().filter(|query| !query.is_logs) {
+    for query in all(&defined()).iter().filter(|query| !query.is_logs) {
         for label in ["reason", "result", "side", "bound"] {
             for after in query.expression.split(&format!("{label}=\"")).skip(1) {
                 let value = after.split('"').next().unwrap();
@@ -120,7 +126,7 @@ fn every_metric_is_shown_somewhere_or_for_a_reason_not() {
         ("packrat_sparse_copy_bytes_total", "the number of copies is shown"),
         ("packrat_stream_symbol_bytes_total", "the number of symbols is shown"),
     ];
-    let shown: BTreeSet<String> = all()
+    let shown: BTreeSet<String> = all(&defined())
         .iter()
         .flat_map(|query| {
             names(&query.expression).into_iter().map(str::to_owned).collect::<Vec<_>>()
@@ -147,7 +153,8 @@ fn every_metric_is_shown_somewhere_or_for_a_reason_not() {
 fn every_alert_has_a_section_in_the_runbook_and_a_test() {
     let runbook = fs::read_to_string(root().join("docs/RUNBOOK.md")).unwrap();
     let tests = fs::read_to_string(root().join("telemetry/dashboards/tests/alerts.yaml")).unwrap();
-    for alert in rules::ALL_ALERTS {
+    let alerts = defined().alerts;
+    for alert in &alerts {
         let section = runbook.split(&format!("\n## {}\n", alert.name)).nth(1);
         let section =
             section.unwrap_or_else(|| panic!("docs/RUNBOOK.md has no section {}", alert.name));
@@ -165,7 +172,7 @@ fn every_alert_has_a_section_in_the_runbook_and_a_test() {
     for section in runbook.split("\n## ").skip(1) {
         let name = section.lines().next().unwrap();
         assert!(
-            name.starts_with("Check: ") || rules::ALL_ALERTS.iter().any(|alert| alert.name == name),
+            name.starts_with("Check: ") || alerts.iter().any(|alert| alert.name == name),
             "no alert {name}"
         );
     }
@@ -175,7 +182,7 @@ fn every_alert_has_a_section_in_the_runbook_and_a_test() {
 /// smaller set holds only the series that rules and alerts need.
 #[test]
 fn a_route_has_so_many_series_and_no_more() {
-    let essential = rules::essential();
+    let essential = rules::essential(&defined());
     let essential: BTreeSet<&str> = essential.trim().trim_matches(['(', ')']).split('|').collect();
     let count = |is_kept: &dyn Fn(&str) -> bool| {
         definitions().iter().filter(|definition| is_kept(&definition.name)).count()
@@ -201,7 +208,7 @@ fn a_route_has_so_many_series_and_no_more() {
     for name in &essential {
         assert!(known.contains(*name) || name.starts_with("envoy_"), "{name} does not exist");
     }
-    for query in all().iter().filter(|query| !query.place.contains(".json")) {
+    for query in all(&defined()).iter().filter(|query| !query.place.contains(".json")) {
         for name in names(&query.expression) {
             let is_of_gateways = known.contains(name);
             assert!(!is_of_gateways || essential.contains(name), "{}: {name}", query.place);
@@ -210,10 +217,10 @@ fn a_route_has_so_many_series_and_no_more() {
 }
 
 fn dashboards() -> Vec<(String, Value)> {
-    files()
+    files(&defined())
         .into_iter()
         .filter(|(path, _)| path.ends_with(".json"))
-        .map(|(path, content)| (path.to_owned(), serde_json::from_str(&content).unwrap()))
+        .map(|(path, content)| (path, serde_json::from_str(&content).unwrap()))
         .collect()
 }
 

@@ -7,8 +7,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use packrat_dashboards::queries::{all, names, resolved};
-use packrat_dashboards::rules::ALL_ALERTS;
-use packrat_figures::{Figure, Figures, Selector};
+use packrat_dashboards::{Definitions, Selection};
+use packrat_figures::Figures;
 
 use compared::{Clients, Slow};
 use place::PATIENCE;
@@ -82,31 +82,8 @@ fn every_query_returns_data_and_faults_make_alerts_fire() {
         "packrat:speedup_lower:times{route=\"pays\"} > 1",
     );
 
-    // A value that is not a number (0 / 0, a quantile of no values) is no answer.
-    let is_answered =
-        |expression: &str| prometheus.query(expression).iter().any(|value| !value.is_nan());
-    for query in all().iter().filter(|query| !query.is_logs && !query.place.starts_with("alert ")) {
-        let expression = resolved(&query.expression, WINDOW).replace("[5m]", "[10s]");
-        if EMPTY_BY_DESIGN.iter().any(|(place, _)| *place == query.place) {
-            assert!(!is_answered(&expression), "{}: an answer to {expression}", query.place);
-        } else {
-            wait_until(&format!("{}: {expression}", query.place), || is_answered(&expression));
-        }
-    }
-    // Alerts are silent, but their series exist.
-    for alert in ALL_ALERTS {
-        let words = alert
-            .expression
-            .split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
-        let others = words
-            .filter(|word| *word == "up" || (word.starts_with("envoy_") && !word.contains("cert")));
-        let ours = names(alert.expression)
-            .into_iter()
-            .filter(|name| !name.starts_with("packrat_operator_"));
-        for name in ours.chain(others) {
-            prometheus.wait_for(alert.name, name);
-        }
-    }
+    every_query_is_answered(&prometheus);
+    every_alert_has_its_series(&prometheus);
     the_command_and_prometheus_agree(&prometheus);
     a_plan_uses_measurements(&demo);
 
@@ -122,6 +99,42 @@ fn every_query_returns_data_and_faults_make_alerts_fire() {
     prometheus.wait_for_alert("PackratConfigurationRefused");
     drop(demo);
     prometheus.wait_for_alert("PackratGatewayDown");
+}
+
+fn every_query_is_answered(prometheus: &Prometheus) {
+    // A value that is not a number (0 / 0, a quantile of no values) is no answer.
+    let is_answered =
+        |expression: &str| prometheus.query(expression).iter().any(|value| !value.is_nan());
+    let definitions = Definitions::read().unwrap();
+    for query in all(&definitions)
+        .iter()
+        .filter(|query| !query.is_logs && !query.place.starts_with("alert "))
+    {
+        let expression = resolved(&query.expression, WINDOW).replace("[5m]", "[10s]");
+        if EMPTY_BY_DESIGN.iter().any(|(place, _)| *place == query.place) {
+            assert!(!is_answered(&expression), "{}: an answer to {expression}", query.place);
+        } else {
+            wait_until(&format!("{}: {expression}", query.place), || is_answered(&expression));
+        }
+    }
+}
+
+/// Alerts are silent, but their series exist.
+fn every_alert_has_its_series(prometheus: &Prometheus) {
+    let definitions = Definitions::read().unwrap();
+    for alert in &definitions.alerts {
+        let words = alert
+            .expression
+            .split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
+        let others = words
+            .filter(|word| *word == "up" || (word.starts_with("envoy_") && !word.contains("cert")));
+        let ours = names(&alert.expression)
+            .into_iter()
+            .filter(|name| !name.starts_with("packrat_operator_"));
+        for name in ours.chain(others) {
+            prometheus.wait_for(&alert.name, name);
+        }
+    }
 }
 
 /// `packrat stat` shows the measurements, and the decision that followed.
@@ -182,7 +195,8 @@ fn a_plan_uses_measurements(demo: &Demo) {
 /// The figures computed from two readings equal Prometheus' figures, when each scrape has come in
 /// time.
 fn the_command_and_prometheus_agree(prometheus: &Prometheus) {
-    let nothing = Selector { of_routes: "route=\"demo\"", of_processes: "" };
+    let definitions = Definitions::read().unwrap();
+    let demo = Selection { of_routes: "route=\"demo\"", of_processes: "", window: "8s" };
     wait_until("the command and Prometheus to agree", || {
         let (before, after, at) = prometheus.readings(Duration::from_secs(8), "demo");
         let figures = Figures::between(&before, &after, 8.0);
@@ -193,7 +207,7 @@ fn the_command_and_prometheus_agree(prometheus: &Prometheus) {
             ("packrat:goodput_gain:times_rate5m", figures.goodput_gain, 5.0),
         ];
         all.iter().all(|(record, ours, tolerance)| {
-            let expression = Figure::named(record).unwrap().expanded("8s", nothing);
+            let expression = demo.apply(record, &definitions);
             let theirs = prometheus.query_at(&expression, at).first().copied();
             println!("{record}: {ours:?} here, {theirs:?} in Prometheus");
             ours.zip(theirs).is_some_and(|(ours, theirs)| (ours - theirs).abs() < *tolerance)

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use packrat_dashboards::Definitions;
 use packrat_dashboards::queries::{all, resolved};
 use serde_json::{Map, Value};
 use tempfile::TempDir;
@@ -135,7 +136,8 @@ fn every_log_query_finds_lines() {
     assert!(pushed > 8, "{pushed} lines");
     assert!(loki.push("packrat-operator", &operator()) > 0);
 
-    let queries: Vec<_> = all().into_iter().filter(|query| query.is_logs).collect();
+    let queries: Vec<_> =
+        all(&Definitions::read().unwrap()).into_iter().filter(|query| query.is_logs).collect();
     assert!(queries.len() >= 4, "{queries:?}");
     for query in queries {
         let lines = loki.wait_for(&resolved(&query.expression, "10m"));

@@ -89,21 +89,7 @@ impl Figures {
         let assisted = after.get("packrat_sessions_assisted");
         let last_mile_round_trip = known("packrat_last_mile_round_trip_microseconds");
         let far_round_trip = known("packrat_far_round_trip_microseconds");
-        let goodput_gain = match (loss.filter(|loss| *loss > 0.0), last_mile_round_trip) {
-            (Some(loss), Some(last_mile)) if assisted > 0.0 => {
-                let round_trip = last_mile + far_round_trip.unwrap_or_default();
-                Some(
-                    (recorded / assisted * round_trip * loss.sqrt() / SQUARE_ROOT_CONSTANT)
-                        .max(1.0),
-                )
-            }
-            _ => None,
-        };
-        let resets = ["gateway", "client"].iter().flat_map(|side| {
-            ["decode_failed", "state_lost", "client_overflow"].map(|reason| {
-                format!("packrat_resets_total{{side=\"{side}\",reason=\"{reason}\"}}")
-            })
-        });
+        let goodput_gain = gain(recorded, assisted, loss, last_mile_round_trip, far_round_trip);
         Self {
             sessions: after.get("packrat_sessions"),
             assisted,
@@ -124,7 +110,7 @@ impl Figures {
             assistance_cores: (rate("packrat_assistance_forward_nanoseconds_total")
                 + rate("packrat_assistance_control_nanoseconds_total"))
                 / 1e9,
-            resets: resets.map(|series| rate(&series)).sum(),
+            resets: RESETS.map(rate).iter().sum(),
             decode_failures: ratio(
                 rate("packrat_eacks_total{result=\"failed\"}"),
                 rate("packrat_eacks_received_total"),
@@ -140,6 +126,30 @@ impl Figures {
             far_round_trip,
         }
     }
+}
+
+/// A route's Resets, by side and reason.
+const RESETS: [&str; 6] = [
+    "packrat_resets_total{side=\"gateway\",reason=\"decode_failed\"}",
+    "packrat_resets_total{side=\"gateway\",reason=\"state_lost\"}",
+    "packrat_resets_total{side=\"gateway\",reason=\"client_overflow\"}",
+    "packrat_resets_total{side=\"client\",reason=\"decode_failed\"}",
+    "packrat_resets_total{side=\"client\",reason=\"state_lost\"}",
+    "packrat_resets_total{side=\"client\",reason=\"client_overflow\"}",
+];
+
+/// Goodput of `assisted` sessions as a multiple of the square-root law's. `recorded`: their datagrams
+/// per second.
+fn gain(
+    recorded: f64,
+    assisted: f64,
+    loss: Option<f64>,
+    last_mile: Option<f64>,
+    far: Option<f64>,
+) -> Option<f64> {
+    let loss = loss.filter(|loss| *loss > 0.0 && assisted > 0.0)?;
+    let round_trip = last_mile? + far.unwrap_or_default();
+    Some((recorded / assisted * round_trip * loss.sqrt() / SQUARE_ROOT_CONSTANT).max(1.0))
 }
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
 //! Figures for decisions, derived from a gateway's counters.
 //!
-//! Each figure exists twice, side by side: as a computation over two readings of a route's counters
-//! ([`Figures::between`], for the command and the gateway's own page) and as PromQL ([`ALL_FIGURES`],
-//! for recording rules, dashboards and docs/METRICS.md). A test of the dashboards evaluates both
-//! over the same counters.
+//! [`Figures::between`] computes them from two readings of a route's counters, for the command and
+//! the gateway's own page. `telemetry/dashboards/data/figures.toml` has them as PromQL; a test of the
+//! dashboards evaluates both over the same counters.
 //!
 //! [`comparison`] is not made of counters: the worth of assistance is measured beside sessions that
 //! are left without.
@@ -12,9 +11,7 @@
 pub mod comparison;
 mod figures;
 pub mod plan;
-mod promql;
 pub mod response;
 pub mod text;
 
 pub use figures::{Figures, Reading};
-pub use promql::{ALL_FIGURES, Figure, Scope, Selector, Unit};

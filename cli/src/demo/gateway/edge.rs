@@ -7,15 +7,15 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-use super::super::arm::SMALL_FILE;
 use super::super::certificate::Certificate;
 use super::super::error::DemoError;
 use super::super::metrics::http_get;
 use super::super::options::{ArmName, Tunnel};
+use super::super::parts;
 use super::super::process::{Process, free_address};
-use super::super::program;
-use super::GatewaySetup;
+use super::super::stage::SMALL_FILE;
 use super::envoy::socket_address;
+use super::setup::GatewaySetup;
 
 /// Runtime keys by which QUICHE's default congestion control is BBRv2, which comes before BBRv1;
 /// without both it is CUBIC.
@@ -79,10 +79,7 @@ pub(super) async fn start(
         "layered_runtime": { "layers": [{ "name": "edge", "static_layer": runtime }] },
         "static_resources": { "listeners": listeners, "clusters": [cluster(setup.server, certificate)] },
     });
-    let program = setup.parts.join("venv/bin/envoy");
-    if !program.is_file() {
-        return Err(DemoError::PartMissing { what: "Envoy", path: program });
-    }
+    let program = parts::envoy(setup.parts)?;
     let configuration = setup.work.join("edge.json");
     fs::write(&configuration, format!("{bootstrap:#}"))
         .map_err(|error| DemoError::write(&configuration, error))?;
@@ -93,12 +90,12 @@ pub(super) async fn start(
     // The answer comes from the server: the connection to it is now there, as at an edge in use.
     envoy.wait_until_ready(|| http_get(plain, &format!("/{SMALL_FILE}")).is_ok()).await?;
     let Edge::Tunnel(tunnel) = edge else { return Ok((envoy, None)) };
-    let program = program::tunnel_program(setup.parts)?;
+    let program = parts::tunnel_program(setup.parts)?;
     let log = setup.work.join("tunnel.log");
     let mut end = Process::start("the tunnel's end", &program, &log, |command| {
-        command.arg("serve").arg(program::tunnel_name(tunnel));
+        command.arg("serve").arg(tunnel.protocol);
         command.arg(address.to_string()).arg(plain.to_string());
-        if tunnel != Tunnel::Kcp {
+        if tunnel.over_tls {
             command.arg(&certificate.chain).arg(&certificate.key);
         }
     })?;

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use super::super::error::DemoError;
 use super::super::metrics::http_get;
+use super::super::parts;
 use super::super::process::Process;
-use super::{GatewaySetup, ROUTE_NAME, built};
+use super::setup::{GatewaySetup, ROUTE_NAME, built};
 
 /// The path at which Envoy's admin interface serves metrics.
 pub(super) const METRICS_PATH: &str = "/stats/prometheus?filter=packrat";
@@ -20,10 +21,7 @@ pub(super) async fn start(
     address: SocketAddr,
     admin: SocketAddr,
 ) -> Result<Process, DemoError> {
-    let program = setup.parts.join("venv/bin/envoy");
-    if !program.is_file() {
-        return Err(DemoError::PartMissing { what: "Envoy", path: program });
-    }
+    let program = parts::envoy(setup.parts)?;
     let module = built("libpackrat_envoy.so", "packrat-envoy")?;
     let configuration = setup.work.join("envoy.json");
     let text = format!("{:#}", bootstrap(setup.route(), address, admin));

@@ -2,56 +2,23 @@
 
 mod edge;
 mod envoy;
+mod setup;
 mod standalone;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-
-use serde_json::{Value, json};
 
 use super::certificate::Certificate;
 use super::error::DemoError;
 use super::metrics::{Metrics, http_get};
-use super::options::{GatewayKind, SenderKind};
-use super::process::Process;
+use super::options::GatewayKind;
+use super::process::{Process, free_address};
 
 pub(crate) use edge::Edge;
-
-/// Name of the route in the gateway's configuration.
-const ROUTE_NAME: &str = "demo";
-
-/// The parameters of a gateway.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct GatewaySetup<'a> {
-    /// The directory in which `make demo` installed Envoy.
-    pub(crate) parts: &'a Path,
-    /// The server to which it forwards: the near end of the far segment.
-    pub(crate) server: SocketAddr,
-    /// The operator's word for the server's congestion control.
-    pub(crate) sender: SenderKind,
-    /// True if what sparse flows bring is sent twice to clients without a session.
-    pub(crate) sparse_copies: bool,
-    /// The directory for its configuration and its log.
-    pub(crate) work: &'a Path,
-}
-
-impl GatewaySetup<'_> {
-    /// The route, as both gateways take it.
-    fn route(&self) -> Value {
-        let (endpoints, sender) = ([self.server.to_string()], self.sender.to_string());
-        json!({
-            "route": ROUTE_NAME,
-            "gateway": "demo",
-            "endpoints": endpoints,
-            "sender": sender,
-            "sparse_copies": self.sparse_copies,
-        })
-    }
-}
+pub(crate) use setup::GatewaySetup;
 
 /// A running gateway.
 #[derive(Debug)]
-pub(crate) struct Gateway {
+pub(crate) struct RunningGateway {
     process: Process,
     /// The Envoy behind the end of a tunnel.
     behind: Option<Process>,
@@ -61,14 +28,14 @@ pub(crate) struct Gateway {
     metrics_path: &'static str,
 }
 
-impl Gateway {
+impl RunningGateway {
     /// Starts a gateway of this kind and waits until it forwards.
     pub(crate) async fn start(
         kind: GatewayKind,
         setup: GatewaySetup<'_>,
     ) -> Result<Self, DemoError> {
-        let address = super::process::free_address()?;
-        let metrics = super::process::free_address()?;
+        let address = free_address()?;
+        let metrics = free_address()?;
         let (process, metrics_path) = match kind {
             GatewayKind::Envoy => {
                 (envoy::start(setup, address, metrics).await?, envoy::METRICS_PATH)
@@ -86,8 +53,8 @@ impl Gateway {
         setup: GatewaySetup<'_>,
         certificate: &Certificate,
     ) -> Result<Self, DemoError> {
-        let address = super::process::free_address()?;
-        let metrics = super::process::free_address()?;
+        let address = free_address()?;
+        let metrics = free_address()?;
         let (process, behind) = edge::start(edge, setup, certificate, address, metrics).await?;
         Ok(Self { process, behind, address, metrics, metrics_path: envoy::METRICS_PATH })
     }
@@ -117,14 +84,4 @@ impl Gateway {
             behind.stop().await;
         }
     }
-}
-
-/// `file` next to this command, where cargo puts all programs of a build.
-fn built(file: &'static str, package: &'static str) -> Result<PathBuf, DemoError> {
-    let folder = std::env::current_exe()
-        .ok()
-        .and_then(|command| command.parent().map(Path::to_owned))
-        .unwrap_or_default();
-    let path = folder.join(file);
-    if path.is_file() { Ok(path) } else { Err(DemoError::NotBuilt { file, folder, package }) }
 }

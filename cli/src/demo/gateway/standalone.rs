@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::super::error::DemoError;
 use super::super::metrics::http_get;
 use super::super::process::Process;
-use super::{GatewaySetup, built};
+use super::setup::{GatewaySetup, built};
 
 /// The path at which the gateway serves metrics.
 pub(super) const METRICS_PATH: &str = "/metrics";

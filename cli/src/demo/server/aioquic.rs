@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use super::super::error::DemoError;
+use super::super::parts::python;
 use super::super::process::Process;
-use super::ServerSetup;
+use super::setup::ServerSetup;
 
 /// Script of the server.
 const SERVER_SCRIPT: &str = include_str!("aioquic_server.py");
@@ -16,13 +17,7 @@ pub(super) async fn start(
     address: SocketAddr,
     qlogs: &Path,
 ) -> Result<Process, DemoError> {
-    let program = setup.parts.join("venv/bin/python");
-    if !program.is_file() {
-        return Err(DemoError::PartMissing {
-            what: "the Python environment with aioquic",
-            path: program,
-        });
-    }
+    let program = python(setup.parts, "venv", "the Python environment with aioquic")?;
     let script = setup.work.join("aioquic_server.py");
     fs::write(&script, SERVER_SCRIPT).map_err(|error| DemoError::write(&script, error))?;
     let ready = setup.work.join("aioquic.ready");

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::super::error::DemoError;
+use super::super::parts::part;
 use super::super::process::Process;
-use super::ServerSetup;
+use super::setup::ServerSetup;
 
 pub(super) async fn start(
     setup: ServerSetup<'_>,
@@ -15,10 +16,7 @@ pub(super) async fn start(
     qlogs: &Path,
     behind: Option<SocketAddr>,
 ) -> Result<Process, DemoError> {
-    let program = setup.parts.join("bin/caddy");
-    if !program.is_file() {
-        return Err(DemoError::PartMissing { what: "Caddy", path: program });
-    }
+    let program = part(setup.parts, "bin/caddy", "Caddy")?;
     let configuration = setup.work.join("Caddyfile");
     fs::write(&configuration, caddyfile(setup, address, behind))
         .map_err(|error| DemoError::write(&configuration, error))?;

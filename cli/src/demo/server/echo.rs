@@ -7,22 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
 
-/// Bytes of a datagram: a small state of a game.
-const DATAGRAM_BYTES: usize = 200;
-
-/// The datagram with this number: the number, big-endian, and bytes that follow from it.
-pub(crate) fn datagram(number: u64) -> Vec<u8> {
-    let mut bytes = number.to_be_bytes().to_vec();
-    let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    while bytes.len() < DATAGRAM_BYTES {
-        // xorshift: the bytes after the number differ everywhere.
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_be_bytes());
-    }
-    bytes
-}
+use super::super::both_ends::echo_datagram;
 
 /// A running echo; ends when it is dropped.
 #[derive(Debug)]
@@ -46,7 +31,7 @@ impl Echo {
             loop {
                 // An error belongs to an earlier datagram, whose client has gone.
                 let Ok((length, from)) = socket.recv_from(&mut buffer).await else { continue };
-                if buffer.get(..length) == Some(&datagram(number_of(&buffer))[..])
+                if buffer.get(..length) == Some(&echo_datagram(number_of(&buffer))[..])
                     && socket.send_to(&buffer[..length], from).await.is_ok()
                 {
                     counted.fetch_add(1, Ordering::Relaxed);

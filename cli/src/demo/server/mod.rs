@@ -4,50 +4,21 @@ mod aioquic;
 mod caddy;
 mod echo;
 mod ngtcp2;
+mod setup;
 mod sink;
 mod webrtc;
 mod wireguard;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::certificate::Certificate;
 use super::error::DemoError;
-use super::options::{ClientKind, Options, ServerKind};
+use super::options::{ClientKind, DemoOptions, ServerKind};
 use super::process::Process;
 
-pub(super) use echo::datagram as echo_datagram;
-pub(super) use webrtc::Signalling;
-
-/// The parameters of a server.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ServerSetup<'a> {
-    /// The directory in which `make demo` installed the servers.
-    pub(crate) parts: &'a Path,
-    /// The certificate that the server shows to clients.
-    pub(crate) certificate: &'a Certificate,
-    /// The directory whose files are served.
-    pub(crate) files: &'a Path,
-    /// The directory in which the server keeps uploads.
-    pub(crate) uploads: &'a Path,
-    /// True if there will be any.
-    pub(crate) takes_uploads: bool,
-    /// The directory for configuration, log and qlog of this server.
-    pub(crate) work: &'a Path,
-}
-
-impl ServerSetup<'_> {
-    /// The interpreter of a Python environment that `make demo` installed, for `what`.
-    fn python(&self, environment: &str, what: &'static str) -> Result<PathBuf, DemoError> {
-        let program = self.parts.join(environment).join("bin/python");
-        match program.is_file() {
-            true => Ok(program),
-            false => Err(DemoError::PartMissing { what, path: program }),
-        }
-    }
-}
+pub(crate) use setup::ServerSetup;
 
 /// A running server.
 #[derive(Debug)]
@@ -71,7 +42,7 @@ impl Server {
     /// Starts a server of this kind, or the one for the options' client, and waits until it
     /// listens.
     pub(crate) async fn start(
-        options: &Options,
+        options: &DemoOptions,
         kind: ServerKind,
         setup: ServerSetup<'_>,
     ) -> Result<Self, DemoError> {
@@ -79,7 +50,7 @@ impl Server {
         std::fs::create_dir_all(&qlogs).map_err(|error| DemoError::write(&qlogs, error))?;
         let address = super::process::free_address()?;
         let mut sink = None;
-        let (process, address) = match (options.client, kind) {
+        let (process, address) = match (options.program.client, kind) {
             (ClientKind::Echo, _) => {
                 let echo = echo::Echo::start().map_err(DemoError::Port)?;
                 let address = echo.address;

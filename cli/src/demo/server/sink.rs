@@ -4,18 +4,16 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use super::super::error::DemoError;
+use super::super::parts::python;
 use super::super::process::Process;
-use super::ServerSetup;
+use super::setup::ServerSetup;
 
 /// Script of the server that takes uploads.
 const SINK_SCRIPT: &str = include_str!("upload_sink.py");
 
 /// Starts it; returns it with its address.
 pub(super) async fn start(setup: ServerSetup<'_>) -> Result<(Process, SocketAddr), DemoError> {
-    let program = setup.parts.join("venv/bin/python");
-    if !program.is_file() {
-        return Err(DemoError::PartMissing { what: "the Python environment", path: program });
-    }
+    let program = python(setup.parts, "venv", "the Python environment")?;
     let script = setup.work.join("upload_sink.py");
     fs::write(&script, SINK_SCRIPT).map_err(|error| DemoError::write(&script, error))?;
     let ready = setup.work.join("upload_sink.port");

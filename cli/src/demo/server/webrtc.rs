@@ -2,31 +2,16 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
 
+use super::super::both_ends::{Signalling, WEBRTC_SCRIPT};
 use super::super::error::DemoError;
+use super::super::parts::python;
 use super::super::process::Process;
-use super::super::program::WEBRTC_SCRIPT;
-use super::ServerSetup;
-
-/// The files in which the peers exchange their descriptions.
-pub(crate) struct Signalling {
-    /// The sender's.
-    pub(crate) offer: PathBuf,
-    /// The receiver's.
-    pub(crate) answer: PathBuf,
-}
-
-impl Signalling {
-    /// The files in this directory of an arm.
-    pub(crate) fn new(work: &Path) -> Self {
-        Self { offer: work.join("offer.json"), answer: work.join("answer.json") }
-    }
-}
+use super::setup::ServerSetup;
 
 /// Starts it. It chooses its port itself.
 pub(super) async fn start(setup: ServerSetup<'_>) -> Result<(Process, SocketAddr), DemoError> {
-    let python = setup.python("webrtc", "the Python environment with aiortc")?;
+    let python = python(setup.parts, "webrtc", "the Python environment with aiortc")?;
     let ready = setup.work.join("webrtc.port");
     let signalling = Signalling::new(setup.work);
     let mut process =

@@ -2,21 +2,25 @@
 
 use std::net::SocketAddr;
 
+use super::super::both_ends::{WIREGUARD_SCRIPT, wireguard_keys};
 use super::super::error::DemoError;
+use super::super::parts::{python, wireguard_go};
 use super::super::process::Process;
-use super::super::program::{WIREGUARD_SCRIPT, keys, wireguard_go};
-use super::ServerSetup;
+use super::setup::ServerSetup;
 
 pub(super) async fn start(
     setup: ServerSetup<'_>,
     address: SocketAddr,
 ) -> Result<Process, DemoError> {
-    let python = setup.python("venv", "the Python environment of the demo")?;
+    let python = python(setup.parts, "venv", "the Python environment of the demo")?;
     let tunnel = wireguard_go(setup.parts)?;
     let ready = setup.work.join("wireguard.ready");
     let mut process =
         Process::start("WireGuard", &python, &setup.work.join("wireguard.log"), |command| {
-            command.args(["-c", WIREGUARD_SCRIPT, "serve"]).arg(tunnel).arg(keys(setup.work));
+            command
+                .args(["-c", WIREGUARD_SCRIPT, "serve"])
+                .arg(tunnel)
+                .arg(wireguard_keys(setup.work));
             command.arg(address.port().to_string()).arg(setup.files).arg(&ready);
         })?;
     process.wait_until_ready(|| ready.exists()).await?;

@@ -6,6 +6,7 @@ use packrat_operator::resource::EdgeGateway;
 
 use super::{Check, Report, Verdict, definitions, edge, envoy, gateway, network, operator, rights};
 use crate::operate::cluster::{Cluster, Place, is_ready};
+use crate::operate::error::OperateError;
 use crate::operate::target::{Target, forwarded};
 
 /// The oldest Kubernetes with everything that the chart uses, its `kubeVersion`.
@@ -42,14 +43,7 @@ pub(crate) fn of_cluster(target: &Target, address: Option<&str>, report: &mut Re
         Ok(found) => found.into_iter().filter(|found| target.wants(&found.name_any())).collect(),
         Err(error) => {
             let hint = "you need the right to list edgegateways.packrat.dev";
-            report.add([Check::of(
-                "gateways",
-                "can be listed",
-                false,
-                Verdict::Failed,
-                error.to_string(),
-                hint,
-            )]);
+            report.add([not_listed("gateways", "can be listed", &error, hint)]);
             return;
         }
     };
@@ -73,14 +67,7 @@ pub(crate) fn of_cluster(target: &Target, address: Option<&str>, report: &mut Re
         }
         Err(error) => {
             let hint = "you need the right to list pods";
-            report.add([Check::of(
-                "gateway",
-                "Pods can be listed",
-                false,
-                Verdict::Failed,
-                error.to_string(),
-                hint,
-            )]);
+            report.add([not_listed("gateway", "Pods can be listed", &error, hint)]);
         }
     }
     match address {
@@ -91,6 +78,15 @@ pub(crate) fn of_cluster(target: &Target, address: Option<&str>, report: &mut Re
             }
         }
     }
+}
+
+fn not_listed(
+    group: &'static str,
+    what: &'static str,
+    error: &OperateError,
+    hint: &'static str,
+) -> Check {
+    Check::of(group, what, false, Verdict::Failed, error.to_string(), hint)
 }
 
 fn connected(target: &Target, report: &mut Report) -> Option<Cluster> {

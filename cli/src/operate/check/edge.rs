@@ -72,22 +72,26 @@ pub(super) fn conditions(gateway: &EdgeGateway) -> Vec<Check> {
         let check = Check::of("routes", what, false, Verdict::Warning, detail, hint);
         checks.push(check.see("packratassistancestopped"));
     }
-    for listener in without_endpoints(&status.listeners) {
-        let hint = match listener.service.strip_suffix(".udproute") {
-            Some(route) => format!("kubectl describe udproute -n {}", route.replace('/', " ")),
-            None => format!(
-                "kubectl get endpointslices -n {}",
-                listener.service.replace('/', " -l kubernetes.io/service-name=")
-            ),
-        };
-        let what = format!("{name}: {} has endpoints", listener.service);
-        let detail = match listener.endpoints {
-            0 => "no ready Pod is behind it",
-            _ => "no ready Pod has its TCP port, and connections to it are closed",
-        };
-        checks.push(Check::of("routes", what, false, Verdict::Failed, detail, hint));
-    }
+    let lacking = without_endpoints(&status.listeners);
+    checks.extend(lacking.map(|listener| endpoints(&name, listener)));
     checks
+}
+
+/// The check of a listener that lacks endpoints.
+fn endpoints(name: &str, listener: &ListenerStatus) -> Check {
+    let hint = match listener.service.strip_suffix(".udproute") {
+        Some(route) => format!("kubectl describe udproute -n {}", route.replace('/', " ")),
+        None => format!(
+            "kubectl get endpointslices -n {}",
+            listener.service.replace('/', " -l kubernetes.io/service-name=")
+        ),
+    };
+    let what = format!("{name}: {} has endpoints", listener.service);
+    let detail = match listener.endpoints {
+        0 => "no ready Pod is behind it",
+        _ => "no ready Pod has its TCP port, and connections to it are closed",
+    };
+    Check::of("routes", what, false, Verdict::Failed, detail, hint)
 }
 
 /// Listeners that have nothing to forward to, or no server for the TCP connections that they take.

@@ -3,17 +3,17 @@
 use serde_json::Value;
 
 use super::{Check, Verdict};
-use crate::operate::gateway::Gateway;
+use crate::operate::gateway::AskedGateway;
 
 /// Days before the end of a certificate that is never renewed so late.
 const SOON_DAYS: u64 = 4;
 
-fn page(gateway: &Gateway, path: &str) -> Option<Value> {
+fn page(gateway: &AskedGateway, path: &str) -> Option<Value> {
     serde_json::from_str(&gateway.text(path).ok()?).ok()
 }
 
 /// The version of a gateway's Envoy.
-pub(super) fn version(gateway: &Gateway) -> Option<String> {
+pub(super) fn version(gateway: &AskedGateway) -> Option<String> {
     version_of(&page(gateway, "/server_info")?)
 }
 
@@ -42,7 +42,7 @@ pub(super) fn versions(envoys: &[(String, String)]) -> Option<Check> {
 }
 
 /// No certificate that a gateway uses ends soon.
-pub(super) fn certificates(gateway: &Gateway) -> Option<Check> {
+pub(super) fn certificates(gateway: &AskedGateway) -> Option<Check> {
     let days = least_days(&gateway.metrics().ok()?)?;
     let name = "has certificates that last";
     if days >= SOON_DAYS {

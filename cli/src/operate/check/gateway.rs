@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use super::{Check, Verdict, network};
-use crate::operate::gateway::{Gateway, Route, Status};
+use crate::operate::gateway::{AskedGateway, Route, Status};
 use crate::operate::output::{milliseconds, percent};
 use crate::operate::probe::probe;
 
@@ -13,7 +13,7 @@ pub(super) fn silent(error: &impl ToString, hint: &str) -> Check {
 }
 
 /// Every check of one gateway.
-pub(crate) fn all(gateway: &Gateway, address: Option<&str>) -> Vec<Check> {
+pub(crate) fn all(gateway: &AskedGateway, address: Option<&str>) -> Vec<Check> {
     let status = match gateway.status() {
         Ok(status) => status,
         Err(error) => {
@@ -231,7 +231,7 @@ pub(super) fn of_address(address: &str) -> Check {
     }
 }
 
-fn of_path(gateway: &Gateway, status: &Status, address: Option<&str>) -> Vec<Check> {
+fn of_path(gateway: &AskedGateway, status: &Status, address: Option<&str>) -> Vec<Check> {
     let group = "from here";
     let mut targets: Vec<(String, SocketAddr)> = Vec::new();
     if let Some(address) = address {
@@ -249,7 +249,7 @@ fn of_path(gateway: &Gateway, status: &Status, address: Option<&str>) -> Vec<Che
 }
 
 /// The address of a listener as seen from here: a listener on all addresses has the gateway's.
-fn seen_from_here(ip: IpAddr, gateway: &Gateway) -> IpAddr {
+fn seen_from_here(ip: IpAddr, gateway: &AskedGateway) -> IpAddr {
     if !ip.is_unspecified() {
         return ip;
     }

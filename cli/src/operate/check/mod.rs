@@ -29,7 +29,7 @@ const RUNBOOK_PAGE: &str = "docs/RUNBOOK.md";
 
 /// Options of the command.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct CheckOptions {
     #[command(flatten)]
     target: Target,
 
@@ -154,7 +154,7 @@ impl Report {
     }
 }
 
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub(crate) fn run(options: &CheckOptions) -> ExitCode {
     let mut report = Report { checks: Vec::new(), shown: Some(options.output) };
     if options.output == Format::Json {
         report.shown = None;

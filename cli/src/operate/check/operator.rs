@@ -115,13 +115,6 @@ pub(super) fn installed(cluster: &Cluster) -> (Vec<Check>, Option<Operator>) {
             None,
         );
     };
-    let names: Vec<String> = found.iter().map(Operator::name).collect();
-    let same_class: Vec<&str> = names
-        .iter()
-        .zip(&found)
-        .filter(|(_, one)| found.iter().filter(|other| other.class() == one.class()).count() > 1)
-        .map(|(name, _)| name.as_str())
-        .collect();
     let label = |name: &str| operator.deployment.labels().get(name).cloned().unwrap_or_default();
     let (chart, version) = (label("helm.sh/chart"), label("app.kubernetes.io/version"));
     let ours = env!("CARGO_PKG_VERSION");
@@ -130,14 +123,7 @@ pub(super) fn installed(cluster: &Cluster) -> (Vec<Check>, Option<Operator>) {
         operator.deployment.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0);
     let mut checks = vec![
         Check::passed(CHECK_GROUP, "is there", Some(operator.name())),
-        Check::of(
-            CHECK_GROUP,
-            "is the only one of its class",
-            same_class.is_empty(),
-            Verdict::Failed,
-            same_class.join(", "),
-            "an EdgeGateway is served by the first that finds it: give one release another class (value class), or uninstall all but one",
-        ),
+        only_one_of_class(&found),
         Check::of(
             CHECK_GROUP,
             "has the chart's version of this command",
@@ -161,6 +147,24 @@ pub(super) fn installed(cluster: &Cluster) -> (Vec<Check>, Option<Operator>) {
     checks.push(elected(cluster, &operator));
     checks.extend(webhook(cluster, &operator));
     (checks, Some(operator))
+}
+
+fn only_one_of_class(found: &[Operator]) -> Check {
+    let names: Vec<String> = found.iter().map(Operator::name).collect();
+    let same_class: Vec<&str> = names
+        .iter()
+        .zip(found)
+        .filter(|(_, one)| found.iter().filter(|other| other.class() == one.class()).count() > 1)
+        .map(|(name, _)| name.as_str())
+        .collect();
+    Check::of(
+        CHECK_GROUP,
+        "is the only one of its class",
+        same_class.is_empty(),
+        Verdict::Failed,
+        same_class.join(", "),
+        "an EdgeGateway is served by the first that finds it: give one release another class (value class), or uninstall all but one",
+    )
 }
 
 /// Reasons that the operator's Pods give, if one of them is not ready.

@@ -17,8 +17,7 @@ use serde_json::{Map, Value, json};
 use super::check::{self, Report};
 use super::cluster::{Cluster, is_ready};
 use super::error::OperateError;
-use super::finish;
-use super::gateway::Gateway;
+use super::gateway::AskedGateway;
 use super::target::{Target, forwarded};
 
 /// Pages that are fetched beside the checks: the file in the bundle, and the path. Configuration
@@ -36,7 +35,7 @@ const BUNDLE_PAGES: [(&str, &str); 8] = [
 
 /// Options of the command.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct DiagnoseOptions {
     #[command(flatten)]
     target: Target,
 
@@ -49,11 +48,8 @@ pub(crate) struct Options {
     probe: Option<String>,
 }
 
-pub(crate) fn run(options: &Options) -> ExitCode {
-    finish("diagnose", diagnose(options))
-}
-
-fn diagnose(options: &Options) -> Result<ExitCode, OperateError> {
+/// Runs `packrat diagnose`.
+pub(crate) fn diagnose(options: &DiagnoseOptions) -> Result<ExitCode, OperateError> {
     let probe = options.probe.as_deref();
     let mut bundle = Bundle::default();
     match options.target.single() {
@@ -112,7 +108,7 @@ impl Bundle {
         }
     }
 
-    fn of_gateway(&mut self, folder: &str, gateway: &Gateway) {
+    fn of_gateway(&mut self, folder: &str, gateway: &AskedGateway) {
         for (name, path) in BUNDLE_PAGES {
             // The standalone gateway has no /server_info; that is no fault.
             self.take(format!("{folder}{name}"), gateway.text(path));

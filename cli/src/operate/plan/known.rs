@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::error::OperateError;
 use super::super::memory;
 use super::super::target::RouteFigures;
-use super::Options;
+use super::PlanOptions;
 use crate::last_download::LastDownload;
 
 /// Measurement period of the figures that a gateway does not keep from its start.
@@ -73,7 +73,7 @@ struct Measured {
 impl Known {
     /// Takes the values of the options, and asks the gateways for the rest and for a named route.
     /// Other values come from the last download from here, unless the options name gateways.
-    pub(super) fn of(options: &Options) -> Result<Self, OperateError> {
+    pub(super) fn of(options: &PlanOptions) -> Result<Self, OperateError> {
         let is_all_given = options.last_mile_ms.is_some()
             && options.last_mile_loss.is_some()
             && options.far_ms.is_some();
@@ -147,7 +147,7 @@ fn mean_seconds(value: impl Fn(&str) -> f64, histogram: &str) -> Option<f64> {
 }
 
 /// Name and measurements of the route that the options name, or of the busiest one.
-fn measure(options: &Options) -> Result<(String, Measured), OperateError> {
+fn measure(options: &PlanOptions) -> Result<(String, Measured), OperateError> {
     let gateways = options.target.gateways()?;
     let routes = gateways.figures(MEASUREMENT_WINDOW, false)?.routes;
     let chosen = match &options.route {

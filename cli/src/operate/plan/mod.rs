@@ -10,7 +10,6 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::error::OperateError;
-use super::finish;
 use super::output::Format;
 use super::target::Target;
 use forecast::{Paths, Plan, Reaction};
@@ -18,7 +17,7 @@ use known::Known;
 
 /// Options of the command.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct PlanOptions {
     #[command(flatten)]
     target: Target,
 
@@ -75,11 +74,8 @@ fn ratio(text: &str) -> Result<f64, String> {
     }
 }
 
-pub(crate) fn run(options: &Options) -> ExitCode {
-    finish("plan", plan(options))
-}
-
-fn plan(options: &Options) -> Result<ExitCode, OperateError> {
+/// Runs `packrat plan`.
+pub(crate) fn plan(options: &PlanOptions) -> Result<ExitCode, OperateError> {
     let known = Known::of(options)?;
     let (Some(last_mile), Some(last_mile_loss), Some(far)) =
         (known.last_mile.value, known.last_mile_loss.value, known.far.value)

@@ -12,7 +12,6 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
 use super::error::OperateError;
-use super::finish;
 use super::target::{Gateways, Target};
 use list::{List, Order, Seen};
 
@@ -21,7 +20,7 @@ const ASKED_SESSIONS: usize = 1000;
 
 /// Options of the command.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct TopOptions {
     #[command(flatten)]
     target: Target,
 
@@ -38,11 +37,8 @@ pub(crate) struct Options {
     sort: Order,
 }
 
-pub(crate) fn run(options: &Options) -> ExitCode {
-    finish("top", top(options))
-}
-
-fn top(options: &Options) -> Result<ExitCode, OperateError> {
+/// Runs `packrat top`.
+pub(crate) fn top(options: &TopOptions) -> Result<ExitCode, OperateError> {
     let gateways = options.target.gateways()?;
     let mut list = List::new(options.sort, options.filter.clone());
     // The first look before the terminal is taken over, so that its errors can be read.

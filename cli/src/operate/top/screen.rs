@@ -16,15 +16,28 @@ pub(super) fn draw(frame: &mut Frame<'_>, list: &List, gateway: &str) {
         Layout::vertical([Constraint::Length(2), Constraint::Min(3), Constraint::Length(1)])
             .areas(frame.area());
     let rows = list.rows();
-    let first = list.first.min(rows.len().saturating_sub(1));
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let colour = |colour: Color| if plain { Style::new() } else { Style::new().fg(colour) };
-    let strong = Style::new().add_modifier(Modifier::BOLD);
+    frame.render_widget(Paragraph::new(head(list, &rows, gateway, &colour)), top);
+    frame.render_widget(table(list, &rows, &colour), middle);
+    let help = Line::styled(help(list), colour(Color::DarkGray));
+    frame.render_widget(Paragraph::new(help), bottom);
+}
 
+/// Style of names.
+const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
+
+/// The sums of all sessions, and a problem.
+fn head(
+    list: &List,
+    rows: &[&Row],
+    gateway: &str,
+    colour: &impl Fn(Color) -> Style,
+) -> Line<'static> {
     let rate: f64 = rows.iter().map(|row| row.rate).sum();
     let assisted = rows.iter().filter(|row| row.session.assistance.is_some()).count();
     let mut head = vec![
-        Span::styled("packrat top ", strong),
+        Span::styled("packrat top ", STRONG),
         Span::raw(format!(
             "{gateway}  {} sessions, {} shown, {assisted} of them assisted, {}",
             list.total,
@@ -35,11 +48,14 @@ pub(super) fn draw(frame: &mut Frame<'_>, list: &List, gateway: &str) {
     if let Some(problem) = &list.problem {
         head.push(Span::styled(format!("  {problem}"), colour(Color::Red)));
     }
-    frame.render_widget(Paragraph::new(Line::from(head)), top);
+    Line::from(head)
+}
 
+fn table(list: &List, rows: &[&Row], colour: &impl Fn(Color) -> Style) -> Table<'static> {
+    let first = list.first.min(rows.len().saturating_sub(1));
     let marked = |name: &str, order: Option<Order>| {
         let is_order = order == Some(list.order);
-        let style = if is_order { strong.add_modifier(Modifier::UNDERLINED) } else { strong };
+        let style = if is_order { STRONG.add_modifier(Modifier::UNDERLINED) } else { STRONG };
         Cell::from(Line::styled(name.to_owned(), style))
     };
     let in_cluster = rows.iter().any(|row| row.pod.is_some());
@@ -61,29 +77,24 @@ pub(super) fn draw(frame: &mut Frame<'_>, list: &List, gateway: &str) {
         header.push(marked("POD", None));
         widths.push(Constraint::Min(20));
     }
-    let body = rows.iter().skip(first).map(|row| line(row, &colour));
-    frame.render_widget(
-        Table::new(body, widths).header(TableRow::new(header)).column_spacing(1),
-        middle,
-    );
+    let body = rows.iter().skip(first).map(|row| line(row, colour));
+    Table::new(body, widths).header(TableRow::new(header)).column_spacing(1)
+}
 
-    let help = if list.typing {
-        format!("/{}_   Enter keeps it, Esc clears it", list.filter)
-    } else {
-        let orders: Vec<String> = Order::value_variants()
-            .iter()
-            .filter_map(|order| {
-                Some(format!("{} {}", order.key(), order.to_possible_value()?.get_name()))
-            })
-            .collect();
-        let filter = if list.filter.is_empty() {
-            String::new()
-        } else {
-            format!(" (filter: {})", list.filter)
-        };
-        format!("sort: {}   / filter{filter}   q quit", orders.join("  "))
+/// The keys.
+fn help(list: &List) -> String {
+    if list.typing {
+        return format!("/{}_   Enter keeps it, Esc clears it", list.filter);
+    }
+    let orders = Order::value_variants().iter().filter_map(|order| {
+        Some(format!("{} {}", order.key(), order.to_possible_value()?.get_name()))
+    });
+    let orders = orders.collect::<Vec<_>>().join("  ");
+    let filter = match list.filter.as_str() {
+        "" => String::new(),
+        filter => format!(" (filter: {filter})"),
     };
-    frame.render_widget(Paragraph::new(Line::styled(help, colour(Color::DarkGray))), bottom);
+    format!("sort: {orders}   / filter{filter}   q quit")
 }
 
 fn line(row: &Row, colour: &impl Fn(Color) -> Style) -> TableRow<'static> {

@@ -1,0 +1,39 @@
+//! Transfers over HTTP/3, and downloads over TCP if UDP brings no answer.
+//!
+//! [`download`] connects, sends one GET request and hands the body to a [`sink::Sink`], such as a
+//! [`PartialFile`]. [`upload`] connects, sends one request with a [`Source`] as its body, and waits
+//! for the answer. [`Resumable`] is an upload that continues after a break.
+
+mod alternative;
+mod connect;
+mod connection;
+mod download;
+pub(crate) mod error;
+mod file;
+#[cfg(test)]
+mod fuzz_corpus;
+mod head;
+mod lost;
+mod named;
+mod over_tcp;
+mod qlog;
+mod report;
+mod request;
+mod resumable;
+mod resume;
+mod round_trip;
+mod sink;
+mod source;
+pub(crate) mod token;
+mod trust;
+mod upload;
+
+pub(crate) use download::download;
+pub(crate) use error::GetError;
+pub(crate) use file::PartialFile;
+pub(crate) use report::{KnownKey, Progress, Report};
+pub(crate) use request::{Request, Trust, host_and_port};
+pub(crate) use resumable::Resumable;
+pub(crate) use source::Source;
+pub(crate) use trust::read_certificates;
+pub(crate) use upload::{Begun, Upload, content_type, upload};
