@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_server_in_its_connection_id_proves_nothing_without_the_rest() {
+    fn a_servers_name_in_a_connection_id_alone_proves_nothing() {
         let (name, nonce) = ([7; 14], [1, 2, 3, 4, 5, 6]);
         let mut proof = AddressProof::default();
         proof.sent(&long_header(&[1; 8], &[&name[..], &nonce].concat()));

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn one_source_leaves_the_rest_to_others_and_may_always_spend_what_it_brings() {
+    fn one_source_spends_its_own_and_leaves_others_the_rest() {
         let (gateway, greedy) = (GatewayBudget::new(), SourceBudget::new());
         let drain = |source: &SourceBudget| {
             let mut taken = 0i64;

@@ -50,7 +50,7 @@ fn address(number: u8) -> IpAddr {
 }
 
 #[test]
-fn permits_stay_within_the_limit_of_all_sessions_and_are_all_returned() {
+fn permits_stay_within_the_limit_and_are_all_returned() {
     explore(|| {
         let gateway = gateway(GatewayConfig { maximum_sessions: 2, ..GatewayConfig::default() });
         let shared = Arc::clone(&gateway);
@@ -70,7 +70,7 @@ fn permits_stay_within_the_limit_of_all_sessions_and_are_all_returned() {
 }
 
 #[test]
-fn a_source_has_no_more_sessions_than_it_may_on_all_threads_together() {
+fn a_sources_limit_of_sessions_holds_over_all_threads() {
     explore(|| {
         let config = GatewayConfig { sessions_per_source: 2, ..GatewayConfig::default() };
         let gateway = gateway(config);
@@ -89,7 +89,7 @@ fn a_source_has_no_more_sessions_than_it_may_on_all_threads_together() {
 }
 
 #[test]
-fn the_memory_of_all_sessions_stays_within_the_total_and_is_given_back() {
+fn all_sessions_memory_stays_within_the_total_and_is_returned() {
     const TOTAL_BYTES: usize = 1 << 20;
     explore(|| {
         let gateway =
@@ -117,7 +117,7 @@ fn the_memory_of_all_sessions_stays_within_the_total_and_is_given_back() {
 }
 
 #[test]
-fn repairs_of_all_threads_take_what_their_source_has_and_no_more() {
+fn repairs_of_all_threads_stay_within_their_sources_budget() {
     const COST_BYTES: usize = 300_000;
     explore(|| {
         let budgets = Arc::new((GatewayBudget::new(), SourceBudget::new(), Mutex::new(0)));
@@ -251,7 +251,7 @@ fn begin(gateway: &Gateway) -> Option<Begin> {
 }
 
 #[test]
-fn assistance_that_is_switched_off_ends_and_does_not_begin_any_more() {
+fn switched_off_assistance_ends_and_does_not_begin() {
     explore(|| {
         let gateway = gateway(GatewayConfig::default());
         let flow = Arc::new(Mutex::new(Flow::new(Arc::clone(&gateway))));
@@ -273,7 +273,7 @@ fn assistance_that_is_switched_off_ends_and_does_not_begin_any_more() {
 }
 
 #[test]
-fn of_votes_that_come_at_once_one_makes_the_verdict_and_one_ends_it() {
+fn of_simultaneous_votes_one_makes_a_verdict_and_one_ends_it() {
     explore(|| {
         let memory = Arc::new(SenderMemory::default());
         let changes = Arc::new(Mutex::new(Vec::new()));

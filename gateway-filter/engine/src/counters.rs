@@ -111,7 +111,7 @@ counters! {
         repairs_late,
         /// Missing datagrams given up: their bytes were gone.
         repairs_evicted,
-        /// Pauses of a session's repairs: arrivals did not follow sending, or most repairs got lost.
+        /// Pauses of a session's repairs: most never arrived.
         repair_pauses,
         /// Repairs postponed: budget used up.
         budget_refusals,

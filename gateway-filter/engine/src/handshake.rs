@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_repeated_question_gets_the_same_answer_until_it_is_forgotten() {
+    fn a_repeated_question_gets_the_remembered_answer() {
         let mut handshake =
             Handshake { nonce: 7, init_ack: [1, 2, 3].into(), since: Timestamp::from_millis(1000) };
         let mut out = Outbox::new();

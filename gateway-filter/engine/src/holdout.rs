@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_is_met_and_a_larger_one_takes_more_of_the_same_kind() {
+    fn a_larger_share_includes_the_clients_of_a_smaller_one() {
         let key = HoldoutKey::new([7; 32]);
         let (few, many) = (chosen(&key, 0.05), chosen(&key, 0.5));
         assert!((400..600).contains(&few.len()), "{}", few.len());

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn early_copies_are_for_thin_streams_whose_repairs_come_too_late() {
+    fn early_copies_are_for_thin_streams_with_late_repairs() {
         assert!(
             (248..=250).contains(&copies(params(20), &satellite(), 480, 20)),
             "every second one of 500"
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_late_is_not_repaired_and_what_is_known_is_a_round_trip_old() {
+    fn late_datagrams_get_no_repair_and_news_is_a_round_trip_old() {
         let stream = LiveStream::new(params(20));
         let at = Timestamp::from_millis;
         assert!(!stream.is_late(at(1000), at(1200)) && stream.is_late(at(1000), at(1201)));

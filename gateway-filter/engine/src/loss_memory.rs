@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_makes_its_own_addresses_forgotten_and_those_of_no_other() {
+    fn a_network_displaces_its_own_addresses_only() {
         let memory = LossMemory::default();
         let honest = |third| in_network(third, 1);
         (0..200).for_each(|third| memory.note(honest(third), 936, 100, at(0)));

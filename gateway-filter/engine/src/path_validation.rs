@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_challenge_is_answered_once_from_its_own_address_and_in_time() {
+    fn a_challenge_takes_one_timely_answer_from_its_address() {
         let mut paths = PathValidation::default();
         assert_eq!(
             paths.on_message(&SHORT, 38, address(1), || [7; 8], at(0)),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_was_refused_is_not_challenged_until_the_refusal_is_over() {
+    fn a_refused_path_is_not_challenged_during_the_refusal() {
         let mut paths = PathValidation::default();
         paths.on_message(&SHORT, 38, address(1), || [1; 8], at(0));
         let answer = Message::PathResponse { data: u64::MAX / 255 };
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn short_messages_are_not_answered_and_many_addresses_take_little_memory() {
+    fn short_messages_get_no_answer_and_addresses_little_memory() {
         let mut paths = PathValidation::default();
         assert_eq!(paths.on_message(&SHORT, 37, address(1), || [1; 8], at(0)), Step::Ignore);
         for last in 0..=255 {

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_asks_for_more_and_the_second_of_the_longest_for_a_reset() {
+    fn failures_ask_for_more_symbols_and_at_last_for_a_reset() {
         let limits = SketchLimits { coded_symbols: 0, power_sums: 40 };
         let (mut failures, short, longest) =
             (0, Encoding::PowerSums { count: 10 }, Encoding::PowerSums { count: 40 });

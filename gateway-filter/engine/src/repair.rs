@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repair_is_sent_at_once_and_again_only_when_it_was_overtaken() {
+    fn a_repair_leaves_at_once_and_again_once_overtaken() {
         let path = path(Duration::from_millis(4), 0.04);
         let start = Timestamp::from_millis(1000);
         let mut repair = Repair::new(start);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn where_many_would_wait_for_a_second_round_the_first_is_made_sure_of() {
+    fn if_many_wait_for_a_second_round_the_first_is_made_sure() {
         let start = Timestamp::from_millis(1000);
         let hold = Duration::from_secs(1);
         let at = |transmissions, loss, crowded| {

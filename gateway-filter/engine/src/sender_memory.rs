@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_that_others_do_not_bear_out_ends_and_does_not_come_back() {
+    fn an_unconfirmed_verdict_ends_and_does_not_come_back() {
         for long in [0, 8] {
             let mut route = Minutes::default();
             route.pass(24 * 60 - 15, 40, long, forgers(100..103));

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_has_proved_nothing_gets_three_times_what_has_come_from_there() {
+    fn an_unproven_address_gets_its_bytes_three_times() {
         let mut copies = SparseCopies::default();
         let (mut counters, mut out) = (FlowCounters::default(), Outbox::new());
         let mut now = Timestamp::from_millis(1000);

@@ -76,7 +76,7 @@ mod tests {
     use crate::config::GatewayConfig;
 
     #[test]
-    fn a_ticket_names_its_server_to_gateways_with_the_same_key_alone() {
+    fn a_ticket_is_readable_with_the_same_key_only() {
         let of = |key| Gateway::new(GatewayConfig::default(), [key; 32], [2; 32]);
         let (one, same, other) = (of(1), of(1), of(9));
         let client = IpAddr::from([198, 51, 100, 1]);

@@ -123,7 +123,7 @@ fn questions() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn nothing_that_comes_from_an_unproven_address_is_answered_with_more() {
+fn no_answer_to_an_unproven_address_is_longer() {
     let questions = questions();
     for config in [
         GatewayConfig::default(),
@@ -195,7 +195,7 @@ fn a_stream_answers_unproven_addresses_with_no_more_either() {
 }
 
 #[test]
-fn a_version_that_nobody_speaks_is_answered_with_those_that_are_spoken() {
+fn an_unknown_version_is_answered_with_the_known_ones() {
     let gateway = Gateway::new(GatewayConfig::default(), [9; 32], [8; 32]);
     for version in (0..16u8).filter(|version| *version != packrat_wire::control::PROTOCOL_VERSION) {
         let mut discover = Vec::new();

@@ -130,7 +130,7 @@ fn a_client_that_claims_loss_gets_no_more_than_twice_the_share() {
 }
 
 #[test]
-fn a_client_that_claims_to_be_a_live_stream_as_well_gets_early_copies_of_a_thin_stream_on_top() {
+fn a_claimed_live_stream_adds_a_thin_streams_early_copies() {
     let gateway = Gateway::new(GatewayConfig::default(), [9; 32], [8; 32]);
     let tolerance = Duration::from_micros(1);
     let live = Live {
@@ -181,7 +181,7 @@ fn short_sessions(gateway: &Arc<Gateway>, address: impl Fn(u16) -> SocketAddr) -
 }
 
 #[test]
-fn many_short_sessions_of_claimers_share_what_a_gateway_may_send() {
+fn many_short_sessions_share_the_gateways_budget() {
     let gateway = Gateway::new(GatewayConfig::default(), [9; 32], [8; 32]);
     let Spent { forwarded, extra, refusals, .. } = short_sessions(&gateway, address);
     let allowed = forwarded / 2 + GATEWAY_BURST;
@@ -194,7 +194,7 @@ fn many_short_sessions_of_claimers_share_what_a_gateway_may_send() {
 }
 
 #[test]
-fn one_source_with_many_short_sessions_leaves_repairs_to_all_others() {
+fn one_sources_short_sessions_leave_repairs_to_others() {
     let gateway = Gateway::new(GatewayConfig::default(), [9; 32], [8; 32]);
     let one_source = |port| SocketAddr::from(([192, 0, 2, 1], 1000 + port));
     let Spent { forwarded, extra, refusals, now } = short_sessions(&gateway, one_source);
@@ -244,7 +244,7 @@ fn a_gateway_without_a_budget_sends_nothing_twice() {
 }
 
 #[test]
-fn many_sessions_of_one_source_cannot_keep_a_gateway_at_work_with_what_cannot_be_decoded() {
+fn one_sources_undecodable_eacks_cost_bounded_work() {
     let gateway = Gateway::new(GatewayConfig::default(), [9; 32], [8; 32]);
     let one_source = |port: u16| SocketAddr::from(([192, 0, 2, 1], 1000 + port));
     let start = Timestamp::from_millis(1000);

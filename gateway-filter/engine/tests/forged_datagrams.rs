@@ -156,7 +156,7 @@ fn two_thousand_forged_datagrams_a_second_cost_no_repair() {
 /// Until a client knows a packet number it believes sixteen datagrams, as it may have lost the one
 /// that would authenticate them. Its eACKs name forged ones, and are long enough for them.
 #[test]
-fn forged_datagrams_before_the_first_packet_number_cost_no_repair_and_no_failed_eack() {
+fn early_forged_datagrams_cost_no_repair_and_no_failed_eack() {
     for seed in 0..4 {
         let (calm, attacked) = (run(seed, Attack::First(0)), run(seed, Attack::First(40)));
         assert!(calm.lost > 10 && calm.repaired == calm.lost, "seed {seed}");

@@ -210,7 +210,7 @@ fn named(setting: Setting, seed: u64) -> (World, f64, f64) {
 }
 
 #[test]
-fn what_an_outage_takes_is_named_in_a_few_bytes_each_and_three_round_trips() {
+fn an_outage_is_named_in_few_bytes_and_three_round_trips() {
     for (delay, interval) in [(20, 116), (10, 116), (50, 116), (30, 300)] {
         let delay = Duration::from_millis(delay);
         let interval = Duration::from_micros(interval);
@@ -240,7 +240,7 @@ fn what_is_lost_after_an_outage_is_repaired_at_once() {
 }
 
 #[test]
-fn the_newest_of_it_is_repaired_where_the_cache_has_room_and_symbols_are_not_for_it() {
+fn an_outages_newest_cached_datagrams_are_repaired() {
     let config = GatewayConfig { cache_bytes_per_flow: 16 << 20, ..Setting::fast().config };
     let setting = Setting { config, ..Setting::fast() };
     let world = World::new(setting, 1).run(Duration::from_millis(600));

@@ -118,7 +118,7 @@ impl Attacker {
 }
 
 #[test]
-fn the_answer_to_a_challenge_does_not_follow_from_what_the_client_knows() {
+fn a_challenges_answer_is_unknown_before_it_arrives() {
     let mut attacker = Attacker::new();
     let victim = "203.0.113.9:53".parse().unwrap();
     let (mut spoofed, mut reflected) = (0, 0);

@@ -274,7 +274,7 @@ fn the_client_tells_of_the_same_loss() {
 }
 
 #[test]
-fn nothing_is_told_of_a_session_that_is_not_observed_and_nothing_else_differs() {
+fn an_unobserved_session_tells_nothing_and_works_the_same() {
     let unobserved = with_one_loss(GatewayConfig::default(), false, true);
     assert_eq!((unobserved.events, unobserved.of_client.lock().unwrap().len()), (vec![], 0));
     let observed = with_one_loss(GatewayConfig::default(), true, true);
@@ -404,7 +404,7 @@ fn eacks_of_an_epoch_that_is_over_are_not_looked_at() {
 }
 
 #[test]
-fn a_client_whose_eacks_are_never_decoded_is_not_looked_at_for_a_while() {
+fn a_client_with_undecodable_eacks_is_ignored_for_a_while() {
     let mut pair = Pair::new(GatewayConfig::default(), true);
     pair.run(100, true, |_| true);
     pair.kept_back = Some(Vec::new());

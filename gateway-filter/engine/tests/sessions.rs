@@ -155,7 +155,7 @@ fn gateway() -> Arc<Gateway> {
 }
 
 #[test]
-fn a_reset_of_the_gateway_is_repeated_until_it_is_heard_and_counts_once() {
+fn a_reset_is_repeated_until_heard_and_counts_once() {
     let mut pair = Pair::new(&gateway(), 1);
     pair.run(50, |_| true);
     // The gateway's Resets are lost for a while.

@@ -373,7 +373,7 @@ fn what_has_waited_comes_in_steps_where_bursts_are_spread() {
 }
 
 #[test]
-fn a_loss_before_any_number_is_known_to_fit_does_not_end_the_wait() {
+fn a_loss_before_a_number_is_known_to_fit_keeps_the_wait() {
     // The first one's repair goes without a number, because none has arrived so far.
     let setting = Setting { loses_one_of: Some(1000), ..CALM };
     let outcome = run(setting, 1);
@@ -493,7 +493,7 @@ fn on_a_long_last_mile_symbols_repair_sooner_than_a_round_trip() {
 }
 
 #[test]
-fn symbols_are_sent_neither_without_loss_nor_where_a_repair_is_as_fast() {
+fn no_symbols_without_loss_or_if_a_repair_is_as_fast() {
     assert_eq!(run(LONG, 1).counters.symbols, 0);
     let outcome = run(Setting { loss: 20, ..CALM }, 1);
     assert!(outcome.lost > 40);
@@ -663,7 +663,7 @@ fn a_path_that_carries_no_numbers_carries_the_datagrams() {
 }
 
 #[test]
-fn datagrams_that_are_too_long_for_a_number_pass_and_are_repaired() {
+fn datagrams_too_long_for_a_number_pass_and_are_repaired() {
     let setting = Setting { length: 1470, loss: 30, datagrams: 2000, ..CALM };
     let outcome = run(setting, 1);
     assert!(outcome.is_complete(&setting));
@@ -672,7 +672,7 @@ fn datagrams_that_are_too_long_for_a_number_pass_and_are_repaired() {
 }
 
 #[test]
-fn the_numbers_of_a_new_session_begin_anew_and_the_order_goes_on() {
+fn a_new_sessions_numbers_begin_anew_and_order_goes_on() {
     let setting = Setting { restart_at: Some(2000), loss: 10, ..CALM };
     let outcome = run(setting, 3);
     assert!(outcome.counters.repairs > 20, "{:?}", outcome.counters);
@@ -688,7 +688,7 @@ fn the_numbers_of_a_new_session_begin_anew_and_the_order_goes_on() {
 }
 
 #[test]
-fn a_client_that_gives_the_gateway_up_still_takes_its_numbers_off() {
+fn a_client_without_its_gateway_still_takes_numbers_off() {
     let setting = Setting { up_dies_at: Some(100), datagrams: 8000, ..CALM };
     let mut world = world(setting, 3);
     world.release();

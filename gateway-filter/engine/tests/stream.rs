@@ -319,7 +319,7 @@ fn one_repair_for_all_when_several_miss_the_same_packet() {
 }
 
 #[test]
-fn a_member_that_asks_for_everything_gets_its_share_and_the_others_theirs() {
+fn a_greedy_member_gets_its_share_and_the_others_theirs() {
     let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
     for number in 0..4 {
         world.join(address(number), 0.1);
@@ -389,7 +389,7 @@ fn members_of_one_host_have_nothing_more_sent_to_the_group() {
 }
 
 #[test]
-fn members_of_many_hosts_have_no_more_sent_to_the_group_than_its_budget() {
+fn many_hosts_cannot_exceed_the_groups_budget() {
     for (hosts, share) in [(4, 50), (64, 100)] {
         let (group, _) = claimed((0..hosts).map(|number| host(100 + number)));
         println!("{hosts} hosts: {group} repairs for the group");
@@ -399,7 +399,7 @@ fn members_of_many_hosts_have_no_more_sent_to_the_group_than_its_budget() {
 }
 
 #[test]
-fn a_source_has_a_few_subscriptions_to_a_group_and_as_many_as_it_likes_without() {
+fn a_source_has_few_subscriptions_to_a_group() {
     for (group, expected) in [(Some(3), 64), (None, 90)] {
         let config = StreamConfig { group_repairs_from: group, ..StreamConfig::default() };
         let mut world = World::new(config, GatewayConfig::default());
@@ -442,7 +442,7 @@ fn of_organisation(link: u16, host: u16) -> Ipv6Addr {
 }
 
 #[test]
-fn a_lan_of_many_hosts_is_subscribed_and_one_host_of_it_has_a_few_subscriptions() {
+fn a_lan_subscribes_and_each_host_has_few_subscriptions() {
     let lan = subscribed((0..150).map(|host| (of_organisation(7, host), 1)));
     assert_eq!(lan.stream.subscribers().count(), 150);
     let host = subscribed([(of_organisation(7, 1), 150)]);
@@ -457,7 +457,7 @@ fn a_lan_of_many_hosts_is_subscribed_and_one_host_of_it_has_a_few_subscriptions(
 }
 
 #[test]
-fn who_has_a_network_takes_half_of_the_room_at_most_and_others_have_the_rest() {
+fn a_network_takes_half_of_the_room_at_most() {
     let taken = |links: u16| {
         let of_attacker = (0..390).map(move |number| (of_organisation(number % links, number), 1));
         let of_others =
@@ -480,7 +480,7 @@ fn who_has_a_network_takes_half_of_the_room_at_most_and_others_have_the_rest() {
 }
 
 #[test]
-fn decodes_of_subscribers_are_limited_by_their_work_and_others_get_their_repairs() {
+fn subscribers_decodes_are_limited_and_others_get_repairs() {
     let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
     for number in 0..4 {
         world.join(host(number), 0.05);
@@ -620,7 +620,7 @@ fn a_member_whose_address_changes_is_challenged_and_stays() {
 }
 
 #[test]
-fn a_challenge_is_for_one_address_and_smaller_than_what_it_answers() {
+fn a_challenge_is_for_one_address_and_shorter() {
     let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
     let member = world.join(address(0), 0.0);
     world.run(300, false);
@@ -749,7 +749,7 @@ fn random_datagrams_harm_nobody() {
 }
 
 #[test]
-fn nobody_subscribes_in_the_name_of_an_address_that_has_not_echoed_a_cookie() {
+fn an_address_subscribes_only_with_its_cookie() {
     let mut world = World::new(StreamConfig::default(), GatewayConfig::default());
     let victim: SocketAddr = "192.0.2.99:4000".parse().unwrap();
     let config = ClientConfig::default().with_live(live());

@@ -144,7 +144,7 @@ impl World {
 }
 
 #[test]
-fn a_loss_is_found_repaired_and_arrives_for_the_one_that_is_observed() {
+fn an_observed_subscribers_loss_is_found_and_repaired() {
     let mut world = World::observed(GatewayConfig::default(), true);
     world.run(500, true);
     let told = world.told();

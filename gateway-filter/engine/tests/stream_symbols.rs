@@ -261,7 +261,7 @@ fn nothing_is_sent_where_nothing_is_lost_or_nobody_takes_it() {
 }
 
 #[test]
-fn old_receivers_and_those_that_get_no_symbols_have_their_repairs() {
+fn receivers_without_symbols_have_their_repairs() {
     let mut world = World::new(14);
     for member in 0..16 {
         world.join(0.1, member % 4 != 0);

@@ -43,7 +43,7 @@ fn meet((gateway, flow): &mut (Arc<Gateway>, Flow), client: &mut Assist, now: Ti
 }
 
 #[test]
-fn a_drained_gateway_is_replaced_within_seconds_and_the_server_hears_of_it() {
+fn a_drained_gateway_is_replaced_and_the_server_told() {
     let (mut first, mut second) = (gateway(1), gateway(2));
     let mut client = Assist::new(ClientConfig::default(), [3; 32], START);
     meet(&mut first, &mut client, START);
@@ -183,7 +183,7 @@ fn after_outage(round_trip: u64, outage: u64, refuses: Option<u64>) -> (Duration
 /// The gateway's host is gone without a word, which looks like an outage of the last mile. A
 /// gateway with peers waits for the silent ones before it refuses.
 #[test]
-fn a_client_whose_gateway_is_lost_has_another_session_as_soon_as_there_is_another_gateway() {
+fn a_client_of_a_lost_gateway_joins_the_next_one_at_once() {
     for round_trip in [20, 40, 100, 200, 600] {
         for (outage, refuses) in [(5, 0), (10, 250), (25, 250)] {
             let (time, sessions) = after_outage(round_trip, outage, Some(refuses));

@@ -358,7 +358,7 @@ fn run(setting: Setting, seed: u64) -> Outcome {
 }
 
 #[test]
-fn a_client_that_does_not_wish_it_sends_its_datagrams_as_they_are() {
+fn a_client_without_uploads_sends_plain_datagrams() {
     let setting = Setting { uploads: false, loss: [40, 0], ..CALM };
     let outcome = run(setting, 1);
     assert_eq!((outcome.numbered, outcome.counters.upward_reports), (0, 0));
@@ -437,7 +437,7 @@ fn a_sender_that_tolerates_losses_is_repaired_where_it_gains() {
 }
 
 #[test]
-fn the_client_tells_of_what_is_missing_and_of_what_it_sends_again() {
+fn the_client_tells_of_missing_and_repeated_datagrams() {
     let mut world = World::new(Setting { loss: [40, 0], ..CALM }, 1);
     let told = Arc::new(Mutex::new((0, 0)));
     let counted = Arc::clone(&told);
@@ -582,7 +582,7 @@ fn losses_that_no_sender_answers_are_repaired_within_the_budget() {
 }
 
 #[test]
-fn a_gateway_without_repairs_grants_no_numbers_and_a_client_without_hold_waits_for_nothing() {
+fn no_repairs_grant_no_numbers_and_no_hold_waits_for_nothing() {
     let setting = Setting { repair_budget: 0.0, ..CALM };
     assert_eq!(run(setting, 15).numbered, 0);
     let setting = Setting { maximum_hold: Duration::ZERO, loss: [20, 0], ..CALM };
@@ -593,7 +593,7 @@ fn a_gateway_without_repairs_grants_no_numbers_and_a_client_without_hold_waits_f
 }
 
 #[test]
-fn a_client_that_skips_places_makes_the_gateway_work_within_its_credit() {
+fn a_client_that_skips_places_costs_work_within_its_credit() {
     // It numbers a thousand datagrams for each that it sends.
     let setting = Setting { datagrams: 1000, interval: Duration::from_micros(100), ..CALM };
     let mut world = World::new(setting, 17);
@@ -607,7 +607,7 @@ fn a_client_that_skips_places_makes_the_gateway_work_within_its_credit() {
 }
 
 #[test]
-fn places_far_ahead_are_believed_and_what_is_between_is_not_looked_for() {
+fn far_places_are_believed_and_open_no_holes() {
     // It numbers half a million datagrams at once and does not send them.
     let setting = Setting { datagrams: 3000, loss: [20, 0], ..CALM };
     let mut world = World::new(setting, 17);
@@ -656,7 +656,7 @@ fn what_has_waited_is_spread_where_a_slower_link_follows() {
 }
 
 #[test]
-fn a_server_that_stretches_its_answers_makes_its_client_wait_for_the_patience_at_most() {
+fn a_stretching_server_delays_its_client_by_the_patience() {
     // The link loses no datagrams.
     let stretches = Setting { far_link: (Duration::from_micros(700), 1 << 20), ..SLOWER_BEYOND };
     let honest = Setting { far_link: (Duration::ZERO, 1 << 20), ..SLOWER_BEYOND };

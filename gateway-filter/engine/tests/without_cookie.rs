@@ -139,7 +139,7 @@ fn what_passes_before_a_lost_answer_is_repeated_is_not_missing() {
 
 /// Such clients are compared with others: a forged address must be in no arm of the comparison.
 #[test]
-fn a_client_is_refused_for_comparison_at_an_address_that_it_has_proven_only() {
+fn a_client_is_held_out_at_a_proven_address_only() {
     let gateway = gateway(GatewayConfig { holdout: 1.0, ..GatewayConfig::default() });
     let (mut flow, mut client) = (Flow::new(Arc::clone(&gateway)), client(1));
     let outcomes = meet(&gateway, &mut flow, &mut client, address(1));
@@ -177,7 +177,7 @@ fn above_the_threshold_and_without_one_a_cookie_is_demanded() {
 }
 
 #[test]
-fn a_forged_address_gets_no_more_than_was_sent_in_its_name_and_no_repair() {
+fn a_forged_address_gets_no_more_bytes_and_no_repair() {
     let gateway = gateway(GatewayConfig::default());
     let mut flow = Flow::new(Arc::clone(&gateway));
     let discover = client(1).poll_transmit(START).unwrap();
@@ -222,7 +222,7 @@ fn a_forged_address_gets_no_more_than_was_sent_in_its_name_and_no_repair() {
 }
 
 #[test]
-fn forged_addresses_use_up_neither_what_their_owner_may_have_nor_all_the_room() {
+fn forged_addresses_take_neither_their_owners_room_nor_all() {
     let gateway = gateway(GatewayConfig {
         maximum_sessions: 40,
         sessions_per_source: 2,
@@ -254,7 +254,7 @@ fn forged_addresses_use_up_neither_what_their_owner_may_have_nor_all_the_room() 
 }
 
 #[test]
-fn the_limit_of_a_source_holds_for_sessions_that_were_prepared_at_the_same_time() {
+fn a_sources_limit_holds_for_simultaneous_sessions() {
     let gateway = gateway(GatewayConfig { sessions_per_source: 2, ..GatewayConfig::default() });
     let mut prepared: Vec<_> = (1..=5u8)
         .map(|number| {
@@ -295,7 +295,7 @@ fn a_forged_question_displaces_nobody() {
 }
 
 #[test]
-fn a_repeated_question_gets_the_same_answer_and_begins_nothing_new() {
+fn a_repeated_question_begins_nothing_new() {
     let gateway = gateway(GatewayConfig::default());
     let (mut flow, mut client) = (Flow::new(Arc::clone(&gateway)), client(1));
     let discover = client.poll_transmit(START).unwrap();

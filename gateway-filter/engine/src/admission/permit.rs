@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_without_a_proven_address_get_half_of_the_room_and_little_memory() {
+    fn unproven_addresses_get_half_of_the_room_and_little_memory() {
         let gateway = gateway(2);
         let mut first = SessionPermit::unvalidated(&gateway, SOURCE, Timestamp::ZERO).unwrap();
         assert!(SessionPermit::unvalidated(&gateway, SOURCE, Timestamp::ZERO).is_none());

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_has_a_few_times_what_a_source_has_whatever_its_addresses() {
+    fn a_network_has_a_few_times_what_a_source_has() {
         let (sources, limits) = (Sources::default(), limited(2, 1000));
         let begun = |address: &dyn Fn(u32) -> String| {
             let began = |number: &u32| {

@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_lead_to_a_reset_which_is_repeated_until_it_is_answered() {
+    fn failures_lead_to_a_reset_repeated_until_answered() {
         let mut epoch = Ends::new(0).epoch;
         let (longest, now) = (Encoding::PowerSums { count: 20 }, Timestamp::from_millis(1000));
         assert_eq!(epoch.on_failed(longest, now), AfterFailure::Ask(longest));

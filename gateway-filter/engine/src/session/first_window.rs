@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_handshake_need_not_be_acknowledged_before_the_window() {
+    fn the_handshakes_end_may_lack_an_acknowledgement() {
         let mut first = FirstWindow::default();
         assert!(!first.on_eack(Some(1), 3));
         assert!(first.on_eack(Some(10), 190));

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_datagrams_take_no_place_and_repairs_have_the_number_of_their_original() {
+    fn plain_datagrams_take_no_place_and_repairs_the_originals() {
         let mut numbering = numbering(1000);
         numbering.proven = 1000;
         let mut headers = Vec::new();

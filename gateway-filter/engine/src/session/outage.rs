@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_is_one_and_the_longest_prefix_has_two_round_trips_to_come() {
+    fn a_jump_is_an_outage_and_prefixes_have_two_round_trips() {
         let at = Timestamp::from_millis;
         assert!(Outage::of(511, 0).is_none());
         let mut outage = Outage::of(512, 0).unwrap();

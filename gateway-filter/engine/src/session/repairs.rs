@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_are_due_in_order_and_only_while_the_datagram_is_missing() {
+    fn copies_are_due_in_order_while_the_datagram_is_missing() {
         let (mut bench, now) = (Bench::new(), Timestamp::from_millis(20));
         let millis = Duration::from_millis;
         for sequence in [3, 5] {

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_based_sender_is_never_taken_for_one_that_ignores_losses() {
+    fn a_loss_based_sender_is_never_called_tolerant() {
         for control in [NewReno, Cubic] {
             for loss in [0.0, 0.0005, 0.001, 0.005, 0.02, 0.05] {
                 for (far, assumed) in [(0, 0), (0, 10), (60, 60), (60, 100), (180, 180)] {

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_speaks_again_is_probed_at_once_and_from_the_beginning() {
+    fn a_client_that_speaks_again_is_probed_anew_at_once() {
         let (mut probe, path) = (TailProbe::new(at(0)), path(4));
         probe.on_forward(true, at(0));
         for millis in 0..20 {

@@ -22,7 +22,7 @@ fn satellite(cache_bytes: usize) -> Scenario {
 }
 
 #[test]
-fn a_selective_client_gets_repairs_for_few_eacks_and_a_small_cache_is_enough() {
+fn a_selective_client_needs_few_eacks_and_a_small_cache() {
     for seed in 1..=3 {
         // A round trip and its repairs: 25 datagrams of 1200 bytes.
         let outcome = run(&satellite(30_000), seed);

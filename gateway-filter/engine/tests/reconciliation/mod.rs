@@ -47,7 +47,7 @@ fn wifi_losses_are_repaired_before_the_sender_could_see_them() {
 }
 
 #[test]
-fn everything_arrives_and_the_caches_drain_whatever_happens_on_the_way() {
+fn everything_arrives_and_caches_drain_on_any_path() {
     let mut resets = 0;
     for seed in 0..1000 {
         let mut random = ChaCha8Rng::seed_from_u64(seed ^ 0xfeed);

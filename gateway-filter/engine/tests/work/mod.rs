@@ -171,7 +171,7 @@ fn assert_prompt(with: &Outcome, without: &Outcome, name: &str) {
 }
 
 #[test]
-fn identifiers_that_were_never_forwarded_do_not_keep_a_thread_at_work() {
+fn foreign_identifiers_do_not_keep_a_thread_at_work() {
     let without = run(GatewayConfig::default(), Losses::EachFiftieth, &[], 6, |_, _, _, _| {});
     for (foreign, sessions) in [(16, 40), (32, 40), (128, 40)] {
         let name = format!("{foreign} invented identifiers in each eACK of {sessions} sessions");
@@ -191,7 +191,7 @@ fn identifiers_that_were_never_forwarded_do_not_keep_a_thread_at_work() {
 }
 
 #[test]
-fn attackers_who_wait_until_a_thread_has_time_again_take_little_of_it_at_once() {
+fn patient_attackers_take_little_of_a_thread_at_once() {
     let without = run(GatewayConfig::default(), Losses::EachFiftieth, &[], 6, |_, _, _, _| {});
     for (period, busy) in [(2, 1), (20, 10)] {
         for (addresses, whose) in [(one_host(60), "one host"), (networks(60), "60 networks")] {
@@ -251,7 +251,7 @@ fn one_session_can_have_a_twentieth_of_a_thread() {
 }
 
 #[test]
-fn failing_eacks_of_others_do_not_keep_a_long_burst_from_being_decoded() {
+fn others_failing_eacks_leave_a_long_burst_decodable() {
     let config = GatewayConfig::default;
     let without = run(config(), Losses::Bursts, &[], 15, |_, _, _, _| {});
     for (name, addresses) in
@@ -374,7 +374,7 @@ fn handshakes_of_one_prefix_leave_time_for_those_of_others() {
 }
 
 #[test]
-fn handshakes_of_all_networks_together_leave_a_thread_three_quarters_of_its_time() {
+fn handshakes_leave_a_thread_three_quarters_of_its_time() {
     let gateway = Gateway::new(GatewayConfig::default(), [3; 32], [4; 32]);
     let (mut now, mut begun) = (BEGIN, 0u64);
     for tick in 0..2000u32 {

@@ -185,7 +185,7 @@ mod tests {
     use super::super::ends::{Ends, identifier};
 
     #[test]
-    fn what_is_missing_is_only_here_and_what_came_after_all_only_there() {
+    fn missing_datagrams_are_only_here_and_late_ones_only_there() {
         let mut ends = Ends::new(10);
         ends.receive([0, 1, 2, 4, 5, 7]);
         let (only_here, only_there) = ends.eack(5, &[], false).unwrap();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_burst_is_decoded_under_the_assumption_that_all_of_it_is_missing() {
+    fn a_long_burst_decodes_as_missing_in_whole() {
         let mut ends = Ends::new(100);
         ends.receive([0, 1, 40, 99]);
         assert_eq!(ends.eack(99, &[], false), None, "nothing may be assumed");

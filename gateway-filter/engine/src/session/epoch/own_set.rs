@@ -229,8 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_that_was_silent_for_long_is_understood_in_several_eacks_each_of_which_costs_little()
-    {
+    fn after_long_silence_several_cheap_eacks_are_understood() {
         let forwarded = 2 * INSERTED_DATAGRAMS + 100;
         let mut ends = Ends::new(forwarded);
         ends.receive((0..forwarded).filter(|number| *number != 3));
