@@ -3,156 +3,18 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use crate::inject::{COLLECTOR_ANNOTATION, INJECT_ANNOTATION};
-use crate::overrides::{Multicast, Overrides, knob};
 use packrat_api::knobs;
 
-/// Annotation with `enabled` or `disabled`, on a Service or on a Namespace for all of its Services.
-pub const ASSIST_ANNOTATION: &str = "packrat.dev/assist";
-/// Annotation with the EdgeGateway, `name` or `namespace/name`.
-pub const GATEWAY_ANNOTATION: &str = "packrat.dev/gateway";
-/// Annotation with ports of the Service, for UDP, or for TCP if connections end at the gateway:
-/// names or numbers, each with the gateway's port in front if it differs.
-pub const PORT_ANNOTATION: &str = "packrat.dev/port";
-/// Annotation that makes the Service's UDP port one live stream for all subscribers: the address at
-/// which it arrives at the gateway, and after a comma the group that it is sent to, if there is
-/// one.
-pub const MULTICAST_ANNOTATION: &str = "packrat.dev/multicast";
-/// Annotation for TCP connections to the gateway's port of the same number: `passthrough`,
-/// `proxy-protocol`, or `off`.
-pub const TCP_ANNOTATION: &str = "packrat.dev/tcp";
-/// Annotation with the work of the gateway for the Service: `assist`, or `terminate`.
-pub const MODE_ANNOTATION: &str = "packrat.dev/mode";
-/// Annotation with the Secret that has the certificate of a Service whose connections end at the
-/// gateway.
-pub const CERTIFICATE_ANNOTATION: &str = "packrat.dev/certificate";
-/// The Secret with the configuration by which connection IDs of the Service's servers name them.
-pub const QUIC_LB: &str = "packrat.dev/quic-lb";
-/// Prefix of the names of overrides.
-pub const CONFIG_PREFIX: &str = "packrat.dev/config.";
-/// Prefix of all annotations of Packrat.
-pub const ANNOTATION_PREFIX: &str = "packrat.dev/";
-/// Annotations that people write, and the objects that they are for: the table in
-/// operator/README.md.
-pub const WRITTEN_ANNOTATIONS: [(&str, &str); 11] = [
-    (ASSIST_ANNOTATION, "Service, Namespace"),
-    (GATEWAY_ANNOTATION, "Service, Namespace"),
-    (PORT_ANNOTATION, "Service"),
-    (TCP_ANNOTATION, "Service, UDPRoute"),
-    (MODE_ANNOTATION, "Service"),
-    (CERTIFICATE_ANNOTATION, "Service"),
-    (QUIC_LB, "Service, UDPRoute"),
-    (MULTICAST_ANNOTATION, "Service"),
-    ("packrat.dev/config.NAME", "Service, Namespace"),
-    (INJECT_ANNOTATION, "Pod template"),
-    (COLLECTOR_ANNOTATION, "Pod template"),
-];
+use crate::names::{
+    ANNOTATION_PREFIX, ASSIST_ANNOTATION, CERTIFICATE_ANNOTATION, CONFIG_PREFIX,
+    GATEWAY_ANNOTATION, INJECT_ANNOTATION, MODE_ANNOTATION, MULTICAST_ANNOTATION, PORT_ANNOTATION,
+    QUIC_LB, TCP_ANNOTATION,
+};
+use crate::overrides::{Multicast, Overrides, knob};
+use crate::problem::{Problem, Reason};
+
 /// Name of the EdgeGateway that applies by default.
 pub const DEFAULT_GATEWAY: &str = "default";
-
-/// Fault of an object; the message describes it, and the text to write instead.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Problem {
-    /// One word in CamelCase, for machines.
-    pub reason: Reason,
-    /// A sentence.
-    pub message: String,
-}
-
-/// Kinds of problems; their names are the reasons of Events and conditions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reason {
-    /// An annotation has a value that is not understood.
-    InvalidAnnotation,
-    /// An annotation that does not exist, or is of no use on this kind of object.
-    UnknownAnnotation,
-    /// The EdgeGateway does not exist.
-    GatewayNotFound,
-    /// The EdgeGateway does not take routes of this namespace.
-    NotAllowed,
-    /// The Service has no such port, or no UDP port.
-    NoSuchPort,
-    /// Another Service has the port of the gateway.
-    PortConflict,
-    /// An annotation asks for more than the EdgeGateway allows.
-    AboveLimit,
-    /// An address is not forwarded to.
-    EndpointRefused,
-    /// The Service has no endpoint.
-    NoEndpoints,
-    /// There is no certificate for connections that end at the gateway.
-    NoCertificate,
-    /// Connection IDs name no server.
-    NoServerIds,
-    /// A Pod has no sidecar although it asks for one.
-    NotInjected,
-    /// The operator's installer does not allow the setting.
-    NotPermitted,
-    /// The object belongs to another operator.
-    OtherOperator,
-    /// The API server has refused an object of an EdgeGateway.
-    ApplyFailed,
-    /// A gateway has refused its configuration.
-    Refused,
-    /// A gateway is not connected to the operator.
-    NotConnected,
-    /// The API server has the resource definitions of an older version.
-    DefinitionOutdated,
-    /// Assistance of a route has stopped by itself: assisted sessions were slower.
-    AssistanceStopped,
-    /// A Service's port has another number, and the gateway's port stays as it is.
-    PortKept,
-}
-
-impl Reason {
-    /// Name of the reason in Events and conditions.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::InvalidAnnotation => "InvalidAnnotation",
-            Self::UnknownAnnotation => "UnknownAnnotation",
-            Self::GatewayNotFound => "GatewayNotFound",
-            Self::NotAllowed => "NotAllowed",
-            Self::NoSuchPort => "NoSuchPort",
-            Self::PortConflict => "PortConflict",
-            Self::AboveLimit => "AboveLimit",
-            Self::EndpointRefused => "EndpointRefused",
-            Self::NoEndpoints => "NoEndpoints",
-            Self::NoCertificate => "NoCertificate",
-            Self::NoServerIds => "NoServerIds",
-            Self::NotInjected => "NotInjected",
-            Self::NotPermitted => "NotPermitted",
-            Self::OtherOperator => "OtherOperator",
-            Self::ApplyFailed => "ApplyFailed",
-            Self::Refused => "Refused",
-            Self::NotConnected => "NotConnected",
-            Self::DefinitionOutdated => "DefinitionOutdated",
-            Self::AssistanceStopped => "AssistanceStopped",
-            Self::PortKept => "PortKept",
-        }
-    }
-}
-
-/// A namespace and a name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectKey {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
-
-impl ObjectKey {
-    /// A key.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
-    }
-}
-
-impl std::fmt::Display for ObjectKey {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{}/{}", self.namespace, self.name)
-    }
-}
 
 /// A port of a Service, and the port at which the gateway listens for it.
 #[derive(Debug, Clone, PartialEq, Eq)]

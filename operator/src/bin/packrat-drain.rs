@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use packrat_operator::workload::ADMIN_SOCKET;
+use packrat_operator::envoy::ADMIN_SOCKET;
 
 /// Drain a gateway: return when it has no session left, or after some seconds
 #[derive(Debug, Parser)]

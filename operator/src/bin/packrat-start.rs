@@ -7,8 +7,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use packrat_operator::envoy::{ADMIN_SOCKET, ENVOY_PATH};
 use packrat_operator::start::{Settings, start};
-use packrat_operator::workload::{ADMIN_SOCKET, ENVOY_PATH, LAST_CONFIGURATION};
+use packrat_operator::workload::LAST_CONFIGURATION;
 
 /// Start a gateway's Envoy, with the last configuration while no operator answers
 #[derive(Debug, Parser)]

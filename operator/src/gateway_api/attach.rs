@@ -5,17 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::bundle::supported_version;
+use super::controller::{controller_name, is_packrat};
+use super::finding::Finding;
 use super::objects::{
-    BackendRef, Gateway, Infrastructure, ListenerSpec, ParametersRef, ParentReference,
-    RouteNamespaces, UdpRoute,
+    BackendRef, Gateway, Infrastructure, ListenerSpec, Objects, ParametersRef, RouteNamespaces,
+    UdpRoute, names,
 };
-use super::status::Finding;
 use super::translate::{edge_gateway_key, edge_gateway_spec, parameters};
-use super::{Objects, controller_name, is_packrat};
-use crate::annotations::ObjectKey;
-use crate::index::{ServiceModel, listener_key, route_key, told};
-use crate::resource::{EdgeGatewaySpec, GatewayParametersSpec};
-use crate::workload::METRICS_PORT;
+use crate::envoy::METRICS_PORT;
+use crate::model::ServiceModel;
+use crate::object_key::ObjectKey;
+use crate::object_key::{listener_key, route_key, told};
+use crate::resource::{EdgeGatewaySpec, GatewayParametersSpec, ParentReference};
 
 /// The result for all objects of the Gateway API that are this operator's.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -236,7 +237,7 @@ pub fn attach_routes<'a>(
     routes.sort_by_key(|(key, route)| (route.metadata.created, *key));
     for (key, route) in routes {
         let state = route_state(objects, key, route, &service, &mut attachments.gateways);
-        if !state.parents.is_empty() || super::status::names(&route.status, &controller) {
+        if !state.parents.is_empty() || names(&route.status, &controller) {
             attachments.routes.insert(key.clone(), state);
         }
     }
@@ -308,7 +309,7 @@ fn gateway_state(
         Ok((_, lowered)) if !refused.is_empty() => Finding::yes(
             "Accepted",
             "ListenersNotValid",
-            &format!(
+            format!(
                 "all listeners are served but {}: their conditions say why{lowered}",
                 refused.join(", ")
             ),
@@ -316,7 +317,7 @@ fn gateway_state(
         Ok((_, lowered)) => Finding::yes(
             "Accepted",
             "Accepted",
-            &format!("all listeners can be served{lowered}"),
+            format!("all listeners can be served{lowered}"),
         ),
     };
     let spec = match settings {

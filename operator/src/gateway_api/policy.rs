@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use super::objects::{ParentReference, PolicyModel};
-use super::status::Finding;
-use super::{API_GROUP, Attachments, Objects};
-use crate::annotations::ObjectKey;
+use super::attach::Attachments;
+use super::finding::Finding;
+use super::objects::{Objects, PolicyModel, names};
+use crate::names::API_GROUP;
+use crate::object_key::ObjectKey;
 use crate::overrides::Overrides;
-use crate::resource::TargetReference;
+use crate::resource::{ParentReference, TargetReference};
 
 /// The object that a policy is attached to, from the least to the most specific.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,13 +106,13 @@ impl Policies {
     }
 }
 
-/// The policies that are in force at the objects of this operator. `tells_of_the_rest`: it is the
+/// The policies that are in force at the objects of this operator. `reports_on_the_rest`: it is the
 /// one that speaks about targets that do not exist.
 pub fn policies(
     objects: &Objects,
     attachments: &Attachments,
     controller: &str,
-    tells_of_the_rest: bool,
+    reports_on_the_rest: bool,
 ) -> Policies {
     let mut policies = Policies::default();
     // The oldest of the policies that want a target has it.
@@ -124,7 +125,7 @@ pub fn policies(
             let Some(target) = Target::of(reference, &key.namespace) else { continue };
             let accepted = match state_of(&target, objects, attachments) {
                 State::Other => continue,
-                State::Missing if !tells_of_the_rest => continue,
+                State::Missing if !reports_on_the_rest => continue,
                 State::Missing => Some(Finding::no(
                     "Accepted",
                     "TargetNotFound",
@@ -156,7 +157,7 @@ pub fn policies(
                 ancestors.push(ancestor);
             }
         }
-        if !ancestors.is_empty() || super::status::names(&policy.status, controller) {
+        if !ancestors.is_empty() || names(&policy.status, controller) {
             policies.ancestors.insert(key.clone(), ancestors);
         }
     }

@@ -3,8 +3,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
-use super::{Index, Listener, Passthrough, Resolution};
-use crate::annotations::ObjectKey;
+use super::listener::Listener;
+use super::objects::Index;
+use super::resolution::Resolution;
+use super::tcp::Passthrough;
+use crate::object_key::ObjectKey;
 use crate::policy::Quotas;
 use crate::resource::ListenerStatus;
 
@@ -44,13 +47,9 @@ impl Lingering {
                 service: ObjectKey::new(namespace, name),
                 service_port,
                 port_name: status.service_port_name.clone().unwrap_or_default(),
-                endpoints: Vec::new(),
-                shares: Default::default(),
                 tcp: status.tcp_endpoints.map(|_| Passthrough::default()),
-                terminated: None,
-                quic_lb: Vec::new(),
-                overrides: Default::default(),
                 is_leaving: true,
+                ..Listener::default()
             };
             self.gone.insert((gateway.clone(), port), (listener, now + seconds(gateway)));
         }
@@ -164,14 +163,8 @@ mod tests {
                 let listener = Listener {
                     service: ObjectKey::new("a", *service),
                     service_port: *port,
-                    port_name: String::new(),
                     endpoints: vec!["192.0.2.1:443".parse().unwrap()],
-                    shares: Default::default(),
-                    tcp: None,
-                    terminated: None,
-                    quic_lb: Vec::new(),
-                    overrides: Default::default(),
-                    is_leaving: false,
+                    ..Listener::default()
                 };
                 (*port, listener)
             })

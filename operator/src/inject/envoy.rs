@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::pod::Forward;
-use crate::workload::{
+use crate::envoy::{
     ADMIN_SOCKET, METRICS_PORT, Readers, admin_address, administration, metrics_page,
 };
 

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use super::{COLLECTOR_ANNOTATION, CONTAINER_NAME, INJECT_ANNOTATION, SIDECAR_LABEL, envoy};
-use crate::workload::{
+use super::envoy;
+use crate::envoy::{
     ADMIN_SOCKET, DRAIN_PATH, ENVOY_PATH, METRICS_PORT, MODULE_DIRECTORY, RUN_DIRECTORY, run_volume,
 };
+use crate::names::{COLLECTOR_ANNOTATION, CONTAINER_NAME, INJECT_ANNOTATION, SIDECAR_LABEL};
 
 /// First port inside the Pod that the sidecar's listeners have.
 const FIRST_PORT: u16 = 15_100;

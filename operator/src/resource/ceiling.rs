@@ -8,9 +8,9 @@ use packrat_api::token::TokenPolicy;
 use super::limits::{Limits, Lowered};
 use super::{
     EndpointsFrom, ExposureType, GatewayParametersSpec, PolicySettings, TcpPolicy, TerminatePolicy,
-    parse_size,
 };
 use crate::overrides::Overrides;
+use crate::size::parse_size;
 
 impl GatewayParametersSpec {
     /// The parameters, as far as the parameters of a GatewayClass let a Gateway have them, and a

@@ -13,9 +13,9 @@ use schemars::transform::RecursiveTransform;
 use serde::{Deserialize, Serialize};
 
 use super::edge_gateway_status::EdgeGatewayStatus;
-use super::join_lines;
 use super::limits::{EndpointsFrom, Limits, PortGrant, PortRange};
 use super::pod_settings::Workload;
+use super::schema::join_lines;
 use super::tcp::TcpPolicy;
 use super::terminate::TerminatePolicy;
 

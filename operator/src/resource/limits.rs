@@ -4,9 +4,10 @@ use packrat_api::token::TokenPolicy;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{EdgeGatewaySpec, NamespacesFrom, RouteNamespaces, parse_size};
-use crate::annotations::CONFIG_PREFIX;
+use super::{EdgeGatewaySpec, NamespacesFrom, RouteNamespaces};
+use crate::names::CONFIG_PREFIX;
 use crate::overrides::{Overrides, knob};
+use crate::size::parse_size;
 
 /// The most that Services may ask for by annotation, and Gateways of a class by parameters of their
 /// own. A limit that is not set is the EdgeGateway's

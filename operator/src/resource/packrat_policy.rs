@@ -10,10 +10,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::edge_gateway_status::conditions;
-use super::join_lines;
-use crate::gateway_api::objects::ParentReference;
+use super::schema::{conditions, join_lines};
 use crate::overrides::Overrides;
+use crate::resource::ParentReference;
 
 /// Settings of routes, attached to Gateways, listeners and UDPRoutes.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]

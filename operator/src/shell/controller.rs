@@ -22,11 +22,12 @@ use super::refusal::{namespace_ends, told};
 use super::secrets::{self, STATE_ENTRY};
 use super::services;
 use super::snapshot::{GatewaySnapshot, Snapshot, Snapshots};
-use crate::FIELD_MANAGER;
-use crate::annotations::ObjectKey;
 use crate::certificates::{LEAF_RENEWAL_SECONDS, gateway_name};
 use crate::index::Operator;
 use crate::keys::GatewayKeys;
+use crate::model::is_ours;
+use crate::names::{FIELD_MANAGER, SECRET_LABEL};
+use crate::object_key::ObjectKey;
 use crate::recent::{ACKNOWLEDGEMENT_GRACE, RecentVersions};
 use crate::resource::{EdgeGateway, EdgeGatewayStatus, GatewayProxy};
 use crate::status::{Observed, gateway_status};
@@ -379,7 +380,7 @@ impl Controller {
         }
         let (api, name) = (self.api(kind, &key.namespace), workload::object_name(&key.name));
         let Some(object) = api.get_opt(&name).await? else { return Ok(()) };
-        if workload::is_ours(&object) {
+        if is_ours(&object) {
             api.delete(&name, &DeleteParams::background()).await?;
         }
         Ok(())
@@ -397,13 +398,13 @@ impl Controller {
                 .await
                 .map_err(Failure::Secret)?;
             let is_allowed = found.as_ref().is_some_and(|labels| {
-                labels.get(workload::SECRET_LABEL).is_some_and(|value| value == "true")
+                labels.get(SECRET_LABEL).is_some_and(|value| value == "true")
             });
             if !is_allowed {
                 let state = if found.is_some() { "is not for gateways" } else { "does not exist" };
                 return Err(Failure::Text(format!(
                     "Secret {name} {state}; an EdgeGateway may name Secrets with the label {}: \"true\" only",
-                    workload::SECRET_LABEL
+                    SECRET_LABEL
                 )));
             }
         }
@@ -773,7 +774,8 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::index::{GatewayModel, GatewayView};
+    use crate::index::GatewayView;
+    use crate::model::GatewayModel;
 
     /// A configuration is kept soon after it changes, and again when objects are repaired.
     #[test]

@@ -15,8 +15,8 @@ use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::snapshot::{Snapshot, Snapshots};
-use crate::annotations::ObjectKey;
 use crate::certificates::uid_in;
+use crate::object_key::ObjectKey;
 use crate::xds::delta::{Heard, Stream as State};
 use crate::xds::wire::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Node};
 use crate::xds::{Resources, matters};

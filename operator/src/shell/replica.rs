@@ -28,8 +28,8 @@ use super::observations::Observations;
 use super::readings::Readings;
 use super::snapshot::{Snapshots, Surroundings};
 use super::{gateway_api, injector, keys, listening, reports, tenant_secrets, tls, watches};
-use crate::annotations::ObjectKey;
 use crate::inject::Sidecar;
+use crate::object_key::ObjectKey;
 use crate::workload::Platform;
 
 /// State that the tasks of a replica share.

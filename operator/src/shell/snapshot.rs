@@ -8,12 +8,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
 
-use crate::annotations::ObjectKey;
+use crate::envoy::TOKEN_FILTER;
 use crate::gateway_api::Objects;
-use crate::index::{GatewayModel, GatewayView, Index, Lingering, Operator, Resolution};
+use crate::index::{GatewayView, Index, Lingering, Operator, Resolution};
 use crate::keys::GatewayKeys;
+use crate::model::GatewayModel;
+use crate::object_key::ObjectKey;
 use crate::policy::Policy;
-use crate::workload::{BOOTSTRAP_DIRECTORY, TOKEN_FILTER};
+use crate::workload::BOOTSTRAP_DIRECTORY;
 use crate::xds::{self, GatewaySettings, Resources};
 
 /// Changes within this time are handled together.

@@ -21,14 +21,16 @@ use tokio::task::JoinSet;
 use super::observations::Observations;
 use super::refusal::told_by_watch;
 use super::snapshot::Snapshots;
-use crate::FIELD_MANAGER;
-use crate::annotations::ObjectKey;
-use crate::index::{
-    GatewayModel, Index, NamespaceModel, Operator, PodModel, ServiceModel, SliceModel,
-    node_addresses, service_addresses,
+use crate::index::{Index, Operator};
+use crate::model::is_ours;
+use crate::model::{
+    GatewayModel, NamespaceModel, PodModel, ServiceModel, SliceModel, node_addresses,
+    service_addresses,
 };
+use crate::names::FIELD_MANAGER;
+use crate::names::GATEWAY_LABEL;
+use crate::object_key::ObjectKey;
 use crate::resource::EdgeGateway;
-use crate::workload::{GATEWAY_LABEL, is_ours};
 
 /// Number of watches that have to see all objects before the first snapshot: the watches of this
 /// module, and all of the Gateway API together.

@@ -3,9 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{Finding, LISTED_PROBLEMS, Observed};
-use crate::annotations::Reason;
-use crate::index::{GatewayModel, GatewayView, Listener, told};
+use super::observed::Observed;
+use crate::gateway_api::Finding;
+use crate::index::{GatewayView, Listener};
+use crate::model::GatewayModel;
+use crate::object_key::told;
+use crate::problem::{LISTED_PROBLEMS, Reason};
 use crate::resource::ListenerStatus;
 
 /// A reading of the pages of an EdgeGateway's gateways, added up.
@@ -66,7 +69,7 @@ pub(super) fn assisting(
 ) -> Finding {
     if !gateway.spec.assist {
         let message = "spec.assist is false: clients are forwarded without assistance";
-        return Finding(Some(false), "SwitchedOff", message.to_owned());
+        return Finding::no("Assisting", "SwitchedOff", message);
     }
     let harmed: Vec<(String, StoppedRoute)> = view
         .listeners
@@ -87,20 +90,20 @@ pub(super) fn assisting(
         said.push(format!("and {} more", harmed.len() - LISTED_PROBLEMS));
     }
     if let Some(reason) = harmed_reason(harmed.iter().map(|(_, route)| *route)) {
-        return Finding(Some(false), reason, said.join("; "));
+        return Finding::no("Assisting", reason, said.join("; "));
     }
     let mut message = "assistance has stopped by itself on no route".to_owned();
     match observed.reading.as_ref().map_or(0, |reading| reading.gateways) {
         0 => {
             let message = "no gateway has been asked for its routes yet";
-            return Finding(None, "NotKnown", message.to_owned());
+            return Finding::unknown("Assisting", "NotKnown", message);
         }
         read if read < observed.ready => {
             message.push_str(&format!(" of the {read} gateways that have answered"));
         }
         _ => {}
     }
-    Finding(Some(true), "Assisting", message)
+    Finding::yes("Assisting", "Assisting", message)
 }
 
 /// The reason of a condition about these routes; `None` where all is well.

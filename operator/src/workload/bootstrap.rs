@@ -3,10 +3,13 @@
 
 use serde_json::{Value, json};
 
-use super::administration::{ADMIN_SOCKET, admin_address, administration};
-use super::metrics_page::{METRICS_PORT, Readers, metrics_page};
-use super::{BOOTSTRAP_DIRECTORY, CLIENT_DIRECTORY, Platform};
-use crate::annotations::ObjectKey;
+use super::names::{BOOTSTRAP_DIRECTORY, CLIENT_DIRECTORY, TOKEN_DIRECTORY};
+use super::platform::Platform;
+use crate::envoy::{
+    ADMIN_SOCKET, METRICS_PORT, Readers, TOKEN_CERTIFICATE, admin_address, administration,
+    metrics_page,
+};
+use crate::object_key::ObjectKey;
 
 /// TCP connections of clients to one Pod, of all routes together: beyond, further ones are refused, so
 /// that files and memory are left for sessions.
@@ -177,10 +180,7 @@ pub(super) fn files(
         ("envoy.json", bootstrap(key, platform, on_host, memory)),
         ("client.json", certificate_file("client", CLIENT_DIRECTORY, false)),
         ("authority.json", certificate_file("authority", CLIENT_DIRECTORY, true)),
-        (
-            "token.json",
-            certificate_file(crate::xds::TOKEN_CERTIFICATE, super::TOKEN_DIRECTORY, false),
-        ),
+        ("token.json", certificate_file(TOKEN_CERTIFICATE, TOKEN_DIRECTORY, false)),
     ]
 }
 

@@ -6,9 +6,13 @@ use std::net::{IpAddr, SocketAddr};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::{METRICS_PORT, Platform, bootstrap, metadata, object_name, pod, selector};
-use crate::annotations::ObjectKey;
-use crate::index::{GatewayModel, GatewayView, Listener};
+use super::names::{metadata, object_name, selector};
+use super::platform::Platform;
+use super::{bootstrap, pod};
+use crate::envoy::METRICS_PORT;
+use crate::index::{GatewayView, Listener};
+use crate::model::GatewayModel;
+use crate::object_key::ObjectKey;
 use crate::resource::{
     Autoscaler, EdgeGatewaySpec, EndpointsFrom, ExposureType, ExternalTrafficPolicy, WorkloadKind,
 };

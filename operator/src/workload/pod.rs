@@ -6,12 +6,17 @@ use packrat_wire::hexadecimal;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::{
-    ADMIN_SOCKET, BOOTSTRAP_DIRECTORY, CLIENT_DIRECTORY, DRAIN_PATH, ENVOY_PATH, LAST_DIRECTORY,
-    METRICS_PORT, MODULE_DIRECTORY, Platform, RUN_DIRECTORY, START_PATH, TOKEN_DIRECTORY,
-    client_secret_name, labels, last_secret_name, node_page, object_name, run_volume, selector,
+use super::bootstrap::node_page;
+use super::names::{
+    BOOTSTRAP_DIRECTORY, CLIENT_DIRECTORY, LAST_DIRECTORY, TOKEN_DIRECTORY, client_secret_name,
+    labels, last_secret_name, object_name, selector,
 };
-use crate::annotations::ObjectKey;
+use super::platform::Platform;
+use crate::envoy::{
+    ADMIN_SOCKET, DRAIN_PATH, ENVOY_PATH, METRICS_PORT, MODULE_DIRECTORY, RUN_DIRECTORY,
+    START_PATH, run_volume,
+};
+use crate::object_key::ObjectKey;
 use crate::resource::{EdgeGatewaySpec, ExposureType, PodSettings, WorkloadKind};
 
 /// Time beside draining that a container has to end.

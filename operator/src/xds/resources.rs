@@ -21,9 +21,9 @@ use super::proto::{
 };
 use super::wire::DiscoveryResponse;
 use super::{connections, tcp, terminate};
-use crate::annotations::ObjectKey;
 use crate::index::{GatewayView, Listener as Route};
 use crate::keys::GatewayKeys;
+use crate::object_key::ObjectKey;
 use crate::resource::EdgeGatewaySpec;
 
 /// Name of the module, and namespace of its metrics.

@@ -13,16 +13,18 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::core::DynamicObject;
-use packrat_operator::annotations::{ObjectKey, Reason};
 use packrat_operator::gateway_api::objects::Read as _;
 use packrat_operator::gateway_api::{
     Gateway, GatewayClass, Parameters, PolicyModel, ReferenceGrant, UdpRoute,
 };
-use packrat_operator::index::{
-    GatewayModel, Index, NamespaceModel, Operator, PodModel, Resolution, ServiceModel, SliceModel,
-    node_addresses, service_addresses,
+use packrat_operator::index::{Index, Operator, Resolution};
+use packrat_operator::model::{
+    GatewayModel, NamespaceModel, PodModel, ServiceModel, SliceModel, node_addresses,
+    service_addresses,
 };
+use packrat_operator::object_key::ObjectKey;
 use packrat_operator::policy::Policy;
+use packrat_operator::problem::Reason;
 use packrat_operator::resource::EdgeGateway;
 use packrat_operator::status::service_condition;
 use proptest::prelude::*;

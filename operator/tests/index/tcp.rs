@@ -1,8 +1,10 @@
 //! TCP connections to the ports of routes: their owners, their destinations, and the objects that
 //! decide.
 
-use packrat_operator::annotations::{ObjectKey, Reason};
-use packrat_operator::index::{GatewayModel, GatewayView, Passthrough, Resolution};
+use packrat_operator::index::{GatewayView, Passthrough, Resolution};
+use packrat_operator::model::GatewayModel;
+use packrat_operator::object_key::ObjectKey;
+use packrat_operator::problem::Reason;
 use packrat_operator::workload::{Kind, Platform, objects};
 use serde_json::{Value, json};
 

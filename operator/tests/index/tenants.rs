@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
-use packrat_operator::annotations::Reason;
-use packrat_operator::index::{Index, Lingering, Operator, PodModel, Resolution};
+use packrat_operator::index::{Index, Lingering, Operator, Resolution};
+use packrat_operator::model::PodModel;
 use packrat_operator::policy::Policy;
+use packrat_operator::problem::Reason;
 use packrat_operator::status::service_condition;
 use serde_json::{Value, json};
 

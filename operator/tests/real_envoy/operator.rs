@@ -3,12 +3,11 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use packrat_operator::annotations::ObjectKey;
 use packrat_operator::certificates::Authority;
-use packrat_operator::index::{
-    Address, GatewayModel, Operator, ServiceModel, ServicePort, SliceModel,
-};
+use packrat_operator::index::Operator;
 use packrat_operator::keys::GatewayKeys;
+use packrat_operator::model::{Address, GatewayModel, ServiceModel, ServicePort, SliceModel};
+use packrat_operator::object_key::ObjectKey;
 use packrat_operator::policy::Policy;
 use packrat_operator::resource::EndpointsFrom;
 use packrat_operator::shell::{Connections, Discovery, Identities, Snapshots, Surroundings, serve};

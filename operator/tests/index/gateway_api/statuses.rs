@@ -1,7 +1,8 @@
 //! Statuses of Gateways and UDPRoutes.
 
+use packrat_operator::gateway_api::controller_name;
 use packrat_operator::gateway_api::objects::UdpRoute;
-use packrat_operator::gateway_api::{controller_name, status};
+use packrat_operator::status::gateway_api as status;
 use serde_json::{Value, json};
 
 use super::super::key;
