@@ -89,16 +89,23 @@ fn part<T: DeserializeOwned + Default>(
     object.data.get(field).map_or_else(|| Ok(T::default()), T::deserialize)
 }
 
-/// A GatewayClass.
+/// An object with a spec and a status.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct GatewayClass {
-    /// Metadata of the GatewayClass.
+pub struct Specified<Spec> {
+    /// Metadata of the object.
     pub metadata: Metadata,
-    /// Spec of the GatewayClass.
-    pub spec: GatewayClassSpec,
-    /// Status of the GatewayClass, as it is written.
+    /// Spec of the object.
+    pub spec: Spec,
+    /// Status of the object, as it is written.
     pub status: Value,
 }
+
+/// A GatewayClass.
+pub type GatewayClass = Specified<GatewayClassSpec>;
+/// A Gateway.
+pub type Gateway = Specified<GatewaySpec>;
+/// A PackratPolicy.
+pub type PolicyModel = Specified<PackratPolicySpec>;
 
 /// The spec of a GatewayClass.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -122,17 +129,6 @@ pub struct ParametersRef {
     pub name: String,
     /// Namespace; a Gateway's parameters are in its own.
     pub namespace: Option<String>,
-}
-
-/// A Gateway.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Gateway {
-    /// Metadata of the Gateway.
-    pub metadata: Metadata,
-    /// Spec of the Gateway.
-    pub spec: GatewaySpec,
-    /// Status of the Gateway, as it is written.
-    pub status: Value,
 }
 
 /// The spec of a Gateway.
@@ -326,17 +322,6 @@ pub struct Parameters {
     pub spec: GatewayParametersSpec,
 }
 
-/// A PackratPolicy.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct PolicyModel {
-    /// Metadata of the PackratPolicy.
-    pub metadata: Metadata,
-    /// Spec of the PackratPolicy.
-    pub spec: PackratPolicySpec,
-    /// Status of the PackratPolicy, as it is written.
-    pub status: Value,
-}
-
 /// True if a status of a route or of a policy has an entry of a controller.
 pub(crate) fn names(status: &Value, controller: &str) -> bool {
     let parents = [&status["parents"], &status["ancestors"]].map(Value::as_array);
@@ -352,17 +337,7 @@ pub trait Read: Sized {
     fn read(object: &DynamicObject) -> Result<Self, serde_json::Error>;
 }
 
-impl Read for GatewayClass {
-    fn read(object: &DynamicObject) -> Result<Self, serde_json::Error> {
-        Ok(Self {
-            metadata: Metadata::read(object),
-            spec: part(object, "spec")?,
-            status: part(object, "status")?,
-        })
-    }
-}
-
-impl Read for Gateway {
+impl<Spec: DeserializeOwned + Default> Read for Specified<Spec> {
     fn read(object: &DynamicObject) -> Result<Self, serde_json::Error> {
         Ok(Self {
             metadata: Metadata::read(object),
@@ -393,15 +368,5 @@ impl Read for ReferenceGrant {
 impl Read for Parameters {
     fn read(object: &DynamicObject) -> Result<Self, serde_json::Error> {
         Ok(Self { spec: part(object, "spec")? })
-    }
-}
-
-impl Read for PolicyModel {
-    fn read(object: &DynamicObject) -> Result<Self, serde_json::Error> {
-        Ok(Self {
-            metadata: Metadata::read(object),
-            spec: part(object, "spec")?,
-            status: part(object, "status")?,
-        })
     }
 }

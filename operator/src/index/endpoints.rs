@@ -59,7 +59,7 @@ enum Refusal {
 impl<'a> Endpoints<'a> {
     pub(super) fn of(index: &'a Index) -> Self {
         let mut slices = HashMap::<_, Vec<_>>::new();
-        for (key, slice) in &index.slices {
+        for (key, slice) in index.slices.iter() {
             slices.entry(slice.service_key(&key.namespace)).or_default().push(slice);
         }
         Self {

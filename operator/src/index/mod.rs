@@ -30,6 +30,7 @@ mod udp_routes;
 pub use certificate::Certificate;
 pub use lingering::Lingering;
 pub use listener::{Listener, Shares};
+pub use models::Models;
 pub(crate) use models::set;
 pub use objects::Index;
 pub use operator::Operator;

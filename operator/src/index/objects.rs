@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use packrat_api::route::ServerIds;
 
 use super::certificate::Certificate;
-use super::models::set;
+use super::models::{Models, set};
 use super::operator::Operator;
 use super::tenant_secrets::TenantSecrets;
 use crate::gateway_api::Objects;
@@ -17,16 +17,20 @@ use crate::policy::{Policy, Quotas};
 /// Models of the cluster's objects.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Index {
-    pub(super) gateways: BTreeMap<ObjectKey, GatewayModel>,
-    pub(super) services: BTreeMap<ObjectKey, ServiceModel>,
-    pub(super) namespaces: BTreeMap<String, NamespaceModel>,
+    /// EdgeGateways.
+    pub gateways: Models<ObjectKey, GatewayModel>,
+    /// Services.
+    pub services: Models<ObjectKey, ServiceModel>,
+    /// Namespaces.
+    pub namespaces: Models<String, NamespaceModel>,
     /// EndpointSlices by their own key.
-    pub(super) slices: BTreeMap<ObjectKey, SliceModel>,
-    pub(super) pods: BTreeMap<ObjectKey, PodModel>,
+    pub slices: Models<ObjectKey, SliceModel>,
+    /// Pods.
+    pub pods: Models<ObjectKey, PodModel>,
     /// Addresses of Nodes.
-    pub(super) nodes: BTreeMap<String, Vec<IpAddr>>,
+    pub nodes: Models<String, Vec<IpAddr>>,
     /// Addresses of all Services, also of Services without any relation to Packrat.
-    pub(super) service_addresses: BTreeMap<ObjectKey, Vec<IpAddr>>,
+    pub(super) service_addresses: Models<ObjectKey, Vec<IpAddr>>,
     /// The namespace whose EdgeGateways a Service finds without naming it, after its own: the
     /// operator's.
     pub(super) home: String,
@@ -35,7 +39,7 @@ pub struct Index {
     /// The operator that this is.
     pub(super) operator: Operator,
     /// The operators of the cluster that their Services tell of.
-    pub(super) operators: BTreeMap<ObjectKey, Operator>,
+    pub operators: Models<ObjectKey, Operator>,
     /// The objects of the Gateway API.
     pub(super) gateway_api: Objects,
     /// The certificates of Services whose connections end at a gateway, by their Secret.
@@ -62,21 +66,6 @@ impl Index {
         &self.operator
     }
 
-    /// Takes or replaces (`Some`) or forgets an EdgeGateway; whether anything has changed.
-    pub fn set_gateway(&mut self, key: ObjectKey, model: Option<GatewayModel>) -> bool {
-        set(&mut self.gateways, key, model)
-    }
-
-    /// Takes or replaces (`Some`) or forgets a Service; whether anything has changed.
-    pub fn set_service(&mut self, key: ObjectKey, model: Option<ServiceModel>) -> bool {
-        set(&mut self.services, key, model)
-    }
-
-    /// Takes or replaces (`Some`) or forgets a Namespace; whether anything has changed.
-    pub fn set_namespace(&mut self, name: String, model: Option<NamespaceModel>) -> bool {
-        set(&mut self.namespaces, name, model)
-    }
-
     /// Takes or replaces (`Some`) or forgets the labels of a Namespace; whether anything has changed.
     pub fn set_namespace_labels(
         &mut self,
@@ -90,7 +79,7 @@ impl Index {
     /// changed. Slices without UDP ports, which are most, only matter to Services with UDP ports,
     /// whose TCP may be passed through, and to Services of the mode `terminate`.
     pub fn set_slice(&mut self, key: ObjectKey, model: Option<SliceModel>) -> bool {
-        let matters = |slice: &SliceModel, services: &BTreeMap<ObjectKey, ServiceModel>| {
+        let matters = |slice: &SliceModel, services: &Models<ObjectKey, ServiceModel>| {
             let service = services.get(&slice.service_key(&key.namespace));
             let asks =
                 |found: &ServiceModel| found.annotations.terminates() || !found.ports.is_empty();
@@ -101,7 +90,7 @@ impl Index {
             .into_iter()
             .flatten()
             .any(|slice| matters(slice, &self.services));
-        set(&mut self.slices, key, model) && matters
+        self.slices.set(key, model) && matters
     }
 
     /// True if a certificate has been looked for, and found.
@@ -120,16 +109,6 @@ impl Index {
         self.certificates.retain(keys);
     }
 
-    /// Takes or replaces (`Some`) or forgets a Pod; whether anything has changed.
-    pub fn set_pod(&mut self, key: ObjectKey, model: Option<PodModel>) -> bool {
-        set(&mut self.pods, key, model)
-    }
-
-    /// Takes or replaces (`Some`) or forgets the addresses of a Node; whether anything has changed.
-    pub fn set_node(&mut self, name: String, addresses: Option<Vec<IpAddr>>) -> bool {
-        set(&mut self.nodes, name, addresses)
-    }
-
     /// Takes or replaces (`Some`) or forgets the addresses of a Service; whether anything has
     /// changed.
     pub fn set_service_addresses(
@@ -137,13 +116,7 @@ impl Index {
         key: ObjectKey,
         addresses: Option<Vec<IpAddr>>,
     ) -> bool {
-        set(&mut self.service_addresses, key, addresses.filter(|addresses| !addresses.is_empty()))
-    }
-
-    /// Takes or replaces (`Some`) or forgets an operator, by its Service; whether anything has
-    /// changed.
-    pub fn set_operator(&mut self, service: ObjectKey, operator: Option<Operator>) -> bool {
-        set(&mut self.operators, service, operator)
+        self.service_addresses.set(key, addresses.filter(|addresses| !addresses.is_empty()))
     }
 
     /// Changes the objects of the Gateway API; `change` returns whether anything is different, and
@@ -169,41 +142,16 @@ impl Index {
         self.operators.values().all(|other| own <= other.precedence())
     }
 
-    /// Forgets EdgeGateways that are not in `keys`: after a watch has begun again.
-    pub fn retain_gateways(&mut self, keep: impl Fn(&ObjectKey) -> bool) {
-        self.gateways.retain(|key, _| keep(key));
-    }
-
     /// Forgets Services that are not in `keys`.
     pub fn retain_services(&mut self, keep: impl Fn(&ObjectKey) -> bool) {
-        self.services.retain(|key, _| keep(key));
-        self.service_addresses.retain(|key, _| keep(key));
-        self.operators.retain(|key, _| keep(key));
-    }
-
-    /// Forgets Pods that are not in `keys`.
-    pub fn retain_pods(&mut self, keep: impl Fn(&ObjectKey) -> bool) {
-        self.pods.retain(|key, _| keep(key));
-    }
-
-    /// Forgets Nodes that are not in `keys`.
-    pub fn retain_nodes(&mut self, keep: impl Fn(&String) -> bool) {
-        self.nodes.retain(|key, _| keep(key));
+        self.services.retain(&keep);
+        self.service_addresses.retain(&keep);
+        self.operators.retain(&keep);
     }
 
     /// Forgets Namespaces that are not in `keys`.
     pub fn retain_namespaces(&mut self, keep: impl Fn(&String) -> bool) {
-        self.namespaces.retain(|key, _| keep(key));
+        self.namespaces.retain(&keep);
         self.gateway_api.namespaces.retain(|key, _| keep(key));
-    }
-
-    /// Forgets EndpointSlices that are not in `keys`.
-    pub fn retain_slices(&mut self, keep: impl Fn(&ObjectKey) -> bool) {
-        self.slices.retain(|key, _| keep(key));
-    }
-
-    /// The EdgeGateways.
-    pub const fn gateways(&self) -> &BTreeMap<ObjectKey, GatewayModel> {
-        &self.gateways
     }
 }

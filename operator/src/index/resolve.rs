@@ -16,7 +16,7 @@ impl Index {
     /// The state that follows from all objects of the index.
     pub fn resolve(&self) -> Resolution {
         let mut resolution = Resolution::default();
-        for (key, gateway) in &self.gateways {
+        for (key, gateway) in self.gateways.iter() {
             self.sort(key, gateway, &mut resolution);
         }
         self.add_pods(&mut resolution);
@@ -79,7 +79,7 @@ impl Index {
 
     /// Adds the Pods of gateways.
     fn add_pods(&self, resolution: &mut Resolution) {
-        for (key, pod) in &self.pods {
+        for (key, pod) in self.pods.iter() {
             let Some(gateway) = &pod.gateway else { continue };
             let gateway = ObjectKey::new(key.namespace.clone(), gateway.clone());
             if let Some(view) = resolution.gateways.get_mut(&gateway) {
@@ -90,13 +90,13 @@ impl Index {
 
     /// Adds the problems of objects that belong to no EdgeGateway.
     fn report_the_rest(&self, resolution: &mut Resolution) {
-        for (key, pod) in &self.pods {
+        for (key, pod) in self.pods.iter() {
             if let Some(problem) = &pod.problem {
                 let report = (pod.uid.clone(), vec![problem.clone()]);
                 resolution.pods.insert(key.clone(), report);
             }
         }
-        for (name, namespace) in &self.namespaces {
+        for (name, namespace) in self.namespaces.iter() {
             let problems = &namespace.annotations.problems;
             if !problems.is_empty() {
                 let report = (namespace.uid.clone(), problems.clone());

@@ -145,7 +145,7 @@ impl Snapshots {
         let keys = locked(&self.keys);
         let index = locked(&self.index);
         index
-            .gateways()
+            .gateways
             .iter()
             .filter(|(key, model)| !keys.contains_key(key) && index.operator().serves(model))
             .map(|(key, _)| key.clone())
@@ -203,7 +203,7 @@ impl Snapshots {
             let index = locked(&self.index);
             let resolution = index.resolve();
             locked(&self.lingering).recognize(&resolution, &index);
-            (resolution, index.gateways().clone(), index.gateway_api().clone(), index.quotas())
+            (resolution, (*index.gateways).clone(), index.gateway_api().clone(), index.quotas())
         };
         let drain = |key: &ObjectKey| {
             models.get(key).map_or(0, |model| i64::from(model.spec.drain.seconds))

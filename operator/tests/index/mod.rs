@@ -41,27 +41,27 @@ fn take(index: &mut Index, object: &Value) {
     match object["kind"].as_str().unwrap() {
         "EdgeGateway" => {
             let gateway: EdgeGateway = serde_json::from_value(object.clone()).unwrap();
-            index.set_gateway(key, Some(GatewayModel::read(&gateway)));
+            index.gateways.set(key, Some(GatewayModel::read(&gateway)));
         }
         "Service" => {
             let service: Service = serde_json::from_value(object.clone()).unwrap();
             index.set_service_addresses(key.clone(), Some(service_addresses(&service)));
-            index.set_operator(key.clone(), Operator::read(&service));
-            index.set_service(key, ServiceModel::read(&service));
+            index.operators.set(key.clone(), Operator::read(&service));
+            index.services.set(key, ServiceModel::read(&service));
         }
         "Pod" => {
             let pod: Pod = serde_json::from_value(object.clone()).unwrap();
-            index.set_pod(key, PodModel::read(&pod));
+            index.pods.set(key, PodModel::read(&pod));
         }
         "Node" => {
             let node: Node = serde_json::from_value(object.clone()).unwrap();
-            index.set_node(key.name, Some(node_addresses(&node)));
+            index.nodes.set(key.name, Some(node_addresses(&node)));
         }
         "Namespace" => {
             let namespace: Namespace = serde_json::from_value(object.clone()).unwrap();
             let labels = namespace.metadata.labels.clone().unwrap_or_default();
             index.set_namespace_labels(key.name.clone(), Some(labels));
-            index.set_namespace(key.name, NamespaceModel::read(&namespace));
+            index.namespaces.set(key.name, NamespaceModel::read(&namespace));
         }
         "EndpointSlice" => {
             let slice: EndpointSlice = serde_json::from_value(object.clone()).unwrap();
@@ -73,7 +73,7 @@ fn take(index: &mut Index, object: &Value) {
                 };
                 let addresses = endpoint.addresses.iter().map(|ip| ip.parse().unwrap()).collect();
                 let pod = PodModel { addresses, ..PodModel::default() };
-                index.set_pod(ObjectKey::new(key.namespace.clone(), name), Some(pod));
+                index.pods.set(ObjectKey::new(key.namespace.clone(), name), Some(pod));
             }
             index.set_slice(key, SliceModel::read(&slice));
         }
@@ -113,9 +113,9 @@ fn forget(index: &mut Index, object: &Value) {
     let name = object["metadata"]["name"].as_str().unwrap();
     let key = key(object["metadata"]["namespace"].as_str().unwrap_or_default(), name);
     match object["kind"].as_str().unwrap() {
-        "EdgeGateway" => index.set_gateway(key, None),
-        "Service" => index.set_operator(key.clone(), None) | index.set_service(key, None),
-        "Namespace" => index.set_namespace(key.name, None),
+        "EdgeGateway" => index.gateways.set(key, None),
+        "Service" => index.operators.set(key.clone(), None) | index.services.set(key, None),
+        "Namespace" => index.namespaces.set(key.name, None),
         _ => index.set_slice(key, None),
     };
 }

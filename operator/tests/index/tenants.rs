@@ -544,7 +544,7 @@ fn endpoints_are_pods_of_the_services_namespace() {
         ] {
             take(&mut index, &pod(namespace, name, address));
         }
-        index.set_pod(key("app", "unknown"), None);
+        index.pods.set(key("app", "unknown"), None);
         let resolution = index.resolve();
         let problems = resolution.services[&key("app", "web")].problems.clone();
         (endpoints(&resolution, 443), problems)
@@ -622,7 +622,7 @@ fn a_reused_pod_address_gets_no_datagrams_of_a_former_route() {
             addresses: vec![ips[at].parse().unwrap()],
             ..PodModel::default()
         };
-        index.set_pod(key("app", reference.as_str().unwrap()), present.then_some(model));
+        index.pods.set(key("app", reference.as_str().unwrap()), present.then_some(model));
     };
     for gone in [service("web", 0, &[("assist", "enabled")], &[("quic", 443)]), slice.clone()] {
         let mut index = index(&[

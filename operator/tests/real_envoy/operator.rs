@@ -106,7 +106,8 @@ impl Replica {
                 .await;
             });
         });
-        snapshots.update(|index| index.set_gateway(cluster.gateway.clone(), Some(gateway(|_| {}))));
+        snapshots
+            .update(|index| index.gateways.set(cluster.gateway.clone(), Some(gateway(|_| {}))));
         snapshots.set_keys(&cluster.gateway, cluster.keys.clone());
         Self {
             snapshots,
@@ -178,11 +179,11 @@ impl Replica {
         });
         self.snapshots.update(|index| {
             let prefix = format!("{name}-");
-            index.retain_slices(|key| !key.name.starts_with(&prefix));
+            index.slices.retain(|key| !key.name.starts_with(&prefix));
             for (key, slice) in slices {
                 index.set_slice(key, Some(slice));
             }
-            index.set_service(key, (!endpoints.is_empty()).then_some(service));
+            index.services.set(key, (!endpoints.is_empty()).then_some(service));
             true
         });
     }
@@ -190,7 +191,7 @@ impl Replica {
     /// Changes the EdgeGateway.
     pub(crate) fn gateway(&self, change: impl FnOnce(&mut GatewayModel)) {
         self.snapshots
-            .update(|index| index.set_gateway(self.gateway.clone(), Some(gateway(change))));
+            .update(|index| index.gateways.set(self.gateway.clone(), Some(gateway(change))));
     }
 
     /// The operator's certificates are replaced.

@@ -177,7 +177,7 @@ fn serve(replica: &Replica, port: u16, server: u16, speaks: &str, annotations: &
         ..SliceModel::default()
     };
     replica.snapshots.update(|index| {
-        index.set_service(ObjectKey::new("app", "web"), Some(service));
+        index.services.set(ObjectKey::new("app", "web"), Some(service));
         index.set_slice(ObjectKey::new("app", "web-1"), Some(slice))
     });
 }
@@ -440,7 +440,7 @@ fn connections_of_a_route_that_goes_have_time_to_end() {
     let envoy = begin(&scene, &pair);
     let mut client = Http3::connect(&envoy, port, &[&pair]);
     assert!(client.get().is_some());
-    replica.snapshots.update(|index| index.set_service(ObjectKey::new("app", "web"), None));
+    replica.snapshots.update(|index| index.services.set(ObjectKey::new("app", "web"), None));
     agree(&envoy, replica, 0);
     assert!(Http3::try_connect(port, &[&pair]).is_none(), "no one new comes in");
     assert!(client.get().is_some());
