@@ -15,6 +15,10 @@ use crate::problem::{Problem, Reason};
 
 /// Name of the EdgeGateway that applies by default.
 pub const DEFAULT_GATEWAY: &str = "default";
+/// The text to write instead of ports that are not understood.
+const PORT_REMEDY: &str = "write names or numbers of the Service's ports, separated by commas, each with the gateway's port and a colon in front where it is another one, for example 443:quic";
+/// The text to write instead of a live stream that is not understood.
+const MULTICAST_REMEDY: &str = "write address:port where the stream arrives, a multicast group or 0.0.0.0, and after a comma the group that it is sent to, if there is one, for example 239.1.2.3:5004,239.9.9.9:5006; the port is served without it meanwhile";
 
 /// A port of a Service, and the port at which the gateway listens for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,24 +134,42 @@ impl Annotations {
             GATEWAY_ANNOTATION => {
                 let gateway = read_gateway(value);
                 if gateway.is_err() {
-                    self.invalid(name, value, "write the name of an EdgeGateway, or namespace/name");
-                }
-                self.gateway = Some(gateway);
-            }
-            PORT_ANNOTATION | MULTICAST_ANNOTATION | TCP_ANNOTATION | MODE_ANNOTATION | CERTIFICATE_ANNOTATION | QUIC_LB if carrier == Carrier::Namespace => {
-                self.problem(
-                    Reason::UnknownAnnotation,
-                    format!("{name} has no effect on a Namespace; put it on the Service"),
-                );
-            }
-            PORT_ANNOTATION => {
-                let ports: Result<Vec<_>, _> = value.split(',').map(|part| read_port(part.trim())).collect();
-                if ports.is_err() {
                     self.invalid(
                         name,
                         value,
-                        "write names or numbers of the Service's ports, separated by commas, each with the gateway's port and a colon in front where it is another one, for example 443:quic",
+                        "write the name of an EdgeGateway, or namespace/name",
                     );
+                }
+                self.gateway = Some(gateway);
+            }
+            PORT_ANNOTATION
+            | MULTICAST_ANNOTATION
+            | TCP_ANNOTATION
+            | MODE_ANNOTATION
+            | CERTIFICATE_ANNOTATION
+            | QUIC_LB => match carrier {
+                Carrier::Service => self.read_of_service(name, value),
+                Carrier::Namespace => self.problem(
+                    Reason::UnknownAnnotation,
+                    format!("{name} has no effect on a Namespace; put it on the Service"),
+                ),
+            },
+            _ => match name.strip_prefix(CONFIG_PREFIX) {
+                Some(setting) => self.read_setting(name, setting, value),
+                None if reserved(name) => {}
+                None => self.problem(Reason::UnknownAnnotation, unknown(name)),
+            },
+        }
+    }
+
+    /// Reads an annotation that only Services have.
+    fn read_of_service(&mut self, name: &str, value: &str) {
+        match name {
+            PORT_ANNOTATION => {
+                let ports: Result<Vec<_>, _> =
+                    value.split(',').map(|part| read_port(part.trim())).collect();
+                if ports.is_err() {
+                    self.invalid(name, value, PORT_REMEDY);
                 }
                 self.ports = Some(ports);
             }
@@ -160,7 +182,11 @@ impl Annotations {
                     "assist" => Ok(Mode::Assist),
                     "terminate" => Ok(Mode::Terminate),
                     _ => {
-                        self.invalid(name, value, "write assist or terminate; the port is not served meanwhile");
+                        self.invalid(
+                            name,
+                            value,
+                            "write assist or terminate; the port is not served meanwhile",
+                        );
                         Err(())
                     }
                 });
@@ -172,22 +198,9 @@ impl Annotations {
             QUIC_LB => self.quic_lb = Some(value.to_owned()),
             MULTICAST_ANNOTATION => match Multicast::read(value) {
                 Some(multicast) => self.overrides.multicast = Some(multicast),
-                None => self.invalid(
-                    name,
-                    value,
-                    "write address:port where the stream arrives, a multicast group or 0.0.0.0, and after a comma the group that it is sent to, if there is one, for example 239.1.2.3:5004,239.9.9.9:5006; the port is served without it meanwhile",
-                ),
+                None => self.invalid(name, value, MULTICAST_REMEDY),
             },
-            _ => match name.strip_prefix(CONFIG_PREFIX) {
-                Some(setting) => self.read_setting(name, setting, value),
-                None if reserved(name) => {}
-                None => self.problem(
-                    Reason::UnknownAnnotation,
-                    format!(
-                        "{name} does not exist; there are {ASSIST_ANNOTATION}, {GATEWAY_ANNOTATION}, {PORT_ANNOTATION}, {TCP_ANNOTATION}, {MODE_ANNOTATION}, {CERTIFICATE_ANNOTATION}, {QUIC_LB}, {MULTICAST_ANNOTATION} and {CONFIG_PREFIX}*"
-                    ),
-                ),
-            },
+            _ => {}
         }
     }
 
@@ -221,6 +234,13 @@ impl Annotations {
     fn problem(&mut self, reason: Reason, message: String) {
         self.problems.push(Problem { reason, message });
     }
+}
+
+/// The message about an annotation of ours that does not exist.
+fn unknown(name: &str) -> String {
+    format!(
+        "{name} does not exist; there are {ASSIST_ANNOTATION}, {GATEWAY_ANNOTATION}, {PORT_ANNOTATION}, {TCP_ANNOTATION}, {MODE_ANNOTATION}, {CERTIFICATE_ANNOTATION}, {QUIC_LB}, {MULTICAST_ANNOTATION} and {CONFIG_PREFIX}*"
+    )
 }
 
 /// True if an annotation of ours is for other objects and does no harm on this one.

@@ -14,7 +14,7 @@ use packrat_operator::workload::LAST_CONFIGURATION;
 /// Start a gateway's Envoy, with the last configuration while no operator answers
 #[derive(Debug, Parser)]
 #[command(name = "packrat-start", version, about)]
-struct Options {
+struct StartOptions {
     /// Host and port of the operator's discovery service
     #[arg(long, env = "PACKRAT_OPERATOR")]
     operator: String,
@@ -43,7 +43,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let options = StartOptions::parse();
     let settings = Settings {
         operator: options.operator,
         last: options.last,

@@ -9,17 +9,19 @@ pub mod attach;
 pub mod bundle;
 mod controller;
 mod finding;
+mod namespace_rule;
 pub mod objects;
 pub mod policy;
 pub mod translate;
 
 pub use attach::{
-    Attached, Attachments, Destination, GatewayState, Holders, ListenerState, NamespaceRule,
-    ParentState, RouteState, attach_routes, gateways,
+    Attached, Attachments, Destination, GatewayState, Holders, ListenerState, ParentState,
+    RouteState, attach_routes, gateways,
 };
 pub use bundle::Bundles;
 pub use controller::{controller_name, is_packrat};
 pub use finding::Finding;
+pub use namespace_rule::NamespaceRule;
 pub use objects::{
     Gateway, GatewayClass, Objects, Parameters, PolicyModel, ReferenceGrant, UdpRoute,
 };

@@ -123,20 +123,20 @@ pub fn policies(
         let mut ancestors = Vec::new();
         for reference in &policy.spec.target_refs {
             let Some(target) = Target::of(reference, &key.namespace) else { continue };
-            let accepted = match state_of(&target, objects, attachments) {
-                State::Other => continue,
-                State::Missing if !reports_on_the_rest => continue,
-                State::Missing => Some(Finding::no(
+            let accepted = match owner_of(&target, objects, attachments) {
+                TargetOwner::Other => continue,
+                TargetOwner::Missing if !reports_on_the_rest => continue,
+                TargetOwner::Missing => Some(Finding::no(
                     "Accepted",
                     "TargetNotFound",
                     format!("there is no {} {} in this namespace", reference.kind, reference.name),
                 )),
-                State::NoListener => Some(Finding::no(
+                TargetOwner::NoListener => Some(Finding::no(
                     "Accepted",
                     "TargetNotFound",
                     "the Gateway has no listener of that name; correct sectionName",
                 )),
-                State::Own => None,
+                TargetOwner::This => None,
             };
             let accepted =
                 accepted.unwrap_or_else(|| match (layer(policy), holders.get(&target)) {
@@ -164,35 +164,35 @@ pub fn policies(
     policies
 }
 
-/// A target, as this operator sees it.
-enum State {
-    Own,
+/// The operator that a target belongs to.
+enum TargetOwner {
+    This,
     Other,
     Missing,
     NoListener,
 }
 
-fn state_of(target: &Target, objects: &Objects, attachments: &Attachments) -> State {
+fn owner_of(target: &Target, objects: &Objects, attachments: &Attachments) -> TargetOwner {
     let gateway = match target {
         Target::Gateway(key) | Target::Listener(key, _) => key,
         Target::Route(key) => {
-            let Some(route) = objects.routes.get(key) else { return State::Missing };
+            let Some(route) = objects.routes.get(key) else { return TargetOwner::Missing };
             let mut references = route.spec.parent_refs.iter();
             let is_own = |reference: &ParentReference| {
                 reference.is_gateway() && attachments.gateways.contains_key(&reference.gateway(key))
             };
-            return if references.any(is_own) { State::Own } else { State::Other };
+            return if references.any(is_own) { TargetOwner::This } else { TargetOwner::Other };
         }
     };
     match (attachments.gateways.get(gateway), target) {
-        (None, _) if objects.gateways.contains_key(gateway) => State::Other,
-        (None, _) => State::Missing,
+        (None, _) if objects.gateways.contains_key(gateway) => TargetOwner::Other,
+        (None, _) => TargetOwner::Missing,
         (Some(state), Target::Listener(_, name))
             if !state.listeners.iter().any(|listener| listener.name == *name) =>
         {
-            State::NoListener
+            TargetOwner::NoListener
         }
-        (Some(_), _) => State::Own,
+        (Some(_), _) => TargetOwner::This,
     }
 }
 

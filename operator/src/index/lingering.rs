@@ -84,14 +84,8 @@ impl Lingering {
         self.gone.retain(|_, (listener, _)| is_served(listener));
     }
 
-    /// Adds to `resolution` the listeners that have vanished from it less than `seconds` of their
-    /// gateway ago, unless the port is taken. Returns the time at which to call again.
-    pub fn extend(
-        &mut self,
-        resolution: &mut Resolution,
-        now: i64,
-        seconds: impl Fn(&ObjectKey) -> i64,
-    ) -> Option<i64> {
+    /// Takes note of the listeners that there are, and of vanished ones.
+    fn see(&mut self, resolution: &Resolution, now: i64, seconds: impl Fn(&ObjectKey) -> i64) {
         let current: BTreeMap<(ObjectKey, u16), Listener> = resolution
             .gateways
             .iter()
@@ -108,6 +102,17 @@ impl Lingering {
                 self.gone.insert(key, (listener, until));
             }
         }
+    }
+
+    /// Adds to `resolution` the listeners that have vanished from it less than `seconds` of their
+    /// gateway ago, unless the port is taken. Returns the time at which to call again.
+    pub fn extend(
+        &mut self,
+        resolution: &mut Resolution,
+        now: i64,
+        seconds: impl Fn(&ObjectKey) -> i64,
+    ) -> Option<i64> {
+        self.see(resolution, now, seconds);
         let mut of_tenants = HashMap::<(ObjectKey, String), usize>::new();
         self.gone.retain(|(gateway, port), (listener, until)| {
             let Some(view) = resolution.gateways.get_mut(gateway) else { return false };

@@ -186,103 +186,94 @@ impl Overrides {
 
     /// The limits, as far as an EdgeGateway lets its Services have them, and the lowered ones.
     pub(super) fn lowered(mut self, spec: &EdgeGatewaySpec) -> (Self, Vec<Lowered>) {
-        let limits = &spec.limits;
-        let mut lowered = Vec::new();
-        let mut lower = |name: &'static str, asked: String, instead: String| {
-            lowered.push(Lowered { name, asked, instead });
-        };
-        // What the platform has switched off stays off.
+        let mut lowered = Lowerings(Vec::new());
+        self.lower_switches(spec, &mut lowered);
+        self.lower_numbers(spec, &mut lowered);
+        let own = spec.tokens.policy;
+        if let Some(asked) = self.tokens
+            && strictness(asked) < strictness(own)
+            && !spec.limits.weaker_tokens
+        {
+            lowered.add("tokens", asked, own);
+            self.tokens = Some(own);
+        }
+        (self, lowered.0)
+    }
+
+    /// What the platform has switched off stays off.
+    fn lower_switches(&mut self, spec: &EdgeGatewaySpec, lowered: &mut Lowerings) {
         if self.assist == Some(true) && !spec.assist {
-            lower("assist", "on".to_owned(), "off".to_owned());
+            lowered.add("assist", "on", "off");
             self.assist = Some(false);
         }
-        if self.sparse_copies == Some(true) && !spec.repair.sparse_copies && !limits.sparse_copies {
-            lower("sparse-copies", "on".to_owned(), "off".to_owned());
+        let has_copies = spec.repair.sparse_copies || spec.limits.sparse_copies;
+        if self.sparse_copies == Some(true) && !has_copies {
+            lowered.add("sparse-copies", "on", "off");
             self.sparse_copies = Some(false);
         }
+    }
+
+    fn lower_numbers(&mut self, spec: &EdgeGatewaySpec, lowered: &mut Lowerings) {
+        let (limits, sessions) = (&spec.limits, &spec.sessions);
         // The schema does not admit other texts; the default of a route applies then.
         let size = |own: &String, limit: &Option<String>| {
             parse_size(limit.as_ref().unwrap_or(own)).unwrap_or(u64::MAX)
         };
-        let most_total = size(&spec.cache.bytes_total, &limits.cache_bytes_total);
+        let total = size(&spec.cache.bytes_total, &limits.cache_bytes_total);
         // A session's cache above the total would raise that.
-        let most_per_session =
-            size(&spec.cache.bytes_per_session, &limits.cache_bytes_per_session).min(most_total);
-        cap(
-            "cache-bytes-per-session",
-            &mut self.cache_bytes_per_session,
-            most_per_session,
-            &mut lower,
+        let session =
+            size(&spec.cache.bytes_per_session, &limits.cache_bytes_per_session).min(total);
+        lowered.cap("cache-bytes-per-session", &mut self.cache_bytes_per_session, session);
+        lowered.cap("cache-bytes-total", &mut self.cache_bytes_total, total);
+        let repairs = most(limits.repair_budget_percent, spec.repair.budget_percent);
+        lowered.cap("repair-budget-percent", &mut self.repair_budget_percent, repairs);
+        let per_source = most(limits.sessions_per_source, sessions.per_source);
+        lowered.cap("sessions-per-source", &mut self.sessions_per_source, per_source);
+        let handshakes = most(
+            limits.handshakes_per_second_per_source,
+            sessions.handshakes_per_second_per_source,
         );
-        cap("cache-bytes-total", &mut self.cache_bytes_total, most_total, &mut lower);
-        cap(
-            "repair-budget-percent",
-            &mut self.repair_budget_percent,
-            most(limits.repair_budget_percent, spec.repair.budget_percent),
-            &mut lower,
-        );
-        cap(
-            "sessions-per-source",
-            &mut self.sessions_per_source,
-            most(limits.sessions_per_source, spec.sessions.per_source),
-            &mut lower,
-        );
-        cap(
-            "handshakes-per-second-per-source",
-            &mut self.handshakes_per_second_per_source,
-            most(
-                limits.handshakes_per_second_per_source,
-                spec.sessions.handshakes_per_second_per_source,
-            ),
-            &mut lower,
-        );
-        cap(
-            "idle-timeout-seconds",
-            &mut self.idle_timeout_seconds,
-            most(limits.idle_timeout_seconds, spec.sessions.idle_timeout_seconds),
-            &mut lower,
-        );
-        cap(
-            "maximum-sessions",
-            &mut self.maximum_sessions,
-            most(limits.maximum_sessions, spec.sessions.maximum),
-            &mut lower,
-        );
+        let asked = &mut self.handshakes_per_second_per_source;
+        lowered.cap("handshakes-per-second-per-source", asked, handshakes);
+        let idle = most(limits.idle_timeout_seconds, sessions.idle_timeout_seconds);
+        lowered.cap("idle-timeout-seconds", &mut self.idle_timeout_seconds, idle);
+        let maximum = most(limits.maximum_sessions, sessions.maximum);
+        lowered.cap("maximum-sessions", &mut self.maximum_sessions, maximum);
         let least =
-            limits.residual_loss_per_million.unwrap_or(spec.last_mile.residual_loss_per_million);
-        let least = u32::try_from(least).unwrap_or_default();
+            most(limits.residual_loss_per_million, spec.last_mile.residual_loss_per_million);
         if let Some(asked) = self.residual_loss_per_million.filter(|asked| *asked < least) {
-            lower("residual-loss-per-million", asked.to_string(), least.to_string());
+            lowered.add("residual-loss-per-million", asked, least);
             self.residual_loss_per_million = Some(least);
         }
-        let own = spec.tokens.policy;
-        if let Some(asked) = self.tokens
-            && strictness(asked) < strictness(own)
-            && !limits.weaker_tokens
-        {
-            lower("tokens", asked.to_string(), own.to_string());
-            self.tokens = Some(own);
+    }
+}
+
+/// Settings that were lowered.
+struct Lowerings(Vec<Lowered>);
+
+impl Lowerings {
+    fn add(&mut self, name: &'static str, asked: impl ToString, instead: impl ToString) {
+        let (asked, instead) = (asked.to_string(), instead.to_string());
+        self.0.push(Lowered { name, asked, instead });
+    }
+
+    /// Lowers a setting above `most` to that.
+    fn cap<T: Copy + Ord + ToString>(
+        &mut self,
+        name: &'static str,
+        setting: &mut Option<T>,
+        most: T,
+    ) {
+        if let Some(asked) = setting.filter(|asked| *asked > most) {
+            self.add(name, asked, most);
+            *setting = Some(most);
         }
-        (self, lowered)
     }
 }
 
 /// The most that Services may ask for: the limit, or the EdgeGateway's own setting.
 fn most<T: TryFrom<i32> + Default>(limit: Option<i32>, own: i32) -> T {
     T::try_from(limit.unwrap_or(own)).unwrap_or_default()
-}
-
-/// Lowers a setting above `most` to that, and reports it to `lower`.
-fn cap<T: Copy + Ord + ToString>(
-    name: &'static str,
-    setting: &mut Option<T>,
-    most: T,
-    lower: &mut impl FnMut(&'static str, String, String),
-) {
-    if let Some(asked) = setting.filter(|asked| *asked > most) {
-        lower(name, asked.to_string(), most.to_string());
-        *setting = Some(most);
-    }
 }
 
 /// The order of policies by their demands on clients.

@@ -4,6 +4,7 @@ mod ceiling;
 mod definitions;
 mod edge_gateway;
 mod edge_gateway_status;
+mod exposure;
 mod gateway_parameters;
 mod limits;
 mod packrat_policy;
@@ -16,12 +17,14 @@ mod terminate;
 
 pub use definitions::{DefinitionError, definitions};
 pub use edge_gateway::{
-    Cache, DEFAULT_CLASS, Drain, EdgeGateway, EdgeGatewaySpec, Envoy, Exposure, ExposureType,
-    ExternalTrafficPolicy, IpFamily, IpFamilyPolicy, LastMile, LogLevel, MulticastStreams,
-    NamespacesFrom, Otlp, Repair, RouteNamespaces, SecretKey, SessionAffinity, Sessions, Telemetry,
-    TokenTls, Tokens,
+    Cache, DEFAULT_CLASS, Drain, EdgeGateway, EdgeGatewaySpec, Envoy, LastMile, LogLevel,
+    MulticastStreams, NamespacesFrom, Otlp, Repair, RouteNamespaces, SecretKey, Sessions,
+    Telemetry, TokenTls, Tokens,
 };
 pub use edge_gateway_status::{EdgeGatewayStatus, GatewayProxy, ListenerStatus};
+pub use exposure::{
+    Exposure, ExposureType, ExternalTrafficPolicy, IpFamily, IpFamilyPolicy, SessionAffinity,
+};
 pub use gateway_parameters::{GatewayParameters, GatewayParametersSpec};
 pub use limits::{EndpointsFrom, Limits, PortGrant, PortRange};
 pub use packrat_policy::{

@@ -14,7 +14,8 @@ use crate::index::{GatewayView, Listener};
 use crate::model::GatewayModel;
 use crate::object_key::ObjectKey;
 use crate::resource::{
-    Autoscaler, EdgeGatewaySpec, EndpointsFrom, ExposureType, ExternalTrafficPolicy, WorkloadKind,
+    Autoscaler, Autoscaling, EdgeGatewaySpec, EndpointsFrom, Exposure, ExposureType,
+    ExternalTrafficPolicy, WorkloadKind,
 };
 
 /// Kinds of objects that belong to an EdgeGateway. Secrets are made elsewhere: they hold data that
@@ -73,6 +74,17 @@ pub struct Object {
     pub content: Value,
 }
 
+impl Object {
+    fn new(kind: Kind, mut content: Value, metadata: Value) -> Self {
+        let [group, version, name, _] = kind.names();
+        let api = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+        content["apiVersion"] = api.into();
+        content["kind"] = name.into();
+        content["metadata"] = metadata;
+        Self { kind, content }
+    }
+}
+
 /// Objects of an EdgeGateway, in the order in which they are applied.
 pub fn objects(
     key: &ObjectKey,
@@ -82,14 +94,8 @@ pub fn objects(
 ) -> Vec<Object> {
     let spec = &gateway.spec;
     let name = object_name(&key.name);
-    let object = |kind: Kind, mut content: Value| {
-        let [group, version, kind_name, _] = kind.names();
-        let api = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-        content["apiVersion"] = api.into();
-        content["kind"] = kind_name.into();
-        content["metadata"] = metadata(&name, key, gateway);
-        Object { kind, content }
-    };
+    let object =
+        |kind: Kind, content: Value| Object::new(kind, content, metadata(&name, key, gateway));
     let on_host = spec.exposure.type_ == ExposureType::HostNetwork;
     let files: BTreeMap<&str, String> =
         bootstrap::files(key, platform, on_host, spec.workload.pod.resources.memory_limit())
@@ -101,60 +107,31 @@ pub fn objects(
         object(Kind::ServiceAccount, json!({ "automountServiceAccountToken": false })),
         object(Kind::ConfigMap, json!({ "data": files })),
     ];
-    if let Some(mut service) = service(key, spec, view) {
-        let annotations = service["annotations"].take();
+    if let Some(service) = service(key, spec, view) {
         let mut service = object(Kind::Service, service);
-        let metadata = &mut service.content["metadata"];
-        metadata["annotations"] = annotations;
-        for (name, value) in &spec.exposure.labels {
-            if metadata["labels"][name].is_null() {
-                metadata["labels"][name] = value.as_str().into();
-            }
-        }
-        if let Value::Object(content) = &mut service.content {
-            content.remove("annotations");
-        }
+        add_metadata(&mut service.content["metadata"], &spec.exposure);
         objects.push(service);
     }
     let template = pod::template(key, spec, platform, &text);
     let selector = json!({ "matchLabels": selector(&key.name) });
+    let mut workload = json!({ "spec": { "selector": selector, "template": template } });
     match spec.workload.kind {
         WorkloadKind::Deployment => {
-            let mut workload = json!({
-                "spec": {
-                    "selector": selector,
-                    "template": template,
-                    "strategy": { "type": "RollingUpdate", "rollingUpdate": rolling(spec) },
-                },
-            });
+            workload["spec"]["strategy"] =
+                json!({ "type": "RollingUpdate", "rollingUpdate": rolling(spec) });
             // With an autoscaler the number is its.
             if spec.workload.autoscaling.is_none() {
                 workload["spec"]["replicas"] = spec.workload.replicas.into();
             }
             objects.push(object(Kind::Deployment, workload));
+            let autoscaling = spec.workload.autoscaling.as_ref();
+            let own = autoscaling.filter(|found| found.by == Autoscaler::HorizontalPodAutoscaler);
+            if let Some(autoscaling) = own {
+                let scaler = pod_autoscaler(&name, autoscaling);
+                objects.push(object(Kind::HorizontalPodAutoscaler, scaler));
+            }
         }
-        WorkloadKind::DaemonSet => {
-            objects.push(object(
-                Kind::DaemonSet,
-                json!({ "spec": { "selector": selector, "template": template } }),
-            ));
-        }
-    }
-    if let (WorkloadKind::Deployment, Some(autoscaling)) =
-        (spec.workload.kind, &spec.workload.autoscaling)
-        && autoscaling.by == Autoscaler::HorizontalPodAutoscaler
-    {
-        let content = json!({ "spec": {
-            "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": name },
-            "minReplicas": autoscaling.minimum_replicas,
-            "maxReplicas": autoscaling.maximum_replicas,
-            "metrics": autoscaling.metrics(),
-            // A Pod that ends takes its sessions along: slowly.
-            "behavior": { "scaleDown": { "stabilizationWindowSeconds": 600, "policies": [
-                { "type": "Pods", "value": 1, "periodSeconds": 60 },
-            ]}},
-        }});
-        objects.push(object(Kind::HorizontalPodAutoscaler, content));
+        WorkloadKind::DaemonSet => objects.push(object(Kind::DaemonSet, workload)),
     }
     objects.push(object(
         Kind::PodDisruptionBudget,
@@ -171,6 +148,30 @@ pub fn objects(
 /// Kinds of objects that an EdgeGateway had with another spec, and that have to go.
 pub fn obsolete(objects: &[Object]) -> Vec<Kind> {
     Kind::ALL.into_iter().filter(|kind| objects.iter().all(|object| object.kind != *kind)).collect()
+}
+
+/// Adds the annotations and labels that the Service in front of gateways has besides.
+fn add_metadata(metadata: &mut Value, exposure: &Exposure) {
+    metadata["annotations"] = json!(exposure.annotations);
+    for (name, value) in &exposure.labels {
+        if metadata["labels"][name].is_null() {
+            metadata["labels"][name] = value.as_str().into();
+        }
+    }
+}
+
+/// The autoscaler of a Deployment.
+fn pod_autoscaler(name: &str, autoscaling: &Autoscaling) -> Value {
+    json!({ "spec": {
+        "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": name },
+        "minReplicas": autoscaling.minimum_replicas,
+        "maxReplicas": autoscaling.maximum_replicas,
+        "metrics": autoscaling.metrics(),
+        // A Pod that ends takes its sessions along: slowly.
+        "behavior": { "scaleDown": { "stabilizationWindowSeconds": 600, "policies": [
+            { "type": "Pods", "value": 1, "periodSeconds": 60 },
+        ]}},
+    }})
 }
 
 /// On the host network a new gateway needs the port of an old one.
@@ -241,7 +242,7 @@ fn service(key: &ObjectKey, spec: &EdgeGatewaySpec, view: &GatewayView) -> Optio
     if !exposure.load_balancer_source_ranges.is_empty() {
         content["loadBalancerSourceRanges"] = json!(exposure.load_balancer_source_ranges);
     }
-    Some(json!({ "spec": content, "annotations": exposure.annotations }))
+    Some(json!({ "spec": content }))
 }
 
 /// Ports that clients use, and their protocols. A port is there as long as its Service has it, also
