@@ -118,3 +118,93 @@ impl Resolution {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::claims::ClaimedStream;
+    use crate::index::{GatewayView, Listener, ServiceView};
+
+    fn edge() -> ObjectKey {
+        ObjectKey::new("app", "default")
+    }
+
+    fn claim<'a>(gateway: &'a ObjectKey, service: &str, port: u16) -> Claim<'a> {
+        let listener = Listener {
+            service: ObjectKey::new("app", service),
+            endpoints: vec!["192.0.2.1:443".parse().unwrap()],
+            ..Listener::default()
+        };
+        let (is_new, created, current_port, stream) = (true, 0, port, None);
+        Claim { gateway, port, is_new, created, current_port, stream, listener }
+    }
+
+    /// The Services at the ports of the EdgeGateway, and the reasons of problems by Service.
+    fn granted(claims: Vec<Claim<'_>>) -> (Resolution, Vec<(String, Reason)>) {
+        let mut resolution = Resolution::default();
+        resolution.gateways.insert(edge(), GatewayView::default());
+        for claim in &claims {
+            resolution.services.insert(claim.listener.service.clone(), ServiceView::default());
+        }
+        resolution.grant(claims);
+        let problems = resolution.services.iter().flat_map(|(service, view)| {
+            view.problems.iter().map(|problem| (service.name.clone(), problem.reason))
+        });
+        let problems = problems.collect();
+        (resolution, problems)
+    }
+
+    #[test]
+    fn a_port_is_its_present_owners_then_the_oldest_ones() {
+        let edge = edge();
+        let older = |name| Claim { created: 1, ..claim(&edge, name, 443) };
+        let newer = |name| Claim { created: 2, ..claim(&edge, name, 443) };
+        let owner = Claim { is_new: false, ..newer("z") };
+        for (claims, winner) in [
+            (vec![newer("a"), older("b")], "b"),
+            (vec![older("b"), older("a")], "a"),
+            (vec![older("b"), owner], "z"),
+        ] {
+            let (resolution, problems) = granted(claims);
+            assert_eq!(resolution.gateways[&edge].listeners[&443].service.name, winner);
+            assert_eq!(problems.len(), 1);
+            assert!(problems[0].0 != winner && problems[0].1 == Reason::PortConflict);
+        }
+    }
+
+    #[test]
+    fn a_port_without_endpoints_is_granted_and_reported() {
+        let edge = edge();
+        let mut waiting = claim(&edge, "web", 443);
+        waiting.listener.endpoints.clear();
+        let (resolution, problems) = granted(vec![waiting]);
+        assert!(resolution.gateways[&edge].listeners.contains_key(&443));
+        assert_eq!(problems, [("web".to_owned(), Reason::NoEndpoints)]);
+    }
+
+    #[test]
+    fn a_stream_is_granted_after_all_ports_and_to_one_listener() {
+        let edge = edge();
+        let with_stream = |name: &str, port: u16, stream: &str| {
+            let multicast = Multicast::read(stream).unwrap();
+            let stream = Some(ClaimedStream { is_new: true, multicast });
+            Claim { stream, ..claim(&edge, name, port) }
+        };
+        let stream_of = |resolution: &Resolution, port: u16| {
+            resolution.gateways[&edge].listeners[&port].stream_port()
+        };
+        let two =
+            vec![with_stream("a", 7000, "0.0.0.0:5004"), with_stream("b", 7001, "0.0.0.0:5004")];
+        let (resolution, problems) = granted(two);
+        assert_eq!(
+            (stream_of(&resolution, 7000), stream_of(&resolution, 7001)),
+            (Some(5004), None)
+        );
+        assert_eq!(problems, [("b".to_owned(), Reason::PortConflict)]);
+        // A listener has the port, however late it is.
+        let late = Claim { created: 9, ..claim(&edge, "web", 5004) };
+        let (resolution, problems) = granted(vec![with_stream("a", 7000, "0.0.0.0:5004"), late]);
+        assert_eq!(stream_of(&resolution, 7000), None);
+        assert_eq!(problems, [("a".to_owned(), Reason::PortConflict)]);
+    }
+}

@@ -1,6 +1,7 @@
 //! The index: the result of Services, EndpointSlices, Namespaces and EdgeGateways.
 
 mod gateway_api;
+mod operators;
 mod peers;
 mod quotas;
 mod server_ids;
@@ -173,6 +174,28 @@ fn slice(service: &str, name: &str, ports: &[(&str, u16)], addresses: &[(&str, b
         }},
         "ports": ports, "endpoints": endpoints,
     })
+}
+
+/// The EdgeGateway `default` with this spec.
+fn edge(spec: Value) -> Value {
+    let mut edge = gateway("app", "default", "Same");
+    edge["spec"] = spec;
+    edge
+}
+
+/// The Service `web`, which asks for assistance with these annotations besides, and its endpoint.
+fn web(annotations: &[(&str, &str)]) -> [Value; 2] {
+    let annotations = [&[("assist", "enabled")], annotations].concat();
+    [
+        service("web", 0, &annotations, &[("quic", 443)]),
+        slice("web", "web-1", &[("quic", 8443)], &[("10.0.0.1", true)]),
+    ]
+}
+
+/// An EdgeGateway, and the Service `web`.
+fn with_web(edge: Value, annotations: &[(&str, &str)]) -> Index {
+    let [service, slice] = web(annotations);
+    index(&[edge, service, slice])
 }
 
 fn endpoints(resolution: &Resolution, port: u16) -> Vec<String> {

@@ -9,7 +9,7 @@ use packrat_operator::status::service_condition;
 use packrat_operator::workload::{Kind, Platform, objects};
 use serde_json::{Value, json};
 
-use super::{gateway, index, key, service, slice};
+use super::{edge, index, key, service, slice};
 
 const ASK: [(&str, &str); 3] =
     [("assist", "enabled"), ("mode", "terminate"), ("certificate", "web-tls")];
@@ -27,8 +27,7 @@ fn labels() -> BTreeMap<String, String> {
 
 /// A Service with a TCP port, behind an EdgeGateway with this spec.
 fn a_service(spec: Value, annotations: &[(&str, &str)], speaks: Option<&str>) -> Index {
-    let mut edge = gateway("app", "default", "Same");
-    edge["spec"] = spec;
+    let edge = edge(spec);
     let mut web = service("web", 0, annotations, &[]);
     web["spec"]["ports"] = json!([{ "name": "http", "port": 443, "protocol": "TCP" }]);
     if let Some(speaks) = speaks {
