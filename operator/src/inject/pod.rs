@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use super::envoy;
+use super::envoy::{self, Forward};
 use crate::envoy::{
     ADMIN_SOCKET, DRAIN_PATH, ENVOY_PATH, METRICS_PORT, MODULE_DIRECTORY, RUN_DIRECTORY, run_volume,
 };
@@ -162,27 +162,6 @@ fn take_over(containers: &mut [Value]) -> Vec<Forward> {
         }
     }
     forwards
-}
-
-/// A port that is taken over.
-pub(crate) struct Forward {
-    host: u16,
-    host_ip: Option<String>,
-    pub(crate) listen: u16,
-    pub(crate) target: u16,
-    pub(crate) container: String,
-}
-
-impl Forward {
-    /// The port that leads from the node to the sidecar.
-    fn published(&self) -> Value {
-        let mut port =
-            json!({ "containerPort": self.listen, "hostPort": self.host, "protocol": "UDP" });
-        if let Some(ip) = &self.host_ip {
-            port["hostIP"] = ip.as_str().into();
-        }
-        port
-    }
 }
 
 fn ports(container: &Value) -> impl Iterator<Item = &Value> {

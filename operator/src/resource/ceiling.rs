@@ -5,10 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use packrat_api::token::TokenPolicy;
 
-use super::limits::{Limits, Lowered};
-use super::{
-    EndpointsFrom, ExposureType, GatewayParametersSpec, PolicySettings, TcpPolicy, TerminatePolicy,
-};
+use super::exposure::ExposureType;
+use super::gateway_parameters::GatewayParametersSpec;
+use super::limits::{EndpointsFrom, Limits};
+use super::lowering::Lowered;
+use super::packrat_policy::PolicySettings;
+use super::tcp::TcpPolicy;
+use super::terminate::TerminatePolicy;
 use crate::overrides::Overrides;
 use crate::size::parse_size;
 

@@ -2,7 +2,9 @@
 
 use kube::CustomResourceExt as _;
 
-use super::{EdgeGateway, GatewayParameters, PackratPolicy};
+use super::edge_gateway::EdgeGateway;
+use super::gateway_parameters::GatewayParameters;
+use super::packrat_policy::PackratPolicy;
 
 /// The custom resource definitions as YAML documents: what `packrat-operator crds` prints and the
 /// chart carries.

@@ -519,3 +519,20 @@ pub enum NamespacesFrom {
     /// Every namespace.
     All,
 }
+
+impl RouteNamespaces {
+    /// True if Services of a namespace may use a gateway of the namespace `home`.
+    pub fn admits(&self, namespace: &str, home: &str) -> bool {
+        self.from == NamespacesFrom::All || namespace == home
+    }
+
+    /// True if Services of a namespace may have a port.
+    pub fn grants(&self, namespace: &str, port: u16) -> bool {
+        self.ports.is_empty()
+            || self.ports.iter().any(|grant| {
+                (grant.first..=grant.last).contains(&i32::from(port))
+                    && (grant.namespaces.is_empty()
+                        || grant.namespaces.iter().any(|name| name == namespace))
+            })
+    }
+}

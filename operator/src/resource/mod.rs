@@ -7,6 +7,7 @@ mod edge_gateway_status;
 mod exposure;
 mod gateway_parameters;
 mod limits;
+mod lowering;
 mod packrat_policy;
 mod parent_reference;
 mod pod_settings;

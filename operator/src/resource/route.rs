@@ -2,7 +2,7 @@
 
 use packrat_api::route::{RouteConfig, share_of_million, share_of_percent};
 
-use super::EdgeGatewaySpec;
+use super::edge_gateway::EdgeGatewaySpec;
 use crate::size::parse_size;
 
 impl EdgeGatewaySpec {

@@ -3,9 +3,10 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
-use super::assistance::{StoppedRoute, assisting, stopped_route};
+use super::assistance::{assisting, stopped_route};
 use super::gateway::{accepted, programmed, ready, resolved_routes};
 use super::observed::Observed;
+use super::reading::StoppedRoute;
 use crate::gateway_api::Finding;
 use crate::index::GatewayView;
 use crate::message::shortened;

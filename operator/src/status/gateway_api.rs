@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::assistance::StoppedRoute;
+use super::reading::StoppedRoute;
 use crate::gateway_api::objects::{Gateway, GatewayClass, PolicyModel, UdpRoute};
 use crate::gateway_api::{
     Attachments, Finding, GatewayState, ListenerState, ParentState, RouteState,

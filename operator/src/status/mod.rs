@@ -6,11 +6,12 @@ mod edge_gateway;
 mod gateway;
 pub mod gateway_api;
 mod observed;
+mod reading;
 mod service;
 #[cfg(test)]
 mod tests;
 
-pub use assistance::{Reading, StoppedRoute};
 pub use edge_gateway::gateway_status;
 pub use observed::Observed;
+pub use reading::{Reading, StoppedRoute};
 pub use service::service_condition;

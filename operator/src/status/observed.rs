@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::assistance::Reading;
+use super::reading::Reading;
 use crate::resource::GatewayProxy;
 
 /// Observations of the gateways of an EdgeGateway.

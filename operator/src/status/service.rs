@@ -1,6 +1,6 @@
 //! The condition of a Service.
 
-use super::assistance::StoppedRoute;
+use super::reading::StoppedRoute;
 use crate::index::ServiceView;
 use crate::message::shortened;
 use crate::object_key::ObjectKey;

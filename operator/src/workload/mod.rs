@@ -5,6 +5,7 @@
 
 mod bootstrap;
 mod names;
+mod object;
 mod objects;
 mod patches;
 mod platform;
@@ -18,7 +19,8 @@ pub use names::{
     LAST_ENTRY, TOKEN_DIRECTORY, client_secret_name, keys_secret_name, last_secret_name, metadata,
     object_name, selector,
 };
-pub use objects::{Kind, Object, objects, obsolete};
+pub use object::{Kind, Object};
+pub use objects::{objects, obsolete};
 pub use patches::{PatchError, Patches};
 pub use platform::Platform;
 pub use pod::named_secrets;

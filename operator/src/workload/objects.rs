@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::names::{metadata, object_name, selector};
+use super::object::{Kind, Object};
 use super::platform::Platform;
 use super::{bootstrap, pod};
 use crate::envoy::METRICS_PORT;
@@ -17,73 +18,6 @@ use crate::resource::{
     Autoscaler, Autoscaling, EdgeGatewaySpec, EndpointsFrom, Exposure, ExposureType,
     ExternalTrafficPolicy, WorkloadKind,
 };
-
-/// Kinds of objects that belong to an EdgeGateway. Secrets are made elsewhere: they hold data that
-/// must be kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs)] // they are Kubernetes' kinds
-pub enum Kind {
-    ServiceAccount,
-    ConfigMap,
-    Service,
-    Deployment,
-    DaemonSet,
-    HorizontalPodAutoscaler,
-    PodDisruptionBudget,
-    NetworkPolicy,
-}
-
-impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::ServiceAccount,
-        Self::ConfigMap,
-        Self::Service,
-        Self::Deployment,
-        Self::DaemonSet,
-        Self::HorizontalPodAutoscaler,
-        Self::PodDisruptionBudget,
-        Self::NetworkPolicy,
-    ];
-
-    /// Group, version, kind and plural.
-    pub const fn names(self) -> [&'static str; 4] {
-        match self {
-            Self::ServiceAccount => ["", "v1", "ServiceAccount", "serviceaccounts"],
-            Self::ConfigMap => ["", "v1", "ConfigMap", "configmaps"],
-            Self::Service => ["", "v1", "Service", "services"],
-            Self::Deployment => ["apps", "v1", "Deployment", "deployments"],
-            Self::DaemonSet => ["apps", "v1", "DaemonSet", "daemonsets"],
-            Self::HorizontalPodAutoscaler => {
-                ["autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"]
-            }
-            Self::PodDisruptionBudget => {
-                ["policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"]
-            }
-            Self::NetworkPolicy => ["networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"],
-        }
-    }
-}
-
-/// An object to apply.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Object {
-    /// Kind of the object.
-    pub kind: Kind,
-    /// All fields that are ours.
-    pub content: Value,
-}
-
-impl Object {
-    fn new(kind: Kind, mut content: Value, metadata: Value) -> Self {
-        let [group, version, name, _] = kind.names();
-        let api = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-        content["apiVersion"] = api.into();
-        content["kind"] = name.into();
-        content["metadata"] = metadata;
-        Self { kind, content }
-    }
-}
 
 /// Objects of an EdgeGateway, in the order in which they are applied.
 pub fn objects(

@@ -202,10 +202,8 @@ fn live_streams_have_ports_of_their_own() {
             resolution.services.values().flat_map(|one| one.problems.clone()).collect();
         (streams, problems)
     };
-    let edge = |range: Value| {
-        let edge = edge(json!({ "multicast": { "enabled": true, "ports": range } }));
-        edge
-    };
+    let edge =
+        |range: Value| super::edge(json!({ "multicast": { "enabled": true, "ports": range } }));
     let default = || {
         let mut edge = edge(json!(null));
         edge["spec"]["multicast"].as_object_mut().unwrap().remove("ports");
