@@ -10,9 +10,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::parent_reference::ParentReference;
 use super::schema::{conditions, join_lines};
 use crate::overrides::Overrides;
-use crate::resource::ParentReference;
 
 /// Settings of routes, attached to Gateways, listeners and UDPRoutes.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
